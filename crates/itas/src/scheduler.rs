@@ -46,7 +46,7 @@ pub enum Stops {
 
 /// Where a slot's fiber is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum FiberState {
     Free,
     Queued,
     Running,
@@ -56,7 +56,7 @@ enum State {
 /// A place for one fiber at a time.
 #[derive(Debug)]
 struct Slot {
-    state: State,
+    state: FiberState,
     group: GroupId,
     weight: u32,
     vruntime: u64,
@@ -66,7 +66,7 @@ struct Slot {
 
 impl Slot {
     const FREE: Slot =
-        Slot { state: State::Free, group: GroupId(0), weight: DEFAULT_WEIGHT, vruntime: 0, ready_since: 0 };
+        Slot { state: FiberState::Free, group: GroupId(0), weight: DEFAULT_WEIGHT, vruntime: 0, ready_since: 0 };
 }
 
 /// See the module's documentation.
@@ -203,7 +203,7 @@ impl Scheduler {
     #[must_use]
     pub fn group_of(&self, fiber: u32) -> Option<GroupId> {
         let slot = self.slots.get(fiber as usize)?;
-        (slot.state != State::Free).then_some(slot.group)
+        (slot.state != FiberState::Free).then_some(slot.group)
     }
 
     /// A new fiber of `group` takes slot number `fiber`, and can run. It begins with the smallest vruntime of the core, or
@@ -220,7 +220,7 @@ impl Scheduler {
             self.slots.resize_with(fiber as usize + 1, || Slot::FREE);
         }
         let slot = &mut self.slots[fiber as usize];
-        assert!(slot.state == State::Free, "slot {fiber} is taken");
+        assert!(slot.state == FiberState::Free, "slot {fiber} is taken");
         slot.group = group;
         slot.weight = weight;
         slot.vruntime = if is_mutant(Mutant::ForgetSlot) { self.smallest } else { slot.vruntime.max(self.smallest) };
@@ -258,7 +258,7 @@ impl Scheduler {
     pub fn wake(&mut self, now_ns: u64, fiber: u32) {
         let earliest = self.smallest.saturating_sub(self.credit_ns);
         let Some(slot) = self.slots.get_mut(fiber as usize) else { return };
-        if slot.state == State::Blocked {
+        if slot.state == FiberState::Blocked {
             slot.vruntime = if is_mutant(Mutant::KeepSleepers) { slot.vruntime } else { slot.vruntime.max(earliest) };
             self.enqueue(now_ns, fiber);
         }
@@ -283,9 +283,9 @@ impl Scheduler {
         self.statistics.group(slot.group.index()).ran(ran, self.slice_ns);
         match stops {
             Stops::Preempted => self.enqueue(now_ns, fiber),
-            Stops::Blocked => slot.state = State::Blocked,
+            Stops::Blocked => slot.state = FiberState::Blocked,
             Stops::Ended => {
-                slot.state = State::Free;
+                slot.state = FiberState::Free;
                 self.live -= 1;
             }
         }
@@ -310,7 +310,7 @@ impl Scheduler {
         let chosen = self.queue.take_from(choice.group)?;
         self.count(choice, chosen);
         let slot = &mut self.slots[chosen.fiber as usize];
-        slot.state = State::Running;
+        slot.state = FiberState::Running;
         let waited = now_ns.saturating_sub(slot.ready_since);
         self.statistics.group(chosen.group.index()).waited(waited);
         self.running = Some(chosen.fiber);
@@ -418,7 +418,7 @@ impl Scheduler {
             self.free_since = now_ns;
         }
         let slot = &mut self.slots[fiber as usize];
-        slot.state = State::Queued;
+        slot.state = FiberState::Queued;
         slot.ready_since = now_ns;
         self.queue.push(Candidate { group: slot.group, fiber, vruntime: slot.vruntime });
     }

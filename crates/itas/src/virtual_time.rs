@@ -51,7 +51,7 @@ enum Event {
 }
 
 #[derive(Debug)]
-struct Core {
+struct VirtualCore {
     scheduler: Scheduler,
     now_ns: u64,
     events: BinaryHeap<Reverse<(u64, u32, Event)>>,
@@ -60,14 +60,14 @@ struct Core {
 /// Cores that advance together.
 #[derive(Debug, Default)]
 pub struct VirtualCores {
-    cores: Vec<Core>,
+    cores: Vec<VirtualCore>,
 }
 
 impl VirtualCores {
     /// One core per scheduler, at time 0.
     #[must_use]
     pub fn new(schedulers: Vec<Scheduler>) -> VirtualCores {
-        let core = |scheduler| Core { scheduler, now_ns: 0, events: BinaryHeap::new() };
+        let core = |scheduler| VirtualCore { scheduler, now_ns: 0, events: BinaryHeap::new() };
         VirtualCores { cores: schedulers.into_iter().map(core).collect() }
     }
 
@@ -118,7 +118,7 @@ impl VirtualCores {
         let mut done = 0;
         while done < slices {
             // A core with nothing to come is out of it.
-            let can_run = |core: &Core| core.scheduler.queued() > 0 || !core.events.is_empty();
+            let can_run = |core: &VirtualCore| core.scheduler.queued() > 0 || !core.events.is_empty();
             let next = self.cores.iter().enumerate().filter(|(_, core)| can_run(core)).min_by_key(|(_, c)| c.now_ns);
             let Some(at) = next.map(|(at, _)| at) else { break };
             done += u64::from(self.cores[at].step(at, model)?);
@@ -127,7 +127,7 @@ impl VirtualCores {
     }
 }
 
-impl Core {
+impl VirtualCore {
     /// One slice; false if time only passed until the next event.
     fn step(&mut self, number: usize, model: &mut impl Model) -> Result<bool, GroupError> {
         self.take_events()?;

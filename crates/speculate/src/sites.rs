@@ -18,16 +18,16 @@ pub enum Waiting {
 
 /// A place in a source, as a profile prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SourcePlace {
     file: &'static str,
     line: u32,
     /// None: any.
     column: Option<u32>,
 }
 
-impl Place {
+impl SourcePlace {
     /// `file:line` or `file:line:column`.
-    pub(crate) fn parse(text: &'static str) -> Option<Place> {
+    pub(crate) fn parse(text: &'static str) -> Option<SourcePlace> {
         let (rest, last) = text.rsplit_once(':')?;
         let last = last.parse().ok()?;
         let before = rest.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?)));
@@ -35,7 +35,7 @@ impl Place {
             Some((file, line)) => (file, line, Some(last)),
             None => (rest, last, None),
         };
-        (!file.is_empty()).then_some(Place { file, line, column })
+        (!file.is_empty()).then_some(SourcePlace { file, line, column })
     }
 
     fn is_of(&self, site: Site) -> bool {
@@ -43,13 +43,13 @@ impl Place {
     }
 }
 
-impl From<Site> for Place {
-    fn from(site: Site) -> Place {
-        Place { file: site.file(), line: site.line(), column: Some(site.column()) }
+impl From<Site> for SourcePlace {
+    fn from(site: Site) -> SourcePlace {
+        SourcePlace { file: site.file(), line: site.line(), column: Some(site.column()) }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourcePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)?;
         self.column.map_or(Ok(()), |column| write!(f, ":{column}"))
@@ -178,13 +178,13 @@ impl Suspects {
 
 /// The places where reads wait in a loop.
 #[derive(Debug, Default)]
-pub(crate) struct WaitSites(Vec<Place>);
+pub(crate) struct WaitSites(Vec<SourcePlace>);
 
 impl WaitSites {
     /// Those that are listed, and those that were violated often.
-    pub(crate) fn of(listed: &[Place], suspects: &Suspects) -> WaitSites {
+    pub(crate) fn of(listed: &[SourcePlace], suspects: &Suspects) -> WaitSites {
         let others = suspects.waiting().filter(|site| !listed.iter().any(|place| place.is_of(site)));
-        WaitSites(listed.iter().copied().chain(others.map(Place::from)).collect())
+        WaitSites(listed.iter().copied().chain(others.map(SourcePlace::from)).collect())
     }
 
     /// No read waits.
@@ -198,7 +198,7 @@ impl WaitSites {
         self.0.iter().any(|place| place.is_of(site))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Place> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &SourcePlace> {
         self.0.iter()
     }
 }
@@ -214,17 +214,17 @@ mod tests {
         let site = Location::caller();
         let text: &'static str = site.to_string().leak();
         let line = text.rsplit_once(':').unwrap().0;
-        for place in [Place::from(site), Place::parse(text).unwrap(), Place::parse(line).unwrap()] {
+        for place in [SourcePlace::from(site), SourcePlace::parse(text).unwrap(), SourcePlace::parse(line).unwrap()] {
             assert!(place.is_of(site), "{place}");
             assert!(!place.is_of(Location::caller()), "{place}");
         }
         assert_eq!(
-            (Place::parse(text).unwrap().to_string(), Place::parse(line).unwrap().to_string()),
+            (SourcePlace::parse(text).unwrap().to_string(), SourcePlace::parse(line).unwrap().to_string()),
             (text.to_owned(), line.to_owned())
         );
-        assert_eq!(Place::parse("C:\\loops.rs:7:9").unwrap().file, "C:\\loops.rs");
+        assert_eq!(SourcePlace::parse("C:\\loops.rs:7:9").unwrap().file, "C:\\loops.rs");
         for bad in ["", "loops.rs", ":7", "loops.rs:", "loops.rs:seven", "loops.rs:7:"] {
-            assert_eq!(Place::parse(bad), None, "{bad}");
+            assert_eq!(SourcePlace::parse(bad), None, "{bad}");
         }
     }
 

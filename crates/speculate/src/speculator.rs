@@ -13,7 +13,7 @@ use crate::forward::{Directory, Site};
 use crate::log::SubEpochs;
 use crate::pool::Pool;
 use crate::shared::Shared;
-use crate::sites::{Place, Suspects, WaitSites, Waiting};
+use crate::sites::{SourcePlace, Suspects, WaitSites, Waiting};
 use crate::stats::{Dependence, Profile, Stats};
 use crate::store::Store;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
@@ -152,8 +152,8 @@ impl Options {
     }
 
     /// The places where reads wait.
-    fn places(&self) -> Result<Vec<Place>, OptionsError> {
-        self.wait_at.iter().map(|text| Place::parse(text).ok_or(OptionsError::NoSite(text))).collect()
+    fn places(&self) -> Result<Vec<SourcePlace>, OptionsError> {
+        self.wait_at.iter().map(|text| SourcePlace::parse(text).ok_or(OptionsError::NoSite(text))).collect()
     }
 
     fn check(&self) -> Result<(), OptionsError> {
@@ -210,7 +210,7 @@ pub struct Speculator<S: Store> {
     stats: Stats,
     heat: Heat,
     /// Places where reads wait on request.
-    listed: Vec<Place>,
+    listed: Vec<SourcePlace>,
     suspects: Suspects,
     traces: Vec<LoopTrace>,
 }

@@ -66,12 +66,12 @@ struct Teams {
 /// State shared by fibers, conditions and the thread between them.
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<FibersState>,
     now_ns: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
-struct State {
+struct FibersState {
     dice: Dice,
     /// By number of the fiber; empty outside of [`Sim::run`].
     actors: Vec<Actor>,
@@ -111,7 +111,7 @@ impl Fibers {
         let rarely = rng.pick(&[1, 1, 2, 4, 16]);
         let team_size = rng.pick(&[actors, actors, 2, 3, 1 + actors / 2]).clamp(2, actors.max(2));
         let per_operation = rng.once_in(3).then(|| Teams::new(rng.below(3))).flatten();
-        let state = State {
+        let state = FibersState {
             dice: Dice::new(rng),
             actors: Vec::new(),
             working: 0,
@@ -244,14 +244,14 @@ impl Teams {
 }
 
 /// After the run is stopped all fibers that still run unwind; their state is dropped with the whole run.
-fn stop_if_broken(state: &State) {
+fn stop_if_broken(state: &FibersState) {
     if state.broken.is_some() && !panicking() {
         caught::stop();
     }
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FibersState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -274,7 +274,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl FibersState {
     /// A fiber has the CPU again.
     fn goes_on(&mut self, me: usize, now: u64) {
         self.dice.note(me as u64);

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::model::{Op, State};
+use super::model::{Op, TablesState};
 
 /// A commit's position in the log while it is unknown.
 const UNDER_WAY: u64 = u64::MAX;
@@ -65,7 +65,7 @@ impl History {
     ///
     /// # Errors
     /// A statement gave another answer than a serial run would have.
-    pub(crate) fn replay(&self, base: &State) -> Result<Replayed, String> {
+    pub(crate) fn replay(&self, base: &TablesState) -> Result<Replayed, String> {
         let commits = self.commits();
         let mut order: Vec<(u64, usize)> =
             commits.iter().enumerate().filter_map(|(number, c)| Some((c.as_ref()?.lsn, number))).collect();
@@ -82,7 +82,7 @@ impl History {
     }
 
     /// The state after the first `n` commits in order, for messages.
-    pub(crate) fn state_after(&self, base: &State, replayed: &Replayed, n: usize) -> State {
+    pub(crate) fn state_after(&self, base: &TablesState, replayed: &Replayed, n: usize) -> TablesState {
         let commits = self.commits();
         let mut state = base.clone();
         for (_, number) in &replayed.order[..n.min(replayed.order.len())] {
@@ -103,7 +103,7 @@ pub(crate) struct Replayed {
     /// Hash of the state before all, after the first, after the second ...
     hashes: Vec<u64>,
     /// The state after all.
-    pub(crate) last: State,
+    pub(crate) last: TablesState,
 }
 
 impl Replayed {

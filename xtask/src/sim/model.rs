@@ -89,16 +89,16 @@ impl Seen {
 
 /// The rows of all tables.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct TablesState {
     maps: [BTreeMap<Vec<u8>, Vec<u8>>; TABLES],
     names: BTreeMap<[u8; 2], Vec<u8>>,
     hash: u64,
 }
 
-impl State {
+impl TablesState {
     /// The state in which a database was found.
-    pub(crate) fn of(all: &[Rows; TABLES]) -> State {
-        let mut state = State::default();
+    pub(crate) fn of(all: &[Rows; TABLES]) -> TablesState {
+        let mut state = TablesState::default();
         for (table, rows) in all.iter().enumerate() {
             for (key, row) in rows {
                 state.put(table, key, row.clone());

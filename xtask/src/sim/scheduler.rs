@@ -48,13 +48,13 @@ impl Scheduler {
 /// Workers are threads, of which the one with the baton runs.
 #[derive(Debug)]
 pub(super) struct Baton {
-    state: Mutex<State>,
+    state: Mutex<BatonState>,
     seats: Seats,
     now_ns: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
-struct State {
+struct BatonState {
     dice: Dice,
     actors: Vec<Actor>,
     /// The worker with the baton; `None` outside of [`Sim::run`].
@@ -83,7 +83,7 @@ struct Actor {
 
 impl Baton {
     fn new(seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Baton {
-        let state = State {
+        let state = BatonState {
             dice: Dice::new(Rng::new(seed)),
             actors: Vec::new(),
             running: None,
@@ -144,12 +144,12 @@ impl Sim for Baton {
 }
 
 impl Baton {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BatonState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// After the run is stopped all workers that still run unwind; their state is dropped with the whole run.
-    fn stop_if_broken(&self, state: &State) {
+    fn stop_if_broken(&self, state: &BatonState) {
         if state.broken.is_some() && !std::thread::panicking() {
             caught::stop();
         }
@@ -171,7 +171,7 @@ impl Baton {
     }
 
     /// Chooses the worker that goes on and hands the baton over, if that is another one.
-    fn switch(&self, mut state: MutexGuard<'_, State>, me: usize) {
+    fn switch(&self, mut state: MutexGuard<'_, BatonState>, me: usize) {
         // A worker can go on, or the run is stopped: then waiting workers are ready to be stopped.
         let next = state.choose(&self.now_ns).unwrap_or(me);
         drop(state);
@@ -204,7 +204,7 @@ impl Baton {
     }
 }
 
-impl State {
+impl BatonState {
     /// Chooses the worker that goes on and gives it the baton. `None` if all have ended.
     fn choose(&mut self, now_ns: &AtomicU64) -> Option<usize> {
         loop {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Plan;
+use super::CampaignPlan;
 use super::damage::disk::CowDisk;
 use super::damage::judge::{Promise, judge, undamaged};
 use super::damage::subject::{Left, Subject};
@@ -11,7 +11,7 @@ use super::report::{Progress, Report};
 use crate::sim::rng::Rng;
 
 /// Runs the campaign.
-pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     match Subject::all(plan.seed, plan.scheduler) {
         Ok(subjects) if !undamaged(&subjects).is_empty() => {
             Report { failures: undamaged(&subjects), ..Report::default() }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn one_flipped_bit_is_told_or_harmless() {
-        let plan = Plan {
+        let plan = CampaignPlan {
             budget: 1_000,
             seed: 20_260_501,
             case: None,

@@ -12,9 +12,9 @@ use super::laps;
 use super::narrow;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
-use super::{Latches, Plan, latches_flag, loops_flag};
+use super::{CampaignPlan, Latches, latches_flag, loops_flag};
 use crate::sim::history::Replayed;
-use crate::sim::model::State;
+use crate::sim::model::TablesState;
 use crate::sim::notes::Cut;
 use crate::sim::rng::Rng;
 use crate::sim::run::{self, Ran, Visit};
@@ -28,7 +28,7 @@ const MOMENTS: [usize; 2] = [1500, 150];
 /// Every so many cases are checked more thoroughly.
 const DEEP: u64 = 8;
 
-pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     seeds::each(plan, progress, |seed| {
         let mut tried = one(plan, seed, SimDisk::new(seed));
         if tried.failures.is_empty() {
@@ -40,13 +40,13 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
 }
 
 /// All cases of one seed, on a new disk.
-fn one(plan: &Plan, seed: u64, mut disk: SimDisk) -> Tried {
+fn one(plan: &CampaignPlan, seed: u64, mut disk: SimDisk) -> Tried {
     let (scheduler, speculate, latches) = (plan.scheduler, plan.speculate, plan.latches.map(Latches::kind));
     let visit = Visit { seed, scheduler, latches };
     let name = format!("crash{}{}", loops_flag(speculate), latches_flag(plan.latches));
     let mut tried = Tried::default();
     let mut rng = Rng::new(seed);
-    let mut base = State::default();
+    let mut base = TablesState::default();
     for life in 0..1 + rng.below(3) {
         let script = Script { speculate, latches, ..Script::draw(&mut rng, scheduler) };
         let mut ran = match faultless(&disk, &script) {
@@ -77,7 +77,7 @@ fn one(plan: &Plan, seed: u64, mut disk: SimDisk) -> Tried {
             // Reading it changes it.
             let again = (at == onward).then(|| cut.disk.crash(Crash::All));
             match judge(cut, visit.of_case(tried.cases), &ran, &base, &replayed, tried.cases.is_multiple_of(DEEP)) {
-                Ok(found) => next = again.map(|disk| (disk, State::of(&found))).or(next),
+                Ok(found) => next = again.map(|disk| (disk, TablesState::of(&found))).or(next),
                 Err(what) => {
                     tried.fail(&name, scheduler, seed, format!("life {life}, {}: {what}", place(cut)));
                     return tried;
@@ -124,12 +124,12 @@ fn judge(
     cut: &Cut,
     visit: Visit,
     ran: &Ran,
-    base: &State,
+    base: &TablesState,
     replayed: &Replayed,
     deep: bool,
 ) -> Result<[Rows; TABLES], String> {
     let found = run::look(&cut.disk, visit, deep)?;
-    let hash = State::of(&found).hash();
+    let hash = TablesState::of(&found).hash();
     if replayed.find(cut.moment, hash).is_some() {
         return Ok(found);
     }
@@ -154,14 +154,14 @@ mod tests {
 
     #[test]
     fn two_thousand_crashes_lose_nothing() {
-        let report = run(&Plan::small(2000, Scheduler::Threads), &Progress::hidden());
+        let report = run(&CampaignPlan::small(2000, Scheduler::Threads), &Progress::hidden());
         assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
         assert!(report.tried >= 2000);
     }
 
     #[test]
     fn crashes_with_speculative_loops_lose_nothing() {
-        let plan = Plan { speculate: true, ..Plan::small(300, Scheduler::Threads) };
+        let plan = CampaignPlan { speculate: true, ..CampaignPlan::small(300, Scheduler::Threads) };
         let report = run(&plan, &Progress::hidden());
         assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
         assert!(report.tried >= 300 && report.looped.loops > 0, "{:?}", report.looped);
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_thousand_crashes_of_a_team_lose_nothing() {
-        let report = run(&Plan::small(1000, Scheduler::Steps), &Progress::hidden());
+        let report = run(&CampaignPlan::small(1000, Scheduler::Steps), &Progress::hidden());
         assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
         assert!(report.tried >= 1000);
     }
@@ -181,7 +181,7 @@ mod tests {
             let lied = |seed: &u64| {
                 let disk = SimDisk::new(*seed);
                 disk.drop_syncs(true);
-                !one(&Plan::small(1, scheduler), *seed, disk).failures.is_empty()
+                !one(&CampaignPlan::small(1, scheduler), *seed, disk).failures.is_empty()
             };
             assert!((0..6).filter(lied).count() >= 4, "{scheduler:?}");
         }

@@ -11,12 +11,12 @@
 use storage::disk::{Call, Crash, Fault, SimDisk, When};
 use storage::{StorageError, TxnError};
 
-use super::Plan;
+use super::CampaignPlan;
 use super::crash::faultless;
 use super::full;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
-use crate::sim::model::State;
+use crate::sim::model::TablesState;
 use crate::sim::notes::RunError;
 use crate::sim::rng::Rng;
 use crate::sim::run::{self, Ran, Visit};
@@ -42,7 +42,7 @@ struct Load {
     name: &'static str,
     script: Script,
     disk: SimDisk,
-    base: State,
+    base: TablesState,
     /// Calls of each kind in a run without faults.
     counts: [u64; CALLS.len()],
 }
@@ -67,7 +67,7 @@ struct Refused {
     fault: Fault,
 }
 
-pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     let loads = match loads(plan.seed, plan.scheduler) {
         Ok(loads) => loads,
         Err(what) => {
@@ -155,7 +155,7 @@ fn loads(seed: u64, scheduler: Scheduler) -> Result<Vec<Load>, String> {
             latches: None,
         };
         let mut disk = SimDisk::new(rng.next());
-        let mut base = State::default();
+        let mut base = TablesState::default();
         if !new {
             let before = Script { seed: rng.next(), ending: Ending::Kill, probe: false, ..script.clone() };
             let ran = faultless(&disk, &before).map_err(|e| format!("before workload {name}: {e}"))?;
@@ -163,7 +163,7 @@ fn loads(seed: u64, scheduler: Scheduler) -> Result<Vec<Load>, String> {
             disk = disk.crash(Crash::Random(rng.next()));
             let found =
                 run::look(&disk.crash(Crash::All), Visit { seed: script.seed, scheduler, latches: None }, false)?;
-            base = State::of(&found);
+            base = TablesState::of(&found);
             if replayed.find(ran.moment, base.hash()).is_none() {
                 return Err(format!("before workload {name}: no prefix of the commits"));
             }
@@ -210,7 +210,7 @@ fn one(load: &Load, case: &Refused) -> Result<(), String> {
         let visit = Visit { seed: load.script.seed, scheduler: load.script.scheduler, latches: None };
         let found = run::look(&disk.crash(how), visit, how == Crash::All)
             .map_err(|e| format!("reopened, {how:?} survives: {e}"))?;
-        if replayed.find(ran.moment, State::of(&found).hash()).is_none() {
+        if replayed.find(ran.moment, TablesState::of(&found).hash()).is_none() {
             let possible = replayed.possible(ran.moment);
             let what = replayed.last.difference(&found).unwrap_or_default();
             return Err(format!(
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn five_hundred_refused_calls_are_survived() {
         for (budget, scheduler) in [(500, Scheduler::Threads), (100, Scheduler::Steps)] {
-            let report = run(&Plan::small(budget, scheduler), &Progress::hidden());
+            let report = run(&CampaignPlan::small(budget, scheduler), &Progress::hidden());
             assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
             assert_eq!(report.tried, budget);
         }

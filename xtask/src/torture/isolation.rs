@@ -15,7 +15,7 @@ use tpcc::history::{self, Trial};
 
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
-use super::{Plan, latches_flag};
+use super::{CampaignPlan, latches_flag};
 use crate::sim::scheduler::Scheduler;
 
 /// Transactions of a history, of all sessions: eight of 500.
@@ -34,7 +34,7 @@ struct Seen {
     kinds: BTreeMap<Phenomenon, u64>,
 }
 
-pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     let seen: Mutex<BTreeMap<&str, Seen>> = Mutex::default();
     let report = seeds::each(plan, progress, |seed| one(seed, plan, &seen));
     for (level, seen) in seen.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -43,7 +43,7 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
     report
 }
 
-fn one(seed: u64, plan: &Plan, seen: &Mutex<BTreeMap<&str, Seen>>) -> Tried {
+fn one(seed: u64, plan: &CampaignPlan, seen: &Mutex<BTreeMap<&str, Seen>>) -> Tried {
     let (scheduler, campaign) = (plan.scheduler, format!("isolation{}", latches_flag(plan.latches)));
     let trial = Trial::of_seed(seed, TRANSACTIONS);
     let trial = match plan.latches {

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use storage::LatchKind;
 use storage::measure::MeasuredPage;
 
-use super::Plan;
+use super::CampaignPlan;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::rng::Rng;
 
 /// Runs the campaign.
-pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     seeds::each(plan, progress, |seed| {
         let mut tried = Tried { cases: 1, ..Tried::default() };
         if let Err(what) = one(&mut Rng::new(seed)) {

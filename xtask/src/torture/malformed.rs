@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Plan;
+use super::CampaignPlan;
 use super::damage::disk::{CowDisk, Image};
 use super::damage::forge;
 use super::damage::judge::{Promise, judge, memory_limit, undamaged};
@@ -13,7 +13,7 @@ use super::report::{Progress, Report};
 use crate::sim::rng::Rng;
 
 /// Runs the campaign.
-pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     let prepared = Subject::all(plan.seed, plan.scheduler).and_then(|subjects| {
         let other = Subject::make(plan.seed ^ 0xABCD, Left::Closed, plan.scheduler)?;
         Ok(Malformed::over(plan.seed, subjects, other.image))
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn malformed_files_are_told_or_harmless() {
-        let plan = Plan {
+        let plan = CampaignPlan {
             budget: 10_000,
             seed: 20_260_501,
             case: None,

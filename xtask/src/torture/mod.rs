@@ -38,7 +38,7 @@ struct Campaign {
     speculates: bool,
     /// It knows `--latches`.
     latches: bool,
-    run: fn(&Plan, &Progress) -> Report,
+    run: fn(&CampaignPlan, &Progress) -> Report,
 }
 
 /// All campaigns.
@@ -122,7 +122,7 @@ impl Latches {
 
 /// The parameters of a campaign.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct CampaignPlan {
     /// Cases to try, at least.
     pub(crate) budget: u64,
     /// The seed of the random choices.
@@ -140,10 +140,10 @@ pub(crate) struct Plan {
 }
 
 #[cfg(test)]
-impl Plan {
+impl CampaignPlan {
     /// A few cases of seed 1.
-    fn small(budget: u64, scheduler: Scheduler) -> Plan {
-        Plan { budget, seed: 1, case: None, mutant: None, scheduler, speculate: false, latches: None }
+    fn small(budget: u64, scheduler: Scheduler) -> CampaignPlan {
+        CampaignPlan { budget, seed: 1, case: None, mutant: None, scheduler, speculate: false, latches: None }
     }
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn run(flags: &TortureFlags) -> ExitCode {
     let Some(campaign) = CAMPAIGNS.iter().find(|c| c.name == flags.campaign) else {
         return ExitCode::from(2);
     };
-    let plan = Plan {
+    let plan = CampaignPlan {
         budget: flags.budget,
         seed: flags.seed.unwrap_or_else(report::seed_of_the_clock),
         case: flags.case,

@@ -23,7 +23,7 @@ pub(super) const HERE: bool = cfg!(feature = "mutants");
 
 /// Without the switches there is no result.
 #[cfg(not(feature = "mutants"))]
-pub(super) fn run(plan: &super::Plan, _: &super::report::Progress) -> super::report::Report {
+pub(super) fn run(plan: &super::CampaignPlan, _: &super::report::Progress) -> super::report::Report {
     super::report::Report::of_failure(format!("this build has no mutants (asked for: {:?})", plan.mutant))
 }
 
@@ -79,7 +79,7 @@ mod breeding {
     use serde::Deserialize;
     use storage::mutants::Mutant;
 
-    use crate::torture::Plan;
+    use crate::torture::CampaignPlan;
     use crate::torture::report::{Fate, Progress, Report};
 
     /// The time that a campaign may take without a mutant.
@@ -218,7 +218,7 @@ mod breeding {
         }
     }
 
-    pub(in crate::torture) fn run(plan: &Plan, progress: &Progress) -> Report {
+    pub(in crate::torture) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
         let mutants: Vec<Breed> =
             Breed::all().filter(|m| plan.mutant.as_ref().is_none_or(|name| name == m.name())).collect();
         if mutants.is_empty() {
@@ -262,7 +262,7 @@ mod breeding {
     }
 
     /// Runs one campaign after the other, until one has found the mutant.
-    fn fate(mutant: Breed, sane: &[(Hunter, Duration)], plan: &Plan) -> Fate {
+    fn fate(mutant: Breed, sane: &[(Hunter, Duration)], plan: &CampaignPlan) -> Fate {
         let begin = Instant::now();
         let (mut by, mut found) = (None, String::new());
         for &hunter in mutant.hunters() {
@@ -297,7 +297,7 @@ mod breeding {
     }
 
     /// One campaign in a process of its own.
-    fn hunt(hunter: Hunter, mutant: Option<Breed>, plan: &Plan, limit: Duration) -> Result<Outcome, String> {
+    fn hunt(hunter: Hunter, mutant: Option<Breed>, plan: &CampaignPlan, limit: Duration) -> Result<Outcome, String> {
         let (campaign, budget) = hunter.campaign();
         let exe = std::env::current_exe().map_err(|e| e.to_string())?;
         let of = mutant.map_or("none", Breed::name);

@@ -6,15 +6,15 @@ use storage::disk::{Crash, SimDisk};
 use super::crash::faultless;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
-use super::{Latches, Plan, latches_flag, loops_flag};
-use crate::sim::model::State;
+use super::{CampaignPlan, Latches, latches_flag, loops_flag};
+use crate::sim::model::TablesState;
 use crate::sim::notes::Looped;
 use crate::sim::rng::Rng;
 use crate::sim::run::{self, Visit};
 use crate::sim::script::{Ending, Script};
 use crate::sim::workload::Profile;
 
-pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     seeds::each(plan, progress, |seed| {
         let mut tried = Tried { cases: 1, ..Tried::default() };
         let visit = Visit { seed, scheduler: plan.scheduler, latches: plan.latches.map(Latches::kind) };
@@ -56,7 +56,7 @@ fn one(visit: Visit, speculate: bool) -> Result<Looped, String> {
     if repeats && faultless(&SimDisk::new(seed), &script)?.trace != ran.trace {
         return Err("the same seed gave another run".into());
     }
-    let base = State::default();
+    let base = TablesState::default();
     let replayed = ran.history.replay(&base)?;
     let rows = ran.rows.as_ref().ok_or("the rows could not be read")?;
     if let Some(what) = replayed.last.difference(rows) {
@@ -64,7 +64,7 @@ fn one(visit: Visit, speculate: bool) -> Result<Looped, String> {
     }
     for how in [Crash::All, Crash::Nothing, Crash::Random(rng.next())] {
         let found = run::look(&disk.crash(how), visit, true).map_err(|e| format!("{how:?}: {e}"))?;
-        if replayed.find(ran.moment, State::of(&found).hash()).is_none() {
+        if replayed.find(ran.moment, TablesState::of(&found).hash()).is_none() {
             let possible = replayed.possible(ran.moment);
             let what = replayed.last.difference(&found).unwrap_or_default();
             return Err(format!("{how:?}: no prefix of the commits ({possible:?}); to the last: {what}"));
@@ -81,14 +81,14 @@ mod tests {
     #[test]
     fn runs_equal_their_replay() {
         for (budget, scheduler) in [(300, Scheduler::Threads), (20, Scheduler::Steps)] {
-            let report = run(&Plan::small(budget, scheduler), &Progress::hidden());
+            let report = run(&CampaignPlan::small(budget, scheduler), &Progress::hidden());
             assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
         }
     }
 
     #[test]
     fn runs_with_speculative_loops_equal_their_replay() {
-        let plan = Plan { speculate: true, ..Plan::small(10, Scheduler::Threads) };
+        let plan = CampaignPlan { speculate: true, ..CampaignPlan::small(10, Scheduler::Threads) };
         let report = run(&plan, &Progress::hidden());
         assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
         assert!(report.looped.loops >= 100, "{:?}", report.looped);

@@ -5,11 +5,11 @@
 
 use storage::disk::{Crash, SimDisk};
 
-use super::Plan;
+use super::CampaignPlan;
 use super::crash::{faultless, place, some};
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
-use crate::sim::model::State;
+use crate::sim::model::TablesState;
 use crate::sim::rng::Rng;
 use crate::sim::run::{self, Visit};
 use crate::sim::script::Script;
@@ -19,7 +19,7 @@ const CRASHES: usize = 6;
 /// Moments of a first restart, and of a second one, at which it is cut.
 const MOMENTS: [usize; 2] = [12, 3];
 
-pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     seeds::each(plan, progress, |seed| one(Visit { seed, scheduler: plan.scheduler, latches: None }))
 }
 
@@ -33,7 +33,7 @@ fn one(visit: Visit) -> Tried {
             let visit = visit.of_case(rng.next());
             let found =
                 run::look(&cut.disk.crash(Crash::All), visit, false).map_err(|e| format!("{}: {e}", place(&cut)))?;
-            let restart = Restart { visit, want: State::of(&found).hash() };
+            let restart = Restart { visit, want: TablesState::of(&found).hash() };
             restart.cut(&cut.disk, 0, &mut rng, &mut tried).map_err(|e| format!("{}; {e}", place(&cut)))?;
         }
         Ok(())
@@ -61,7 +61,7 @@ impl Restart {
             tried.cases += 1;
             let again = |e| format!("restart {}, {}: {e}", depth + 1, place(&cut));
             let found = run::look(&cut.disk, self.visit.of_case(tried.cases), false).map_err(again)?;
-            if State::of(&found).hash() != self.want {
+            if TablesState::of(&found).hash() != self.want {
                 return Err(again("it holds other rows than after an undisturbed restart".into()));
             }
             if let Some(disk) = deeper {
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn two_hundred_restarts_that_are_cut_find_the_same() {
         for (budget, scheduler) in [(200, Scheduler::Threads), (100, Scheduler::Steps)] {
-            let report = run(&Plan::small(budget, scheduler), &Progress::hidden());
+            let report = run(&CampaignPlan::small(budget, scheduler), &Progress::hidden());
             assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
             assert!(report.tried >= budget);
         }

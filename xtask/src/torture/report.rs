@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::{Plan, loops_flag};
+use super::{CampaignPlan, loops_flag};
 use crate::sim::caught;
 use crate::sim::notes::Looped;
 use crate::sim::scheduler::Scheduler;
@@ -98,7 +98,13 @@ impl Report {
     }
 
     /// Prints the result, writes it to `json`, and gives the exit status.
-    pub(super) fn conclude(&self, campaign: &str, plan: &Plan, elapsed: Duration, json: Option<&Path>) -> ExitCode {
+    pub(super) fn conclude(
+        &self,
+        campaign: &str,
+        plan: &CampaignPlan,
+        elapsed: Duration,
+        json: Option<&Path>,
+    ) -> ExitCode {
         for failure in self.failures.iter().take(SHOWN) {
             println!("FAILED {failure}");
         }
@@ -167,7 +173,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn start(campaign: &str, plan: &Plan, fail_fast: bool) -> Progress {
+    pub(super) fn start(campaign: &str, plan: &CampaignPlan, fail_fast: bool) -> Progress {
         println!(
             "{campaign}: at least {} cases, seed {}{}{}",
             plan.budget,

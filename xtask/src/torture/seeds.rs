@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::Plan;
+use super::CampaignPlan;
 use super::report::{Progress, Report};
 use crate::sim::notes::Looped;
 use crate::sim::scheduler::Scheduler;
@@ -33,7 +33,7 @@ impl Tried {
 
 /// Runs `one` with the plan's seed, the next seed, and so on, until the cases reach the budget. A seed that has been
 /// begun is finished, so that `--budget 1` is all of one seed.
-pub(super) fn each(plan: &Plan, progress: &Progress, one: impl Fn(u64) -> Tried + Sync) -> Report {
+pub(super) fn each(plan: &CampaignPlan, progress: &Progress, one: impl Fn(u64) -> Tried + Sync) -> Report {
     let name = |at| format!("--seed {}", plan.seed.wrapping_add(at));
     on_all_cores(plan.budget, progress, name, |at, done| (done < plan.budget).then(|| one(plan.seed.wrapping_add(at))))
 }

@@ -12,7 +12,7 @@ use speculate::{Change, Committer, Epoch, Forwarding, LoopError, Options, Specul
 use storage::disk::MemDisk;
 use storage::{Database, Durability, OpenTable, Table, TxnError};
 
-use super::Plan;
+use super::CampaignPlan;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::ahead::{Ahead, Spot};
@@ -28,7 +28,7 @@ const TOTAL: u64 = 100 * KEYS;
 const TABLE: Table<Bytes, Vec<u8>> = Table::new("rows");
 
 /// Runs the campaign.
-pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     seeds::each(plan, progress, |seed| {
         let mut tried = Tried { cases: LOOPS, ..Tried::default() };
         let mut rng = Rng::new(seed);
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_few_seeds_hold() {
-        let report = run(&Plan::small(10 * LOOPS, Scheduler::default()), &Progress::hidden());
+        let report = run(&CampaignPlan::small(10 * LOOPS, Scheduler::default()), &Progress::hidden());
         assert_eq!(report.wrong().next(), None);
         assert!(report.tried >= 10 * LOOPS, "a budget is met: {}", report.tried);
     }

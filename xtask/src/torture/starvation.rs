@@ -11,7 +11,7 @@ use itas::policy::{Choice, Fair, Itas, Policy, Tas, View};
 use itas::virtual_time::{After, Run, VirtualCores};
 use itas::{Aggregation, Board, CoreSettings, GroupId, Groups, Role, Scheduler};
 
-use super::Plan;
+use super::CampaignPlan;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::rng::Rng;
@@ -21,7 +21,7 @@ const PARTS: u64 = 6;
 const SLICES: u64 = 500;
 
 /// Runs the campaign.
-pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     seeds::each(plan, progress, |seed| {
         let mut tried = Tried { cases: 1, ..Tried::default() };
         if let Err(what) = one(&mut Rng::new(seed)) {
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn no_fiber_waits_beyond_the_bound() {
-        let report = run(&Plan::small(300, Scheduler::Threads), &Progress::hidden());
+        let report = run(&CampaignPlan::small(300, Scheduler::Threads), &Progress::hidden());
         assert!(report.failures.is_empty(), "{:?}", report.failures);
         assert!(report.tried >= 300);
     }

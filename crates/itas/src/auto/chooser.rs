@@ -22,7 +22,7 @@ const PHASE: f64 = 1.25;
 const MOST_DOUBLINGS: usize = 5;
 
 #[derive(Debug)]
-enum State {
+enum ChooserState {
     /// Modes get windows in turn.
     Exploring { left: Vec<Mode>, scores: Vec<(Mode, Vec<f64>)>, next: usize },
     /// One mode runs; another is tried now and then.
@@ -42,7 +42,7 @@ struct Trial {
 #[derive(Debug)]
 pub struct Chooser {
     modes: Vec<Mode>,
-    state: State,
+    state: ChooserState,
     windows_between_trials: u32,
     /// By group: nanoseconds that an operation is worth. They put operations of unlike groups on one scale.
     worth: Vec<f64>,
@@ -59,7 +59,7 @@ impl Chooser {
         assert!(!modes.is_empty(), "there must be a mode to choose");
         let mut chooser = Chooser {
             modes: modes.to_vec(),
-            state: State::Exploring { left: Vec::new(), scores: Vec::new(), next: 0 },
+            state: ChooserState::Exploring { left: Vec::new(), scores: Vec::new(), next: 0 },
             windows_between_trials: windows_between_trials.max(1),
             worth: Vec::new(),
             explorations: 0,
@@ -72,9 +72,9 @@ impl Chooser {
     #[must_use]
     pub fn mode(&self) -> Mode {
         match &self.state {
-            State::Exploring { left, next, .. } => left[*next],
-            State::Settled { trial: Some(trial), .. } if trial.runs_now => trial.of,
-            State::Settled { mode, .. } => *mode,
+            ChooserState::Exploring { left, next, .. } => left[*next],
+            ChooserState::Settled { trial: Some(trial), .. } if trial.runs_now => trial.of,
+            ChooserState::Settled { mode, .. } => *mode,
         }
     }
 
@@ -82,8 +82,8 @@ impl Chooser {
     #[must_use]
     pub fn chosen(&self) -> Option<Mode> {
         match &self.state {
-            State::Exploring { .. } => None,
-            State::Settled { mode, .. } => Some(*mode),
+            ChooserState::Exploring { .. } => None,
+            ChooserState::Settled { mode, .. } => Some(*mode),
         }
     }
 
@@ -101,7 +101,7 @@ impl Chooser {
         }
         let modes = self.modes.clone();
         match &mut self.state {
-            State::Exploring { left, scores, next } => {
+            ChooserState::Exploring { left, scores, next } => {
                 let mode = left[*next];
                 match scores.iter_mut().find(|(of, _)| *of == mode) {
                     Some((_, list)) => list.push(score),
@@ -115,7 +115,7 @@ impl Chooser {
                     self.end_round();
                 }
             }
-            State::Settled { mode, known, since_trial, trial, turn } => match trial {
+            ChooserState::Settled { mode, known, since_trial, trial, turn } => match trial {
                 Some(now) if now.runs_now => {
                     now.runs_now = false;
                     now.wins += u32::from(score > TRIAL_WINS * now.before);
@@ -170,12 +170,12 @@ impl Chooser {
 
     fn explore(&mut self) {
         self.explorations += 1;
-        self.state = State::Exploring { left: self.modes.clone(), scores: Vec::new(), next: 0 };
+        self.state = ChooserState::Exploring { left: self.modes.clone(), scores: Vec::new(), next: 0 };
     }
 
     /// Every mode that is left has had a window more: drops those that are behind, decides if one is left or time is up.
     fn end_round(&mut self) {
-        let State::Exploring { left, scores, .. } = &mut self.state else { return };
+        let ChooserState::Exploring { left, scores, .. } = &mut self.state else { return };
         let rounds = scores.iter().map(|(_, list)| list.len()).max().unwrap_or(0);
         if rounds < LEAST_ROUNDS {
             return;
@@ -194,7 +194,8 @@ impl Chooser {
                 chosen = (mode, score);
             }
         }
-        self.state = State::Settled { mode: chosen.0, known: VecDeque::new(), since_trial: 0, trial: None, turn: 0 };
+        self.state =
+            ChooserState::Settled { mode: chosen.0, known: VecDeque::new(), since_trial: 0, trial: None, turn: 0 };
     }
 }
 

@@ -3,7 +3,7 @@
 //! A group that changes plays again against those that it meets on its way up, which is a fixed number of comparisons
 //! without a branch that depends on them: there is nothing for the processor to guess wrong.
 
-use super::{Candidate, Place};
+use super::{Candidate, SortKey};
 use crate::group::GroupId;
 
 /// No seat in the tournament.
@@ -12,13 +12,13 @@ const ABSENT: u32 = u32::MAX;
 /// A group with its first fiber.
 #[derive(Clone, Copy, Debug)]
 struct Player {
-    place: Place,
+    place: SortKey,
     group: u32,
     fiber: u32,
 }
 
 /// It loses against all others.
-const NO_PLAYER: Player = Player { place: Place::LAST, group: 0, fiber: 0 };
+const NO_PLAYER: Player = Player { place: SortKey::LAST, group: 0, fiber: 0 };
 
 /// See the module.
 #[derive(Debug)]
@@ -41,18 +41,18 @@ impl GroupIndex {
     #[inline]
     pub(super) fn first(&self) -> Option<Candidate> {
         let Player { place, group, fiber } = self.matches[1];
-        (place != Place::LAST).then(|| Candidate { group: GroupId(group), fiber, vruntime: place.vruntime() })
+        (place != SortKey::LAST).then(|| Candidate { group: GroupId(group), fiber, vruntime: place.vruntime() })
     }
 
     /// All groups in it.
     pub(super) fn groups(&self) -> impl Iterator<Item = GroupId> {
         let seats = &self.matches[self.matches.len() / 2..];
-        seats.iter().filter(|player| player.place != Place::LAST).map(|player| GroupId(player.group))
+        seats.iter().filter(|player| player.place != SortKey::LAST).map(|player| GroupId(player.group))
     }
 
     /// Adds a group, or changes its first fiber.
     #[inline]
-    pub(super) fn set(&mut self, group: GroupId, place: Place, fiber: u32) {
+    pub(super) fn set(&mut self, group: GroupId, place: SortKey, fiber: u32) {
         let seat = match self.seats.get(group.index()) {
             Some(&seat) if seat != ABSENT => seat,
             _ => self.admit(group),

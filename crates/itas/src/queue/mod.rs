@@ -23,15 +23,15 @@ pub struct Candidate {
 
 /// Where a fiber stands in its group: vruntime, then order of arrival. One number, which is compared at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place(u128);
+struct SortKey(u128);
 
-impl Place {
+impl SortKey {
     /// After all fibers.
-    const LAST: Place = Place(u128::MAX);
+    const LAST: SortKey = SortKey(u128::MAX);
 
     #[inline]
-    fn new(vruntime: u64, arrival: u64) -> Place {
-        Place(u128::from(vruntime) << 64 | u128::from(arrival))
+    fn new(vruntime: u64, arrival: u64) -> SortKey {
+        SortKey(u128::from(vruntime) << 64 | u128::from(arrival))
     }
 
     #[inline]
@@ -45,7 +45,7 @@ impl Place {
 pub struct RunQueue {
     /// By group: its fibers in order. One that has run comes last or nearly so, one that wakes up first or nearly so:
     /// hardly any others move for it.
-    groups: Vec<VecDeque<(Place, u32)>>,
+    groups: Vec<VecDeque<(SortKey, u32)>>,
     order: GroupIndex,
     len: usize,
     arrivals: u64,
@@ -77,7 +77,7 @@ impl RunQueue {
         if at >= self.groups.len() {
             self.groups.resize_with(at + 1, VecDeque::new);
         }
-        let place = Place::new(candidate.vruntime, self.arrivals);
+        let place = SortKey::new(candidate.vruntime, self.arrivals);
         self.arrivals += 1;
         self.len += 1;
         let fibers = &mut self.groups[at];

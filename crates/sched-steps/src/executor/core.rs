@@ -17,7 +17,7 @@ use crate::teams::{Membership, NO_OPERATION, Teams};
 
 /// Where a fiber is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum FiberState {
     /// Nowhere: the slot is free.
     Free,
     /// In the queue of those that may run on their own, or running on its own.
@@ -38,7 +38,7 @@ pub(crate) enum Place {
 
 /// What a switch does not need to know of a fiber.
 pub(crate) struct Cold {
-    pub(super) place: Cell<Place>,
+    pub(super) place: Cell<FiberState>,
     link: Cell<u32>,
     task: Cell<Option<Box<dyn FnOnce()>>>,
     name: RefCell<String>,
@@ -65,7 +65,7 @@ pub(crate) struct Cold {
 impl Cold {
     fn new() -> Cold {
         Cold {
-            place: Cell::new(Place::Free),
+            place: Cell::new(FiberState::Free),
             link: Cell::new(NONE),
             task: Cell::new(None),
             name: RefCell::default(),
@@ -291,7 +291,7 @@ impl Core {
     fn finish(&self, index: u32) {
         self.end_operation();
         self.leave_ring(index);
-        self.cold(index).place.set(Place::Ended);
+        self.cold(index).place.set(FiberState::Ended);
         if self.ordering.replaces_teams() {
             self.announce_end(index);
         }
@@ -305,7 +305,7 @@ impl Core {
         };
         let next = if awaited { &raw const self.main } else { self.pick() };
         // Not before: a condition asked above may spawn, and this stack is still in use.
-        self.cold(index).place.set(Place::Free);
+        self.cold(index).place.set(FiberState::Free);
         self.free.push(self, index);
         self.live.set(self.live.get() - 1);
         context::conclude(self.node(index));
@@ -316,7 +316,7 @@ impl Core {
     /// Marks a live fiber to unwind when it next runs, and lets it run.
     pub(crate) fn cancel(&self, index: u32) {
         let cold = self.cold(index);
-        if matches!(cold.place.get(), Place::Free | Place::Ended) || cold.cancelled.replace(true) {
+        if matches!(cold.place.get(), FiberState::Free | FiberState::Ended) || cold.cancelled.replace(true) {
             return;
         }
         if self.running() != Some(index) && context::rest(self.node(index)) == Rest::Hopped {
@@ -325,8 +325,8 @@ impl Core {
         }
         // The condition of one that is polled is forgotten when the poll finds it cancelled.
         match cold.place.get() {
-            Place::Parked => self.make_ready(index),
-            Place::Slot => {
+            FiberState::Parked => self.make_ready(index),
+            FiberState::Slot => {
                 for _ in 0..self.spawners.len() {
                     let Some(spawner) = self.spawners.pop(self) else { break };
                     if spawner == index { self.make_ready(index) } else { self.spawners.push(self, spawner) }
@@ -388,7 +388,7 @@ impl Driver for Core {
         let Some(index) = self.running() else { return };
         self.cold(index).unwinding.set(true);
         self.leave_ring(index);
-        self.cold(index).place.set(Place::Ready);
+        self.cold(index).place.set(FiberState::Ready);
         let hold = &local().hold;
         hold.set(hold.get() | INERT);
     }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::rc::Rc;
 
 use super::core::Core;
-use super::locals::{Locals, State};
+use super::locals::{LocalState, Locals};
 
 /// A value of which each fiber has its own. Made by [`fiber_local!`](crate::fiber_local).
 ///
@@ -60,17 +60,17 @@ impl<T: 'static> FiberLocal<T> {
 
     fn find(&self, locals: &Locals, key: usize) -> Result<Rc<T>, &'static str> {
         match locals.state(key) {
-            Some(State::Here(value)) => return value.downcast().map_err(|_| "is no static"),
-            Some(State::Gone) => return Err(GONE),
-            Some(State::InTheMaking) => return Err("needs itself to be made"),
+            Some(LocalState::Here(value)) => return value.downcast().map_err(|_| "is no static"),
+            Some(LocalState::Gone) => return Err(GONE),
+            Some(LocalState::InTheMaking) => return Err("needs itself to be made"),
             None => {}
         }
         // Nothing is borrowed while it is made: that may make others, and other fibers may run.
         let making = Making { locals, key };
-        locals.set(key, State::InTheMaking);
+        locals.set(key, LocalState::InTheMaking);
         let value = Rc::new((self.make)());
         std::mem::forget(making);
-        locals.set(key, State::Here(Rc::clone(&value) as Rc<dyn Any>));
+        locals.set(key, LocalState::Here(Rc::clone(&value) as Rc<dyn Any>));
         Ok(value)
     }
 }

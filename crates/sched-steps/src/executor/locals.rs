@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 /// Where one value is in its life.
 #[derive(Clone)]
-pub(super) enum State {
+pub(super) enum LocalState {
     InTheMaking,
     Here(Rc<dyn Any>),
     /// Dropped, because the fiber ends.
@@ -16,15 +16,15 @@ pub(super) enum State {
 /// The values of one fiber, by the addresses of their statics.
 #[derive(Default)]
 pub(crate) struct Locals {
-    values: RefCell<Vec<(usize, State)>>,
+    values: RefCell<Vec<(usize, LocalState)>>,
 }
 
 impl Locals {
-    pub(super) fn state(&self, key: usize) -> Option<State> {
+    pub(super) fn state(&self, key: usize) -> Option<LocalState> {
         self.values.borrow().iter().find(|(of, _)| *of == key).map(|(_, state)| state.clone())
     }
 
-    pub(super) fn set(&self, key: usize, state: State) {
+    pub(super) fn set(&self, key: usize, state: LocalState) {
         let mut values = self.values.borrow_mut();
         match values.iter_mut().find(|(of, _)| *of == key) {
             Some(value) => value.1 = state,
@@ -41,8 +41,8 @@ impl Locals {
         loop {
             let newest = {
                 let mut values = self.values.borrow_mut();
-                let mut living = values.iter_mut().rev().filter(|(_, state)| matches!(state, State::Here(_)));
-                living.next().map(|(_, state)| std::mem::replace(state, State::Gone))
+                let mut living = values.iter_mut().rev().filter(|(_, state)| matches!(state, LocalState::Here(_)));
+                living.next().map(|(_, state)| std::mem::replace(state, LocalState::Gone))
             };
             match newest {
                 Some(value) => drop(value),

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::core::{Core, Place};
+use super::core::{Core, FiberState};
 use crate::fifo::NONE;
 
 /// What a fiber waits for.
@@ -106,19 +106,23 @@ impl Core {
         self.polled.len() > 0
             || (0..self.fibers()).any(|index| {
                 let cold = self.cold(index);
-                cold.place.get() == Place::Parked && cold.awaits_end_of.get() == NONE && cold.waker_given.get()
+                cold.place.get() == FiberState::Parked && cold.awaits_end_of.get() == NONE && cold.waker_given.get()
             })
     }
 
     fn waits_for(&self, index: u32) -> Option<WaitsFor> {
         let cold = self.cold(index);
         Some(match cold.place.get() {
-            Place::Free | Place::Ended | Place::Ready | Place::Team | Place::Ring => return None,
-            Place::Polled => WaitsFor::Condition,
-            Place::Slot => WaitsFor::Slot,
-            Place::Parked if cold.awaits_end_of.get() != NONE => WaitsFor::End(self.name(cold.awaits_end_of.get())),
-            Place::Parked if cold.waker_given.get() => WaitsFor::Wake,
-            Place::Parked => WaitsFor::WakeByNothing,
+            FiberState::Free | FiberState::Ended | FiberState::Ready | FiberState::Team | FiberState::Ring => {
+                return None;
+            }
+            FiberState::Polled => WaitsFor::Condition,
+            FiberState::Slot => WaitsFor::Slot,
+            FiberState::Parked if cold.awaits_end_of.get() != NONE => {
+                WaitsFor::End(self.name(cold.awaits_end_of.get()))
+            }
+            FiberState::Parked if cold.waker_given.get() => WaitsFor::Wake,
+            FiberState::Parked => WaitsFor::WakeByNothing,
         })
     }
 }

@@ -4,7 +4,7 @@
 use std::panic::resume_unwind;
 use std::ptr;
 
-use super::core::{Core, Place};
+use super::core::{Core, FiberState};
 use super::order::Asked;
 use crate::context::{self, INERT, Node, local, outside};
 use crate::fifo::NONE;
@@ -28,7 +28,7 @@ impl Core {
     }
 
     fn wait_turn(&self, index: u32) {
-        self.cold(index).place.set(Place::Ready);
+        self.cold(index).place.set(FiberState::Ready);
         if !self.ordering.replaces_teams() {
             return self.ready.push(self, index);
         }
@@ -52,7 +52,7 @@ impl Core {
     fn queue_what_the_order_knew(&self, announced: Option<u32>) {
         let running = self.running();
         (0..self.fibers())
-            .filter(|&index| self.cold(index).place.get() == Place::Ready)
+            .filter(|&index| self.cold(index).place.get() == FiberState::Ready)
             .filter(|&index| running != Some(index) || announced == Some(index))
             .for_each(|index| self.ready.push(self, index));
     }
@@ -61,7 +61,7 @@ impl Core {
     fn refresh_hold(&self) {
         if self.ring_len.get() > 1
             && let Some(index) = self.running()
-            && self.cold(index).place.get() == Place::Ring
+            && self.cold(index).place.get() == FiberState::Ring
         {
             let hold = &local().hold;
             hold.set(hold.get() & !INERT);
@@ -86,13 +86,13 @@ impl Core {
             }
         }
         self.ring_len.set(self.ring_len.get() + 1);
-        self.cold(index).place.set(Place::Ring);
+        self.cold(index).place.set(FiberState::Ring);
     }
 
     /// Takes a fiber out of the ring, if it is in it. Its successor runs next: the paper's hint to the
     /// scheduler (4.1.3, step 4).
     pub(super) fn leave_ring(&self, index: u32) {
-        if self.cold(index).place.get() == Place::Ring {
+        if self.cold(index).place.get() == FiberState::Ring {
             self.unlink(self.node(index));
         }
     }
@@ -119,7 +119,7 @@ impl Core {
     /// Leaves the ring inside an operation.
     fn go_astray(&self, index: u32) {
         let cold = self.cold(index);
-        if cold.place.get() == Place::Ring {
+        if cold.place.get() == FiberState::Ring {
             if let Some(counts) = self.teams.counts(cold.operation.get()) {
                 add(&counts.strays, 1);
             }
@@ -166,8 +166,8 @@ impl Core {
     pub(super) fn wake_fiber(&self, index: u32) {
         let cold = self.cold(index);
         match cold.place.get() {
-            Place::Parked => self.make_ready(index),
-            Place::Free | Place::Ended => {}
+            FiberState::Parked => self.make_ready(index),
+            FiberState::Free | FiberState::Ended => {}
             _ => cold.pending.set(true),
         }
     }
@@ -214,7 +214,7 @@ impl Core {
                 assert!(held == 0, "the order of an executor chooses none of the {held} fibers that can run");
                 return None;
             };
-            let can_run = self.colds().get(choice).is_some_and(|cold| cold.place.get() == Place::Ready);
+            let can_run = self.colds().get(choice).is_some_and(|cold| cold.place.get() == FiberState::Ready);
             assert!(can_run, "the order of an executor chose fiber {choice}, which cannot run");
             Some(choice as u32)
         });
@@ -360,12 +360,12 @@ impl Core {
         self.assert_no_latch();
         let (cold, node) = (self.cold(index), self.node(index));
         let before = cold.operation.replace(operation.0);
-        if cold.place.get() == Place::Ring {
+        if cold.place.get() == FiberState::Ring {
             self.leave_team(node, before);
         }
         node.mask.set(operation.bit());
         cold.joined.set(self.teams.now());
-        cold.place.set(Place::Team);
+        cold.place.set(FiberState::Team);
         self.teams.begun(operation.0);
         self.teams.join(self, index, operation);
         self.give_way(index);
@@ -404,7 +404,7 @@ impl Core {
         if operation == NO_OPERATION {
             return;
         }
-        if cold.place.get() != Place::Ring {
+        if cold.place.get() != FiberState::Ring {
             return;
         }
         match self.membership {
@@ -415,7 +415,7 @@ impl Core {
             }
             Membership::PerOperation => {
                 self.leave_team(self.node(index), operation);
-                cold.place.set(Place::Ready);
+                cold.place.set(FiberState::Ready);
                 let hold = &local().hold;
                 hold.set(hold.get() | INERT);
             }
@@ -456,7 +456,7 @@ impl Core {
             return self.idle_in_place();
         }
         cold.awaits_end_of.set(other);
-        self.suspend(index, Place::Parked);
+        self.suspend(index, FiberState::Parked);
         cold.pending.set(false);
     }
 
@@ -468,7 +468,7 @@ impl Core {
         }
         self.assert_no_latch();
         self.spawners.push(self, index);
-        self.suspend(index, Place::Slot);
+        self.suspend(index, FiberState::Slot);
     }
 
     pub(crate) fn block_until(&self, is_ready: &dyn Fn() -> bool) {
@@ -494,13 +494,13 @@ impl Core {
         let cold = self.cold(index);
         cold.condition.set(Some(condition));
         self.polled.push(self, index);
-        self.suspend(index, Place::Polled);
+        self.suspend(index, FiberState::Polled);
         if let Some(payload) = cold.raise.take() {
             resume_unwind(payload);
         }
     }
 
-    fn suspend(&self, index: u32, place: Place) {
+    fn suspend(&self, index: u32, place: FiberState) {
         let cold = self.cold(index);
         if let Some(counts) = self.teams.counts(cold.operation.get()) {
             add(&counts.waits, 1);

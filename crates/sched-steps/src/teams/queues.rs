@@ -75,7 +75,7 @@ impl Queues {
     }
 
     /// Members have left: tells since when the first of those that are left has waited, which `joined` knows.
-    pub(super) fn settle(&self, team: u8, joined: impl Fn(u32) -> u64) {
+    pub(super) fn members_left(&self, team: u8, joined: impl Fn(u32) -> u64) {
         match self.waiting[team as usize].first() {
             Some(next) => self.since[team as usize].set(joined(next)),
             None => self.occupied.set(self.occupied.get() & !(1 << team)),

@@ -129,7 +129,7 @@ impl Teams {
             }
             run(index);
         }
-        self.queues.settle(team, |index| member(index).joined);
+        self.queues.members_left(team, |index| member(index).joined);
         let mut left = seen;
         while left != 0 {
             let operation = left.trailing_zeros() as u8;

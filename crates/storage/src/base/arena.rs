@@ -63,7 +63,7 @@ impl<T: ZeroValid> Arena<T> {
         #[cfg(miri)]
         let (mapping, place) = {
             let _ = pages;
-            (miri::map(bytes), Place { offset: 0, bytes, mapped: bytes })
+            (miri::map(bytes), MappedRange { offset: 0, bytes, mapped: bytes })
         };
         #[cfg(not(miri))]
         let (mapping, place) = map(bytes, pages)?;
@@ -75,7 +75,7 @@ impl<T: ZeroValid> Arena<T> {
 }
 
 /// Where an array lies in its mapping, in bytes.
-struct Place {
+struct MappedRange {
     offset: usize,
     bytes: usize,
     mapped: usize,
@@ -83,7 +83,7 @@ struct Place {
 
 /// Maps room for `bytes` bytes, and advises the system about its pages. Advice may be refused: then they are small.
 #[cfg(not(miri))]
-fn map(bytes: usize, pages: PageSize) -> io::Result<(*mut std::ffi::c_void, Place)> {
+fn map(bytes: usize, pages: PageSize) -> io::Result<(*mut std::ffi::c_void, MappedRange)> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     let all = ProtFlags::READ | ProtFlags::WRITE;
     if pages != PageSize::Large {
@@ -94,7 +94,7 @@ fn map(bytes: usize, pages: PageSize) -> io::Result<(*mut std::ffi::c_void, Plac
             // SAFETY: the range is the mapping just made.
             let _ = unsafe { madvise(mapping, bytes, Advice::LinuxNoHugepage) };
         }
-        return Ok((mapping, Place { offset: 0, bytes, mapped: bytes }));
+        return Ok((mapping, MappedRange { offset: 0, bytes, mapped: bytes }));
     }
     // One large page more than needed leaves room for the alignment, and at least one page after the array that holds
     // nothing: the system joins no two such mappings to one, of which it could not say whose large pages it has.
@@ -117,7 +117,7 @@ fn map(bytes: usize, pages: PageSize) -> io::Result<(*mut std::ffi::c_void, Plac
         // SAFETY: as above.
         let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
     }
-    Ok((mapping, Place { offset, bytes, mapped }))
+    Ok((mapping, MappedRange { offset, bytes, mapped }))
 }
 
 impl<T> Arena<T> {

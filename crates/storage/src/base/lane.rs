@@ -42,7 +42,7 @@ pub(crate) trait Work: Send + Sync {
 
 /// See the module's documentation.
 pub(crate) struct Lane {
-    state: Mutex<State>,
+    state: Mutex<LaneState>,
     /// Something has become due, or the lane has ended.
     changed: Condvar,
     /// A turn has ended of work that is to leave the lane.
@@ -52,7 +52,7 @@ pub(crate) struct Lane {
 }
 
 #[derive(Default)]
-struct State {
+struct LaneState {
     members: Vec<Member>,
     /// Until when each sleeping thread sleeps.
     sleepers: Vec<u64>,
@@ -95,7 +95,7 @@ impl Member {
     }
 }
 
-impl State {
+impl LaneState {
     fn member(&mut self, id: u64) -> Option<&mut Member> {
         self.members.iter_mut().find(|member| member.id == id)
     }

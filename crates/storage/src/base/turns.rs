@@ -41,7 +41,7 @@ impl<T> Turns<T> {
         {
             return turn(state);
         }
-        let place = Place { of: self, hook, token: Arc::new(WaitToken::new()) };
+        let place = QueuedTurn { of: self, hook, token: Arc::new(WaitToken::new()) };
         queue.waiting.push_back(Arc::clone(&place.token));
         drop(queue);
         loop {
@@ -70,13 +70,13 @@ impl<T> Queue<T> {
 }
 
 /// A place in the queue. It is left also by a caller that unwinds while it waits.
-struct Place<'t, T> {
+struct QueuedTurn<'t, T> {
     of: &'t Turns<T>,
     hook: &'t dyn Hook,
     token: Arc<WaitToken>,
 }
 
-impl<T> Drop for Place<'_, T> {
+impl<T> Drop for QueuedTurn<'_, T> {
     fn drop(&mut self) {
         let next = {
             let mut queue = self.of.queue.lock();

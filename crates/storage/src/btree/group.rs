@@ -76,7 +76,7 @@ impl Tree {
         pool.points().at(&site::GROUP_INNER_SEGMENT);
         for (i, wanted) in keys.iter().enumerate() {
             let Some(near) = &near[i] else { continue };
-            found[i] = near.settle(wanted);
+            found[i] = near.hint(wanted);
             if found[i].is_none() {
                 let (tree, key, _) = wanted;
                 above.add(i, tree.lowest_inner(pool, key));
@@ -185,7 +185,7 @@ impl<'p> NearLeaf<'p> {
 
     /// The key's place, if this is a leaf of its tree, has exactly the key, and has not changed; its row is prefetched.
     #[inline(always)]
-    fn settle(&self, (tree, key, row_bytes): &KeyQuery<'_>) -> Option<KeyHint<'p>> {
+    fn hint(&self, (tree, key, row_bytes): &KeyQuery<'_>) -> Option<KeyHint<'p>> {
         let NearLeaf { frame, id, version, place } = *self;
         let page = frame.bytes();
         // Slots hold keys without the page's prefix, so in another page a different key looks the same.
@@ -297,7 +297,7 @@ impl<'p> Descents<'p> {
         pool.points().at(&site::GROUP_SEGMENT);
         for (i, (page, wanted)) in self.at.iter().zip(keys).enumerate() {
             let Some(leaf) = page else { continue };
-            found[i] = leaf.settle(wanted);
+            found[i] = leaf.hint(wanted);
             if leaf.id != wanted.0.root && found[i].is_some_and(|found| found.exact) {
                 pool.shortcuts().learn(wanted.0.index, spots[i], leaf.id, leaf.frame.bytes().count());
             }
@@ -330,7 +330,7 @@ impl<'p> Hint<'p> {
     }
 
     /// The key's place, if this is a leaf of its tree and has not changed; its row is prefetched.
-    fn settle(&self, (tree, key, row_bytes): &KeyQuery<'_>) -> Option<KeyHint<'p>> {
+    fn hint(&self, (tree, key, row_bytes): &KeyQuery<'_>) -> Option<KeyHint<'p>> {
         let Hint { frame, id, version, narrowed } = *self;
         if !is_leaf_of(frame, id, tree) {
             return None;

@@ -42,7 +42,7 @@ fn database(latches: LatchKind) -> Database {
 
 /// Pages of a database, for changes under a slot of its own.
 fn pages(db: &Database, slot: u16) -> StructureChange<'_> {
-    StructureChange { pool: &db.core.pool, log: &db.core.log, slot: SlotId(slot), for_undo: false }
+    StructureChange { pool: &db.engine.pool, log: &db.engine.log, slot: SlotId(slot), for_undo: false }
 }
 
 /// Kinds of keys: short numbers, texts with a long common beginning, or anything up to the longest.

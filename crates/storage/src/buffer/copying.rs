@@ -97,7 +97,7 @@ impl CopyReader<'_> {
         self.pool.file.read_exact_at(bytes, first.offset())?;
         let (pages, _) = bytes.as_chunks_mut::<PAGE_SIZE>();
         for (id, page) in (first.0..).map(PageId).zip(pages) {
-            if !self.settle(id, page)? {
+            if !self.until_sound(id, page)? {
                 damaged.push(id);
             }
         }
@@ -105,7 +105,7 @@ impl CopyReader<'_> {
     }
 
     /// Looks for the page until it is sound; false if it stays damaged.
-    fn settle(&self, id: PageId, page: &mut [u8; PAGE_SIZE]) -> Result<bool, StorageError> {
+    fn until_sound(&self, id: PageId, page: &mut [u8; PAGE_SIZE]) -> Result<bool, StorageError> {
         for _ in 0..LOOKS {
             if header::damage(page, id, true).is_none() || page.iter().all(|byte| *byte == 0) {
                 return Ok(true);

@@ -12,7 +12,7 @@ use crate::lock::TableMode;
 use crate::log::RecordBuf;
 use crate::table::codec::{Key, Row};
 use crate::table::info::TableInfo;
-use crate::txn::core::Txn;
+use crate::txn::transaction::Txn;
 
 /// Loads rows, in the order of their keys, into an empty table: fills pages one after the other and writes
 /// them past the buffer pool and, but for the last step, past the log.
@@ -71,9 +71,9 @@ impl Database {
     /// [`TxnError::Schema`] if it is not, [`TxnError::ForeignHandle`] if the handle is another database's.
     pub fn bulk_load<K, V>(&self, table: &OpenTable<K, V>) -> Result<BulkLoad<'_, K, V>, TxnError> {
         let info = table.info(self)?;
-        let mut txn = self.core.begin(self.core.isolation, None)?;
+        let mut txn = self.engine.begin(self.engine.isolation, None)?;
         txn.lock_whole(info, TableMode::X)?;
-        let change = self.core.structure_change(txn.claim.peek().slot);
+        let change = self.engine.structure_change(txn.slot.peek().id);
         let builder = Builder::new(info.primary.tree, change).map_err(|e| bulk_error(e, info))?;
         let entries = info.secondaries.iter().map(|_| Entries::default()).collect();
         Ok(BulkLoad {
@@ -105,11 +105,11 @@ impl Database {
             return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no {part:?}") });
         };
         // The lock only checks that the table still exists; it waits for a transaction that has locked it exclusively.
-        let mut asking = self.core.begin(self.core.isolation, None)?;
+        let mut asking = self.engine.begin(self.engine.isolation, None)?;
         asking.lock_whole(info, TableMode::IX)?;
         asking.commit()?;
-        let txn = self.core.begin(self.core.isolation, None)?;
-        let change = self.core.structure_change(txn.claim.peek().slot);
+        let txn = self.engine.begin(self.engine.isolation, None)?;
+        let change = self.engine.structure_change(txn.slot.peek().id);
         let builder = Builder::new(tree, change).map_err(|e| bulk_error(e, info))?;
         Ok(BulkPart { db: self, table: info, txn, builder })
     }
@@ -134,10 +134,10 @@ impl BulkPart<'_> {
     pub fn finish(mut self) -> Result<u64, TxnError> {
         let mode = if is_mutant(Mutant::ShareBulkTable) { TableMode::IX } else { TableMode::X };
         self.txn.lock_whole(self.table, mode)?;
-        let change = self.db.core.structure_change(self.txn.claim.peek().slot);
+        let change = self.db.engine.structure_change(self.txn.slot.peek().id);
         let rows = install(change, [self.builder.seal()], self.table)?;
         self.txn.commit()?;
-        self.db.core.make_durable(self.db.core.log.tail())?;
+        self.db.engine.make_durable(self.db.engine.log.tail())?;
         Ok(rows)
     }
 }
@@ -172,7 +172,7 @@ impl<K, V> BulkLoad<'_, K, V> {
     /// [`TxnError::DuplicateKey`] if two rows have one value in a unique index; no space.
     pub fn finish(self) -> Result<u64, TxnError> {
         let BulkLoad { db, table, txn, builder, entries, .. } = self;
-        let change = db.core.structure_change(txn.claim.peek().slot);
+        let change = db.engine.structure_change(txn.slot.peek().id);
         let mut trees = Vec::new();
         for (secondary, mut entries) in table.secondaries.iter().zip(entries) {
             let key = |p: &(u64, u32, u32)| &entries.bytes[p.0 as usize..p.0 as usize + p.1 as usize];
@@ -193,7 +193,7 @@ impl<K, V> BulkLoad<'_, K, V> {
         }
         let rows = install(change, std::iter::once(builder).chain(trees).map(Builder::seal), table)?;
         txn.commit()?;
-        db.core.make_durable(db.core.log.tail())?;
+        db.engine.make_durable(db.engine.log.tail())?;
         Ok(rows)
     }
 }

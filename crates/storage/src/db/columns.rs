@@ -7,7 +7,7 @@ use crate::base::hook::OperationKind;
 use crate::table::codec::{Columns, Key, Row};
 use crate::table::index::Want;
 use crate::table::info::TableInfo;
-use crate::txn::core::Txn;
+use crate::txn::transaction::Txn;
 
 impl Transaction<'_> {
     /// Reads some columns of a row: which, the type of the result says ([`columns!`](crate::columns)). The row is locked

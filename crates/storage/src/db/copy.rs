@@ -140,21 +140,21 @@ impl Database {
         disk: &Arc<dyn Disk>,
         target: &mut Target<'_, impl FnMut(&Copying) -> ControlFlow<()>>,
     ) -> Result<Copied, CopyError> {
-        let core = &self.core;
-        let hold = core.log.hold();
-        let mut reader = core.pool.begin_copy();
-        core.pool.flush_all()?;
-        self.checkpointer().take(core)?;
+        let engine = &self.engine;
+        let hold = engine.log.hold();
+        let mut reader = engine.pool.begin_copy();
+        engine.pool.flush_all()?;
+        self.checkpointer().take(engine)?;
         let control = self.checkpointer().control();
         let mut record = Vec::new();
-        let record = core.log.read_at(control.checkpoint, &mut record)?;
+        let record = engine.log.read_at(control.checkpoint, &mut record)?;
         let body = CheckpointBody::decode(record.body, record.lsn)
-            .ok_or_else(|| core.log.damaged_at(control.checkpoint, "is no checkpoint"))?;
+            .ok_or_else(|| engine.log.damaged_at(control.checkpoint, "is no checkpoint"))?;
 
-        let database = if core.clock.is_simulated() { successor(&control) } else { new_id() };
+        let database = if engine.clock.is_simulated() { successor(&control) } else { new_id() };
         target.begin()?;
         let end = self.copy_pages(&mut reader, database, target)?;
-        core.make_durable(end)?;
+        engine.make_durable(end)?;
         target.copy_log(&hold, (body.keep(), end), database)?;
         LogFiles::find(Arc::clone(disk), database)?.prove(body.keep(), end)?;
         target.finish(&Control { number: 1, database, durable: end, ..control })?;
@@ -191,7 +191,7 @@ impl Database {
         };
         if !damaged.is_empty() {
             // It does not matter if no tree refers to it: a bulk load that was broken off left it.
-            verify::walk(&self.core, &self.catalog)?;
+            verify::walk(&self.engine, &self.catalog)?;
         }
         sync_file(&*file)?;
         Ok(end)

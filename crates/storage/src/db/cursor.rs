@@ -14,7 +14,7 @@ use crate::table::index::{Index, Want};
 use crate::table::indexed::entry_key;
 use crate::table::info::{Secondary, TableInfo};
 use crate::table::scan::{BackwardScan, ForwardScan, ScanEnd, ScanSpec};
-use crate::txn::context::RowBatch;
+use crate::txn::buffers::RowBatch;
 
 /// Rows fetched at first, of one leaf; then eight times as many, and so on.
 const FETCH: usize = 64;

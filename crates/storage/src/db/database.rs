@@ -29,11 +29,11 @@ use crate::table::declared::Declared;
 use crate::table::index::Want;
 use crate::table::info::TableInfo;
 use crate::txn::active::Slots;
-use crate::txn::core::Core;
+use crate::txn::engine::Engine;
 
 /// An open database. Share it between threads by reference or in an [`Arc`]; dropping it closes it.
 pub struct Database {
-    pub(crate) core: Arc<Core>,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) catalog: Catalog,
     pub(super) duties: Arc<Duties>,
     pub(super) reruns: u32,
@@ -171,24 +171,24 @@ impl Database {
             redo_from = redo;
             if !clean {
                 let redone = restart::redo(&pool, &log, &images, log.reader_of_old(redo), &mut report)?;
-                restart::settle(&pool, redone.pages)?;
+                restart::ensure_pages(&pool, redone.pages)?;
                 restart::undo(&pool, &log, &losers, service_slot, &mut report)?;
                 work = Some((redone.records, redone.bytes));
             } else {
-                restart::settle(&pool, 0)?;
+                restart::ensure_pages(&pool, 0)?;
             }
         }
-        let core = Self::core(&options, memory, control.database, pool, log, poison, driven)?;
+        let engine = Self::engine(&options, memory, control.database, pool, log, poison, driven)?;
         let checkpointer = Checkpointer::new(file, control, redo_from, service_slot);
         if let Some((records, bytes)) = work {
             // The database is open even if this fails: another restart would have as much to do.
-            match core.pool.flush_all().and_then(|()| checkpointer.take(&core)) {
+            match engine.pool.flush_all().and_then(|()| checkpointer.take(&engine)) {
                 Err(error) if !error.is_want_of_room() => return Err(error.into()),
                 _ => report.done(records, bytes),
             }
         }
-        let catalog = Catalog::load(&core)?;
-        let duties = Duties::new(Arc::clone(&core), checkpointer, options.checkpoint_bytes);
+        let catalog = Catalog::load(&engine)?;
+        let duties = Duties::new(Arc::clone(&engine), checkpointer, options.checkpoint_bytes);
         match (options.background, &options.services) {
             (Background::Threads, Some(services)) => duties.share(services),
             (Background::Threads, None) => {
@@ -198,7 +198,7 @@ impl Database {
             (Background::Inline, _) => {}
         }
         Ok(Database {
-            core,
+            engine,
             catalog,
             duties,
             reruns: options.reruns,
@@ -213,7 +213,7 @@ impl Database {
         &self.duties.checkpointer
     }
 
-    fn core(
+    fn engine(
         options: &Options,
         memory: PageSize,
         database: u64,
@@ -221,7 +221,7 @@ impl Database {
         log: Arc<Log>,
         poison: Arc<Poison>,
         driven: Arc<AtomicBool>,
-    ) -> Result<Arc<Core>, StorageError> {
+    ) -> Result<Arc<Engine>, StorageError> {
         let locks = LockTable::new(
             LockOptions {
                 // One of them is for creating tables.
@@ -239,7 +239,7 @@ impl Database {
         )
         .map_err(|e| StorageError::io("reserving memory", "lock table", 0, e))?;
         static OPENED: AtomicU64 = AtomicU64::new(1);
-        Ok(Arc::new(Core {
+        Ok(Arc::new(Engine {
             instance: OPENED.fetch_add(1, Ordering::Relaxed),
             pool,
             log,
@@ -274,12 +274,12 @@ impl Database {
             if let Some(number) = self.catalog.open(declared)? {
                 return Ok(number);
             }
-            if !self.catalog.create(&self.core, declared, false)? {
+            if !self.catalog.create(&self.engine, declared, false)? {
                 // Transactions rely on its absence. The transaction that locks the absence does not create the table
                 // itself.
-                let mut txn = self.core.begin(Isolation::Serializable, None)?;
+                let mut txn = self.engine.begin(Isolation::Serializable, None)?;
                 txn.lock_absence(declared.name, Want::Write)?;
-                self.catalog.create(&self.core, declared, true)?;
+                self.catalog.create(&self.engine, declared, true)?;
             }
         }
     }
@@ -298,13 +298,13 @@ impl Database {
     /// Everything committed before this position is on disk. See [`Transaction::commit_async`](crate::Transaction::commit_async).
     #[inline]
     pub fn durable(&self) -> Lsn {
-        self.core.log.durable()
+        self.engine.log.durable()
     }
 
     /// Asks for the log to be flushed up to a commit's position, and does not wait.
     #[inline]
     pub fn request_flush(&self, commit: Lsn) {
-        self.core.log.request_flush(commit);
+        self.engine.log.request_flush(commit);
     }
 
     /// Returns when everything before a commit's position is on disk.
@@ -312,7 +312,7 @@ impl Database {
     /// # Errors
     /// When the instance is closed to commits.
     pub fn wait_durable(&self, commit: Lsn) -> Result<(), StorageError> {
-        self.core.wait_to_answer(commit)
+        self.engine.wait_to_answer(commit)
     }
 
     /// Takes a checkpoint now: a restart from here on is short.
@@ -320,8 +320,8 @@ impl Database {
     /// # Errors
     /// When writing fails.
     pub fn checkpoint(&self) -> Result<(), StorageError> {
-        self.core.pool.flush_all()?;
-        self.duties.checkpointer.take(&self.core)
+        self.engine.pool.flush_all()?;
+        self.duties.checkpointer.take(&self.engine)
     }
 
     /// Does some of the background services' work; for databases opened with [`Background::Inline`], which have no
@@ -350,8 +350,8 @@ impl Database {
     /// A failed read.
     pub fn preload(&self) -> Result<u32, StorageError> {
         // Pages beyond the pages in use may be left over from interrupted work.
-        let used = self.core.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::END);
-        self.core.pool.preload(used.min(self.core.pool.file_pages()))
+        let used = self.engine.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::END);
+        self.engine.pool.preload(used.min(self.engine.pool.file_pages()))
     }
 
     /// Reads every page in use and verifies it; returns how many there are.
@@ -359,18 +359,18 @@ impl Database {
     /// # Errors
     /// [`StorageError::CorruptPage`] names the first page that is damaged.
     pub fn verify_pages(&self) -> Result<u64, StorageError> {
-        super::verify::verify_pages(&self.core, &self.catalog)
+        super::verify::verify_pages(&self.engine, &self.catalog)
     }
 
     /// Counters since open.
     pub fn stats(&self) -> Stats {
-        let (log, pool, locks) = (self.core.log.stats(), self.core.pool.stats(), self.core.locks.stats());
-        let latches = self.core.pool.latches().stats();
+        let (log, pool, locks) = (self.engine.log.stats(), self.engine.pool.stats(), self.engine.locks.stats());
+        let latches = self.engine.pool.latches().stats();
         Stats {
             log_bytes: log.bytes,
             log_flushes: log.flushes,
             log_direct: log.direct,
-            pool_hits: self.core.slots.hits(),
+            pool_hits: self.engine.slots.hits(),
             pool_reads: pool.reads,
             pool_writes: pool.writes,
             pool_evictions: pool.evictions,
@@ -387,7 +387,7 @@ impl Database {
 
     /// How readers of pages exclude writers, as it was opened.
     pub fn latches(&self) -> LatchKind {
-        self.core.pool.latches().kind()
+        self.engine.pool.latches().kind()
     }
 
     /// Where the files are.
@@ -408,8 +408,8 @@ impl Database {
     /// must not reach the disk. The next open recovers from the log.
     fn abandon(&self) {
         if !std::mem::replace(&mut *self.closed.lock(), true) {
-            self.core.poison.close(&StorageError::Closing, self.core.log.durable());
-            self.core.locks.close();
+            self.engine.poison.close(&StorageError::Closing, self.engine.log.durable());
+            self.engine.locks.close();
             self.duties.stop();
         }
     }
@@ -418,12 +418,12 @@ impl Database {
         if std::mem::replace(&mut *self.closed.lock(), true) {
             return Ok(());
         }
-        self.core.locks.close();
+        self.engine.locks.close();
         self.duties.stop();
-        self.core.log.wait_durable_inline(self.core.log.tail())?;
-        self.core.pool.flush_all()?;
-        self.duties.checkpointer.take(&self.core)?;
-        self.core.log.shut_down()
+        self.engine.log.wait_durable_inline(self.engine.log.tail())?;
+        self.engine.pool.flush_all()?;
+        self.duties.checkpointer.take(&self.engine)?;
+        self.engine.log.shut_down()
     }
 }
 

@@ -20,7 +20,7 @@ use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::buffer::{CleanGoal, CleanStep};
 use crate::db::services::Services;
 use crate::recovery::checkpoint::Checkpointer;
-use crate::txn::core::Core;
+use crate::txn::engine::Engine;
 
 /// How long the cleaner sleeps when it has nothing to do.
 const IDLE: Duration = Duration::from_millis(50);
@@ -34,7 +34,7 @@ const LOOK_EVERY_NS: u64 = 200_000_000;
 /// The background work of one database, and the state that its parts share.
 #[derive(Debug)]
 pub(crate) struct Duties {
-    pub(crate) core: Arc<Core>,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) checkpointer: Checkpointer,
     /// Log bytes between two checkpoints.
     pub(crate) every: u64,
@@ -67,25 +67,25 @@ struct Duty {
 
 impl Work for Duty {
     fn turn(&self) -> NextTurn {
-        let core = &self.of.core;
+        let engine = &self.of.engine;
         match self.service {
-            Service::Flusher => core.log.flusher_turn(&core.clock),
-            Service::SegmentMaker => core.log.maker_turn(&core.clock),
+            Service::Flusher => engine.log.flusher_turn(&engine.clock),
+            Service::SegmentMaker => engine.log.maker_turn(&engine.clock),
             Service::Cleaner | Service::Checkpointer => self.of.clean_some(),
-            Service::PageReader if core.pool.step_reader() => NextTurn::Now,
+            Service::PageReader if engine.pool.step_reader() => NextTurn::Now,
             Service::PageReader => NextTurn::WhenCalled,
         }
     }
 
     fn panicked(&self) {
-        self.of.core.log.close_because("a background service panicked");
+        self.of.engine.log.close_because("a background service panicked");
     }
 }
 
 impl Duties {
-    pub(crate) fn new(core: Arc<Core>, checkpointer: Checkpointer, every: u64) -> Arc<Duties> {
+    pub(crate) fn new(engine: Arc<Engine>, checkpointer: Checkpointer, every: u64) -> Arc<Duties> {
         Arc::new(Duties {
-            core,
+            engine,
             checkpointer,
             every,
             looked_ns: AtomicU64::new(0),
@@ -101,20 +101,20 @@ impl Duties {
     /// # Errors
     /// Those of the pool and the log.
     pub(crate) fn clean(&self) -> Result<bool, StorageError> {
-        let tail = self.core.log.tail();
+        let tail = self.engine.log.tail();
         let distance = self.checkpointer.distance(tail);
         // From half-way on the oldest pages are written, so that the checkpoint need not wait for them.
         let goal = if distance > self.every / 2 { Lsn(tail.0.saturating_sub(self.every / 4)) } else { Lsn::ZERO };
         let step = self
-            .core
+            .engine
             .pool
-            .clean_step(self.core.clock.now_ns(), CleanGoal { write_before: goal, step: self.step_bytes() })?;
+            .clean_step(self.engine.clock.now_ns(), CleanGoal { write_before: goal, step: self.step_bytes() })?;
         if step != CleanStep::Idle {
             return Ok(true);
         }
-        let now = self.core.clock.now_ns();
+        let now = self.engine.clock.now_ns();
         if distance > self.every / 2 && self.due(now, tail) && self.progress_possible(tail) {
-            self.checkpointer.take(&self.core)?;
+            self.checkpointer.take(&self.engine)?;
             return Ok(true);
         }
         Ok(false)
@@ -124,7 +124,7 @@ impl Duties {
     fn due(&self, now: u64, tail: Lsn) -> bool {
         let (last, at) = (self.looked_ns.load(Ordering::Relaxed), self.looked_at.load(Ordering::Relaxed));
         let grown = tail.0.saturating_sub(at) >= self.step_bytes();
-        let pause = if grown { self.core.pool.look_pause_ns() } else { LOOK_EVERY_NS };
+        let pause = if grown { self.engine.pool.look_pause_ns() } else { LOOK_EVERY_NS };
         let due = now.saturating_sub(last) >= pause;
         if due {
             self.looked_ns.store(now, Ordering::Relaxed);
@@ -140,15 +140,15 @@ impl Duties {
 
     /// Whether a checkpoint now would let a restart begin notably later than the last one did.
     fn progress_possible(&self, tail: Lsn) -> bool {
-        let oldest = self.core.pool.oldest_recovery_lsn().unwrap_or(tail);
+        let oldest = self.engine.pool.oldest_recovery_lsn().unwrap_or(tail);
         tail.0.saturating_sub(oldest.0) + self.every / 8 < self.checkpointer.distance(tail)
     }
 
     /// Drives what is due, for [`Background::Inline`](crate::Background::Inline): a bounded amount of work.
     pub(crate) fn step_inline(&self) -> Result<(), StorageError> {
-        let now = self.core.clock.now_ns();
-        self.core.log.make_step(now);
-        self.core.log.step(now);
+        let now = self.engine.clock.now_ns();
+        self.engine.log.make_step(now);
+        self.engine.log.step(now);
         self.clean().map(drop)
     }
 
@@ -157,24 +157,24 @@ impl Duties {
     /// # Errors
     /// Those of the pool and the log.
     pub(crate) fn step(&self, service: Service) -> Result<bool, StorageError> {
-        let now = self.core.clock.now_ns();
+        let now = self.engine.clock.now_ns();
         match service {
-            Service::Flusher => Ok(self.core.log.step(now).did_work),
-            Service::SegmentMaker => Ok(self.core.log.make_step(now).did_work),
+            Service::Flusher => Ok(self.engine.log.step(now).did_work),
+            Service::SegmentMaker => Ok(self.engine.log.make_step(now).did_work),
             Service::Cleaner => self.clean(),
-            Service::Checkpointer => self.checkpointer.take(&self.core).map(|()| true),
+            Service::Checkpointer => self.checkpointer.take(&self.engine).map(|()| true),
             Service::PageReader => {
-                if self.core.driven.load(Ordering::Acquire) {
-                    self.core.pool.open_readers();
+                if self.engine.driven.load(Ordering::Acquire) {
+                    self.engine.pool.open_readers();
                 }
-                Ok(self.core.pool.step_reader())
+                Ok(self.engine.pool.step_reader())
             }
         }
     }
 
     /// From now on the program steps the services: a waiting thread does not do their work.
     pub(crate) fn start_stepped(&self) {
-        self.core.driven.store(true, Ordering::Release);
+        self.engine.driven.store(true, Ordering::Release);
     }
 
     /// Starts the threads: all or none.
@@ -187,24 +187,24 @@ impl Duties {
 
     fn start_all(self: &Arc<Self>) -> std::io::Result<()> {
         let mut threads = self.threads.lock();
-        threads.push(self.spawn("log-flusher", |s| s.core.log.run_flusher(&s.core.clock, &s.stop))?);
-        threads.push(self.spawn("log-maker", |s| s.core.log.run_maker(&s.core.clock, &s.stop))?);
+        threads.push(self.spawn("log-flusher", |s| s.engine.log.run_flusher(&s.engine.clock, &s.stop))?);
+        threads.push(self.spawn("log-maker", |s| s.engine.log.run_maker(&s.engine.clock, &s.stop))?);
         let cleaner = self.spawn("cleaner", Duties::run_cleaner)?;
         let wake: Thread = cleaner.thread().clone();
-        self.core.pool.on_cleaner_wanted(Box::new(move || wake.unpark()));
+        self.engine.pool.on_cleaner_wanted(Box::new(move || wake.unpark()));
         threads.push(cleaner);
-        if self.core.hook.is_cooperative() {
+        if self.engine.hook.is_cooperative() {
             self.start_readers(&mut threads)?;
         } else {
             self.start_readers_when_wanted();
         }
-        self.core.driven.store(true, Ordering::Release);
+        self.engine.driven.store(true, Ordering::Release);
         Ok(())
     }
 
     fn start_readers_when_wanted(self: &Arc<Self>) {
         let duties = Arc::downgrade(self);
-        self.core.pool.on_readers_wanted(Box::new(move || {
+        self.engine.pool.on_readers_wanted(Box::new(move || {
             if let Some(duties) = duties.upgrade() {
                 duties.want_readers();
             }
@@ -220,23 +220,23 @@ impl Duties {
             reader: services.reads().place(),
             _services: services.clone(),
         });
-        self.core.log.call_instead(shares.flusher.clone(), shares.maker.clone());
+        self.engine.log.call_instead(shares.flusher.clone(), shares.maker.clone());
         let cleaner = shares.cleaner.clone();
-        self.core.pool.on_cleaner_wanted(Box::new(move || cleaner.call()));
+        self.engine.pool.on_cleaner_wanted(Box::new(move || cleaner.call()));
         let duty = |service| Arc::new(Duty { of: Arc::clone(self), service });
         shares.flusher.join(duty(Service::Flusher), 1);
         shares.maker.join(duty(Service::SegmentMaker), 1);
         shares.cleaner.join(duty(Service::Cleaner), 1);
         if services.reads_pages() {
             shares.reader.join(duty(Service::PageReader), READERS);
-            self.core.pool.call_for_reads(shares.reader.clone());
-            if self.core.hook.is_cooperative() {
-                self.core.pool.open_readers();
+            self.engine.pool.call_for_reads(shares.reader.clone());
+            if self.engine.hook.is_cooperative() {
+                self.engine.pool.open_readers();
             } else {
                 self.start_readers_when_wanted();
             }
         }
-        self.core.driven.store(true, Ordering::Release);
+        self.engine.driven.store(true, Ordering::Release);
     }
 
     fn spawn(self: &Arc<Self>, name: &str, run: fn(&Duties)) -> std::io::Result<JoinHandle<()>> {
@@ -248,12 +248,12 @@ impl Duties {
     }
 
     fn start_readers(self: &Arc<Self>, threads: &mut Vec<JoinHandle<()>>) -> std::io::Result<()> {
-        self.core.pool.open_readers();
+        self.engine.pool.open_readers();
         if self.shares.get().is_some() {
             return Ok(());
         }
         for _ in 0..READERS {
-            threads.push(self.spawn("page-reader", |s| s.core.pool.run_reader())?);
+            threads.push(self.spawn("page-reader", |s| s.engine.pool.run_reader())?);
         }
         Ok(())
     }
@@ -263,12 +263,12 @@ impl Duties {
     #[cold]
     fn want_readers(self: &Arc<Self>) {
         let mut threads = self.threads.lock();
-        if self.stop.load(Ordering::Acquire) || self.core.pool.has_readers() {
+        if self.stop.load(Ordering::Acquire) || self.engine.pool.has_readers() {
             return;
         }
         let before = threads.len();
         if self.start_readers(&mut threads).is_err() && threads.len() == before {
-            self.core.pool.close_readers();
+            self.engine.pool.close_readers();
         }
     }
 
@@ -285,7 +285,7 @@ impl Duties {
         match self.clean() {
             Ok(true) => NextTurn::Now,
             // A full disk may get space again; a closed instance stays closed. Either way there is no hurry.
-            Ok(false) if self.checkpointer.distance(self.core.log.tail()) > self.every / 2 => {
+            Ok(false) if self.checkpointer.distance(self.engine.log.tail()) > self.every / 2 => {
                 NextTurn::Within(IDLE_IN_NEED)
             }
             Ok(false) | Err(_) => NextTurn::Within(IDLE),
@@ -299,15 +299,15 @@ impl Duties {
 
     /// Ends the threads; the log is then durable to its end, unless the instance is closed.
     pub(crate) fn stop(&self) {
-        self.core.driven.store(false, Ordering::Release);
+        self.engine.driven.store(false, Ordering::Release);
         self.stop.store(true, Ordering::Release);
         if let Some(shares) = self.shares.get() {
             return self.leave(shares);
         }
-        self.core.log.nudge();
+        self.engine.log.nudge();
         // A transaction that starts readers holds this lock: they are among these, or it sees `stop`.
         let threads = std::mem::take(&mut *self.threads.lock());
-        self.core.pool.close_readers();
+        self.engine.pool.close_readers();
         for thread in threads {
             thread.thread().unpark();
             // A service that panicked has reported that; its result tells nothing more.
@@ -319,11 +319,11 @@ impl Duties {
     fn leave(&self, shares: &Shares) {
         // A transaction that opens the readers holds this lock: they are closed here, or it sees `stop`.
         drop(self.threads.lock());
-        self.core.pool.close_readers();
+        self.engine.pool.close_readers();
         for place in [&shares.reader, &shares.cleaner, &shares.maker, &shares.flusher] {
             place.leave();
         }
-        self.core.log.end_flusher();
+        self.engine.log.end_flusher();
     }
 }
 
@@ -357,7 +357,7 @@ mod tests {
         for refused in [1, 2, 17] {
             let disk = Arc::new(MemDisk::new());
             let db = Options::new().buffer_pool(1 << 20).open_on(disk.clone()).unwrap();
-            let pool = &db.duties.core.pool;
+            let pool = &db.duties.engine.pool;
             assert!(pool.reads_in_parallel() && !pool.has_readers(), "readers start when they are wanted");
             fault::plan(Refusable::Thread, refused);
             db.duties.want_readers();
@@ -390,7 +390,7 @@ mod tests {
         }
         db.close().unwrap();
         let db = open();
-        let pool = &db.duties.core.pool;
+        let pool = &db.duties.engine.pool;
         for round in 0..20 {
             assert!(pool.reads_in_parallel());
             let keys: Vec<u64> = (0..16).map(|n| n * 6_000 + round * 300).collect();

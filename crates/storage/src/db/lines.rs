@@ -11,7 +11,7 @@ impl Database {
     pub fn shared_lines(&self) -> Vec<SharedLines> {
         let all = |kind, range| SharedLines { kind, range, every: 0, per_worker: 0 };
         let mut lines = Vec::new();
-        for (name, range) in self.core.pool.regions() {
+        for (name, range) in self.engine.pool.regions() {
             if name == "frames" {
                 // A frame's first line is its header.
                 lines.push(SharedLines { every: frame_bytes(), ..all("page latch", range.clone()) });
@@ -20,14 +20,14 @@ impl Database {
                 lines.push(all(if name == "page_table" { "page table" } else { name }, range));
             }
         }
-        lines.push(all("lock heads", self.core.locks.range()));
-        let [tail, (positions, each)] = self.core.log.position_lines();
+        lines.push(all("lock heads", self.engine.locks.range()));
+        let [tail, (positions, each)] = self.engine.log.position_lines();
         lines.push(all("log tail", tail.0));
         lines.push(SharedLines { per_worker: each, ..all("log positions", positions) });
-        let ring = self.core.log.ring_range();
+        let ring = self.engine.log.ring_range();
         // Workers write different places of the ring.
         lines.push(SharedLines { per_worker: ring.len(), ..all("log ring", ring) });
-        let (slots, each) = self.core.slots.lines();
+        let (slots, each) = self.engine.slots.lines();
         lines.push(SharedLines { per_worker: each, ..all("slots", slots) });
         let (words, each) = reader_words();
         lines.push(SharedLines { per_worker: each, ..all("reader words", words) });

@@ -9,8 +9,8 @@ use crate::table::codec::{Key, Row};
 use crate::table::columns::WHOLE;
 use crate::table::index::{Index, Want};
 use crate::table::info::TableInfo;
-use crate::txn::context::EncodedKeys;
-use crate::txn::core::Txn;
+use crate::txn::buffers::EncodedKeys;
+use crate::txn::transaction::Txn;
 
 /// Bytes of each row that are brought into the caches.
 const ROW_BYTES: usize = 256;
@@ -37,7 +37,7 @@ impl Transaction<'_> {
                 Ok(())
             })
         });
-        self.give_back(|txn| txn.claim.context().encoded.keys = encoded);
+        self.give_back(|txn| txn.slot.state().encoded.keys = encoded);
         result
     }
 
@@ -81,7 +81,7 @@ impl Transaction<'_> {
             }
             Ok(())
         });
-        self.give_back(|txn| txn.claim.context().encoded.keys = encoded);
+        self.give_back(|txn| txn.slot.state().encoded.keys = encoded);
         result.map(|()| rows)
     }
 
@@ -97,7 +97,7 @@ impl Transaction<'_> {
 
     pub(super) fn put_all<K: Key, V: Row>(&mut self, info: &TableInfo, rows: &[(K, V)]) -> Result<(), TxnError> {
         let mut keys = self.take_keys()?;
-        let mut row = std::mem::take(&mut self.txn.get_mut().claim.context().encoded.row);
+        let mut row = std::mem::take(&mut self.txn.get_mut().slot.state().encoded.row);
         let result = self.txn.get_mut().atomically(|txn| {
             for group in rows.chunks(GROUP) {
                 keys.set(group.iter().map(|(key, _)| key));
@@ -110,13 +110,13 @@ impl Transaction<'_> {
             }
             Ok(())
         });
-        let encoded = &mut self.txn.get_mut().claim.context().encoded;
+        let encoded = &mut self.txn.get_mut().slot.state().encoded;
         (encoded.keys, encoded.row) = (keys, row);
         self.noted(result)
     }
 
     fn take_keys(&self) -> Result<EncodedKeys, TxnError> {
-        self.step(|txn| Ok(std::mem::take(&mut txn.claim.context().encoded.keys)))
+        self.step(|txn| Ok(std::mem::take(&mut txn.slot.state().encoded.keys)))
     }
 }
 

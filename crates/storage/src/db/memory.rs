@@ -38,9 +38,9 @@ impl Database {
     /// Where the system does not say (it has no `/proc/self/smaps`).
     pub fn large_pages(&self) -> io::Result<LargePagesGiven> {
         let map = MemoryMap::read()?;
-        let ring = ("log_ring", self.core.log.ring_range());
-        let locks = ("lock_table", self.core.locks.range());
-        let regions = self.core.pool.regions().into_iter().chain([ring, locks]).map(|(name, range)| {
+        let ring = ("log_ring", self.engine.log.ring_range());
+        let locks = ("lock_table", self.engine.locks.range());
+        let regions = self.engine.pool.regions().into_iter().chain([ring, locks]).map(|(name, range)| {
             let given = map.within(&range);
             MemoryRegion { name, bytes: range.len() as u64, resident_bytes: given.resident, large_bytes: given.large }
         });

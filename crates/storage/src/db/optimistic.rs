@@ -12,7 +12,7 @@ use crate::table::columns::WHOLE;
 use crate::table::index::Want;
 use crate::table::peek::{Announced, PeekedRows, SeenRow, TOGETHER};
 use crate::table::scan::{ScanEnd, ScanSpec};
-use crate::txn::context::{LeafSpot, Memo};
+use crate::txn::memos::{LeafSpot, Memo};
 
 /// What a thread needs to read rows without locks: buffers, and the places of the rows that it has announced. Serves any
 /// number of databases, one read after the other.
@@ -83,7 +83,7 @@ impl Database {
     ) {
         peeker.serve(self);
         let keys = rows.filter_map(|(table, key, bytes)| Some((table.info(self).ok()?.primary.tree, key, bytes)));
-        self.core.announce(&mut peeker.announced, keys);
+        self.engine.announce(&mut peeker.announced, keys);
     }
 
     /// The row of a key as it is now, without a lock: see [`Peeker`].
@@ -114,8 +114,8 @@ impl Database {
     ) -> Result<(Option<&'p [u8]>, Place), TxnError> {
         peeker.serve(self);
         let index = &table.info(self)?.primary;
-        let (there, memo) = self.core.peek(&peeker.announced, index, key, columns, &mut peeker.row)?;
-        Ok((there.then_some(&*peeker.row), Place { instance: self.core.instance, memo }))
+        let (there, memo) = self.engine.peek(&peeker.announced, index, key, columns, &mut peeker.row)?;
+        Ok((there.then_some(&*peeker.row), Place { instance: self.engine.instance, memo }))
     }
 
     /// Shows the first `most` rows of `[from, to]` and their places as they are now, without locks, in ascending order until
@@ -132,23 +132,23 @@ impl Database {
         mut visit: impl FnMut(&[u8], &[u8], Place) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
         let index = &table.info(self)?.primary;
-        let instance = self.core.instance;
+        let instance = self.engine.instance;
         let show = |rows: &PeekedRows, leaf: LeafSpot| {
             rows.iter().any(|(key, row, position)| {
-                let name = self.core.locks.names.of(index.tree.index, key);
+                let name = self.engine.locks.names.of(index.tree.index, key);
                 let memo = Memo { name, spot: LeafSpot { position, ..leaf }, exact: true };
                 visit(key, row, Place { instance, memo }).is_break()
             })
         };
-        Ok(self.core.peek_range(index, from, to, most, &mut peeker.rows, show)?)
+        Ok(self.engine.peek_range(index, from, to, most, &mut peeker.rows, show)?)
     }
 }
 
 impl Peeker {
     /// Forgets the places of another database.
     fn serve(&mut self, db: &Database) {
-        if self.instance != db.core.instance {
-            (self.instance, self.announced) = (db.core.instance, Announced::default());
+        if self.instance != db.engine.instance {
+            (self.instance, self.announced) = (db.engine.instance, Announced::default());
         }
     }
 }
@@ -186,7 +186,7 @@ impl Transaction<'_> {
         let want = if to_write { Want::Write } else { Want::Read };
         let Some(info) = self.seen(table, want)? else { return Ok(seen.is_none()) };
         self.enter(OperationKind::Fetch, &info.primary);
-        let memo = (place.instance == self.db.core.instance).then_some(place.memo);
+        let memo = (place.instance == self.db.engine.instance).then_some(place.memo);
         let result = self.txn.get_mut().confirm(&info.primary, key, memo, (columns, seen), want);
         self.noted(result)
     }
@@ -234,7 +234,7 @@ impl Transaction<'_> {
     ) -> Result<usize, TxnError> {
         let Some(info) = self.seen_to_write(table)? else { return Ok(0) };
         self.enter(OperationKind::Update, &info.primary);
-        let instance = self.db.core.instance;
+        let instance = self.db.engine.instance;
         let mut rows = rows.map(|(key, Place { instance: of, memo }, row)| SeenRow {
             key,
             place: (of == instance).then_some(memo),

@@ -84,11 +84,11 @@ impl Transaction<'_> {
         for (n, group) in keys.chunks(GROUP).enumerate() {
             let mut ends = [None; GROUP];
             let rows = self.step(|txn| {
-                let mut rows = std::mem::take(&mut txn.claim.context().heads);
+                let mut rows = std::mem::take(&mut txn.slot.state().heads);
                 rows.clear();
                 let fetched = txn.fetch_several(&info.primary, group, columns, &mut rows, &mut ends);
                 if fetched.is_err() {
-                    txn.claim.context().heads = std::mem::take(&mut rows);
+                    txn.slot.state().heads = std::mem::take(&mut rows);
                 }
                 fetched.map(|()| rows)
             })?;
@@ -99,7 +99,7 @@ impl Transaction<'_> {
                     start = end;
                 }
             }
-            self.give_back(|txn| txn.claim.context().heads = rows);
+            self.give_back(|txn| txn.slot.state().heads = rows);
         }
         Ok(())
     }
@@ -419,7 +419,7 @@ impl Transaction<'_> {
     /// each. Changes and locks nothing; skips a table that cannot be found.
     pub fn prefetch_raw<'k, K, V>(&self, rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>) {
         let db = self.db;
-        db.core.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
+        db.engine.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
         let rows = rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree, key, bytes)));
         // Inside another statement this does nothing: it is a hint.
         if let Ok(mut txn) = self.txn.try_borrow_mut() {

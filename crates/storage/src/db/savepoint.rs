@@ -20,8 +20,8 @@ type Began = (u64, SlotId, u64);
 impl Transaction<'_> {
     fn began(&mut self) -> Began {
         let txn = self.txn.get_mut();
-        let cx = txn.claim.peek();
-        (txn.core.instance, cx.slot, cx.sequence)
+        let state = txn.slot.peek();
+        (txn.engine.instance, state.id, state.sequence)
     }
 
     /// A position to which [`Transaction::rollback_to`] returns. Costs eight bytes until the transaction ends.

@@ -20,7 +20,7 @@ use crate::page::{PageBytes, PageRef};
 use crate::table::catalog::TableTrees;
 use crate::table::indexed::entry_key;
 use crate::table::info::Secondary;
-use crate::txn::core::Core;
+use crate::txn::engine::Engine;
 
 /// Progress is reported at the first of so many pages.
 const TOLD_EVERY: u64 = 256;
@@ -149,8 +149,8 @@ impl Database {
         progress: impl FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Result<Structure, StorageError> {
         let walk = Walk {
-            core: &self.core,
-            file: self.core.pool.file_name(),
+            engine: &self.engine,
+            file: self.engine.pool.file_name(),
             end: 0,
             seen: Vec::new(),
             looked: 0,
@@ -178,7 +178,7 @@ struct Expected<'a> {
 }
 
 struct Walk<'a, P> {
-    core: &'a Core,
+    engine: &'a Engine,
     file: String,
     /// First page never used.
     end: u32,
@@ -198,7 +198,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
     ) -> Result<Structure, StorageError> {
         let Some(space) = self.page(SPACE_PAGE)? else { return Ok(self.out) };
         let space = PageRef::of(&space);
-        let in_file = self.core.pool.file_pages();
+        let in_file = self.engine.pool.file_pages();
         self.end = space.u32(ops::space::END).min(in_file);
         if space.u32(ops::space::END) > in_file {
             self.find(Rule::FreeList, SPACE_PAGE, "says that more pages are in use than the file has");
@@ -240,9 +240,9 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         }
         let mut copy = PageBytes::boxed();
         loop {
-            match self.core.pool.get_or_load(id) {
+            match self.engine.pool.get_or_load(id) {
                 Ok(frame) => {
-                    let read = frame.read(self.core.pool.latches());
+                    let read = frame.read(self.engine.pool.latches());
                     let copied = read.page().copy_to(0, copy.as_bytes_mut());
                     if frame.page_id() == id && copied && read.is_valid() {
                         break;
@@ -250,7 +250,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                 }
                 Err(StorageError::CorruptPage { what, .. }) => {
                     // Too damaged to be used, but the damage can be reported.
-                    let rule = match self.core.pool.read_unproved(id, copy.as_bytes_mut()) {
+                    let rule = match self.engine.pool.read_unproved(id, copy.as_bytes_mut()) {
                         Ok(()) if header::damage(copy.as_bytes(), id, true).is_none() => {
                             sound::flaw(copy.as_bytes(), id).map_or(Rule::Readable, rule_of)
                         }
@@ -269,7 +269,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
             self.find(rule_of(flaw), id, flaw.to_string());
             return Ok(None);
         }
-        let (lsn, tail) = (PageRef::of(&copy).lsn(), self.core.log.tail());
+        let (lsn, tail) = (PageRef::of(&copy).lsn(), self.engine.log.tail());
         if lsn > tail {
             self.find(Rule::PageLsn, id, format!("was changed at log position {lsn}, but the log ends at {tail}"));
         }
@@ -456,7 +456,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
     /// The row of a key: `None` if the tree cannot be searched, `Some(None)` if there is none.
     fn value(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Option<Vec<u8>>>, StorageError> {
         loop {
-            let leaf = match tree.find(&self.core.pool, key) {
+            let leaf = match tree.find(&self.engine.pool, key) {
                 Ok(leaf) => leaf,
                 Err(StorageError::CorruptPage { .. }) => return Ok(None),
                 Err(error) => return Err(error),

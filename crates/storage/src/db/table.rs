@@ -160,7 +160,7 @@ pub enum Raw {}
 /// An open table: found by its number, where a [`Table`] is found by its name. It is `Copy`; it is valid
 /// for the database that gave it, as long as that is open. Every other database refuses it.
 pub struct OpenTable<K, V> {
-    /// The open database: [`Core::instance`](crate::txn::core::Core::instance).
+    /// The open database: [`Engine::instance`](crate::txn::engine::Engine::instance).
     instance: u64,
     number: u32,
     types: PhantomData<fn(K) -> V>,
@@ -178,7 +178,7 @@ impl<K, V> OpenTable<K, V> {
     #[inline]
     pub(crate) fn info<'db>(&self, database: &'db Database) -> Result<&'db TableInfo, TxnError> {
         match database.catalog.table(self.number) {
-            Some(info) if self.instance == database.core.instance => Ok(info),
+            Some(info) if self.instance == database.engine.instance => Ok(info),
             _ => Err(self.foreign(database)),
         }
     }

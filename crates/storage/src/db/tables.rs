@@ -43,7 +43,7 @@ impl Database {
     /// rows.
     pub fn table<K: Key, V: Row>(&self, table: &Table<K, V>) -> Result<OpenTable<K, V>, TxnError> {
         let number = self.open_or_create(&table.typed())?;
-        Ok(OpenTable::new(self.core.instance, number))
+        Ok(OpenTable::new(self.engine.instance, number))
     }
 
     /// As [`Database::table`], for statements on bytes: the types are not compared with those that the table was
@@ -53,7 +53,7 @@ impl Database {
     /// As [`Database::table`].
     pub fn raw_table<K, V>(&self, table: &Table<K, V>) -> Result<OpenTable<Raw, Raw>, TxnError> {
         let number = self.open_or_create(&table.raw())?;
-        Ok(OpenTable::new(self.core.instance, number))
+        Ok(OpenTable::new(self.engine.instance, number))
     }
 
     /// Drops a table with its indexes; false if there is none of this name.
@@ -68,7 +68,7 @@ impl Database {
     /// See [`TxnError`]. After [`StorageError::NoSpace`] the table may be gone and its pages not given back: the next
     /// open does it.
     pub fn drop_table(&self, name: &str) -> Result<bool, TxnError> {
-        self.catalog.drop_table(&self.core, name)
+        self.catalog.drop_table(&self.engine, name)
     }
 
     /// Removes all rows of a table, without a log record for each; false if there is none of this name.
@@ -79,7 +79,7 @@ impl Database {
     /// # Errors
     /// See [`TxnError`]. A failure in the middle closes the instance, to readers too; the next open finishes the work.
     pub fn truncate(&self, name: &str) -> Result<bool, TxnError> {
-        self.catalog.truncate(&self.core, name)
+        self.catalog.truncate(&self.engine, name)
     }
 
     /// Gives a table the secondary indexes that `table` declares, and opens it: builds missing ones from its rows,
@@ -131,7 +131,7 @@ impl Database {
     /// the old indexes' pages cannot be given back, the error is returned although the indexes have been changed; the
     /// next open gives them back.
     pub fn alter_indexes<K: Key, V: Row>(&self, table: &Table<K, V>) -> Result<OpenTable<K, V>, TxnError> {
-        Ok(OpenTable::new(self.core.instance, self.alter(&table.typed())?))
+        Ok(OpenTable::new(self.engine.instance, self.alter(&table.typed())?))
     }
 
     /// As [`Database::alter_indexes`], for statements on bytes: the types of key and row are not checked, as by
@@ -140,11 +140,11 @@ impl Database {
     /// # Errors
     /// As [`Database::alter_indexes`].
     pub fn alter_indexes_raw<K, V>(&self, table: &Table<K, V>) -> Result<OpenTable<Raw, Raw>, TxnError> {
-        Ok(OpenTable::new(self.core.instance, self.alter(&table.raw())?))
+        Ok(OpenTable::new(self.engine.instance, self.alter(&table.raw())?))
     }
 
     fn alter(&self, declared: &Declared<'_>) -> Result<u32, TxnError> {
-        match self.catalog.alter(&self.core, declared)? {
+        match self.catalog.alter(&self.engine, declared)? {
             Some(number) => Ok(number),
             None => self.open_or_create(declared),
         }
@@ -165,8 +165,8 @@ impl Database {
             tables.push(TableSize { name, rows: self.pages_of(primary)? * PAGE_SIZE as u64, indexes: sized });
         }
         Ok(Sizes {
-            data_file: u64::from(self.core.pool.file_pages()) * PAGE_SIZE as u64,
-            log: self.core.log.disk_bytes(),
+            data_file: u64::from(self.engine.pool.file_pages()) * PAGE_SIZE as u64,
+            log: self.engine.log.disk_bytes(),
             tables,
         })
     }
@@ -175,7 +175,7 @@ impl Database {
     fn pages_of(&self, tree: Tree) -> Result<u64, StorageError> {
         let (mut pages, mut waiting) = (0, vec![tree.root]);
         // While other transactions change the tree, a bound keeps the walk from going round for ever.
-        let most = u64::from(self.core.pool.file_pages());
+        let most = u64::from(self.engine.pool.file_pages());
         while let Some(id) = waiting.pop() {
             let below = self.children(tree, id)?;
             pages += 1;
@@ -193,8 +193,8 @@ impl Database {
 
     fn children(&self, tree: Tree, id: PageId) -> Result<Below, StorageError> {
         loop {
-            let frame = self.core.pool.get_or_load(id)?;
-            let read = frame.read(self.core.pool.latches());
+            let frame = self.engine.pool.get_or_load(id)?;
+            let read = frame.read(self.engine.pool.latches());
             let page = read.page();
             let below = match page.kind() {
                 Some(Kind::Inner) if page.index() == tree.index && page.level() == 1 => {

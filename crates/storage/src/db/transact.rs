@@ -15,7 +15,7 @@ impl Database {
     /// still be read.)
     #[inline]
     pub fn begin(&self) -> Result<Transaction<'_>, TxnError> {
-        self.begin_at(self.core.isolation)
+        self.begin_at(self.engine.isolation)
     }
 
     /// Begins a transaction at an isolation level of its own.
@@ -55,8 +55,8 @@ impl Database {
 
     #[inline]
     fn begin_with(&self, isolation: Isolation, age: Option<Age>) -> Result<Transaction<'_>, TxnError> {
-        self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
-        Ok(Transaction::new(self, self.core.begin(isolation, age)?))
+        self.engine.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
+        Ok(Transaction::new(self, self.engine.begin(isolation, age)?))
     }
 
     /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock's victim is run
@@ -71,7 +71,7 @@ impl Database {
         &self,
         work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        self.transact_at(self.core.isolation, work)
+        self.transact_at(self.engine.isolation, work)
     }
 
     /// As [`Database::transact`], at an isolation level of its own.
@@ -84,7 +84,7 @@ impl Database {
         mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         // A victim that runs again keeps its age: sooner or later it is the oldest and is never a victim.
-        let age = Age(self.core.clock.age());
+        let age = Age(self.engine.clock.age());
         let mut runs = 0;
         loop {
             let mut transaction = self.begin_again(isolation, age)?;

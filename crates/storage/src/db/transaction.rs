@@ -16,7 +16,7 @@ use crate::table::columns::WHOLE;
 use crate::table::declared::Declared;
 use crate::table::index::{Index, Want};
 use crate::table::info::TableInfo;
-use crate::txn::core::Txn;
+use crate::txn::transaction::Txn;
 
 /// A transaction. Rolled back when dropped; ended by [`Transaction::commit`] or [`Transaction::rollback`].
 ///
@@ -112,7 +112,7 @@ impl<'db> Transaction<'db> {
     /// Says that another thread or fiber than the one that began the transaction goes on with it. Without this call a
     /// conflict with it in the thread that began it counts as one that never ends: see [`TxnError::OwnTask`].
     pub fn hand_over(&mut self) {
-        self.txn.get_mut().claim.context().owner.run_by(0);
+        self.txn.get_mut().slot.state().owner.run_by(0);
     }
 
     /// The isolation level.
@@ -203,11 +203,11 @@ impl<'db> Transaction<'db> {
     ) -> Result<Option<R>, TxnError> {
         let row = self.step(|txn| {
             let found = txn.fetch(index, key, want, columns)?;
-            Ok(found.map(|_| std::mem::take(&mut txn.claim.context().before)))
+            Ok(found.map(|_| std::mem::take(&mut txn.slot.state().before)))
         })?;
         let Some(row) = row else { return Ok(None) };
         let answer = f(&row);
-        self.give_back(|txn| txn.claim.context().before = row);
+        self.give_back(|txn| txn.slot.state().before = row);
         Ok(Some(answer))
     }
 
@@ -223,7 +223,7 @@ impl<'db> Transaction<'db> {
         let Some(declared) = declared else { return Err(TxnError::Ended) };
         loop {
             let acquired = self.step(|txn| txn.lock_absence(declared.name, Want::Write))?;
-            let created = self.db.catalog.create(&self.db.core, &declared, true);
+            let created = self.db.catalog.create(&self.db.engine, &declared, true);
             self.txn.get_mut().release_absence(declared.name, acquired);
             created?;
             if let Some(info) = self.db.find(&declared)? {
@@ -235,7 +235,7 @@ impl<'db> Transaction<'db> {
     /// Tells the scheduler which statement begins.
     #[inline(always)]
     pub(super) fn enter(&self, kind: OperationKind, index: &Index) {
-        self.db.core.pool.points().enter(Operation { kind, index: index.tree.index.0 });
+        self.db.engine.pool.points().enter(Operation { kind, index: index.tree.index.0 });
     }
 
     /// Records the consequences of an error for the transaction.
@@ -253,11 +253,11 @@ impl<'db> Transaction<'db> {
         key: &(impl BorrowedKey + ?Sized),
         f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>,
     ) -> Result<T, TxnError> {
-        let mut bytes = std::mem::take(&mut self.txn.get_mut().claim.context().encoded.key);
+        let mut bytes = std::mem::take(&mut self.txn.get_mut().slot.state().encoded.key);
         bytes.clear();
         key.encode_key(&mut bytes);
         let result = f(self, &bytes);
-        self.txn.get_mut().claim.context().encoded.key = bytes;
+        self.txn.get_mut().slot.state().encoded.key = bytes;
         self.noted(result)
     }
 
@@ -267,11 +267,11 @@ impl<'db> Transaction<'db> {
         row: &V,
         f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>,
     ) -> Result<T, TxnError> {
-        let mut bytes = std::mem::take(&mut self.txn.get_mut().claim.context().encoded.row);
+        let mut bytes = std::mem::take(&mut self.txn.get_mut().slot.state().encoded.row);
         bytes.clear();
         row.encode(&mut bytes);
         let result = f(self, &bytes);
-        self.txn.get_mut().claim.context().encoded.row = bytes;
+        self.txn.get_mut().slot.state().encoded.row = bytes;
         result
     }
 
@@ -320,11 +320,11 @@ impl<'db> Transaction<'db> {
         columns: &[Range<usize>],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        let mut bytes = self.step(|txn| Ok(std::mem::take(&mut txn.claim.context().encoded.key)))?;
+        let mut bytes = self.step(|txn| Ok(std::mem::take(&mut txn.slot.state().encoded.key)))?;
         bytes.clear();
         key.encode_key(&mut bytes);
         let found = self.read(index, &bytes, want, columns, f);
-        self.give_back(|txn| txn.claim.context().encoded.key = bytes);
+        self.give_back(|txn| txn.slot.state().encoded.key = bytes);
         found
     }
 
@@ -422,10 +422,10 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// When the instance is closed to commits. The commit may then be on disk or not: the next open tells.
     pub fn commit(self) -> Result<(), TxnError> {
-        let core = &self.db.core;
+        let engine = &self.db.engine;
         let end = self.commit_async()?;
-        if core.durability == Durability::Sync {
-            core.wait_to_answer(end)?;
+        if engine.durability == Durability::Sync {
+            engine.wait_to_answer(end)?;
         }
         Ok(())
     }
@@ -440,7 +440,7 @@ impl<'db> Transaction<'db> {
     #[inline]
     pub fn commit_async(self) -> Result<Lsn, TxnError> {
         self.is_open()?;
-        self.db.core.pool.points().enter(Operation::of_transaction(OperationKind::Commit));
+        self.db.engine.pool.points().enter(Operation::of_transaction(OperationKind::Commit));
         Ok(self.txn.into_inner().commit()?)
     }
 
@@ -454,10 +454,10 @@ impl<'db> Transaction<'db> {
 
     /// Rolls back and returns when what was read is on disk: the caller's answer may reveal it.
     pub(super) fn give_up(self) -> Result<(), TxnError> {
-        let core = &self.db.core;
+        let engine = &self.db.engine;
         let end = self.rollback()?;
-        if core.durability == Durability::Sync {
-            core.wait_to_answer(end)?;
+        if engine.durability == Durability::Sync {
+            engine.wait_to_answer(end)?;
         }
         Ok(())
     }
@@ -468,7 +468,7 @@ impl<'db> Transaction<'db> {
     /// When a page or the log cannot be read: the instance is then closed, to readers too, and the next open rolls
     /// back.
     pub fn rollback(self) -> Result<Lsn, TxnError> {
-        self.db.core.pool.points().enter(Operation::of_transaction(OperationKind::Rollback));
+        self.db.engine.pool.points().enter(Operation::of_transaction(OperationKind::Rollback));
         Ok(self.txn.into_inner().rollback()?)
     }
 }

@@ -8,7 +8,7 @@ use crate::btree::ops;
 use crate::btree::space::{FIRST_PAGE, SPACE_PAGE};
 use crate::page::header::Kind;
 use crate::table::catalog::Catalog;
-use crate::txn::core::Core;
+use crate::txn::engine::Engine;
 
 /// Brings every page below the allocator's end through the pool, whose reads verify checksum and number.
 ///
@@ -18,18 +18,18 @@ use crate::txn::core::Core;
 ///
 /// # Errors
 /// The first damage, or a failed read.
-pub(crate) fn verify_pages(core: &Core, catalog: &Catalog) -> Result<u64, StorageError> {
-    let end = core.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::END);
+pub(crate) fn verify_pages(engine: &Engine, catalog: &Catalog) -> Result<u64, StorageError> {
+    let end = engine.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::END);
     let mut damaged = false;
     for id in FIRST_PAGE..end {
-        match core.pool.get_or_load(PageId(id)) {
+        match engine.pool.get_or_load(PageId(id)) {
             Ok(_) => {}
             Err(StorageError::CorruptPage { .. }) => damaged = true,
             Err(error) => return Err(error),
         }
     }
     if damaged {
-        walk(core, catalog)?;
+        walk(engine, catalog)?;
     }
     Ok(u64::from(end))
 }
@@ -38,15 +38,15 @@ pub(crate) fn verify_pages(core: &Core, catalog: &Catalog) -> Result<u64, Storag
 ///
 /// # Errors
 /// The first damage, or a failed read.
-pub(super) fn walk(core: &Core, catalog: &Catalog) -> Result<(), StorageError> {
+pub(super) fn walk(engine: &Engine, catalog: &Catalog) -> Result<(), StorageError> {
     let mut waiting = catalog.roots();
-    waiting.push(PageId(core.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::FREE)));
+    waiting.push(PageId(engine.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::FREE)));
     let mut seen = HashSet::new();
     while let Some(id) = waiting.pop() {
         if id.is_none() || !seen.insert(id) {
             continue;
         }
-        let read = core.pool.get_or_load(id)?.read(core.pool.latches());
+        let read = engine.pool.get_or_load(id)?.read(engine.pool.latches());
         let page = read.page();
         let before = waiting.len();
         match page.kind() {

@@ -285,13 +285,13 @@ impl LockOwner {
         };
         locks.deliver(wakes);
         if matches!(attempt, Attempt::Done(_)) {
-            self.settle_table(table);
+            self.note_table(table);
         }
         attempt
     }
 
     /// Updates the owner's records after a table's mode may have changed.
-    pub(super) fn settle_table(&mut self, table: u32) {
+    pub(super) fn note_table(&mut self, table: u32) {
         if self.mode(table) != TableMode::None && !self.touched.contains(&table) {
             self.touched.push(table);
         }

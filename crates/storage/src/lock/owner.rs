@@ -417,7 +417,7 @@ impl LockOwner {
             // The wait has ended: here, or by a grant that came first and whose wake is on its way.
             outcome = self.shared().block(&*self.locks.hook, None);
         }
-        self.settle(outcome).map_err(|error| match error {
+        self.note_outcome(outcome).map_err(|error| match error {
             LockRefusal::TimedOut { .. } => LockRefusal::TimedOut { holder },
             other => other,
         })
@@ -429,18 +429,18 @@ impl LockOwner {
     }
 
     /// Updates the owner's own records after a wait.
-    pub(super) fn settle(&mut self, outcome: Outcome) -> Result<Acquired, LockRefusal> {
+    pub(super) fn note_outcome(&mut self, outcome: Outcome) -> Result<Acquired, LockRefusal> {
         self.shared().end_wait();
         let table = self.pending_table();
         let acquired = match self.pending.take() {
             Some(Pending::New(position)) => {
-                self.settle_new(position, outcome);
+                self.note_new(position, outcome);
                 Acquired::New
             }
             // If it failed, what was held before still is.
             Some(Pending::Conversion(_)) => Acquired::Converted,
             Some(Pending::Table(table)) => {
-                self.settle_table(table);
+                self.note_table(table);
                 Acquired::Converted
             }
             None => Acquired::Already,
@@ -458,7 +458,7 @@ impl LockOwner {
         }
     }
 
-    fn settle_new(&mut self, position: u32, outcome: Outcome) {
+    fn note_new(&mut self, position: u32, outcome: Outcome) {
         if outcome == Outcome::Granted {
             let table = self.arena.at(position).table.get();
             self.usage(table).records += 1;
@@ -484,7 +484,7 @@ impl LockOwner {
             backoff.pause();
         }
         let outcome = self.shared().outcome();
-        let _ = self.settle(outcome);
+        let _ = self.note_outcome(outcome);
     }
 }
 

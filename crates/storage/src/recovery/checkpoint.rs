@@ -16,13 +16,13 @@ use crate::base::sync::atomic::{AtomicU64, Ordering};
 use crate::base::turns::Turns;
 use crate::log::{FIRST_LSN, RecordBuf, RecordKind};
 use crate::txn::active::Active;
-use crate::txn::core::Core;
+use crate::txn::engine::Engine;
 
 /// Takes checkpoints. One at a time.
 #[derive(Debug)]
 pub(crate) struct Checkpointer {
     /// A checkpoint waits for the log, so it holds no mutex meanwhile: the next one waits for its turn through the hook.
-    turns: Turns<State>,
+    turns: Turns<CheckpointState>,
     /// The control file as the newest checkpoint has written it.
     control: Mutex<Control>,
     /// Checkpoints since open.
@@ -34,7 +34,7 @@ pub(crate) struct Checkpointer {
 
 /// The state that a checkpoint writes with.
 #[derive(Debug)]
-struct State {
+struct CheckpointState {
     file: ControlFile,
     rec: RecordBuf,
 }
@@ -83,7 +83,7 @@ impl CheckpointBody {
 impl Checkpointer {
     /// Goes on from what the control file says. `slot` is this service's own slot in the log.
     pub(crate) fn new(file: ControlFile, control: Control, redo: Lsn, slot: SlotId) -> Checkpointer {
-        let turns = Turns::new(State { file, rec: RecordBuf::new() }, BlockReason::LogFlush);
+        let turns = Turns::new(CheckpointState { file, rec: RecordBuf::new() }, BlockReason::LogFlush);
         Checkpointer {
             turns,
             control: Mutex::new(control),
@@ -112,36 +112,36 @@ impl Checkpointer {
     ///
     /// # Errors
     /// A failed write closes the instance; a full disk does not.
-    pub(crate) fn take(&self, core: &Core) -> Result<(), StorageError> {
-        let mut turn = self.turns.take(&*core.hook);
-        let Some(State { file, rec }) = turn.state() else { return Ok(()) };
-        core.poison.check()?;
+    pub(crate) fn take(&self, engine: &Engine) -> Result<(), StorageError> {
+        let mut turn = self.turns.take(&*engine.hook);
+        let Some(CheckpointState { file, rec }) = turn.state() else { return Ok(()) };
+        engine.poison.check()?;
         // In this order: a change that a later look misses has all its records behind this tail.
-        let tail = core.log.tail();
-        let oldest = core.pool.oldest_recovery_lsn().unwrap_or(tail).min(tail);
+        let tail = engine.log.tail();
+        let oldest = engine.pool.oldest_recovery_lsn().unwrap_or(tail).min(tail);
         let oldest = if is_mutant(Mutant::ForgetDirtyPages) { tail } else { oldest };
-        let active = if is_mutant(Mutant::ForgetActive) { Vec::new() } else { core.slots.active() };
+        let active = if is_mutant(Mutant::ForgetActive) { Vec::new() } else { engine.slots.active() };
         let keep = active.iter().map(|a| a.first).min().unwrap_or(oldest).min(oldest);
         let body = CheckpointBody { redo: oldest, active };
         rec.begin(RecordKind::Checkpoint as u8, TxnId(0), Lsn::ZERO);
         body.put(rec);
-        let at = core.log.append_checkpoint(self.slot, rec)?;
+        let at = engine.log.append_checkpoint(self.slot, rec)?;
         let end = rec.end();
         if !is_mutant(Mutant::NameBeforeFlush) {
             let _locked = is_mutant(Mutant::WaitWithMutex).then(|| self.turns.lock());
-            core.make_durable(end)?;
+            engine.make_durable(end)?;
         }
         let before = *self.control.lock();
         let next = Control { number: before.number + 1, checkpoint: at, durable: end, ..before };
         file.write(&next).inspect_err(|e| {
             if !e.is_want_of_room() {
-                core.poison.close(e, core.log.durable());
+                engine.poison.close(e, engine.log.durable());
             }
         })?;
         *self.control.lock() = next;
         self.redo.store(oldest.0, Ordering::Relaxed);
         self.taken.fetch_add(1, Ordering::Relaxed);
-        core.log.truncate_before(if is_mutant(Mutant::TruncateTooEarly) { end } else { keep })
+        engine.log.truncate_before(if is_mutant(Mutant::TruncateTooEarly) { end } else { keep })
     }
 }
 

@@ -384,7 +384,7 @@ fn is_page(bytes: &[u8; PAGE_SIZE], id: PageId) -> bool {
 ///
 /// # Errors
 /// The allocator claims pages that neither the file nor the log has; no space.
-pub(crate) fn settle(pool: &BufferPool, pages: u64) -> Result<(), StorageError> {
+pub(crate) fn ensure_pages(pool: &BufferPool, pages: u64) -> Result<(), StorageError> {
     // A transaction that needs the allocator's page will get the error that it is damaged.
     let Ok(space) = pool.get_or_load(SPACE_PAGE) else { return Ok(()) };
     let end = u64::from(space.bytes().u32(ops::space::END));

@@ -13,7 +13,7 @@ use crate::base::config::Isolation;
 use crate::base::error::TxnError;
 use crate::base::ids::IndexId;
 use crate::lock::{Acquired, LockName, Prefix};
-use crate::txn::core::Txn;
+use crate::txn::transaction::Txn;
 
 /// A number that no table has. Creating a table locks rows of the catalog, in a transaction of the engine's own; those
 /// locks must not conflict with the locks of the transaction that it is created for, whatever their names.
@@ -29,7 +29,7 @@ fn index(table: &str) -> Index {
 
 impl Txn<'_> {
     fn absence_name(&self, table: &str) -> LockName {
-        self.core.locks.names.of(ABSENCE, table.as_bytes())
+        self.engine.locks.names.of(ABSENCE, table.as_bytes())
     }
 
     /// Locks the absence of a table, until the transaction ends or [`Txn::release_absence`], which releases only locks
@@ -45,7 +45,7 @@ impl Txn<'_> {
         let index = index(table);
         self.intend(&index, want)?;
         let (name, mode) = (self.absence_name(table), self.key_mode(want));
-        let owner = &mut self.claim.context().owner;
+        let owner = &mut self.slot.state().owner;
         owner.acquire_wait(index.lock_table, name, mode, Prefix::MIN).map_err(|e| lock_error(e, &index))
     }
 
@@ -56,7 +56,7 @@ impl Txn<'_> {
     pub(crate) fn try_lock_absence(&mut self, table: &str) -> Result<bool, TxnError> {
         let index = index(table);
         self.intend(&index, Want::Write)?;
-        self.claim.context().owner.escalate_if_due(index.lock_table);
+        self.slot.state().owner.escalate_if_due(index.lock_table);
         let got = self.try_lock(&index, self.absence_name(table), self.key_mode(Want::Write), Prefix::MIN)?;
         Ok(got == LockAttempt::Lock)
     }
@@ -66,7 +66,7 @@ impl Txn<'_> {
     pub(crate) fn release_absence(&mut self, table: &str, acquired: Acquired) {
         if acquired == Acquired::New {
             let name = self.absence_name(table);
-            self.claim.context().owner.release_one(ABSENT_TABLES, name);
+            self.slot.state().owner.release_one(ABSENT_TABLES, name);
         }
     }
 }

@@ -33,7 +33,8 @@ use crate::base::error::TxnError;
 use crate::base::ids::IndexId;
 use crate::btree::Tree;
 use crate::lock::TableMode;
-use crate::txn::core::{Core, Txn};
+use crate::txn::engine::Engine;
+use crate::txn::transaction::Txn;
 
 /// Bytes of entries that are sorted at a time, in memory beside the buffer pool. Each run passes over the whole index,
 /// so fewer runs are better. Debug builds have several in a small table.
@@ -46,7 +47,7 @@ impl Catalog {
     ///
     /// # Errors
     /// See [`Database::alter_indexes`](crate::Database::alter_indexes).
-    pub(crate) fn alter(&self, core: &Core, declared: &Declared<'_>) -> Result<Option<u32>, TxnError> {
+    pub(crate) fn alter(&self, engine: &Engine, declared: &Declared<'_>) -> Result<Option<u32>, TxnError> {
         declared.check_names()?;
         loop {
             let Some(entry) = self.entry(declared.name) else { return Ok(None) };
@@ -55,14 +56,14 @@ impl Catalog {
             if wanted.iter().map(|(_, kept)| *kept).eq(entry.secondaries.iter().map(Some)) {
                 return self.open(declared);
             }
-            let mut owner = core.begin(Isolation::Serializable, None)?;
+            let mut owner = engine.begin(Isolation::Serializable, None)?;
             match owner.lock_number(&entry.index(declared.name), TableMode::X) {
                 Ok(()) => {}
                 // Another transaction has dropped or altered it meanwhile.
                 Err(TxnError::Dropped { .. }) => continue,
                 Err(error) => return Err(error),
             }
-            let mut change = Change::new(self, core, declared)?;
+            let mut change = Change::new(self, engine, declared)?;
             let new: Vec<_> = wanted.iter().filter(|(_, kept)| kept.is_none()).map(|(spec, _)| *spec).collect();
             change.make_trees(&new)?;
             for (spec, built) in new.iter().zip(&change.built) {
@@ -77,7 +78,7 @@ impl Catalog {
 /// A change of a table's indexes. If it is dropped before the decision, it drops the new trees.
 struct Change<'c> {
     catalog: &'c Catalog,
-    core: &'c Core,
+    engine: &'c Engine,
     table: &'static str,
     /// The table's number after it.
     number: u32,
@@ -90,12 +91,12 @@ struct Change<'c> {
 
 impl<'c> Change<'c> {
     /// Takes a number, which has no other use from then on.
-    fn new(catalog: &'c Catalog, core: &'c Core, declared: &Declared<'_>) -> Result<Change<'c>, TxnError> {
-        let _creator = Creator::wait(&catalog.creation, &*core.hook);
+    fn new(catalog: &'c Catalog, engine: &'c Engine, declared: &Declared<'_>) -> Result<Change<'c>, TxnError> {
+        let _creator = Creator::wait(&catalog.creation, &*engine.hook);
         let (number, index) = catalog.free_numbers(declared)?;
         let indexes = declared.specs().count() as u32;
         catalog.retire_numbers(number, index + indexes);
-        Ok(Change { catalog, core, table: declared.name, number, index, built: Vec::new(), decided: false })
+        Ok(Change { catalog, engine, table: declared.name, number, index, built: Vec::new(), decided: false })
     }
 
     /// Makes the trees of new indexes, and a mark by which a restart drops them.
@@ -103,12 +104,12 @@ impl<'c> Change<'c> {
         if new.is_empty() {
             return Ok(());
         }
-        let _creator = Creator::wait(&self.catalog.creation, &*self.core.hook);
-        let mut txn = self.core.begin_creating()?;
+        let _creator = Creator::wait(&self.catalog.creation, &*self.engine.hook);
+        let mut txn = self.engine.begin_creating()?;
         for spec in new {
             self.index += 1;
-            let cx = txn.claim.context();
-            let tree = Tree::create(IndexId(self.index), self.core.structure_change(cx.slot), &mut cx.rec)?;
+            let state = txn.slot.state();
+            let tree = Tree::create(IndexId(self.index), self.engine.structure_change(state.id), &mut state.rec)?;
             self.built.push(IndexEntry {
                 name: spec.name.to_owned(),
                 unique: spec.unique,
@@ -140,17 +141,17 @@ impl<'c> Change<'c> {
             for i in 0..batch.len() {
                 run.add(spec, batch.key(i), batch.value(i));
                 if run.size() >= RUN_BYTES {
-                    run.insert(self.core, &index)?;
+                    run.insert(self.engine, &index)?;
                 }
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        run.insert(self.core, &index)
+        run.insert(self.engine, &index)
     }
 
     /// Gives the table the wanted indexes: those kept, and those built.
     fn decide(&mut self, old: &TableEntry, wanted: &[(&IndexSpec, Option<&IndexEntry>)]) -> Result<(), TxnError> {
-        let core = self.core;
+        let engine = self.engine;
         let mut built = self.built.iter();
         let secondaries: Vec<_> =
             wanted.iter().filter_map(|(_, kept)| kept.or_else(|| built.next())).cloned().collect();
@@ -159,8 +160,8 @@ impl<'c> Change<'c> {
         let gone = TableEntry::of_trees(old.number, &gone);
         let new = TableEntry { number: self.number, secondaries, ..old.clone() };
 
-        let _creator = Creator::wait(&self.catalog.creation, &*core.hook);
-        let mut decision = core.begin_creating()?;
+        let _creator = Creator::wait(&self.catalog.creation, &*engine.hook);
+        let mut decision = engine.begin_creating()?;
         if let Some(built) = TableEntry::of_trees(self.number, &self.built) {
             decision.delete(&own_index(), &Fate::Dropped.mark(&built))?;
         }
@@ -169,7 +170,7 @@ impl<'c> Change<'c> {
         }
         let row = new.encode();
         if let Some(spot) = decision.fetch_for_write(&own_index(), self.table.as_bytes(), WHOLE)? {
-            let after = &mut decision.claim.context().after;
+            let after = &mut decision.slot.state().after;
             after.clear();
             after.extend_from_slice(&row);
             decision.store(&own_index(), self.table.as_bytes(), spot)?;
@@ -177,10 +178,10 @@ impl<'c> Change<'c> {
         let end = decision.commit()?;
         self.decided = true;
         self.catalog.replace(self.table, old, new);
-        core.locks.table_is_gone(old.number);
-        core.make_durable(end)?;
+        engine.locks.table_is_gone(old.number);
+        engine.make_durable(end)?;
         match &gone {
-            Some(gone) => carry_out(core, gone, Fate::Dropped),
+            Some(gone) => carry_out(engine, gone, Fate::Dropped),
             None => Ok(()),
         }
     }
@@ -190,11 +191,11 @@ impl Drop for Change<'_> {
     fn drop(&mut self) {
         let built = TableEntry::of_trees(self.number, &self.built).filter(|_| !self.decided);
         if let Some(built) = built
-            && self.core.poison.check().is_ok()
+            && self.engine.poison.check().is_ok()
         {
-            let _creator = Creator::wait(&self.catalog.creation, &*self.core.hook);
+            let _creator = Creator::wait(&self.catalog.creation, &*self.engine.hook);
             // The next open gives back the pages that this cannot: the mark is still there.
-            let _ = carry_out(self.core, &built, Fate::Dropped);
+            let _ = carry_out(self.engine, &built, Fate::Dropped);
         }
     }
 }
@@ -229,7 +230,7 @@ impl Run {
     }
 
     /// Inserts all entries, and is empty then.
-    fn insert(&mut self, core: &Core, index: &Index) -> Result<(), TxnError> {
+    fn insert(&mut self, engine: &Engine, index: &Index) -> Result<(), TxnError> {
         let bytes = &self.bytes;
         self.places.sort_unstable_by(|a, b| bytes[a.0..a.1].cmp(&bytes[b.0..b.1]));
         let entry = |&(begin, value, end): &(usize, usize, usize)| (&bytes[begin..value], &bytes[value..end]);
@@ -238,7 +239,7 @@ impl Run {
         }
         for part in self.places.chunks(PART) {
             let entries: Vec<_> = part.iter().map(entry).collect();
-            let mut txn = core.begin(Isolation::Serializable, None)?;
+            let mut txn = engine.begin(Isolation::Serializable, None)?;
             txn.lock_number(index, TableMode::X)?;
             match txn.insert_run(index, &entries) {
                 Err(TxnError::DuplicateKey { .. }) => return Err(of_whom(&mut txn, index, &entries)),

@@ -19,7 +19,8 @@ use crate::base::error::TxnError;
 use crate::base::ids::{IndexId, PageId};
 use crate::base::sync::Mutex;
 use crate::btree::Tree;
-use crate::txn::core::{Core, Txn};
+use crate::txn::engine::Engine;
+use crate::txn::transaction::Txn;
 
 /// Most tables of a database.
 pub(crate) const MAX_TABLES: usize = 1000;
@@ -66,27 +67,27 @@ impl Catalog {
     ///
     /// # Errors
     /// Those of waiting for the table's lock; no space. See `table/dropping.rs` for failures on the way.
-    pub(crate) fn drop_table(&self, core: &Core, name: &str) -> Result<bool, TxnError> {
-        self.end(core, name, Fate::Dropped)
+    pub(crate) fn drop_table(&self, engine: &Engine, name: &str) -> Result<bool, TxnError> {
+        self.end(engine, name, Fate::Dropped)
     }
 
     /// Removes all rows of a table; false if there is none of this name.
     ///
     /// # Errors
     /// As [`Catalog::drop_table`].
-    pub(crate) fn truncate(&self, core: &Core, name: &str) -> Result<bool, TxnError> {
-        self.end(core, name, Fate::Emptied)
+    pub(crate) fn truncate(&self, engine: &Engine, name: &str) -> Result<bool, TxnError> {
+        self.end(engine, name, Fate::Emptied)
     }
 
     /// Reads the catalog's table, and finishes the dropping and emptying of tables that a crash has interrupted.
     ///
     /// # Errors
     /// When it cannot be read or understood.
-    pub(crate) fn load(core: &Core) -> Result<Catalog, TxnError> {
+    pub(crate) fn load(engine: &Engine) -> Result<Catalog, TxnError> {
         let mut entries = BTreeMap::new();
         let mut damaged = false;
         let mut marks = Vec::new();
-        let mut txn = core.begin(Isolation::Serializable, None)?;
+        let mut txn = engine.begin(Isolation::Serializable, None)?;
         let wanted = ScanSpec { from: &[], to: ScanEnd::Never, want: Want::Read, likely: usize::MAX };
         txn.scan(&own_index(), wanted, |key, row| {
             if let (Some(fate), Some(entry)) = (Fate::of_mark(key), TableEntry::decode(row)) {
@@ -110,7 +111,7 @@ impl Catalog {
         let guesses = Box::new([const { AtomicU32::new(0) }; GUESSES]);
         let (creation, retired) = (Mutex::default(), Mutex::default());
         let catalog = Catalog { entries: Mutex::new(entries), creation, retired, open, guesses };
-        catalog.finish(core, marks)?;
+        catalog.finish(engine, marks)?;
         Ok(catalog)
     }
 
@@ -278,14 +279,19 @@ impl Catalog {
     ///
     /// # Errors
     /// [`TxnError::Schema`] if the name is not allowed or there are too many tables; no space.
-    pub(crate) fn create(&self, core: &Core, declared: &Declared<'_>, absence_held: bool) -> Result<bool, TxnError> {
+    pub(crate) fn create(
+        &self,
+        engine: &Engine,
+        declared: &Declared<'_>,
+        absence_held: bool,
+    ) -> Result<bool, TxnError> {
         declared.check_names()?;
-        let _creator = Creator::wait(&self.creation, &*core.hook);
+        let _creator = Creator::wait(&self.creation, &*engine.hook);
         if self.entries.lock().contains_key(declared.name) {
             // Another transaction has created it meanwhile.
             return Ok(true);
         }
-        let mut txn = core.begin_creating()?;
+        let mut txn = engine.begin_creating()?;
         if !absence_held && !txn.try_lock_absence(declared.name)? {
             return Ok(false);
         }
@@ -296,25 +302,25 @@ impl Catalog {
     /// Creates a table. The caller holds the turn: no other transaction creates one meanwhile.
     fn create_in(&self, mut txn: Txn<'_>, declared: &Declared<'_>) -> Result<(), TxnError> {
         let (number, mut index) = self.free_numbers(declared)?;
-        let core = txn.core;
-        let cx = txn.claim.context();
-        let change = core.structure_change(cx.slot);
+        let engine = txn.engine;
+        let state = txn.slot.state();
+        let change = engine.structure_change(state.id);
         let mut tree = |rec: &mut crate::log::RecordBuf| {
             index += 1;
             Tree::create(IndexId(index), change, rec)
         };
-        let primary = tree(&mut cx.rec)?;
+        let primary = tree(&mut state.rec)?;
         let mut secondaries = Vec::new();
         for spec in declared.specs() {
             let (name, unique, codec) = (spec.name.to_owned(), spec.unique, spec.codec_text());
-            secondaries.push(IndexEntry { name, unique, codec, tree: tree(&mut cx.rec)? });
+            secondaries.push(IndexEntry { name, unique, codec, tree: tree(&mut state.rec)? });
         }
         let text = |codec: Option<&Codec>| codec.map_or_else(|| RAW.to_owned(), Codec::text);
         let (key, row) = (text(declared.codecs.map(|c| c.0)), text(declared.codecs.map(|c| c.1)));
         let entry = TableEntry { number, primary, key, row, secondaries };
         txn.insert(&own_index(), declared.name.as_bytes(), &entry.encode())?;
         let end = txn.commit()?;
-        core.make_durable(end)?;
+        engine.make_durable(end)?;
         self.entries.lock().insert(declared.name.to_owned(), entry);
         Ok(())
     }

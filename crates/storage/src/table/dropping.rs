@@ -19,7 +19,7 @@ use super::mark::Fate;
 use crate::base::config::Isolation;
 use crate::base::error::{StorageError, TxnError};
 use crate::lock::TableMode;
-use crate::txn::core::Core;
+use crate::txn::engine::Engine;
 
 impl Catalog {
     /// Drops a table, or removes all its rows; false if there is none.
@@ -27,18 +27,18 @@ impl Catalog {
     /// # Errors
     /// Those of waiting for the table's lock; nothing has happened then. No space for the decision: the same. A failure
     /// afterwards: see [`carry_out`].
-    pub(super) fn end(&self, core: &Core, name: &str, fate: Fate) -> Result<bool, TxnError> {
+    pub(super) fn end(&self, engine: &Engine, name: &str, fate: Fate) -> Result<bool, TxnError> {
         loop {
             let Some(entry) = self.entry(name) else { return Ok(false) };
-            let mut owner = core.begin(Isolation::Serializable, None)?;
+            let mut owner = engine.begin(Isolation::Serializable, None)?;
             match owner.lock_number(&entry.index(name), TableMode::X) {
                 Ok(()) => {}
                 // Another transaction has dropped it meanwhile.
                 Err(TxnError::Dropped { .. }) => continue,
                 Err(error) => return Err(error),
             }
-            let _creator = Creator::wait(&self.creation, &*core.hook);
-            let mut decision = core.begin_creating()?;
+            let _creator = Creator::wait(&self.creation, &*engine.hook);
+            let mut decision = engine.begin_creating()?;
             decision.insert(&own_index(), &fate.mark(&entry), &entry.encode())?;
             if fate == Fate::Dropped {
                 decision.delete(&own_index(), name.as_bytes())?;
@@ -46,13 +46,13 @@ impl Catalog {
             let decided = decision.commit()?;
             if fate == Fate::Dropped {
                 self.forget(name, &entry);
-                core.locks.table_is_gone(entry.number);
+                engine.locks.table_is_gone(entry.number);
             }
-            core.make_durable(decided)?;
-            let done = carry_out(core, &entry, fate);
+            engine.make_durable(decided)?;
+            let done = carry_out(engine, &entry, fate);
             if let (Err(TxnError::Storage(error)), Fate::Emptied) = (&done, fate) {
                 // No transaction may see a half-empty table, and only restart can finish it.
-                core.poison.distrust(&error.as_cause(), core.log.durable());
+                engine.poison.distrust(&error.as_cause(), engine.log.durable());
             }
             done?;
             owner.commit()?;
@@ -64,9 +64,9 @@ impl Catalog {
     ///
     /// # Errors
     /// A page that cannot be read; no space.
-    pub(super) fn finish(&self, core: &Core, marks: Vec<(Fate, TableEntry)>) -> Result<(), TxnError> {
+    pub(super) fn finish(&self, engine: &Engine, marks: Vec<(Fate, TableEntry)>) -> Result<(), TxnError> {
         for (fate, entry) in marks {
-            match carry_out(core, &entry, fate) {
+            match carry_out(engine, &entry, fate) {
                 // Giving back a dropped table's pages can wait for a disk with some space.
                 Err(TxnError::Storage(StorageError::NoSpace { .. })) if fate == Fate::Dropped => {
                     self.retire(&entry);
@@ -79,19 +79,19 @@ impl Catalog {
 }
 
 /// Gives back the pages of a marked table, then deletes the mark. Can be restarted after any part of it.
-pub(super) fn carry_out(core: &Core, entry: &TableEntry, fate: Fate) -> Result<(), TxnError> {
-    let mut txn = core.begin_creating()?;
-    let cx = txn.claim.context();
-    let change = core.structure_change(cx.slot);
+pub(super) fn carry_out(engine: &Engine, entry: &TableEntry, fate: Fate) -> Result<(), TxnError> {
+    let mut txn = engine.begin_creating()?;
+    let state = txn.slot.state();
+    let change = engine.structure_change(state.id);
     for tree in entry.trees() {
-        tree.clear(change, &mut cx.rec)?;
+        tree.clear(change, &mut state.rec)?;
         if fate == Fate::Dropped {
-            tree.give_root_back(change, &mut cx.rec)?;
+            tree.give_root_back(change, &mut state.rec)?;
         }
     }
     txn.delete(&own_index(), &fate.mark(entry))?;
     let end = txn.commit()?;
-    Ok(core.make_durable(end)?)
+    Ok(engine.make_durable(end)?)
 }
 
 impl TableEntry {

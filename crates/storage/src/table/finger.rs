@@ -15,7 +15,8 @@ use super::index::Index;
 use crate::btree::search::LeafAt;
 use crate::buffer::frame::FrameWrite;
 use crate::latch::Version;
-use crate::txn::core::{Core, Txn};
+use crate::txn::engine::Engine;
+use crate::txn::transaction::Txn;
 
 /// Fingers of a thread: a power of two.
 const FINGERS: usize = 2048;
@@ -65,14 +66,14 @@ struct Parted {
 
 impl Parted {
     #[inline]
-    fn new(core: &Core, index: &Index, key: &[u8]) -> Option<Parted> {
+    fn new(engine: &Engine, index: &Index, key: &[u8]) -> Option<Parted> {
         let (stem, tail) = key.split_last_chunk::<TAIL>()?;
         if stem.len() > STEM {
             return None;
         }
         let mut whole = [0; STEM];
         whole[..stem.len()].copy_from_slice(stem);
-        let run = u128::from(core.instance) << 64 | u128::from(index.tree.index.0) << 32 | key.len() as u128;
+        let run = u128::from(engine.instance) << 64 | u128::from(index.tree.index.0) << 32 | key.len() as u128;
         Some(Parted { stem: u128::from_be_bytes(whole), run, tail: u32::from_be_bytes(*tail) })
     }
 
@@ -87,8 +88,8 @@ impl<'db> Txn<'db> {
     /// The place of a new key, if it continues a run. To be validated as any optimistic position.
     #[inline]
     pub(super) fn finger(&self, index: &Index, key: &[u8]) -> Option<LeafAt<'db>> {
-        let core = self.core;
-        let parted = Parted::new(core, index, key)?;
+        let engine = self.engine;
+        let parted = Parted::new(engine, index, key)?;
         let finger = held(parted.slot())?;
         let continues = finger.stem == parted.stem
             && finger.run == parted.run
@@ -97,16 +98,16 @@ impl<'db> Txn<'db> {
         if !continues {
             return None;
         }
-        let read = core.pool.frame(finger.frame).read(core.pool.latches());
+        let read = engine.pool.frame(finger.frame).read(engine.pool.latches());
         if read.version() == finger.version {
             return Some(LeafAt { read, position: usize::from(finger.position) + 1, exact: false });
         }
         drop(read);
-        index.tree.find_in(&core.pool, finger.frame, key)
+        index.tree.find_in(&engine.pool, finger.frame, key)
     }
 
     /// Releases a leaf into which `key` was put at `position` (the last key if there were several), and remembers the
-    /// place if it continued a run. The context's key is still the first one above it (empty: there is none).
+    /// place if it continued a run. The slot's key is still the first one above it (empty: there is none).
     #[inline]
     pub(super) fn release_inserted(&self, index: &Index, key: &[u8], position: usize, leaf: FrameWrite<'_>) {
         let frame = leaf.frame();
@@ -115,9 +116,9 @@ impl<'db> Txn<'db> {
         if !is_run {
             return;
         }
-        let Some(parted) = Parted::new(self.core, index, key) else { return };
+        let Some(parted) = Parted::new(self.engine, index, key) else { return };
         let stem = &key[..key.len() - TAIL];
-        let below = match self.claim.peek().key.strip_prefix(stem) {
+        let below = match self.slot.peek().key.strip_prefix(stem) {
             // The key above has another stem, and so lies above all keys with this one.
             None => u64::from(u32::MAX) + 1,
             Some(rest) => {
@@ -131,7 +132,7 @@ impl<'db> Txn<'db> {
             stem: parted.stem,
             run: parted.run,
             last: parted.tail,
-            frame: self.core.pool.index_of(frame),
+            frame: self.engine.pool.index_of(frame),
             below,
             version,
             position: position as u16,
@@ -150,10 +151,10 @@ impl<'db> Txn<'db> {
     /// Prefetches the lines that an insert of this key will read and write, if it continues a run. The tail does not
     /// matter: any key of the run will do.
     pub(crate) fn prefetch_insert(&self, index: &Index, key: &[u8]) {
-        let Some(parted) = Parted::new(self.core, index, key) else { return };
+        let Some(parted) = Parted::new(self.engine, index, key) else { return };
         let Some(finger) = held(parted.slot()) else { return };
         if finger.stem == parted.stem && finger.run == parted.run {
-            let frame = self.core.pool.frame(finger.frame);
+            let frame = self.engine.pool.frame(finger.frame);
             frame.prefetch_insert(usize::from(finger.position) + 1, usize::from(finger.heap));
         }
     }

@@ -8,7 +8,7 @@ use crate::base::fault::{Refusable, strikes};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::Tree;
 use crate::lock::{LockName, LockRefusal, Names, Prefix, RecordMode, Refused, TableMode};
-use crate::txn::core::Txn;
+use crate::txn::transaction::Txn;
 
 /// A primary or secondary index.
 #[derive(Clone, Debug)]
@@ -69,12 +69,12 @@ impl Txn<'_> {
     #[inline]
     pub(crate) fn intend(&mut self, index: &Index, want: Want) -> Result<(), TxnError> {
         let mode = if want == Want::Read { TableMode::IS } else { TableMode::IX };
-        self.claim.context().owner.intent(index.lock_table, mode).map_err(|e| self.refused_table(e, index))
+        self.slot.state().owner.intent(index.lock_table, mode).map_err(|e| self.refused_table(e, index))
     }
 
     /// Locks a whole table.
     pub(crate) fn lock_number(&mut self, index: &Index, mode: TableMode) -> Result<(), TxnError> {
-        self.claim.context().owner.lock_table(index.lock_table, mode).map_err(|e| self.refused_table(e, index))
+        self.slot.state().owner.lock_table(index.lock_table, mode).map_err(|e| self.refused_table(e, index))
     }
 
     /// The error for a table's lock that was refused. With a lock on a dropped table the transaction can only roll
@@ -138,7 +138,7 @@ impl Txn<'_> {
             return Err(TxnError::Deadlock { table: Arc::clone(&index.table) });
         }
         let instant = mode == RecordMode::S && self.reads_instantly();
-        let owner = &mut self.claim.context().owner;
+        let owner = &mut self.slot.state().owner;
         if instant {
             return Ok(if owner.try_instant_s(index.lock_table, name) {
                 LockAttempt::Lock
@@ -163,7 +163,7 @@ impl Txn<'_> {
         low: Prefix,
     ) -> Result<(), TxnError> {
         let instant = mode == RecordMode::S && self.reads_instantly();
-        let owner = &mut self.claim.context().owner;
+        let owner = &mut self.slot.state().owner;
         let result = if instant {
             owner.wait_instant_s(index.lock_table, name)
         } else {
@@ -176,7 +176,7 @@ impl Txn<'_> {
     /// held.
     #[cold]
     pub(crate) fn wait_to_insert(&mut self, index: &Index, name: LockName, prefix: Prefix) -> Result<(), TxnError> {
-        self.claim.context().owner.wait_insert(index.lock_table, name, prefix).map_err(|e| lock_error(e, index))
+        self.slot.state().owner.wait_insert(index.lock_table, name, prefix).map_err(|e| lock_error(e, index))
     }
 }
 

@@ -12,8 +12,8 @@ use crate::base::ids::Lsn;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
 use crate::lock::TableMode;
-use crate::txn::context::LeafSpot;
-use crate::txn::core::Txn;
+use crate::txn::memos::LeafSpot;
+use crate::txn::transaction::Txn;
 
 /// Appends an index entry's key: the row's value in the index and, unless the index is unique, the primary key. False
 /// if the row is not in the index.
@@ -63,12 +63,12 @@ impl Txn<'_> {
     }
 
     fn insert_entries(&mut self, table: &TableInfo, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
-        // Taken, because an insert builds other keys in the context.
-        let mut entry = std::mem::take(&mut self.claim.context().entry);
+        // Taken, because an insert builds other keys in the slot's buffers.
+        let mut entry = std::mem::take(&mut self.slot.state().entry);
         let result = table.secondaries.iter().try_for_each(|secondary| {
             if entry_key(secondary, key, row, &mut entry) { self.insert(&secondary.index, &entry, key) } else { Ok(()) }
         });
-        self.claim.context().entry = entry;
+        self.slot.state().entry = entry;
         result
     }
 
@@ -92,11 +92,11 @@ impl Txn<'_> {
         change: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Result<Option<R>, TxnError> {
         let Some(spot) = self.fetch_for_write(&table.primary, key, WHOLE)? else { return Ok(None) };
-        let cx = self.claim.context();
-        cx.after.clear();
-        cx.after.extend_from_slice(&cx.before);
-        let answer = change(&mut cx.after);
-        if !concerns_indexes(table, &cx.before, &cx.after) {
+        let state = self.slot.state();
+        state.after.clear();
+        state.after.extend_from_slice(&state.before);
+        let answer = change(&mut state.after);
+        if !concerns_indexes(table, &state.before, &state.after) {
             self.store(&table.primary, key, spot)?;
             return Ok(Some(answer));
         }
@@ -118,13 +118,13 @@ impl Txn<'_> {
         let changed = changed(columns);
         debug_assert!(table.secondaries.iter().all(|s| s.columns_from >= changed.end));
         let Some(spot) = self.fetch_for_write(&table.primary, key, columns)? else { return Ok(None) };
-        let cx = self.claim.context();
-        let (part, rest) = cx.before.split_at_checked(changed.len()).unwrap_or_default();
+        let state = self.slot.state();
+        let (part, rest) = state.before.split_at_checked(changed.len()).unwrap_or_default();
         let len = part.len();
-        cx.after.clear();
-        cx.after.extend_from_slice(part);
-        let answer = change(&mut cx.after, rest);
-        debug_assert_eq!(cx.after.len(), len, "columns keep their length");
+        state.after.clear();
+        state.after.extend_from_slice(part);
+        let answer = change(&mut state.after, rest);
+        debug_assert_eq!(state.after.len(), len, "columns keep their length");
         self.store_columns(&table.primary, key, changed.start, spot)?;
         Ok(Some(answer))
     }
@@ -133,14 +133,14 @@ impl Txn<'_> {
     fn store_indexed(&mut self, table: &TableInfo, key: &[u8], spot: LeafSpot) -> Result<(), TxnError> {
         let mut moves = Vec::new();
         for (i, secondary) in table.secondaries.iter().enumerate() {
-            let cx = self.claim.context();
-            let (mut old, mut new) = (std::mem::take(&mut cx.key), Vec::new());
-            let was = entry_key(secondary, key, &cx.before, &mut old);
-            let is = entry_key(secondary, key, &cx.after, &mut new);
+            let state = self.slot.state();
+            let (mut old, mut new) = (std::mem::take(&mut state.key), Vec::new());
+            let was = entry_key(secondary, key, &state.before, &mut old);
+            let is = entry_key(secondary, key, &state.after, &mut new);
             if was != is || (is && old != new) {
                 moves.push((i, was.then(|| old.clone()), is.then_some(new)));
             }
-            cx.key = old;
+            state.key = old;
         }
         self.atomically(|txn| {
             txn.store(&table.primary, key, spot)?;
@@ -183,7 +183,7 @@ impl Txn<'_> {
             return self.delete(&table.primary, key);
         }
         let Some(spot) = self.fetch_for_write(&table.primary, key, WHOLE)? else { return Ok(false) };
-        let row = self.claim.context().before.clone();
+        let row = self.slot.state().before.clone();
         self.atomically(|txn| {
             txn.mark_deleted(&table.primary, key, spot)?;
             let mut entry = Vec::with_capacity(64);
@@ -214,7 +214,7 @@ impl Txn<'_> {
         let Some((key, spot)) = first else { return Ok(None) };
         if table.secondaries.is_empty() {
             // The scan has locked it for writing, and says where it lies.
-            self.core.pool.points().at(&site::BEFORE_WRITE);
+            self.engine.pool.points().at(&site::BEFORE_WRITE);
             self.mark_deleted(&table.primary, &key, spot)?;
         } else {
             self.delete_row(table, &key)?;

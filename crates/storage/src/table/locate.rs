@@ -14,33 +14,35 @@ use crate::btree::search::LeafAt;
 use crate::buffer::BufferPool;
 use crate::lock::LockName;
 use crate::page::PageRef;
-use crate::txn::context::{Along, LeafSpot, Memo};
-use crate::txn::core::{Core, Txn};
+use crate::txn::buffers::Along;
+use crate::txn::engine::Engine;
+use crate::txn::memos::{LeafSpot, Memo};
+use crate::txn::transaction::Txn;
 
 impl<'db> Txn<'db> {
     /// The place of `key`, whose lock name is `name`. To be validated by the caller as any optimistic position.
     #[inline]
     pub(crate) fn locate(&mut self, index: &Index, name: LockName, key: &[u8]) -> Result<LeafAt<'db>, StorageError> {
-        locate(self.core, self.claim.peek().memo(name), index, key)
+        locate(self.engine, self.slot.peek().memos.get(name), index, key)
     }
 
     /// Where a leaf was read: its frame and version.
     #[inline]
     pub(crate) fn spot(&self, leaf: &LeafAt<'_>) -> LeafSpot {
-        spot(&self.core.pool, leaf)
+        spot(&self.engine.pool, leaf)
     }
 
     /// Has a row looked for with the next group of keys, and its place remembered.
     #[inline]
     pub(crate) fn prefetch_along(&mut self, row: KeyQuery<'_>) {
-        self.claim.context().along.push(row);
+        self.slot.state().along.push(row);
     }
 
     /// Brings the rows of these keys, the pages above them and their lock buckets into the processor's
     /// caches, many at a time, and remembers the places.
     pub(crate) fn prefetch<'k>(&mut self, keys: impl Iterator<Item = KeyQuery<'k>>) {
-        let core = self.core;
-        let along = std::mem::take(&mut self.claim.context().along);
+        let engine = self.engine;
+        let along = std::mem::take(&mut self.slot.state().along);
         let mut group: [KeyQuery<'_>; GROUP] = [(CATALOG, &[], 0); GROUP];
         let mut names = [LockName::NONE; GROUP];
         let mut n = 0;
@@ -48,7 +50,7 @@ impl<'db> Txn<'db> {
         #[expect(clippy::map_identity, reason = "their keys may live longer than those of the rows that come along")]
         let keys = keys.map(|(tree, key, bytes)| (tree, key, bytes));
         along.iter().chain(keys).for_each(|wanted| {
-            (group[n], names[n]) = (wanted, core.locks.name_ahead(wanted.0.index, wanted.1));
+            (group[n], names[n]) = (wanted, engine.locks.name_ahead(wanted.0.index, wanted.1));
             n += 1;
             if n == GROUP {
                 self.prefetch_group(&group, &names);
@@ -74,23 +76,23 @@ impl<'db> Txn<'db> {
         if !self.finds_together {
             return;
         }
-        let core = self.core;
+        let engine = self.engine;
         let mut group: [KeyQuery<'_>; GROUP] = [(index.tree, &[], bytes); GROUP];
         for ((name, wanted), key) in names.iter_mut().zip(&mut group).zip(keys) {
             wanted.1 = key;
-            *name = core.locks.name_ahead(index.tree.index, key);
+            *name = engine.locks.name_ahead(index.tree.index, key);
         }
-        if self.claim.peek().along.is_empty() {
-            return Tree::find_or_fetch_group(&core.pool, &group[..keys.len()], places);
+        if self.slot.peek().along.is_empty() {
+            return Tree::find_or_fetch_group(&engine.pool, &group[..keys.len()], places);
         }
-        let along = std::mem::take(&mut self.claim.context().along);
+        let along = std::mem::take(&mut self.slot.state().along);
         let mut n = keys.len();
         for ((name, wanted), row) in names[n..].iter_mut().zip(&mut group[n..]).zip(along.iter()) {
             *wanted = row;
-            *name = core.locks.name_ahead(row.0.index, row.1);
+            *name = engine.locks.name_ahead(row.0.index, row.1);
             n += 1;
         }
-        Tree::find_or_fetch_group(&core.pool, &group[..n], places);
+        Tree::find_or_fetch_group(&engine.pool, &group[..n], places);
         for (place, name) in places[keys.len()..n].iter_mut().zip(&names[keys.len()..n]) {
             self.remember(*name, place.take());
         }
@@ -101,14 +103,14 @@ impl<'db> Txn<'db> {
     #[inline]
     fn give_along_back(&mut self, mut along: Along) {
         along.clear();
-        self.claim.context().along = along;
+        self.slot.state().along = along;
     }
 
     /// Shared by all callers and not inlined: it is long, and the L1 instruction cache is small.
     #[inline(never)]
     fn prefetch_group(&mut self, group: &[KeyQuery<'_>], names: &[LockName; GROUP]) {
         let mut found = [None; GROUP];
-        Tree::find_or_fetch_group(&self.core.pool, group, &mut found);
+        Tree::find_or_fetch_group(&self.engine.pool, group, &mut found);
         for (found, name) in found[..group.len()].iter().zip(names) {
             self.remember(*name, *found);
         }
@@ -118,8 +120,8 @@ impl<'db> Txn<'db> {
     #[inline]
     fn remember(&mut self, name: LockName, found: Option<KeyHint<'_>>) {
         if let Some(hint) = found {
-            let memo = Memo { name, spot: hint.spot(&self.core.pool), exact: hint.exact };
-            self.claim.context().remember(memo);
+            let memo = Memo { name, spot: hint.spot(&self.engine.pool), exact: hint.exact };
+            self.slot.state().memos.remember(memo);
         }
     }
 }
@@ -141,36 +143,36 @@ pub(super) fn spot(pool: &BufferPool, leaf: &LeafAt<'_>) -> LeafSpot {
 /// The place of `key`, which was perhaps found before. To be validated by the caller as any optimistic position.
 #[inline]
 pub(super) fn locate<'db>(
-    core: &'db Core,
+    engine: &'db Engine,
     memo: Option<Memo>,
     index: &Index,
     key: &[u8],
 ) -> Result<LeafAt<'db>, StorageError> {
     if let Some(memo) = memo {
-        if let Some(leaf) = unchanged(core, &memo)
+        if let Some(leaf) = unchanged(engine, &memo)
             && is_place(leaf.read.page(), &memo, index, key)
         {
             return Ok(leaf);
         }
-        return locate_again(core, memo, index, key);
+        return locate_again(engine, memo, index, key);
     }
-    index.tree.find(&core.pool, key)
+    index.tree.find(&engine.pool, key)
 }
 
 /// The leaf of a remembered place, if it has not changed since.
 #[inline]
-pub(super) fn unchanged<'db>(core: &'db Core, memo: &Memo) -> Option<LeafAt<'db>> {
+pub(super) fn unchanged<'db>(engine: &'db Engine, memo: &Memo) -> Option<LeafAt<'db>> {
     let LeafSpot { frame, version, position } = memo.spot;
-    let read = core.pool.frame(frame).read(core.pool.latches());
+    let read = engine.pool.frame(frame).read(engine.pool.latches());
     (read.version() == version).then_some(LeafAt { read, position: usize::from(position), exact: memo.exact })
 }
 
 /// The place of `key`, which is not where it was: perhaps elsewhere in the same leaf.
 #[cold]
-fn locate_again<'db>(core: &'db Core, memo: Memo, index: &Index, key: &[u8]) -> Result<LeafAt<'db>, StorageError> {
-    match index.tree.find_in(&core.pool, memo.spot.frame, key) {
+fn locate_again<'db>(engine: &'db Engine, memo: Memo, index: &Index, key: &[u8]) -> Result<LeafAt<'db>, StorageError> {
+    match index.tree.find_in(&engine.pool, memo.spot.frame, key) {
         Some(leaf) => Ok(leaf),
-        None => index.tree.find(&core.pool, key),
+        None => index.tree.find(&engine.pool, key),
     }
 }
 

@@ -22,8 +22,9 @@ use crate::buffer::frame::FrameWrite;
 use crate::lock::{LockName, Prefix};
 use crate::log::RecordKind;
 use crate::page::PageRef;
-use crate::txn::context::{LeafSpot, Memo};
-use crate::txn::core::{Core, Txn};
+use crate::txn::engine::Engine;
+use crate::txn::memos::{LeafSpot, Memo};
+use crate::txn::transaction::Txn;
 
 /// Where so many announced keys were found.
 const ANNOUNCED: usize = 64;
@@ -38,7 +39,7 @@ impl Default for Announced {
     }
 }
 
-impl Core {
+impl Engine {
     /// Brings the rows of these keys into the processor's caches, many at a time, and notes where they are.
     pub(crate) fn announce<'k>(&self, announced: &mut Announced, keys: impl Iterator<Item = KeyQuery<'k>>) {
         let mut keys = keys.peekable();
@@ -97,7 +98,7 @@ impl Core {
     /// a time, until it says that they are enough.
     ///
     /// # Errors
-    /// As for [`Core::peek`].
+    /// As for [`Engine::peek`].
     pub(crate) fn peek_range(
         &self,
         index: &Index,
@@ -212,16 +213,16 @@ impl Txn<'_> {
     ) -> Result<bool, TxnError> {
         if let (Some(place), Some(seen)) = (place, seen) {
             self.intend(index, want)?;
-            let core = self.core;
+            let engine = self.engine;
             let has_key = |leaf: LeafAt<'_>| is_place(leaf.read.page(), &place, index, key) && leaf.read.is_valid();
-            let is_there = place.exact && unchanged(core, &place).is_some_and(has_key);
+            let is_there = place.exact && unchanged(engine, &place).is_some_and(has_key);
             // A place that still has the key has the key's name, too.
-            let name = if is_there { place.name } else { core.locks.names.of(index.tree.index, key) };
+            let name = if is_there { place.name } else { engine.locks.names.of(index.tree.index, key) };
             self.lock_name(index, name, want)?;
             loop {
-                let leaf = match is_there.then(|| unchanged(core, &place)).flatten() {
+                let leaf = match is_there.then(|| unchanged(engine, &place)).flatten() {
                     Some(leaf) => leaf,
-                    None => locate(core, Some(place), index, key)?,
+                    None => locate(engine, Some(place), index, key)?,
                 };
                 let page = leaf.read.page();
                 let slot = page.slot(leaf.position);
@@ -238,7 +239,7 @@ impl Txn<'_> {
         }
         // Of a row that is absent the gap is locked, too.
         let found = self.fetch(index, key, want, columns)?;
-        Ok(found.map(|_| self.claim.peek().before.as_slice()) == seen)
+        Ok(found.map(|_| self.slot.peek().before.as_slice()) == seen)
     }
 
     /// Locks the row that has this name. The table's intention lock is held.
@@ -261,7 +262,7 @@ impl Txn<'_> {
         self.intend(index, Want::Write)?;
         for group in rows.chunks(TOGETHER) {
             for row in group {
-                self.lock_name(index, self.core.locks.names.of(index.tree.index, row.key), Want::Write)?;
+                self.lock_name(index, self.engine.locks.names.of(index.tree.index, row.key), Want::Write)?;
             }
             if self.replace_together(table, group)? {
                 found += group.len();
@@ -286,13 +287,13 @@ impl Txn<'_> {
         // Bytes on which no index depends.
         let free = table.secondaries.iter().map(|secondary| secondary.columns_from).min().unwrap_or(usize::MAX);
         debug_assert!(rows.len() <= TOGETHER);
-        let core = self.core;
+        let engine = self.engine;
         let mut leaves: [Option<FrameWrite<'_>>; TOGETHER] = [const { None }; TOGETHER];
         // The leaf of each row, by its number in `leaves`, and the row's slot.
         let mut places = [(0, 0); TOGETHER];
         for (i, SeenRow { key, place, row }) in rows.iter().enumerate() {
             let Some(place) = place else { return Ok(unlatch(leaves)) };
-            let frame = core.pool.frame(place.spot.frame);
+            let frame = engine.pool.frame(place.spot.frame);
             let of_frame =
                 |leaf: &Option<FrameWrite<'_>>| leaf.as_ref().is_some_and(|leaf| std::ptr::eq(leaf.frame(), frame));
             let at = leaves[..i].iter().position(of_frame).unwrap_or(i);
@@ -330,7 +331,7 @@ impl Txn<'_> {
                 let page = leaf.frame().page_id();
                 let place = RowAt { page, tree: index.tree, position, key };
                 let bytes = (&old[from..to], &row[from..to]);
-                ops::put_patch(&mut self.claim.context().rec, &place, before, from, bytes);
+                ops::put_patch(&mut self.slot.state().rec, &place, before, from, bytes);
                 before = Some((page, index.tree));
             }
         }
@@ -340,14 +341,14 @@ impl Txn<'_> {
         }
         let mut after = Lsn::ZERO;
         for leaf in leaves.iter_mut().flatten() {
-            leaf.mark_dirty_at(|| core.log.tail());
+            leaf.mark_dirty_at(|| engine.log.tail());
             after = after.max(leaf.page().lsn());
         }
         let lsn = match self.append(after) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 unlatch(leaves);
-                refused.make_room(&core.log)?;
+                refused.make_room(&engine.log)?;
                 return Ok(false);
             }
         };

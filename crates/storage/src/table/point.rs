@@ -10,8 +10,8 @@ use crate::base::sites::site;
 use crate::btree::group::{GROUP, KeyHint};
 use crate::btree::search::LeafAt;
 use crate::lock::{LockName, Prefix, RecordMode};
-use crate::txn::context::{LeafSpot, Memo};
-use crate::txn::core::Txn;
+use crate::txn::memos::{LeafSpot, Memo};
+use crate::txn::transaction::Txn;
 
 impl Txn<'_> {
     /// Locks and reads the row of `key`; `f` sees its bytes. An absent key stays absent until the end of the
@@ -27,7 +27,7 @@ impl Txn<'_> {
         want: Want,
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        Ok(self.fetch(index, key, want, WHOLE)?.map(|_| f(&self.claim.peek().before)))
+        Ok(self.fetch(index, key, want, WHOLE)?.map(|_| f(&self.slot.peek().before)))
     }
 
     /// Locks the row of `key`, copies these parts of it to `before` and returns its place.
@@ -39,14 +39,14 @@ impl Txn<'_> {
         want: Want,
         columns: &[Range<usize>],
     ) -> Result<Option<LeafSpot>, TxnError> {
-        let names = &self.core.locks.names;
+        let names = &self.engine.locks.names;
         self.intend(index, want)?;
         let name = names.of(index.tree.index, key);
         let mode = self.key_mode(want);
-        if self.core.pool.points().in_descents() {
-            self.core.locks.prefetch(name);
+        if self.engine.pool.points().in_descents() {
+            self.engine.locks.prefetch(name);
         }
-        self.core.pool.points().at(&site::BEFORE_READ);
+        self.engine.pool.points().at(&site::BEFORE_READ);
         loop {
             let leaf = self.locate(index, name, key)?;
             if !leaf.exact {
@@ -60,12 +60,12 @@ impl Txn<'_> {
                 self.wait_for(index, name, mode, Prefix::MIN)?;
                 continue;
             }
-            self.core.pool.points().at(&site::BEFORE_COPY);
+            self.engine.pool.points().at(&site::BEFORE_COPY);
             let page = leaf.read.page();
             let slot = page.slot(leaf.position);
-            let cx = self.claim.context();
-            cx.before.clear();
-            let whole = append_columns(page, (slot.value_at(), slot.value_len), columns, &mut cx.before);
+            let state = self.slot.state();
+            state.before.clear();
+            let whole = append_columns(page, (slot.value_at(), slot.value_len), columns, &mut state.before);
             if !(leaf.read.is_valid() || is_mutant(Mutant::SkipRevalidation)) || !whole {
                 continue;
             }
@@ -75,7 +75,7 @@ impl Txn<'_> {
             }
             let spot = self.spot(&leaf);
             drop(leaf);
-            self.core.pool.points().at(&site::AFTER_COPY);
+            self.engine.pool.points().at(&site::AFTER_COPY);
             return Ok(Some(spot));
         }
     }
@@ -97,7 +97,7 @@ impl Txn<'_> {
         self.intend(index, Want::Read)?;
         let (mut names, mut places) = ([LockName::NONE; GROUP], [None; GROUP]);
         self.look_for(index, keys, bytes_until(columns), &mut names, &mut places);
-        self.core.pool.points().at(&site::BEFORE_READ);
+        self.engine.pool.points().at(&site::BEFORE_READ);
         for (i, key) in keys.iter().enumerate() {
             let start = out.len();
             if let Some(place) = &places[i]
@@ -109,7 +109,7 @@ impl Txn<'_> {
             out.truncate(start);
             ends[i] = None;
             if self.fetch(index, key, Want::Read, columns)?.is_some() {
-                out.extend_from_slice(&self.claim.peek().before);
+                out.extend_from_slice(&self.slot.peek().before);
                 ends[i] = Some(out.len());
             }
         }
@@ -127,8 +127,8 @@ impl Txn<'_> {
         columns: &[Range<usize>],
         out: &mut Vec<u8>,
     ) -> Result<bool, TxnError> {
-        let core = self.core;
-        let read = place.frame.read(core.pool.latches());
+        let engine = self.engine;
+        let read = place.frame.read(engine.pool.latches());
         let page = read.page();
         let is_there = place.exact
             && read.version() == place.version
@@ -136,12 +136,12 @@ impl Txn<'_> {
         if !is_there || self.try_lock_row(index, name, self.key_mode(want), Prefix::MIN)? == LockAttempt::MustWait {
             return Ok(false);
         }
-        core.pool.points().at(&site::BEFORE_COPY);
+        engine.pool.points().at(&site::BEFORE_COPY);
         let slot = page.slot(place.position);
         let whole = append_columns(page, (slot.value_at(), slot.value_len), columns, out);
         let copied = whole && !slot.is_ghost() && (read.is_valid() || is_mutant(Mutant::SkipRevalidation));
         drop(read);
-        core.pool.points().at(&site::AFTER_COPY);
+        engine.pool.points().at(&site::AFTER_COPY);
         Ok(copied)
     }
 
@@ -156,8 +156,8 @@ impl Txn<'_> {
         leaf: LeafAt<'_>,
     ) -> Result<bool, TxnError> {
         if self.locks_gaps() {
-            let cx = self.claim.context();
-            let next = index.name_at(&self.core.locks.names, leaf.read.page(), leaf.position, &mut cx.key);
+            let state = self.slot.state();
+            let next = index.name_at(&self.engine.locks.names, leaf.read.page(), leaf.position, &mut state.key);
             if !leaf.read.is_valid() {
                 return Ok(false);
             }
@@ -180,7 +180,7 @@ impl Txn<'_> {
     fn missed(&mut self, want: Want, name: LockName, leaf: &LeafAt<'_>) {
         if want == Want::Write {
             let memo = Memo { name, spot: self.spot(leaf), exact: leaf.exact };
-            self.claim.context().remember(memo);
+            self.slot.state().memos.remember(memo);
         }
     }
 }

@@ -19,8 +19,9 @@ use crate::buffer::frame::FrameWrite;
 use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
 use crate::log::RecordKind;
 use crate::page::layout::{RECORD_HEAD, SLOT};
-use crate::txn::context::{LeafSpot, RowBatch};
-use crate::txn::core::Txn;
+use crate::txn::buffers::RowBatch;
+use crate::txn::memos::LeafSpot;
+use crate::txn::transaction::Txn;
 
 /// Most rows of one record.
 const MOST: usize = 64;
@@ -55,7 +56,7 @@ impl Txn<'_> {
         for rows in rows.chunks(MOST) {
             let mut names = [LockName::NONE; MOST];
             for (name, (key, _)) in names.iter_mut().zip(rows) {
-                *name = self.core.locks.name_ahead(index.tree.index, key);
+                *name = self.engine.locks.name_ahead(index.tree.index, key);
             }
             let mut at = 0;
             while at < rows.len() {
@@ -80,15 +81,15 @@ impl Txn<'_> {
     ) -> Result<usize, TxnError> {
         let leaf = match self.finger(index, rows[0].0) {
             Some(leaf) => leaf,
-            None => index.tree.find(&self.core.pool, rows[0].0)?,
+            None => index.tree.find(&self.engine.pool, rows[0].0)?,
         };
         let page = leaf.read.page();
         let (position, exact) = (leaf.position, leaf.exact);
-        let names = &self.core.locks.names;
-        let cx = self.claim.context();
-        let next = index.name_at(names, page, position, &mut cx.key);
-        let ends = position < page.count() || !cx.key.is_empty();
-        let is_below = |key: &[u8]| !ends || compare_few(key, &cx.key).is_lt();
+        let names = &self.engine.locks.names;
+        let state = self.slot.state();
+        let next = index.name_at(names, page, position, &mut state.key);
+        let ends = position < page.count() || !state.key.is_empty();
+        let is_below = |key: &[u8]| !ends || compare_few(key, &state.key).is_lt();
         // Keys ascend.
         let all_below = rows.last().is_some_and(|(key, _)| is_below(key));
         let mut room = page.free_bytes();
@@ -115,23 +116,23 @@ impl Txn<'_> {
         // A gap lock that excludes a smaller key also excludes the largest one.
         let prefix = Prefix::of(rows[n - 1].0);
         let Some(mut leaf) = leaf.read.upgrade() else { return Ok(0) };
-        if self.claim.context().owner.check_insert(index.lock_table, next, prefix) != InsertCheck::Granted {
+        if self.slot.state().owner.check_insert(index.lock_table, next, prefix) != InsertCheck::Granted {
             leaf.release_unchanged();
             return Ok(0);
         }
-        leaf.mark_dirty_at(|| self.core.log.tail());
+        leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
         let id = leaf.frame().page_id();
         for (i, (key, row)) in rows[..n].iter().enumerate() {
             let place = RowAt { page: id, tree: index.tree, position: position + i, key };
             let row_before = (i > 0).then_some((id, index.tree));
-            ops::put_insert(&mut self.claim.context().rec, &place, row_before, row);
+            ops::put_insert(&mut self.slot.state().rec, &place, row_before, row);
         }
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop(leaf);
-                refused.make_room(&self.core.log)?;
+                refused.make_room(&self.engine.log)?;
                 return Ok(0);
             }
         };
@@ -177,7 +178,7 @@ impl Txn<'_> {
         change: &mut impl FnMut(&[u8], &mut [u8]),
     ) -> Result<(), TxnError> {
         // The new rows, one after the other.
-        let mut after = std::mem::take(&mut self.claim.context().after);
+        let mut after = std::mem::take(&mut self.slot.state().after);
         after.clear();
         for i in range.clone() {
             let start = after.len();
@@ -185,7 +186,7 @@ impl Txn<'_> {
             change(batch.key(i), &mut after[start..]);
         }
         let result = self.write_batch(index, batch, range, place, &after);
-        self.claim.context().after = after;
+        self.slot.state().after = after;
         result
     }
 
@@ -197,24 +198,24 @@ impl Txn<'_> {
         place: Option<(u32, crate::latch::Version)>,
         after: &[u8],
     ) -> Result<(), TxnError> {
-        let latched = place.and_then(|(frame, version)| self.core.pool.frame(frame).write_at(version));
+        let latched = place.and_then(|(frame, version)| self.engine.pool.frame(frame).write_at(version));
         let Some(mut leaf) = latched else {
             // Another thread has changed the leaf: write one by one. The rows themselves are locked.
             let mut start = 0;
             for i in range {
                 let row = &after[start..start + batch.value(i).len()];
                 start += row.len();
-                let cx = self.claim.context();
-                cx.before.clear();
-                cx.before.extend_from_slice(batch.value(i));
-                cx.after.clear();
-                cx.after.extend_from_slice(row);
+                let state = self.slot.state();
+                state.before.clear();
+                state.before.extend_from_slice(batch.value(i));
+                state.after.clear();
+                state.after.extend_from_slice(row);
                 self.store(index, batch.key(i), LeafSpot::NONE)?;
             }
             return Ok(());
         };
         let id = leaf.frame().page_id();
-        leaf.mark_dirty_at(|| self.core.log.tail());
+        leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
         let mut start = 0;
         let mut patches: [(u16, u16, u32, u16); MOST] = [(0, 0, 0, 0); MOST];
@@ -228,7 +229,7 @@ impl Txn<'_> {
                 let place = RowAt { page: id, tree: index.tree, position: usize::from(position), key: batch.key(i) };
                 let row_before = (n > 0).then_some((id, index.tree));
                 let bytes = (&before[from..to], &row[from..to]);
-                ops::put_patch(&mut self.claim.context().rec, &place, row_before, from, bytes);
+                ops::put_patch(&mut self.slot.state().rec, &place, row_before, from, bytes);
                 patches[n] = (position, from as u16, (start + from) as u32, (to - from) as u16);
                 n += 1;
             }
@@ -242,7 +243,7 @@ impl Txn<'_> {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop(leaf);
-                refused.make_room(&self.core.log)?;
+                refused.make_room(&self.engine.log)?;
                 return self.write_batch(index, batch, range, None, after);
             }
         };
@@ -275,11 +276,11 @@ impl Txn<'_> {
             if rest.start == 0 && turn.end < rest.end {
                 self.lock_all(index, keys)?;
             }
-            let mut heads = std::mem::take(&mut self.claim.context().heads);
+            let mut heads = std::mem::take(&mut self.slot.state().heads);
             heads.clear();
             let change = |i, head: &mut [u8], rest: &[u8]| change(turn.start + i, head, rest);
             let result = self.update_together(index, &keys[turn.clone()], columns, &mut heads, change);
-            self.claim.context().heads = heads;
+            self.slot.state().heads = heads;
             found += result?;
             rest.start = turn.end;
         }
@@ -306,13 +307,13 @@ impl Txn<'_> {
         self.intend(index, Want::Write)?;
         let (mut names, mut places) = ([LockName::NONE; TOGETHER], [None; TOGETHER]);
         self.look_for(index, keys, bytes_until(columns), &mut names, &mut places);
-        self.core.pool.points().at(&site::BEFORE_READ);
+        self.engine.pool.points().at(&site::BEFORE_READ);
         let mut spots = [(0, LeafSpot::NONE); TOGETHER];
         let mut n = 0;
         for (i, key) in keys.iter().enumerate() {
             let found = self.fetch_at(index, (names[i], key), places[i].as_ref(), columns)?;
             let Some(spot) = found else { continue };
-            let Some((head, rest)) = self.claim.peek().before.split_at_checked(len) else { continue };
+            let Some((head, rest)) = self.slot.peek().before.split_at_checked(len) else { continue };
             let start = heads.len();
             heads.resize(start + 2 * len, 0);
             let (before, after) = heads[start..].split_at_mut(len);
@@ -322,16 +323,16 @@ impl Txn<'_> {
             spots[n] = (i, spot);
             n += 1;
         }
-        self.core.pool.points().at(&site::BEFORE_WRITE);
+        self.engine.pool.points().at(&site::BEFORE_WRITE);
         if !self.write_together(index, keys, part.clone(), heads, &spots[..n])? {
             // A leaf has changed since it was read: write one by one.
             for (at, (i, _)) in spots[..n].iter().enumerate() {
                 let (before, after) = heads[2 * len * at..][..2 * len].split_at(len);
-                let cx = self.claim.context();
-                cx.before.clear();
-                cx.before.extend_from_slice(before);
-                cx.after.clear();
-                cx.after.extend_from_slice(after);
+                let state = self.slot.state();
+                state.before.clear();
+                state.before.extend_from_slice(before);
+                state.after.clear();
+                state.after.extend_from_slice(after);
                 self.store_columns(index, keys[*i], part.start, LeafSpot::NONE)?;
             }
         }
@@ -348,12 +349,12 @@ impl Txn<'_> {
         columns: &[Range<usize>],
     ) -> Result<Option<LeafSpot>, TxnError> {
         if let Some(place) = place {
-            let mut before = std::mem::take(&mut self.claim.context().before);
+            let mut before = std::mem::take(&mut self.slot.state().before);
             before.clear();
             let copied = self.copy_from(index, (name, key), (place, Want::Write), columns, &mut before);
-            self.claim.context().before = before;
+            self.slot.state().before = before;
             if copied? {
-                return Ok(Some(place.spot(&self.core.pool)));
+                return Ok(Some(place.spot(&self.engine.pool)));
             }
         }
         self.fetch_for_write(index, key, columns)
@@ -369,7 +370,7 @@ impl Txn<'_> {
         heads: &[u8],
         spots: &[(usize, LeafSpot)],
     ) -> Result<bool, TxnError> {
-        let core = self.core;
+        let engine = self.engine;
         let len = part.len();
         let part_at = if is_mutant(Mutant::ShiftColumns) { 0 } else { part.start };
         let mut leaves: [Option<FrameWrite<'_>>; TOGETHER] = [const { None }; TOGETHER];
@@ -388,7 +389,7 @@ impl Txn<'_> {
                 leaf_of[at] = leaf_of[at - 1];
                 continue;
             }
-            leaves[at] = core.pool.frame(spot.frame).try_write_at(spot.version);
+            leaves[at] = engine.pool.frame(spot.frame).try_write_at(spot.version);
             leaf_of[at] = at;
             if leaves[at].is_none() {
                 // Another thread's latch, or one of these.
@@ -401,7 +402,7 @@ impl Txn<'_> {
         }
         let mut after = Lsn::ZERO;
         for leaf in leaves[..spots.len()].iter_mut().flatten() {
-            leaf.mark_dirty_at(|| core.log.tail());
+            leaf.mark_dirty_at(|| engine.log.tail());
             after = after.max(leaf.page().lsn());
         }
         self.begin_record(RecordKind::Data);
@@ -416,7 +417,7 @@ impl Txn<'_> {
                 let (page, position) = (leaf.frame().page_id(), usize::from(spot.position));
                 let place = RowAt { page, tree: index.tree, position, key: keys[*i] };
                 let bytes = (&old[from..to], &new[from..to]);
-                ops::put_patch(&mut self.claim.context().rec, &place, before, part_at + from, bytes);
+                ops::put_patch(&mut self.slot.state().rec, &place, before, part_at + from, bytes);
                 before = Some((page, index.tree));
             }
         }
@@ -428,7 +429,7 @@ impl Txn<'_> {
             Ok(lsn) => lsn,
             Err(refused) => {
                 unlatch(&mut leaves);
-                refused.make_room(&core.log)?;
+                refused.make_room(&engine.log)?;
                 return Ok(false);
             }
         };

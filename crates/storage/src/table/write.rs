@@ -23,8 +23,8 @@ use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
 use crate::log::RecordKind;
 use crate::page::PageRef;
 use crate::page::layout::RECORD_HEAD;
-use crate::txn::context::LeafSpot;
-use crate::txn::core::Txn;
+use crate::txn::memos::LeafSpot;
+use crate::txn::transaction::Txn;
 
 /// The bytes in which two rows of equal length differ: first and behind the last. Empty when they are equal.
 #[inline]
@@ -102,8 +102,8 @@ impl<'db> Txn<'db> {
     /// Notes that rows are about to come into the index: scans must not skip runs of ghosts there any more.
     #[inline]
     pub(super) fn rows_come(&mut self, index: &Index) {
-        if !self.claim.peek().ghosts.is_empty() {
-            self.claim.context().ghosts.forget(index.tree.index);
+        if !self.slot.peek().ghosts.is_empty() {
+            self.slot.state().ghosts.forget(index.tree.index);
         }
     }
 
@@ -115,7 +115,7 @@ impl<'db> Txn<'db> {
         self.check_sizes(index, key, row.len())?;
         self.intend(index, Want::Write)?;
         self.rows_come(index);
-        let name = self.core.locks.name_ahead(index.tree.index, key);
+        let name = self.engine.locks.name_ahead(index.tree.index, key);
         loop {
             let leaf = match self.finger(index, key) {
                 Some(leaf) => leaf,
@@ -160,10 +160,10 @@ impl<'db> Txn<'db> {
         mut leaf: FrameWrite<'_>,
     ) -> Result<LeafAttempt, TxnError> {
         let prefix = Prefix::of(key);
-        let names = &self.core.locks.names;
-        let cx = self.claim.context();
-        let next = index.name_at(names, leaf.page(), position, &mut cx.key);
-        let own_gap = match cx.owner.check_insert(index.lock_table, next, prefix) {
+        let names = &self.engine.locks.names;
+        let state = self.slot.state();
+        let next = index.name_at(names, leaf.page(), position, &mut state.key);
+        let own_gap = match state.owner.check_insert(index.lock_table, next, prefix) {
             InsertCheck::Granted => None,
             InsertCheck::OwnGap(low) => Some(low),
             InsertCheck::Blocked => {
@@ -188,15 +188,15 @@ impl<'db> Txn<'db> {
         if !leaf.page().may_share_prefix(key) {
             return Err(self.misplaced(index, leaf));
         }
-        leaf.mark_dirty_at(|| self.core.log.tail());
+        leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
         let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
-        ops::put_insert(&mut self.claim.context().rec, &place, None, row);
+        ops::put_insert(&mut self.slot.state().rec, &place, None, row);
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop(leaf);
-                refused.make_room(&self.core.log)?;
+                refused.make_room(&self.engine.log)?;
                 return Ok(LeafAttempt::Again);
             }
         };
@@ -218,9 +218,9 @@ impl<'db> Txn<'db> {
         leaf: FrameWrite<'_>,
     ) -> Result<LeafAttempt, TxnError> {
         let slot = leaf.page().slot(position);
-        let cx = self.claim.context();
-        cx.before.clear();
-        let _ = leaf.page().append_value(slot, &mut cx.before);
+        let state = self.slot.state();
+        state.before.clear();
+        let _ = leaf.page().append_value(slot, &mut state.before);
         self.replace(index, key, (row, false), true, position, leaf)
     }
 
@@ -245,16 +245,16 @@ impl<'db> Txn<'db> {
             leaf.release_unchanged();
             return Ok(LeafAttempt::Full);
         }
-        leaf.mark_dirty_at(|| self.core.log.tail());
+        leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
         let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
-        let cx = self.claim.context();
-        ops::put_replace(&mut cx.rec, &place, (&cx.before, was_ghost), after);
+        let state = self.slot.state();
+        ops::put_replace(&mut state.rec, &place, (&state.before, was_ghost), after);
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop(leaf);
-                refused.make_room(&self.core.log)?;
+                refused.make_room(&self.engine.log)?;
                 return Ok(LeafAttempt::Again);
             }
         };
@@ -273,18 +273,18 @@ impl<'db> Txn<'db> {
         if self.purge_leaf(index, key)? > 0 {
             return Ok(());
         }
-        let core = self.core;
+        let engine = self.engine;
         let prefix = Prefix::of(key);
-        let cx = self.claim.context();
-        let change = core.structure_change(cx.slot);
-        let name = core.locks.names.of(index.tree.index, key);
+        let state = self.slot.state();
+        let change = engine.structure_change(state.id);
+        let name = engine.locks.names.of(index.tree.index, key);
         let mut next = LockName::NONE;
         // The prefix from which on the transaction's own gap lock has to be renewed, if that was not possible at once.
         let mut own_gap = None;
-        let owner = &mut cx.owner;
-        let (key_buffer, rec) = (&mut cx.key, &mut cx.rec);
+        let owner = &mut state.owner;
+        let (key_buffer, rec) = (&mut state.key, &mut state.rec);
         let mut gap_is_free = |leaf: PageRef<'_>| {
-            next = index.name_at(&core.locks.names, leaf, leaf.count(), key_buffer);
+            next = index.name_at(&engine.locks.names, leaf, leaf.count(), key_buffer);
             match owner.check_insert(index.lock_table, next, prefix) {
                 InsertCheck::Granted => true,
                 // Waiting for its own lock would never end. The new key will divide the gap: lock both halves.
@@ -307,19 +307,19 @@ impl<'db> Txn<'db> {
     /// Takes out the ghosts of the leaf of `key` that no lock refers to, and the leaf if nothing is left; returns how
     /// many went.
     pub(crate) fn purge_leaf(&mut self, index: &Index, key: &[u8]) -> Result<usize, TxnError> {
-        let core = self.core;
-        let cx = self.claim.context();
-        let change = core.structure_change(cx.slot);
-        let mut referenced = |key: &[u8]| core.locks.is_referenced(core.locks.names.of(index.tree.index, key));
-        let leaf = index.tree.leaf(&core.pool, key)?;
+        let engine = self.engine;
+        let state = self.slot.state();
+        let change = engine.structure_change(state.id);
+        let mut referenced = |key: &[u8]| engine.locks.is_referenced(engine.locks.names.of(index.tree.index, key));
+        let leaf = index.tree.leaf(&engine.pool, key)?;
         let mut gone = 0;
         let nearly_empty;
         // Under a table lock the transaction's own ghosts, which a rollback needs, cannot be told from ghosts that no
         // transaction needs.
-        let may_go = !cx.owner.writes_unnamed(index.lock_table);
+        let may_go = !state.owner.writes_unnamed(index.lock_table);
         if leaf.page().ghosts() > 0 && may_go {
             let Some(mut leaf) = leaf.upgrade() else { return Ok(0) };
-            gone = index.tree.purge(change, &mut cx.rec, &mut leaf, &mut referenced)?;
+            gone = index.tree.purge(change, &mut state.rec, &mut leaf, &mut referenced)?;
             nearly_empty = leaf.page().used_bytes() < PAGE_SIZE / 8;
             if gone == 0 {
                 leaf.release_unchanged();
@@ -329,7 +329,7 @@ impl<'db> Txn<'db> {
             drop(leaf);
         }
         if nearly_empty {
-            index.tree.try_merge(change, &mut cx.rec, key, &mut referenced)?;
+            index.tree.try_merge(change, &mut state.rec, key, &mut referenced)?;
         }
         Ok(gone)
     }
@@ -347,7 +347,7 @@ impl<'db> Txn<'db> {
         columns: &[Range<usize>],
     ) -> Result<Option<LeafSpot>, TxnError> {
         let found = self.fetch(index, key, Want::Write, columns)?;
-        self.core.pool.points().at(&site::BEFORE_WRITE);
+        self.engine.pool.points().at(&site::BEFORE_WRITE);
         Ok(found)
     }
 
@@ -357,8 +357,8 @@ impl<'db> Txn<'db> {
     /// See [`TxnError`].
     #[inline]
     pub(crate) fn store(&mut self, index: &Index, key: &[u8], spot: LeafSpot) -> Result<(), TxnError> {
-        let cx = self.claim.peek();
-        if cx.before.len() != cx.after.len() {
+        let state = self.slot.peek();
+        if state.before.len() != state.after.len() {
             return self.store_resized(index, key);
         }
         self.store_columns(index, key, 0, spot)
@@ -373,19 +373,19 @@ impl<'db> Txn<'db> {
         key: &[u8],
         spot: &mut LeafSpot,
     ) -> Result<Option<(FrameWrite<'db>, usize)>, TxnError> {
-        let core = self.core;
+        let engine = self.engine;
         let LeafSpot { frame, version, position } = std::mem::replace(spot, LeafSpot::NONE);
         if version == Version::NEVER {
             return self.latch_row_anew(index, key);
         }
-        let leaf = core.pool.frame(frame).write_at(version);
+        let leaf = engine.pool.frame(frame).write_at(version);
         debug_assert!(leaf.as_ref().is_none_or(|leaf| leaf.page().has_key(position.into(), key)));
         Ok(leaf.map(|leaf| (leaf, position.into())))
     }
 
     #[cold]
     fn latch_row_anew(&mut self, index: &Index, key: &[u8]) -> Result<Option<(FrameWrite<'db>, usize)>, TxnError> {
-        let leaf = index.tree.find(&self.core.pool, key)?;
+        let leaf = index.tree.find(&self.engine.pool, key)?;
         let (position, exact) = (leaf.position, leaf.exact);
         match leaf.read.upgrade() {
             Some(leaf) if !exact => Err(self.vanished(index, leaf)),
@@ -406,29 +406,29 @@ impl<'db> Txn<'db> {
         at: usize,
         mut spot: LeafSpot,
     ) -> Result<(), TxnError> {
-        let cx = self.claim.peek();
-        let (from, to) = difference(&cx.before[..cx.after.len()], &cx.after);
+        let state = self.slot.peek();
+        let (from, to) = difference(&state.before[..state.after.len()], &state.after);
         if from == to {
             return Ok(());
         }
         let at = if is_mutant(Mutant::ShiftColumns) { 0 } else { at };
         loop {
             let Some((mut leaf, position)) = self.latch_row(index, key, &mut spot)? else { continue };
-            leaf.mark_dirty_at(|| self.core.log.tail());
+            leaf.mark_dirty_at(|| self.engine.log.tail());
             self.begin_record(RecordKind::Data);
-            let cx = self.claim.context();
+            let state = self.slot.state();
             let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
-            ops::put_patch(&mut cx.rec, &place, None, at + from, (&cx.before[from..to], &cx.after[from..to]));
+            ops::put_patch(&mut state.rec, &place, None, at + from, (&state.before[from..to], &state.after[from..to]));
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
                 Err(refused) => {
                     drop(leaf);
-                    refused.make_room(&self.core.log)?;
+                    refused.make_room(&self.engine.log)?;
                     continue;
                 }
             };
             let mut page = leaf.page_mut();
-            ops::patch(&mut page, position, at + from, &self.claim.peek().after[from..to]);
+            ops::patch(&mut page, position, at + from, &self.slot.peek().after[from..to]);
             page.set_lsn(lsn);
             return Ok(());
         }
@@ -436,16 +436,16 @@ impl<'db> Txn<'db> {
 
     #[cold]
     fn store_resized(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
-        let after = std::mem::take(&mut self.claim.context().after);
+        let after = std::mem::take(&mut self.slot.state().after);
         let result = self.store_value(index, key, &after);
-        self.claim.context().after = after;
+        self.slot.state().after = after;
         result
     }
 
     fn store_value(&mut self, index: &Index, key: &[u8], after: &[u8]) -> Result<(), TxnError> {
         self.check_sizes(index, key, after.len())?;
         loop {
-            let leaf = index.tree.find(&self.core.pool, key)?;
+            let leaf = index.tree.find(&self.engine.pool, key)?;
             let (position, exact) = (leaf.position, leaf.exact);
             let Some(leaf) = leaf.read.upgrade() else { continue };
             if !exact {
@@ -473,15 +473,15 @@ impl<'db> Txn<'db> {
     pub(crate) fn mark_deleted(&mut self, index: &Index, key: &[u8], mut spot: LeafSpot) -> Result<(), TxnError> {
         loop {
             let Some((mut leaf, position)) = self.latch_row(index, key, &mut spot)? else { continue };
-            leaf.mark_dirty_at(|| self.core.log.tail());
+            leaf.mark_dirty_at(|| self.engine.log.tail());
             self.begin_record(RecordKind::Data);
             let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
-            ops::put_mark(&mut self.claim.context().rec, &place, true);
+            ops::put_mark(&mut self.slot.state().rec, &place, true);
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
                 Err(refused) => {
                     drop(leaf);
-                    refused.make_room(&self.core.log)?;
+                    refused.make_room(&self.engine.log)?;
                     continue;
                 }
             };
@@ -498,7 +498,7 @@ impl<'db> Txn<'db> {
         let page = leaf.frame().page_id();
         leaf.release_unchanged();
         let error: StorageError =
-            index.tree.damaged(&self.core.pool, page, "is not the leaf of the keys that lead to it");
+            index.tree.damaged(&self.engine.pool, page, "is not the leaf of the keys that lead to it");
         error.into()
     }
 
@@ -507,7 +507,7 @@ impl<'db> Txn<'db> {
     fn vanished(&self, index: &Index, leaf: FrameWrite<'_>) -> TxnError {
         let page = leaf.frame().page_id();
         leaf.release_unchanged();
-        let error: StorageError = index.tree.damaged(&self.core.pool, page, "lost a row that was locked");
+        let error: StorageError = index.tree.damaged(&self.engine.pool, page, "lost a row that was locked");
         error.into()
     }
 }

@@ -3,7 +3,7 @@
 //! | field | written by | read by |
 //! | --- | --- | --- |
 //! | `claimed` | the thread that claims or gives back the slot | all |
-//! | `context` | the claimer alone | the claimer alone |
+//! | `own` | the claimer alone | the claimer alone |
 //! | `state`, `first`, `last` | the claimer | the checkpointer |
 //! | `hits` | the claimer | threads that read the counters |
 //!
@@ -16,7 +16,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
 
-use super::context::Context;
+use super::slot_state::SlotState;
 use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::sync::yield_now;
@@ -32,10 +32,10 @@ struct Slot {
     last: AtomicU64,
     /// Pages that transactions of this slot found in the pool. Written by the claimer alone.
     hits: AtomicU64,
-    context: UnsafeCell<Context>,
+    own: UnsafeCell<SlotState>,
 }
 
-// SAFETY: `context` is touched only through a `SlotGuard`, of which there is at most one per slot (`claimed`).
+// SAFETY: `own` is touched only through a `SlotGuard`, of which there is at most one per slot (`claimed`).
 unsafe impl Sync for Slot {}
 
 /// All places: those for transactions of users, and one more behind them for creating a table, so that a table may be
@@ -88,7 +88,7 @@ impl Slots {
             first: AtomicU64::new(0),
             last: AtomicU64::new(0),
             hits: AtomicU64::new(0),
-            context: UnsafeCell::new(Context::new(locks.attach(SlotId(i as u16)))),
+            own: UnsafeCell::new(SlotState::new(locks.attach(SlotId(i as u16)))),
         };
         Slots { slots: (0..=n).map(slot).collect(), remembers }
     }
@@ -194,16 +194,16 @@ pub(crate) struct SlotGuard<'a> {
 impl SlotGuard<'_> {
     /// The transaction's private state.
     #[inline]
-    pub(crate) fn context(&mut self) -> &mut Context {
+    pub(crate) fn state(&mut self) -> &mut SlotState {
         // SAFETY: the slot is claimed by `self` alone, and `&mut self` makes the borrow the only one.
-        unsafe { &mut *self.slot.context.get() }
+        unsafe { &mut *self.slot.own.get() }
     }
 
     /// The transaction's private state, to read.
     #[inline]
-    pub(crate) fn peek(&self) -> &Context {
+    pub(crate) fn peek(&self) -> &SlotState {
         // SAFETY: as above; `&self` allows only shared borrows meanwhile.
-        unsafe { &*self.slot.context.get() }
+        unsafe { &*self.slot.own.get() }
     }
 
     /// Makes the transaction visible to checkpoints, before its first record.

@@ -100,7 +100,7 @@ mod tests {
 
     /// Ghosts that the last scan visited.
     fn passed(tx: &mut Transaction<'_>) -> usize {
-        tx.txn.get_mut().claim.context().batch.ghosts
+        tx.txn.get_mut().slot.state().batch.ghosts
     }
 
     #[test]

@@ -1,7 +1,10 @@
 #![doc = include_str!("README.md")]
 
 pub(crate) mod active;
-pub(crate) mod context;
-pub(crate) mod core;
+pub(crate) mod buffers;
+pub(crate) mod engine;
 pub(crate) mod ghosts;
+pub(crate) mod memos;
+pub(crate) mod slot_state;
+pub(crate) mod transaction;
 pub(crate) mod undo;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::flags::{EngineFlags, FootprintFlags, HistoryFlags, LatencyFlags, RunFlags, SchedulingFlags, TenantsFlags};
 use super::values::{EngineChoice, LEAST_POOL_MIB};
 use crate::doors::history;
-use crate::driver::{Plan, hardware};
+use crate::driver::{RunPlan, hardware};
 use crate::lab::latency::{ForwardWrites, Latencies, LatencySpeculate};
 use crate::lab::tenants::{Access, TenantMix, TenantsPlan};
 use crate::workload::error::Error;
@@ -233,7 +233,7 @@ fn cores() -> usize {
 }
 
 /// Resolves the program that `tpcc footprint` traces: one worker that does all that an engine's services do, too.
-pub(crate) fn traced(flags: &FootprintFlags) -> (StoreConfig, Plan) {
+pub(crate) fn traced(flags: &FootprintFlags) -> (StoreConfig, RunPlan) {
     let usual = StoreConfig::usual(flags.data.as_deref().unwrap_or(Path::new(DATA)), 1);
     let config = StoreConfig {
         durability: Durability::Async,
@@ -245,7 +245,7 @@ pub(crate) fn traced(flags: &FootprintFlags) -> (StoreConfig, Plan) {
         buffer_pool_mib: usual.buffer_pool_mib.max(256 + 200 * u64::from(flags.traced.of_warehouses)),
         ..usual
     };
-    let plan = Plan {
+    let plan = RunPlan {
         warehouses: flags.traced.of_warehouses,
         workers: 1,
         terminals: flags.traced.of_warehouses * flags.traced.of_terminals,

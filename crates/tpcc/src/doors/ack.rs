@@ -160,7 +160,7 @@ mod tests {
         let floor = Floor::new(maps, &plan.loaded());
         let length = Length { warmup: Duration::ZERO, duration: None, transactions: Some(1_000) };
         let out = Buffer::default();
-        let run = driver::Plan {
+        let run = driver::RunPlan {
             warehouses: 2,
             workers: 1,
             terminals: 5,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::driver::runner::threads::ThreadsRunner;
-use crate::driver::{self, Plan};
+use crate::driver::{self, RunPlan};
 pub use crate::engines::peer::{Access, Peer, PeerError, PeerSession, PeerTransaction, TABLES};
 use crate::engines::peer::{Foreign, Loading};
 use crate::workload::check::{self, WarehousesDone};
@@ -77,7 +77,7 @@ pub(crate) fn load_scaled<P: Peer>(peer: &P, warehouses: u32, scale: Scale, seed
 pub fn standard_mix<P: Peer>(peer: &P, plan: &MixPlan) -> Result<MixDone, String> {
     let engine = Foreign(peer);
     let loaded = loaded(&engine)?;
-    let plan = Plan {
+    let plan = RunPlan {
         warehouses: loaded.warehouses,
         workers: plan.workers,
         terminals: 4 * plan.workers as u32,

@@ -1,7 +1,7 @@
 //! One transaction, from begin to end.
 
 use super::ack;
-use super::desk::End;
+use super::desk::JobEnd;
 use crate::workload::abort::Abort;
 use crate::workload::engine::{OpenTransaction, Session};
 use crate::workload::generate::deck::Kind;
@@ -19,7 +19,7 @@ pub(crate) fn execute<S: Session>(
     input: &Input,
     number: Option<HistoryKey>,
     aborted: impl FnMut(Abort),
-) -> Result<End, Failure<S::Error>> {
+) -> Result<JobEnd, Failure<S::Error>> {
     let first = attempt(session.begin()?, scratch, steps, input, number);
     first.or_else(|failure| rerun(failure, session, scratch, steps, input, number, aborted))
 }
@@ -33,7 +33,7 @@ fn rerun<S: Session>(
     input: &Input,
     number: Option<HistoryKey>,
     mut aborted: impl FnMut(Abort),
-) -> Result<End, Failure<S::Error>> {
+) -> Result<JobEnd, Failure<S::Error>> {
     while let Some(abort) = failure.abort() {
         aborted(abort);
         match attempt(session.begin_again()?, scratch, steps, input, number) {
@@ -51,7 +51,7 @@ fn attempt<T: OpenTransaction>(
     steps: StepOrder,
     input: &Input,
     number: Option<HistoryKey>,
-) -> Result<End, Failure<T::Error>> {
+) -> Result<JobEnd, Failure<T::Error>> {
     let verdict = transaction.run(steps, input, scratch)?;
     if let Some(number) = number
         && verdict == Verdict::Commit
@@ -64,5 +64,5 @@ fn attempt<T: OpenTransaction>(
         Verdict::Rollback => transaction.rollback()?,
     };
     let skipped = if input.kind() == Kind::Delivery { scratch.out.delivery.skipped() } else { 0 };
-    Ok(End { ticket, verdict, skipped })
+    Ok(JobEnd { ticket, verdict, skipped })
 }

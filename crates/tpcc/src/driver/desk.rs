@@ -36,7 +36,7 @@ pub(crate) struct Job {
 }
 
 /// How a job ended.
-pub(crate) struct End {
+pub(crate) struct JobEnd {
     pub(crate) ticket: Ticket,
     pub(crate) verdict: Verdict,
     /// Districts that had nothing to deliver.
@@ -176,7 +176,7 @@ impl<'a, R: Ready> Desk<'a, R> {
 
     /// A job has run to its end: its answer leaves, now or when it is durable.
     #[inline]
-    pub(crate) fn ended<S: Session>(&mut self, session: &mut S, job: &Job, end: &End) {
+    pub(crate) fn ended<S: Session>(&mut self, session: &mut S, job: &Job, end: &JobEnd) {
         self.under_way -= 1;
         self.ready.ended(&self.terminals[job.terminal as usize]);
         self.now = self.clock.now_ns();

@@ -50,7 +50,7 @@ use terminal::Terminal;
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct RunPlan {
     /// Warehouses that take part.
     pub(crate) warehouses: u32,
     /// Threads.
@@ -77,7 +77,7 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
 }
 
-impl Plan {
+impl RunPlan {
     /// Whether those of a batch are kept apart: each worker has warehouses enough for one whose members are all of different
     /// ones.
     fn apart(&self) -> bool {
@@ -296,7 +296,7 @@ pub(crate) fn run<E: Engine>(
     engine: &E,
     runner: &impl Runner,
     loaded: &Loaded,
-    plan: &Plan,
+    plan: &RunPlan,
     acks: Option<&Sink>,
     mut look: impl FnMut(&Tick),
 ) -> Result<Measured, String> {
@@ -379,7 +379,7 @@ pub(crate) fn run<E: Engine>(
 }
 
 /// Keeps a worker on its core, if that is wanted.
-fn stay(plan: &Plan, number: usize) -> Result<(), String> {
+fn stay(plan: &RunPlan, number: usize) -> Result<(), String> {
     if !plan.pin {
         return Ok(());
     }
@@ -398,7 +398,7 @@ fn serve<E: Engine>(
     terminals: Vec<Terminal>,
     acks: Option<&Sink>,
     quota: Option<u64>,
-    plan: &Plan,
+    plan: &RunPlan,
     world: &InputSpace,
     control: &Control,
     board: &Board,
@@ -457,7 +457,7 @@ impl Drop for Finished<'_> {
 /// Moves the phases and samples the counters until all workers have ended. `begins` hears of each phase as it begins.
 fn look_on<E: Engine>(
     engine: &E,
-    plan: &Plan,
+    plan: &RunPlan,
     control: &Control,
     boards: &[Board],
     clock: Clock,

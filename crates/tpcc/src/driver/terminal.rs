@@ -1,6 +1,6 @@
 //! An emulated terminal: a home, a random stream, a deck of cards.
 
-use super::{Clock, Plan};
+use super::{Clock, RunPlan};
 use crate::workload::generate::Random;
 use crate::workload::generate::deck::{Deck, Kind};
 use crate::workload::generate::input::{Input, InputSpace};
@@ -30,7 +30,7 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     /// Terminal `number` of a run; terminals are dealt to the warehouses in turn, and a warehouse's to its districts.
-    pub(crate) fn new(number: u32, run: u32, plan: &Plan, scale: &Scale) -> Terminal {
+    pub(crate) fn new(number: u32, run: u32, plan: &RunPlan, scale: &Scale) -> Terminal {
         let w = number % plan.warehouses + 1;
         let d = (number / plan.warehouses % u32::from(scale.districts)) as u8 + 1;
         Terminal {
@@ -47,7 +47,7 @@ impl Terminal {
 
     /// Which worker serves it: home warehouse mod workers. Where there are more workers than warehouses, those that share
     /// a warehouse divide its terminals. Spread, a warehouse's terminals are dealt to all workers in turn.
-    pub(super) fn worker(&self, plan: &Plan) -> usize {
+    pub(super) fn worker(&self, plan: &RunPlan) -> usize {
         let (w, warehouses) = (self.home.0 as usize - 1, plan.warehouses as usize);
         if plan.placement == itas::Placement::Spread {
             return (w + self.number as usize / warehouses) % plan.workers;
@@ -112,9 +112,9 @@ mod tests {
     use crate::workload::settings::Length;
     use crate::workload::txn::StepOrder;
 
-    fn plan(warehouses: u32, workers: usize, terminals: u32) -> Plan {
+    fn plan(warehouses: u32, workers: usize, terminals: u32) -> RunPlan {
         let length = Length { warmup: Duration::ZERO, duration: None, transactions: Some(1) };
-        Plan {
+        RunPlan {
             warehouses,
             workers,
             terminals,
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    fn spread(plan: &Plan) -> Vec<Vec<(u32, u8)>> {
+    fn spread(plan: &RunPlan) -> Vec<Vec<(u32, u8)>> {
         let mut workers = vec![Vec::new(); plan.workers];
         for number in 0..plan.terminals {
             let terminal = Terminal::new(number, 1, plan, &Scale::FULL);
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn logical_dates_are_unique_and_the_same_in_each_run() {
-        let plan = Plan { clock: ClockKind::Logical, ..plan(1, 1, 3) };
+        let plan = RunPlan { clock: ClockKind::Logical, ..plan(1, 1, 3) };
         let dates = || {
             let mut dates = Vec::new();
             for number in 0..plan.terminals {

@@ -218,8 +218,8 @@ pub(super) fn moody(lag: u64, victim_every: u64, fails_at: u64) -> (Moody, Loade
     (Moody { floor, lag, victim_every, waits: Mutex::default(), fails_at, panics: false }, plan.loaded())
 }
 
-pub(super) fn plan(terminals: u32, length: Length) -> Plan {
-    Plan {
+pub(super) fn plan(terminals: u32, length: Length) -> RunPlan {
+    RunPlan {
         warehouses: 2,
         workers: 1,
         terminals,
@@ -236,10 +236,10 @@ pub(super) fn plan(terminals: u32, length: Length) -> Plan {
 }
 
 /// Ten terminals a warehouse.
-pub(super) fn paced_plan(warehouses: u32, workers: usize) -> Plan {
+pub(super) fn paced_plan(warehouses: u32, workers: usize) -> RunPlan {
     let length =
         Length { warmup: Duration::from_millis(300), duration: Some(Duration::from_millis(2_000)), transactions: None };
-    Plan { warehouses, workers, ..plan(10 * warehouses, length) }
+    RunPlan { warehouses, workers, ..plan(10 * warehouses, length) }
 }
 
 /// A team on an engine that knows nothing of fibers: they take turns between transactions. (Its sessions count their
@@ -249,7 +249,7 @@ fn a_team_counts_each_transaction_once() {
     let (fifo, batched) = (Admission::Fifo, Admission::Batched);
     for (terminals, team_size, admission) in [(4, 4, batched), (8, 3, fifo), (16, 16, batched), (16, 16, fifo)] {
         let (engine, loaded) = moody(0, 7, u64::MAX);
-        let plan = Plan { admission, ..plan(terminals, count(2_000)) };
+        let plan = RunPlan { admission, ..plan(terminals, count(2_000)) };
         let measured = run(&engine, &StepsRunner::without_hook(team_size), &loaded, &plan, None, |_| {}).unwrap();
         assert_eq!(measured.stats.completed(), 2_000);
         assert_eq!(measured.teams.len(), 1);
@@ -257,7 +257,7 @@ fn a_team_counts_each_transaction_once() {
         assert!(checked.passed(), "{:?}", checked.findings);
     }
     let (engine, loaded) = moody(0, 5, 300);
-    let plan = Plan { admission: batched, ..plan(8, count(1_000)) };
+    let plan = RunPlan { admission: batched, ..plan(8, count(1_000)) };
     keeps_its_figures(run(&engine, &StepsRunner::without_hook(4), &loaded, &plan, None, |_| {}).unwrap());
 }
 
@@ -269,7 +269,7 @@ fn a_panic_in_a_team_ends_the_run_with_its_message() {
         let engine = Moody { panics: true, ..engine };
         let length =
             Length { warmup: Duration::from_millis(20), duration: Some(Duration::from_secs(5)), transactions: None };
-        let plan = Plan { admission, ..plan(8, length) };
+        let plan = RunPlan { admission, ..plan(8, length) };
         let failure =
             run(&engine, &StepsRunner::without_hook(4), &loaded, &plan, None, |_| {}).unwrap().failure.unwrap();
         assert!(failure.contains("panicked: the engine is broken"), "{failure}");
@@ -313,7 +313,7 @@ fn batches_are_of_one_kind_and_arrivals_are_not() {
     let kinds_of = |admission| {
         let (engine, loaded) = moody(0, u64::MAX, u64::MAX);
         // So many terminals that as many as a batch ask for each kind.
-        let plan = Plan { admission, ..plan(500, count(BATCH as u64)) };
+        let plan = RunPlan { admission, ..plan(500, count(BATCH as u64)) };
         let measured = run(&engine, &ThreadsRunner, &loaded, &plan, None, |_| {}).unwrap();
         let counts = measured.stats.kinds.iter().map(|kind| kind.counters.count).filter(|count| *count > 0);
         counts.collect::<Vec<_>>()
@@ -328,7 +328,7 @@ fn batches_are_of_one_kind_and_arrivals_are_not() {
 fn every_payment_has_its_own_row() {
     let (engine, loaded) = moody(2, 3, u64::MAX);
     let measured =
-        run(&engine, &ThreadsRunner, &loaded, &Plan { mix: Mix::Payment, ..plan(4, count(1_000)) }, None, |_| {})
+        run(&engine, &ThreadsRunner, &loaded, &RunPlan { mix: Mix::Payment, ..plan(4, count(1_000)) }, None, |_| {})
             .unwrap();
     assert_eq!(measured.stats.completed(), 1_000);
     let mut keys = HashSet::new();
@@ -388,7 +388,7 @@ fn time_limits_hold() {
 
 #[test]
 fn transactions_are_divided_among_busy_workers() {
-    let plan = Plan { workers: 4, warehouses: 3, ..plan(3, count(10)) };
+    let plan = RunPlan { workers: 4, warehouses: 3, ..plan(3, count(10)) };
     let mut terminals: Vec<Vec<Terminal>> = (0..4).map(|_| Vec::new()).collect();
     for number in 0..3 {
         let terminal = Terminal::new(number, 1, &plan, &Scale::FULL);

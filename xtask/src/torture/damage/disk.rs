@@ -165,11 +165,11 @@ impl Disk for CowDisk {
 
 #[derive(Debug)]
 struct CowFile {
-    state: Mutex<State>,
+    state: Mutex<FileState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct FileState {
     base: Arc<Vec<u8>>,
     /// Bytes of `base` that are still part of the file; behind them are zeros.
     visible: u64,
@@ -192,7 +192,7 @@ fn each_block(at: u64, len: usize, mut f: impl FnMut(u64, usize, std::ops::Range
 impl CowFile {
     fn over(base: Arc<Vec<u8>>) -> Arc<CowFile> {
         let len = base.len() as u64;
-        Arc::new(CowFile { state: Mutex::new(State { base, visible: len, blocks: HashMap::new(), len }) })
+        Arc::new(CowFile { state: Mutex::new(FileState { base, visible: len, blocks: HashMap::new(), len }) })
     }
 
     fn whole(&self) -> Vec<u8> {
@@ -203,7 +203,7 @@ impl CowFile {
     }
 }
 
-impl State {
+impl FileState {
     /// Fills `buf` from the image.
     fn read_base(&self, buf: &mut [u8], at: u64) {
         let from = at.min(self.visible) as usize;

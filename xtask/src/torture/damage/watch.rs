@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::memory;
 use crate::sim::caught;
-use crate::torture::Plan;
+use crate::torture::CampaignPlan;
 use crate::torture::report::{Progress, Report};
 
 /// How often the watch checks whether cases still end.
@@ -85,19 +85,19 @@ fn attempt<C: Cases>(cases: &C, case: u64) -> CaseEnd {
 
 /// One thread's place in the work.
 #[derive(Default)]
-struct Place {
+struct CaseUnderWay {
     /// Case under way plus one; 0 when none is.
     case: AtomicU64,
 }
 
 /// Runs `plan.budget` cases.
-pub(crate) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Report {
+pub(crate) fn run<C: Cases>(cases: C, plan: &CampaignPlan, progress: &Progress) -> Report {
     hear_panics();
     let (first, end) = plan.case.map_or((0, plan.budget), |case| (case, case + 1));
     let (cases, next) = (Arc::new(cases), Arc::new(AtomicU64::new(first)));
     let (send, endings) = mpsc::channel::<(u64, CaseEnd)>();
     let start = || {
-        let place = Arc::new(Place::default());
+        let place = Arc::new(CaseUnderWay::default());
         let (cases, next, send, mine) = (Arc::clone(&cases), Arc::clone(&next), send.clone(), Arc::clone(&place));
         thread::spawn(move || {
             loop {
@@ -161,7 +161,7 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Repor
 }
 
 /// A failure with everything needed to repeat it.
-fn told<C: Cases>(case: u64, plan: &Plan, what: &str) -> String {
+fn told<C: Cases>(case: u64, plan: &CampaignPlan, what: &str) -> String {
     let (name, how, seed) = (C::CAMPAIGN, plan.scheduler.flag(), plan.seed);
     format!("case {case}: {what}\n       cargo xtask torture {name}{how} --seed {seed} --case {case}")
 }

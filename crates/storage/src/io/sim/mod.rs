@@ -90,12 +90,12 @@ pub struct SimDisk(Arc<Machine>);
 
 #[derive(Debug)]
 struct Machine {
-    state: Mutex<State>,
+    state: Mutex<DiskState>,
     claim: InUse,
 }
 
 #[derive(Debug)]
-struct State {
+struct DiskState {
     rng: Rng,
     inodes: BTreeMap<u64, Inode>,
     next_inode: u64,
@@ -140,7 +140,7 @@ impl SimDisk {
         next_inode: u64,
         capacity: u64,
     ) -> SimDisk {
-        let state = State {
+        let state = DiskState {
             rng,
             inodes,
             next_inode,
@@ -272,7 +272,7 @@ impl SimDisk {
     }
 }
 
-impl State {
+impl DiskState {
     fn used(&self) -> u64 {
         self.names.values().map(|inode| self.inodes[inode].len()).sum()
     }

@@ -127,7 +127,7 @@ impl LockOwner {
         assert!(self.pending.is_some(), "does not wait");
         match self.shared().outcome() {
             Outcome::Waiting => None,
-            over => Some(self.settle(over)),
+            over => Some(self.note_outcome(over)),
         }
     }
 

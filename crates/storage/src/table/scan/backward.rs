@@ -6,8 +6,8 @@ use crate::base::ids::PageId;
 use crate::lock::{Prefix, RecordMode};
 use crate::page::PageRef;
 use crate::table::index::{Index, LockAttempt};
-use crate::txn::context::RowBatch;
-use crate::txn::core::Txn;
+use crate::txn::buffers::RowBatch;
+use crate::txn::transaction::Txn;
 
 /// A scan in descending order, between two batches.
 #[derive(Debug)]
@@ -79,8 +79,8 @@ impl Txn<'_> {
     /// Those of the table's lock.
     pub(crate) fn begin_scan_below(&mut self, index: &Index, wanted: &ScanSpec<'_>) -> Result<BackwardScan, TxnError> {
         self.intend(index, wanted.want)?;
-        let cx = self.claim.context();
-        let (mut above, next) = std::mem::take(&mut cx.cursors);
+        let state = self.slot.state();
+        let (mut above, next) = std::mem::take(&mut state.cursors);
         above.clear();
         match wanted.to {
             ScanEnd::With(key) => {
@@ -91,7 +91,7 @@ impl Txn<'_> {
             ScanEnd::Never => {}
         }
         Ok(BackwardScan {
-            batch: std::mem::take(&mut cx.batch),
+            batch: std::mem::take(&mut state.batch),
             above,
             unbounded: wanted.to == ScanEnd::Never,
             next,
@@ -103,9 +103,9 @@ impl Txn<'_> {
 
     /// Gives the buffers of a scan back.
     pub(crate) fn end_scan_below(&mut self, scan: BackwardScan) {
-        let cx = self.claim.context();
-        cx.batch = scan.batch;
-        cx.cursors = (scan.above, scan.next);
+        let state = self.slot.state();
+        state.batch = scan.batch;
+        state.cursors = (scan.above, scan.next);
     }
 
     /// Reads and locks the next rows below, at least one; false at the end of the range.
@@ -138,7 +138,7 @@ impl Txn<'_> {
     ) -> Result<(), TxnError> {
         loop {
             let above = (!scan.unbounded).then_some(scan.above.as_slice());
-            let leaf = index.tree.leaf_before(&self.core.pool, above)?;
+            let leaf = index.tree.leaf_before(&self.engine.pool, above)?;
             let stop = self.gather_below(index, scan, wanted, leaf.frame().page_id(), leaf.page())?;
             if !leaf.is_valid() {
                 continue;
@@ -158,7 +158,7 @@ impl Txn<'_> {
         page: PageRef<'_>,
     ) -> Result<Stop, TxnError> {
         let BackwardScan { batch, above, unbounded, next, likely, gap_locked, .. } = scan;
-        let names = &self.core.locks.names;
+        let names = &self.engine.locks.names;
         let gaps = self.locks_gaps();
         let key_mode = self.key_mode(wanted.want);
         let mode = if gaps { key_mode.union(RecordMode::GAP) } else { key_mode };

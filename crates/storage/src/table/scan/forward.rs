@@ -8,9 +8,9 @@ use crate::base::ids::PageId;
 use crate::lock::{Prefix, RecordMode};
 use crate::page::PageRef;
 use crate::table::index::{Index, LockAttempt};
-use crate::txn::context::RowBatch;
-use crate::txn::core::Txn;
+use crate::txn::buffers::RowBatch;
 use crate::txn::ghosts;
+use crate::txn::transaction::Txn;
 
 /// Ghosts in one leaf that make a scan take them out.
 const MANY_GHOSTS: usize = 12;
@@ -143,10 +143,10 @@ impl Txn<'_> {
     pub(crate) fn begin_scan(&mut self, index: &Index, wanted: &ScanSpec<'_>) -> Result<ForwardScan, TxnError> {
         self.intend(index, wanted.want)?;
         let gaps = self.locks_gaps();
-        let cx = self.claim.context();
-        let (cursor, next) = std::mem::take(&mut cx.cursors);
+        let state = self.slot.state();
+        let (cursor, next) = std::mem::take(&mut state.cursors);
         let mut scan = ForwardScan {
-            batch: std::mem::take(&mut cx.batch),
+            batch: std::mem::take(&mut state.batch),
             cursor,
             next,
             likely: wanted.likely.max(1),
@@ -158,9 +158,9 @@ impl Txn<'_> {
             delivered: false,
         };
         scan.batch.ghosts = 0;
-        if !cx.ghosts.is_empty()
+        if !state.ghosts.is_empty()
             && gaps
-            && let Some(end) = cx.ghosts.end_of(index.tree.index, wanted.from)
+            && let Some(end) = state.ghosts.end_of(index.tree.index, wanted.from)
         {
             if wanted.to.stops_before(end) || wanted.to == ScanEnd::Before(end) {
                 scan.stop = Some(Stop::End);
@@ -175,9 +175,9 @@ impl Txn<'_> {
     /// Gives the buffers of a scan back.
     #[inline]
     pub(crate) fn end_scan(&mut self, scan: ForwardScan) {
-        let cx = self.claim.context();
-        cx.batch = scan.batch;
-        cx.cursors = (scan.cursor, scan.next);
+        let state = self.slot.state();
+        state.batch = scan.batch;
+        state.cursors = (scan.cursor, scan.next);
     }
 
     /// Reads and locks the next rows, at least one; `None` at the end of the range.
@@ -201,7 +201,7 @@ impl Txn<'_> {
             if !scan.delivered {
                 scan.delivered = true;
                 if (scan.behind_run || scan.batch.ghosts >= ghosts::WORTH) && self.locks_gaps() {
-                    self.claim.context().ghosts.note(index.tree.index, wanted.from, scan.batch.key(0));
+                    self.slot.state().ghosts.note(index.tree.index, wanted.from, scan.batch.key(0));
                 }
             }
             return Ok(Some(place));
@@ -216,7 +216,7 @@ impl Txn<'_> {
         wanted: &ScanSpec<'_>,
     ) -> Result<BatchPlace, TxnError> {
         loop {
-            let leaf = index.tree.find(&self.core.pool, scan.at(wanted))?;
+            let leaf = index.tree.find(&self.engine.pool, scan.at(wanted))?;
             // Before the scan locks any of them: a locked ghost stays.
             let page = leaf.read.frame().page_id();
             if scan.behind_run && scan.purged.is_none() {
@@ -237,7 +237,7 @@ impl Txn<'_> {
                 continue;
             }
             scan.stop = Some(stop);
-            return Ok((self.core.pool.index_of(leaf.read.frame()), leaf.read.version()));
+            return Ok((self.engine.pool.index_of(leaf.read.frame()), leaf.read.version()));
         }
     }
 
@@ -256,7 +256,7 @@ impl Txn<'_> {
     ) -> Result<Stop, TxnError> {
         let mut low = scan.low;
         let ForwardScan { batch, next, likely, .. } = scan;
-        let names = &self.core.locks.names;
+        let names = &self.engine.locks.names;
         let gaps = self.locks_gaps();
         let key_mode = self.key_mode(wanted.want);
         let mode = if gaps { key_mode.union(RecordMode::GAP) } else { key_mode };

@@ -3,7 +3,7 @@
 use super::Ended;
 use crate::cli::flags::FootprintFlags;
 use crate::cli::resolve;
-use crate::lab::footprint::{self, Wanted, child, place};
+use crate::lab::footprint::{self, FootprintSpec, child, place};
 use crate::lab::reproduce::lab::Lab;
 use crate::report;
 use crate::report::json::print;
@@ -20,7 +20,7 @@ pub(crate) fn run(flags: FootprintFlags) -> Result<Ended, Error> {
         child::run(&store, &plan)?;
         return Ok(Ended::Well);
     }
-    let wanted = Wanted { mix: flags.mix, geometry: flags.geometry, operation: flags.operation.clone() };
+    let wanted = FootprintSpec { mix: flags.mix, geometry: flags.geometry, operation: flags.operation.clone() };
     let mut lab = Lab::open(None, true)?;
     let data = match &flags.data {
         Some(data) => data.clone(),

@@ -13,7 +13,7 @@ use crate::driver::pacing::results::DeliveryResults;
 use crate::driver::runner::itas::ItasRunner;
 use crate::driver::runner::steps::StepsRunner;
 use crate::driver::runner::threads::ThreadsRunner;
-use crate::driver::{self, Measured, Plan, Tick, pacing};
+use crate::driver::{self, Measured, RunPlan, Tick, pacing};
 use crate::engines::floor::Floor;
 use crate::engines::space;
 use crate::engines::storage::ahead::AheadStore;
@@ -78,7 +78,7 @@ pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
 fn on_threads<E: Engine>(
     engine: &E,
     loaded: &Loaded,
-    plan: &Plan,
+    plan: &RunPlan,
     results: Option<&DeliveryResults>,
     acks: Option<&Sink>,
     look: &mut dyn FnMut(&Tick),
@@ -124,7 +124,7 @@ fn run_on<D: Database>(
     config: &RunConfig,
     code: Option<Range<usize>>,
     hook: Option<&D::Hook>,
-    drive: impl FnOnce(&D, &Loaded, &Plan, Option<&Sink>, &mut dyn FnMut(&Tick)) -> Result<Measured, String>,
+    drive: impl FnOnce(&D, &Loaded, &RunPlan, Option<&Sink>, &mut dyn FnMut(&Tick)) -> Result<Measured, String>,
 ) -> Result<Ended, Error> {
     let json = JsonOut::open(config.json.as_deref())?;
     let files = RunFiles::open(config.report.as_deref(), config.csv.as_deref(), config.hdr.as_deref())?;
@@ -189,8 +189,8 @@ fn run_on<D: Database>(
 }
 
 /// What the driver is to run.
-pub(super) fn plan(config: &RunConfig, shape: &Shape) -> Plan {
-    Plan {
+pub(super) fn plan(config: &RunConfig, shape: &Shape) -> RunPlan {
+    RunPlan {
         warehouses: shape.warehouses,
         workers: shape.workers,
         terminals: shape.terminals,
@@ -207,7 +207,7 @@ pub(super) fn plan(config: &RunConfig, shape: &Shape) -> Plan {
 }
 
 /// "run   12/30 s  181.4k/s  p99 33 us  aborted 0.0002%  log 115 MB/s  hits 99.99%".
-pub(super) fn line(plan: &Plan, tick: &Tick) -> String {
+pub(super) fn line(plan: &RunPlan, tick: &Tick) -> String {
     let (name, of) = match tick.is_warmup {
         true => ("warm", Some(plan.length.warmup)),
         false => ("run ", plan.length.duration),

@@ -37,11 +37,11 @@ struct Session {
 
 /// Shared by the thread that reads requests, the sessions' threads, and the engine's hook.
 pub(super) struct Turns {
-    state: Mutex<State>,
+    state: Mutex<BoardState>,
     moved: Condvar,
 }
 
-struct State {
+struct BoardState {
     out: Box<dyn Write + Send>,
     /// Why replies can no longer be written.
     failure: Option<io::Error>,
@@ -61,11 +61,11 @@ impl std::fmt::Debug for Turns {
 impl Turns {
     /// A board that writes to `out`.
     pub(super) fn new(out: Box<dyn Write + Send>) -> Turns {
-        let state = State { out, failure: None, sessions: Vec::new(), turn: None, next: VecDeque::new() };
+        let state = BoardState { out, failure: None, sessions: Vec::new(), turn: None, next: VecDeque::new() };
         Turns { state: Mutex::new(state), moved: Condvar::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BoardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -134,7 +134,7 @@ impl Turns {
     }
 
     /// Passes the turn on, if `session` has it.
-    fn rest(&self, state: &mut State, session: SessionId) {
+    fn rest(&self, state: &mut BoardState, session: SessionId) {
         if state.turn == Some(session) {
             state.turn = state.next.pop_front();
         }
@@ -142,7 +142,7 @@ impl Turns {
     }
 
     /// Waits until every session is idle or waits for a lock.
-    pub(super) fn settle(&self) {
+    pub(super) fn wait_until_idle(&self) {
         let mut state = self.state();
         while state.turn.is_some() {
             state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -165,7 +165,7 @@ impl Turns {
     }
 }
 
-impl State {
+impl BoardState {
     fn answer(&mut self, session: SessionId, text: &str) {
         let line = format!("{} {text}", self.sessions[session.0].name);
         self.write(&line);

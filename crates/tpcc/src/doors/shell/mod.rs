@@ -102,7 +102,7 @@ impl Shell {
                         if sessions.take(line) == Line::Quit {
                             return Hangup::Quit;
                         }
-                        self.board.settle();
+                        self.board.wait_until_idle();
                         step();
                     }
                     Err(RecvTimeoutError::Timeout) if !interrupt::requested() => {}

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use super::measure::Stats;
 use super::terminal::Terminal;
-use super::{Board, Clock, Control, Finished, Measured, Phase, Plan, Tick, look_on, next_run, stay};
+use super::{Board, Clock, Control, Finished, Measured, Phase, RunPlan, Tick, look_on, next_run, stay};
 use crate::workload::engine::Engine;
 use crate::workload::generate::Random;
 use crate::workload::generate::input::InputSpace;
@@ -41,7 +41,7 @@ pub(crate) const AS_SPECIFIED: u32 = 1;
 pub(crate) fn run<E: Engine>(
     engine: &E,
     loaded: &Loaded,
-    plan: &Plan,
+    plan: &RunPlan,
     results: &DeliveryResults,
     speed: u32,
     mut look: impl FnMut(&Tick),

@@ -186,7 +186,7 @@ impl Drop for Alarm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::Plan;
+    use crate::driver::RunPlan;
     use crate::driver::pacing::figures::limit_holds;
     use crate::driver::pacing::times::{MAXIMUM_PER_MIN, deck_maximum_per_min};
     use crate::driver::tests::paced_plan;
@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    fn seats(plan: &Plan) -> Vec<Seat> {
+    fn seats(plan: &RunPlan) -> Vec<Seat> {
         let seat = |number| Seat { terminal: Terminal::new(number, 1, plan, &Scale::FULL), worker: 0 };
         (0..plan.terminals).map(seat).collect()
     }

@@ -88,7 +88,7 @@ fn a_run_that_ends_in_its_warm_up_has_counted_nothing() {
     let (engine, loaded) = moody(2, 5, 60);
     let results = results("warm-up");
     let length = Length { warmup: Duration::from_secs(60), duration: None, transactions: None };
-    let plan = Plan { length, ..paced_plan(2, 1) };
+    let plan = RunPlan { length, ..paced_plan(2, 1) };
     let measured = run(&engine, &loaded, &plan, &results, SPEED, |_| {}).unwrap();
     assert!(measured.failure.is_some());
     assert_eq!((measured.stats.completed(), measured.seconds), (0, 0.0));

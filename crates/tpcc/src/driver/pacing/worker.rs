@@ -7,7 +7,7 @@ use super::figures::Deferrals;
 use super::inbox::{Deferred, Inbox, PacedAnswer, PacedWork};
 use super::results::DeliveryResults;
 use crate::driver::attempt::execute;
-use crate::driver::desk::End;
+use crate::driver::desk::JobEnd;
 use crate::driver::measure::Stats;
 use crate::driver::{Board, Clock, Control, Phase};
 use crate::workload::engine::{Engine, Session, Ticket};
@@ -134,7 +134,7 @@ impl<E: Engine> PacedWorker<'_, E> {
         Ok(())
     }
 
-    fn execute<S: Session>(&mut self, session: &mut S, scratch: &mut Scratch, input: &Input) -> Result<End, String> {
+    fn execute<S: Session>(&mut self, session: &mut S, scratch: &mut Scratch, input: &Input) -> Result<JobEnd, String> {
         let WorkerPlace { control, board, steps, .. } = *self.place;
         let stats = &mut self.stats;
         let aborted = |abort| {

@@ -20,7 +20,7 @@ const MOST_LOST: u32 = 5;
 
 /// What the server holds open for a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum SessionState {
     /// No transaction.
     Idle,
     /// One that was begun here.
@@ -36,7 +36,7 @@ pub(crate) struct PgSession<'e> {
     server: &'e Server,
     connection: Connection,
     statements: Statements,
-    state: State,
+    state: SessionState,
     /// Connections lost since the last transaction that came to its end.
     lost: u32,
 }
@@ -46,7 +46,7 @@ impl<'e> PgSession<'e> {
     pub(super) fn open(server: &'e Server) -> Result<PgSession<'e>, PgError> {
         let failed = |Unconnected { said, .. }| PgError::NotOpened { server: server.name().to_owned(), why: said };
         let (connection, statements) = connect(server).map_err(failed)?;
-        Ok(PgSession { server, connection, statements, state: State::Idle, lost: 0 })
+        Ok(PgSession { server, connection, statements, state: SessionState::Idle, lost: 0 })
     }
 
     /// Takes the connection of now for lost when an answer takes this long.
@@ -69,7 +69,7 @@ impl<'e> PgSession<'e> {
         loop {
             match connect(self.server) {
                 Ok((connection, statements)) => {
-                    (self.connection, self.statements, self.state) = (connection, statements, State::Idle);
+                    (self.connection, self.statements, self.state) = (connection, statements, SessionState::Idle);
                     return Ok(());
                 }
                 Err(Unconnected { said, .. }) if start.elapsed() >= RECONNECT_WITHIN || interrupt::requested() => {
@@ -98,10 +98,10 @@ impl Session for PgSession<'_> {
         Self: 't;
 
     fn begin(&mut self) -> Result<PgTransaction<'_>, PgError> {
-        if self.state == State::Lost || self.connection.lost().is_some() {
+        if self.state == SessionState::Lost || self.connection.lost().is_some() {
             self.reconnect()?;
         }
-        let after_failure = self.state != State::Idle;
+        let after_failure = self.state != SessionState::Idle;
         Ok(PgTransaction {
             connection: &self.connection,
             statements: &self.statements,
@@ -133,7 +133,7 @@ impl Session for PgSession<'_> {
 pub(crate) struct PgTransaction<'t> {
     connection: &'t Connection,
     statements: &'t Statements,
-    state: &'t mut State,
+    state: &'t mut SessionState,
     lost: &'t mut u32,
     after_failure: bool,
     begun: bool,
@@ -142,10 +142,10 @@ pub(crate) struct PgTransaction<'t> {
 impl PgTransaction<'_> {
     fn end(self, how: &str) -> Result<Ticket, PgError> {
         // Without a statement, or with its end sent along, nothing is open.
-        if self.begun && *self.state == State::Open {
-            *self.state = State::Failed;
+        if self.begun && *self.state == SessionState::Open {
+            *self.state = SessionState::Failed;
             self.connection.batch(how)?;
-            *self.state = State::Idle;
+            *self.state = SessionState::Idle;
         }
         *self.lost = 0;
         Ok(Ticket(0))
@@ -155,9 +155,9 @@ impl PgTransaction<'_> {
 impl OnConnection for PgTransaction<'_> {
     fn connection(&mut self) -> Result<&Connection, PgError> {
         if !self.begun {
-            *self.state = State::Failed;
+            *self.state = SessionState::Failed;
             self.connection.batch(if self.after_failure { "ROLLBACK; BEGIN" } else { "BEGIN" })?;
-            (self.begun, *self.state) = (true, State::Open);
+            (self.begun, *self.state) = (true, SessionState::Open);
         }
         Ok(self.connection)
     }
@@ -167,7 +167,7 @@ impl Writing for PgTransaction<'_> {}
 
 impl OpenTransaction for PgTransaction<'_> {
     fn run(&mut self, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<Self> {
-        *self.state = State::Failed;
+        *self.state = SessionState::Failed;
         let work = Batches {
             connection: self.connection,
             statements: self.statements,
@@ -176,10 +176,10 @@ impl OpenTransaction for PgTransaction<'_> {
         };
         let verdict = run(&work, input, scratch).inspect_err(|failure| {
             if let Failure::Engine(PgError::Lost { .. }) = failure {
-                *self.state = State::Lost;
+                *self.state = SessionState::Lost;
             }
         })?;
-        (self.begun, *self.state) = (true, State::Idle);
+        (self.begun, *self.state) = (true, SessionState::Idle);
         Ok(verdict)
     }
 

@@ -34,15 +34,15 @@ impl Database for Store {
 
     fn open(config: &StoreConfig, hook: Option<&Self::Hook>) -> Result<Option<(Self, Loaded)>, Error> {
         let shown = config.shown();
-        match Place::look(config, hook)? {
-            Place::Empty => Ok(None),
-            Place::Whole(store, loaded) => Ok(Some((*store, loaded))),
-            Place::Incomplete => Err(incomplete(&shown)),
-            Place::OfOthers(table) => {
+        match DirectoryContents::look(config, hook)? {
+            DirectoryContents::Empty => Ok(None),
+            DirectoryContents::Whole(store, loaded) => Ok(Some((*store, loaded))),
+            DirectoryContents::Incomplete => Err(incomplete(&shown)),
+            DirectoryContents::OfOthers(table) => {
                 Err(Error::failed(format!("{shown}: not a database of tpcc (it has a table '{table}')"))
                     .help("choose another directory with --data"))
             }
-            Place::Unreadable(error) => Err(error),
+            DirectoryContents::Unreadable(error) => Err(error),
         }
     }
 
@@ -53,15 +53,17 @@ impl Database for Store {
     ) -> Result<(), Error> {
         let shown = config.shown();
         // Opened first: this takes the same claim.
-        let goes = match Place::look(config, None)? {
-            Place::Empty => None,
-            Place::Incomplete => None,
-            Place::Whole(store, loaded) => {
+        let goes = match DirectoryContents::look(config, None)? {
+            DirectoryContents::Empty => None,
+            DirectoryContents::Incomplete => None,
+            DirectoryContents::Whole(store, loaded) => {
                 Database::close(*store)?;
                 Some(counted(loaded.warehouses.into(), "warehouse"))
             }
-            Place::OfOthers(table) => Some(format!("a database of another program (it has a table '{table}')")),
-            Place::Unreadable(_) => Some("a database that cannot be opened".to_owned()),
+            DirectoryContents::OfOthers(table) => {
+                Some(format!("a database of another program (it has a table '{table}')"))
+            }
+            DirectoryContents::Unreadable(_) => Some("a database that cannot be opened".to_owned()),
         };
         let Some(files) = DatabaseFiles::claim(&config.data).map_err(|error| cannot_open(&error, &shown))? else {
             return Ok(());
@@ -164,7 +166,7 @@ impl Database for Store {
 }
 
 /// What a directory holds.
-enum Place {
+enum DirectoryContents {
     /// No database.
     Empty,
     /// A database of ours, whole.
@@ -177,16 +179,16 @@ enum Place {
     Unreadable(Error),
 }
 
-impl Place {
+impl DirectoryContents {
     /// Opens what is there.
-    fn look(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Place, Error> {
+    fn look(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<DirectoryContents, Error> {
         let shown = config.shown();
         let options = options(config, hook)?;
         let db = match open_files(options.create(false).on_recovery(announce(&shown)), config, false) {
             Ok(db) => db,
-            Err(OpenError::Missing { .. }) => return Ok(Place::Empty),
+            Err(OpenError::Missing { .. }) => return Ok(DirectoryContents::Empty),
             Err(error @ (OpenError::Storage(_) | OpenError::Catalog(_))) => {
-                return Ok(Place::Unreadable(cannot_open(&error, &shown)));
+                return Ok(DirectoryContents::Unreadable(cannot_open(&error, &shown)));
             }
             Err(error) => return Err(cannot_open(&error, &shown)),
         };
@@ -195,14 +197,17 @@ impl Place {
         if !TableId::LOADED.iter().all(has) {
             // A database of somebody else gets no tables of ours. Beside ours others may lie: those of the shell.
             let is_ours = |name: &String| TableId::ALL.iter().any(|table| table.name() == *name);
-            return Ok(names.into_iter().find(|name| !is_ours(name)).map_or(Place::Incomplete, Place::OfOthers));
+            return Ok(names
+                .into_iter()
+                .find(|name| !is_ours(name))
+                .map_or(DirectoryContents::Incomplete, DirectoryContents::OfOthers));
         }
         let store = Store::on(db, config, hook)?;
         let loaded = store.reader().and_then(|mut reader| Loaded::read(&mut reader));
         Ok(match loaded {
-            Ok(Some(loaded)) => Place::Whole(Box::new(store), loaded),
-            Ok(None) => Place::Incomplete,
-            Err(error) => Place::Unreadable(failed(error, &shown)),
+            Ok(Some(loaded)) => DirectoryContents::Whole(Box::new(store), loaded),
+            Ok(None) => DirectoryContents::Incomplete,
+            Err(error) => DirectoryContents::Unreadable(failed(error, &shown)),
         })
     }
 }

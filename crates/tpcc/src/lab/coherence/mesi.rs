@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    enum State {
+    enum LineState {
         Modified,
         Exclusive,
         Shared,
@@ -75,19 +75,19 @@ mod tests {
     }
 
     impl Holders {
-        fn state(self, core: usize) -> State {
+        fn state(self, core: usize) -> LineState {
             match (self.cores & 1 << core != 0, self.cores.count_ones(), self.modified) {
-                (false, ..) => State::Invalid,
-                (true, 1, true) => State::Modified,
-                (true, 1, false) => State::Exclusive,
-                (true, ..) => State::Shared,
+                (false, ..) => LineState::Invalid,
+                (true, 1, true) => LineState::Modified,
+                (true, 1, false) => LineState::Exclusive,
+                (true, ..) => LineState::Shared,
             }
         }
     }
 
     #[test]
     fn each_transition_is_that_of_the_protocol() {
-        use State::{Exclusive, Invalid, Modified, Shared};
+        use LineState::{Exclusive, Invalid, Modified, Shared};
         let mut line = Holders::default();
         let states = |line: &Holders| [0, 1, 2].map(|core| line.state(core));
         for (core, writes, served, after) in [
@@ -108,33 +108,33 @@ mod tests {
     }
 
     /// Caches that look at each other's requests, each with a state of its own.
-    struct Naive(Vec<State>);
+    struct Naive(Vec<LineState>);
 
     impl Naive {
         fn access(&mut self, core: usize, writes: bool) -> Served {
             let before = self.0[core];
             let mut others = 0;
             for (other, state) in self.0.iter_mut().enumerate().filter(|(other, _)| *other != core) {
-                if *state != State::Invalid {
+                if *state != LineState::Invalid {
                     others |= 1 << other;
-                    *state = if writes { State::Invalid } else { State::Shared };
+                    *state = if writes { LineState::Invalid } else { LineState::Shared };
                 }
             }
-            if !writes && before != State::Invalid && others != 0 {
-                assert_eq!(before, State::Shared);
+            if !writes && before != LineState::Invalid && others != 0 {
+                assert_eq!(before, LineState::Shared);
             }
             self.0[core] = match (writes, before) {
-                (true, _) => State::Modified,
-                (false, State::Invalid) if others == 0 => State::Exclusive,
-                (false, State::Invalid) => State::Shared,
+                (true, _) => LineState::Modified,
+                (false, LineState::Invalid) if others == 0 => LineState::Exclusive,
+                (false, LineState::Invalid) => LineState::Shared,
                 (false, same) => same,
             };
             match before {
-                State::Modified | State::Exclusive => Served::Hit,
-                State::Shared if !writes || others == 0 => Served::Hit,
-                State::Shared => Served::Upgrade(others),
-                State::Invalid if others == 0 => Served::Memory,
-                State::Invalid => Served::Cores(others),
+                LineState::Modified | LineState::Exclusive => Served::Hit,
+                LineState::Shared if !writes || others == 0 => Served::Hit,
+                LineState::Shared => Served::Upgrade(others),
+                LineState::Invalid if others == 0 => Served::Memory,
+                LineState::Invalid => Served::Cores(others),
             }
         }
     }
@@ -142,7 +142,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_set_of_holders_agrees_with_caches_that_snoop(accesses in prop::collection::vec((0_usize..5, any::<bool>()), 1..200)) {
-            let (mut line, mut naive) = (Holders::default(), Naive(vec![State::Invalid; 5]));
+            let (mut line, mut naive) = (Holders::default(), Naive(vec![LineState::Invalid; 5]));
             for (core, writes) in accesses {
                 prop_assert_eq!(line.access(core, writes), naive.access(core, writes));
                 for core in 0..5 {

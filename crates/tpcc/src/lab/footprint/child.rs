@@ -10,7 +10,7 @@ use storage::{BlockReason, Hook, LatchKind, Operation, Options, ThreadHook, Wait
 use super::lines;
 use super::marks::{Mark, trap};
 use crate::driver::terminal::Terminal;
-use crate::driver::{self, Clock, Plan};
+use crate::driver::{self, Clock, RunPlan};
 use crate::engines::storage::store::Store;
 use crate::workload::database::Database;
 use crate::workload::engine::{Engine, OpenTransaction, Session};
@@ -67,7 +67,7 @@ impl Hook for MarkingHook {
 }
 
 /// Lets the parent trace this thread, opens the database and runs transactions until the tracer has seen enough.
-pub(crate) fn run(config: &StoreConfig, plan: &Plan) -> Result<(), Error> {
+pub(crate) fn run(config: &StoreConfig, plan: &RunPlan) -> Result<(), Error> {
     traceable()?;
     let hook = Arc::new(MarkingHook::default());
     let (store, loaded) = open(config, Arc::clone(&hook))?;

@@ -36,7 +36,7 @@ const MOST_TRANSACTIONS: u64 = 5_000;
 
 /// What to look at.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct FootprintSpec {
     /// Shares of transactions.
     pub(crate) mix: Mix,
     /// The instruction cache.
@@ -172,7 +172,7 @@ impl Traces {
 }
 
 /// What was found, as text for a terminal, and the placement.
-pub(crate) fn report(traces: &Traces, wanted: &Wanted) -> Result<text::Found, Error> {
+pub(crate) fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<text::Found, Error> {
     text::report(traces, wanted)
 }
 

@@ -6,11 +6,11 @@ use sched_steps::point::{Bitmap, BitmapError};
 use sched_steps::team::Operations;
 use storage::{PointKind, PointSite, points};
 
-use super::text::Placed;
+use super::text::OperationPoints;
 use crate::workload::error::Error;
 
 /// Writes the points that should be live, by operation.
-pub(crate) fn write(path: &Path, placement: &[Placed]) -> Result<(), Error> {
+pub(crate) fn write(path: &Path, placement: &[OperationPoints]) -> Result<(), Error> {
     let mut operations = Operations::new();
     let mut live = vec![0; points().len()];
     for placed in placement {
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn a_placement_is_read_back() {
         let path = std::env::temp_dir().join(format!("tpcc-placement-{}", std::process::id()));
-        let placed = |family, object: &str, sites: &[u32]| Placed {
+        let placed = |family, object: &str, sites: &[u32]| OperationPoints {
             operation: (family, object.to_owned()),
             sites: sites.to_vec(),
         };

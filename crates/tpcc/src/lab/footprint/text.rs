@@ -8,7 +8,7 @@ use storage::points;
 use super::analysis::{footprint, in_step, knee, place, touched};
 use super::geometry::Geometry;
 use super::trace::{Operation, OperationId, frames_apart};
-use super::{KINDS, Traced, Traces, Wanted};
+use super::{FootprintSpec, KINDS, Traced, Traces};
 use crate::workload::error::Error;
 
 /// Members of a team for which misses are foretold.
@@ -20,12 +20,12 @@ pub(crate) struct Found {
     /// Tables for a terminal.
     pub(crate) text: String,
     /// Live points by operation.
-    pub(crate) placement: Vec<Placed>,
+    pub(crate) placement: Vec<OperationPoints>,
 }
 
 /// The points of an operation that should be live.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Placed {
+pub(crate) struct OperationPoints {
     /// Name of the operation as `crate::driver::runner::steps::policy` calls it: family and object.
     pub(crate) operation: (&'static str, String),
     /// Numbers of the sites, ascending.
@@ -33,7 +33,7 @@ pub(crate) struct Placed {
 }
 
 /// See [`super::report`].
-pub(super) fn report(traces: &Traces, wanted: &Wanted) -> Result<Found, Error> {
+pub(super) fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<Found, Error> {
     let geometry = wanted.geometry;
     let all = traces.operations();
     let chosen: Vec<_> =
@@ -85,7 +85,7 @@ pub(super) fn report(traces: &Traces, wanted: &Wanted) -> Result<Found, Error> {
         if let Some((last, _)) = pair(samples) {
             text += &points_text(&traces.name(*id), last, &sites, geometry);
         }
-        placement.push(Placed { operation: traces.team(*id), sites: sites.into_iter().collect() });
+        placement.push(OperationPoints { operation: traces.team(*id), sites: sites.into_iter().collect() });
     }
     Ok(Found { text, placement })
 }

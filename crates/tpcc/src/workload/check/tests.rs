@@ -28,7 +28,7 @@ fn loaded(warehouses: u32, seed: u64) -> (Floor, Loaded) {
 
 fn run(floor: &Floor, loaded: &Loaded, mix: Mix, steps: StepOrder, transactions: u64, seed: u64) {
     let length = Length { warmup: Duration::ZERO, duration: None, transactions: Some(transactions) };
-    let plan = driver::Plan {
+    let plan = driver::RunPlan {
         warehouses: loaded.warehouses,
         workers: 1,
         terminals: 7,

@@ -73,7 +73,7 @@ pub(crate) struct Payer {
 }
 
 /// Name and address of a warehouse or district.
-pub(crate) type Place = (Text<10>, Address);
+pub(crate) type NameAndAddress = (Text<10>, Address);
 
 /// Runs the transaction up to its end.
 pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &PaymentInput, scratch: &mut Scratch) -> TxnResult<O> {
@@ -98,8 +98,8 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &PaymentInput, s
 pub(crate) fn finish<O: Ops>(
     ops: &mut O,
     input: &PaymentInput,
-    (w_name, w_address): Place,
-    (d_name, d_address): Place,
+    (w_name, w_address): NameAndAddress,
+    (d_name, d_address): NameAndAddress,
     payer: Payer,
     scratch: &mut Scratch,
 ) -> TxnResult<O> {
@@ -127,7 +127,7 @@ pub(crate) fn finish<O: Ops>(
 }
 
 /// Adds the amount to W_YTD.
-pub(crate) fn warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<Place, Failure<O::Error>> {
+pub(crate) fn warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
     let key = WarehouseKey { w: input.w };
     ops.update_row::<Warehouse, _>(&key, |hot, cold| {
         hot.ytd.set(hot.ytd.get().checked_add(input.amount).ok_or(Overflow("W_YTD"))?);
@@ -138,7 +138,7 @@ pub(crate) fn warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<
 }
 
 /// Adds the amount to D_YTD.
-pub(crate) fn district<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<Place, Failure<O::Error>> {
+pub(crate) fn district<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
     let key = DistrictKey { w: input.w, d: input.d };
     ops.update_row::<District, _>(&key, |hot, cold| {
         hot.ytd.set(hot.ytd.get().checked_add(input.amount).ok_or(Overflow("D_YTD"))?);

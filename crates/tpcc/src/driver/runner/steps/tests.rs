@@ -11,7 +11,7 @@ use storage::{Durability, Hook, Isolation, LatchKind, Operation, OperationKind, 
 
 use super::StepsRunner;
 use super::policy::hook_for;
-use crate::driver::{self, Measured, Plan};
+use crate::driver::{self, Measured, RunPlan};
 use crate::engines::storage::fiber_hook::{FiberPolicy, StoreHook};
 use crate::engines::storage::fibers;
 use crate::engines::storage::store::Store;
@@ -91,7 +91,7 @@ fn open(how: &How, runner: &StepsRunner) -> (Store, Loaded) {
 fn run(how: &How, transactions: u64) -> Measured {
     let runner = runner(how);
     let (store, loaded) = open(how, &runner);
-    let plan = Plan {
+    let plan = RunPlan {
         warehouses: how.warehouses,
         workers: how.workers,
         terminals: how.terminals,

@@ -14,7 +14,7 @@ use crate::workload::schema::keys::{ItemKey, StockKey};
 use crate::workload::schema::parts::ItemShown;
 use crate::workload::schema::tables::Stock;
 use crate::workload::txn::long_order::{self, LongOrderOutput};
-use crate::workload::txn::payment::{CustomerData, Payer, Place};
+use crate::workload::txn::payment::{CustomerData, NameAndAddress, Payer};
 use crate::workload::txn::{Failure, Scratch, Verdict, customer, delivery, order_status, payment, stock_level};
 
 /// A loop of a transaction.
@@ -147,7 +147,7 @@ impl<'s> Loops<'s> {
     ) -> Ran {
         /// What a half has read.
         enum Half {
-            Places(Place, Place),
+            Places(NameAndAddress, NameAndAddress),
             Payer(Box<(Payer, CustomerData)>),
         }
         self.set_grain(grain)?;

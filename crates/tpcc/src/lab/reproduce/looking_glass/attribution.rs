@@ -169,9 +169,9 @@ mod tests {
     use super::*;
 
     /// Addresses below 0x100 of "us" are those of locks, below 0x200 of the log; all others are shared.
-    struct Made;
+    struct ThreeRegions;
 
-    impl Places for Made {
+    impl Places for ThreeRegions {
         fn component(&mut self, object: &str, address: u64) -> Option<Component> {
             match (object, address) {
                 ("us", 0..0x100) => Some(Component::Locks),
@@ -187,7 +187,7 @@ mod tests {
                     0x12 10 4\n\nfn=inner\n0x40 10 4\n\nob=us\nfn=lock\n0x20 5\n0x24 7 1\ncob=libc\ncfn=copy\n\
                     calls=3 0x10\n0x28 30 3\n\nfn=log\n0x110 8\ncob=libc\ncfn=copy\ncalls=1 0x10\n0x114 10 1\ncfn=lock\n\
                     calls=1 0x20\n0x118 12\n\nfn=start\n0x900 4\n";
-        let split = split(text, &mut Made).unwrap();
+        let split = split(text, &mut ThreeRegions).unwrap();
         assert_eq!(split.events, ["Ir", "D1mr"]);
         assert_eq!(split.all, [64.0, 9.0]);
         // Of the 40 instructions and 8 misses of copy and what it calls, three quarters are for locks.
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn other_files_are_refused() {
         for text in ["events: Ir\nsummary: 3\n", "positions: instr\nevents: Dr Ir\n", "positions: instr\n"] {
-            assert_eq!(split(text, &mut Made), None, "{text}");
+            assert_eq!(split(text, &mut ThreeRegions), None, "{text}");
         }
     }
 }

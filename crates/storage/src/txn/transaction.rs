@@ -1,46 +1,21 @@
-//! The state that all transactions of a database share, and the steps of one: begin, commit, roll back.
+//! A running transaction: begin, records, commit, roll back.
 
-use crate::base::sync::plain::{AtomicBool, Ordering};
-use std::sync::Arc;
-
-use super::active::{SlotGuard, Slots};
+use super::active::SlotGuard;
+use super::engine::Engine;
 use super::undo::{Victim, roll_back};
-use crate::base::clock::Clock;
-use crate::base::config::{Durability, Isolation};
+use crate::base::config::Isolation;
 use crate::base::error::StorageError;
-use crate::base::hook::Hook;
-use crate::base::ids::{Age, Lsn, SlotId, TxnId};
+use crate::base::ids::{Age, Lsn, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::base::poison::Poison;
 use crate::btree::StructureChange;
 use crate::btree::space::Kept;
-use crate::buffer::BufferPool;
-use crate::lock::LockTable;
-use crate::log::{Log, RecordKind, Unlogged};
-
-/// The engine below the tables.
-#[derive(Debug)]
-pub(crate) struct Core {
-    /// No other database of this process has the same number.
-    pub(crate) instance: u64,
-    pub(crate) pool: Arc<BufferPool>,
-    pub(crate) log: Arc<Log>,
-    pub(crate) locks: Arc<LockTable>,
-    pub(crate) slots: Slots,
-    pub(crate) poison: Arc<Poison>,
-    pub(crate) hook: Arc<dyn Hook>,
-    pub(crate) clock: Clock,
-    pub(crate) durability: Durability,
-    pub(crate) isolation: Isolation,
-    /// Whether threads drive the log and the cleaner; if not, the waiting transaction does.
-    pub(crate) driven: Arc<AtomicBool>,
-}
+use crate::log::{RecordKind, Unlogged};
 
 /// A running transaction, below the public [`Transaction`](crate::Transaction). Rolled back on drop unless ended.
 #[derive(Debug)]
 pub(crate) struct Txn<'db> {
-    pub(crate) core: &'db Core,
-    pub(crate) claim: SlotGuard<'db>,
+    pub(crate) engine: &'db Engine,
+    pub(crate) slot: SlotGuard<'db>,
     pub(crate) age: Age,
     pub(crate) isolation: Isolation,
     /// Whether statements on several rows look for all of them together.
@@ -51,7 +26,7 @@ pub(crate) struct Txn<'db> {
     kept: Kept,
 }
 
-impl Core {
+impl Engine {
     /// Begins a transaction.
     ///
     /// # Errors
@@ -60,8 +35,8 @@ impl Core {
     #[inline]
     pub(crate) fn begin(&self, isolation: Isolation, age: Option<Age>) -> Result<Txn<'_>, StorageError> {
         self.poison.check_memory()?;
-        let Some(claim) = self.slots.claim() else { return Err(self.too_many()) };
-        Ok(self.begin_in(claim, isolation, age))
+        let Some(slot) = self.slots.claim() else { return Err(self.too_many()) };
+        Ok(Txn::begin(self, slot, isolation, age))
     }
 
     /// Begins the transaction that creates a table. One at a time: the second one gets an error.
@@ -69,76 +44,43 @@ impl Core {
     /// # Errors
     /// `TooManyTransactions`.
     pub(crate) fn begin_creating(&self) -> Result<Txn<'_>, StorageError> {
-        let Some(claim) = self.slots.claim_last() else { return Err(self.too_many()) };
-        Ok(self.begin_in(claim, Isolation::Serializable, None))
-    }
-
-    #[inline]
-    fn begin_in<'db>(&'db self, mut claim: SlotGuard<'db>, isolation: Isolation, age: Option<Age>) -> Txn<'db> {
-        let cx = claim.context();
-        cx.sequence += 1;
-        cx.last = Lsn::ZERO;
-        cx.ghosts.clear();
-        cx.along.clear();
-        let age = age.unwrap_or_else(|| Age(self.clock.age()));
-        cx.owner.begin(age.0);
-        cx.owner.run_by(self.hook.task());
-        Txn {
-            core: self,
-            claim,
-            age,
-            isolation,
-            finds_together: true,
-            ended: false,
-            broken: false,
-            kept: Kept::default(),
-        }
-    }
-
-    /// Returns when everything before `end` is on disk.
-    ///
-    /// # Errors
-    /// When the instance is closed to commits.
-    pub(crate) fn make_durable(&self, end: Lsn) -> Result<(), StorageError> {
-        self.log.make_durable(end, self.driven.load(Ordering::Acquire), &*self.hook)
-    }
-
-    /// Returns when the transaction's result may be reported: everything before its end is on disk.
-    ///
-    /// # Errors
-    /// `Poisoned` if that will never happen.
-    pub(crate) fn wait_to_answer(&self, end: Lsn) -> Result<(), StorageError> {
-        if is_mutant(Mutant::AckBeforeFlush) {
-            return Ok(());
-        }
-        self.make_durable(end)
-    }
-
-    #[cold]
-    fn too_many(&self) -> StorageError {
-        StorageError::TooManyTransactions { limit: self.slots.limit() }
-    }
-
-    /// The parts that a change of structure needs.
-    #[inline]
-    pub(crate) fn structure_change(&self, slot: SlotId) -> StructureChange<'_> {
-        StructureChange { pool: &self.pool, log: &self.log, slot, for_undo: false }
+        let Some(slot) = self.slots.claim_last() else { return Err(self.too_many()) };
+        Ok(Txn::begin(self, slot, Isolation::Serializable, None))
     }
 }
 
 impl<'db> Txn<'db> {
+    /// Begins a transaction in a claimed slot. Without an age it draws one.
+    #[inline]
+    pub(super) fn begin(
+        engine: &'db Engine,
+        mut slot: SlotGuard<'db>,
+        isolation: Isolation,
+        age: Option<Age>,
+    ) -> Txn<'db> {
+        let state = slot.state();
+        state.sequence += 1;
+        state.last = Lsn::ZERO;
+        state.ghosts.clear();
+        state.along.clear();
+        let age = age.unwrap_or_else(|| Age(engine.clock.age()));
+        state.owner.begin(age.0);
+        state.owner.run_by(engine.hook.task());
+        Txn { engine, slot, age, isolation, finds_together: true, ended: false, broken: false, kept: Kept::default() }
+    }
+
     /// Makes the transaction visible to checkpoints if this is its first record, and begins a data record.
     #[inline]
     pub(crate) fn begin_record(&mut self, kind: RecordKind) {
-        if self.claim.peek().last == Lsn::ZERO {
-            let tail = self.core.log.tail();
-            let cx = self.claim.context();
-            cx.txn = TxnId::of_first_record(tail, cx.slot);
-            let txn = cx.txn;
-            self.claim.announce(txn, tail);
+        if self.slot.peek().last == Lsn::ZERO {
+            let tail = self.engine.log.tail();
+            let state = self.slot.state();
+            state.txn = TxnId::of_first_record(tail, state.id);
+            let txn = state.txn;
+            self.slot.announce(txn, tail);
         }
-        let cx = self.claim.context();
-        cx.rec.begin(kind as u8, cx.txn, cx.last);
+        let state = self.slot.state();
+        state.rec.begin(kind as u8, state.txn, state.last);
     }
 
     /// Appends the record begun, with a page latched whose LSN is `after`.
@@ -147,10 +89,10 @@ impl<'db> Txn<'db> {
     /// See [`Unlogged`]: where room was missing the caller unlatches the page, makes room and begins again.
     #[inline]
     pub(crate) fn append(&mut self, after: Lsn) -> Result<Lsn, Unlogged> {
-        let cx = self.claim.context();
-        let lsn = self.core.log.append(cx.slot, &mut cx.rec, after)?;
-        cx.last = lsn;
-        self.claim.advance(lsn);
+        let state = self.slot.state();
+        let lsn = self.engine.log.append(state.id, &mut state.rec, after)?;
+        state.last = lsn;
+        self.slot.advance(lsn);
         Ok(lsn)
     }
 
@@ -160,7 +102,7 @@ impl<'db> Txn<'db> {
     /// No space.
     #[cold]
     pub(crate) fn keep_for_one_shorter(&mut self) -> Result<(), StorageError> {
-        self.kept.keep(self.core.structure_change(self.claim.peek().slot))
+        self.kept.keep(self.engine.structure_change(self.slot.peek().id))
     }
 
     /// Whether a row may be made shorter.
@@ -173,12 +115,12 @@ impl<'db> Txn<'db> {
     #[cold]
     pub(crate) fn has_shortened(&mut self) {
         let bytes = self.kept.use_one();
-        self.core.log.add_undo_bytes(self.claim.peek().slot, bytes);
+        self.engine.log.add_undo_bytes(self.slot.peek().id, bytes);
     }
 
     /// A position in the transaction to return to: see [`Txn::rollback_to`].
     pub(crate) fn savepoint(&self) -> Lsn {
-        self.claim.peek().last
+        self.slot.peek().last
     }
 
     /// From now on the transaction can only be rolled back.
@@ -200,33 +142,33 @@ impl<'db> Txn<'db> {
     #[inline]
     pub(crate) fn commit(mut self) -> Result<Lsn, StorageError> {
         debug_assert!(!self.broken, "half a statement would be committed");
-        let cx = self.claim.context();
-        let wrote = cx.last != Lsn::ZERO;
+        let state = self.slot.state();
+        let wrote = state.last != Lsn::ZERO;
         let mut end = Lsn::ZERO;
         if wrote {
-            self.core.poison.check()?;
-            let (txn, last) = (cx.txn, cx.last);
-            self.claim.ending(txn);
-            let cx = self.claim.context();
-            cx.rec.begin(RecordKind::Commit as u8, txn, last);
-            let appended = self.core.log.append_reserved(cx.slot, &mut cx.rec, Lsn::ZERO);
-            end = cx.rec.end();
-            self.core.log.end_txn(cx.slot);
+            self.engine.poison.check()?;
+            let (txn, last) = (state.txn, state.last);
+            self.slot.ending(txn);
+            let state = self.slot.state();
+            state.rec.begin(RecordKind::Commit as u8, txn, last);
+            let appended = self.engine.log.append_reserved(state.id, &mut state.rec, Lsn::ZERO);
+            end = state.rec.end();
+            self.engine.log.end_txn(state.id);
             // Also if the append failed: a checkpoint may be waiting for this.
-            self.claim.ended();
+            self.slot.ended();
             appended?;
         }
         if !wrote {
-            self.core.poison.check_memory()?;
+            self.engine.poison.check_memory()?;
         }
-        self.kept.release(&self.core.pool);
-        self.claim.context().owner.release_all();
+        self.kept.release(&self.engine.pool);
+        self.slot.state().owner.release_all();
         self.ended = true;
         if !wrote {
             // It may have announced a record and then written none.
-            self.claim.ended();
+            self.slot.ended();
             // A commit that is not on disk yet may have written what it read.
-            end = if is_mutant(Mutant::AckReadsAtOnce) { Lsn::ZERO } else { self.core.log.tail() };
+            end = if is_mutant(Mutant::AckReadsAtOnce) { Lsn::ZERO } else { self.engine.log.tail() };
         }
         Ok(end)
     }
@@ -237,21 +179,21 @@ impl<'db> Txn<'db> {
     /// When a page cannot be read, or the log takes no more. The transaction is then broken: it can only be rolled back
     /// as a whole, which goes on where this stopped.
     pub(crate) fn rollback_to(&mut self, savepoint: Lsn) -> Result<(), StorageError> {
-        let core = self.core;
-        if let Err(error) = core.poison.check_memory() {
+        let engine = self.engine;
+        if let Err(error) = engine.poison.check_memory() {
             // Undo changes pages, and the pages in memory are no longer sound.
             self.broken = true;
             return Err(error);
         }
-        let cx = self.claim.context();
+        let state = self.slot.state();
         // Rows come back where scans have seen only ghosts.
-        cx.ghosts.clear();
-        let mut victim = Victim { txn: cx.txn, last: cx.last };
-        let mut bytes = std::mem::take(&mut cx.before);
-        let change = StructureChange { for_undo: true, ..core.structure_change(cx.slot) };
-        let result = roll_back(change, &mut cx.rec, &mut bytes, &mut victim, savepoint);
-        (cx.last, cx.before) = (victim.last, bytes);
-        self.claim.advance(victim.last);
+        state.ghosts.clear();
+        let mut victim = Victim { txn: state.txn, last: state.last };
+        let mut bytes = std::mem::take(&mut state.before);
+        let change = StructureChange { for_undo: true, ..engine.structure_change(state.id) };
+        let result = roll_back(change, &mut state.rec, &mut bytes, &mut victim, savepoint);
+        (state.last, state.before) = (victim.last, bytes);
+        self.slot.advance(victim.last);
         self.broken |= result.is_err();
         result
     }
@@ -266,23 +208,23 @@ impl<'db> Txn<'db> {
 
     fn roll_back_all(&mut self) -> Result<Lsn, StorageError> {
         self.ended = true;
-        let mut result = Ok(self.core.log.tail());
-        if self.claim.peek().last == Lsn::ZERO {
+        let mut result = Ok(self.engine.log.tail());
+        if self.slot.peek().last == Lsn::ZERO {
             // It may have announced a record that the log had no room for.
-            self.claim.ended();
+            self.slot.ended();
         } else {
             if is_mutant(Mutant::ReleaseBeforeUndo) {
-                self.claim.context().owner.release_all();
+                self.slot.state().owner.release_all();
             }
             result = self.undo_all();
             if let Err(error) = &result {
                 // Half a rollback remains in memory, and its locks are released: no transaction may read any more, not
                 // even one that only reads. Restart finishes the rollback.
-                self.core.poison.distrust(&error.as_cause(), self.core.log.durable());
+                self.engine.poison.distrust(&error.as_cause(), self.engine.log.durable());
             }
         }
-        self.kept.release(&self.core.pool);
-        self.claim.context().owner.release_all();
+        self.kept.release(&self.engine.pool);
+        self.slot.state().owner.release_all();
         result
     }
 
@@ -290,14 +232,14 @@ impl<'db> Txn<'db> {
         if !is_mutant(Mutant::SkipUndo) {
             self.rollback_to(Lsn::ZERO)?;
         }
-        let (txn, last) = (self.claim.peek().txn, self.claim.peek().last);
-        self.claim.ending(txn);
-        let cx = self.claim.context();
-        cx.rec.begin(RecordKind::End as u8, txn, last);
-        let appended = self.core.log.append_reserved(cx.slot, &mut cx.rec, Lsn::ZERO);
-        let end = cx.rec.end();
-        self.core.log.end_txn(cx.slot);
-        self.claim.ended();
+        let (txn, last) = (self.slot.peek().txn, self.slot.peek().last);
+        self.slot.ending(txn);
+        let state = self.slot.state();
+        state.rec.begin(RecordKind::End as u8, txn, last);
+        let appended = self.engine.log.append_reserved(state.id, &mut state.rec, Lsn::ZERO);
+        let end = state.rec.end();
+        self.engine.log.end_txn(state.id);
+        self.slot.ended();
         appended.map(|_| end)
     }
 }
@@ -333,15 +275,15 @@ mod tests {
             for n in 0..20u64 {
                 // Transactions that only read take no number.
                 db.transact(|tx| tx.get(&NUMBERS, &n)).unwrap();
-                let mut one = db.core.begin(Isolation::Serializable, None).unwrap();
-                let mut other = db.core.begin(Isolation::Serializable, None).unwrap();
+                let mut one = db.engine.begin(Isolation::Serializable, None).unwrap();
+                let mut other = db.engine.begin(Isolation::Serializable, None).unwrap();
                 for (txn, key) in [(&mut one, 2 * n), (&mut other, 2 * n + 1)] {
                     txn.insert(&info.primary, &(100 * life + key).to_be_bytes(), &[0; 8]).unwrap();
-                    let number = txn.claim.peek().txn;
+                    let number = txn.slot.peek().txn;
                     assert!(number.0 > 0 && numbers.insert(number), "{number:?} a second time, in life {life}");
                     // One transaction has one number.
                     txn.insert(&info.primary, &(1000 + 100 * life + key).to_be_bytes(), &[0; 8]).unwrap();
-                    assert_eq!(txn.claim.peek().txn, number);
+                    assert_eq!(txn.slot.peek().txn, number);
                 }
                 one.rollback().unwrap();
                 other.commit().unwrap();

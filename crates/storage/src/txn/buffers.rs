@@ -1,53 +1,9 @@
-//! The private state of a running transaction: its records, and buffers that are used again and again.
+//! Buffers of a transaction for keys and rows. They stay with the slot, so that only its first transactions allocate.
 
 use std::ops::ControlFlow;
 
-use super::ghosts::GhostRuns;
-use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::btree::Tree;
 use crate::btree::group::KeyQuery;
-use crate::latch::Version;
-use crate::lock::{LockName, LockOwner};
-use crate::log::RecordBuf;
-
-/// Remembered positions, where announced keys were found: so many sets of so many.
-const MEMOS: usize = 16;
-const WAYS: usize = 4;
-
-/// A slot of a leaf, valid as long as the frame's version stays.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LeafSpot {
-    pub(crate) frame: u32,
-    pub(crate) version: Version,
-    pub(crate) position: u16,
-}
-
-impl LeafSpot {
-    /// No slot of any leaf.
-    pub(crate) const NONE: LeafSpot = LeafSpot { frame: 0, version: Version::NEVER, position: 0 };
-}
-
-/// Where a key of this name was found; several keys may share the name.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Memo {
-    pub(crate) name: LockName,
-    pub(crate) spot: LeafSpot,
-    /// Whether the key existed; otherwise the spot is where it would lie.
-    pub(crate) exact: bool,
-}
-
-impl Memo {
-    /// No key's.
-    pub(crate) const NONE: Memo = Memo { name: LockName::NONE, spot: LeafSpot::NONE, exact: false };
-}
-
-/// Positions whose names have the same low bits.
-#[derive(Clone, Copy, Debug)]
-struct MemoSet {
-    places: [Memo; WAYS],
-    /// The place, modulo their number, that is overwritten next: the oldest.
-    next: u8,
-}
 
 /// Buffers for what codecs write. They stay with the slot, so that only its first transactions allocate.
 #[derive(Debug, Default)]
@@ -125,84 +81,6 @@ impl Along {
     #[inline]
     pub(crate) fn iter(&self) -> impl Iterator<Item = KeyQuery<'_>> {
         self.keys.iter().zip(&self.rows).map(|(key, (tree, bytes))| (*tree, key, *bytes))
-    }
-}
-
-/// See the module's documentation.
-#[derive(Debug)]
-pub(crate) struct Context {
-    pub(crate) slot: SlotId,
-    pub(crate) owner: LockOwner,
-    /// Number of transactions begun in this slot.
-    pub(crate) sequence: u64,
-    /// The number of the running transaction, once it has written something.
-    pub(crate) txn: TxnId,
-    /// The newest record of the running transaction; zero if it has written nothing.
-    pub(crate) last: Lsn,
-    pub(crate) rec: RecordBuf,
-    /// A key being built: a secondary entry's, a scan's.
-    pub(crate) key: Vec<u8>,
-    /// The key of an index entry that is being inserted.
-    pub(crate) entry: Vec<u8>,
-    /// A key and a row of a typed statement, encoded.
-    pub(crate) encoded: Encoded,
-    /// The row before the change.
-    pub(crate) before: Vec<u8>,
-    /// The row after the change.
-    pub(crate) after: Vec<u8>,
-    /// Rows of a scan, copied out of a leaf.
-    pub(crate) batch: RowBatch,
-    /// The position of a scan, and where it goes on.
-    pub(crate) cursors: (Vec<u8>, Vec<u8>),
-    /// Parts of several rows, before and after.
-    pub(crate) heads: Vec<u8>,
-    /// Where its scans can skip ghosts.
-    pub(crate) ghosts: GhostRuns,
-    /// What the next group of keys takes along.
-    pub(crate) along: Along,
-    memos: Box<[MemoSet; MEMOS]>,
-}
-
-impl Context {
-    pub(crate) fn new(owner: LockOwner) -> Context {
-        Context {
-            slot: owner.slot(),
-            owner,
-            sequence: 0,
-            txn: TxnId(0),
-            last: Lsn::ZERO,
-            rec: RecordBuf::new(),
-            key: Vec::new(),
-            entry: Vec::new(),
-            encoded: Encoded::default(),
-            before: Vec::new(),
-            after: Vec::new(),
-            batch: RowBatch::default(),
-            cursors: Default::default(),
-            heads: Vec::new(),
-            ghosts: GhostRuns::default(),
-            along: Along::default(),
-            memos: Box::new([MemoSet { places: [Memo::NONE; WAYS], next: 0 }; MEMOS]),
-        }
-    }
-
-    /// Where a key of this name was found last, if remembered.
-    #[inline]
-    pub(crate) fn memo(&self, name: LockName) -> Option<Memo> {
-        self.memos[name.low_bits() % MEMOS].places.iter().find(|memo| memo.name == name).copied()
-    }
-
-    /// Remembers where a key was found.
-    #[inline]
-    pub(crate) fn remember(&mut self, memo: Memo) {
-        // Several places per set, so that keys of a group seldom evict each other; the oldest goes.
-        let MemoSet { places, next } = &mut self.memos[memo.name.low_bits() % MEMOS];
-        let at = places.iter().position(|place| place.name == memo.name).unwrap_or_else(|| {
-            let oldest = usize::from(*next) % WAYS;
-            *next = next.wrapping_add(1);
-            oldest
-        });
-        places[at] = memo;
     }
 }
 
