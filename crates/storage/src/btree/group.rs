@@ -26,6 +26,7 @@ use crate::page::slotted::{LeafPlace, Narrowed};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyHint<'p> {
     pub(crate) frame: &'p Frame,
+    pub(crate) leaf: PageId,
     pub(crate) version: Version,
     pub(crate) position: usize,
     pub(crate) exact: bool,
@@ -195,7 +196,7 @@ impl<'p> NearLeaf<'p> {
         // Only exactly this key proves that this is its leaf.
         let position = page.find_at(place, key)?;
         let is_found = ask_for_row(frame, version, position, *row_bytes);
-        is_found.then_some(KeyHint { frame, version, position, exact: true, proven: true })
+        is_found.then_some(KeyHint { frame, leaf: id, version, position, exact: true, proven: true })
     }
 }
 
@@ -338,7 +339,7 @@ impl<'p> Hint<'p> {
         let (position, exact) = frame.bytes().finish(narrowed, key);
         let is_found = ask_for_row(frame, version, position, *row_bytes);
         // A descent has not compared the page's prefix.
-        is_found.then_some(KeyHint { frame, version, position, exact, proven: false })
+        is_found.then_some(KeyHint { frame, leaf: id, version, position, exact, proven: false })
     }
 
     /// The number of the child in which a key lies, if this is its inner page and has not changed.

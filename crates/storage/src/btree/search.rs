@@ -82,15 +82,21 @@ impl Tree {
         Ok(LeafAt { read, position, exact })
     }
 
-    /// The place of `key` in this frame, if that holds the leaf of the key: for a caller that found the leaf before. To be
-    /// validated as what [`Tree::find`] returns.
-    pub(crate) fn find_in<'p>(&self, pool: &'p BufferPool, frame: u32, key: &[u8]) -> Option<LeafAt<'p>> {
+    /// The place of `key` in leaf `id`, if that is still in this frame and is the leaf of the key: for a caller that found
+    /// the leaf before. To be validated as what [`Tree::find`] returns.
+    pub(crate) fn find_in<'p>(
+        &self,
+        pool: &'p BufferPool,
+        (frame, id): (u32, PageId),
+        key: &[u8],
+    ) -> Option<LeafAt<'p>> {
         let read = pool.frame(frame).read(pool.latches());
         let page = read.page();
-        // A frame that has lost its page still shows it. A page that leaves its tree is emptied before it is unlatched, so
-        // a leaf that covers the key is its leaf.
-        let is_its_leaf =
-            !read.frame().page_id().is_none() && page.index() == self.index && page.is_leaf() && page.covers(key);
+        // A page that leaves its tree is emptied before it is unlatched, so if this one still covers the key, it is the
+        // key's leaf. Of another page that would not follow: a load that a crash cut short leaves pages behind that look
+        // like leaves of the tree. A frame that has lost its page still shows it: only its number tells.
+        let same = read.frame().page_id() == id && !id.is_none();
+        let is_its_leaf = same && page.index() == self.index && page.is_leaf() && page.covers(key);
         if !is_its_leaf {
             return None;
         }

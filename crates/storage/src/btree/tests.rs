@@ -421,3 +421,22 @@ fn a_section_that_lacks_the_one_before_it_is_none() {
         assert!(sections.next().is_none() && !sections.is_whole());
     }
 }
+
+/// Two trees under one number: to the first, leaves of the second are what a load that was cut short has left behind.
+#[test]
+fn a_leaf_of_no_tree_is_not_taken_for_the_one_that_its_frame_held() {
+    let db = database(LatchKind::Optimistic);
+    let (mut tree, mut left_behind) = (Subject::new(&db, 0), Subject::new(&db, 1));
+    let key = Keys::Numbers.key(7);
+    tree.put(&Keys::Numbers.key(1), b"a row");
+    left_behind.put(&key, b"a row that was never committed");
+    let place = |subject: &Subject<'_>| {
+        let leaf = subject.tree.find(subject.pages.pool, &key).expect(SOUND);
+        (subject.pages.pool.index_of(leaf.read.frame()), leaf.read.frame().page_id())
+    };
+    let ((_, leaf), (frame, orphan)) = (place(&tree), place(&left_behind));
+    let found = |id| tree.tree.find_in(tree.pages.pool, (frame, id), &key).map(|leaf| leaf.exact);
+    assert_eq!(found(leaf), None, "the frame has another page");
+    assert_eq!(found(PageId::NONE), None);
+    assert_eq!(found(orphan), Some(true));
+}

@@ -8,6 +8,7 @@ use super::table::OpenTable;
 use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
+use crate::base::ids::PageId;
 use crate::table::columns::WHOLE;
 use crate::table::index::Want;
 use crate::table::peek::{Announced, PeekedRows, SeenRow, TOGETHER};
@@ -133,10 +134,10 @@ impl Database {
     ) -> Result<(), TxnError> {
         let index = &table.info(self)?.primary;
         let instance = self.engine.instance;
-        let show = |rows: &PeekedRows, leaf: LeafSpot| {
+        let show = |rows: &PeekedRows, (spot, leaf): (LeafSpot, PageId)| {
             rows.iter().any(|(key, row, position)| {
                 let name = self.engine.locks.names.of(index.tree.index, key);
-                let memo = Memo { name, spot: LeafSpot { position, ..leaf }, exact: true };
+                let memo = Memo { name, spot: LeafSpot { position, ..spot }, leaf, exact: true };
                 visit(key, row, Place { instance, memo }).is_break()
             })
         };

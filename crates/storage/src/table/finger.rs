@@ -12,6 +12,7 @@
 use std::cell::RefCell;
 
 use super::index::Index;
+use crate::base::ids::PageId;
 use crate::btree::search::LeafAt;
 use crate::buffer::frame::FrameWrite;
 use crate::latch::Version;
@@ -34,6 +35,8 @@ struct Finger {
     /// The tail of the key inserted last.
     last: u32,
     frame: u32,
+    /// The leaf that the frame held.
+    leaf: PageId,
     /// Tails below this one belong into the same gap.
     below: u64,
     version: Version,
@@ -42,8 +45,17 @@ struct Finger {
     heap: u16,
 }
 
-const NO_FINGER: Finger =
-    Finger { stem: 0, run: 0, last: 0, frame: 0, below: 0, version: Version::NEVER, position: 0, heap: 0 };
+const NO_FINGER: Finger = Finger {
+    stem: 0,
+    run: 0,
+    last: 0,
+    frame: 0,
+    leaf: PageId::NONE,
+    below: 0,
+    version: Version::NEVER,
+    position: 0,
+    heap: 0,
+};
 
 thread_local! {
     /// Allocated at the first insert of a run.
@@ -103,7 +115,7 @@ impl<'db> Txn<'db> {
             return Some(LeafAt { read, position: usize::from(finger.position) + 1, exact: false });
         }
         drop(read);
-        index.tree.find_in(&engine.pool, finger.frame, key)
+        index.tree.find_in(&engine.pool, (finger.frame, finger.leaf), key)
     }
 
     /// Releases a leaf into which `key` was put at `position` (the last key if there were several), and remembers the
@@ -111,6 +123,7 @@ impl<'db> Txn<'db> {
     #[inline]
     pub(super) fn release_inserted(&self, index: &Index, key: &[u8], position: usize, leaf: FrameWrite<'_>) {
         let frame = leaf.frame();
+        let id = frame.page_id();
         let (is_run, heap) = (leaf.page().insert_run() > 0, leaf.page().heap_start());
         let version = leaf.release();
         if !is_run {
@@ -133,6 +146,7 @@ impl<'db> Txn<'db> {
             run: parted.run,
             last: parted.tail,
             frame: self.engine.pool.index_of(frame),
+            leaf: id,
             below,
             version,
             position: position as u16,

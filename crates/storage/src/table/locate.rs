@@ -120,14 +120,19 @@ impl<'db> Txn<'db> {
     #[inline]
     fn remember(&mut self, name: LockName, found: Option<KeyHint<'_>>) {
         if let Some(hint) = found {
-            let memo = Memo { name, spot: hint.spot(&self.engine.pool), exact: hint.exact };
-            self.slot.state().memos.remember(memo);
+            self.slot.state().memos.remember(hint.memo(&self.engine.pool, name));
         }
     }
 }
 
 impl KeyHint<'_> {
-    /// The place as a transaction remembers it.
+    /// The place as it is remembered for a key of this name.
+    #[inline]
+    pub(super) fn memo(&self, pool: &BufferPool, name: LockName) -> Memo {
+        Memo { name, spot: self.spot(pool), leaf: self.leaf, exact: self.exact }
+    }
+
+    /// The slot of the leaf.
     #[inline]
     pub(super) fn spot(&self, pool: &BufferPool) -> LeafSpot {
         LeafSpot { frame: pool.index_of(self.frame), version: self.version, position: self.position as u16 }
@@ -138,6 +143,14 @@ impl KeyHint<'_> {
 #[inline]
 pub(super) fn spot(pool: &BufferPool, leaf: &LeafAt<'_>) -> LeafSpot {
     LeafSpot { frame: pool.index_of(leaf.read.frame()), version: leaf.read.version(), position: leaf.position as u16 }
+}
+
+/// The place as it is remembered for a key of this name; none if the leaf has changed meanwhile.
+#[inline]
+pub(super) fn memo_at(pool: &BufferPool, name: LockName, leaf: &LeafAt<'_>) -> Option<Memo> {
+    let memo = Memo { name, spot: spot(pool, leaf), leaf: leaf.read.frame().page_id(), exact: leaf.exact };
+    // After the page's number was read: by then the frame may hold another one.
+    leaf.read.is_valid().then_some(memo)
 }
 
 /// The place of `key`, which was perhaps found before. To be validated by the caller as any optimistic position.
@@ -170,7 +183,7 @@ pub(super) fn unchanged<'db>(engine: &'db Engine, memo: &Memo) -> Option<LeafAt<
 /// The place of `key`, which is not where it was: perhaps elsewhere in the same leaf.
 #[cold]
 fn locate_again<'db>(engine: &'db Engine, memo: Memo, index: &Index, key: &[u8]) -> Result<LeafAt<'db>, StorageError> {
-    match index.tree.find_in(&engine.pool, memo.spot.frame, key) {
+    match index.tree.find_in(&engine.pool, (memo.spot.frame, memo.leaf), key) {
         Some(leaf) => Ok(leaf),
         None => index.tree.find(&engine.pool, key),
     }

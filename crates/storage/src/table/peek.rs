@@ -10,10 +10,10 @@ use super::catalog::CATALOG;
 use super::columns::{append_columns, has_columns};
 use super::index::{Index, LockAttempt, Want};
 use super::info::TableInfo;
-use super::locate::{is_place, locate, spot, unchanged};
+use super::locate::{is_place, locate, memo_at, spot, unchanged};
 use super::write::difference;
 use crate::base::error::{StorageError, TxnError};
-use crate::base::ids::Lsn;
+use crate::base::ids::{Lsn, PageId};
 use crate::btree::Tree;
 use crate::btree::group::{GROUP, KeyQuery};
 use crate::btree::ops::{self, RowAt};
@@ -54,8 +54,7 @@ impl Engine {
             Tree::find_group(&self.pool, &group[..n], &mut found);
             for (name, found) in names.into_iter().zip(found) {
                 let Some(hint) = found else { continue };
-                let memo = Memo { name, spot: hint.spot(&self.pool), exact: hint.exact };
-                announced.0[name.low_bits() % ANNOUNCED] = memo;
+                announced.0[name.low_bits() % ANNOUNCED] = hint.memo(&self.pool, name);
             }
         }
     }
@@ -88,8 +87,8 @@ impl Engine {
                     continue;
                 }
             }
-            if leaf.read.is_valid() {
-                return Ok((there, Memo { name, spot: spot(&self.pool, &leaf), exact: leaf.exact }));
+            if let Some(memo) = memo_at(&self.pool, name, &leaf) {
+                return Ok((there, memo));
             }
         }
     }
@@ -106,7 +105,7 @@ impl Engine {
         to: &[u8],
         most: usize,
         leaf_rows: &mut PeekedRows,
-        mut add: impl FnMut(&PeekedRows, LeafSpot) -> bool,
+        mut add: impl FnMut(&PeekedRows, (LeafSpot, PageId)) -> bool,
     ) -> Result<(), StorageError> {
         self.poison.check_memory()?;
         let mut from = from.to_vec();
@@ -119,10 +118,10 @@ impl Engine {
             high.clear();
             let is_last = !page.append_high(&mut high);
             let copied = leaf_rows.gather(page, leaf.position, to, left);
+            let spot = (spot(&self.pool, &leaf), leaf.read.frame().page_id());
             if !copied || !leaf.read.is_valid() {
                 continue;
             }
-            let spot = spot(&self.pool, &leaf);
             drop(leaf);
             left -= leaf_rows.rows.len();
             if add(leaf_rows, spot) || left == 0 || is_last || high.as_slice() > to {

@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use super::columns::{WHOLE, append_columns, bytes_until};
 use super::index::{Index, LockAttempt, Want};
+use super::locate::memo_at;
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
 use crate::btree::group::{GROUP, KeyHint};
 use crate::btree::search::LeafAt;
 use crate::lock::{LockName, Prefix, RecordMode};
-use crate::txn::memos::{LeafSpot, Memo};
+use crate::txn::memos::LeafSpot;
 use crate::txn::transaction::Txn;
 
 impl Txn<'_> {
@@ -178,8 +179,9 @@ impl Txn<'_> {
     /// Remembers where a row would lie that was to be written: a put goes on with inserting it there.
     #[inline]
     fn missed(&mut self, want: Want, name: LockName, leaf: &LeafAt<'_>) {
-        if want == Want::Write {
-            let memo = Memo { name, spot: self.spot(leaf), exact: leaf.exact };
+        if want == Want::Write
+            && let Some(memo) = memo_at(&self.engine.pool, name, leaf)
+        {
             self.slot.state().memos.remember(memo);
         }
     }

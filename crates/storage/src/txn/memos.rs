@@ -1,5 +1,6 @@
 //! Where announced keys were found: places remembered by the names of their locks.
 
+use crate::base::ids::PageId;
 use crate::latch::Version;
 use crate::lock::LockName;
 
@@ -25,13 +26,15 @@ impl LeafSpot {
 pub(crate) struct Memo {
     pub(crate) name: LockName,
     pub(crate) spot: LeafSpot,
+    /// The leaf that the frame held at that version.
+    pub(crate) leaf: PageId,
     /// Whether the key existed; otherwise the spot is where it would lie.
     pub(crate) exact: bool,
 }
 
 impl Memo {
     /// No key's.
-    pub(crate) const NONE: Memo = Memo { name: LockName::NONE, spot: LeafSpot::NONE, exact: false };
+    pub(crate) const NONE: Memo = Memo { name: LockName::NONE, spot: LeafSpot::NONE, leaf: PageId::NONE, exact: false };
 }
 
 /// Positions whose names have the same low bits.
