@@ -143,7 +143,7 @@ pub(super) fn train(program: &Path, data: &Path, training: &[String]) -> Result<
         }
         Ok(())
     };
-    let asked: Vec<Vec<&str>> = training.iter().map(|run| run.split_whitespace().collect()).collect();
+    let asked: Vec<Vec<&str>> = training.iter().map(|run| words(run)).collect();
     let numbers = asked.iter().filter_map(|words| value(words, "--warehouses")?.parse::<u32>().ok());
     let warehouses = numbers.max().map_or(WAREHOUSES.to_owned(), |most| most.to_string());
     tpcc(&["load", "--warehouses", &warehouses, "--seed", SEED])?;
@@ -152,6 +152,17 @@ pub(super) fn train(program: &Path, data: &Path, training: &[String]) -> Result<
     }
     let _ = fs::remove_dir_all(data);
     Ok(())
+}
+
+/// The words of a command line; `--flag=value` are two.
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace()
+        .flat_map(|word| match word.split_once('=').filter(|_| word.starts_with("--")) {
+            Some((flag, value)) => [Some(flag), Some(value)],
+            None => [Some(word), None],
+        })
+        .flatten()
+        .collect()
 }
 
 /// What stands behind a flag.
@@ -231,10 +242,14 @@ mod tests {
 
     #[test]
     fn a_run_that_trains_may_say_what_is_usual_else() {
-        let asked = ["--seed", "5", "--mix", "payment", "--warehouses", "9", "--duration", "3"];
-        let words = run_words(&asked).join(" ");
-        assert_eq!(words, "run --warmup 0 --check off --seed 5 --mix payment --duration 3");
-        assert_eq!((value(&asked, "--warehouses"), value(&asked, "--workers")), (Some("9"), None));
+        for line in [
+            "--seed 5 --mix payment --warehouses 9 --duration 3",
+            "--seed=5 --mix payment  --warehouses=9 --duration 3",
+        ] {
+            let asked = words(line);
+            assert_eq!(run_words(&asked).join(" "), "run --warmup 0 --check off --seed 5 --mix payment --duration 3");
+            assert_eq!((value(&asked, "--warehouses"), value(&asked, "--workers")), (Some("9"), None));
+        }
     }
 
     #[test]
