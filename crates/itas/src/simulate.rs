@@ -1,12 +1,14 @@
 //! What a policy does on cores that this machine does not have, or with caches that it does not have.
 //!
-//! Real [schedulers](crate::Scheduler) run in [virtual time](crate::virtual_time) over a model of a memory: each core has a
-//! private cache (L2), all share a last one (L3) that holds what the private ones have given up (exclusive), and behind it is
-//! memory. Operations read random lines of their group's working set; what a read costs depends on where its line is.
+//! Real [schedulers](crate::Scheduler) run in [virtual time](crate::virtual_time) over a model of a memory. Each core has a
+//! private cache (L2), which gives up the line not used for longest. All share a last one (L3), which holds what the private
+//! ones have given up (exclusive) and itself gives up any line: last caches keep a part of a set that exceeds them, in
+//! whatever order it is read. Behind it is memory. Operations read random lines of their group's working set; what a read
+//! costs depends on where its line is, and on whether the core has the translation of its address at hand (in its TLB).
 //!
-//! Only some of the lines are followed, one in [`SAMPLED`]: the caches are as much smaller, every followed read stands for so
-//! many. (Sampling by lines keeps the share of hits of a cache that evicts the line not used for longest, as long as lines are
-//! read at random.) Writes, prefetchers, and the caches above the L2 are not modelled.
+//! Only some of the pages are followed, one in [`SAMPLED`], with all of their lines: the caches are as much smaller, every
+//! followed read stands for so many. (That keeps the share of hits, as long as lines are read at random.) Writes,
+//! prefetchers, and the caches above the L2 are not modelled.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use crate::publish::Board;
 use crate::scheduler::{CoreSettings, Scheduler};
 use crate::virtual_time::{After, Model, Run, VirtualCores};
 
-/// One line in so many is followed.
+/// One page in so many is followed.
 pub const SAMPLED: usize = 16;
 
 /// A memory.
@@ -38,6 +40,12 @@ pub struct Caches {
     pub remote_ns: f64,
     /// A read from memory.
     pub memory_ns: f64,
+    /// Bytes of a page, whose address is translated as a whole.
+    pub page_bytes: usize,
+    /// Translations that each core has at hand.
+    pub translations: usize,
+    /// What a read costs more whose translation is not at hand.
+    pub walk_ns: f64,
 }
 
 /// How operations choose lines.
@@ -160,9 +168,12 @@ struct Memory {
     caches: Caches,
     load: Load,
     private: Vec<Lru>,
-    shared: Lru,
+    shared: AnyOut,
+    /// By core: pages whose translations are at hand.
+    translated: Vec<Lru>,
     /// Lines of a set that are followed.
     lines: u64,
+    lines_of_page: u64,
     random: Random,
     counts: Counts,
     /// By core: reads that are owed to the followed ones.
@@ -176,7 +187,9 @@ impl Memory {
             caches: *caches,
             load: *load,
             private: (0..cores).map(|_| Lru::new(followed(caches.private_bytes))).collect(),
-            shared: Lru::new(followed(caches.shared_bytes)),
+            shared: AnyOut::new(followed(caches.shared_bytes)),
+            translated: (0..cores).map(|_| Lru::new((caches.translations / SAMPLED).max(1))).collect(),
+            lines_of_page: (caches.page_bytes / caches.line).max(1) as u64,
             lines: followed(load.set_bytes) as u64,
             random: Random(1),
             counts: Counts::default(),
@@ -201,7 +214,18 @@ impl Memory {
 
     /// One read of a followed line: its time.
     fn read(&mut self, core: usize, group: GroupId) -> f64 {
-        let line = ((group.index() as u64) << 32) | self.line();
+        let (set, line) = ((group.index() as u64) << 32, self.line());
+        let page = set | (line / self.lines_of_page);
+        let mut walk_ns = 0.0;
+        if !self.translated[core].touch(page) {
+            self.translated[core].insert(page);
+            walk_ns = self.caches.walk_ns;
+        }
+        walk_ns + self.fetch(core, set | line)
+    }
+
+    /// Time of a read of a line whose address is known.
+    fn fetch(&mut self, core: usize, line: u64) -> f64 {
         if self.private[core].touch(line) {
             return self.caches.private_ns;
         }
@@ -211,7 +235,7 @@ impl Memory {
         if let Some(evicted) = self.private[core].insert(line) {
             // A copy that another core still has is not put aside.
             if !self.private.iter().any(|other| other.holds(evicted)) {
-                self.shared.insert(evicted);
+                self.shared.insert(evicted, &mut self.random);
             }
         }
         if was_shared {
@@ -240,6 +264,39 @@ impl Model for Memory {
             }
         }
         Run { ns: ns as u64, after: After::GoesOn }
+    }
+}
+
+/// A cache that gives up any of its lines.
+struct AnyOut {
+    room: usize,
+    at: HashMap<u64, usize>,
+    lines: Vec<u64>,
+}
+
+impl AnyOut {
+    fn new(room: usize) -> AnyOut {
+        AnyOut { room, at: HashMap::with_capacity(room), lines: Vec::with_capacity(room) }
+    }
+
+    /// Adds a line that is not there, in the place of another if there is no room.
+    fn insert(&mut self, line: u64, random: &mut Random) {
+        if self.lines.len() == self.room {
+            let out = self.lines[random.below(self.room as u64) as usize];
+            self.remove(out);
+        }
+        self.at.insert(line, self.lines.len());
+        self.lines.push(line);
+    }
+
+    /// Takes a line out; false if it is not there.
+    fn remove(&mut self, line: u64) -> bool {
+        let Some(at) = self.at.remove(&line) else { return false };
+        self.lines.swap_remove(at);
+        if let Some(moved) = self.lines.get(at) {
+            self.at.insert(*moved, at);
+        }
+        true
     }
 }
 
@@ -332,6 +389,8 @@ impl Random {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -344,6 +403,9 @@ mod tests {
         shared_ns: 20.0,
         remote_ns: 40.0,
         memory_ns: 100.0,
+        page_bytes: 4096,
+        translations: 1 << 20,
+        walk_ns: 25.0,
     };
 
     fn setting(mode: Mode, slice_us: u64, limit: u32) -> Setting {
@@ -397,6 +459,22 @@ mod tests {
         assert!(simulated.wait_to_bound <= 1.0);
     }
 
+    /// Sets whose pages are as many as a core's translations, in turn: the first reads of a row walk, and hardly any later one.
+    #[test]
+    fn a_row_of_siblings_walks_once_for_each_page() {
+        let caches = Caches { translations: 256, private_bytes: 64 << 20, ..CACHES };
+        let load =
+            Load { groups: 4, siblings: 4, set_bytes: 1 << 20, reads: 16, work_ns: 20.0, access: Access::Uniform };
+        let run = |caches: &Caches, mode| {
+            simulate(caches, &load, &setting(mode, 50, 40), Duration::from_millis(60)).unwrap().operations_per_s
+        };
+        // An operation takes 100 ns without walks, and 500 ns if each of its reads walks.
+        let (fair, tas) = (run(&caches, Mode::Fair), run(&caches, Mode::Tas));
+        assert!(tas > 0.95e7 && fair < 0.92 * tas, "{tas} {fair}");
+        let one_page = run(&Caches { translations: 1, ..caches }, Mode::Tas);
+        assert!(one_page < 0.22e7, "{one_page}");
+    }
+
     /// Two cores that read one set at the same time share what is in the shared cache.
     #[test]
     fn siblings_on_two_cores_share_the_shared_cache() {
@@ -407,7 +485,40 @@ mod tests {
         assert!(itas.shared_misses < 0.9 * tas.shared_misses, "{itas:?} {tas:?}");
     }
 
+    /// Sets that exceed it, one after the other: it keeps its part of them.
+    #[test]
+    fn the_shared_cache_keeps_a_part_of_what_exceeds_it() {
+        let load =
+            Load { groups: 8, siblings: 2, set_bytes: 4 << 20, reads: 16, work_ns: 20.0, access: Access::Uniform };
+        let row = setting(Mode::Tas, 500, 100);
+        let simulated = simulate(&CACHES, &load, &row, Duration::from_millis(500)).unwrap();
+        let from_memory = simulated.shared_misses / simulated.private_misses;
+        assert!(from_memory < 0.6, "{simulated:?}");
+    }
+
     proptest! {
+        /// Against a set.
+        #[test]
+        fn a_cache_that_gives_up_any_line_has_the_others(steps in prop::collection::vec((0u64..12, any::<bool>()), 1..200)) {
+            let (mut cache, mut set) = (AnyOut::new(5), HashSet::<u64>::new());
+            let mut random = Random(7);
+            for (line, goes) in steps {
+                if goes {
+                    prop_assert_eq!(cache.remove(line), set.remove(&line));
+                } else if set.insert(line) {
+                    cache.insert(line, &mut random);
+                    if set.len() > 5 {
+                        let gone: Vec<u64> = set.iter().copied().filter(|line| !cache.at.contains_key(line)).collect();
+                        prop_assert!(gone.len() == 1 && gone[0] != line, "{:?}", gone);
+                        set.remove(&gone[0]);
+                    }
+                }
+                let lines: HashSet<u64> = cache.lines.iter().copied().collect();
+                prop_assert_eq!(&lines, &set);
+                prop_assert!(cache.at.len() == lines.len() && cache.at.iter().all(|(line, at)| cache.lines[*at] == *line));
+            }
+        }
+
         /// Against a list in the order of use.
         #[test]
         fn the_cache_gives_up_what_was_not_used_for_longest(steps in prop::collection::vec((0u64..12, 0u8..3), 1..200)) {

@@ -204,7 +204,9 @@ fn ctrl_c_leaves_a_page_of_what_is_done() {
         let mut child = command.args(args).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         // Its first experiment begins with a database.
         while !part.join("control").exists() {
-            assert!(child.try_wait().unwrap().is_none(), "it has ended");
+            if child.try_wait().unwrap().is_some() {
+                panic!("it has ended: {}", String::from_utf8_lossy(&child.wait_with_output().unwrap().stderr));
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
         assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());

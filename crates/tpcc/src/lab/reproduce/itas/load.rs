@@ -23,8 +23,10 @@ pub(super) const READS: usize = 256;
 pub(super) enum Pass {
     /// Once over all of it, reading and writing a word of each line; the paper's.
     Writes,
-    /// Some hundred reads at random places, each of which says where the next one is.
+    /// Some hundred reads of a walk that comes by every line before it returns to one, each of which says where the next is.
     Reads,
+    /// As many reads at random places, of which each depends on what the one before has read.
+    RandomReads,
 }
 
 /// Groups of siblings and their blocks.
@@ -62,7 +64,7 @@ impl Block {
     }
 
     /// One operation, from place `at` on; `share` of the lines take part.
-    fn go(&self, pass: Pass, at: &mut u32, share: f64) {
+    fn go(&self, pass: Pass, at: &mut u64, share: f64) {
         match pass {
             Pass::Writes => {
                 let mut sum = 0;
@@ -77,7 +79,15 @@ impl Block {
                 for _ in 0..READS {
                     let next = self.lines[*at as usize].next.load(Ordering::Relaxed);
                     // A part of the lines: the same walk, folded into them. The remainder depends on what was read.
-                    *at = if share < 1.0 { next % last } else { next };
+                    *at = u64::from(if share < 1.0 { next % last } else { next });
+                }
+            }
+            Pass::RandomReads => {
+                let last = (self.lines.len() as f64 * share).max(1.0) as u64;
+                for _ in 0..READS {
+                    let place = (u128::from(*at) * u128::from(last)) >> 64;
+                    let read = self.lines[place as usize].next.load(Ordering::Relaxed);
+                    *at = next_random(*at, read);
                 }
             }
         }
@@ -173,7 +183,10 @@ impl Memory {
                 let block = &blocks[if load.shared { group } else { fiber }];
                 // A count on a line of its own.
                 let (count, stop) = (&counts[fiber * LINE / 8], &stop);
-                let mut at = (fiber * 7919 % block.lines.len()) as u32;
+                let mut at = match load.pass {
+                    Pass::RandomReads => (fiber as u64 + 1).wrapping_mul(0x2545_f491_4f6c_dd1d),
+                    Pass::Reads | Pass::Writes => (fiber * 7919 % block.lines.len()) as u64,
+                };
                 let work = move || {
                     block.go(load.pass, &mut at, share.load(Ordering::Relaxed) as f64 / 1000.0);
                     count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -202,15 +215,83 @@ impl Memory {
 /// What a read costs that depends on the one before, in nanoseconds, in a block of so many bytes.
 pub(super) fn read_ns(bytes: usize) -> f64 {
     let block = Block::new(bytes, &mut Random::stream(3, bytes as u64));
-    let mut at = 0;
-    let reads = |operations: usize, at: &mut u32| (0..operations).for_each(|_| block.go(Pass::Reads, at, 1.0));
-    let operations = (2 * bytes / LINE / READS).clamp(200, 4_000);
-    reads(operations, &mut at);
+    reads_ns(&block, Pass::Reads, 2 * bytes / LINE)
+}
+
+/// As [`read_ns`], at random places.
+pub(super) fn random_read_ns(bytes: usize) -> f64 {
+    let block = Block::new(bytes, &mut Random::stream(3, bytes as u64));
+    reads_ns(&block, Pass::RandomReads, 2 * bytes / LINE)
+}
+
+/// What a core has at hand of the translations of addresses.
+pub(super) struct Translations {
+    /// Pages.
+    pub(super) pages: usize,
+    /// What a read of another page costs more, in nanoseconds.
+    pub(super) walk_ns: f64,
+}
+
+/// Bytes of a page, the smallest kind.
+pub(super) const PAGE: usize = 4096;
+
+/// Random reads of one line in each of so many pages, against reads of as many lines side by side.
+///
+/// Of reads of `n` pages, those of all but the pages at hand walk: two numbers of pages tell what a walk costs and how
+/// many are at hand.
+pub(super) fn translations() -> Translations {
+    const FEW: usize = 256;
+    const MANY: usize = 4_096;
+    let at_hand_ns = pages_ns(FEW);
+    let [many_ns, twice_ns] = [MANY, 2 * MANY].map(|pages| (pages_ns(pages) - at_hand_ns).max(0.0));
+    let walk_ns = 2.0 * twice_ns - many_ns;
+    if walk_ns < 1.0 {
+        // Pages of a larger kind, or walks that are as cheap as none.
+        return Translations { pages: 2 * MANY, walk_ns: 0.0 };
+    }
+    let pages = MANY as f64 * (1.0 - many_ns / walk_ns);
+    Translations { pages: (pages as usize).clamp(FEW, MANY), walk_ns }
+}
+
+/// What a read of one line of each of so many pages costs more than one of as many lines side by side.
+fn pages_ns(pages: usize) -> f64 {
+    const LINES_OF_PAGE: usize = PAGE / LINE;
+    let block = Block::new(pages * PAGE, &mut Random::stream(11, pages as u64));
+    // Another line of each page, so that the lines of all pages fill a cache evenly.
+    let apart = |n: usize| n * LINES_OF_PAGE + n * 7 % LINES_OF_PAGE;
+    let ns = |place: &dyn Fn(usize) -> usize| {
+        let places: Vec<u32> = (0..pages).map(|n| place(n) as u32).collect();
+        median_ns(4 * pages, 1, |at| {
+            let n = (u128::from(*at) * pages as u128) >> 64;
+            let read = block.lines[places[n as usize] as usize].next.load(Ordering::Relaxed);
+            *at = next_random(*at, read);
+        })
+    };
+    ns(&apart) - ns(&|n| n)
+}
+
+/// A generator whose next number waits for what was read.
+#[inline]
+fn next_random(at: u64, read: u32) -> u64 {
+    (at ^ u64::from(read)).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1)
+}
+
+/// Nanoseconds of a read of a block, after so many that do not count.
+fn reads_ns(block: &Block, pass: Pass, warm: usize) -> f64 {
+    median_ns(warm.clamp(200 * READS, 4_000 * READS), READS, |at| block.go(pass, at, 1.0))
+}
+
+/// Nanoseconds of a read, in the median of five times `reads` of them, after as many that do not count; `operation` makes
+/// `of_operation` reads.
+fn median_ns(reads: usize, of_operation: usize, mut operation: impl FnMut(&mut u64)) -> f64 {
+    let (mut at, operations) = (0, (reads / of_operation).max(1));
+    let mut go = || (0..operations).for_each(|_| operation(&mut at));
+    go();
     let mut times: Vec<f64> = (0..5)
         .map(|_| {
             let begun = Instant::now();
-            reads(operations, &mut at);
-            begun.elapsed().as_secs_f64() * 1e9 / (operations * READS) as f64
+            go();
+            begun.elapsed().as_secs_f64() * 1e9 / (operations * of_operation) as f64
         })
         .collect();
     black_box(at);
