@@ -25,6 +25,8 @@ const OLTP_READS: usize = 600;
 const OLTP_WORK_NS: f64 = 30_000.0;
 const SLICE: Duration = Duration::from_micros(200);
 const LIMIT: u32 = 32;
+/// Measurements of a latency.
+const TRIES: usize = 3;
 
 /// This machine's memory, as reads at random places find it of which each waits for the one before.
 pub(super) fn caches_here() -> Caches {
@@ -37,15 +39,14 @@ fn own_caches() -> Caches {
     const KIB: [usize; 7] = [256, 512, 768, 1_024, 1_280, 1_536, 2_048];
     /// More than private caches hold, and less than a process gets of a shared one.
     const MIXED: usize = 3 << 20;
-    let least = |of: &dyn Fn() -> f64| (0..TRIES).map(|_| of()).fold(f64::INFINITY, f64::min);
-    let walk = |bytes: usize| least(&|| read_ns(bytes));
+    let walk = |bytes: usize| least(|| read_ns(bytes));
     let half = (walk(KIB[0] << 10) + walk(MIXED)) / 2.0;
     let held = KIB.into_iter().map(|kib| kib << 10).take_while(|bytes| walk(*bytes) < half);
     let private_bytes = held.last().unwrap_or(KIB[0] << 10);
-    let private_ns = least(&|| random_read_ns(KIB[0] << 10));
+    let private_ns = least(|| random_read_ns(KIB[0] << 10));
     // Of random reads, as many are from the private cache as it holds of the set.
     let private_part = private_bytes as f64 / MIXED as f64;
-    let shared_ns = (least(&|| random_read_ns(MIXED)) - private_part * private_ns) / (1.0 - private_part);
+    let shared_ns = (least(|| random_read_ns(MIXED)) - private_part * private_ns) / (1.0 - private_part);
     let walks: Vec<Translations> = (0..TRIES).map(|_| translations()).collect();
     Caches {
         private_bytes,
@@ -53,7 +54,7 @@ fn own_caches() -> Caches {
         line: LINE,
         private_ns,
         shared_ns: shared_ns.max(private_ns),
-        remote_ns: least(&remote_read_ns),
+        remote_ns: least(remote_read_ns),
         memory_ns: 0.0,
         page_bytes: PAGE,
         translations: walks.iter().map(|walk| walk.pages).sum::<usize>() / TRIES,
@@ -61,7 +62,10 @@ fn own_caches() -> Caches {
     }
 }
 
-const TRIES: usize = 3;
+/// The least of some tries.
+fn least(mut ns: impl FnMut() -> f64) -> f64 {
+    (0..TRIES).map(|_| ns()).fold(f64::INFINITY, f64::min)
+}
 
 /// The memory with the part of the shared cache that this process gets now, which changes with what the machine's other users do.
 ///
@@ -200,8 +204,7 @@ pub(super) fn validation(lab: &mut Lab, findings: &mut Results) -> Result<(), Er
         let length = Duration::from_millis(if lab.quick { 150 } else { 600 });
         let (mut real, mut simulated) = (modes.map(|_| Vec::new()), modes.map(|_| Vec::new()));
         // A hit costs more in a larger set: the caches above the private one, and its places.
-        let hit_ns = || random_read_ns(set_bytes.min(own.private_bytes));
-        let own = Caches { private_ns: (0..TRIES).map(|_| hit_ns()).fold(f64::INFINITY, f64::min), ..own };
+        let own = Caches { private_ns: least(|| random_read_ns(set_bytes.min(own.private_bytes))), ..own };
         let mut before = with_share(&own);
         for _ in 0..ROUNDS {
             let runs = in_turn(&mut memory, &mut ways, 1, length)?;
