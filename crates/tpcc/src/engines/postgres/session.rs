@@ -156,7 +156,7 @@ impl OnConnection for PgTransaction<'_> {
     fn connection(&mut self) -> Result<&Connection, PgError> {
         if !self.begun {
             *self.state = SessionState::Failed;
-            self.connection.batch(if self.after_failure { "ROLLBACK; BEGIN" } else { "BEGIN" })?;
+            self.connection.batch(&self.statements.begin_single(self.after_failure))?;
             (self.begun, *self.state) = (true, SessionState::Open);
         }
         Ok(self.connection)

@@ -3,11 +3,13 @@
 pub(crate) mod server;
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use server::TestServer;
 
 use super::connect::{Connection, Purpose, RemoteConfig};
 use super::dialect::Dialect;
+use super::session::PgSession;
 use super::txn::turns::OF_WAREHOUSES;
 use super::{Postgres, QueriesDone};
 use crate::engines::floor::{Floor, Loading};
@@ -384,7 +386,7 @@ fn a_server_that_falls_silent_is_a_lost_connection() {
     let input = &inputs(1)[0];
     // Nothing answers while the table is locked.
     postgres.connection.batch("BEGIN; LOCK TABLE district").unwrap();
-    session.limit_answers(std::time::Duration::from_millis(200));
+    session.limit_answers(Duration::from_millis(200));
     let failure = session.begin().unwrap().run(StepOrder::HotLast, input, &mut scratch).unwrap_err();
     assert_eq!(failure.abort().map(|abort| abort.cause), Some(AbortCause::Connection), "{failure}");
     let text = failure.to_string();
@@ -407,7 +409,7 @@ fn two_that_change_one_row_are_not_both_right() {
     // The rival has the row and commits while the session waits for it.
     rival.batch(&format!("BEGIN; UPDATE warehouse SET w_ytd = w_ytd WHERE w_id = {}", paid.w)).unwrap();
     let rival = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         rival.batch("COMMIT").unwrap();
     });
     let failure = session.begin().unwrap().run(StepOrder::Spec, &payment, &mut scratch).unwrap_err();
@@ -451,7 +453,7 @@ fn a_turn_is_waited_for_whatever_limit_the_role_has() {
     let rival = postgres.server.connect(Purpose::Tables).unwrap();
     rival.text(&format!("SELECT pg_advisory_lock({OF_WAREHOUSES}, {})", paid.w)).unwrap();
     let rival = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         rival.text("SELECT pg_advisory_unlock_all()").unwrap();
     });
     let done = session.begin().unwrap().run(StepOrder::HotLast, &payment, &mut scratch);
@@ -460,22 +462,34 @@ fn a_turn_is_waited_for_whatever_limit_the_role_has() {
     assert_eq!(booked(), before + 1);
 }
 
-/// A transaction that failed in its first message has not sent its end: the session's next one gives the turn back.
+/// A transaction that failed in its first message has not sent its end: the session's next one gives the turn back, whether
+/// it is one of the five or made of single statements.
 #[test]
 fn a_failed_transaction_keeps_no_turn() {
     let Some((_server, postgres, _)) = loaded() else { return };
     let (mut one, mut other) = (postgres.session(0).unwrap(), postgres.session(1).unwrap());
+    other.limit_answers(Duration::from_secs(10));
     let mut scratch = Scratch::default();
     let order = inputs(1).remove(0);
     let Input::NewOrder(ordered) = &order else { panic!("{order:?}") };
     let (w, district) = (ordered.customer.w, ordered.customer.d);
-    let elsewhere =
-        inputs(60).into_iter().find(|input| matches!(input, Input::Payment(paid) if (paid.w, paid.d) != (w, district)));
-    postgres.connection.batch("ALTER TABLE district RENAME COLUMN d_tax TO taxed").unwrap();
-    assert!(one.begin().unwrap().run(StepOrder::Spec, &order, &mut scratch).is_err());
-    postgres.connection.batch("ALTER TABLE district RENAME COLUMN taxed TO d_tax").unwrap();
-    let _ = one.begin_again().unwrap().run(StepOrder::Spec, &elsewhere.unwrap(), &mut scratch).unwrap();
-    let _ = other.begin().unwrap().run(StepOrder::Spec, &order, &mut scratch).unwrap();
+    let elsewhere = inputs(60)
+        .into_iter()
+        .find(|input| matches!(input, Input::Payment(paid) if (paid.w, paid.d) != (w, district)))
+        .unwrap();
+    let mut fail = |session: &mut PgSession<'_>| {
+        postgres.connection.batch("ALTER TABLE district RENAME COLUMN d_tax TO taxed").unwrap();
+        assert!(session.begin().unwrap().run(StepOrder::Spec, &order, &mut scratch).is_err());
+        postgres.connection.batch("ALTER TABLE district RENAME COLUMN taxed TO d_tax").unwrap();
+    };
+    fail(&mut one);
+    let _ = one.begin_again().unwrap().run(StepOrder::Spec, &elsewhere, &mut Scratch::default()).unwrap();
+    let _ = other.begin().unwrap().run(StepOrder::Spec, &order, &mut Scratch::default()).unwrap();
+    fail(&mut one);
+    let mut single = one.begin_again().unwrap();
+    let _ = txn::run(&mut single, StepOrder::Spec, &elsewhere, &mut Scratch::default()).unwrap();
+    single.commit().unwrap();
+    let _ = other.begin().unwrap().run(StepOrder::Spec, &order, &mut Scratch::default()).unwrap();
 }
 
 #[test]

@@ -48,6 +48,12 @@ impl Statements {
             turns: if takes_turns { Some(TurnStatements::prepare(client).await?) } else { None },
         })
     }
+
+    /// Begins a transaction of single statements, which takes no turn; after a failure, ends what that has left first.
+    pub(super) fn begin_single(&self, after_failure: bool) -> String {
+        let given_back = self.turns.as_ref().map_or(String::new(), |_| format!("{}; ", turns::GIVE_BACK));
+        if after_failure { format!("ROLLBACK; {given_back}BEGIN") } else { "BEGIN".to_owned() }
+    }
 }
 
 /// Where a transaction runs.

@@ -21,6 +21,9 @@ pub(in super::super) const OF_WAREHOUSES: i32 = 0x7470_6300;
 const OF_WAREHOUSE_ROWS: i32 = 0x7470_6301;
 const OF_DISTRICT_ROWS: i32 = 0x7470_6302;
 
+/// Gives back every turn of a session.
+pub(super) const GIVE_BACK: &str = "SELECT pg_advisory_unlock_all()";
+
 /// More than a warehouse has districts.
 const PER_WAREHOUSE: i32 = 100;
 
@@ -53,7 +56,7 @@ impl TurnStatements {
             new_order: client.prepare(&format!("SELECT {together}, {district}")).await?,
             payment: client.prepare(&format!("SELECT {together}, {warehouse}, {district}")).await?,
             alone: client.prepare(&format!("SELECT pg_advisory_lock({OF_WAREHOUSES}, $1)")).await?,
-            give_back: client.prepare("SELECT pg_advisory_unlock_all()").await?,
+            give_back: client.prepare(GIVE_BACK).await?,
         })
     }
 
