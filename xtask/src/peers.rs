@@ -7,8 +7,14 @@ use std::process::{Command, ExitCode};
 use clap::Args;
 
 /// Engines, and the feature of `benches` that each needs.
-const ENGINES: [(&str, &str); 5] =
-    [("storage", "peers"), ("redb", "peers"), ("fjall", "peers"), ("lmdb", "peers-lmdb"), ("sqlite", "peers-sqlite")];
+const ENGINES: [(&str, &str); 6] = [
+    ("storage", "peers"),
+    ("redb", "peers"),
+    ("fjall", "peers"),
+    ("lmdb", "peers-lmdb"),
+    ("rocksdb", "peers-rocksdb"),
+    ("sqlite", "peers-sqlite"),
+];
 
 /// The flags of `cargo xtask peers`.
 #[derive(Debug, Args)]
@@ -22,7 +28,7 @@ pub(crate) struct PeersFlags {
     /// Writes everything that was measured.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Engines to run beside storage; lmdb and sqlite compile C.
+    /// Engines to run beside storage; lmdb and sqlite compile C, rocksdb C++ (20 minutes on two cores, and it needs libclang).
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "redb,fjall")]
     engines: Vec<String>,
 }
@@ -80,7 +86,7 @@ mod tests {
     fn engines_bring_their_features() {
         let features = |list: &str| features(&list.split(',').map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(features("redb,fjall").as_deref(), Ok("peers"));
-        assert_eq!(features("sqlite,redb,lmdb").as_deref(), Ok("peers,peers-sqlite,peers-lmdb"));
+        assert_eq!(features("sqlite,redb,lmdb,rocksdb").as_deref(), Ok("peers,peers-sqlite,peers-lmdb,peers-rocksdb"));
         let said = features("redb,mysql").unwrap_err();
         assert!(said.contains("mysql") && said.contains("fjall"), "{said}");
     }

@@ -9,6 +9,8 @@ mod fjall;
 mod lmdb;
 mod redb;
 pub mod report;
+#[cfg(feature = "peers-rocksdb")]
+mod rocksdb;
 #[cfg(feature = "peers-sqlite")]
 mod sqlite;
 mod storage;
@@ -78,6 +80,8 @@ pub const ENGINES: &[&str] = &[
     "fjall",
     #[cfg(feature = "peers-lmdb")]
     "lmdb",
+    #[cfg(feature = "peers-rocksdb")]
+    "rocksdb",
     #[cfg(feature = "peers-sqlite")]
     "sqlite",
 ];
@@ -93,6 +97,8 @@ pub fn open(name: &str, directory: &Path, rows: u64) -> Result<Box<dyn Subject>,
         "fjall" => Instance::<fjall::Fjall>::open(directory, rows),
         #[cfg(feature = "peers-lmdb")]
         "lmdb" => Instance::<lmdb::Lmdb>::open(directory, rows),
+        #[cfg(feature = "peers-rocksdb")]
+        "rocksdb" => Instance::<rocksdb::RocksDb>::open(directory, rows),
         #[cfg(feature = "peers-sqlite")]
         "sqlite" => Instance::<sqlite::Sqlite>::open(directory, rows),
         _ => Err(format!("{name}: no such engine in this build; one of {}", ENGINES.join(", "))),

@@ -42,10 +42,11 @@ const ROWS: [(&str, &str); 12] = [
 ];
 
 /// Colours of engines that are told apart with any colour vision, and their marks.
-const ENGINES: [(&str, &str, Mark); 4] = [
+const ENGINES: [(&str, &str, Mark); 5] = [
     ("redb", "#0072b2", Mark::Circle),
     ("fjall", "#d55e00", Mark::Square),
     ("lmdb", "#cc79a7", Mark::Triangle),
+    ("rocksdb", "#e69f00", Mark::Bar),
     ("sqlite", "#009e73", Mark::Diamond),
 ];
 
@@ -55,12 +56,13 @@ enum Mark {
     Square,
     Triangle,
     Diamond,
+    Bar,
 }
 
 /// Pixels.
 const LEFT: f64 = 230.0;
 const WIDTH: f64 = 820.0;
-const ROW: f64 = 26.0;
+const ROW: f64 = 36.0;
 const TOP: f64 = 64.0;
 const RIGHT: f64 = 30.0;
 
@@ -124,9 +126,11 @@ fn picture(measured: &Measured) -> String {
     for (row, (id, name)) in rows.iter().enumerate() {
         let y = TOP + ROW * (row as f64 + 0.5);
         let _ = writeln!(svg, "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{name}</text>", LEFT - 12.0, y + 4.0);
-        let engines = ENGINES.iter().filter_map(|of| Some((of, measured.ratios.get(of.0)?.get(*id)?)));
-        for (number, ((_, colour, shape), ratio)) in engines.enumerate() {
-            let y = y + 6.0 * (number as f64 - 0.5);
+        let engines: Vec<_> =
+            ENGINES.iter().filter_map(|of| Some((of, measured.ratios.get(of.0)?.get(*id)?))).collect();
+        let middle = (engines.len() as f64 - 1.0) / 2.0;
+        for (number, ((_, colour, shape), ratio)) in engines.into_iter().enumerate() {
+            let y = y + 7.0 * (number as f64 - middle);
             let _ = writeln!(
                 svg,
                 "<line stroke=\"{colour}\" stroke-width=\"2\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>{}",
@@ -159,6 +163,10 @@ fn mark(shape: Mark, colour: &str, x: f64, y: f64) -> String {
         }
         Mark::Diamond => {
             format!("<path d=\"M{x:.1} {:.1}l5 5l-5 5l-5-5z\" fill=\"{colour}\"/>", y - 5.0)
+        }
+        Mark::Bar => {
+            let (x, y) = (x - 2.0, y - 5.0);
+            format!("<path d=\"M{x:.1} {y:.1}h4v10h-4z\" fill=\"{colour}\"/>")
         }
     }
 }
