@@ -153,20 +153,11 @@ impl PeerSession for RocksSession<'_> {
         Self: 't;
 
     fn begin(&self, access: Access) -> Result<RocksTransaction<'_>, Failure> {
-        let mut options = ReadOptions::default();
         let kind = match access {
-            Access::Read => {
-                let snapshot = self.db.snapshot();
-                options.set_snapshot(&snapshot);
-                Kind::Read(snapshot)
-            }
-            Access::Write => {
-                let tx = self.db.transaction_opt(&self.write, &self.begin);
-                // The handle may go: the snapshot itself is the transaction's, and stays as long.
-                options.set_snapshot(&tx.snapshot());
-                Kind::Write(tx)
-            }
+            Access::Read => Kind::Read(self.db.snapshot()),
+            Access::Write => Kind::Write(self.db.transaction_opt(&self.write, &self.begin)),
         };
+        let options = kind.at_snapshot();
         Ok(RocksTransaction { db: self.db, families: &self.families, options, kind })
     }
 }
@@ -185,6 +176,19 @@ enum Kind<'t> {
     Write(Transaction<'t>),
 }
 
+impl Kind<'_> {
+    /// Options of a read at its snapshot.
+    fn at_snapshot(&self) -> ReadOptions {
+        let mut options = ReadOptions::default();
+        match self {
+            Kind::Read(snapshot) => options.set_snapshot(snapshot),
+            // The handle may go: the snapshot itself is the transaction's, and stays as long.
+            Kind::Write(tx) => options.set_snapshot(&tx.snapshot()),
+        }
+        options
+    }
+}
+
 impl<'t> RocksTransaction<'t> {
     fn writing(&self) -> Result<&Transaction<'t>, Failure> {
         match &self.kind {
@@ -195,11 +199,7 @@ impl<'t> RocksTransaction<'t> {
 
     /// Options of an iterator over `from..=to`, at the snapshot of this transaction.
     fn range(&self, from: &[u8], to: &[u8]) -> ReadOptions {
-        let mut options = ReadOptions::default();
-        match &self.kind {
-            Kind::Read(snapshot) => options.set_snapshot(snapshot),
-            Kind::Write(tx) => options.set_snapshot(&tx.snapshot()),
-        }
+        let mut options = self.kind.at_snapshot();
         options.set_iterate_lower_bound(from);
         // The bound itself is left out; the next key after `to` is `to` and a zero byte.
         options.set_iterate_upper_bound([to, &[0]].concat());

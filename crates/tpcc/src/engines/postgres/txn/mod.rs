@@ -51,8 +51,11 @@ impl Statements {
 
     /// Begins a transaction of single statements, which takes no turn; after a failure, ends what that has left first.
     pub(super) fn begin_single(&self, after_failure: bool) -> String {
-        let given_back = self.turns.as_ref().map_or(String::new(), |_| format!("{}; ", turns::GIVE_BACK));
-        if after_failure { format!("ROLLBACK; {given_back}BEGIN") } else { "BEGIN".to_owned() }
+        match (after_failure, &self.turns) {
+            (false, _) => "BEGIN".to_owned(),
+            (true, None) => "ROLLBACK; BEGIN".to_owned(),
+            (true, Some(_)) => format!("ROLLBACK; {}; BEGIN", turns::GIVE_BACK),
+        }
     }
 }
 
