@@ -73,12 +73,16 @@ impl Variant {
         for (setting, value) in &self.profile {
             cargo.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
         }
+        // The release of a user builds `tpcc` in parts, to be built soon. A profile is worth more to a crate built whole.
+        let units =
+            self.profile.iter().find(|(setting, _)| *setting == "CODEGEN_UNITS").map_or("1", |(_, units)| units);
         // With a target, build scripts and procedural macros are built without these flags.
         cargo
             .current_dir(sources)
             .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
             .env("TPCC_BUILT_WITH", &self.built_with)
             .args(["rustc", "--release", "--locked", "--package", "tpcc", "--bin", "tpcc"])
+            .args(["--config", &format!("profile.release.package.tpcc.codegen-units={units}")])
             .args(["--target", &compiler.host, "--target-dir"])
             .arg(directory.join("build"));
         if !self.features.is_empty() {
