@@ -180,7 +180,7 @@ impl<'a, R: Ready> Desk<'a, R> {
         self.under_way -= 1;
         self.ready.ended(&self.terminals[job.terminal as usize]);
         self.now = self.clock.now_ns();
-        self.stats.ran(&job.input, end.verdict == Verdict::Rollback, end.skipped);
+        self.stats.ran(&job.input, end.verdict == Verdict::Rollback, end.skipped, self.now - job.began_ns);
         let ticket = end.ticket;
         if self.pending.is_empty() && ticket > self.durable {
             self.durable = session.durable();

@@ -133,10 +133,17 @@ impl Stats {
 
     /// A transaction has run to its end.
     #[inline]
-    pub(super) fn ran(&mut self, input: &Input, rolled_back: bool, skipped: usize) {
+    pub(super) fn ran(&mut self, input: &Input, rolled_back: bool, skipped: usize, run_ns: u64) {
         self.drawn.count(input);
         self.kinds[input.kind() as usize].counters.rolled_back += u64::from(rolled_back);
-        self.skipped(skipped);
+        self.deferred(input.kind(), skipped, run_ns);
+    }
+
+    /// A transaction whose terminal has its answer already has run to its end.
+    #[inline]
+    pub(super) fn deferred(&mut self, kind: Kind, skipped: usize, run_ns: u64) {
+        self.kinds[kind as usize].counters.run_ns += run_ns;
+        self.counters.skipped_deliveries += skipped as u64;
     }
 
     /// The run has ended before its answer left: it does not count.
@@ -163,11 +170,6 @@ impl Stats {
     #[inline]
     pub(super) fn served(&mut self, kind: Kind, service_ns: u64) {
         self.kinds[kind as usize].service.record(service_ns);
-    }
-
-    /// Districts had nothing to deliver.
-    pub(super) fn skipped(&mut self, districts: usize) {
-        self.counters.skipped_deliveries += districts as u64;
     }
 
     pub(super) fn aborted(&mut self, abort: Abort) {

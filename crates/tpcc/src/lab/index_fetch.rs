@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use sched_steps::team::Operations;
 use sched_steps::{Executor, fiber};
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
 use storage::disk::MemDisk;
@@ -49,8 +50,9 @@ pub(crate) struct Fetches {
 }
 
 /// What `tpcc index-fetch --json` writes: what was run.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(title = "tpcc index-fetch --json")]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[cfg_attr(test, schemars(title = "tpcc index-fetch --json"))]
 pub(crate) struct Done {
     pub(crate) schema: String,
     /// Fibers.

@@ -2,13 +2,15 @@
 
 use std::fs;
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::workload::words::counted;
 
 /// The machine, as the system describes it.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Machine {
     /// Processors that the program may use.
     pub(crate) cores: Option<usize>,

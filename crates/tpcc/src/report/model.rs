@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,8 @@ pub(crate) fn schema_of(command: &str) -> String {
 }
 
 /// What the program was built from and called with.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Provenance {
     /// Version of the package.
     pub(crate) version: String,
@@ -78,7 +80,8 @@ pub(crate) fn version() -> &'static str {
 }
 
 /// Every setting as resolved; null where it means nothing for the engine or the command.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Config {
     /// run, load, check, copy or verify.
     pub(crate) command: String,
@@ -174,7 +177,8 @@ pub(crate) struct Config {
 }
 
 /// Victims of one cause on one table.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Aborts {
     /// deadlock, validation, timeout, serialization or connection.
     pub(crate) cause: String,
@@ -185,7 +189,8 @@ pub(crate) struct Aborts {
 }
 
 /// Figures of one kind of transaction. Times in microseconds.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Transaction {
     #[serde(flatten)]
     pub(crate) counters: KindCounters,
@@ -204,7 +209,8 @@ pub(crate) struct Transaction {
 }
 
 /// Times by the share of transactions that were no slower. All lists have one length.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Curve {
     /// From 0 to 1; 1 is the slowest.
     pub(crate) share: Vec<f64>,
@@ -215,7 +221,8 @@ pub(crate) struct Curve {
 }
 
 /// What the generator drew, as fractions; null where nothing was drawn.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Generator {
     /// New-Orders with an unused item number.
     pub(crate) rollback: Option<f64>,
@@ -232,8 +239,9 @@ pub(crate) struct Generator {
 }
 
 /// What happened in each whole second of the run. All lists have one length.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-#[schemars(rename = "Series")]
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[cfg_attr(test, schemars(rename = "Series"))]
 pub(crate) struct ThroughputSeries {
     /// End of the second, since measuring began.
     pub(crate) t_s: Vec<f64>,
@@ -255,7 +263,8 @@ pub(crate) struct ThroughputSeries {
 }
 
 /// The log while measuring.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Log {
     #[serde(flatten)]
     pub(crate) counters: LogCounters,
@@ -266,7 +275,8 @@ pub(crate) struct Log {
 }
 
 /// The buffer pool while measuring.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Pool {
     #[serde(flatten)]
     pub(crate) counters: PoolCounters,
@@ -275,7 +285,8 @@ pub(crate) struct Pool {
 }
 
 /// A rule of the checker.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Rule {
     /// Number of the condition, or name of the rule.
     pub(crate) id: String,
@@ -290,7 +301,8 @@ pub(crate) struct Rule {
 }
 
 /// The check.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Check {
     /// Null when not checked.
     pub(crate) passed: Option<bool>,
@@ -302,7 +314,8 @@ pub(crate) struct Check {
 }
 
 /// A page that breaks a rule of structure.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Finding {
     /// Name of the rule.
     pub(crate) rule: String,
@@ -313,7 +326,8 @@ pub(crate) struct Finding {
 }
 
 /// The structure check.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Structure {
     pub(crate) passed: bool,
     /// Pages in use.
@@ -331,7 +345,8 @@ pub(crate) struct Structure {
 }
 
 /// Mean of a transaction.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct EventMean {
     /// In the program; null where it is not counted.
     pub(crate) user: Option<f64>,
@@ -340,7 +355,8 @@ pub(crate) struct EventMean {
 }
 
 /// What the system counted of the workers' threads while measuring.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct SoftwareEvents {
     /// perf_event_open, or getrusage and /proc where that is refused.
     pub(crate) source: String,
@@ -353,7 +369,8 @@ pub(crate) struct SoftwareEvents {
 }
 
 /// What the processor and the system counted of the workers while measuring.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct EventCounters {
     /// By type, and all: cycles, instructions, l1i_misses, l1d_misses, llc_misses, dtlb_misses, itlb_misses, branch_misses,
     /// stalled_cycles_frontend, stalled_cycles_backend. Each null where it cannot be had: see `reasons`.
@@ -367,7 +384,8 @@ pub(crate) struct EventCounters {
 }
 
 /// Memory of one purpose.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Region {
     /// Addresses reserved, in bytes.
     pub(crate) bytes: u64,
@@ -378,7 +396,8 @@ pub(crate) struct Region {
 }
 
 /// Large pages of memory, at the end of the run.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct LargePagesReport {
     /// on, off, try or code.
     pub(crate) asked: String,
@@ -392,7 +411,8 @@ pub(crate) struct LargePagesReport {
 }
 
 /// What the teams did in one operation (the paper's Table 4).
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct TeamOperation {
     /// Its name: "fetch STOCK".
     pub(crate) name: String,
@@ -407,7 +427,8 @@ pub(crate) struct TeamOperation {
 }
 
 /// What teams of transactions did while measuring, all workers together.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Steps {
     /// Transactions of a worker under way at once.
     pub(crate) team_size: usize,
@@ -423,7 +444,8 @@ pub(crate) struct Steps {
 
 /// Whether a run ended early, and why: false if it ran to its end, true if the user ended it (Ctrl-C), a text if something
 /// failed. The figures are of the time until then.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(untagged)]
 pub(crate) enum Interrupted {
     /// Whether by the user.
@@ -433,7 +455,8 @@ pub(crate) enum Interrupted {
 }
 
 /// What fibers of sibling groups, one for each warehouse, did on all workers.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Siblings {
     /// Choices after which a fiber of the same warehouse ran.
     pub(crate) switches_within: u64,
@@ -452,8 +475,9 @@ pub(crate) struct Siblings {
 }
 
 /// What `tpcc run --json` writes.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(title = "tpcc run --json")]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[cfg_attr(test, schemars(title = "tpcc run --json"))]
 pub(crate) struct Run {
     pub(crate) schema: String,
     /// What the figures are, and are not.
@@ -503,8 +527,9 @@ pub(crate) struct Run {
 }
 
 /// What `tpcc load --json` writes.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(title = "tpcc load --json")]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[cfg_attr(test, schemars(title = "tpcc load --json"))]
 pub(crate) struct Load {
     pub(crate) schema: String,
     pub(crate) notice: String,
@@ -522,8 +547,9 @@ pub(crate) struct Load {
 }
 
 /// What `tpcc check --json` writes.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(title = "tpcc check --json")]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[cfg_attr(test, schemars(title = "tpcc check --json"))]
 pub(crate) struct Checked {
     pub(crate) schema: String,
     pub(crate) notice: String,
@@ -542,8 +568,9 @@ pub(crate) struct Checked {
 }
 
 /// What `tpcc copy --json` writes.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(title = "tpcc copy --json")]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[cfg_attr(test, schemars(title = "tpcc copy --json"))]
 pub(crate) struct Copied {
     pub(crate) schema: String,
     pub(crate) notice: String,
@@ -564,7 +591,8 @@ pub(crate) struct Copied {
 }
 
 /// What a file of acknowledgements says, against the database.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Acks {
     pub(crate) file: String,
     /// Runs they are of.
@@ -584,8 +612,9 @@ pub(crate) struct Acks {
 }
 
 /// What `tpcc verify --json` writes.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(title = "tpcc verify --json")]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[cfg_attr(test, schemars(title = "tpcc verify --json"))]
 pub(crate) struct Verified {
     pub(crate) schema: String,
     pub(crate) notice: String,

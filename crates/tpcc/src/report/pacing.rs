@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -13,7 +14,8 @@ use crate::workload::generate::deck::Kind;
 use crate::workload::words::grouped;
 
 /// A kind of transaction at paced terminals. Times in seconds.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct PacedKind {
     /// At the keyboard, always (5.2.5.2).
     pub(crate) keying_s: f64,
@@ -31,7 +33,8 @@ pub(crate) struct PacedKind {
 }
 
 /// Paced terminals (`--pacing spec`) while measuring.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct PacedRun {
     /// Whether every limit holds, that of deferred Deliveries too; null if nothing was measured of one of them.
     pub(crate) limits_hold: Option<bool>,

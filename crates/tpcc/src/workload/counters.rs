@@ -1,6 +1,7 @@
 //! The counters of a run, each described once: a line in a list gives a counter its JSON key, its unit and sentence in the
 //! schema, its words in the summary and its sum. What remains is to count it.
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -63,9 +64,10 @@ macro_rules! counters {
     ($($(#[$about:meta])* $list:ident { $($key:ident: $unit:tt, $sentence:tt, $shown:expr;)* })*) => {
         $(
             $(#[$about])*
-            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+            #[cfg_attr(test, derive(JsonSchema))]
             pub(crate) struct $list {
-                $(#[doc = $sentence] #[schemars(extend("unit" = $unit))] pub(crate) $key: u64,)*
+                $(#[doc = $sentence] #[cfg_attr(test, schemars(extend("unit" = $unit)))] pub(crate) $key: u64,)*
             }
 
             impl Counters for $list {
@@ -121,6 +123,7 @@ counters! {
     KindCounters {
         count: "transactions", "Completed, rolled-back ones included.", Wording::Not;
         rolled_back: "transactions", "Completed by rolling back.", Wording::Not;
+        run_ns: "ns", "Time from first begin to commit, without the wait until the answer is durable.", Wording::Not;
     }
 
     /// Of the transactions of all kinds; each that is shown has a line of the summary.

@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct PacedAnswer {
     /// The order held an unused item.
     pub(super) rolled_back: bool,
+    /// From when the worker began it to its commit, nanoseconds.
+    pub(super) run_ns: u64,
     /// From when the worker began it until its answer could leave, nanoseconds.
     pub(super) service_ns: u64,
 }

@@ -159,10 +159,13 @@ impl<S: TerminalServer> Shared<S> {
     fn count(&self, input: &Input, answer: Option<PacedAnswer>, keying: Duration, pause: Duration, response: Duration) {
         let CountedCycles { stats, cycles } = &mut *self.counted.borrow_mut();
         let kind = input.kind();
-        stats.ran(input, answer.is_some_and(|answer| answer.rolled_back), 0);
         stats.answered(kind, response.as_nanos() as u64);
-        if let Some(answer) = answer {
-            stats.served(kind, answer.service_ns);
+        match answer {
+            Some(answer) => {
+                stats.ran(input, answer.rolled_back, 0, answer.run_ns);
+                stats.served(kind, answer.service_ns);
+            }
+            None => stats.ran(input, false, 0, 0),
         }
         cycles.count(kind, keying, pause, response);
     }
@@ -199,7 +202,7 @@ mod tests {
     impl TerminalServer for After {
         async fn ask(&self, _worker: usize, _input: Input) -> Option<PacedAnswer> {
             sleep(self.0).await;
-            Some(PacedAnswer { rolled_back: false, service_ns: 1 })
+            Some(PacedAnswer { rolled_back: false, run_ns: 1, service_ns: 1 })
         }
 
         async fn queue(&self, _worker: usize, _input: Input, _counts: bool) -> bool {

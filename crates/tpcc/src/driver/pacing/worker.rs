@@ -54,7 +54,7 @@ struct Ran {
 
 #[expect(clippy::large_enum_variant, reason = "a worker keeps few, in a queue whose memory is used again")]
 enum Whose {
-    Terminal { reply: tokio::sync::oneshot::Sender<PacedAnswer>, rolled_back: bool },
+    Terminal { reply: tokio::sync::oneshot::Sender<PacedAnswer>, rolled_back: bool, run_ns: u64 },
     Queue { deferred: Deferred, output: DeliveryOutput },
 }
 
@@ -95,7 +95,8 @@ impl<E: Engine> PacedWorker<'_, E> {
                     let began_ns = self.place.clock.now_ns();
                     let end = self.execute(session, &mut scratch, &request.input)?;
                     let rolled_back = end.verdict == Verdict::Rollback;
-                    let whose = Whose::Terminal { reply: request.reply, rolled_back };
+                    let run_ns = self.place.clock.now_ns() - began_ns;
+                    let whose = Whose::Terminal { reply: request.reply, rolled_back, run_ns };
                     self.waiting.push_back(Ran { ticket: end.ticket, began_ns, whose });
                 }
                 PacedWork::Deferred(mut deferred) => {
@@ -106,7 +107,8 @@ impl<E: Engine> PacedWorker<'_, E> {
                     }
                     let end = self.execute(session, &mut scratch, &deferred.input)?;
                     if deferred.counts {
-                        self.stats.skipped(end.skipped);
+                        let run_ns = self.place.clock.now_ns() - began_ns;
+                        self.stats.deferred(deferred.input.kind(), end.skipped, run_ns);
                     }
                     let whose = Whose::Queue { deferred, output: scratch.out.delivery.clone() };
                     self.waiting.push_back(Ran { ticket: end.ticket, began_ns, whose });
@@ -152,9 +154,9 @@ impl<E: Engine> PacedWorker<'_, E> {
             let Some(Ran { began_ns, whose, .. }) = self.waiting.pop_front() else { break };
             let now_ns = self.place.clock.now_ns();
             match whose {
-                Whose::Terminal { reply, rolled_back } => {
+                Whose::Terminal { reply, rolled_back, run_ns } => {
                     // A terminal that has gone away at the end of the run hears nothing.
-                    let _ = reply.send(PacedAnswer { rolled_back, service_ns: now_ns - began_ns });
+                    let _ = reply.send(PacedAnswer { rolled_back, run_ns, service_ns: now_ns - began_ns });
                 }
                 Whose::Queue { deferred, output } => {
                     if let Input::Delivery(input) = &deferred.input {

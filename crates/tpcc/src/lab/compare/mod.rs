@@ -11,6 +11,7 @@ mod text;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -22,7 +23,8 @@ use ratio::{FasterOrNot, RatioWithin};
 use saved::{Difference, SavedRun, differences, refuse};
 
 /// One of two runs, or of two sets of runs.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Side {
     /// The file, or the flags.
     pub(crate) name: String,
@@ -37,7 +39,8 @@ pub(crate) struct Side {
 }
 
 /// A percentile of service times, in microseconds: from first begin to acknowledgement.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct LatencyPair {
     /// Of several runs the geometric mean.
     pub(crate) base_us: f64,
@@ -47,15 +50,17 @@ pub(crate) struct LatencyPair {
 }
 
 /// Transactions a second of a round.
-#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct PairOfRates {
     pub(crate) base: f64,
     pub(crate) new: f64,
 }
 
 /// What `tpcc compare --json` writes.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(title = "tpcc compare --json")]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[cfg_attr(test, schemars(title = "tpcc compare --json"))]
 pub(crate) struct ComparedRuns {
     pub(crate) schema: String,
     /// What the figures are, and are not.

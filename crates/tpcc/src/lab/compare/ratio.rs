@@ -9,6 +9,7 @@
 //! **Pairs of runs** that took turns: Student's t interval on the mean logarithm of the ratios of each pair. What drifts from
 //! round to round touches both of a pair.
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -19,7 +20,8 @@ const MOST_CORRELATION: f64 = 0.9;
 
 /// A ratio and where it lies with 95% certainty, by the method of the comparison; no interval where there are no samples to
 /// make one of.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct RatioWithin {
     /// New over base.
     pub(crate) value: f64,
@@ -28,7 +30,8 @@ pub(crate) struct RatioWithin {
 }
 
 /// What an interval says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) enum FasterOrNot {
     #[serde(rename = "faster")]
     Faster,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -12,7 +13,8 @@ use crate::report::model::schema_of;
 use crate::workload::error::Error;
 
 /// A flag and the values that it takes in turn.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct SweepAxis {
     /// Without dashes.
     pub(crate) flag: String,
@@ -20,7 +22,8 @@ pub(crate) struct SweepAxis {
 }
 
 /// One combination.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Cell {
     /// Of each axis, in its order.
     pub(crate) values: Vec<String>,
@@ -38,8 +41,9 @@ pub(crate) struct Cell {
 }
 
 /// What `tpcc compare --sweep --json` writes.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(title = "tpcc compare --sweep --json")]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[cfg_attr(test, schemars(title = "tpcc compare --sweep --json"))]
 pub(crate) struct Sweep {
     pub(crate) schema: String,
     /// What the figures are, and are not.

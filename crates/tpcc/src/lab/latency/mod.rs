@@ -12,6 +12,7 @@ pub(crate) mod simulation;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
 use speculate::{Committer, Dependence, Forwarding, Options, Stats};
@@ -129,7 +130,8 @@ impl Latencies {
 }
 
 /// Time of a transaction.
-#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct TrialTimes {
     /// Mean, in microseconds.
     pub(crate) mean_us: f64,
@@ -140,7 +142,8 @@ pub(crate) struct TrialTimes {
 }
 
 /// A number for each way but the sequential one.
-#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct PerWay {
     /// One core, groups of rows announced.
     pub(crate) sequential_prefetch: f64,
@@ -151,7 +154,8 @@ pub(crate) struct PerWay {
 }
 
 /// A read and a write that stood in each other's way.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct DependenceFound {
     /// Where the value was read too early.
     pub(crate) read: String,
@@ -166,8 +170,9 @@ pub(crate) struct DependenceFound {
 }
 
 /// What `tpcc latency --json` writes.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(title = "tpcc latency --json")]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[cfg_attr(test, schemars(title = "tpcc latency --json"))]
 pub(crate) struct LatencyReport {
     pub(crate) schema: String,
     /// The transaction.

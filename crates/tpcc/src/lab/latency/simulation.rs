@@ -1,5 +1,6 @@
 //! What a transaction would take on other numbers of processors: its traced loops, simulated, and the rest of it as it was.
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
 use speculate::LoopTrace;
@@ -31,7 +32,8 @@ pub(super) struct Traced {
 }
 
 /// A mean transaction on a simulated machine. Times in microseconds, of all processors together but for the mean.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct SimulatedMachine {
     /// What the machine or the engine lacks or has.
     pub(crate) name: String,
@@ -54,7 +56,8 @@ pub(crate) struct SimulatedMachine {
 }
 
 /// What was simulated from traces of the transactions.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Simulation {
     /// Transactions that were traced.
     pub(crate) transactions: usize,

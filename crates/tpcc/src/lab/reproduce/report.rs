@@ -1,5 +1,6 @@
 //! What an experiment gives: series of figures, and claims held against the paper and against a bar.
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -35,8 +36,9 @@ impl Bar {
 }
 
 /// The JSON object that `tpcc reproduce ID --json FILE` writes.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(title = "tpcc reproduce --json")]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[cfg_attr(test, schemars(title = "tpcc reproduce --json"))]
 pub(crate) struct Report {
     pub(crate) schema: String,
     /// What was run.
@@ -60,7 +62,8 @@ pub(crate) struct Report {
 }
 
 /// Figures over something: a curve, a row of bars, a column of a table. All four lists have one length.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Series {
     /// What it shows; begins with the experiment's id.
     pub(crate) name: String,
@@ -79,7 +82,8 @@ pub(crate) struct Series {
 }
 
 /// A place on the x axis.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(untagged)]
 pub(crate) enum X {
     /// A number.
@@ -113,7 +117,8 @@ impl From<String> for X {
 }
 
 /// What was found of a claim of the paper; the rule is in [`super::verdict`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) enum ClaimVerdict {
     /// The same direction, and at least three quarters of the effect.
     #[serde(rename = "holds")]
@@ -146,7 +151,8 @@ impl ClaimVerdict {
 }
 
 /// Something that the paper says or that this project promises, and what was found.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Claim {
     /// Its name, the same in every report.
     pub(crate) name: String,
@@ -178,7 +184,8 @@ pub(crate) struct Claim {
 }
 
 /// An effect over that of the paper.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct OfPaper {
     /// Of the value.
     pub(crate) mid: f64,

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
 
 /// One policy, over its rounds.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct PolicyFigures {
     /// Transactions of all tenants, a second.
     pub(crate) throughput_per_s: f64,
@@ -37,7 +39,8 @@ pub(crate) struct PolicyFigures {
 }
 
 /// `tpcc tenants`, as written with `--json`.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct TenantsReport {
     /// The schema's `$id`.
     pub(crate) schema: String,

@@ -7,7 +7,6 @@ use super::figure::{At, EventMark, Figure, Finder, PlotLine, Point};
 use super::html::{cell, command, facts, figures, page, table};
 use super::scale::short;
 use super::schema::Schema;
-use crate::report::model::Run;
 use crate::workload::words::grouped;
 
 /// Keys that have a part of the page of their own; every other object is a mechanism.
@@ -34,7 +33,7 @@ pub(crate) fn run_page(run: &Value) -> String {
         h2 { "How to repeat it" }
         (repeat(run))
         h2 { "Machine" }
-        (pairs(run["machine"].as_object(), &Schema::of::<Run>(), &["machine"]))
+        (pairs(run["machine"].as_object(), &Schema::of_run(), &["machine"]))
     };
     page("tpcc run", &body)
 }
@@ -177,49 +176,23 @@ fn kinds(run: &Value) -> Markup {
     )
 }
 
-/// The workers' time by what is known of it.
+/// Where the workers' time went.
 fn where_time_goes(run: &Value) -> Markup {
-    let workers = run["config"]["workers"].as_f64().unwrap_or(1.0);
-    let seconds = run["measured_s"].as_f64().unwrap_or_default() * workers;
-    if seconds <= 0.0 {
+    let Some(time) = WorkerTime::of(run) else {
         return html! { p.faint { "Nothing was measured." } };
-    }
-    let percent = |seconds_of: f64| Some(100.0 * seconds_of / seconds);
-    let of_kinds: Vec<(String, f64)> = kinds_of(run)
-        .map(|(kind, of)| {
-            let (count, mean) = (of["count"].as_f64(), of["mean_us"].as_f64());
-            (kind.clone(), count.unwrap_or_default() * mean.unwrap_or_default() / 1e6)
-        })
-        .collect();
-    let sum: f64 = of_kinds.iter().map(|(_, seconds)| seconds).sum();
-    let mut points: Vec<Point> =
-        of_kinds.iter().map(|(kind, seconds)| Point::exact(At::Name(kind.clone()), percent(*seconds))).collect();
-    // One at a time, the rest is the worker's own: choosing, generating, waiting for answers to be durable.
-    let overlap = sum > seconds;
-    if !overlap {
-        points.push(Point::exact(At::Name("between transactions".to_owned()), percent(seconds - sum)));
-    }
-    let software = &run["counters"]["software"];
-    if let Some(ms) = software["task_clock_ms"].as_f64() {
-        points.push(Point::exact(At::Name("on a processor, all of it".to_owned()), percent(ms / 1e3)));
-    }
-    let speculation = &run["speculation"];
-    for (key, what) in [("rewound_ns", "ahead: done in vain"), ("waited_ns", "ahead: threads that wait for the token")]
-    {
-        if let Some(ns) = speculation[key].as_f64() {
-            points.push(Point::exact(At::Name(what.to_owned()), percent(ns / 1e9)));
-        }
-    }
+    };
     let figure = Figure {
         title: "Time of the workers, by kind of transaction".to_owned(),
         y_label: "per cent of the workers' time".to_owned(),
-        lines: vec![PlotLine { name: String::new(), of: Finder::Here, points }],
+        lines: vec![PlotLine { name: String::new(), of: Finder::Here, points: time.bars }],
         ..Figure::default()
     };
     html! {
         (figures(&[figure]))
-        @if overlap {
-            p { "Transactions of a worker are under way together, so that their times add up to more than the workers'." }
+        @if time.overlaps {
+            p { "Transactions of a worker are under way together: the kinds' parts are of the time of all transactions." }
+        } @else {
+            p.faint { "Between transactions a worker waits for answers to be durable, and has them sent." }
         }
         @if run["counters"].is_null() {
             p.faint { "The processor's counters were not read; --counters on reads those that the machine offers." }
@@ -227,9 +200,44 @@ fn where_time_goes(run: &Value) -> Markup {
     }
 }
 
+/// The workers' time by what is known of it, in per cent.
+struct WorkerTime {
+    bars: Vec<Point>,
+    /// Transactions of a team are under way together, so that their times add up to more than the workers': the kinds' bars
+    /// are then shares of that sum.
+    overlaps: bool,
+}
+
+impl WorkerTime {
+    /// That of a run; none of one that measured nothing.
+    fn of(run: &Value) -> Option<WorkerTime> {
+        let workers = run["config"]["workers"].as_f64().unwrap_or(1.0);
+        let seconds = run["measured_s"].as_f64().map(|measured| measured * workers).filter(|seconds| *seconds > 0.0)?;
+        let of_kinds: Vec<(&String, f64)> =
+            kinds_of(run).filter_map(|(kind, of)| Some((kind, of["run_ns"].as_f64()? / 1e9))).collect();
+        let sum: f64 = of_kinds.iter().map(|(_, part)| part).sum();
+        let overlaps = sum > seconds;
+        let bar = |name: &str, part: f64, of: f64| Point::exact(At::Name(name.to_owned()), Some(100.0 * part / of));
+        let mut bars: Vec<Point> = of_kinds.iter().map(|(kind, part)| bar(kind, *part, sum.max(seconds))).collect();
+        if !of_kinds.is_empty() && !overlaps {
+            bars.push(bar("between transactions", seconds - sum, seconds));
+        }
+        for (at, per_second, what) in [
+            ("/counters/software/task_clock_ms", 1e3, "on a processor, all of it"),
+            ("/speculation/rewound_ns", 1e9, "ahead: done in vain"),
+            ("/speculation/waited_ns", 1e9, "ahead: threads that wait for the token"),
+        ] {
+            if let Some(part) = run.pointer(at).and_then(Value::as_f64) {
+                bars.push(bar(what, part / per_second, seconds));
+            }
+        }
+        Some(WorkerTime { bars, overlaps })
+    }
+}
+
 /// What each mechanism counted: every object of the run that has no other part of the page.
 fn mechanisms(run: &Value) -> Markup {
-    let schema = Schema::of::<Run>();
+    let schema = Schema::of_run();
     let all = run.as_object().into_iter().flatten();
     let all: Vec<_> = all.filter(|(key, value)| value.is_object() && !TOLD.contains(&key.as_str())).collect();
     html! {
@@ -330,7 +338,7 @@ fn repeat(run: &Value) -> Markup {
     let set = run["config"].as_object().map(|config| {
         config.iter().filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect::<Map<_, _>>()
     });
-    let schema = Schema::of::<Run>();
+    let schema = Schema::of_run();
     html! {
         pre { (command(&line)) @if let Some(seed) = &seed { " --seed " (seed) } }
         p {
@@ -339,5 +347,47 @@ fn repeat(run: &Value) -> Markup {
             " by " (words(&provenance["rustc"])) " as " (words(&provenance["profile"])) "."
         }
         details { summary { "Every setting" } (pairs(set.as_ref(), &schema, &["config"])) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// 2 workers of 1 s, each of whose ten terminals waited for the disk most of the time.
+    fn run(new_order_ns: u64) -> Value {
+        json!({
+            "config": { "workers": 2 },
+            "measured_s": 1.0,
+            "transactions": {
+                "new-order": { "count": 1000, "mean_us": 4000.0, "run_ns": new_order_ns },
+                "payment": { "count": 1000, "mean_us": 4000.0, "run_ns": 500_000_000_u64 },
+            },
+        })
+    }
+
+    fn bars(time: &WorkerTime) -> Vec<(At, f64)> {
+        time.bars.iter().map(|bar| (bar.x.clone(), bar.y.unwrap())).collect()
+    }
+
+    #[test]
+    fn the_wait_for_the_disk_is_not_the_workers_time() {
+        let time = WorkerTime::of(&run(1_000_000_000)).unwrap();
+        let named = |name: &str, percent| (At::Name(name.to_owned()), percent);
+        assert_eq!(
+            bars(&time),
+            [named("new-order", 50.0), named("payment", 25.0), named("between transactions", 25.0)]
+        );
+        assert!(!time.overlaps);
+    }
+
+    #[test]
+    fn transactions_under_way_together_have_shares_of_their_sum() {
+        let time = WorkerTime::of(&run(9_500_000_000)).unwrap();
+        let named = |name: &str, percent| (At::Name(name.to_owned()), percent);
+        assert_eq!(bars(&time), [named("new-order", 95.0), named("payment", 5.0)]);
+        assert!(time.overlaps);
     }
 }
