@@ -92,7 +92,7 @@ mod tests {
         let some: Vec<_> = PAPERS[0].experiments.iter().take(2).collect();
         let told = told(&some, true, Path::new("here"));
         assert!(
-            told.starts_with("2 experiments to run: about 1 min, up to 0.8 GiB of memory, 4.4 GiB of disk in here"),
+            told.starts_with("2 experiments to run: about 2 min, up to 0.8 GiB of memory, 4.4 GiB of disk in here"),
             "{told}"
         );
     }
