@@ -294,6 +294,9 @@ fn late_answers_and_victims_are_counted_once() {
         let ran = stats.kinds.iter().map(|kind| kind.counters.count).collect::<Vec<_>>();
         assert!((890..=910).contains(&ran[0]) && (850..=870).contains(&ran[1]), "{ran:?}");
         assert!(stats.drawn.new_orders == ran[0] && stats.drawn.payments == ran[1]);
+        // A worker runs one at a time; what its terminals wait for besides is no time of its own.
+        let run_s = stats.kinds.iter().map(|kind| kind.counters.run_ns).sum::<u64>() as f64 / 1e9;
+        assert!(run_s > 0.0 && run_s <= stats.seconds(), "{run_s} s of {} s", stats.seconds());
         let checked = check::check(&engine, &loaded, 1, &check::WarehousesDone::default()).unwrap();
         assert!(checked.passed(), "{:?}", checked.findings);
         // It parks only when all its terminals wait.

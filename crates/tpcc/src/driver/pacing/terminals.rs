@@ -160,12 +160,10 @@ impl<S: TerminalServer> Shared<S> {
         let CountedCycles { stats, cycles } = &mut *self.counted.borrow_mut();
         let kind = input.kind();
         stats.answered(kind, response.as_nanos() as u64);
-        match answer {
-            Some(answer) => {
-                stats.ran(input, answer.rolled_back, 0, answer.run_ns);
-                stats.served(kind, answer.service_ns);
-            }
-            None => stats.ran(input, false, 0, 0),
+        // A Delivery that is queued is counted by the worker that runs it.
+        if let Some(answer) = answer {
+            stats.ran(input, answer.rolled_back, 0, answer.run_ns);
+            stats.served(kind, answer.service_ns);
         }
         cycles.count(kind, keying, pause, response);
     }

@@ -43,7 +43,8 @@ pub(crate) struct Experiment {
     pub(crate) id: &'static str,
     /// What it shows.
     pub(crate) title: &'static str,
-    /// Minutes that it takes, long and with `--quick`, on two cores.
+    /// Minutes that it takes, long and with `--quick`, on two cores, after those before it of the same paper: what they have
+    /// measured is not measured again.
     pub(crate) minutes: (f64, f64),
     /// Runs it.
     run: fn(&mut Lab, &mut Results) -> Result<(), Error>,
