@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::workload::error::Error;
 
+/// The file of a database that holds its pages.
+const PAGES: &str = "pages.0";
+
 /// A directory for databases and files.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -71,6 +74,22 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     for entry in fs::read_dir(from).map_err(cannot)? {
         let entry = entry.map_err(cannot)?;
         fs::copy(entry.path(), to.join(entry.file_name())).map_err(cannot)?;
+    }
+    Ok(())
+}
+
+/// MiB of a database's pages.
+pub(crate) fn pages_mib(database: &Path) -> Result<u64, Error> {
+    let pages = database.join(PAGES);
+    let file = fs::metadata(&pages).map_err(|e| Error::failed(format!("{}: cannot be read: {e}", pages.display())))?;
+    Ok(file.len() >> 20)
+}
+
+/// Waits until all files of a database are on the disk, so that nothing of them is written while a run is timed.
+pub(crate) fn sync(database: &Path) -> Result<(), Error> {
+    let cannot = |e: std::io::Error| Error::failed(format!("{}: cannot be written: {e}", database.display()));
+    for entry in fs::read_dir(database).map_err(cannot)? {
+        fs::File::open(entry.map_err(cannot)?.path()).and_then(|file| file.sync_all()).map_err(cannot)?;
     }
     Ok(())
 }

@@ -19,9 +19,14 @@ use crate::workload::interrupt;
 /// Seed of databases and of counted runs, so that counts repeat.
 pub(crate) const SEED: u64 = 2004;
 
-/// MiB of buffer pool for a number of warehouses: all of it fits, with room to grow.
+/// MiB that a timed run may add to a database before it does not fit into its pool any more: what two workers write in some
+/// ten seconds.
+const GROWTH_MIB: u64 = 640;
+
+/// MiB of buffer pool for a number of warehouses: all of it fits, also after runs. A run begins with at most
+/// [`GROWTH_MIB`] less than this.
 fn pool_mib(warehouses: u32) -> u64 {
-    256 + 200 * u64::from(warehouses)
+    256 + GROWTH_MIB + 200 * u64::from(warehouses)
 }
 
 /// The laboratory.
@@ -167,6 +172,23 @@ impl Lab {
         Ok(path)
     }
 
+    /// Makes room for another run: a database that earlier runs have filled so far that it may outgrow its pool is loaded anew,
+    /// by a copy. Without that, runs that come later would read and evict pages.
+    fn renew_if_full(&mut self, args: &[String]) -> Result<(), Error> {
+        let used = self.databases.iter().find(|((_, is_untouched), path)| {
+            !is_untouched && args.last().is_some_and(|data| Path::new(data) == path.as_path())
+        });
+        let Some((&(warehouses, _), path)) = used else { return Ok(()) };
+        let path = path.clone();
+        if directory::pages_mib(&path)? + GROWTH_MIB <= pool_mib(warehouses) {
+            return Ok(());
+        }
+        self.say(&format!("copying {warehouses} warehouses anew: runs have filled the database"));
+        let untouched = self.untouched(warehouses)?;
+        directory::copy(&untouched, &path)?;
+        directory::sync(&path)
+    }
+
     /// Arguments of a run on `of` warehouses of a database that holds `loaded`, everything in memory.
     pub(crate) fn run_args(&mut self, loaded: u32, of: u32, how: &str) -> Result<Vec<String>, Error> {
         let data = self.database(loaded)?;
@@ -248,20 +270,22 @@ impl Lab {
     }
 
     /// Runs each of these in turn, `rounds` times, and measures how many transactions a second each completes.
-    pub(crate) fn interleave(&self, rounds: usize, runs: &[(&str, Vec<String>)]) -> Result<Timings, Error> {
-        let runs: Vec<_> = runs.iter().map(|(label, args)| (*label, self.program.as_path(), args.clone())).collect();
+    pub(crate) fn interleave(&mut self, rounds: usize, runs: &[(&str, Vec<String>)]) -> Result<Timings, Error> {
+        let program = self.program.clone();
+        let runs: Vec<_> = runs.iter().map(|(label, args)| (*label, program.as_path(), args.clone())).collect();
         self.interleave_programs(rounds, &runs)
     }
 
     /// As [`Lab::interleave`], each in a `tpcc` of its own.
     pub(crate) fn interleave_programs(
-        &self,
+        &mut self,
         rounds: usize,
         runs: &[(&str, &Path, Vec<String>)],
     ) -> Result<Timings, Error> {
         let mut found = Timings::default();
         for round in 1..=rounds {
             for (label, program, args) in runs {
+                self.renew_if_full(args)?;
                 self.say(&format!("timing {label}, round {round} of {rounds}"));
                 let json = self.run(program, args)?;
                 if interrupt::requested() {
@@ -269,6 +293,9 @@ impl Lab {
                 }
                 let rate = json["throughput_per_s"].as_f64().unwrap_or(f64::NAN);
                 found.rates.entry((*label).to_owned()).or_default().push(rate);
+                if let Some(evicted) = json["pool"]["evictions"].as_u64().filter(|n| *n > 0) {
+                    self.say(&format!("{label} evicted {evicted} pages: the database did not lie in memory whole"));
+                }
                 if let Some(us) = json["transactions"]["new-order"]["response_p99_us"].as_f64() {
                     found.responses.entry((*label).to_owned()).or_default().push(us);
                 }
@@ -336,6 +363,27 @@ impl Timings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_database_that_runs_have_filled_is_copied_anew() {
+        let here = std::env::temp_dir().join(format!("tpcc-lab-{}", std::process::id()));
+        let databases = ["warehouses-1", "warehouses-1-untouched"].map(|name| here.join(name));
+        let pages = |database: &Path, mib: u64| {
+            std::fs::create_dir_all(database).unwrap();
+            std::fs::write(database.join("control"), "").unwrap();
+            // Without content it takes no disk.
+            std::fs::File::create(database.join("pages.0")).unwrap().set_len(mib << 20).unwrap();
+        };
+        pages(&databases[1], 100);
+        let mut lab = Lab::open(Some(&here), true).unwrap();
+        for (mib, then) in [(pool_mib(1) - GROWTH_MIB, pool_mib(1) - GROWTH_MIB), (pool_mib(1), 100)] {
+            pages(&databases[0], mib);
+            let args = lab.run_args(1, 1, "--workers 1").unwrap();
+            lab.renew_if_full(&args).unwrap();
+            assert_eq!(directory::pages_mib(&databases[0]).unwrap(), then, "of {mib} MiB");
+        }
+        std::fs::remove_dir_all(&here).unwrap();
+    }
 
     #[test]
     fn ratios_are_taken_round_by_round() {

@@ -31,7 +31,7 @@ impl Needs {
     fn of(id: &str, quick: bool) -> Needs {
         let (warehouses, gib) = size(id, quick);
         let log = if warehouses > 0 { 4_096 } else { 0 };
-        Needs { memory_mib: 512 + 280 * warehouses + 1_024 * gib, disk_mib: 400 * warehouses + log }
+        Needs { memory_mib: 1_152 + 240 * warehouses + 1_024 * gib, disk_mib: 400 * warehouses + log }
     }
 
     /// Of several, of which one runs at a time: databases of a paper stay until its experiments are over.
@@ -92,7 +92,7 @@ mod tests {
         let some: Vec<_> = PAPERS[0].experiments.iter().take(2).collect();
         let told = told(&some, true, Path::new("here"));
         assert!(
-            told.starts_with("2 experiments to run: about 2 min, up to 0.8 GiB of memory, 4.4 GiB of disk in here"),
+            told.starts_with("2 experiments to run: about 2 min, up to 1.4 GiB of memory, 4.4 GiB of disk in here"),
             "{told}"
         );
     }
