@@ -105,6 +105,10 @@ pub(super) fn lay_out(layout: &Layout, program: &Path, binary: &Path, directory:
     let Layout { bolt, merge } = layout;
     let instrumented = directory.join("tpcc-instrumented");
     let counts = directory.join("counts.fdata");
+    // Counts that an interrupted layout has left are of another program.
+    for old in parts(directory)? {
+        std::fs::remove_file(&old).map_err(|e| BuildError::new(format!("{}: {e}", old.display())))?;
+    }
     say("laying out: instrumenting");
     ran(Command::new(bolt)
         .arg(program)

@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 use tpcc::builds::{self, Build, BuildFigures, Comparison, Listed, Matrix, Timing};
 
-use super::files::make;
+use super::files::{copy, make, remove};
 use super::layout::{self, Layout, lay_out};
 use super::pgo::{plain, training, version};
 use super::profile::{MergedProfile, commit, key};
@@ -108,6 +108,14 @@ const ROWS: &[Row] = &[
         ..ALL
     },
     Row {
+        name: builds::SWITCHED_OFF,
+        feedback: Feedback::Off,
+        grouping: false,
+        program_flags: &[],
+        profile: APART,
+        ..ALL
+    },
+    Row {
         name: builds::NOTHING,
         feedback: Feedback::Off,
         grouping: false,
@@ -156,10 +164,13 @@ struct Measured {
 /// Counts builds, and times them at 1 and at 20 warehouses.
 fn measure(builds: &[Build], rounds: usize) -> Result<Vec<Measured>, BuildError> {
     let data = directory().join("data");
+    // Databases that earlier runs have filled would make others of these.
+    remove(&data)?;
     let how = Comparison { warehouses: 1, workers: 1, flags: "", rounds, seconds: 3, counted: true };
     let one = builds::compare(builds, how, Some(&data)).map_err(BuildError::new)?;
     let how = Comparison { warehouses: 20, counted: false, ..how };
     let twenty = builds::compare(builds, how, Some(&data)).map_err(BuildError::new)?;
+    remove(&data)?;
     let timings = twenty.into_iter().map(|build| build.timed);
     Ok(one
         .into_iter()
@@ -189,7 +200,10 @@ fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
     // The plain release stands beside the rows, because it is what users have.
     if matrix.program(builds::PLAIN).is_none() {
         let program = plain()?;
-        matrix.add(listed(builds::PLAIN, &program, "", "plain"));
+        // A copy of its own: other commands build the plain release anew.
+        let kept = directory.join("tpcc-plain-release");
+        copy(&program, &kept)?;
+        matrix.add(listed(builds::PLAIN, &kept, "", "plain"));
     }
     write(&matrix, &list)?;
     for row in ROWS.iter().filter(|row| is_wanted(row.name, only)) {
@@ -265,6 +279,10 @@ impl Row {
         };
         let mut variant = self.variant();
         if self.feedback == Feedback::On {
+            if let Err(missing) = compiler.profdata() {
+                say(&format!("{}: left out, {missing}", self.name));
+                return Ok(None);
+            }
             let profile = MergedProfile::of(&variant, compiler, &training(&[]))?;
             variant.flags.extend(profile.flags());
             variant.built_with += ", profile feedback";

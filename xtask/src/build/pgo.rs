@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use tpcc::builds::{Build, BuildFigures, Comparison, compare};
 
-use super::files::{copy, make};
+use super::files::{copy, make, remove};
 use super::profile::{MergedProfile, TRAINING, mismatches};
 use super::tools::Compiler;
 use super::variant::{Built, Variant};
@@ -154,7 +154,8 @@ pub(super) fn plain() -> Result<PathBuf, BuildError> {
     say("building the plain release");
     let status = Command::new("cargo")
         .current_dir(root())
-        .args(["build", "--release", "--quiet", "--locked", "--package", "tpcc"])
+        .args(["build", "--release", "--quiet", "--locked", "--package", "tpcc", "--target-dir"])
+        .arg(root().join("target"))
         .env_remove("CARGO")
         .status()
         .map_err(|e| BuildError::new(format!("cargo: cannot be run: {e}")))?;
@@ -199,7 +200,11 @@ pub(super) fn measure(
     let build = |name: &str, program: &Path| Build { name: name.into(), program: program.into(), flags: String::new() };
     let builds = [build("plain", plain), build(name, program)];
     let comparison = Comparison { warehouses: 1, workers: 1, flags: "", rounds: how.rounds, seconds: 4, counted: true };
-    let measured = compare(&builds, comparison, Some(&target("pgo").join("data"))).map_err(BuildError::new)?;
+    // A database that an earlier command has filled would make this another comparison.
+    let data = target("pgo").join("data");
+    remove(&data)?;
+    let measured = compare(&builds, comparison, Some(&data)).map_err(BuildError::new)?;
+    remove(&data)?;
     measured.try_into().map_err(|_| BuildError::new("fewer builds were measured than given"))
 }
 

@@ -195,11 +195,16 @@ pub(super) fn key(compiler: &Compiler, training: &[String], settings: &str) -> R
         output(Command::new("git").args(args).current_dir(root()))
             .ok_or_else(|| BuildError::new(format!("git {} failed", args.join(" "))).help("build from a clone"))
     };
-    let sources = ["Cargo.toml", "Cargo.lock", "crates"];
+    // How a build is made is part of what it is made from.
+    let sources = ["Cargo.toml", "Cargo.lock", "crates", "xtask/src/build"];
     let mut hasher = DefaultHasher::new();
-    // The state of each file: its name and content as committed, and what differs from that.
+    // The state of each file: its name and content as committed, what differs from that, and files that are new.
     git(&[&["ls-files", "-s", "--"][..], &sources].concat())?.hash(&mut hasher);
     git(&[&["diff", "HEAD", "--"][..], &sources].concat())?.hash(&mut hasher);
+    for new in git(&[&["ls-files", "--others", "--exclude-standard", "--"][..], &sources].concat())?.lines() {
+        let content = fs::read(root().join(new)).map_err(|e| BuildError::new(format!("{new}: {e}")))?;
+        (new, content).hash(&mut hasher);
+    }
     (&compiler.described, training, settings).hash(&mut hasher);
     Ok(format!("{:016x}", hasher.finish()))
 }

@@ -74,7 +74,8 @@ impl Variant {
             cargo.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
         }
         // The release of a user builds `tpcc` in parts, which takes less time. A profile is worth more to a crate built
-        // whole; builds without one are built whole too, so that rows of a table differ in nothing else.
+        // whole; builds without one are built whole too, so that they differ from those with one in nothing else. The plain
+        // release, which stands beside them, is in parts.
         let units =
             self.profile.iter().find(|(setting, _)| *setting == "CODEGEN_UNITS").map_or("1", |(_, units)| units);
         // With a target, build scripts and procedural macros are built without these flags.

@@ -72,6 +72,8 @@ pub const PLAIN: &str = "plain release";
 pub const ONLY_FEEDBACK: &str = "only feedback";
 /// The build with everything off.
 pub const NOTHING: &str = "nothing";
+/// The same, with atomics ordered as they are proven: what users would have who turn every switch off.
+pub const SWITCHED_OFF: &str = "nothing, orderings as proven";
 
 impl Matrix {
     /// Reads a list.
