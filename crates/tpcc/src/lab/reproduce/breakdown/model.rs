@@ -13,7 +13,7 @@
 //! | NOT | instructions at the width at which the core issues |
 //!
 //! What the model does not know: prefetchers that foresee, prefetches that the program asks for, reads whose place depends on
-//! a read that misses, and instructions that wait for each other.
+//! a read that misses, instructions that wait for each other, and translations for stores and for instruction fetches.
 
 use super::events::Events;
 use super::overlap::Exposed;

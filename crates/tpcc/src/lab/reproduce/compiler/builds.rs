@@ -17,10 +17,12 @@ use crate::workload::error::Error;
 /// Where the list lies in a clone of the sources.
 const WITHIN_SOURCES: &str = "target/ablate";
 
+const NO_SOURCES: &str = "the builds are made from the sources: run this within a clone of them";
+
 /// The builds, or why there are none.
 pub(super) fn matrix(lab: &mut Lab, findings: &mut Results) -> Result<Result<Matrix, String>, Error> {
     let Some(root) = sources() else {
-        return Ok(Err("the builds are made from the sources: run this within a clone of them".to_owned()));
+        return Ok(Err(NO_SOURCES.to_owned()));
     };
     let list = root.join(WITHIN_SOURCES).join(LIST);
     if !lab.builds {
@@ -56,11 +58,21 @@ fn made(list: &Path) -> Result<Matrix, String> {
     if matrix.builds.is_empty() || matrix.builds.iter().any(|build| !build.program.is_file()) {
         return Err(format!("some of the builds to compare are not there: {HOW}"));
     }
-    let commit = Provenance::here().commit.unwrap_or_default();
+    let Some(commit) = Provenance::here().commit else {
+        return Err(format!("this program does not know its commit, so the builds may be of other sources: {HOW}"));
+    };
     if matrix.commit != commit {
         return Err(format!("the builds to compare are of commit {}, not of {commit}: {HOW}", matrix.commit));
     }
     Ok(matrix)
+}
+
+/// Why there is nothing to compare unless builds are made first; none where they are there.
+pub(in super::super) fn why_absent() -> Option<String> {
+    match sources() {
+        Some(root) => made(&root.join(WITHIN_SOURCES).join(LIST)).err(),
+        None => Some(NO_SOURCES.to_owned()),
+    }
 }
 
 /// All builds at 1 warehouse on 1 worker, counted and timed; measured once for all figures. Or why they are not.

@@ -9,6 +9,8 @@ mod builds;
 mod figures;
 mod rows;
 
+pub(super) use builds::why_absent;
+
 use super::{Experiment, Paper};
 
 /// The paper and its experiments.

@@ -288,10 +288,15 @@ fn with_feedback() -> Result<PathBuf, String> {
     let program = program.ok_or_else(|| format!("not on this machine: no {FEEDBACK} beside the sources; {HOW}"))?;
     let told = Command::new(&program).arg("--version").output();
     let version = told.map(|told| String::from_utf8_lossy(&told.stdout).trim().to_owned()).unwrap_or_default();
-    let commit = Provenance::here().commit.unwrap_or_default();
-    if version.contains(&commit) {
+    let own = Provenance::here();
+    let Some(commit) = &own.commit else {
+        return Err(format!("this program does not know its commit, so {FEEDBACK} may be of other sources; {HOW}"));
+    };
+    // With changes it says so behind the commit.
+    let changed = if own.dirty == Some(true) { ", changed" } else { "" };
+    if version.contains(&format!("({commit}{changed})")) {
         Ok(program)
     } else {
-        Err(format!("{FEEDBACK} is '{version}', not of commit {commit}; {HOW}"))
+        Err(format!("{FEEDBACK} is '{version}', not of commit {commit}{changed}; {HOW}"))
     }
 }

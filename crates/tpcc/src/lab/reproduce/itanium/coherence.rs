@@ -64,7 +64,8 @@ pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Err
             warm_up: 640,
             // No multiple of it deals the recorded transactions to some warehouses only.
             each: 9,
-            pieces: if lab.quick { 48 } else { 160 },
+            // Eight homes: as many pieces of each as cores of the largest machine share a home.
+            pieces: if lab.quick { 64 } else { 160 },
             seed: SEED,
         };
         match Recording::of_transactions(lab.program(), &data, wanted) {

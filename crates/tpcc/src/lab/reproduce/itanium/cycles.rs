@@ -214,6 +214,10 @@ fn table_4(findings: &mut Results, all: &[Modelled]) {
         COLUMNS.iter().zip(values).for_each(|(column, value)| series.push_exact(*column, Some(value)));
         findings.series.push(series);
     }
+    let absent = "not told apart by source here: -SL and -PGO change instructions, whose counts stand in itanium-switches; -CS \
+                  and -SS change what travels between cores, which one simulated core does not see. Their totals are measured \
+                  there";
+    findings.config.insert("table4_rows_without_sources".into(), json!(absent));
     let Some(mix) = all.last() else { return };
     for (row, breakdown) in [("ALL", mix.everything_on), ("-LP", mix.small)] {
         let name = format!("itanium-cycles table4 {}, modelled, {row}", mix.name);
