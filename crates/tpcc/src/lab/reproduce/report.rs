@@ -1,4 +1,4 @@
-//! What an experiment gives: series of figures, and claims held against the paper and against a bar.
+//! What an experiment gives: series of figures, and claims held against the paper.
 
 #[cfg(test)]
 use schemars::JsonSchema;
@@ -7,33 +7,6 @@ use serde_json::{Map, Value};
 
 use crate::report::machine::Machine;
 use crate::report::model::Provenance;
-
-/// What a claim is held against.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Bar {
-    /// At least this.
-    AtLeast(f64),
-    /// At most this.
-    AtMost(f64),
-}
-
-impl Bar {
-    /// Whether a value reaches it.
-    pub(super) fn holds(self, value: f64) -> bool {
-        match self {
-            Bar::AtLeast(least) => value >= least,
-            Bar::AtMost(most) => value <= most,
-        }
-    }
-
-    /// ">= 2.5".
-    pub(crate) fn in_words(self) -> String {
-        match self {
-            Bar::AtLeast(least) => format!(">= {least}"),
-            Bar::AtMost(most) => format!("<= {most}"),
-        }
-    }
-}
 
 /// The JSON object that `tpcc reproduce ID --json FILE` writes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -175,10 +148,6 @@ pub(crate) struct Claim {
     /// The effect found, over the effect that the paper found: 1 is the same, below 0 the opposite. Null where either is not
     /// known, and for costs.
     pub(crate) of_paper: Option<OfPaper>,
-    /// This project's own bar.
-    pub(crate) bar: String,
-    /// Whether the value reaches the bar; null without a value.
-    pub(crate) holds: Option<bool>,
     /// Why the verdict is what it is, and how it was measured.
     pub(crate) note: String,
 }

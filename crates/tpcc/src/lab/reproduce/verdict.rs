@@ -1,8 +1,7 @@
 //! What was found of a claim of a paper, by one rule.
 //!
-//! A verdict is about the paper's claim: its value, its direction, and the interval of what was measured here. It knows nothing
-//! of this project's bars, with one exception that is said below. What a claim means is stated with it, or follows from its unit
-//! and from which way is good:
+//! A verdict is about the claim: its value in the paper, its direction, and the interval of what was measured here. What this
+//! project demands of itself has no part in it. What a claim says of its value ([`Sense`]) is stated with it:
 //!
 //! | the claim | nothing would be | effect |
 //! | --- | --- | --- |
@@ -10,18 +9,19 @@
 //! | a time, in times of another | 1 | how far the value is below 1 |
 //! | a share that is saved | 0 | how far the value is above 0 |
 //! | keeping up, in times of another; where the paper claims a gain, it is judged as one | | none: the claim is that nothing is lost |
-//! | a cost, in times of something, that may be above 1; an error | | none: the claim is that it is small |
+//! | a cost, an error, what is left | | none: the claim is that it is small |
+//! | a bound that is proved | | none: the claim is that nothing is above it |
 //!
 //! *Holds* is the same direction and at least three quarters of the paper's effect. *Weaker* is the same direction and less of
 //! it, or an interval that includes nothing at all: then no difference is seen. *Contradicts* is the opposite direction, with
 //! the whole interval. A cost holds up to four thirds of the paper's and contradicts from twice the paper's on, with the whole
-//! interval. *Not on this machine* is what could not be measured.
+//! interval. A value above a proved bound contradicts. *Not on this machine* is what could not be measured.
 //!
 //! Where the paper gives no number, a gain, a time or a saving is judged by its direction alone. Keeping up and a cost have no
-//! direction, so there the claim's own limit takes the number's place, which is its bar: it holds within the limit;
-//! what keeps up contradicts when more than a quarter is lost, a cost when it is more than twice the limit.
+//! direction, so there the claim itself has a limit: it holds within the limit; what keeps up contradicts when more than a
+//! quarter is lost, a cost when it is more than twice the limit.
 
-use super::report::{Bar, ClaimVerdict, OfPaper, Spread};
+use super::report::{ClaimVerdict, OfPaper, Spread};
 
 /// The share of the paper's effect from which on a claim holds.
 const ENOUGH: f64 = 0.75;
@@ -31,14 +31,18 @@ const TOO_MUCH: f64 = 2.0;
 /// What a claim says of its value.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Sense {
-    /// More than this.
+    /// More than this, which would be no effect.
     MoreThan(f64),
-    /// Less than this.
+    /// Less than this, which would be no effect.
     LessThan(f64),
-    /// Nothing is lost but what the limit allows.
+    /// As much as something else: at least this many times of it, where 1 would lose nothing.
     KeepsUp(f64),
-    /// Little: at most the paper's number, or else the limit.
-    Cost(f64),
+    /// Little: the paper's number, which this is, or not much above it.
+    AsLittleAs(f64),
+    /// Little: at most this.
+    AtMost(f64),
+    /// Proved to be at most this.
+    Bound(f64),
 }
 
 /// What a claim says, as far as a verdict needs it.
@@ -48,29 +52,8 @@ pub(super) struct Said {
     pub(super) unit: &'static str,
     /// What the paper found; none where it gives no number.
     pub(super) paper: Option<f64>,
-    /// Which way is good, and the limit of what keeps up or costs.
-    pub(super) bar: Bar,
-    /// What is said, where it does not follow from these: a paper may find much where a project wants little.
-    pub(super) sense: Option<Sense>,
-}
-
-impl Sense {
-    fn of(said: Said) -> Sense {
-        if let Some(sense) = said.sense {
-            return sense;
-        }
-        let claims_a_gain = said.paper.is_some_and(|paper| paper > 1.0);
-        match (said.unit, said.bar) {
-            // Times as much as something that is no slower already.
-            ("times", Bar::AtLeast(least)) if least <= 1.0 && !claims_a_gain => Sense::KeepsUp(least),
-            ("times", Bar::AtLeast(_)) => Sense::MoreThan(1.0),
-            // A limit above 1 allows a cost.
-            ("times", Bar::AtMost(most)) if most > 1.0 => Sense::Cost(most),
-            ("times", Bar::AtMost(_)) => Sense::LessThan(1.0),
-            (_, Bar::AtLeast(_)) => Sense::MoreThan(0.0),
-            (_, Bar::AtMost(most)) => Sense::Cost(most),
-        }
-    }
+    /// What is said of the value.
+    pub(super) sense: Sense,
 }
 
 /// A verdict and what it rests on.
@@ -88,12 +71,15 @@ impl Judged {
         let Some(value) = value else {
             return Judged { verdict: ClaimVerdict::NotHere, of_paper: None, why: "it was not measured".to_owned() };
         };
-        match (Sense::of(said), said.paper) {
+        match (said.sense, said.paper) {
             (Sense::MoreThan(nothing), paper) => effect(nothing, 1.0, paper, value),
             (Sense::LessThan(nothing), paper) => effect(nothing, -1.0, paper, value),
             (Sense::KeepsUp(least), _) => keeps_up(least, value),
-            (Sense::Cost(_), Some(paper)) => cost(paper, paper / ENOUGH, "the paper's", value),
-            (Sense::Cost(limit), None) => cost(limit, limit, "the limit", value),
+            (Sense::AsLittleAs(paper), _) => cost(paper, paper / ENOUGH, "the paper's", value),
+            (Sense::AtMost(limit), _) => {
+                cost(limit, limit, &format!("what is claimed at most, {limit} {}", said.unit), value)
+            }
+            (Sense::Bound(bound), _) => bounded(bound, value),
         }
     }
 }
@@ -155,17 +141,26 @@ fn cost(claimed: f64, enough: f64, whose: &str, value: Spread) -> Judged {
     Judged { verdict, of_paper: None, why }
 }
 
+/// Of a value that is proved to be no more than `bound`: the largest that was seen decides.
+fn bounded(bound: f64, value: Spread) -> Judged {
+    let (verdict, why) = match value.high <= bound {
+        true => (ClaimVerdict::Holds, format!("nothing is above {:.2} times the bound", value.high / bound)),
+        false => (ClaimVerdict::Contradicts, format!("{:.2} times the bound was seen", value.high / bound)),
+    };
+    Judged { verdict, of_paper: None, why }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const fn said(unit: &'static str, paper: Option<f64>, bar: Bar) -> Said {
-        Said { unit, paper, bar, sense: None }
+    const fn said(unit: &'static str, paper: Option<f64>, sense: Sense) -> Said {
+        Said { unit, paper, sense }
     }
 
-    const GAIN: Said = said("times", Some(1.4), Bar::AtLeast(1.35));
-    const TIME: Said = said("times", Some(0.4), Bar::AtMost(0.4));
-    const SAVED: Said = said("share", Some(0.6), Bar::AtLeast(0.7));
+    const GAIN: Said = said("times", Some(1.4), Sense::MoreThan(1.0));
+    const TIME: Said = said("times", Some(0.4), Sense::LessThan(1.0));
+    const SAVED: Said = said("share", Some(0.6), Sense::MoreThan(0.0));
 
     fn verdict(said: Said, low: f64, mid: f64, high: f64) -> ClaimVerdict {
         Judged::of(said, Some(Spread { mid, low, high })).verdict
@@ -194,54 +189,40 @@ mod tests {
         assert!((share.mid - 0.5).abs() < 1e-9 && share.low < share.mid && share.mid < share.high, "{share:?}");
     }
 
-    /// The bar, beyond which way is good, means nothing where a direction can be judged.
     #[test]
-    fn the_bar_of_a_gain_means_nothing() {
-        for bar in [1.1, 1.35, 9.0] {
-            let gain = Said { bar: Bar::AtLeast(bar), ..GAIN };
-            assert_eq!(verdict(gain, 1.3, 1.35, 1.4), ClaimVerdict::Holds);
-        }
-        let silent = Said { paper: None, bar: Bar::AtLeast(8.0), ..GAIN };
-        assert_eq!(verdict(silent, 1.1, 1.2, 1.3), ClaimVerdict::Holds, "without a number the direction is all");
-    }
-
-    /// A paper's gain is one, even where this project's bar would be content with keeping up.
-    #[test]
-    fn keeping_up_is_not_the_gain_that_a_paper_found() {
-        let gain = said("times", Some(1.1), Bar::AtLeast(0.97));
-        assert_eq!(verdict(gain, 0.97, 0.98, 0.99), ClaimVerdict::Contradicts);
-        assert_eq!(verdict(gain, 0.97, 0.99, 1.01), ClaimVerdict::Weaker);
-        assert!(Judged::of(gain, Some(Spread::exact(1.09))).of_paper.is_some());
+    fn without_a_number_the_direction_is_all() {
+        assert_eq!(verdict(Said { paper: None, ..GAIN }, 1.1, 1.2, 1.3), ClaimVerdict::Holds);
+        assert_eq!(verdict(Said { paper: None, ..GAIN }, 0.7, 0.8, 0.9), ClaimVerdict::Contradicts);
     }
 
     #[test]
-    fn a_paper_may_find_much_where_the_bar_wants_little() {
-        let heavy = Said { sense: Some(Sense::MoreThan(0.0)), ..said("share", Some(0.35), Bar::AtMost(0.35)) };
+    fn a_large_share_is_a_claim_too_and_a_small_rest_another() {
+        let heavy = said("share", Some(0.35), Sense::MoreThan(0.0));
         assert_eq!(verdict(heavy, 0.02, 0.02, 0.02), ClaimVerdict::Weaker);
         assert_eq!(verdict(heavy, 0.3, 0.3, 0.3), ClaimVerdict::Holds);
-        let little = Said { sense: Some(Sense::Cost(0.07)), ..said("share", Some(0.07), Bar::AtLeast(0.07)) };
+        let little = said("share", Some(0.07), Sense::AsLittleAs(0.07));
         assert_eq!(verdict(little, 0.6, 0.6, 0.6), ClaimVerdict::Contradicts);
     }
 
     #[test]
     fn costs_are_held_against_the_paper_or_their_limit() {
-        let paper = said("misses", Some(30.0), Bar::AtMost(10.0));
+        let paper = said("misses", Some(30.0), Sense::AsLittleAs(30.0));
         assert_eq!(verdict(paper, 39.0, 39.0, 39.0), ClaimVerdict::Holds);
         assert_eq!(verdict(paper, 41.0, 41.0, 41.0), ClaimVerdict::Weaker);
         assert_eq!(verdict(paper, 55.0, 70.0, 80.0), ClaimVerdict::Weaker, "twice is within the interval");
         assert_eq!(verdict(paper, 61.0, 70.0, 80.0), ClaimVerdict::Contradicts);
-        let limit = said("ns", None, Bar::AtMost(10.0));
+        let limit = said("ns", None, Sense::AtMost(10.0));
         assert_eq!(verdict(limit, 10.0, 10.0, 10.0), ClaimVerdict::Holds);
         assert_eq!(verdict(limit, 10.1, 10.1, 10.1), ClaimVerdict::Weaker);
         assert_eq!(verdict(limit, -0.1, -0.1, -0.1), ClaimVerdict::Holds, "a cost below nothing is none");
-        let times = said("times", None, Bar::AtMost(1.3));
+        let times = said("times", None, Sense::AtMost(1.3));
         assert_eq!(verdict(times, 0.8, 0.9, 1.1), ClaimVerdict::Holds, "1 within the interval is no cost at all");
         assert_eq!(verdict(times, 1.2, 1.4, 1.5), ClaimVerdict::Weaker);
     }
 
     #[test]
     fn keeping_up_is_losing_little() {
-        let keeps = said("times", None, Bar::AtLeast(0.97));
+        let keeps = said("times", None, Sense::KeepsUp(0.97));
         assert_eq!(verdict(keeps, 0.9, 0.97, 1.0), ClaimVerdict::Holds);
         assert_eq!(verdict(keeps, 0.9, 0.95, 0.96), ClaimVerdict::Weaker);
         assert_eq!(verdict(keeps, 0.5, 0.6, 0.98), ClaimVerdict::Weaker);
