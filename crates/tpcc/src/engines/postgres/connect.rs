@@ -1,8 +1,9 @@
 //! A server, and connections to it. Each connection belongs to one thread, which drives it while it waits for an answer: an
 //! answer wakes the thread that wants it, and no other.
 
+use std::pin::pin;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -13,6 +14,7 @@ use super::error::{PgError, chain};
 use super::password::password;
 use super::url::Url;
 use crate::workload::error::Error;
+use crate::workload::interrupt;
 use crate::workload::schema::TableId;
 use crate::workload::settings::{Durability, Isolation};
 
@@ -26,6 +28,12 @@ pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// answers in milliseconds, one that waits for turns, locks or its disk in seconds. Loads and checks have statements on whole
 /// tables, which may take longer: they have no such limit.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+/// The same once the user has asked to end.
+const ANSWER_WITHIN_AT_END: Duration = Duration::from_secs(5);
+
+/// How soon a terminal that waits sees that the user has asked to end.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// When the other end of a connection counts as dead, for us and, where it can be told so, for the server: silent for
 /// `KEEPALIVE_IDLE_S`, then deaf to `KEEPALIVE_COUNT` questions of the network. Together less than [`ANSWER_WITHIN`], so that
@@ -57,6 +65,12 @@ impl RemoteConfig {
     /// Whether transactions wait for their turn at rows that many write: where the second writer of a row would be refused.
     pub(super) fn takes_turns(&self) -> bool {
         self.dialect.has_session_locks() && self.isolation != Isolation::ReadCommitted
+    }
+
+    /// Whether Deliveries of a warehouse wait for each other all the same: the second one, once the first has taken an order,
+    /// would not look for the next.
+    pub(super) fn delivers_in_turns(&self) -> bool {
+        self.dialect.has_session_locks() && !self.takes_turns()
     }
 
     /// As it stands in messages: "127.0.0.1:5432".
@@ -213,7 +227,8 @@ impl Server {
 
     /// Statements with which a connection begins.
     fn settings(&self, purpose: Purpose) -> String {
-        let mut settings = vec![format!("SET search_path = {SCHEMA}")];
+        // A limit that a role or a database has would end the building of an index, or a wait for a turn.
+        let mut settings = vec![format!("SET search_path = {SCHEMA}"), "SET statement_timeout = 0".to_owned()];
         if purpose == Purpose::Terminal {
             let level = self.config.isolation.name().replace('-', " ");
             settings.push(format!("SET default_transaction_isolation = '{level}'"));
@@ -284,6 +299,20 @@ pub(super) struct Unconnected {
     pub(super) help: String,
 }
 
+/// Waits for `work` for as long as `limit` says, or for less when the user asks to end; then gives the limit.
+async fn within<F: Future>(limit: Duration, work: F) -> Result<F::Output, Duration> {
+    let (begun, mut work) = (Instant::now(), pin!(work));
+    loop {
+        if let Ok(done) = timeout(LOOK_EVERY.min(limit), work.as_mut()).await {
+            return Ok(done);
+        }
+        let limit = if interrupt::requested() { limit.min(ANSWER_WITHIN_AT_END) } else { limit };
+        if begun.elapsed() >= limit {
+            return Err(limit);
+        }
+    }
+}
+
 /// A connection, and what drives it.
 pub(crate) struct Connection {
     runtime: Runtime,
@@ -299,9 +328,8 @@ impl Connection {
     /// Drives the connection until `work` is done; a terminal's connection is lost when that takes too long.
     pub(super) fn wait<F: Future>(&self, work: F) -> Result<F::Output, PgError> {
         let Some(limit) = self.limit else { return Ok(self.runtime.block_on(work)) };
-        // The limit's clock is the runtime's: it is made inside.
-        self.runtime.block_on(async { timeout(limit, work).await }).map_err(|_| {
-            let why = self.given_up.get_or_init(|| format!("no answer within {} s", limit.as_secs_f64()));
+        self.runtime.block_on(within(limit, work)).map_err(|waited| {
+            let why = self.given_up.get_or_init(|| format!("no answer within {} s", waited.as_secs_f64()));
             PgError::Lost { server: self.server.clone(), why: why.clone() }
         })
     }

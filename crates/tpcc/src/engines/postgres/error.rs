@@ -50,6 +50,16 @@ pub(crate) enum PgError {
         /// What was said last.
         why: String,
     },
+    /// Connections end before they have done a transaction.
+    #[error("{server}: {count} connections in a row were lost before a transaction was done on one ({lost})")]
+    LostAgain {
+        /// Which.
+        server: String,
+        /// How many.
+        count: u32,
+        /// How the last one ended.
+        lost: String,
+    },
     /// It answered what was not asked for.
     #[error("{server}: {what}; is its schema tpcc of this version of the program?")]
     Unexpected {
@@ -132,7 +142,10 @@ impl EngineError for PgError {
                 Some(Abort { cause, table: *table })
             }
             PgError::Lost { .. } => Some(Abort { cause: AbortCause::Connection, table: None }),
-            PgError::NotOpened { .. } | PgError::Gone { .. } | PgError::Unexpected { .. } => None,
+            PgError::NotOpened { .. }
+            | PgError::Gone { .. }
+            | PgError::LostAgain { .. }
+            | PgError::Unexpected { .. } => None,
         }
     }
 }

@@ -17,6 +17,25 @@ const RECONNECT_WITHIN: Duration = Duration::from_secs(10);
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// So often in a row a connection may be lost before it has done one transaction.
 const MOST_LOST: u32 = 5;
+/// And for so long: a server that accepts connections and answers none of their statements would be waited for again and again.
+const LOST_FOR: Duration = Duration::from_secs(30);
+
+/// Connections lost since the last transaction that came to its end.
+#[derive(Clone, Copy, Default, Debug)]
+struct Losses {
+    count: u32,
+    /// When the first was lost.
+    since: Option<Instant>,
+}
+
+impl Losses {
+    /// Counts one more. Whether it was one too many.
+    fn add(&mut self, now: Instant) -> bool {
+        self.count += 1;
+        let since = *self.since.get_or_insert(now);
+        self.count > MOST_LOST || now.duration_since(since) > LOST_FOR
+    }
+}
 
 /// What the server holds open for a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,8 +56,7 @@ pub(crate) struct PgSession<'e> {
     connection: Connection,
     statements: Statements,
     state: SessionState,
-    /// Connections lost since the last transaction that came to its end.
-    lost: u32,
+    losses: Losses,
 }
 
 impl<'e> PgSession<'e> {
@@ -46,7 +64,7 @@ impl<'e> PgSession<'e> {
     pub(super) fn open(server: &'e Server) -> Result<PgSession<'e>, PgError> {
         let failed = |Unconnected { said, .. }| PgError::NotOpened { server: server.name().to_owned(), why: said };
         let (connection, statements) = connect(server).map_err(failed)?;
-        Ok(PgSession { server, connection, statements, state: SessionState::Idle, lost: 0 })
+        Ok(PgSession { server, connection, statements, state: SessionState::Idle, losses: Losses::default() })
     }
 
     /// Takes the connection of now for lost when an answer takes this long.
@@ -57,14 +75,12 @@ impl<'e> PgSession<'e> {
 
     /// Replaces a lost connection, within a limit.
     fn reconnect(&mut self) -> Result<(), PgError> {
-        self.lost += 1;
         let start = Instant::now();
+        let too_many = self.losses.add(start);
         let server = self.server.name().to_owned();
         let lost = self.connection.lost().unwrap_or("the connection was closed").to_owned();
-        let tried_s = RECONNECT_WITHIN.as_secs();
-        if self.lost > MOST_LOST {
-            let why = format!("lost {} connections in a row", self.lost);
-            return Err(PgError::Gone { server, lost, tried_s, why });
+        if too_many || interrupt::requested() {
+            return Err(PgError::LostAgain { server, count: self.losses.count, lost });
         }
         loop {
             match connect(self.server) {
@@ -84,7 +100,7 @@ impl<'e> PgSession<'e> {
 fn connect(server: &Server) -> Result<(Connection, Statements), Unconnected> {
     let connection = server.try_connect(Purpose::Terminal)?;
     let prepared = connection
-        .wait(Statements::prepare(&connection.client, server.config().takes_turns()))
+        .wait(Statements::prepare(&connection.client, server.config()))
         .and_then(|prepared| prepared.map_err(|error| connection.error(error, None)));
     let statements = prepared.map_err(|error| Unconnected { said: error.to_string(), help: String::new() })?;
     Ok((connection, statements))
@@ -106,7 +122,7 @@ impl Session for PgSession<'_> {
             connection: &self.connection,
             statements: &self.statements,
             state: &mut self.state,
-            lost: &mut self.lost,
+            losses: &mut self.losses,
             after_failure,
             begun: false,
         })
@@ -134,7 +150,7 @@ pub(crate) struct PgTransaction<'t> {
     connection: &'t Connection,
     statements: &'t Statements,
     state: &'t mut SessionState,
-    lost: &'t mut u32,
+    losses: &'t mut Losses,
     after_failure: bool,
     begun: bool,
 }
@@ -147,7 +163,7 @@ impl PgTransaction<'_> {
             self.connection.batch(how)?;
             *self.state = SessionState::Idle;
         }
-        *self.lost = 0;
+        *self.losses = Losses::default();
         Ok(Ticket(0))
     }
 }
@@ -189,5 +205,23 @@ impl OpenTransaction for PgTransaction<'_> {
 
     fn rollback(self) -> Result<Ticket, PgError> {
         self.end("ROLLBACK")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_loses_every_connection_is_given_up() {
+        let now = Instant::now();
+        let mut often = Losses::default();
+        let too_many: Vec<bool> = (0..=MOST_LOST).map(|_| often.add(now)).collect();
+        assert_eq!(too_many.iter().filter(|too| **too).count(), 1, "{too_many:?}");
+        assert!(often.add(now));
+        // One that answers nothing loses a connection a minute.
+        let mut silent = Losses::default();
+        assert!(!silent.add(now));
+        assert!(silent.add(now + Duration::from_secs(60)));
     }
 }

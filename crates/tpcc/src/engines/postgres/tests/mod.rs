@@ -41,13 +41,17 @@ fn plan() -> Population {
 
 /// A server with two small warehouses.
 fn loaded() -> Option<(TestServer, Postgres, Loaded)> {
+    loaded_for(Isolation::Serializable)
+}
+
+fn loaded_for(isolation: Isolation) -> Option<(TestServer, Postgres, Loaded)> {
     let server = TestServer::start(None)?;
     let config = RemoteConfig {
         url: server.url().parse().unwrap(),
         dialect: Dialect::Postgres,
         connections: 2,
         durability: Durability::Sync,
-        isolation: Isolation::Serializable,
+        isolation,
     };
     let postgres = Postgres::reach(&config).unwrap();
     assert_eq!(postgres.open().unwrap(), None);
@@ -438,12 +442,38 @@ fn payments_of_a_warehouse_wait_for_their_turn() {
     });
 }
 
+/// Of two Deliveries at once the second finds the order taken that it waited for: it takes the next, at every level.
+#[test]
+fn deliveries_beside_each_other_skip_no_district() {
+    let Some((_server, postgres, _)) = loaded_for(Isolation::ReadCommitted) else { return };
+    let mut session = postgres.session(0).unwrap();
+    let mut scratch = Scratch::default();
+    let delivery = inputs(20).into_iter().find(|input| input.kind() == Kind::Delivery).unwrap();
+    let Input::Delivery(delivered) = &delivery else { panic!("{delivery:?}") };
+    let rival = postgres.server.connect(Purpose::Tables).unwrap();
+    let w = delivered.w;
+    let take = format!(
+        "BEGIN; SELECT pg_advisory_xact_lock({OF_WAREHOUSES}, {w}); DELETE FROM new_order AS n WHERE no_w_id = {w} AND \
+         no_o_id = (SELECT min(no_o_id) FROM new_order WHERE no_w_id = {w} AND no_d_id = n.no_d_id)"
+    );
+    rival.batch(&take).unwrap();
+    let rival = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        rival.batch("COMMIT").unwrap();
+    });
+    let done = session.begin().unwrap().run(StepOrder::HotLast, &delivery, &mut scratch);
+    assert_eq!(done.unwrap_or_else(|failure| panic!("{failure}")), Verdict::Commit);
+    rival.join().unwrap();
+    assert_eq!(scratch.out.delivery.skipped(), 0);
+}
+
 /// A limit that an administrator has set on waiting for locks must not end the wait for a turn: the Payment behind it in the
 /// same message would commit, and be booked again.
 #[test]
 fn a_turn_is_waited_for_whatever_limit_the_role_has() {
     let Some((_server, postgres, _)) = loaded() else { return };
-    postgres.connection.batch("ALTER ROLE postgres SET lock_timeout = '50ms'").unwrap();
+    let limits = "ALTER ROLE postgres SET lock_timeout = '50ms'; ALTER ROLE postgres SET statement_timeout = '50ms'";
+    postgres.connection.batch(limits).unwrap();
     let mut session = postgres.session(0).unwrap();
     let mut scratch = Scratch::default();
     let payment = inputs(10).into_iter().find(|input| input.kind() == Kind::Payment).unwrap();

@@ -2,12 +2,12 @@
 
 use std::hint::black_box;
 
-use futures_util::future::join;
+use futures_util::future::{OptionFuture, join, join3};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};
 
 use super::super::columns::Stamp;
-use super::turns::Turn;
+use super::turns::{OF_WAREHOUSES, Turn};
 use super::{Batches, Ended, int, missing};
 use crate::workload::generate::input::DeliveryInput;
 use crate::workload::schema::TableId;
@@ -30,6 +30,8 @@ const CREDIT: &str = "UPDATE customer SET c_balance = c_balance + l.amount, c_de
 const DISTRICTS: usize = 10;
 
 pub(super) struct DeliveryStatements {
+    /// Waits until no other Delivery of the warehouse is at work, until the end of the transaction; where it takes no turn.
+    alone: Option<Statement>,
     take: Statement,
     mark: Statement,
     date: Statement,
@@ -37,8 +39,10 @@ pub(super) struct DeliveryStatements {
 }
 
 impl DeliveryStatements {
-    pub(super) async fn prepare(client: &Client) -> Result<DeliveryStatements, Error> {
+    pub(super) async fn prepare(client: &Client, in_turns: bool) -> Result<DeliveryStatements, Error> {
+        let alone = format!("SELECT pg_advisory_xact_lock({OF_WAREHOUSES}, $1)");
         Ok(DeliveryStatements {
+            alone: if in_turns { Some(client.prepare(&alone).await?) } else { None },
             take: client.prepare_typed(TAKE, &[Type::INT4, Type::INT4]).await?,
             mark: client.prepare_typed(MARK, &[Type::INT4, Type::INT2, Type::INT2_ARRAY, Type::INT4_ARRAY]).await?,
             date: client
@@ -56,9 +60,14 @@ pub(super) fn run(work: &Batches<'_>, input: &DeliveryInput, scratch: &mut Scrat
     let out = &mut scratch.out.delivery;
     out.delivered.clear();
     let (w_id, districts) = (int(input.w), i32::from(input.districts));
-    let (begin, taken) =
-        work.connection.wait(join(work.begin(Turn::Alone(input.w)), all.query(&own.take, &[&w_id, &districts])))?;
+    let alone = OptionFuture::from(own.alone.as_ref().map(|alone| async { all.execute(alone, &[&w_id]).await }));
+    let (begin, alone, taken) = work.connection.wait(join3(
+        work.begin(Turn::Alone(input.w)),
+        alone,
+        all.query(&own.take, &[&w_id, &districts]),
+    ))?;
     work.done(begin)?;
+    work.done(alone.unwrap_or(Ok(0)).map(|_| ()))?;
     let taken = work.of(TableId::NewOrder, taken)?;
     out.delivered.extend((0..input.districts).map(|_| None));
     for row in &taken {

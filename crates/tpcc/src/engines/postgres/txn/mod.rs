@@ -17,7 +17,7 @@ use futures_util::future::{OptionFuture, join, join4};
 use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
 
-use super::connect::Connection;
+use super::connect::{Connection, RemoteConfig};
 use super::error::PgError;
 use crate::workload::generate::input::Input;
 use crate::workload::schema::TableId;
@@ -37,15 +37,15 @@ pub(super) struct Statements {
 }
 
 impl Statements {
-    /// Prepares them all; `takes_turns`: transactions wait for their turns.
-    pub(super) async fn prepare(client: &Client, takes_turns: bool) -> Result<Statements, Error> {
+    /// Prepares them all.
+    pub(super) async fn prepare(client: &Client, config: &RemoteConfig) -> Result<Statements, Error> {
         Ok(Statements {
             new_order: new_order::NewOrderStatements::prepare(client).await?,
             payment: payment::PaymentStatements::prepare(client).await?,
             order_status: order_status::OrderStatusStatements::prepare(client).await?,
-            delivery: delivery::DeliveryStatements::prepare(client).await?,
+            delivery: delivery::DeliveryStatements::prepare(client, config.delivers_in_turns()).await?,
             stock_level: client.prepare_typed(stock_level::COUNT, &[Type::INT4, Type::INT2, Type::INT2]).await?,
-            turns: if takes_turns { Some(TurnStatements::prepare(client).await?) } else { None },
+            turns: if config.takes_turns() { Some(TurnStatements::prepare(client).await?) } else { None },
         })
     }
 
