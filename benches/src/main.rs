@@ -46,20 +46,22 @@ fn main() -> ExitCode {
 
 fn run(flags: &Flags) -> Result<(), (u8, String)> {
     let names = chosen(flags.engines.as_deref()).map_err(|why| (2, why))?;
-    let output = flags.json.as_ref().map(|file| {
-        std::fs::File::create(file)
-            .map(|opened| (file, opened))
-            .map_err(|e| (2, format!("--json {}: {e}", file.display())))
-    });
-    let output = output.transpose()?;
+    if let Some(file) = &flags.json {
+        // What it holds stays until there is something to take its place.
+        let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
+        opened.map_err(|e| (2, format!("--json {}: {e}", file.display())))?;
+    }
     let directory = flags.data.join(std::process::id().to_string());
     let measured = measure(flags, &names, &directory);
     // What cannot be removed is below the directory that was named.
     let _ = std::fs::remove_dir_all(&directory);
     let report = measured.map_err(|why| (1, why))?;
     print!("{}", text(&report));
-    if let Some((file, opened)) = output {
-        serde_json::to_writer_pretty(opened, &report).map_err(|e| (1, format!("{}: {e}", file.display())))?;
+    if let Some(file) = &flags.json {
+        let failed = |why: String| (1, format!("{}: {why}", file.display()));
+        let text = serde_json::to_vec_pretty(&report).map_err(|e| failed(e.to_string()))?;
+        let part = file.with_extension("part");
+        std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, file)).map_err(|e| failed(e.to_string()))?;
     }
     Ok(())
 }

@@ -1,30 +1,88 @@
 //! Files that get their content at the end. They are opened before the work, so that hours are not spent for a path that
-//! cannot be written.
+//! cannot be written. A file that is there already stays as it is until the whole of the new one is on the disk.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Seek, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::workload::error::Error;
 
 /// An open file that gets its content at the end.
 pub(crate) struct OutFile {
+    /// As it was given.
     path: PathBuf,
     file: File,
-    /// Ours to remove again when nothing is written.
-    is_new: bool,
-    written: bool,
+    /// Where the content goes until it is whole; none for a pipe or a terminal, which have no earlier content.
+    part: Option<Part>,
+}
+
+/// A file beside the one that it will replace. It is removed if it does not.
+struct Part {
+    path: PathBuf,
+    /// What it replaces, behind all links.
+    target: PathBuf,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Gone once it has its new name.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The name of a half-written file: of this process, hidden, in the same directory.
+fn part_of(target: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(target.file_name().unwrap_or_default());
+    name.push(format!(".{}.part", std::process::id()));
+    target.with_file_name(name)
+}
+
+/// Replaces the content of a file, or makes it: whole, or, where there is an error, not at all.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let part = Part { path: part_of(path), target: path.to_owned() };
+    let mut file = File::create(&part.path)?;
+    fill(&mut file, content)?;
+    fs::rename(&part.path, &part.target)
+}
+
+/// A full disk may say so no sooner than here.
+fn fill(file: &mut File, content: &[u8]) -> io::Result<()> {
+    file.write_all(content)?;
+    file.sync_all()
 }
 
 impl OutFile {
     /// Opens `path`, which `flag` has named, for writing without touching what is there.
     pub(crate) fn open(path: &Path, flag: &str) -> Result<OutFile, Error> {
-        let is_new = !path.exists();
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(|e| {
+        let opened = OutFile::beside(path).map_err(|e| {
             Error::failed(format!("{}: cannot be written: {e}", path.display()))
                 .help(format!("pass another file with {flag}; nothing was done"))
-        })?;
-        Ok(OutFile { path: path.to_owned(), file, is_new, written: false })
+        });
+        let (file, part) = opened?;
+        Ok(OutFile { path: path.to_owned(), file, part })
+    }
+
+    fn beside(path: &Path) -> io::Result<(File, Option<Part>)> {
+        let target = match fs::metadata(path) {
+            Ok(there) => {
+                // What may not be written is not replaced either.
+                let file = OpenOptions::new().write(true).open(path)?;
+                if !there.is_file() {
+                    return Ok((file, None));
+                }
+                fs::canonicalize(path)?
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => path.to_owned(),
+            Err(e) => return Err(e),
+        };
+        let part = Part { path: part_of(&target), target };
+        let file = File::create(&part.path)?;
+        if let Ok(there) = fs::metadata(&part.target) {
+            file.set_permissions(there.permissions())?;
+        }
+        Ok((file, Some(part)))
     }
 
     /// As [`OutFile::open`], if the flag was given.
@@ -32,27 +90,14 @@ impl OutFile {
         path.map(|path| OutFile::open(path, flag)).transpose()
     }
 
-    /// Replaces the content; gives the path.
+    /// Replaces the content, whole or not at all; gives the path.
     pub(crate) fn write(mut self, content: &[u8]) -> Result<PathBuf, Error> {
-        let write = |file: &mut File| {
-            file.set_len(0)?;
-            file.rewind()?;
-            file.write_all(content)
+        let written = match &self.part {
+            Some(part) => fill(&mut self.file, content).and_then(|()| fs::rename(&part.path, &part.target)),
+            None => self.file.write_all(content),
         };
-        // A pipe or terminal has no length to set.
-        let regular = self.file.metadata().is_ok_and(|m| m.is_file());
-        let result = if regular { write(&mut self.file) } else { self.file.write_all(content) };
-        result.map_err(|e| Error::failed(format!("{}: cannot be written: {e}", self.path.display())))?;
-        self.written = true;
-        Ok(self.path.clone())
-    }
-}
-
-impl Drop for OutFile {
-    fn drop(&mut self) {
-        if self.is_new && !self.written {
-            let _ = fs::remove_file(&self.path);
-        }
+        written.map_err(|e| Error::failed(format!("{}: cannot be written: {e}", self.path.display())))?;
+        Ok(self.path)
     }
 }
 
@@ -62,15 +107,41 @@ mod tests {
 
     #[test]
     fn content_is_replaced_and_nothing_is_left_without_one() {
-        let path = std::env::temp_dir().join(format!("tpcc-out-{}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("tpcc-out-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("result");
         drop(OutFile::open(&path, "--csv").unwrap());
         assert!(!path.exists(), "nothing was written");
         OutFile::open(&path, "--csv").unwrap().write(b"long content").unwrap();
         OutFile::open(&path, "--csv").unwrap().write(b"short").unwrap();
         drop(OutFile::open(&path, "--csv").unwrap());
         assert_eq!(fs::read(&path).unwrap(), b"short", "what was there stays unless something is written");
-        fs::remove_file(&path).unwrap();
+        let link = directory.join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        OutFile::open(&link, "--csv").unwrap().write(b"by a link").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read(&path).unwrap(), b"by a link");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "no part is left");
+        fs::remove_dir_all(&directory).unwrap();
         let error = OutFile::open(Path::new("/no/such/directory/x"), "--csv").err().unwrap().to_string();
         assert!(error.contains("/no/such/directory/x") && error.contains("--csv"), "{error}");
+    }
+
+    /// This device says that it is full, as a disk does.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_device_is_named() {
+        let error = OutFile::open(Path::new("/dev/full"), "--csv").unwrap().write(b"content").unwrap_err().to_string();
+        assert!(error.contains("/dev/full: cannot be written: No space left"), "{error}");
+    }
+
+    #[test]
+    fn an_error_leaves_what_was_there() {
+        let directory = std::env::temp_dir().join(format!("tpcc-replace-{}", std::process::id()));
+        // No file can replace a directory.
+        fs::create_dir_all(directory.join("taken")).unwrap();
+        assert!(replace(&directory.join("taken"), b"content").is_err());
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "no part is left");
+        fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -11,10 +11,11 @@ use super::lab::Lab;
 use super::needs;
 use super::page::{Absent, Entry, claims, reproduce_page};
 use super::report::{ClaimVerdict, Report};
-use super::{EXECUTABLE, Experiment, PAPERS, Paper, Results, executable, find, ids};
+use super::{EXECUTABLE, Experiment, PAPERS, Paper, Results, compiler, executable, find, ids};
 use crate::report::json::text_of;
 use crate::report::machine::{CpuTime, Machine};
 use crate::report::model::{Provenance, schema_of};
+use crate::report::out::replace;
 use crate::report::page::figure::quoted;
 use crate::report::page::ink::Canvas;
 use crate::report::page::plot::svg;
@@ -72,7 +73,7 @@ pub(crate) fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
     };
     fs::create_dir_all(out).map_err(cannot)?;
     let index = out.join("index.html");
-    // Whether there is room for files is known before hours are spent.
+    // Whether files can be written is known before hours are spent.
     fs::OpenOptions::new().append(true).create(true).open(&index).map_err(cannot)?;
     let mut outcomes: Vec<Entry> = Vec::new();
     let mut to_run: Vec<Chosen> = Vec::new();
@@ -164,11 +165,24 @@ fn begin(order: &Campaign<'_>, to_run: &[Chosen], known: usize) -> Result<(), Er
         return Ok(());
     }
     let data = order.data.map_or_else(std::env::temp_dir, Path::to_owned);
-    note(&needs::told(&experiments, order.quick, &data));
+    // What has nothing to compare takes no time.
+    let absent = experiments.iter().any(|e| of_builds(e)).then(compiler::why_absent).flatten();
+    let timed: Vec<&Experiment> = experiments.iter().filter(|e| absent.is_none() || !of_builds(e)).copied().collect();
+    if !timed.is_empty() {
+        note(&needs::told(&timed, order.quick, &data));
+    }
+    if let Some(why) = absent {
+        note(&format!("without those of {}: {why}", compiler::PAPER.id));
+    }
     if let Some(warning) = needs::check(&experiments, order.quick, &data)? {
         note(&warning);
     }
     Ok(())
+}
+
+/// Whether an experiment compares builds, which this command does not make.
+fn of_builds(experiment: &Experiment) -> bool {
+    compiler::PAPER.experiments.iter().any(|of| of.id == experiment.id)
 }
 
 fn absent(experiment: &Experiment) -> Absent {
@@ -230,9 +244,7 @@ fn write_files(directory: &Path, report: &Report) -> std::io::Result<()> {
     }
     let text = text_of(report).map_err(|e| std::io::Error::other(e.to_string()))?;
     // Last, and at once: a directory with a result has everything.
-    let half = directory.join("result.json.part");
-    fs::write(&half, text)?;
-    fs::rename(half, directory.join(RESULT))
+    replace(&directory.join(RESULT), text.as_bytes())
 }
 
 fn claims_csv(report: &Report) -> String {
@@ -257,9 +269,7 @@ fn claims_csv(report: &Report) -> String {
 
 fn write_page(kept: &Kept) -> Result<(), Error> {
     let index = &kept.index;
-    let half = index.with_extension("html.part");
-    fs::write(&half, reproduce_page(&kept.outcomes))
-        .and_then(|()| fs::rename(&half, index))
+    replace(index, reproduce_page(&kept.outcomes).as_bytes())
         .map_err(|e| Error::failed(format!("{}: cannot be written: {e}", index.display())))
 }
 
