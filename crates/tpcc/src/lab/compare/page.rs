@@ -8,7 +8,7 @@ use super::sweep::{Cell, Sweep};
 use super::text::ratio;
 use super::{ComparedRuns, LatencyPair};
 use crate::report::model::Provenance;
-use crate::report::page::figure::{At, Figure, Finder, PlotLine, Point};
+use crate::report::page::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point};
 use crate::report::page::html::{cell, command, facts, figures, page, table};
 use crate::report::page::ink::MOST_LINES;
 use crate::report::page::scale::short;
@@ -106,6 +106,7 @@ fn pair_figures(of: &ComparedRuns) -> Vec<Figure> {
         y_label: "transactions a second".to_owned(),
         lines: vec![base, new],
         marks: vec![],
+        x_steps: AxisSteps::Sums,
     }];
     if !all.is_empty() {
         figures.push(Figure {
@@ -114,6 +115,7 @@ fn pair_figures(of: &ComparedRuns) -> Vec<Figure> {
             y_label: "ratio with its 95% interval; below 1, new is quicker".to_owned(),
             lines: vec![PlotLine { name: String::new(), of: Finder::Here, points: all }],
             marks: vec![],
+            x_steps: AxisSteps::AsTheySpan,
         });
     }
     figures
@@ -169,6 +171,7 @@ fn sweep_figures(of: &Sweep) -> Vec<Figure> {
                 })
                 .collect(),
             marks: vec![],
+            x_steps: AxisSteps::AsTheySpan,
         });
         parts.filter(Figure::has_values).collect::<Vec<_>>()
     };

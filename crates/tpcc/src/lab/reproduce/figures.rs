@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::report::{Series, X};
-use crate::report::page::figure::{At, Figure, Finder, PlotLine, Point, quoted};
+use crate::report::page::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point, quoted};
 use crate::report::page::ink::MOST_LINES;
 
 /// A series, taken apart.
@@ -122,7 +122,7 @@ fn figure(experiment: &str, x: &str, y: &str, table: &str, what: &str, parts: &[
     {
         only.name.clear();
     }
-    Figure { title, x_label: x.to_owned(), y_label: y.to_owned(), lines, marks: vec![] }
+    Figure { title, x_label: x.to_owned(), y_label: y.to_owned(), lines, marks: vec![], x_steps: AxisSteps::AsTheySpan }
 }
 
 /// A series as a file of its own.

@@ -6,7 +6,7 @@ use super::EXECUTABLE;
 use super::figures::figures;
 use super::report::{Claim, ClaimVerdict, Report};
 use crate::report::NOTICE;
-use crate::report::page::figure::{At, Figure, Finder, PlotLine, Point};
+use crate::report::page::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point};
 use crate::report::page::html::{cell, command, facts, figures as figure_blocks, page, table};
 use crate::report::page::scale::short;
 
@@ -40,7 +40,8 @@ impl Entry {
     }
 }
 
-/// Claims by paper. Where several experiments found one, the least favourable verdict stands.
+/// Claims by paper. Where several experiments found one, the least favourable verdict stands. Papers that stand in one report
+/// may use one name for two claims; their sentences tell them apart.
 pub(crate) fn claims(outcomes: &[Entry]) -> Vec<(&str, Vec<&Claim>)> {
     let favour = |claim: &Claim| match claim.verdict {
         ClaimVerdict::Contradicts => 0,
@@ -56,7 +57,7 @@ pub(crate) fn claims(outcomes: &[Entry]) -> Vec<(&str, Vec<&Claim>)> {
         }
         let Some((_, all)) = papers.last_mut() else { continue };
         for claim in &report.claims {
-            match all.iter_mut().find(|known| known.name == claim.name) {
+            match all.iter_mut().find(|known| known.name == claim.name && known.says == claim.says) {
                 Some(known) if favour(claim) < favour(known) => *known = claim,
                 Some(_) => {}
                 None => all.push(claim),
@@ -206,6 +207,7 @@ fn against_paper(paper: &str, claims: &[&Claim]) -> Option<Figure> {
             PlotLine { name: "the paper".to_owned(), of: Finder::Paper, points: papers.collect() },
         ],
         marks: vec![],
+        x_steps: AxisSteps::AsTheySpan,
     })
 }
 

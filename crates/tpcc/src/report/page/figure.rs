@@ -15,6 +15,18 @@ pub(crate) struct Figure {
     pub(crate) lines: Vec<PlotLine>,
     /// Events along x.
     pub(crate) marks: Vec<EventMark>,
+    /// What equal distances along x are.
+    pub(crate) x_steps: AxisSteps,
+}
+
+/// What equal distances along an axis are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum AxisSteps {
+    /// Equal sums, or equal factors where values span so much that sums would show the largest alone.
+    #[default]
+    AsTheySpan,
+    /// Equal sums, whatever they span: of time, say.
+    Sums,
 }
 
 /// A curve, or a bar for each name.

@@ -160,6 +160,11 @@ fn lines_height(figure: &Figure) -> i32 {
     legend_places(figure).1 * LEGEND + 30 + PLOT + 50
 }
 
+/// What an axis shows, and how where that is not by sums.
+fn labelled(label: &str, axis: &Axis) -> String {
+    format!("{label}{}", if axis.log { " (by powers)" } else { "" })
+}
+
 /// Lines over numbers, from left to right.
 fn lines(pen: &Pen<'_>, figure: &Figure, height: i32) {
     let top = legend(pen, figure, false) + 30;
@@ -170,7 +175,7 @@ fn lines(pen: &Pen<'_>, figure: &Figure, height: i32) {
     let right = WIDTH - 14;
     let y_of = |y: f64| bottom - (ys.place(y) * f64::from(bottom - top)).round() as i32;
 
-    pen.text(&cut(&figure.y_label, WIDTH - 8), (4, top - 16), Ink::Faint, HPos::Left, VPos::Center);
+    pen.text(&cut(&labelled(&figure.y_label, &ys), WIDTH - 8), (4, top - 16), Ink::Faint, HPos::Left, VPos::Center);
     for tick in y_ticks {
         let y = y_of(tick);
         pen.line(&[(left, y), (right, y)], Ink::Grid, 1);
@@ -188,7 +193,7 @@ fn lines(pen: &Pen<'_>, figure: &Figure, height: i32) {
     };
     let all = || figure.lines.iter().flat_map(|line| &line.points).map(|point| x_value(&point.x));
     let xs = match names.len() {
-        0 => Axis::of(all().chain(figure.marks.iter().map(|mark| mark.x)), Zero::Never),
+        0 => Axis::in_steps(all().chain(figure.marks.iter().map(|mark| mark.x)), Zero::Never, figure.x_steps),
         n => Axis::of([0.0, n as f64 - 1.0].into_iter(), Zero::Never),
     };
     let x_of = |x: f64| left + 8 + (xs.place(x) * f64::from(right - left - 16)).round() as i32;
@@ -198,8 +203,7 @@ fn lines(pen: &Pen<'_>, figure: &Figure, height: i32) {
         pen.text(&text, (x.clamp(half, WIDTH - half), bottom + 8), Ink::Faint, HPos::Center, VPos::Top);
     }
     pen.line(&[(left, bottom), (right, bottom)], Ink::Faint, 1);
-    let by_powers = if xs.log { " (by powers)" } else { "" };
-    let label = cut(&format!("{}{by_powers}", figure.x_label), right - left);
+    let label = cut(&labelled(&figure.x_label, &xs), right - left);
     pen.text(&label, ((left + right) / 2, height - 12), Ink::Faint, HPos::Center, VPos::Center);
 
     for mark in &figure.marks {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-use super::figure::{At, EventMark, Figure, Finder, PlotLine, Point};
+use super::figure::{At, AxisSteps, EventMark, Figure, Finder, PlotLine, Point};
 use super::html::{cell, command, facts, figures, page, table};
 use super::scale::short;
 use super::schema::Schema;
@@ -108,6 +108,7 @@ fn over_time(run: &Value) -> Figure {
         y_label: "transactions a second, each second".to_owned(),
         lines: vec![PlotLine { name: String::new(), of: Finder::Here, points }],
         marks: marks.map(|(t, _)| EventMark { x: *t, what: "a checkpoint ended".to_owned() }).collect(),
+        x_steps: AxisSteps::Sums,
     }
 }
 
@@ -150,6 +151,7 @@ fn by_percentile(run: &Value, key: &str, what: &str) -> Figure {
         y_label: "microseconds".to_owned(),
         lines: lines.collect(),
         marks: vec![],
+        x_steps: AxisSteps::AsTheySpan,
     }
 }
 

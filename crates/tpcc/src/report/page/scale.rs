@@ -1,5 +1,7 @@
 //! Axes: from where to where, whether by powers, and what stands beside them.
 
+use super::figure::AxisSteps;
+
 /// An axis.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Axis {
@@ -15,6 +17,11 @@ const WIDE: f64 = 50.0;
 impl Axis {
     /// For these values: by powers where they span that much, else from 0 unless they all lie far from it.
     pub(super) fn of(values: impl Iterator<Item = f64>, zero: Zero) -> Axis {
+        Axis::in_steps(values, zero, AxisSteps::AsTheySpan)
+    }
+
+    /// As [`Axis::of`]; by powers only where `steps` allows it.
+    pub(super) fn in_steps(values: impl Iterator<Item = f64>, zero: Zero, steps: AxisSteps) -> Axis {
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()) {
             (least, most) = (least.min(value), most.max(value));
@@ -22,7 +29,7 @@ impl Axis {
         if least > most {
             return Axis { from: 0.0, to: 1.0, log: false };
         }
-        if zero != Zero::Always && least > 0.0 && most / least >= WIDE {
+        if steps == AxisSteps::AsTheySpan && zero != Zero::Always && least > 0.0 && most / least >= WIDE {
             let room = (most / least).powf(0.04);
             return Axis { from: least / room, to: most * room, log: true };
         }
@@ -118,6 +125,7 @@ mod tests {
         assert!(!Axis::of([1.0, 40.0].into_iter(), Zero::IfNear).log);
         assert!(!Axis::of([0.0, 100.0].into_iter(), Zero::IfNear).log, "0 has no power");
         assert!(!Axis::of([1.0, 100.0].into_iter(), Zero::Always).log, "a bar by powers has no length");
+        assert!(!Axis::in_steps([1.0, 100.0].into_iter(), Zero::Never, AxisSteps::Sums).log, "a second is a second");
     }
 
     #[test]
