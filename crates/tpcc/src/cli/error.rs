@@ -6,7 +6,7 @@ use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::flags::Cli;
-use super::values::Refused;
+use super::values::{Refused, without_password};
 use crate::workload::error::Error;
 
 /// The message of a parser for the words of `command`, as this command says it.
@@ -39,7 +39,8 @@ pub(crate) fn in_our_words(error: &clap::Error, command: &str) -> Error {
             Error::usage(format!("{flag}{}", refused.said)).help(help)
         }
         (ErrorKind::UnknownArgument, Some(word), _) if !word.starts_with('-') => {
-            Error::usage(format!("{word}: a word too many")).help(format!("'tpcc {command} -h' shows how to call it"))
+            Error::usage(format!("{}: a word too many", without_password(&word)))
+                .help(format!("'tpcc {command} -h' shows how to call it"))
         }
         (ErrorKind::UnknownArgument, Some(flag), _) => {
             Error::usage(format!("{flag}: no such flag")).help(match text(ContextKind::SuggestedArg) {

@@ -98,7 +98,15 @@ pub(super) fn engine(text: &str) -> Parsed<EngineChoice> {
             Ok(url) => Ok(EngineChoice::There(url)),
             Err(bad @ BadUrl { help, .. }) => refused(bad.to_string(), help),
         },
-        other => refused(format!(" {other}: not one of its values"), help),
+        other => refused(format!(" {}: not one of its values", without_password(other)), help),
+    }
+}
+
+/// A word for a message. What may be a URL with a user in it may hold a password: only what stands before that is shown.
+pub(super) fn without_password(word: &str) -> &str {
+    match word.split_once('@') {
+        Some(_) => word.split(['/', ':']).next().unwrap_or_default(),
+        None => word,
     }
 }
 
@@ -125,4 +133,19 @@ pub(super) fn table(text: &str) -> Parsed<String> {
 pub(super) fn probability(text: &str) -> Parsed<f64> {
     let given: f64 = text.parse()?;
     if (0.0..=1.0).contains(&given) { Ok(given) } else { refused(format!(" {given}: from 0 to 1"), None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_hold_a_password_is_not_shown_again() {
+        for word in ["postgres:/me:s3cret@h/db", "jdbc:postgresql://me:s3cret@h/db", "me:s3cret@h", "//me:s3cret@h"] {
+            assert!(!without_password(word).contains("s3cret"), "{word}");
+            let refused = engine(word).unwrap_err();
+            assert!(!refused.to_string().contains("s3cret"), "{word}: {refused}");
+        }
+        assert_eq!(without_password("rocksdb:x"), "rocksdb:x");
+    }
 }

@@ -142,7 +142,15 @@ fn run_of(line: &str, more: &[String]) -> Result<RunOf, Error> {
             return Err(Error::usage(format!("--run '{name}': asks for help")).help("'tpcc run --help' gives it"));
         }
     };
-    let ours = [("--json", flags.output.json.is_some()), ("--ack-stdout", flags.ack_stdout)];
+    // A file of the runs would be written by each of them, and hold the last one's.
+    let ours = [
+        ("--json", flags.output.json.is_some()),
+        ("--report", flags.files.report.is_some()),
+        ("--csv", flags.files.csv.is_some()),
+        ("--hdr", flags.files.hdr.is_some()),
+        ("--delivery-results", flags.pacing.delivery_results.is_some()),
+        ("--ack-stdout", flags.ack_stdout),
+    ];
     refuse(&ours, "--run, whose figures 'tpcc compare' collects")?;
     let has_own = flags.directory.data.is_some() || flags.engine.engine.kind() != EngineKind::Storage;
     let warehouses = (!has_own).then(|| flags.loaded.warehouses.unwrap_or(1));
@@ -166,6 +174,10 @@ mod tests {
         for (line, said) in [
             ("--prefech on", "--prefech: no such flag"),
             ("--json x", "--json: means nothing with --run"),
+            ("--report x", "--report: means nothing with --run"),
+            ("--csv x", "--csv: means nothing with --run"),
+            ("--hdr x", "--hdr: means nothing with --run"),
+            ("--pacing spec --delivery-results x", "--delivery-results: means nothing with --run"),
             ("--workers 0", "--workers 0: at least 1"),
             ("--team-size 4", "--team-size: means nothing with --scheduler threads"),
             ("--help", "asks for help"),
