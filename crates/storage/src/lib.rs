@@ -178,6 +178,11 @@ mod txn;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// The example of the workspace's README, compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct WorkspaceReadme;
+
 pub use base::config::{Background, Durability, FrameHomes, Isolation, LargePages, LatchKind, Service};
 pub use base::error::{CopyError, LockHolder, OpenError, StorageError, TxnError};
 pub use base::hook::{BlockReason, Hook, Operation, OperationKind, ThreadHook, WaitToken, thread_number};

@@ -257,6 +257,8 @@ addEventListener("load", () => {{
       const box = figure.getBoundingClientRect(), drawn = figure.getBBox();
       if (box.width < 100 || box.height < 60) wrong.push("a figure of " + box.width + " x " + box.height);
       if (drawn.width < 50 || drawn.height < 40) wrong.push("an empty figure");
+      const data = [...figure.querySelectorAll("[stroke^='var(--s'], [fill^='var(--s']")].map(part => part.getBoundingClientRect());
+      if (!data.some(part => part.width > 1 || part.height > 1)) wrong.push("a figure without data");
       for (const text of figure.querySelectorAll("text")) {{
         const at = text.getBoundingClientRect();
         if (at.left < box.left - 2 || at.right > box.right + 2) wrong.push("text outside of its figure: " + text.textContent.trim());
@@ -307,6 +309,8 @@ fn pages_are_whole_in_a_browser() {
             return;
         };
         assert_eq!(found.len(), 2);
+        // A figure without values has no drawing that could be looked at.
+        assert!(name == "out/index.html" || !page.contains("Nothing could be measured"), "{name}");
         for (found, width) in found.iter().zip([400, 1400]) {
             assert_eq!(found["wide"], width);
             assert_eq!(found["figures"], page.matches("<svg").count(), "{name} at {width}");
@@ -315,6 +319,9 @@ fn pages_are_whole_in_a_browser() {
     }
     // What does not fit is seen.
     let broken = scratch.read("run.html").replace("<main>", "<main><p style=\"min-width:2000px\">wide</p>");
-    let found = opened(&scratch, &broken).unwrap();
-    assert!(found.iter().all(|found| !found["wrong"].as_array().unwrap().is_empty()), "{found:?}");
+    let without_data = scratch.read("run.html").replace("var(--s", "var(--t");
+    for (page, what) in [(broken, "wide"), (without_data, "a figure without data")] {
+        let found = opened(&scratch, &page).unwrap();
+        assert!(found.iter().all(|found| found["wrong"].to_string().contains(what)), "{what}: {found:?}");
+    }
 }

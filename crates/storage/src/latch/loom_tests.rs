@@ -344,7 +344,7 @@ fn loom_a_late_reader_of_a_set_disturbs_no_other_latch() {
 
 /// A canary: the reader trusts what it saw before it counted itself.
 #[test]
-#[should_panic(expected = "")]
+#[should_panic(expected = "Causality violation")]
 fn loom_a_reader_that_does_not_look_again_is_found_out() {
     super_model(true, |page, _| {
         let reader = spawn(page, |page| {
@@ -388,20 +388,20 @@ fn loom_a_writer_that_looks_at_all_words_is_right() {
 }
 
 #[test]
-#[should_panic(expected = "")]
+#[should_panic(expected = "Causality violation")]
 fn loom_a_writer_that_skips_a_word_is_found_out() {
     demote_after_a_look_at(2);
 }
 
 #[test]
-#[should_panic(expected = "")]
+#[should_panic(expected = "Causality violation")]
 fn loom_a_writer_that_looks_at_no_word_is_found_out() {
     demote_after_a_look_at(0);
 }
 
 /// A canary: the share that the latch's word counted is lost.
 #[test]
-#[should_panic(expected = "")]
+#[should_panic(expected = "Causality violation")]
 fn loom_a_promotion_over_readers_is_found_out() {
     super_model(false, |page, _| {
         let (share, _) = page.latch.lock_shared();

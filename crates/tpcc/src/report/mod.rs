@@ -69,6 +69,7 @@ pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> 
             durability: Some(store.durability.name().to_owned()),
             isolation: Some(store.isolation.name().to_owned()),
             latches: Some(store.latches.name().to_owned()),
+            latch_words: store.latch_words,
             partition: config.scheduling.policy().is_none().then(|| config.partition.name().to_owned()),
             large_pages: Some(store.large_pages.name().to_owned()),
             prefetch: Some(store.prefetch),

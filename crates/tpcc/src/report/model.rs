@@ -121,6 +121,8 @@ pub(crate) struct Config {
     pub(crate) isolation: Option<String>,
     /// Kind of page latch.
     pub(crate) latches: Option<String>,
+    /// Reader words of hot latches, as asked for; null where the number of cores decides.
+    pub(crate) latch_words: Option<usize>,
     /// What was divided among the workers: none, client, server or both; null with the scheduler itas, whose policy decides.
     pub(crate) partition: Option<String>,
     /// Whether each worker stayed on a core of its own.
