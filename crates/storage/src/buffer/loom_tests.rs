@@ -35,6 +35,7 @@ mod tests {
     use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
     use loom::thread;
 
+    use crate::base::arena::PageSize;
     use crate::base::ids::PageId;
     use crate::buffer::page_table::{PageTable, Residency};
     use crate::latch::Latch;

@@ -140,6 +140,17 @@ mod tests {
     }
 
     #[test]
+    fn spread_terminals_of_a_warehouse_have_all_workers() {
+        let packed = plan(4, 2, 40);
+        let plan = RunPlan { placement: itas::Placement::Spread, ..plan(4, 2, 40) };
+        let of = |plan: &RunPlan| -> Vec<std::collections::BTreeSet<u32>> {
+            spread(plan).iter().map(|homes| homes.iter().map(|(w, _)| *w).collect()).collect()
+        };
+        assert!(of(&plan).iter().all(|warehouses| warehouses.len() == 4), "{:?}", of(&plan));
+        assert!(of(&packed).iter().all(|warehouses| warehouses.len() == 2), "{:?}", of(&packed));
+    }
+
+    #[test]
     fn logical_dates_are_unique_and_the_same_in_each_run() {
         let plan = RunPlan { clock: ClockKind::Logical, ..plan(1, 1, 3) };
         let dates = || {

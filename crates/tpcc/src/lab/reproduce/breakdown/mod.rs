@@ -5,6 +5,7 @@ mod events;
 mod model;
 mod overlap;
 mod probe;
+mod small_pages;
 
 pub(crate) use events::Events;
 pub(crate) use model::{Breakdown, Model, SOURCES};

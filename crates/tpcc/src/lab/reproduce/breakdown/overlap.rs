@@ -10,6 +10,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::events::Events;
+use super::small_pages::SmallPages;
 use crate::lab::filler;
 use crate::workload::generate::Random;
 
@@ -43,6 +44,7 @@ pub(crate) struct Exposed {
 impl Exposed {
     /// Measures, in some seconds, in the density of these events. None where there is no code for it.
     pub(crate) fn measure(events: &Events) -> Option<Exposed> {
+        let _small = SmallPages::insist();
         (filler::ROUND > 0).then(|| {
             let [d1, d2, d3] = events.misses;
             let apart = |misses: f64| if misses > 0.0 { events.instructions / misses } else { f64::INFINITY };

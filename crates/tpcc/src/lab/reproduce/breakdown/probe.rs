@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use super::small_pages::SmallPages;
 use crate::workload::generate::Random;
 
 /// Bytes of a line and of a small page.
@@ -37,6 +38,7 @@ pub(crate) struct Probe {
 impl Probe {
     /// Measures, in about a second.
     pub(crate) fn measure() -> Probe {
+        let _small = SmallPages::insist();
         let by_lines = |bytes: usize| chase(&lines(bytes));
         let (l1, l2) = (by_lines(16 << 10), by_lines(512 << 10));
         // One line a page: so many lines fit the first, and then the second level.

@@ -129,6 +129,7 @@ pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     let probe = Probe::measure();
     findings.config.insert("probe".into(), probe.json());
     findings.config.insert("breakdown".into(), json!(WHY));
+    counted(lab, findings)?;
     let all = match modelled(lab, probe)? {
         Ok(all) => all,
         Err(why) => {
@@ -165,6 +166,33 @@ pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     let note = format!("{}; {}; the mix, {costs}", each.join(", "), probe.in_words());
     findings.claim(claims::MODELLED.found(worst, note));
     Ok(())
+}
+
+/// What the processor itself counts of the mix, where it does: the paper's tables come from such counters. Cycles of the user
+/// and of the kernel are the columns of Table 2.
+fn counted(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    let seconds = if lab.quick { 2 } else { 5 };
+    let how = format!("--workers 1 --warmup 1 --duration {seconds} --large-pages try --counters on");
+    let args = lab.run_args(WAREHOUSES, WAREHOUSES, &how)?;
+    lab.say("asking the processor for its counts of the mix");
+    let run = lab.tpcc(&args)?;
+    let (series, reasons) = of_counters(&run["counters"]);
+    findings.series.extend(series);
+    findings.config.insert("counters_not_on_this_machine".into(), reasons);
+    Ok(())
+}
+
+/// Events of a transaction by where they happened, and why others were not counted, of the JSON of a run.
+fn of_counters(counters: &Value) -> (Vec<Series>, Value) {
+    let columns = ["user", "kernel"].map(|column| {
+        let name = format!("itanium-cycles events counted by the processor, {column}");
+        let mut series = Series::new(name, "event", "events of a transaction");
+        for (event, mean) in counters["all"].as_object().into_iter().flatten() {
+            series.push_exact(event.replace('_', " "), mean[column].as_f64());
+        }
+        series
+    });
+    (columns.into(), counters["reasons"].clone())
 }
 
 /// Figure 1 is the total of Table 2, as a picture.
@@ -227,5 +255,24 @@ fn table_4(findings: &mut Results, all: &[Modelled]) {
             series.push_exact(*column, Some(100.0 * ns / mix.everything_on.sum()));
         }
         findings.series.push(series);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_a_processor_are_told_apart_and_what_is_missing_is_named() {
+        let counters = json!({
+            "all": {"cycles": {"user": 90_000.0, "kernel": 10_000.0}, "l1i_misses": {"user": 700.0, "kernel": null}, "itlb_misses": null},
+            "reasons": {"itlb_misses": "not offered"},
+        });
+        let (series, reasons) = of_counters(&counters);
+        assert_eq!(
+            series.iter().map(|s| s.y.clone()).collect::<Vec<_>>(),
+            [vec![Some(90_000.0), None, Some(700.0)], vec![Some(10_000.0), None, None],]
+        );
+        assert_eq!(reasons["itlb_misses"], "not offered");
     }
 }

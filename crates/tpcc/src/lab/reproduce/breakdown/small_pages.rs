@@ -1,0 +1,39 @@
+//! Small pages for the memory of probes: on a system that gives large ones unasked, a probe of address translation would find
+//! that it costs nothing.
+
+use nix::sys::prctl::{get_thp_disable, set_thp_disable};
+
+/// While it lives, this process gets no large pages. Where the system has none to give or does not know the request, nothing
+/// changes.
+pub(super) struct SmallPages {
+    /// As it was before.
+    were_off: bool,
+}
+
+impl SmallPages {
+    pub(super) fn insist() -> SmallPages {
+        let were_off = get_thp_disable().unwrap_or(false);
+        let _ = set_thp_disable(true);
+        SmallPages { were_off }
+    }
+}
+
+impl Drop for SmallPages {
+    fn drop(&mut self) {
+        let _ = set_thp_disable(self.were_off);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_pages_are_off_for_as_long_as_it_lives() {
+        let before = get_thp_disable().unwrap();
+        let small = SmallPages::insist();
+        assert!(get_thp_disable().unwrap());
+        drop(small);
+        assert_eq!(get_thp_disable().unwrap(), before);
+    }
+}
