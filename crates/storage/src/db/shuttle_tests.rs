@@ -144,7 +144,7 @@ impl Bench {
     fn judge(&self) {
         for crashed in self.crashes.lock().unwrap().drain(..) {
             let db = options(Background::Inline).open_on(Arc::new(crashed.disk)).unwrap();
-            let mut tx = db.begin().unwrap();
+            let tx = db.begin().unwrap();
             for (counter, least) in crashed.at_least {
                 let found = tx.get(&COUNTERS, &counter).unwrap().unwrap();
                 assert!(found >= least, "counter {counter} is {found}; {least} was acknowledged");
@@ -172,7 +172,7 @@ fn shuttle_nothing_acknowledged_is_lost_though_locks_go_early() {
         }
         tasks.push(bench.spawn(|bench| {
             for _ in 0..2 {
-                let mut tx = bench.db.begin().unwrap();
+                let tx = bench.db.begin().unwrap();
                 let value = tx.get(&COUNTERS, &0).unwrap().unwrap();
                 tx.commit().unwrap();
                 bench.crash(Crash::Nothing, vec![(0, value)]);
@@ -214,7 +214,7 @@ fn shuttle_the_log_keeps_what_a_restart_needs() {
             }
         }));
         tasks.into_iter().for_each(|task| task.join().unwrap());
-        let mut tx = bench.db.begin().unwrap();
+        let tx = bench.db.begin().unwrap();
         assert_eq!((tx.get(&COUNTERS, &0).unwrap(), tx.get(&COUNTERS, &1).unwrap()), (Some(3), Some(0)));
         drop(tx);
         bench.judge();
