@@ -32,10 +32,8 @@ pub(super) struct Word(AtomicU64);
 /// The words of some threads, one for each set. (Under loom there are few sets, and arrays have defaults.)
 pub(super) type WordRow = [Word; SETS];
 
-struct Table {
-    words: [WordRow; ROWS],
-    given: parking_lot::Mutex<Given>,
-}
+/// All words. Apart from what was given out, which does not begin with zeros: this would be a part of the program's file then.
+type Words = [WordRow; ROWS];
 
 /// What the table has given out. Its mutex is held for a few instructions and across no step of a checker, hence not one
 /// of `base::sync`.
@@ -70,10 +68,8 @@ mod in_force {
 
     use super::*;
 
-    static TABLE: Table = Table {
-        words: [const { [const { Word(AtomicU64::new(0)) }; SETS] }; ROWS],
-        given: parking_lot::Mutex::new(Given::new()),
-    };
+    static WORDS: Words = [const { [const { Word(AtomicU64::new(0)) }; SETS] }; ROWS];
+    static GIVEN: parking_lot::Mutex<Given> = parking_lot::Mutex::new(Given::new());
 
     /// Rows that may be in use, that of the background included. Only grows.
     static ROWS_USED: AtomicU64 = AtomicU64::new(2);
@@ -84,8 +80,12 @@ mod in_force {
     }
 
     #[inline(always)]
-    pub(super) fn table() -> &'static Table {
-        &TABLE
+    pub(super) fn all() -> &'static Words {
+        &WORDS
+    }
+
+    pub(super) fn given() -> &'static parking_lot::Mutex<Given> {
+        &GIVEN
     }
 
     /// Sequentially consistent, as all that decides whether a writer sees a reader: a thread enters a row after the row
@@ -106,18 +106,21 @@ mod in_force {
     use super::*;
 
     loom::lazy_static! {
-        static ref TABLE: Table = Table {
-            words: Default::default(),
-            given: parking_lot::Mutex::new(Given { words: MOST_WORDS, ..Given::new() }),
-        };
+        static ref WORDS: Words = Default::default();
+        static ref GIVEN: parking_lot::Mutex<Given> =
+            parking_lot::Mutex::new(Given { words: MOST_WORDS, ..Given::new() });
     }
 
     loom::thread_local! {
         pub(super) static ROW: Cell<Option<&'static WordRow>> = Cell::new(None);
     }
 
-    pub(super) fn table() -> &'static Table {
-        &TABLE
+    pub(super) fn all() -> &'static Words {
+        &WORDS
+    }
+
+    pub(super) fn given() -> &'static parking_lot::Mutex<Given> {
+        &GIVEN
     }
 
     pub(super) fn rows_used() -> usize {
@@ -127,7 +130,7 @@ mod in_force {
     pub(super) fn use_rows(_: usize) {}
 }
 
-use in_force::{ROW, rows_used, table, use_rows};
+use in_force::{ROW, all, given, rows_used, use_rows};
 
 /// Lets threads use so many words of each set, at most [`MOST_WORDS`]. The largest number that was asked for holds:
 /// threads that have a word keep it.
@@ -135,7 +138,7 @@ pub(crate) fn provide(words: usize) {
     let words = words.clamp(1, MOST_WORDS);
     // Before any thread can enter a new row.
     use_rows(1 + words);
-    let mut given = table().given.lock();
+    let mut given = given().lock();
     given.words = given.words.max(words);
 }
 
@@ -148,19 +151,19 @@ pub(super) fn word(row: &'static WordRow, set: usize) -> &'static AtomicU64 {
 
 /// The row of shares that background work takes, now and then, so that no worker has to share its word with it.
 pub(super) fn background_row() -> &'static WordRow {
-    &table().words[BACKGROUND]
+    &all()[BACKGROUND]
 }
 
 /// Addresses of the words that threads use, and how far those of one row are from those of the next.
 #[cfg(feature = "measure")]
 pub(crate) fn lines() -> (std::ops::Range<usize>, usize) {
-    let rows = table().words[1..].as_ptr_range();
+    let rows = all()[1..].as_ptr_range();
     (rows.start.addr()..rows.end.addr(), size_of::<WordRow>())
 }
 
 /// The words of a set, of all rows that readers may use.
 pub(super) fn of_set(set: usize) -> impl Iterator<Item = &'static AtomicU64> {
-    table().words[..rows_used()].iter().map(move |row| word(row, set))
+    all()[..rows_used()].iter().map(move |row| word(row, set))
 }
 
 /// This thread's row.
@@ -174,14 +177,14 @@ pub(super) fn own_row() -> &'static WordRow {
 
 #[cold]
 fn enter_row() -> &'static WordRow {
-    let row = table().given.lock().enter_row();
+    let row = given().lock().enter_row();
     #[cfg(not(loom))]
     if LEAVES.try_with(|leaves| leaves.0.set(row)).is_err() {
         // The thread is ending: it does not stay.
-        table().given.lock().threads[row] -= 1;
-        return &table().words[row];
+        given().lock().threads[row] -= 1;
+        return &all()[row];
     }
-    let row = &table().words[row];
+    let row = &all()[row];
     ROW.with(|own| own.set(Some(row)));
     row
 }
@@ -201,14 +204,14 @@ impl Drop for Leaves {
         let row = self.0.get();
         if row != BACKGROUND {
             ROW.set(None);
-            table().given.lock().threads[row] -= 1;
+            given().lock().threads[row] -= 1;
         }
     }
 }
 
 /// A set for a latch of the database that counts there; `None` if all sets are in use.
 pub(super) fn take(owner: &Arc<LatchCounters>) -> Option<usize> {
-    let mut given = table().given.lock();
+    let mut given = given().lock();
     let set = match given.free.pop() {
         Some(set) => set as usize,
         None if given.untouched < SETS => {
@@ -225,7 +228,7 @@ pub(super) fn take(owner: &Arc<LatchCounters>) -> Option<usize> {
 
 /// The set is free again; returns the counters of the database whose latch had it.
 pub(super) fn give_back(set: usize) -> Option<Arc<LatchCounters>> {
-    let mut given = table().given.lock();
+    let mut given = given().lock();
     let owner = given.owners[set].take();
     debug_assert!(owner.is_some(), "set {set} is given back twice");
     given.free.push(set as u32);
@@ -234,7 +237,7 @@ pub(super) fn give_back(set: usize) -> Option<Arc<LatchCounters>> {
 
 /// Frees the sets of a database whose pages are gone, and with them all its latches.
 pub(crate) fn give_back_all(owner: &Arc<LatchCounters>) {
-    let mut given = table().given.lock();
+    let mut given = given().lock();
     for set in 0..given.owners.len() {
         if given.owners[set].as_ref().is_some_and(|other| Arc::ptr_eq(other, owner)) {
             given.owners[set] = None;
@@ -263,14 +266,14 @@ mod tests {
         assert!(rows_used() >= 5);
         let other = std::thread::spawn(own_row).join().unwrap();
         for row in [row, other] {
-            let among_those_of_threads = table().words[1..].iter().any(|one| std::ptr::eq(one, row));
+            let among_those_of_threads = all()[1..].iter().any(|one| std::ptr::eq(one, row));
             assert!(among_those_of_threads && !std::ptr::eq(row, background_row()));
         }
     }
 
     #[test]
     fn words_lie_on_lines_of_their_own() {
-        let at = |row: usize, set| std::ptr::from_ref(word(&table().words[row], set)).addr();
+        let at = |row: usize, set| std::ptr::from_ref(word(&all()[row], set)).addr();
         assert_eq!((at(1, 1) - at(1, 0), at(1, 0) % 64), (64, 0));
         assert!(at(2, 0) - at(1, 0) >= 128, "the words of two cores are neighbours");
     }
