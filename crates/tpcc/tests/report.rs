@@ -143,7 +143,7 @@ fn reproduce(scratch: &Scratch, more: &[&str]) -> String {
 fn experiments_are_kept_and_not_run_twice() {
     let scratch = Scratch::new("kept");
     let said = reproduce(&scratch, &["--json", &scratch.of("all.json")]);
-    for told in ["3 experiments to run: about ", " of memory, ", " of disk in "] {
+    for told in ["3 experiments to run: about ", " of memory, ", " of disk in ", "compiler will find nothing: "] {
         assert!(said.contains(told), "what it takes is told: {said}");
     }
     let result = common::parse(&scratch.read("out/itas-decision/result.json"));
@@ -257,7 +257,9 @@ addEventListener("load", () => {{
       const box = figure.getBoundingClientRect(), drawn = figure.getBBox();
       if (box.width < 100 || box.height < 60) wrong.push("a figure of " + box.width + " x " + box.height);
       if (drawn.width < 50 || drawn.height < 40) wrong.push("an empty figure");
-      const data = [...figure.querySelectorAll("[stroke^='var(--s'], [fill^='var(--s']")].map(part => part.getBoundingClientRect());
+      // Ours in the colours of series, a paper's in that of text.
+      const inks = ["s", "text"].flatMap(ink => [`[stroke^='var(--${{ink}}']`, `[fill^='var(--${{ink}}']`]);
+      const data = [...figure.querySelectorAll(inks.map(ink => ink + ":not(text)").join())].map(part => part.getBoundingClientRect());
       if (!data.some(part => part.width > 1 || part.height > 1)) wrong.push("a figure without data");
       for (const text of figure.querySelectorAll("text")) {{
         const at = text.getBoundingClientRect();

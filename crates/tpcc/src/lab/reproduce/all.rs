@@ -168,11 +168,9 @@ fn begin(order: &Campaign<'_>, to_run: &[Chosen], known: usize) -> Result<(), Er
     // What has nothing to compare takes no time.
     let absent = experiments.iter().any(|e| of_builds(e)).then(compiler::why_absent).flatten();
     let timed: Vec<&Experiment> = experiments.iter().filter(|e| absent.is_none() || !of_builds(e)).copied().collect();
-    if !timed.is_empty() {
-        note(&needs::told(&timed, order.quick, &data));
-    }
+    note(&needs::told(&experiments, &timed, order.quick, &data));
     if let Some(why) = absent {
-        note(&format!("without those of {}: {why}", compiler::PAPER.id));
+        note(&format!("those of {} will find nothing: {why}", compiler::PAPER.id));
     }
     if let Some(warning) = needs::check(&experiments, order.quick, &data)? {
         note(&warning);
