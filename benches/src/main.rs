@@ -9,6 +9,7 @@ use std::time::Duration;
 use benches::peers::report::{EngineReport, Report, Spread, Times, ratios, spreads, text, version};
 use benches::peers::{ENGINES, Operation, Subject, open};
 use clap::Parser;
+use tpcc::peers::replace_file;
 
 /// The engine that others are compared with.
 const BASE: &str = "storage";
@@ -60,8 +61,7 @@ fn run(flags: &Flags) -> Result<(), (u8, String)> {
     if let Some(file) = &flags.json {
         let failed = |why: String| (1, format!("{}: {why}", file.display()));
         let text = serde_json::to_vec_pretty(&report).map_err(|e| failed(e.to_string()))?;
-        let part = file.with_extension("part");
-        std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, file)).map_err(|e| failed(e.to_string()))?;
+        replace_file(file, &text).map_err(|e| failed(e.to_string()))?;
     }
     Ok(())
 }

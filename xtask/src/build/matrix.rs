@@ -80,6 +80,19 @@ const APART: &[(&str, &str)] = &[("LTO", "off"), ("CODEGEN_UNITS", "16")];
 /// The linker puts sections together by their prefixes.
 const KEEP_SECTIONS: &str = "-Clink-arg=-Wl,-z,keep-text-section-prefix";
 
+/// Every switch of a build off.
+const SWITCHED_OFF: Row = Row {
+    name: builds::SWITCHED_OFF,
+    feedback: Feedback::Off,
+    grouping: false,
+    program_flags: &[],
+    profile: APART,
+    ..ALL
+};
+
+/// Everything off that the table has a row for.
+const NOTHING: Row = Row { name: builds::NOTHING, features: &["seqcst"], run: "--prefetch off", ..SWITCHED_OFF };
+
 /// The builds, in the order of the table.
 const ROWS: &[Row] = &[
     ALL,
@@ -98,33 +111,9 @@ const ROWS: &[Row] = &[
     Row { name: "no prefetch", run: "--prefetch off", ..ALL },
     Row { name: "panic aborts", profile: &[("PANIC", "abort")], ..ALL },
     Row { name: "this processor", flags: &["-Ctarget-cpu=native"], ..ALL },
-    Row {
-        name: builds::ONLY_FEEDBACK,
-        grouping: false,
-        program_flags: &[],
-        profile: APART,
-        features: &["seqcst"],
-        run: "--prefetch off",
-        ..ALL
-    },
-    Row {
-        name: builds::SWITCHED_OFF,
-        feedback: Feedback::Off,
-        grouping: false,
-        program_flags: &[],
-        profile: APART,
-        ..ALL
-    },
-    Row {
-        name: builds::NOTHING,
-        feedback: Feedback::Off,
-        grouping: false,
-        program_flags: &[],
-        profile: APART,
-        features: &["seqcst"],
-        run: "--prefetch off",
-        ..ALL
-    },
+    Row { name: builds::ONLY_FEEDBACK, feedback: Feedback::On, ..NOTHING },
+    SWITCHED_OFF,
+    NOTHING,
 ];
 
 /// Carries the command out.
@@ -268,9 +257,17 @@ impl Row {
         }
     }
 
-    /// Builds it; none where the tool that it needs is not installed.
+    /// The tools that it needs beside the compiler; those of a layout are used here.
+    fn tools(&self, compiler: &Compiler) -> Result<Option<Layout>, BuildError> {
+        if self.feedback == Feedback::On {
+            compiler.profdata()?;
+        }
+        self.laid_out.then(|| Layout::tools(compiler)).transpose()
+    }
+
+    /// Builds it; none where a tool that it needs is not installed.
     fn build(&self, compiler: &Compiler, directory: &Path) -> Result<Option<PathBuf>, BuildError> {
-        let layout = match self.laid_out.then(|| Layout::tools(compiler)).transpose() {
+        let layout = match self.tools(compiler) {
             Ok(layout) => layout,
             Err(missing) => {
                 say(&format!("{}: left out, {missing}", self.name));
@@ -279,10 +276,6 @@ impl Row {
         };
         let mut variant = self.variant();
         if self.feedback == Feedback::On {
-            if let Err(missing) = compiler.profdata() {
-                say(&format!("{}: left out, {missing}", self.name));
-                return Ok(None);
-            }
             let profile = MergedProfile::of(&variant, compiler, &training(&[]))?;
             variant.flags.extend(profile.flags());
             variant.built_with += ", profile feedback";

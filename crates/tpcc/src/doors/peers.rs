@@ -1,11 +1,14 @@
 //! The workload on engines of other crates: load, the standard mix, the consistency conditions.
 
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::driver::runner::threads::ThreadsRunner;
 use crate::driver::{self, RunPlan};
 pub use crate::engines::peer::{Access, Peer, PeerError, PeerSession, PeerTransaction, TABLES};
 use crate::engines::peer::{Foreign, Loading};
+use crate::report::out;
 use crate::workload::check::{self, WarehousesDone};
 use crate::workload::engine::{Engine, OpenTransaction, Session};
 use crate::workload::generate::deck::Mix;
@@ -17,6 +20,14 @@ use crate::workload::schema::rows::When;
 use crate::workload::schema::tables::Meta;
 use crate::workload::settings::{Admission, ClockKind, Length};
 use crate::workload::txn::StepOrder;
+
+/// Replaces the content of a file of results, or makes it: whole, or, where there is an error, not at all.
+///
+/// # Errors
+/// What the system says.
+pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    out::replace(path, content)
+}
 
 /// When dates of the population begin: the same in every engine.
 const LOADED_AT: u64 = 1_700_000_000_000_000;

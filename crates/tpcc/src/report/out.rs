@@ -12,16 +12,39 @@ use crate::workload::error::Error;
 pub(crate) struct OutFile {
     /// As it was given.
     path: PathBuf,
-    file: File,
-    /// Where the content goes until it is whole; none for a pipe or a terminal, which have no earlier content.
-    part: Option<Part>,
+    to: Destination,
+}
+
+enum Destination {
+    /// A file, which is replaced.
+    Part(Part),
+    /// A pipe or a terminal, which has no earlier content.
+    Stream(File),
 }
 
 /// A file beside the one that it will replace. It is removed if it does not.
 struct Part {
+    file: File,
     path: PathBuf,
-    /// What it replaces, behind all links.
     target: PathBuf,
+}
+
+impl Part {
+    fn of(target: PathBuf) -> io::Result<Part> {
+        // Of this process, hidden, in the same directory.
+        let mut name = OsString::from(".");
+        name.push(target.file_name().unwrap_or_default());
+        name.push(format!(".{}.part", std::process::id()));
+        let path = target.with_file_name(name);
+        Ok(Part { file: File::create(&path)?, path, target })
+    }
+
+    /// Takes the place of its target. A full disk may say so no sooner than when all is to be on it.
+    fn replace(mut self, content: &[u8]) -> io::Result<()> {
+        self.file.write_all(content)?;
+        self.file.sync_all()?;
+        fs::rename(&self.path, &self.target)
+    }
 }
 
 impl Drop for Part {
@@ -31,58 +54,19 @@ impl Drop for Part {
     }
 }
 
-/// The name of a half-written file: of this process, hidden, in the same directory.
-fn part_of(target: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(target.file_name().unwrap_or_default());
-    name.push(format!(".{}.part", std::process::id()));
-    target.with_file_name(name)
-}
-
 /// Replaces the content of a file, or makes it: whole, or, where there is an error, not at all.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let part = Part { path: part_of(path), target: path.to_owned() };
-    let mut file = File::create(&part.path)?;
-    fill(&mut file, content)?;
-    fs::rename(&part.path, &part.target)
-}
-
-/// A full disk may say so no sooner than here.
-fn fill(file: &mut File, content: &[u8]) -> io::Result<()> {
-    file.write_all(content)?;
-    file.sync_all()
+    Part::of(path.to_owned())?.replace(content)
 }
 
 impl OutFile {
     /// Opens `path`, which `flag` has named, for writing without touching what is there.
     pub(crate) fn open(path: &Path, flag: &str) -> Result<OutFile, Error> {
-        let opened = OutFile::beside(path).map_err(|e| {
+        let to = Destination::of(path).map_err(|e| {
             Error::failed(format!("{}: cannot be written: {e}", path.display()))
                 .help(format!("pass another file with {flag}; nothing was done"))
-        });
-        let (file, part) = opened?;
-        Ok(OutFile { path: path.to_owned(), file, part })
-    }
-
-    fn beside(path: &Path) -> io::Result<(File, Option<Part>)> {
-        let target = match fs::metadata(path) {
-            Ok(there) => {
-                // What may not be written is not replaced either.
-                let file = OpenOptions::new().write(true).open(path)?;
-                if !there.is_file() {
-                    return Ok((file, None));
-                }
-                fs::canonicalize(path)?
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => path.to_owned(),
-            Err(e) => return Err(e),
-        };
-        let part = Part { path: part_of(&target), target };
-        let file = File::create(&part.path)?;
-        if let Ok(there) = fs::metadata(&part.target) {
-            file.set_permissions(there.permissions())?;
-        }
-        Ok((file, Some(part)))
+        })?;
+        Ok(OutFile { path: path.to_owned(), to })
     }
 
     /// As [`OutFile::open`], if the flag was given.
@@ -91,13 +75,32 @@ impl OutFile {
     }
 
     /// Replaces the content, whole or not at all; gives the path.
-    pub(crate) fn write(mut self, content: &[u8]) -> Result<PathBuf, Error> {
-        let written = match &self.part {
-            Some(part) => fill(&mut self.file, content).and_then(|()| fs::rename(&part.path, &part.target)),
-            None => self.file.write_all(content),
+    pub(crate) fn write(self, content: &[u8]) -> Result<PathBuf, Error> {
+        let written = match self.to {
+            Destination::Part(part) => part.replace(content),
+            Destination::Stream(mut stream) => stream.write_all(content),
         };
         written.map_err(|e| Error::failed(format!("{}: cannot be written: {e}", self.path.display())))?;
         Ok(self.path)
+    }
+}
+
+impl Destination {
+    fn of(path: &Path) -> io::Result<Destination> {
+        let there = match fs::metadata(path) {
+            Ok(there) => there,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Part::of(path.to_owned()).map(Destination::Part),
+            Err(e) => return Err(e),
+        };
+        // What may not be written is not replaced either.
+        let file = OpenOptions::new().write(true).open(path)?;
+        if !there.is_file() {
+            return Ok(Destination::Stream(file));
+        }
+        // Behind all links.
+        let part = Part::of(fs::canonicalize(path)?)?;
+        part.file.set_permissions(there.permissions())?;
+        Ok(Destination::Part(part))
     }
 }
 

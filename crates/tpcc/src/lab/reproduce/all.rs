@@ -166,8 +166,10 @@ fn begin(order: &Campaign<'_>, to_run: &[Chosen], known: usize) -> Result<(), Er
     }
     let data = order.data.map_or_else(std::env::temp_dir, Path::to_owned);
     // What has nothing to compare takes no time.
-    let absent = experiments.iter().any(|e| of_builds(e)).then(compiler::why_absent).flatten();
-    let timed: Vec<&Experiment> = experiments.iter().filter(|e| absent.is_none() || !of_builds(e)).copied().collect();
+    let compares_builds = |(paper, _): &&Chosen| paper.id == compiler::PAPER.id;
+    let absent = to_run.iter().find(compares_builds).and_then(|_| compiler::why_absent());
+    let timed =
+        to_run.iter().filter(|of| absent.is_none() || !compares_builds(of)).map(|(_, e)| *e).collect::<Vec<_>>();
     note(&needs::told(&experiments, &timed, order.quick, &data));
     if let Some(why) = absent {
         note(&format!("those of {} will find nothing: {why}", compiler::PAPER.id));
@@ -176,11 +178,6 @@ fn begin(order: &Campaign<'_>, to_run: &[Chosen], known: usize) -> Result<(), Er
         note(&warning);
     }
     Ok(())
-}
-
-/// Whether an experiment compares builds, which this command does not make.
-fn of_builds(experiment: &Experiment) -> bool {
-    compiler::PAPER.experiments.iter().any(|of| of.id == experiment.id)
 }
 
 fn absent(experiment: &Experiment) -> Absent {

@@ -23,6 +23,11 @@ const fn promise(name: &'static str, unit: &'static str, paper: Option<f64>, sen
     Promise { name, unit, paper, place: None, says: None, sense }
 }
 
+/// A claim that a cost is as small as the paper found it.
+const fn little(name: &'static str, unit: &'static str, paper: f64) -> Promise {
+    promise(name, unit, Some(paper), AsLittleAs(paper))
+}
+
 /// Cost of a hop between team mates.
 pub(crate) const HOP_NS: Promise = promise("hop_ns", "ns", None, AtMost(4.5))
     .ours("a hop between members of a team costs less than a function call that misses a cache");
@@ -33,13 +38,13 @@ pub(crate) const HOP_VS_COROSENSEI: Promise = promise("hop_vs_corosensei", "time
 pub(crate) const HOP_VS_TOKIO: Promise = promise("hop_vs_tokio_yield", "times", None, MoreThan(1.0))
     .ours("a hop is cheaper than a yield of the library tokio");
 /// Machine code of a switch.
-pub(crate) const SWITCH_CODE: Promise = promise("switch_code_bytes", "bytes", Some(76.0), AsLittleAs(76.0))
+pub(crate) const SWITCH_CODE: Promise = little("switch_code_bytes", "bytes", 76.0)
     .said("Section 3.1.1", "the code of a switch has 76 bytes, so that it stays in the cache");
 /// Share of the instruction misses of index fetches that ten threads save.
 pub(crate) const FETCH_I1: Promise = promise("index_fetch_i1_reduction", "share", Some(0.89), MoreThan(0.0))
     .said("Figure 9", "ten threads that fetch together save 89% of the instruction misses");
 /// Instruction misses that each further thread adds.
-pub(crate) const FETCH_EXTRA: Promise = promise("index_fetch_extra_misses", "misses", Some(33.0), AsLittleAs(33.0))
+pub(crate) const FETCH_EXTRA: Promise = little("index_fetch_extra_misses", "misses", 33.0)
     .said("Section 3.2.1", "each further thread adds no more than 33 instruction misses");
 /// Share of Payment's instruction misses saved.
 pub(crate) const PAYMENT_I1: Promise = promise("payment_i1_reduction", "share", Some(0.60), MoreThan(0.0))
@@ -52,8 +57,8 @@ pub(crate) const PAYMENT_MISPREDICTS: Promise =
     promise("payment_mispredict_reduction", "share", Some(0.41), MoreThan(0.0))
         .said("Figure 10", "Payment has 41% fewer mispredicted branches");
 /// Share of instructions that the points add.
-pub(crate) const INSTRUCTIONS: Promise = promise("instructions_added", "share", Some(0.017), AsLittleAs(0.017))
-    .said("Section 3.2.3", "switches add 1.7% instructions");
+pub(crate) const INSTRUCTIONS: Promise =
+    little("instructions_added", "share", 0.017).said("Section 3.2.3", "switches add 1.7% instructions");
 /// Throughput against threads without group prefetch, 20 warehouses.
 pub(crate) const VS_THREADS_20: Promise = promise("steps_vs_threads_20wh", "times", None, MoreThan(1.0))
     .ours("at 20 warehouses teams are faster than threads that announce nothing");
@@ -222,7 +227,7 @@ pub(crate) const GLASS_NEW_ORDER: [Promise; 4] = [
     part("new_order_pool", 0.346).said("Figure 6", "the buffer pool takes 35% of a New-Order's instructions"),
 ];
 /// What is left of a New-Order's instructions when everything is taken away.
-pub(crate) const GLASS_LEFT_NEW_ORDER: Promise = promise("new_order_left", "share", Some(0.068), AsLittleAs(0.068))
+pub(crate) const GLASS_LEFT_NEW_ORDER: Promise = little("new_order_left", "share", 0.068)
     .said("Figure 6", "7% of a New-Order's instructions are left when everything is taken away");
 /// What is left of a Payment: the paper's number is New-Order's. Its parts are shown without numbers that can be cited, so
 /// they are no claims.

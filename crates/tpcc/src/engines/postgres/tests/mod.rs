@@ -402,6 +402,14 @@ fn a_server_that_falls_silent_is_a_lost_connection() {
     assert_eq!(terminal.text("SHOW tcp_keepalives_idle").unwrap(), "10");
 }
 
+/// Has a rival give way after some time, in which a session waits for it.
+fn later(rival: Connection, how: &'static str) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        rival.batch(how).unwrap();
+    })
+}
+
 #[test]
 fn two_that_change_one_row_are_not_both_right() {
     let Some((_server, postgres, _)) = loaded() else { return };
@@ -412,10 +420,7 @@ fn two_that_change_one_row_are_not_both_right() {
     let rival = postgres.server.connect(Purpose::Tables).unwrap();
     // The rival has the row and commits while the session waits for it.
     rival.batch(&format!("BEGIN; UPDATE warehouse SET w_ytd = w_ytd WHERE w_id = {}", paid.w)).unwrap();
-    let rival = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(300));
-        rival.batch("COMMIT").unwrap();
-    });
+    let rival = later(rival, "COMMIT");
     let failure = session.begin().unwrap().run(StepOrder::Spec, &payment, &mut scratch).unwrap_err();
     let abort = failure.abort().unwrap();
     assert_eq!((abort.cause, abort.table), (AbortCause::Serialization, Some(Warehouse::TABLE)), "{failure}");
@@ -457,10 +462,7 @@ fn deliveries_beside_each_other_skip_no_district() {
          no_o_id = (SELECT min(no_o_id) FROM new_order WHERE no_w_id = {w} AND no_d_id = n.no_d_id)"
     );
     rival.batch(&take).unwrap();
-    let rival = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(300));
-        rival.batch("COMMIT").unwrap();
-    });
+    let rival = later(rival, "COMMIT");
     let done = session.begin().unwrap().run(StepOrder::HotLast, &delivery, &mut scratch);
     assert_eq!(done.unwrap_or_else(|failure| panic!("{failure}")), Verdict::Commit);
     rival.join().unwrap();
@@ -482,10 +484,7 @@ fn a_turn_is_waited_for_whatever_limit_the_role_has() {
     let before = booked();
     let rival = postgres.server.connect(Purpose::Tables).unwrap();
     rival.text(&format!("SELECT pg_advisory_lock({OF_WAREHOUSES}, {})", paid.w)).unwrap();
-    let rival = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(300));
-        rival.text("SELECT pg_advisory_unlock_all()").unwrap();
-    });
+    let rival = later(rival, "SELECT pg_advisory_unlock_all()");
     let done = session.begin().unwrap().run(StepOrder::HotLast, &payment, &mut scratch);
     assert_eq!(done.unwrap_or_else(|failure| panic!("{failure}")), Verdict::Commit);
     rival.join().unwrap();

@@ -214,7 +214,7 @@ pub(super) const EVENTS: &[Event] = &[
 ];
 
 /// Time of a fetch with switching, as a share of that without.
-fn time(lab: &Lab, rounds: usize) -> Result<Option<Spread>, Error> {
+fn time(lab: &mut Lab, rounds: usize) -> Result<Option<Spread>, Error> {
     let mut ratios = Vec::new();
     for _ in 0..rounds {
         let mut ns = [0.0; 2];
