@@ -77,8 +77,15 @@ const ALL: Row = Row {
 /// No link-time optimisation, and crates built in parts: calls between crates stay calls.
 const APART: &[(&str, &str)] = &[("LTO", "off"), ("CODEGEN_UNITS", "16")];
 
+/// Calls to functions of other shared objects go through the procedure linkage table, which binds each when it is first
+/// called: the compiler calls through the table of addresses instead where that is all bound at the start.
+const LAZY_BINDING: &str = "-Crelro-level=partial";
+
 /// The linker puts sections together by their prefixes.
 const KEEP_SECTIONS: &str = "-Clink-arg=-Wl,-z,keep-text-section-prefix";
+
+/// The engine in a shared object.
+const SHARED: Row = Row { name: builds::SHARED, profile: APART, program_flags: &[], engine: Engine::Shared, ..ALL };
 
 /// Every switch of a build off.
 const SWITCHED_OFF: Row = Row {
@@ -101,9 +108,12 @@ const ROWS: &[Row] = &[
     Row { name: builds::LAID_OUT, grouping: false, laid_out: true, ..ALL },
     Row { name: "splitting", flags: &["-Cllvm-args=-enable-split-machine-functions"], ..ALL },
     Row { name: builds::APART, profile: APART, ..ALL },
-    Row { name: builds::SHARED, profile: APART, program_flags: &[], engine: Engine::Shared, ..ALL },
+    SHARED,
+    Row { name: builds::SHARED_LAZY, flags: &[LAZY_BINDING], ..SHARED },
+    Row { name: "crates in parts, linked whole", profile: &[("CODEGEN_UNITS", "16")], ..ALL },
     Row { name: "thin inlining across crates", profile: &[("LTO", "thin"), ("CODEGEN_UNITS", "16")], ..ALL },
     Row { name: "position independent", program_flags: &[], ..ALL },
+    Row { name: "position independent, lazy binding", program_flags: &[], flags: &[LAZY_BINDING], ..ALL },
     Row { name: "callee's registers saved", features: &["save-callee"], run: "--scheduler steps", ..ALL },
     Row { name: "floating-point state saved", features: &["save-float"], run: "--scheduler steps", ..ALL },
     Row { name: builds::ALL_STEPS, run: "--scheduler steps", ..ALL },

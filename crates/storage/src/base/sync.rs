@@ -35,12 +35,17 @@ pub(crate) mod atomic {
     pub(crate) use super::sequential::Ordering;
 }
 
-/// Atomics of small structures, which loom can check.
+/// Atomics of small structures, which loom can check; under shuttle each access of a latch is a step.
 pub(crate) mod word {
     #[cfg(loom)]
     pub(crate) use loom::sync::atomic::*;
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, shuttle)))]
     pub(crate) use std::sync::atomic::*;
+    #[cfg(shuttle)]
+    pub(crate) use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+    #[cfg(shuttle)]
+    pub(crate) use super::stepped::AtomicU64;
 
     #[cfg(feature = "seqcst")]
     pub(crate) use super::sequential::Ordering;
@@ -52,6 +57,60 @@ pub(crate) mod plain {
 
     #[cfg(feature = "seqcst")]
     pub(crate) use super::sequential::Ordering;
+}
+
+/// Words of the size that pages and tables lay out, whose accesses are steps that shuttle schedules. (shuttle's own
+/// atomics are larger.)
+#[cfg(shuttle)]
+mod stepped {
+    use std::sync::atomic::Ordering;
+
+    use shuttle::thread::yield_now;
+
+    #[derive(Debug, Default)]
+    #[repr(transparent)]
+    pub(crate) struct AtomicU64(std::sync::atomic::AtomicU64);
+
+    impl AtomicU64 {
+        pub(crate) const fn new(value: u64) -> AtomicU64 {
+            AtomicU64(std::sync::atomic::AtomicU64::new(value))
+        }
+
+        pub(crate) fn load(&self, order: Ordering) -> u64 {
+            yield_now();
+            self.0.load(order)
+        }
+
+        pub(crate) fn store(&self, value: u64, order: Ordering) {
+            yield_now();
+            self.0.store(value, order);
+        }
+
+        pub(crate) fn fetch_add(&self, by: u64, order: Ordering) -> u64 {
+            yield_now();
+            self.0.fetch_add(by, order)
+        }
+
+        pub(crate) fn fetch_sub(&self, by: u64, order: Ordering) -> u64 {
+            yield_now();
+            self.0.fetch_sub(by, order)
+        }
+
+        pub(crate) fn compare_exchange(&self, old: u64, new: u64, yes: Ordering, no: Ordering) -> Result<u64, u64> {
+            yield_now();
+            self.0.compare_exchange(old, new, yes, no)
+        }
+
+        pub(crate) fn compare_exchange_weak(
+            &self,
+            old: u64,
+            new: u64,
+            yes: Ordering,
+            no: Ordering,
+        ) -> Result<u64, u64> {
+            self.compare_exchange(old, new, yes, no)
+        }
+    }
 }
 
 /// With the feature `seqcst`: every access is sequentially consistent, whatever the code asks for. What weaker orders save

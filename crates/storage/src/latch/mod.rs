@@ -10,7 +10,9 @@ mod words;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, shuttle))]
+mod shuttle_tests;
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
 use self::superlatch::{Heat, PROMOTED};
@@ -203,7 +205,7 @@ impl Latch {
     }
 
     /// Takes a share if no writer holds the latch.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn try_lock_shared(&self) -> Option<(Share<'_>, Version)> {
         let word = self.word.load(Ordering::Relaxed);
         self.try_share_plain(word).or_else(|| self.try_share_in_background(word))

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU16, Ordering as HintOrdering};
 
 use super::share::Share;
 use super::stats::{LatchCounters, count};
-use super::words::WordRow;
+use super::words::{CHECKED, WordRow};
 use super::{EXCLUSIVE, Latch, READER, READERS, VERSION_MASK, Version, words, writes_follow};
 use crate::base::latches::note;
 use crate::base::mutant::{Mutant, is_mutant};
@@ -29,21 +29,21 @@ const SET_SHIFT: u32 = 1;
 const _: () = assert!((words::SETS as u64) << SET_SHIFT <= PROMOTED);
 
 /// Reads of a thread in an epoch. What is hot is read often while that goes on.
-const EPOCH_READS: u32 = if cfg!(loom) { u32::MAX } else { 1 << 16 };
+const EPOCH_READS: u32 = if CHECKED { u32::MAX } else { 1 << 16 };
 
 /// Reads of a latch that make it hot, by default: within an epoch, and with no write in between. With two threads this
 /// is one in 256 of all reads: roots, upper inner pages, and leaves that all transactions read.
-pub(crate) const PROMOTE_AT: u16 = if cfg!(loom) { 1 } else { 512 };
+pub(crate) const PROMOTE_AT: u16 = if CHECKED { 1 } else { 512 };
 
 /// How often a reader that wants to promote tries to find the latch without other readers.
-const TRIES: u32 = if cfg!(loom) { 1 } else { 256 };
+const TRIES: u32 = if CHECKED { 1 } else { 256 };
 
 /// Pauses of a writer that waits, with `X` set, until readers have left; then it lets readers in again, so that a reader
 /// that holds a share and wants another one gets it.
-const LONG_PATIENCE: u32 = if cfg!(loom) { 2 } else { 64 };
+const LONG_PATIENCE: u32 = if CHECKED { 2 } else { 64 };
 
 /// The same for a holder of other latches, which only tries. Enough for readers that are about to leave.
-const SHORT_PATIENCE: u32 = if cfg!(loom) { 1 } else { 4 };
+const SHORT_PATIENCE: u32 = if CHECKED { 1 } else { 4 };
 
 /// The number of the present epoch. Any thread moves it, after so many reads of its own.
 static EPOCH: crossbeam::utils::CachePadded<AtomicU16> = crossbeam::utils::CachePadded::new(AtomicU16::new(0));

@@ -14,11 +14,14 @@ use std::sync::Arc;
 use crate::base::sync::word::AtomicU64;
 use crate::latch::stats::LatchCounters;
 
+/// Whether a model checker runs the code: its models are small.
+pub(super) const CHECKED: bool = cfg!(any(loom, shuttle));
+
 /// Most words of a set, that of the background work not counted: more cores than this cannot have superlatches.
-pub(crate) const MOST_WORDS: usize = if cfg!(loom) { 2 } else { 128 };
+pub(crate) const MOST_WORDS: usize = if CHECKED { 2 } else { 128 };
 
 /// Superlatches at once, in the whole process.
-pub(crate) const SETS: usize = if cfg!(loom) { 2 } else { 1024 };
+pub(crate) const SETS: usize = if CHECKED { 2 } else { 1024 };
 
 /// The number of [`background_row`].
 const BACKGROUND: usize = 0;
@@ -29,7 +32,7 @@ const ROWS: usize = 1 + MOST_WORDS;
 #[repr(align(64))]
 pub(super) struct Word(AtomicU64);
 
-/// The words of some threads, one for each set. (Under loom there are few sets, and arrays have defaults.)
+/// The words of some threads, one for each set. (Under a checker there are few sets, and arrays have defaults.)
 pub(super) type WordRow = [Word; SETS];
 
 /// All words. Apart from what was given out, which does not begin with zeros: this would be a part of the program's file then.
@@ -62,7 +65,7 @@ impl Given {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod in_force {
     use std::sync::atomic::Ordering;
 
@@ -100,18 +103,23 @@ mod in_force {
     }
 }
 
-/// Under loom each execution of a model has a table of its own.
-#[cfg(loom)]
+/// Under a checker each execution of a model has a table of its own.
+#[cfg(any(loom, shuttle))]
 mod in_force {
+    #[cfg(loom)]
+    use loom::{lazy_static, thread_local};
+    #[cfg(shuttle)]
+    use shuttle::{lazy_static, thread_local};
+
     use super::*;
 
-    loom::lazy_static! {
+    lazy_static! {
         static ref WORDS: Words = Default::default();
         static ref GIVEN: parking_lot::Mutex<Given> =
             parking_lot::Mutex::new(Given { words: MOST_WORDS, ..Given::new() });
     }
 
-    loom::thread_local! {
+    thread_local! {
         pub(super) static ROW: Cell<Option<&'static WordRow>> = Cell::new(None);
     }
 
@@ -178,7 +186,7 @@ pub(super) fn own_row() -> &'static WordRow {
 #[cold]
 fn enter_row() -> &'static WordRow {
     let row = given().lock().enter_row();
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, shuttle)))]
     if LEAVES.try_with(|leaves| leaves.0.set(row)).is_err() {
         // The thread is ending: it does not stay.
         given().lock().threads[row] -= 1;
@@ -190,15 +198,15 @@ fn enter_row() -> &'static WordRow {
 }
 
 /// Gives the row back when the thread ends.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 struct Leaves(Cell<usize>);
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 thread_local! {
     static LEAVES: Leaves = const { Leaves(Cell::new(0)) };
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 impl Drop for Leaves {
     fn drop(&mut self) {
         let row = self.0.get();
@@ -246,7 +254,7 @@ pub(crate) fn give_back_all(owner: &Arc<LatchCounters>) {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

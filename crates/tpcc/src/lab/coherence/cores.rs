@@ -242,6 +242,15 @@ impl Replay<'_> {
         let before = line.holders;
         let served = line.holders.access(number, writes);
         let others = match served {
+            // The line may still be on its way, for a plain write that no one waits for: an atomic one does.
+            Served::Hit if writes && access.operation.waits() => {
+                let ready = now.max(line.there_ps);
+                if counts {
+                    figures.wait_ns += (ready - now) as f64 / 1e3;
+                    line.waited_ps += ready - now;
+                }
+                return ready;
+            }
             Served::Hit => return now,
             Served::Upgrade(others) | Served::Cores(others) => others,
             Served::Memory => 0,
@@ -370,6 +379,20 @@ mod tests {
         let KindFigures { accesses, near, invalidations, cold, wait_ns, .. } = replay.kinds[0];
         assert_eq!((accesses, cold, near, invalidations), (5.0, 1.0, 3.0, 3.0));
         assert_eq!(wait_ns, 100.0 + 100.0 + 100.0 + 145.0);
+    }
+
+    #[test]
+    fn an_atomic_change_waits_for_the_line_that_a_plain_write_has_asked_for() {
+        let both = recording(1, 0, &[(0, Write), (0, Atomic), (0, Read)]);
+        let [write, change, read] = [0, 1, 2].map(|n| both.pieces[0].accesses[n]);
+        let kinds = vec![KindFigures::default()];
+        let mut replay = Replay { recording: &both, machine: MACHINE, lines: HashMap::default(), kinds };
+        assert_eq!(replay.access(0, &write, 0, true), 100_000);
+        // What was written is read from the core's own buffer meanwhile.
+        assert_eq!(replay.access(0, &read, 30_000, true), 30_000);
+        assert_eq!(replay.access(0, &change, 40_000, true), 100_000);
+        assert_eq!(replay.access(0, &change, 120_000, true), 120_000);
+        assert_eq!(replay.kinds[0].wait_ns, 60.0);
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub const LAID_OUT: &str = "blocks laid out anew";
 pub const APART: &str = "no inlining across crates";
 /// The same, with the engine in a shared object whose functions can be preempted.
 pub const SHARED: &str = "engine in a shared object";
+/// The same, with each call from the program to the engine through the procedure linkage table.
+pub const SHARED_LAZY: &str = "engine in a shared object, lazy binding";
 /// Everything on, its transactions in teams: what rows of the scheduler are held against.
 pub const ALL_STEPS: &str = "all, in teams";
 /// The plain release.

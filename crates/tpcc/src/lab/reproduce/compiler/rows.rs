@@ -1,6 +1,8 @@
 //! The optimisations of the paper, and the builds that show each: one with it and one without.
 
-use crate::lab::reproduce::builds::{ALL, ALL_STEPS, APART, FEEDBACK, LAID_OUT, NOTHING, ONLY_FEEDBACK, PLAIN, SHARED};
+use crate::lab::reproduce::builds::{
+    ALL, ALL_STEPS, APART, FEEDBACK, LAID_OUT, NOTHING, ONLY_FEEDBACK, PLAIN, SHARED, SHARED_LAZY,
+};
 
 /// The paper's classes, in the order of its figure 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +93,14 @@ pub(super) const ROWS: &[Optimisation] = &[
         paper_l1: None,
         builds: Some((ALL, APART)),
         note: "one unit and fat link-time optimisation, against crates in 16 parts: the paper inlines a few hot files",
+    },
+    Optimisation {
+        name: "one unit",
+        class: Class::Code,
+        paper: None,
+        paper_l1: None,
+        builds: Some((ALL, "crates in parts, linked whole")),
+        note: "each crate compiled as one unit, against 16 parts of each; fat link-time optimisation puts both together",
     },
     Optimisation {
         name: "thin inlining",
@@ -190,6 +200,23 @@ pub(super) const ROWS: &[Optimisation] = &[
         builds: Some((ALL, "position independent")),
         note: "one program, fixed addresses against position independent ones: addresses relative to the instruction cost \
                next to nothing on this processor",
+    },
+    Optimisation {
+        name: "binding at the start",
+        class: Class::Preemption,
+        paper: None,
+        paper_l1: None,
+        builds: Some((SHARED, SHARED_LAZY)),
+        note: "the engine in a shared object: calls through a table of addresses that is filled when the program starts, against \
+               calls through the procedure linkage table, which is the paper's before",
+    },
+    Optimisation {
+        name: "binding at the start, one program",
+        class: Class::Preemption,
+        paper: None,
+        paper_l1: None,
+        builds: Some(("position independent", "position independent, lazy binding")),
+        note: "one position independent program: only calls to the system's libraries are left to bind",
     },
     Optimisation {
         name: "profile feedback",
