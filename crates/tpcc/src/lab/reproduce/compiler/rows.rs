@@ -171,8 +171,9 @@ pub(super) const ROWS: &[Optimisation] = &[
         class: Class::Code,
         paper: None,
         paper_l1: None,
-        builds: Some(("panic aborts", ALL)),
-        note: "no unwinding tables are used; off in the build with everything on, because errors of users must not end the process",
+        builds: None,
+        note: "not to be had in this program: speculation unwinds a body whose answers were wrong, so 'speculate' refuses to be \
+               compiled where a panic aborts",
     },
     Optimisation {
         name: "this very processor",
