@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::cachegrind::{Behind, Counts};
+use super::cachegrind::{self, Behind, Counts};
 use super::lab::{Count, Lab, SEED, arguments};
 use super::report::Spread;
 use crate::lab::footprint::geometry::Geometry;
@@ -208,15 +208,15 @@ pub fn compare(builds: &[Build], how: Comparison, data: Option<&Path>) -> Result
 
 /// As [`compare`], in a laboratory that is open.
 pub(crate) fn compare_in(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<BuildFigures>, Error> {
-    let counted = if how.counted { count(lab, builds, how)? } else { None };
+    let counted = if how.counted { count(lab, builds, how)? } else { vec![None; builds.len()] };
     let rates = if how.rounds > 0 { time(lab, builds, how)? } else { vec![Vec::new(); builds.len()] };
     let mut measured: Vec<BuildFigures> = builds
         .iter()
         .zip(rates)
-        .enumerate()
-        .map(|(place, (build, rates))| BuildFigures {
+        .zip(counted)
+        .map(|((build, rates), counted)| BuildFigures {
             name: build.name.clone(),
-            counted: counted.as_ref().and_then(|counts| counts.get(place)).map(PerTransaction::of),
+            counted: counted.as_ref().map(PerTransaction::of),
             timed: None,
             rates,
         })
@@ -239,11 +239,23 @@ impl PerTransaction {
     }
 }
 
-fn count(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Option<Vec<Counts>>, Error> {
+/// Counts of each build; none where nothing can be counted, or where Cachegrind cannot run a build.
+fn count(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<Option<Counts>>, Error> {
+    if lab.uncountable.is_some() {
+        return Ok(vec![None; builds.len()]);
+    }
     lab.say(&format!("counting {} builds", builds.len()));
+    let known: Vec<bool> = builds.iter().map(|build| cachegrind::knows_instructions_of(&build.program)).collect();
     let what: Vec<(&Path, Count)> = builds
         .iter()
-        .map(|build| {
+        .zip(&known)
+        .filter(|(build, known)| {
+            if !**known {
+                lab.say(&format!("{}: not counted, valgrind lacks an instruction of it", build.name));
+            }
+            **known
+        })
+        .map(|(build, _)| {
             let line = format!(
                 "run --warehouses {} --workers 1 --warmup 0 --seed {SEED} --durability async --check off \
                  --background inline {} {}",
@@ -261,7 +273,8 @@ fn count(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Option<Vec<
             (build.program.as_path(), count)
         })
         .collect();
-    lab.count_programs(&what)
+    let mut counts = lab.count_programs(&what)?.unwrap_or_default().into_iter();
+    Ok(known.into_iter().map(|known| if known { counts.next() } else { None }).collect())
 }
 
 /// Transactions a second of each build, round by round.

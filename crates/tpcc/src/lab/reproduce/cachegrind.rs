@@ -95,6 +95,14 @@ pub(crate) fn unavailable() -> Option<String> {
     }
 }
 
+/// Whether valgrind knows the instructions of a program: it lacks those of newer processors, which a program may use that is
+/// built for this very one.
+pub(crate) fn knows_instructions_of(program: &Path) -> bool {
+    let mut valgrind = Command::new("valgrind");
+    let told = valgrind.args(["--quiet", "--tool=none"]).arg(program).arg("--version").output();
+    told.is_ok_and(|told| told.status.success())
+}
+
 /// Runs a program under Cachegrind and reads the totals. `scratch` takes its files.
 pub(crate) fn totals(
     program: &Path,
@@ -131,6 +139,24 @@ pub(crate) fn saved(before: f64, after: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_valgrind_cannot_run_is_told_apart() {
+        if unavailable().is_some() {
+            return;
+        }
+        let directory = std::env::temp_dir().join(format!("tpcc-cachegrind-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (sound, unknown) = (directory.join("sound"), directory.join("unknown"));
+        // What a process that meets an unknown instruction ends with.
+        for (program, does) in [(&sound, "exit 0"), (&unknown, "kill -ILL $$")] {
+            std::fs::write(program, format!("#!/bin/sh\n{does}\n")).unwrap();
+            std::fs::set_permissions(program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        assert!(knows_instructions_of(&sound));
+        assert!(!knows_instructions_of(&unknown));
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
 
     #[test]
     fn totals_are_read_and_subtracted() {
