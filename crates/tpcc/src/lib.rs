@@ -2,6 +2,9 @@
 //!
 //! The [`guide`] has a page for each door: to rerun a paper, to measure a mechanism, to bring an engine.
 
+// Without the commands of the laboratory, what only they use is left for the linker to drop.
+#![cfg_attr(not(feature = "lab"), allow(dead_code, unused_imports))]
+
 /// Pages for those who come to rerun, to measure or to embed.
 pub mod guide {
     #[doc = include_str!("../guide/rerun_a_paper.md")]
@@ -28,6 +31,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use cli::cmd::{self, Ended};
 use cli::error::in_our_words;
+#[cfg(feature = "lab")]
+use cli::flags::LabCommand;
 use cli::flags::{Cli, Command};
 use cli::interrupt;
 use workload::error::Error;
@@ -50,7 +55,7 @@ pub mod fuzzing {
     use clap::{CommandFactory, Parser};
 
     use crate::cli::error::in_our_words;
-    use crate::cli::flags::{Cli, Command};
+    use crate::cli::flags::{Cli, Command, LabCommand};
     use crate::cli::resolve::{self, on_disk};
     use crate::workload::error::Error;
 
@@ -75,11 +80,15 @@ pub mod fuzzing {
                     Command::Verify(f) => {
                         on_disk("verify", f.directory.data.as_deref(), &f.engine, f.machine.workers).map(drop)
                     }
-                    Command::Latency(f) => resolve::latency(&f).map(drop),
-                    Command::Tenants(f) => resolve::tenants(&f).map(drop),
-                    Command::Shell(f) => on_disk("shell", f.data.as_deref(), &f.engine, Some(1)).map(drop),
+                    Command::InLab(LabCommand::Latency(f)) => resolve::latency(&f).map(drop),
+                    Command::InLab(LabCommand::Tenants(f)) => resolve::tenants(&f).map(drop),
+                    Command::InLab(LabCommand::Shell(f)) => {
+                        on_disk("shell", f.data.as_deref(), &f.engine, Some(1)).map(drop)
+                    }
                     // A file of points would be read.
-                    Command::History(f) if f.scheduling.ctx_points.is_none() => resolve::history(f).map(drop),
+                    Command::InLab(LabCommand::History(f)) if f.scheduling.ctx_points.is_none() => {
+                        resolve::history(f).map(drop)
+                    }
                     _ => Ok(()),
                 },
                 Err(error) if error.use_stderr() => Err(in_our_words(&error, words.first().map_or("", String::as_str))),
@@ -105,21 +114,30 @@ pub fn main() -> ExitCode {
         Command::Load(flags) => cmd::load_anywhere(&flags),
         Command::Check(flags) => cmd::check_anywhere(&flags),
         Command::Copy(flags) => cmd::copy::run(&flags),
-        Command::History(flags) => cmd::history::run(flags),
         Command::Verify(flags) => cmd::verify::run(&flags),
-        Command::Shell(flags) => cmd::shell::run(flags),
-        Command::Footprint(flags) => cmd::footprint::run(flags),
-        Command::Reproduce(flags) => cmd::reproduce::run(flags),
-        Command::Compare(flags) => cmd::compare::run(&flags),
-        Command::Report(flags) => cmd::report::run(&flags),
-        Command::Latency(flags) => cmd::latency::run(&flags),
-        Command::Tenants(flags) => cmd::tenants::run(&flags),
-        Command::IndexFetch(flags) => cmd::index_fetch::run(flags),
+        #[cfg(feature = "lab")]
+        Command::InLab(command) => in_lab(command),
     };
     match ended {
         Ok(Ended::Well) => ExitCode::SUCCESS,
         Ok(Ended::CheckFailed) => ExitCode::from(FAILED),
         Err(error) => fail(&error),
+    }
+}
+
+/// Carries out a command that experiments, measures or shows.
+#[cfg(feature = "lab")]
+fn in_lab(command: LabCommand) -> Result<Ended, Error> {
+    match command {
+        LabCommand::Footprint(flags) => cmd::footprint::run(flags),
+        LabCommand::Reproduce(flags) => cmd::reproduce::run(flags),
+        LabCommand::Compare(flags) => cmd::compare::run(&flags),
+        LabCommand::Report(flags) => cmd::report::run(&flags),
+        LabCommand::Latency(flags) => cmd::latency::run(&flags),
+        LabCommand::Tenants(flags) => cmd::tenants::run(&flags),
+        LabCommand::IndexFetch(flags) => cmd::index_fetch::run(flags),
+        LabCommand::History(flags) => cmd::history::run(flags),
+        LabCommand::Shell(flags) => cmd::shell::run(flags),
     }
 }
 

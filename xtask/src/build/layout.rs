@@ -15,6 +15,7 @@ use super::pgo::{
 use super::profile::{MergedProfile, train};
 use super::tools::Compiler;
 use super::variant::Variant;
+use super::workshop::Workshop;
 use super::{BuildError, say, target};
 
 /// How the blocks are laid out. Instructions keep their lengths: a hop between fibers knows that of the jump behind it.
@@ -56,13 +57,18 @@ fn build(flags: &BoltFlags) -> Result<(), BuildError> {
     let directory = target("bolt");
     make(&directory)?;
     let reference = plain()?;
-    let profile =
-        if flags.plain { None } else { Some(MergedProfile::of(&Variant::default(), &compiler, &training(&[]))?) };
+    let profile = match flags.plain {
+        true => None,
+        false => {
+            let workshop = Workshop::of(&target("pgo"));
+            Some(MergedProfile::of(&Variant::default(), &compiler, &training(&[]), &workshop)?)
+        }
+    };
     let mut variant = profile.as_ref().map(with_feedback).unwrap_or_default();
     variant.name = if flags.plain { "plain-to-lay-out" } else { "feedback-to-lay-out" }.into();
     variant.built_with += if flags.plain { "block layout" } else { ", block layout" };
     variant.program_flags.push(KEEP_RELOCATIONS.into());
-    let program = variant.build(&compiler, &directory)?.program;
+    let program = variant.build(&compiler, &Workshop::of(&directory))?.program;
     let binary = directory.join("tpcc");
     lay_out(&layout, &program, &binary, &directory)?;
     does_its_job(&binary)?;

@@ -1,21 +1,25 @@
 //! `cargo xtask ablate-build`: `tpcc` built in every way that the compiler paper turns on and off, and what each is worth.
 //!
 //! The builds are kept in `target/ablate` with a list of them, which `tpcc reproduce compiler` reads. A build is made again
-//! only when the sources or the compiler are others than those that it was made from.
+//! only when the sources or the compiler are others than those that it was made from. They have the commands that run
+//! transactions and no others, which halves the time that they take.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use serde::Serialize;
 use tpcc::builds::{self, Build, BuildFigures, Comparison, Listed, Matrix, Timing};
 
 use super::files::{copy, make, remove};
+use super::lanes::{Task, carry_out, lock};
 use super::layout::{self, Layout, lay_out};
 use super::pgo::{plain, training, version};
-use super::profile::{MergedProfile, commit, key};
+use super::profile::{MergedProfile, commit, key, mismatches};
 use super::tools::Compiler;
-use super::variant::{Engine, Variant};
+use super::variant::{Built, Commands, Engine, Variant};
+use super::workshop::Workshop;
 use super::{BuildError, say, target};
 
 /// The flags of `cargo xtask ablate-build`.
@@ -81,6 +85,16 @@ const APART: &[(&str, &str)] = &[("LTO", "off"), ("CODEGEN_UNITS", "16")];
 /// called: the compiler calls through the table of addresses instead where that is all bound at the start.
 const LAZY_BINDING: &str = "-Crelro-level=partial";
 
+/// Crates are built in parts, by a flag: the settings of the profile `release` would change the names of functions, and
+/// with them the profile that fits.
+const PARTS: &str = "-Ccodegen-units=16";
+
+/// Inlining across crates by summaries of them.
+const THIN: &str = "-Clto=thin";
+
+/// Code of a function that is seldom run goes elsewhere. The linked whole is what the flag has to reach.
+const SPLIT: &str = "-Cllvm-args=-enable-split-machine-functions";
+
 /// The linker puts sections together by their prefixes.
 const KEEP_SECTIONS: &str = "-Clink-arg=-Wl,-z,keep-text-section-prefix";
 
@@ -106,12 +120,12 @@ const ROWS: &[Row] = &[
     Row { name: "no feedback", feedback: Feedback::Off, grouping: false, ..ALL },
     Row { name: builds::FEEDBACK, grouping: false, ..ALL },
     Row { name: builds::LAID_OUT, grouping: false, laid_out: true, ..ALL },
-    Row { name: "splitting", flags: &["-Cllvm-args=-enable-split-machine-functions"], ..ALL },
+    Row { name: "splitting", program_flags: &[ALL.program_flags[0], SPLIT], ..ALL },
     Row { name: builds::APART, profile: APART, ..ALL },
     SHARED,
     Row { name: builds::SHARED_LAZY, flags: &[LAZY_BINDING], ..SHARED },
-    Row { name: "crates in parts, linked whole", profile: &[("CODEGEN_UNITS", "16")], ..ALL },
-    Row { name: "thin inlining across crates", profile: &[("LTO", "thin"), ("CODEGEN_UNITS", "16")], ..ALL },
+    Row { name: "crates in parts, linked whole", flags: &[PARTS], ..ALL },
+    Row { name: "thin inlining across crates", flags: &[PARTS], program_flags: &[ALL.program_flags[0], THIN], ..ALL },
     Row { name: "position independent", program_flags: &[], ..ALL },
     Row { name: "position independent, lazy binding", program_flags: &[], flags: &[LAZY_BINDING], ..ALL },
     Row { name: "callee's registers saved", features: &["save-callee"], run: "--scheduler steps", ..ALL },
@@ -186,6 +200,9 @@ fn directory() -> PathBuf {
     target("ablate")
 }
 
+/// Builds beside each other: the longest part of a build, link-time optimisation, is done by one thread, which takes 3 GiB.
+const MOST_LANES: usize = 4;
+
 /// Builds what is not there yet of the rows wanted, and lists them.
 fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
     let compiler = Compiler::here()?;
@@ -204,20 +221,37 @@ fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
         matrix.add(listed(builds::PLAIN, &kept, "", "plain"));
     }
     write(&matrix, &list)?;
-    for row in ROWS.iter().filter(|row| is_wanted(row.name, only)) {
-        let how = row.how();
+    let wanted: Vec<&Row> = ROWS.iter().filter(|row| is_wanted(row.name, only)).collect();
+    let mut missing: Vec<&Row> = Vec::new();
+    for &row in &wanted {
         // Rows that differ in how they run share a program.
-        let known = matrix.builds.iter().find(|build| build.how == how && build.program.is_file());
-        let program = match known.map(|build| build.program.clone()) {
-            Some(program) => program,
-            None => match row.build(&compiler, &directory)? {
-                Some(program) => program,
-                None => continue,
-            },
-        };
-        matrix.add(listed(row.name, &program, row.run, &how));
-        write(&matrix, &list)?;
+        if matrix.program_of(&row.how()).is_none() && missing.iter().all(|other| other.how() != row.how()) {
+            missing.push(row);
+        }
     }
+    let matrix = Mutex::new(matrix);
+    let lanes = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST_LANES));
+    let workshop = |lane| Workshop::numbered(&directory, lane);
+    let prepare = |row: &&Row, lane| row.prepare(&compiler, &workshop(lane));
+    carry_out(&missing, lanes, prepare, |row, ready, lane| {
+        let Some(ready) = ready else { return Ok(()) };
+        let program = row.build(&compiler, ready, &workshop(lane))?;
+        let mut matrix = lock(&matrix);
+        matrix.add(listed(row.name, &program, row.run, &row.how()));
+        write(&matrix, &list)
+    })?;
+    let mut matrix = matrix.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for row in wanted {
+        let how = row.how();
+        let program = matrix.program_of(&how).map(Path::to_owned);
+        if let Some(program) = program {
+            matrix.add(listed(row.name, &program, row.run, &how));
+        }
+    }
+    // In the order of the table, whichever was built first.
+    let place = |name: &str| ROWS.iter().position(|row| row.name == name).map_or(0, |row| row + 1);
+    matrix.builds.sort_by_key(|build| place(&build.name));
+    write(&matrix, &list)?;
     Ok(matrix)
 }
 
@@ -247,6 +281,7 @@ impl Row {
     }
 
     fn variant(&self) -> Variant {
+        let mut workspace_flags = Vec::new();
         let mut flags: Vec<String> = self.flags.iter().map(|flag| (*flag).to_owned()).collect();
         let mut program_flags: Vec<String> = self.program_flags.iter().map(|flag| (*flag).to_owned()).collect();
         if self.feedback == Feedback::On {
@@ -257,7 +292,7 @@ impl Row {
                     Engine::InProgram => program_flags.push(KEEP_SECTIONS.into()),
                     Engine::Shared => flags.push(KEEP_SECTIONS.into()),
                 },
-                false => flags.push("-Cllvm-args=-profile-guided-section-prefix=false".into()),
+                false => workspace_flags.push("-Cllvm-args=-profile-guided-section-prefix=false".into()),
             }
         }
         Variant {
@@ -267,7 +302,9 @@ impl Row {
             program_flags,
             profile: self.profile.to_vec(),
             features: self.features.to_vec(),
+            commands: Commands::Runs,
             engine: self.engine,
+            workspace_flags,
         }
     }
 
@@ -279,8 +316,8 @@ impl Row {
         self.laid_out.then(|| Layout::tools(compiler)).transpose()
     }
 
-    /// Builds it; none where a tool that it needs is not installed.
-    fn build(&self, compiler: &Compiler, directory: &Path) -> Result<Option<PathBuf>, BuildError> {
+    /// Makes the profile that it is built with; none where a tool that it needs is not installed.
+    fn prepare(&self, compiler: &Compiler, workshop: &Workshop) -> Result<Option<Ready>, BuildError> {
         let layout = match self.tools(compiler) {
             Ok(layout) => layout,
             Err(missing) => {
@@ -288,21 +325,57 @@ impl Row {
                 return Ok(None);
             }
         };
-        let mut variant = self.variant();
+        let (mut variant, mut profile) = (self.variant(), None);
         if self.feedback == Feedback::On {
-            let profile = MergedProfile::of(&variant, compiler, &training(&[]))?;
-            variant.flags.extend(profile.flags());
+            let made = MergedProfile::of(&variant, compiler, &training(&[]), workshop)?;
+            variant.workspace_flags.extend(made.flags());
             variant.built_with += ", profile feedback";
+            profile = Some(made);
         }
-        let Some(layout) = layout else { return Ok(Some(variant.build(compiler, directory)?.program)) };
+        Ok(Some(Ready { variant, profile, layout }))
+    }
+
+    /// Builds it.
+    fn build(&self, compiler: &Compiler, ready: Ready, workshop: &Workshop) -> Result<PathBuf, BuildError> {
+        let Ready { mut variant, profile, layout } = ready;
+        let Some(layout) = layout else { return fits(profile.as_ref(), variant.build(compiler, workshop)?) };
         variant.program_flags.push(layout::KEEP_RELOCATIONS.into());
         variant.built_with += ", block layout";
+        let directory = &workshop.programs;
         let laid_out = directory.join(format!("tpcc-{}", variant.name));
         variant.name += "-to-lay-out";
-        let program = variant.build(compiler, directory)?.program;
+        let program = fits(profile.as_ref(), variant.build(compiler, workshop)?)?;
         lay_out(&layout, &program, &laid_out, directory)?;
-        Ok(Some(laid_out))
+        Ok(laid_out)
     }
+}
+
+impl Task for &Row {
+    fn preparation(&self) -> Option<String> {
+        (self.feedback == Feedback::On).then(|| self.variant().settings())
+    }
+}
+
+/// The program of a build whose profile, if it has one, is of its functions: the compiler goes on without where it is not.
+fn fits(profile: Option<&MergedProfile>, built: Built) -> Result<PathBuf, BuildError> {
+    let Some(profile) = profile else { return Ok(built.program) };
+    let (unfit, unknown) = mismatches(&built.warnings);
+    if unfit == 0 && unknown as u64 <= profile.functions {
+        return Ok(built.program);
+    }
+    let said = format!(
+        "{}: the profile does not fit {unfit} functions, and does not know {unknown}; it knows {}",
+        built.program.display(),
+        profile.functions
+    );
+    Err(BuildError::new(said).help("remove target/ablate and target/pgo and run 'cargo xtask ablate-build' again"))
+}
+
+/// What a row is built with.
+struct Ready {
+    variant: Variant,
+    profile: Option<MergedProfile>,
+    layout: Option<Layout>,
 }
 
 /// The table for a terminal.
@@ -335,6 +408,27 @@ fn table(measured: &[Measured]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_build_that_its_profile_does_not_fit_is_none() {
+        let profile = MergedProfile {
+            key: "0".into(),
+            commit: "abcdef".into(),
+            settings: String::new(),
+            training: Vec::new(),
+            functions: 1,
+            functions_run: 1,
+            path: PathBuf::from("a.profdata"),
+        };
+        let unknown = "warning: No profile data available for function g\n";
+        let built = |warnings: String| Built { program: PathBuf::from("tpcc-a"), warnings };
+        assert!(fits(Some(&profile), built(unknown.into())).is_ok());
+        for warnings in [unknown.repeat(2), "a.rs: Function control flow change detected (hash mismatch) f".into()] {
+            let said = fits(Some(&profile), built(warnings.clone())).unwrap_err().to_string();
+            assert!(said.contains("tpcc-a: the profile does not fit"), "{said}");
+            assert!(fits(None, built(warnings)).is_ok());
+        }
+    }
 
     #[test]
     fn rows_have_names_of_their_own_and_files_too() {

@@ -4,6 +4,7 @@
 //! left as it is.
 
 mod files;
+mod lanes;
 mod layout;
 mod matrix;
 mod pgo;
@@ -11,6 +12,7 @@ mod profile;
 mod shared;
 mod tools;
 mod variant;
+mod workshop;
 
 pub(crate) use layout::{BoltFlags, run as bolt};
 pub(crate) use matrix::{AblateFlags, run as ablate};

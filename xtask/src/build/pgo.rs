@@ -11,6 +11,7 @@ use super::files::{copy, make, remove};
 use super::profile::{MergedProfile, TRAINING, mismatches};
 use super::tools::Compiler;
 use super::variant::{Built, Variant};
+use super::workshop::Workshop;
 use super::{BuildError, root, say, target};
 
 /// The flags of `cargo xtask pgo`.
@@ -102,12 +103,13 @@ pub(crate) fn run(flags: &PgoFlags) -> ExitCode {
 fn build(flags: &PgoFlags) -> Result<(), BuildError> {
     let compiler = Compiler::here()?;
     make(&target("pgo"))?;
+    let workshop = Workshop::of(&target("pgo"));
     let profile = match &flags.profile {
         Some(path) => MergedProfile::named(path, &compiler)?,
-        None => MergedProfile::of(&Variant::default(), &compiler, &training(&flags.train))?,
+        None => MergedProfile::of(&Variant::default(), &compiler, &training(&flags.train), &workshop)?,
     };
     let plain = plain()?;
-    let Built { program, warnings } = with_feedback(&profile).build(&compiler, &target("pgo"))?;
+    let Built { program, warnings } = with_feedback(&profile).build(&compiler, &workshop)?;
     let (mismatches, without) = mismatches(&warnings);
     if mismatches > 0 {
         return Err(BuildError::new(format!("the profile does not fit {mismatches} functions of these sources"))

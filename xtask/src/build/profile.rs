@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::files::make;
 use super::tools::{Compiler, output};
 use super::variant::{Engine, Variant};
+use super::workshop::Workshop;
 use super::{BuildError, root, say, target};
 
 /// Seed of the databases and runs that train.
@@ -46,7 +47,12 @@ pub(super) struct MergedProfile {
 impl MergedProfile {
     /// The profile of these sources in a build like `base`, made now unless there is one already. Names of functions depend
     /// on the settings of the profile `release` and on features, not on flags.
-    pub(super) fn of(base: &Variant, compiler: &Compiler, training: &[String]) -> Result<MergedProfile, BuildError> {
+    pub(super) fn of(
+        base: &Variant,
+        compiler: &Compiler,
+        training: &[String],
+        workshop: &Workshop,
+    ) -> Result<MergedProfile, BuildError> {
         let settings = base.settings();
         let key = key(compiler, training, &settings)?;
         let directory = target("pgo");
@@ -56,20 +62,22 @@ impl MergedProfile {
             return Ok(profile);
         }
         let profdata = compiler.profdata()?;
-        let raw = directory.join("raw");
+        let raw = directory.join(format!("raw-{key}"));
         // What an earlier, interrupted training left; it is no failure if there is none.
         let _ = fs::remove_dir_all(&raw);
         make(&raw)?;
         let instrumented = Variant {
-            name: "instrumented".into(),
+            name: format!("instrumented-{key}"),
             built_with: "instrumented for profile feedback".into(),
-            flags: vec![format!("-Cprofile-generate={}", raw.display())],
-            program_flags: Vec::new(),
+            flags: Vec::new(),
+            workspace_flags: vec![format!("-Cprofile-generate={}", raw.display())],
+            // Counters are in the crates already when the linked whole is optimised: this need not take its time.
+            program_flags: vec!["-Copt-level=1".into()],
             engine: Engine::InProgram,
             ..base.clone()
         };
-        let program = instrumented.build(compiler, &directory)?.program;
-        train(&program, &directory.join("train"), training)?;
+        let program = instrumented.build(compiler, workshop)?.program;
+        train(&program, &directory.join(format!("train-{key}")), training)?;
         let path = directory.join(format!("profile-{key}.profdata"));
         let merged = Command::new(&profdata).args(["merge", "-o"]).arg(&path).arg(&raw).output();
         let merged = merged.map_err(|e| BuildError::new(format!("{}: {e}", profdata.display())))?;
@@ -93,7 +101,7 @@ impl MergedProfile {
             path,
         };
         write(&known, &profile)?;
-        let _ = fs::remove_dir_all(&raw);
+        let _ = (fs::remove_dir_all(&raw), fs::remove_file(&program));
         Ok(profile)
     }
 

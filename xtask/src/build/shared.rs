@@ -15,11 +15,10 @@ use super::{BuildError, root};
 /// The crate whose code the shared object holds.
 const ENGINE: &str = "crates/storage/Cargo.toml";
 
-/// Copies the sources to a directory within `directory`, with the engine as a shared object.
-pub(super) fn sources(directory: &Path) -> Result<PathBuf, BuildError> {
-    let copied = directory.join("shared-sources");
+/// Copies the sources to a directory, with the engine as a shared object.
+pub(super) fn sources(copied: &Path) -> Result<PathBuf, BuildError> {
     // What is no source any more must not be built; it is no failure if there was no copy.
-    let _ = fs::remove_dir_all(&copied);
+    let _ = fs::remove_dir_all(copied);
     let files = output(Command::new("git").args(["ls-files", "-z"]).current_dir(root()))
         .ok_or_else(|| BuildError::new("git ls-files failed").help("build from a clone"))?;
     for file in files.split('\0').filter(|file| !file.is_empty()) {
@@ -36,7 +35,7 @@ pub(super) fn sources(directory: &Path) -> Result<PathBuf, BuildError> {
     let failed = |e: std::io::Error| BuildError::new(format!("{}: {e}", manifest.display()));
     let text = fs::read_to_string(&manifest).map_err(failed)?;
     fs::write(&manifest, as_shared_object(&text)?).map_err(failed)?;
-    Ok(copied)
+    Ok(copied.to_owned())
 }
 
 /// A manifest of a library, as that of a shared object.

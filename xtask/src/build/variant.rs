@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use super::files::copy;
 use super::tools::Compiler;
+use super::workshop::{WRAPPED_FLAGS, Workshop, wrapper};
 use super::{BuildError, root, say, shared};
 
 /// Where the code of the engine is.
@@ -17,6 +18,17 @@ pub(super) enum Engine {
     Shared,
 }
 
+/// The commands of a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Commands {
+    /// All of them.
+    #[default]
+    All,
+    /// Those that run transactions, without the laboratory: built in half the time. Its crates are built with the wrapper,
+    /// so that what they depend on is shared with other builds.
+    Runs,
+}
+
 /// How `tpcc` is built.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Variant {
@@ -26,12 +38,16 @@ pub(super) struct Variant {
     pub(super) built_with: String,
     /// Flags of the compiler, for all crates.
     pub(super) flags: Vec<String>,
+    /// Flags of the compiler, for the crates of this workspace: those that make no difference to what they depend on.
+    pub(super) workspace_flags: Vec<String>,
     /// Flags of the compiler, for the program alone: those that its dependencies cannot be built with.
     pub(super) program_flags: Vec<String>,
     /// Settings of the profile `release`, by cargo's names: ("LTO", "thin").
     pub(super) profile: Vec<(&'static str, &'static str)>,
     /// Features of `tpcc`.
     pub(super) features: Vec<&'static str>,
+    /// Which commands it has.
+    pub(super) commands: Commands,
     /// Where the engine's code is.
     pub(super) engine: Engine,
 }
@@ -46,15 +62,17 @@ pub(super) struct Built {
 }
 
 impl Variant {
-    /// Settings of the profile `release`, and features, as one text.
+    /// Settings of the profile `release`, features and commands, as one text: what names of functions depend on.
     pub(super) fn settings(&self) -> String {
-        let profile: Vec<String> = self.profile.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        [&profile[..], &self.features.iter().map(|f| (*f).to_owned()).collect::<Vec<_>>()].concat().join(" ")
+        let profile = self.profile.iter().map(|(name, value)| format!("{name}={value}"));
+        let features = self.features.iter().map(|&feature| feature.to_owned());
+        let commands = (self.commands == Commands::Runs).then(|| "runs".to_owned());
+        profile.chain(features).chain(commands).collect::<Vec<_>>().join(" ")
     }
 
-    /// Builds it within `directory`, where all variants share what they have in common.
-    pub(super) fn build(&self, compiler: &Compiler, directory: &Path) -> Result<Built, BuildError> {
-        say(&format!("building {}: a release build takes two minutes", self.name));
+    /// Builds it.
+    pub(super) fn build(&self, compiler: &Compiler, workshop: &Workshop) -> Result<Built, BuildError> {
+        say(&format!("building {}: a release build takes minutes", self.name));
         let name = format!("tpcc-{}", self.name);
         let (mut flags, mut program_flags) = (self.flags.clone(), self.program_flags.clone());
         let sources = match self.engine {
@@ -62,14 +80,13 @@ impl Variant {
             Engine::Shared => {
                 flags.extend(shared::FLAGS.iter().map(|&flag| flag.to_owned()));
                 program_flags.extend(shared::program_flags(&name));
-                shared::sources(directory)?
+                shared::sources(&workshop.sources)?
             }
         };
-        let mut cargo = Command::new("cargo");
-        // The build must not inherit what runs this command.
-        for variable in ["CARGO", "RUSTC", "RUSTDOC", "RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS"] {
-            cargo.env_remove(variable);
+        if self.commands == Commands::All {
+            flags.extend(self.workspace_flags.iter().cloned());
         }
+        let mut cargo = cargo();
         for (setting, value) in &self.profile {
             cargo.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
         }
@@ -80,13 +97,21 @@ impl Variant {
             self.profile.iter().find(|(setting, _)| *setting == "CODEGEN_UNITS").map_or("1", |(_, units)| units);
         // With a target, build scripts and procedural macros are built without these flags.
         cargo
-            .current_dir(sources)
+            .current_dir(&sources)
             .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
             .env("TPCC_BUILT_WITH", &self.built_with)
             .args(["rustc", "--release", "--locked", "--package", "tpcc", "--bin", "tpcc"])
             .args(["--config", &format!("profile.release.package.tpcc.codegen-units={units}")])
             .args(["--target", &compiler.host, "--target-dir"])
-            .arg(directory.join("build"));
+            .arg(&workshop.build);
+        if self.commands == Commands::Runs {
+            // Cargo does not see that the wrapper's flags are others than those of the build before.
+            clean(&sources, compiler, workshop)?;
+            cargo
+                .arg("--no-default-features")
+                .env("RUSTC_WORKSPACE_WRAPPER", wrapper()?)
+                .env(WRAPPED_FLAGS, self.workspace_flags.join("\u{1f}"));
+        }
         if !self.features.is_empty() {
             cargo.args(["--features", &self.features.join(",")]);
         }
@@ -99,12 +124,37 @@ impl Variant {
             let end: Vec<&str> = end.into_iter().rev().collect();
             return Err(BuildError::new(format!("the build of {} failed:\n{}", self.name, end.join("\n"))));
         }
-        let built = directory.join("build").join(&compiler.host).join("release");
-        let program = directory.join(&name);
+        let built = workshop.build.join(&compiler.host).join("release");
+        let program = workshop.programs.join(&name);
         copy(&built.join("tpcc"), &program)?;
         if self.engine == Engine::Shared {
-            shared::keep(&built, directory, &name, compiler)?;
+            shared::keep(&built, &workshop.programs, &name, compiler)?;
         }
         Ok(Built { program, warnings })
     }
+}
+
+/// Cargo, which must not inherit what runs this command.
+fn cargo() -> Command {
+    let mut cargo = Command::new("cargo");
+    for variable in ["CARGO", "RUSTC", "RUSTDOC", "RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS", "RUSTC_WORKSPACE_WRAPPER"] {
+        cargo.env_remove(variable);
+    }
+    cargo
+}
+
+/// The crates of this workspace that a program is made of.
+const CRATES: [&str; 5] = ["storage", "sched-steps", "speculate", "itas", "tpcc"];
+
+/// Removes what was built of this workspace, and leaves what was built of its dependencies.
+fn clean(sources: &Path, compiler: &Compiler, workshop: &Workshop) -> Result<(), BuildError> {
+    let mut command = cargo();
+    command.current_dir(sources).args(["clean", "--release", "--target", &compiler.host, "--target-dir"]);
+    command.arg(&workshop.build).args(CRATES.iter().flat_map(|name| ["--package", name]));
+    let ended =
+        command.stdin(Stdio::null()).output().map_err(|e| BuildError::new(format!("cargo: cannot be run: {e}")))?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    Err(BuildError::new(format!("cargo clean: {}", String::from_utf8_lossy(&ended.stderr).trim())))
 }

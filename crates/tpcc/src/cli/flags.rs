@@ -54,6 +54,18 @@ pub(crate) enum Command {
     Check(CheckFlags),
     /// Copy a database into another directory
     Copy(CopyFlags),
+    /// Recover if needed, then prove that every acknowledged transaction is there
+    Verify(VerifyFlags),
+    /// Those of the laboratory.
+    #[cfg(feature = "lab")]
+    #[command(flatten)]
+    InLab(LabCommand),
+}
+
+/// The commands that experiment, measure and show: what a program that only runs transactions has no need of.
+#[cfg(feature = "lab")]
+#[derive(Subcommand, Debug)]
+pub(crate) enum LabCommand {
     /// Show what operations need of an instruction cache, and where to part them
     Footprint(FootprintFlags),
     /// Rerun an experiment of a paper
@@ -70,8 +82,6 @@ pub(crate) enum Command {
     IndexFetch(IndexFetchFlags),
     /// Record a random concurrent workload, so that its isolation can be judged
     History(HistoryFlags),
-    /// Recover if needed, then prove that every acknowledged transaction is there
-    Verify(VerifyFlags),
     /// Drive several transactions by hand or by script, a line at a time
     Shell(ShellFlags),
 }

@@ -100,6 +100,11 @@ impl Matrix {
         Some(listed.program.as_path()).filter(|program| program.is_file())
     }
 
+    /// The program of a build that was built in this way and is there.
+    pub fn program_of(&self, how: &str) -> Option<&Path> {
+        self.builds.iter().filter(|build| build.how == how).map(|build| build.program.as_path()).find(|p| p.is_file())
+    }
+
     /// Adds a build, in place of one of its name.
     pub fn add(&mut self, build: Listed) {
         match self.builds.iter_mut().find(|known| known.name == build.name) {

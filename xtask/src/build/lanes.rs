@@ -1,0 +1,136 @@
+//! Tasks carried out beside each other, some of which share a preparation that is made once.
+
+use std::collections::HashSet;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A task of several.
+pub(super) trait Task: Sync {
+    /// Name of the preparation that it needs, if any. It may be asked for again: it is then there already.
+    fn preparation(&self) -> Option<String>;
+}
+
+struct State<'a, T, E> {
+    waiting: Vec<&'a T>,
+    /// Preparations that a lane is making.
+    under_way: HashSet<String>,
+    failed: Option<E>,
+}
+
+/// Carries out all tasks on `lanes` threads, in their order but for those whose preparation another lane is making: these
+/// wait until it is there, and others go before them. A lane's number goes with each call.
+///
+/// # Errors
+/// The first of `prepare` and `finish`. No task is begun after it; those under way end.
+pub(super) fn carry_out<T: Task, P, E: Send>(
+    tasks: &[T],
+    lanes: usize,
+    prepare: impl Fn(&T, usize) -> Result<P, E> + Sync,
+    finish: impl Fn(&T, P, usize) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let state = Mutex::new(State { waiting: tasks.iter().collect(), under_way: HashSet::new(), failed: None });
+    let changed = Condvar::new();
+    let lane = |number: usize| {
+        while let Some(task) = next(&state, &changed) {
+            let prepared = prepare(task, number);
+            let mut held = lock(&state);
+            if let Some(name) = task.preparation() {
+                held.under_way.remove(&name);
+            }
+            drop(held);
+            changed.notify_all();
+            if let Err(e) = prepared.and_then(|prepared| finish(task, prepared, number)) {
+                lock(&state).failed.get_or_insert(e);
+                changed.notify_all();
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for number in 0..lanes.max(1) {
+            let lane = &lane;
+            scope.spawn(move || lane(number));
+        }
+    });
+    let failed = lock(&state).failed.take();
+    failed.map_or(Ok(()), Err)
+}
+
+/// The first task whose preparation no lane is making, when there is one; none where nothing is left to begin.
+fn next<'a, T: Task, E>(state: &Mutex<State<'a, T, E>>, changed: &Condvar) -> Option<&'a T> {
+    let mut held = lock(state);
+    loop {
+        if held.failed.is_some() || held.waiting.is_empty() {
+            return None;
+        }
+        let free = |task: &&T| task.preparation().is_none_or(|name| !held.under_way.contains(&name));
+        if let Some(at) = held.waiting.iter().position(free) {
+            let task = held.waiting.remove(at);
+            held.under_way.extend(task.preparation());
+            return Some(task);
+        }
+        held = changed.wait(held).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// A thread that panicked has left nothing half done in what these locks guard.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    struct Numbered(usize, Option<&'static str>);
+
+    impl Task for Numbered {
+        fn preparation(&self) -> Option<String> {
+            self.1.map(str::to_owned)
+        }
+    }
+
+    #[test]
+    fn a_preparation_is_made_by_one_lane_while_others_go_on() {
+        let tasks = [(0, Some("a")), (1, Some("a")), (2, None), (3, Some("b")), (4, Some("a")), (5, None)];
+        let tasks = tasks.map(|(number, preparation)| Numbered(number, preparation));
+        let (making, made) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        let done = Mutex::new(Vec::new());
+        let prepare = |task: &Numbered, _| {
+            if let Some(name) = task.1 {
+                assert!(!lock(&making).contains(&name), "two lanes make {name}");
+                lock(&making).push(name);
+                if !lock(&made).contains(&name) {
+                    std::thread::sleep(Duration::from_millis(20));
+                    lock(&made).push(name);
+                }
+                lock(&making).retain(|other| *other != name);
+            }
+            Ok::<_, ()>(task.0)
+        };
+        let finish = |_: &Numbered, number, _| {
+            lock(&done).push(number);
+            Ok(())
+        };
+        carry_out(&tasks, 3, prepare, finish).unwrap();
+        let mut done = done.into_inner().unwrap();
+        done.sort_unstable();
+        assert_eq!(done, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(made.into_inner().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn nothing_is_begun_after_a_failure() {
+        for failing in ["prepare", "finish"] {
+            let tasks = [0, 1, 2, 3].map(|number| Numbered(number, Some("a")));
+            let begun = Mutex::new(0);
+            let prepare = |task: &Numbered, _| {
+                *lock(&begun) += 1;
+                if failing == "prepare" && task.0 == 1 { Err("no") } else { Ok(()) }
+            };
+            let finish = |task: &Numbered, (), _| if failing == "finish" && task.0 == 1 { Err("no") } else { Ok(()) };
+            assert_eq!(carry_out(&tasks, 1, prepare, finish), Err("no"));
+            assert_eq!(begun.into_inner().unwrap(), 2, "{failing}");
+        }
+    }
+}
