@@ -85,9 +85,9 @@ const APART: &[(&str, &str)] = &[("LTO", "off"), ("CODEGEN_UNITS", "16")];
 /// called: the compiler calls through the table of addresses instead where that is all bound at the start.
 const LAZY_BINDING: &str = "-Crelro-level=partial";
 
-/// Crates are built in parts, by a flag: the settings of the profile `release` would change the names of functions, and
-/// with them the profile that fits.
-const PARTS: &str = "-Ccodegen-units=16";
+/// Crates are built in parts, and inlined into each other nevertheless. A profile of crates built whole does not fit: functions
+/// of an inlined kind are in each part that calls them.
+const PARTS: &[(&str, &str)] = &[("CODEGEN_UNITS", "16")];
 
 /// Inlining across crates by summaries of them.
 const THIN: &str = "-Clto=thin";
@@ -124,8 +124,8 @@ const ROWS: &[Row] = &[
     Row { name: builds::APART, profile: APART, ..ALL },
     SHARED,
     Row { name: builds::SHARED_LAZY, flags: &[LAZY_BINDING], ..SHARED },
-    Row { name: "crates in parts, linked whole", flags: &[PARTS], ..ALL },
-    Row { name: "thin inlining across crates", flags: &[PARTS], program_flags: &[ALL.program_flags[0], THIN], ..ALL },
+    Row { name: "crates in parts, linked whole", profile: PARTS, ..ALL },
+    Row { name: "thin inlining across crates", profile: PARTS, program_flags: &[ALL.program_flags[0], THIN], ..ALL },
     Row { name: "position independent", program_flags: &[], ..ALL },
     Row { name: "position independent, lazy binding", program_flags: &[], flags: &[LAZY_BINDING], ..ALL },
     Row { name: "callee's registers saved", features: &["save-callee"], run: "--scheduler steps", ..ALL },
