@@ -1,6 +1,6 @@
 //! `tpcc`: a workload derived from TPC-C, and the engines it runs on. Not a TPC-C result.
 //!
-//! The [`guide`] has a page for each door: to rerun a paper, to measure a mechanism, to bring an engine.
+//! The [`guide`] has a page for each door: to rerun a paper, to measure a mechanism, to read an ablation, to bring an engine.
 
 // Without the commands of the laboratory, what only they use is left for the linker to drop.
 #![cfg_attr(not(feature = "lab"), allow(dead_code, unused_imports))]
@@ -12,6 +12,9 @@ pub mod guide {
 
     #[doc = include_str!("../guide/measure_a_mechanism.md")]
     pub mod measure_a_mechanism {}
+
+    #[doc = include_str!("lab/reproduce/itanium/README.md")]
+    pub mod read_an_ablation {}
 
     #[doc = include_str!("../guide/bring_an_engine.md")]
     pub mod bring_an_engine {}

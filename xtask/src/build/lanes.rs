@@ -31,16 +31,12 @@ pub(super) fn carry_out<T: Task, P, E: Send>(
     let changed = Condvar::new();
     let lane = |number: usize| {
         while let Some(task) = next(&state, &changed) {
-            let prepared = prepare(task, number);
-            let mut held = lock(&state);
-            if let Some(name) = task.preparation() {
-                held.under_way.remove(&name);
-            }
-            drop(held);
-            changed.notify_all();
-            if let Err(e) = prepared.and_then(|prepared| finish(task, prepared, number)) {
-                lock(&state).failed.get_or_insert(e);
-                changed.notify_all();
+            let preparing = Preparing { state: &state, changed: &changed, name: task.preparation() };
+            let prepared = prepare(task, number).map_err(|e| failed(&state, &changed, e));
+            drop(preparing);
+            let Ok(prepared) = prepared else { return };
+            if let Err(e) = finish(task, prepared, number) {
+                failed(&state, &changed, e);
             }
         }
     };
@@ -52,6 +48,33 @@ pub(super) fn carry_out<T: Task, P, E: Send>(
     });
     let failed = lock(&state).failed.take();
     failed.map_or(Ok(()), Err)
+}
+
+/// No task is begun any more.
+fn failed<T, E>(state: &Mutex<State<'_, T, E>>, changed: &Condvar, error: E) {
+    lock(state).failed.get_or_insert(error);
+    changed.notify_all();
+}
+
+/// A preparation that a lane is making. Those that wait for it go on when it ends, however it ends.
+struct Preparing<'s, 'a, T, E> {
+    state: &'s Mutex<State<'a, T, E>>,
+    changed: &'s Condvar,
+    name: Option<String>,
+}
+
+impl<T, E> Drop for Preparing<'_, '_, T, E> {
+    fn drop(&mut self) {
+        let mut held = lock(self.state);
+        if let Some(name) = &self.name {
+            held.under_way.remove(name);
+        }
+        if std::thread::panicking() {
+            held.waiting.clear();
+        }
+        drop(held);
+        self.changed.notify_all();
+    }
 }
 
 /// The first task whose preparation no lane is making, when there is one; none where nothing is left to begin.
@@ -117,6 +140,28 @@ mod tests {
         done.sort_unstable();
         assert_eq!(done, [0, 1, 2, 3, 4, 5]);
         assert_eq!(made.into_inner().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_failed_preparation_is_not_made_again() {
+        let tasks = [0, 1, 2].map(|number| Numbered(number, Some("a")));
+        let begun = Mutex::new(0);
+        let prepare = |_: &Numbered, _| {
+            *lock(&begun) += 1;
+            std::thread::sleep(Duration::from_millis(20));
+            Err::<(), _>("no")
+        };
+        assert_eq!(carry_out(&tasks, 3, prepare, |_, (), _| Ok(())), Err("no"));
+        assert_eq!(begun.into_inner().unwrap(), 1);
+    }
+
+    #[test]
+    fn a_preparation_that_panics_ends_all_lanes() {
+        let tasks = [0, 1, 2].map(|number| Numbered(number, Some("a")));
+        let prepare = |_: &Numbered, _| -> Result<(), ()> { panic!("a preparation panics") };
+        let ended =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| carry_out(&tasks, 3, prepare, |_, (), _| Ok(()))));
+        assert!(ended.is_err());
     }
 
     #[test]

@@ -68,17 +68,18 @@ fn build(flags: &BoltFlags) -> Result<(), BuildError> {
     variant.name = if flags.plain { "plain-to-lay-out" } else { "feedback-to-lay-out" }.into();
     variant.built_with += if flags.plain { "block layout" } else { ", block layout" };
     variant.program_flags.push(KEEP_RELOCATIONS.into());
-    let program = variant.build(&compiler, &Workshop::of(&directory))?.program;
+    let built = variant.build(&compiler, &Workshop::of(&directory))?;
+    let fit = profile.as_ref().map(|profile| profile.fit(&built)).transpose()?;
     let binary = directory.join("tpcc");
-    lay_out(&layout, &program, &binary, &directory)?;
+    lay_out(&layout, &built.program, &binary, &directory)?;
     does_its_job(&binary)?;
     let measured = measure(&flags.measuring, &reference, "block layout", &binary)?;
     let written = Written {
         binary: &binary,
         version: version(&binary),
         profile: profile.as_ref(),
-        mismatches: None,
-        functions_without_profile: None,
+        mismatches: fit.map(|fit| fit.mismatches),
+        functions_without_profile: fit.map(|fit| fit.unknown),
         counted: counted(&measured),
         timed: timed(&measured, flags.measuring.rounds()),
     };

@@ -16,10 +16,10 @@ use super::files::{copy, make, remove};
 use super::lanes::{Task, carry_out, lock};
 use super::layout::{self, Layout, lay_out};
 use super::pgo::{plain, training, version};
-use super::profile::{MergedProfile, commit, key, mismatches};
+use super::profile::{MergedProfile, commit, key};
 use super::tools::Compiler;
 use super::variant::{Built, Commands, Engine, Variant};
-use super::workshop::Workshop;
+use super::workshop::{Workshop, wrapper};
 use super::{BuildError, say, target};
 
 /// The flags of `cargo xtask ablate-build`.
@@ -98,8 +98,8 @@ const SPLIT: &str = "-Cllvm-args=-enable-split-machine-functions";
 /// The linker puts sections together by their prefixes.
 const KEEP_SECTIONS: &str = "-Clink-arg=-Wl,-z,keep-text-section-prefix";
 
-/// The engine in a shared object.
-const SHARED: Row = Row { name: builds::SHARED, profile: APART, program_flags: &[], engine: Engine::Shared, ..ALL };
+/// The engine in a shared object: without a profile, because its functions have other names there.
+const SHARED: Row = Row { name: builds::SHARED, engine: Engine::Shared, ..SWITCHED_OFF };
 
 /// Every switch of a build off.
 const SWITCHED_OFF: Row = Row {
@@ -200,8 +200,21 @@ fn directory() -> PathBuf {
     target("ablate")
 }
 
-/// Builds beside each other: the longest part of a build, link-time optimisation, is done by one thread, which takes 3 GiB.
-const MOST_LANES: usize = 4;
+/// Memory that a build needs, in KiB: its longest part, link-time optimisation, which is done by one thread, takes 2 GiB.
+const MEMORY_OF_A_LANE: usize = 4 << 20;
+
+/// How many builds are made beside each other.
+fn lanes() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text));
+    memory.map_or(1, |memory| memory / MEMORY_OF_A_LANE).clamp(1, cores.min(4))
+}
+
+/// Memory that is to be had, in KiB, as the system tells it.
+fn available(meminfo: &str) -> Option<usize> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
 
 /// Builds what is not there yet of the rows wanted, and lists them.
 fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
@@ -230,10 +243,11 @@ fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
         }
     }
     let matrix = Mutex::new(matrix);
-    let lanes = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST_LANES));
+    // The lanes find it there.
+    wrapper()?;
     let workshop = |lane| Workshop::numbered(&directory, lane);
     let prepare = |row: &&Row, lane| row.prepare(&compiler, &workshop(lane));
-    carry_out(&missing, lanes, prepare, |row, ready, lane| {
+    carry_out(&missing, lanes(), prepare, |row, ready, lane| {
         let Some(ready) = ready else { return Ok(()) };
         let program = row.build(&compiler, ready, &workshop(lane))?;
         let mut matrix = lock(&matrix);
@@ -282,16 +296,12 @@ impl Row {
 
     fn variant(&self) -> Variant {
         let mut workspace_flags = Vec::new();
-        let mut flags: Vec<String> = self.flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let flags: Vec<String> = self.flags.iter().map(|flag| (*flag).to_owned()).collect();
         let mut program_flags: Vec<String> = self.program_flags.iter().map(|flag| (*flag).to_owned()).collect();
         if self.feedback == Feedback::On {
             match self.grouping {
                 // The compiler names sections by how often functions run; the linker keeps those of a name together.
-                // Flags of all crates reach the shared object, which is linked by itself.
-                true => match self.engine {
-                    Engine::InProgram => program_flags.push(KEEP_SECTIONS.into()),
-                    Engine::Shared => flags.push(KEEP_SECTIONS.into()),
-                },
+                true => program_flags.push(KEEP_SECTIONS.into()),
                 false => workspace_flags.push("-Cllvm-args=-profile-guided-section-prefix=false".into()),
             }
         }
@@ -338,13 +348,13 @@ impl Row {
     /// Builds it.
     fn build(&self, compiler: &Compiler, ready: Ready, workshop: &Workshop) -> Result<PathBuf, BuildError> {
         let Ready { mut variant, profile, layout } = ready;
-        let Some(layout) = layout else { return fits(profile.as_ref(), variant.build(compiler, workshop)?) };
+        let Some(layout) = layout else { return fitting(profile.as_ref(), variant.build(compiler, workshop)?) };
         variant.program_flags.push(layout::KEEP_RELOCATIONS.into());
         variant.built_with += ", block layout";
         let directory = &workshop.programs;
         let laid_out = directory.join(format!("tpcc-{}", variant.name));
         variant.name += "-to-lay-out";
-        let program = fits(profile.as_ref(), variant.build(compiler, workshop)?)?;
+        let program = fitting(profile.as_ref(), variant.build(compiler, workshop)?)?;
         lay_out(&layout, &program, &laid_out, directory)?;
         Ok(laid_out)
     }
@@ -356,19 +366,12 @@ impl Task for &Row {
     }
 }
 
-/// The program of a build whose profile, if it has one, is of its functions: the compiler goes on without where it is not.
-fn fits(profile: Option<&MergedProfile>, built: Built) -> Result<PathBuf, BuildError> {
-    let Some(profile) = profile else { return Ok(built.program) };
-    let (unfit, unknown) = mismatches(&built.warnings);
-    if unfit == 0 && unknown as u64 <= profile.functions {
-        return Ok(built.program);
+/// The program of a build, whose profile must fit where it has one.
+fn fitting(profile: Option<&MergedProfile>, built: Built) -> Result<PathBuf, BuildError> {
+    if let Some(profile) = profile {
+        profile.fit(&built)?;
     }
-    let said = format!(
-        "{}: the profile does not fit {unfit} functions, and does not know {unknown}; it knows {}",
-        built.program.display(),
-        profile.functions
-    );
-    Err(BuildError::new(said).help("remove target/ablate and target/pgo and run 'cargo xtask ablate-build' again"))
+    Ok(built.program)
 }
 
 /// What a row is built with.
@@ -410,24 +413,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_build_that_its_profile_does_not_fit_is_none() {
-        let profile = MergedProfile {
-            key: "0".into(),
-            commit: "abcdef".into(),
-            settings: String::new(),
-            training: Vec::new(),
-            functions: 1,
-            functions_run: 1,
-            path: PathBuf::from("a.profdata"),
-        };
-        let unknown = "warning: No profile data available for function g\n";
-        let built = |warnings: String| Built { program: PathBuf::from("tpcc-a"), warnings };
-        assert!(fits(Some(&profile), built(unknown.into())).is_ok());
-        for warnings in [unknown.repeat(2), "a.rs: Function control flow change detected (hash mismatch) f".into()] {
-            let said = fits(Some(&profile), built(warnings.clone())).unwrap_err().to_string();
-            assert!(said.contains("tpcc-a: the profile does not fit"), "{said}");
-            assert!(fits(None, built(warnings)).is_ok());
-        }
+    fn memory_that_is_to_be_had_is_read() {
+        assert_eq!(available("MemTotal:  9 kB\nMemAvailable:   24600000 kB\n"), Some(24_600_000));
+        assert_eq!(available("MemTotal:  9 kB\n"), None);
     }
 
     #[test]

@@ -134,10 +134,22 @@ impl Variant {
     }
 }
 
-/// Cargo, which must not inherit what runs this command.
-fn cargo() -> Command {
+/// Cargo, which must inherit neither what runs this command nor what would make one build differ from another. A wrapper of
+/// the compiler that caches does not know the flags of ours.
+pub(super) fn cargo() -> Command {
     let mut cargo = Command::new("cargo");
-    for variable in ["CARGO", "RUSTC", "RUSTDOC", "RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS", "RUSTC_WORKSPACE_WRAPPER"] {
+    let ours = [
+        "CARGO",
+        "RUSTC",
+        "RUSTDOC",
+        "RUSTFLAGS",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "RUSTC_WRAPPER",
+        "RUSTC_WORKSPACE_WRAPPER",
+    ];
+    let inherited = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let inherited = inherited.filter(|name| name.starts_with("CARGO_BUILD_") || name.starts_with("CARGO_PROFILE_"));
+    for variable in inherited.chain(ours.map(str::to_owned)) {
         cargo.env_remove(variable);
     }
     cargo

@@ -62,7 +62,7 @@ pub const FEEDBACK: &str = "no grouping";
 pub const LAID_OUT: &str = "blocks laid out anew";
 /// Crates built in parts, without link-time optimisation.
 pub const APART: &str = "no inlining across crates";
-/// The same, with the engine in a shared object whose functions can be preempted.
+/// Every switch of a build off, and the engine in a shared object whose functions can be preempted.
 pub const SHARED: &str = "engine in a shared object";
 /// The same, with each call from the program to the engine through the procedure linkage table.
 pub const SHARED_LAZY: &str = "engine in a shared object, lazy binding";

@@ -31,7 +31,7 @@ pub(super) fn matrix(lab: &mut Lab, findings: &mut Results) -> Result<Result<Mat
     let mut cargo = Command::new("cargo");
     // The command says what it does, and does nothing where all is there already.
     cargo.args(["xtask", "ablate-build", "--build-only"]).current_dir(&root);
-    lab.say("making the builds that are not there yet: some 2 minutes each");
+    lab.say("making the builds that are not there yet: an hour on two cores");
     let ended = child::run(&mut cargo, lab.scratch())?;
     if !ended.status.success() {
         return Ok(Err(format!("cargo xtask ablate-build: {}", ended.last_words())));
@@ -53,7 +53,7 @@ fn describe(matrix: &Matrix, findings: &mut Results) {
 /// The builds that are there already, if they are of the commit that this program is of; or why not, and how to get them.
 fn made(list: &Path) -> Result<Matrix, String> {
     const HOW: &str =
-        "'cargo xtask ablate-build --build-only' makes them, some 2 minutes each; then run this experiment again";
+        "'cargo xtask ablate-build --build-only' makes them, in an hour on two cores; then run this experiment again";
     let matrix = Matrix::read(list).map_err(|_| format!("the builds to compare are not there: {HOW}"))?;
     if matrix.builds.is_empty() || matrix.builds.iter().any(|build| !build.program.is_file()) {
         return Err(format!("some of the builds to compare are not there: {HOW}"));

@@ -89,13 +89,14 @@ pub(super) fn table1(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
         against_plain(
             claims::PGO_VS_PLAIN,
             FEEDBACK,
-            "feedback, fixed addresses and the crate tpcc in one codegen unit, against the plain release; 1 warehouse, 1 worker",
+            "feedback, fixed addresses and the crate tpcc in one codegen unit, against the plain release, \
+             which has the laboratory too; 1 warehouse, 1 worker",
         ),
         against_plain(
             claims::PGO_LAYOUT_VS_PLAIN,
             LAID_OUT,
-            "feedback, fixed addresses, the crate tpcc in one codegen unit and blocks laid out anew, against the plain release; \
-             1 warehouse, 1 worker",
+            "feedback, fixed addresses, the crate tpcc in one codegen unit and blocks laid out anew, against the plain release, \
+             which has the laboratory too; 1 warehouse, 1 worker",
         ),
     ];
     all.into_iter().for_each(|claim| findings.claim(claim));
