@@ -18,6 +18,7 @@
 use super::events::Events;
 use super::overlap::Exposed;
 use super::probe::Probe;
+use crate::lab::reproduce::report::Spread;
 
 /// The rows of Table 3.
 pub(crate) const SOURCES: [&str; 4] = ["L1 hit latency", "L2 hit latency", "L3 hit latency", "L3 miss latency"];
@@ -59,6 +60,29 @@ pub(crate) struct Model {
 }
 
 impl Model {
+    /// The middle of several measurements, cost by cost. None are costs of nothing.
+    pub(crate) fn median(of: &[Model]) -> Model {
+        let middle = |cost: &dyn Fn(&Model) -> f64| Spread::of(of.iter().map(cost)).map_or(0.0, |spread| spread.mid);
+        Model {
+            probe: Probe {
+                cycle: middle(&|m| m.probe.cycle),
+                l1: middle(&|m| m.probe.l1),
+                l2: middle(&|m| m.probe.l2),
+                l3: middle(&|m| m.probe.l3),
+                memory: middle(&|m| m.probe.memory),
+                branch: middle(&|m| m.probe.branch),
+                second_tlb: middle(&|m| m.probe.second_tlb),
+                walk: middle(&|m| m.probe.walk),
+            },
+            exposed: Exposed {
+                instruction: middle(&|m| m.exposed.instruction),
+                fetch: middle(&|m| m.exposed.fetch),
+                reads: std::array::from_fn(|level| middle(&|m| m.exposed.reads[level])),
+                pages: std::array::from_fn(|level| middle(&|m| m.exposed.pages[level])),
+            },
+        }
+    }
+
     /// Where the time of these events goes.
     pub(crate) fn breakdown(&self, events: &Events) -> Breakdown {
         let Probe { l2, l3, branch, .. } = self.probe;
@@ -114,6 +138,15 @@ mod tests {
         assert_eq!(breakdown, want);
         assert_eq!(breakdown.sum(), want.fe + want.gr + want.tlb + want.oth + want.not);
         assert!((breakdown.error(2.0 * breakdown.sum()) - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_middle_is_taken_cost_by_cost() {
+        let slow =
+            Model { probe: Probe { branch: 9.0, ..PROBE }, exposed: Exposed { reads: [0.1, 7.0, 60.0], ..EXPOSED } };
+        let slower = Model { probe: Probe { branch: 11.0, l1: 0.5, ..PROBE }, exposed: EXPOSED };
+        let middle = Model::median(&[slower, Model { probe: PROBE, exposed: EXPOSED }, slow]);
+        assert_eq!(middle, Model { probe: Probe { branch: 9.0, ..PROBE }, exposed: EXPOSED });
     }
 
     #[test]

@@ -63,12 +63,12 @@ pub(super) struct Modelled {
     sources: [(&'static str, f64); 4],
     /// Pages that the first translation buffer has not: large ones, and small ones.
     pages: [f64; 2],
-    /// What events cost in its midst.
-    exposed: Exposed,
+    /// What events cost, alone and in its midst.
+    costs: Model,
 }
 
 /// Counts and times New-Order, Payment and the mix, and models each. Or why not.
-pub(super) fn modelled(lab: &mut Lab, probe: Probe) -> Result<Result<Vec<Modelled>, String>, Error> {
+fn modelled(lab: &mut Lab) -> Result<Result<Vec<Modelled>, String>, Error> {
     let uncounted = |lab: &Lab| lab.uncountable.clone().unwrap_or_else(|| "nothing was counted".to_owned());
     let mut all = Vec::new();
     for (mix, name) in WORKLOADS {
@@ -90,27 +90,35 @@ pub(super) fn modelled(lab: &mut Lab, probe: Probe) -> Result<Result<Vec<Modelle
         else {
             return Ok(Err(uncounted(lab)));
         };
-        lab.say("probing what misses cost beside other work");
-        let (Some(with_large), Some(with_small)) = (Exposed::measure(&large), Exposed::measure(&small)) else {
-            return Ok(Err("the probes are for x86-64".to_owned()));
-        };
-        let model = |exposed| Model { probe, exposed };
-        let given = storage::large_pages_available().is_ok();
-        let (with_given, given) = if given { (with_large, &large) } else { (with_small, &small) };
+        let given = if storage::large_pages_available().is_ok() { &large } else { &small };
         let seconds = if lab.quick { 2 } else { 5 };
         let how = format!("--workers 1 --mix {mix} --warmup 1 --duration {seconds} --large-pages try");
         let run = lab.run_args(WAREHOUSES, WAREHOUSES, &how)?;
-        let rate = lab.interleave(if lab.quick { 3 } else { 7 }, &[(name, run)])?.rate(name);
-        let Some(rate) = rate else { return Ok(Err("no run was timed".to_owned())) };
-        let measured = Spread { mid: 1e9 / rate.mid, low: 1e9 / rate.high, high: 1e9 / rate.low };
+        let (mut with_given, mut with_small, mut times) = (Vec::new(), Vec::new(), Vec::new());
+        // Probes and runs take turns, so that both meet the same machine: its speed changes within minutes.
+        for round in 1..=if lab.quick { 3 } else { 7 } {
+            lab.say(&format!("probing what misses cost beside other work, round {round}"));
+            let probe = Probe::measure();
+            let (Some(exposed), Some(exposed_small)) = (Exposed::measure(given), Exposed::measure(&small)) else {
+                return Ok(Err("the probes are for x86-64".to_owned()));
+            };
+            with_given.push(Model { probe, exposed });
+            with_small.push(Model { probe, exposed: exposed_small });
+            let Some(rate) = lab.interleave(1, &[(name, run.clone())])?.rate(name) else {
+                return Ok(Err("no run was timed".to_owned()));
+            };
+            times.push(1e9 / rate.mid);
+        }
+        let Some(measured) = Spread::of(times) else { return Ok(Err("no run was timed".to_owned())) };
+        let (costs, costs_small) = (Model::median(&with_given), Model::median(&with_small));
         all.push(Modelled {
             name,
-            everything_on: model(with_given).breakdown(given),
-            small: model(with_small).breakdown(&small),
+            everything_on: costs.breakdown(given),
+            small: costs_small.breakdown(&small),
             measured,
-            sources: model(with_given).sources(given),
+            sources: costs.sources(given),
             pages: [large.pages[0], small.pages[0]],
-            exposed: with_given,
+            costs,
         });
     }
     Ok(Ok(all))
@@ -125,12 +133,9 @@ fn events(lab: &mut Lab, count: &dyn Fn(Behind) -> Count, pages: Behind) -> Resu
 
 /// The experiment.
 pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
-    lab.say("probing the latencies of this machine");
-    let probe = Probe::measure();
-    findings.config.insert("probe".into(), probe.json());
     findings.config.insert("breakdown".into(), json!(WHY));
     counted(lab, findings)?;
-    let all = match modelled(lab, probe)? {
+    let all = match modelled(lab)? {
         Ok(all) => all,
         Err(why) => {
             tables_2_and_3(findings, &[]);
@@ -139,8 +144,11 @@ pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
             return Ok(());
         }
     };
-    let costs: Map<String, Value> = all.iter().map(|of| (of.name.to_owned(), of.exposed.json())).collect();
-    findings.config.insert("beside_other_work".into(), costs.into());
+    let costs = |json: fn(&Model) -> Value| -> Map<String, Value> {
+        all.iter().map(|of| (of.name.to_owned(), json(&of.costs))).collect()
+    };
+    findings.config.insert("probe".into(), costs(|costs| costs.probe.json()).into());
+    findings.config.insert("beside_other_work".into(), costs(|costs| costs.exposed.json()).into());
     tables_2_and_3(findings, &all);
     table_4(findings, &all);
     if let Some(Modelled { pages: [large, small], name, .. }) = all.last() {
@@ -162,8 +170,10 @@ pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
             format!("{} {sum:.2} us modelled, {measured:.2} measured ({:.0}%)", of.name, 100.0 * error)
         })
         .collect();
-    let costs = all.last().map_or_else(String::new, |mix| mix.exposed.in_words());
-    let note = format!("{}; {}; the mix, {costs}", each.join(", "), probe.in_words());
+    let costs = all
+        .last()
+        .map_or_else(String::new, |mix| format!("{}; {}", mix.costs.probe.in_words(), mix.costs.exposed.in_words()));
+    let note = format!("{}; the mix, {costs}", each.join(", "));
     findings.claim(claims::MODELLED.found(worst, note));
     Ok(())
 }
