@@ -13,7 +13,7 @@ use super::pgo::{
     Measuring, Written, counted, does_its_job, measure, plain, tell, timed, training, version, with_feedback,
 };
 use super::profile::{MergedProfile, train};
-use super::tools::Compiler;
+use super::tools::{Compiler, ran};
 use super::variant::Variant;
 use super::workshop::Workshop;
 use super::{BuildError, say, target};
@@ -57,13 +57,8 @@ fn build(flags: &BoltFlags) -> Result<(), BuildError> {
     let directory = target("bolt");
     make(&directory)?;
     let reference = plain()?;
-    let profile = match flags.plain {
-        true => None,
-        false => {
-            let workshop = Workshop::of(&target("pgo"));
-            Some(MergedProfile::of(&Variant::default(), &compiler, &training(&[]), &workshop)?)
-        }
-    };
+    let trained = || MergedProfile::of(&Variant::default(), &compiler, &training(&[]), &Workshop::of(&target("pgo")));
+    let profile = (!flags.plain).then(trained).transpose()?;
     let mut variant = profile.as_ref().map(with_feedback).unwrap_or_default();
     variant.name = if flags.plain { "plain-to-lay-out" } else { "feedback-to-lay-out" }.into();
     variant.built_with += if flags.plain { "block layout" } else { ", block layout" };
@@ -165,18 +160,4 @@ fn parts(directory: &Path) -> Result<Vec<PathBuf>, BuildError> {
         }
     }
     Ok(parts)
-}
-
-/// Runs a command to its end.
-fn ran(command: &mut Command) -> Result<(), BuildError> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let ended =
-        command.stdin(Stdio::null()).output().map_err(|e| BuildError::new(format!("{name}: cannot be run: {e}")))?;
-    if ended.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    let end: Vec<&str> = said.lines().rev().take(10).collect();
-    let end: Vec<&str> = end.into_iter().rev().collect();
-    Err(BuildError::new(format!("{name}: {}", end.join("\n"))))
 }

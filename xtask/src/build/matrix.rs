@@ -200,20 +200,14 @@ fn directory() -> PathBuf {
     target("ablate")
 }
 
-/// Memory that a build needs, in KiB: its longest part, link-time optimisation, which is done by one thread, takes 2 GiB.
-const MEMORY_OF_A_LANE: usize = 4 << 20;
+/// Memory that a build needs, in bytes: its longest part, link-time optimisation, which is done by one thread, takes 2 GiB.
+const MEMORY_OF_A_LANE: u64 = 4 << 30;
 
 /// How many builds are made beside each other.
 fn lanes() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text));
-    memory.map_or(1, |memory| memory / MEMORY_OF_A_LANE).clamp(1, cores.min(4))
-}
-
-/// Memory that is to be had, in KiB, as the system tells it.
-fn available(meminfo: &str) -> Option<usize> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.split_whitespace().next()?.parse().ok()
+    let memory = builds::available_memory_bytes().map_or(1, |bytes| bytes / MEMORY_OF_A_LANE);
+    (memory as usize).clamp(1, cores.min(4))
 }
 
 /// Builds what is not there yet of the rows wanted, and lists them.
@@ -411,12 +405,6 @@ fn table(measured: &[Measured]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn memory_that_is_to_be_had_is_read() {
-        assert_eq!(available("MemTotal:  9 kB\nMemAvailable:   24600000 kB\n"), Some(24_600_000));
-        assert_eq!(available("MemTotal:  9 kB\n"), None);
-    }
 
     #[test]
     fn rows_have_names_of_their_own_and_files_too() {

@@ -2,7 +2,7 @@
 //! own profiles only.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::BuildError;
 
@@ -64,6 +64,23 @@ fn major(version: &str) -> Option<u32> {
 pub(super) fn output(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs a command to its end.
+pub(super) fn ran(command: &mut Command) -> Result<(), BuildError> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let ended =
+        command.stdin(Stdio::null()).output().map_err(|e| BuildError::new(format!("{name}: cannot be run: {e}")))?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    Err(BuildError::new(format!("{name}: {}", last_lines(&String::from_utf8_lossy(&ended.stderr), 10))))
+}
+
+/// The last lines of what a command said.
+pub(super) fn last_lines(said: &str, most: usize) -> String {
+    let lines: Vec<&str> = said.lines().collect();
+    lines[lines.len().saturating_sub(most)..].join("\n")
 }
 
 #[cfg(test)]

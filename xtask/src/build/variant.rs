@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::files::copy;
-use super::tools::Compiler;
+use super::tools::{Compiler, last_lines, ran};
 use super::workshop::{WRAPPED_FLAGS, Workshop, wrapper};
 use super::{BuildError, root, say, shared};
 
@@ -120,9 +120,7 @@ impl Variant {
             cargo.stdin(Stdio::null()).output().map_err(|e| BuildError::new(format!("cargo: cannot be run: {e}")))?;
         let warnings = String::from_utf8_lossy(&output.stderr).into_owned();
         if !output.status.success() {
-            let end: Vec<&str> = warnings.lines().rev().take(20).collect();
-            let end: Vec<&str> = end.into_iter().rev().collect();
-            return Err(BuildError::new(format!("the build of {} failed:\n{}", self.name, end.join("\n"))));
+            return Err(BuildError::new(format!("the build of {} failed:\n{}", self.name, last_lines(&warnings, 20))));
         }
         let built = workshop.build.join(&compiler.host).join("release");
         let program = workshop.programs.join(&name);
@@ -163,10 +161,5 @@ fn clean(sources: &Path, compiler: &Compiler, workshop: &Workshop) -> Result<(),
     let mut command = cargo();
     command.current_dir(sources).args(["clean", "--release", "--target", &compiler.host, "--target-dir"]);
     command.arg(&workshop.build).args(CRATES.iter().flat_map(|name| ["--package", name]));
-    let ended =
-        command.stdin(Stdio::null()).output().map_err(|e| BuildError::new(format!("cargo: cannot be run: {e}")))?;
-    if ended.status.success() {
-        return Ok(());
-    }
-    Err(BuildError::new(format!("cargo clean: {}", String::from_utf8_lossy(&ended.stderr).trim())))
+    ran(&mut command)
 }

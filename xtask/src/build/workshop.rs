@@ -21,11 +21,7 @@ pub(super) struct Workshop {
 impl Workshop {
     /// The only one of a command.
     pub(super) fn of(directory: &Path) -> Workshop {
-        Workshop {
-            programs: directory.to_owned(),
-            build: directory.join("build"),
-            sources: directory.join("changed-sources"),
-        }
+        Workshop::numbered(directory, 0)
     }
 
     /// One of several of a command that work beside each other.

@@ -84,16 +84,35 @@ pub(crate) fn peak_rss_bytes() -> Option<u64> {
 }
 
 /// Memory that programs can get without others losing theirs.
-pub(crate) fn available_memory_bytes() -> Option<u64> {
+pub fn available_memory_bytes() -> Option<u64> {
     kib("/proc/meminfo", "MemAvailable")
 }
 
 fn field(file: &str, name: &str) -> Option<String> {
-    let text = fs::read_to_string(file).ok()?;
+    field_of(&fs::read_to_string(file).ok()?, name).map(str::to_owned)
+}
+
+fn field_of<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let line = text.lines().find(|line| line.starts_with(name))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
+    Some(line.split_once(':')?.1.trim())
 }
 
 fn kib(file: &str, name: &str) -> Option<u64> {
-    field(file, name)?.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+    kib_of(&field(file, name)?)
+}
+
+fn kib_of(field: &str) -> Option<u64> {
+    field.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_to_be_had_is_read() {
+        let available = |text| field_of(text, "MemAvailable").and_then(kib_of);
+        assert_eq!(available("MemTotal:  9 kB\nMemAvailable:   24600000 kB\n"), Some(24_600_000 * 1024));
+        assert_eq!(available("MemTotal:  9 kB\n"), None);
+    }
 }

@@ -11,6 +11,7 @@ use super::lab::{Count, Lab, SEED, arguments};
 use super::report::Spread;
 use crate::lab::footprint::geometry::Geometry;
 use crate::lab::interval::Ratio;
+pub use crate::report::machine::available_memory_bytes;
 use crate::workload::error::Error;
 
 /// A `tpcc` and how it was built.

@@ -9,6 +9,7 @@ use crate::lab::reproduce::child::interrupted;
 use crate::lab::reproduce::claims;
 use crate::lab::reproduce::lab::{Lab, SEED};
 use crate::lab::reproduce::report::{Series, Spread};
+use crate::report::machine::available_memory_bytes;
 use crate::workload::error::Error;
 use crate::workload::generate::spread;
 use crate::workload::interrupt;
@@ -28,7 +29,7 @@ const SLICE: Duration = Duration::from_millis(400);
 
 /// Series and claim.
 pub(super) fn lookup(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
-    if let Some(free) = free_memory().filter(|free| *free < NEEDED) {
+    if let Some(free) = available_memory_bytes().filter(|free| *free < NEEDED) {
         let why = format!("needs {} MiB of memory; {} are free", NEEDED >> 20, free >> 20);
         findings.claim(claims::LOOKUP.missing(why));
         return Ok(());
@@ -129,13 +130,6 @@ fn below(state: &mut u64, n: u64) -> u64 {
     let drawn = spread(*state);
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     ((u128::from(drawn) * u128::from(n)) >> 64) as u64
-}
-
-/// Bytes that the system could give, as far as it says.
-fn free_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 #[cfg(test)]
