@@ -111,6 +111,13 @@ fn build(flags: &PgoFlags) -> Result<(), BuildError> {
     let plain = plain()?;
     let built = with_feedback(&profile).build(&compiler, &workshop)?;
     let Fit { mismatches, unknown } = profile.fit(&built)?;
+    if mismatches > 0 {
+        // This build has no flags of its own that could change a function.
+        return Err(BuildError::new(format!(
+            "the profile is not of these sources: it does not fit {mismatches} functions"
+        ))
+        .help("do not change the sources while this command runs; run it again"));
+    }
     let binary = target("pgo").join("tpcc");
     copy(&built.program, &binary)?;
     does_its_job(&binary)?;

@@ -161,8 +161,8 @@ impl Fit {
 }
 
 impl MergedProfile {
-    /// How it fits a build that was made with it: the compiler goes on where it does not. A few functions may not fit, such
-    /// as one that tells of the tree that it was built from.
+    /// How it fits a build that was made with it: the compiler goes on where it does not. Flags of a build may change a few
+    /// functions.
     pub(super) fn fit(&self, built: &Built) -> Result<Fit, BuildError> {
         let fit = Fit::of(&built.warnings);
         if (fit.mismatches + fit.unknown) as u64 * 20 <= self.functions {
