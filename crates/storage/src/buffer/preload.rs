@@ -1,6 +1,7 @@
 //! Preloading: a whole database into the pool.
 
 use super::BufferPool;
+use super::homes;
 use super::load::PageClaim;
 use super::page_table::Residency;
 use crate::base::error::StorageError;
@@ -47,10 +48,16 @@ impl BufferPool {
     fn claim_chunk<'a>(&'a self, first: u32, count: u32, claimed: &mut Vec<PageClaim<'a>>) {
         for id in (first..first + count).map(PageId) {
             if let Some(Residency::Absent(seen)) = self.table.place(id) {
-                let Some(free) = self.free_frame(self.shard_of_page(id)) else { return };
+                let Some(free) = self.free_frame(self.shard_of_preloaded(id)) else { return };
                 claimed.extend(self.claim(id, seen, free));
             }
         }
+    }
+
+    /// The shard whose frames a page takes here: where threads have homes that of its neighbours, so that pages that lie side by
+    /// side in the file do so in memory as well, within few large pages of it.
+    fn shard_of_preloaded(&self, id: PageId) -> usize {
+        if self.homes.is_some() { id.0 as usize / homes::CHUNK } else { self.shard_of_page(id) }
     }
 
     /// Frames that hold no page.

@@ -10,6 +10,7 @@ mod timing;
 
 use std::sync::atomic::Ordering;
 
+use super::homes::CHUNK;
 use super::testing::{TestPool, pool, pool_over, pool_under};
 use super::*;
 use crate::base::ids::Lsn;
@@ -387,4 +388,20 @@ fn preload_fills_the_pool_and_no_more() {
     assert!((200..400).contains(&loaded), "{loaded}");
     assert_eq!(small.pool.stats().evictions, 0);
     assert_eq!(small.value(899), 899);
+}
+
+/// Transactions touch pages that were written one after the other: they shall lie in few large pages of memory.
+#[test]
+fn pages_that_are_preloaded_are_neighbours_in_memory_as_in_the_file() {
+    let t = pool(1024);
+    (1..=900).for_each(|id| t.make(id, u64::from(id)));
+    t.pool.flush_all().unwrap();
+    for homes in [FrameHomes::Shared, FrameHomes::PerThread] {
+        let preloaded = pool_over(t.file.clone(), PoolOptions { homes, ..PoolOptions::new(4 * SHARD_FRAMES) });
+        assert_eq!(preloaded.pool.preload(901).unwrap(), 900);
+        let index = |id| preloaded.pool.index_of(preloaded.pool.get(PageId(id)).unwrap());
+        let apart = (1..900).filter(|&id| index(id + 1) != index(id) + 1).count();
+        assert!(apart <= 900 / CHUNK, "{homes:?}: {apart} neighbours are apart");
+        (1..=900).for_each(|id| assert_eq!(preloaded.value(id), u64::from(id)));
+    }
 }
