@@ -20,8 +20,10 @@ pub(crate) struct CoreModel {
     pub(crate) instruction_ns: f64,
     /// A line from a core of the same node.
     pub(crate) near_ns: f64,
-    /// A line from a core of another node.
-    pub(crate) far_ns: f64,
+    /// What a core has a copy of, made its own: the others of the same node lose theirs.
+    pub(crate) upgrade_ns: f64,
+    /// How many times as long both take from node to node.
+    pub(crate) far: f64,
 }
 
 /// Which transactions a core runs.
@@ -229,7 +231,7 @@ impl Replay<'_> {
 
     /// When the core has the line.
     fn access(&mut self, number: usize, access: &LineAccess, now: u64, counts: bool) -> u64 {
-        let CoreModel { node, near_ns, far_ns, .. } = self.machine;
+        let CoreModel { node, near_ns, upgrade_ns, far, .. } = self.machine;
         let address = access.address + self.recording.kinds[usize::from(access.kind)].per_worker * number as u64;
         let line = self.lines.entry(address >> LINE_SHIFT).or_default();
         line.kind = access.kind;
@@ -241,7 +243,7 @@ impl Replay<'_> {
         }
         let before = line.holders;
         let served = line.holders.access(number, writes);
-        let others = match served {
+        let (others, within_node_ns) = match served {
             // The line may still be on its way, for a plain write that no one waits for: an atomic one does.
             Served::Hit if writes && access.operation.waits() => {
                 let ready = now.max(line.there_ps);
@@ -252,8 +254,9 @@ impl Replay<'_> {
                 return ready;
             }
             Served::Hit => return now,
-            Served::Upgrade(others) | Served::Cores(others) => others,
-            Served::Memory => 0,
+            Served::Upgrade(others) => (others, upgrade_ns),
+            Served::Cores(others) => (others, near_ns),
+            Served::Memory => (0, near_ns),
         };
         let neighbours = (0..node).fold(0_u64, |mask, core| {
             let core = number / node * node + core;
@@ -261,7 +264,7 @@ impl Replay<'_> {
         });
         // A reader takes the nearest copy, a writer waits for the farthest one to be gone.
         let is_near = if writes { others & !neighbours == 0 } else { others & neighbours != 0 || others == 0 };
-        let cost = ((if is_near { near_ns } else { far_ns }) * 1e3) as u64;
+        let cost = (within_node_ns * if is_near { 1e3 } else { far * 1e3 }) as u64;
         let moves = writes || others.count_ones() < 2;
         let sent = if moves { now.max(line.there_ps.saturating_sub(cost / 2)) } else { now };
         if moves {
@@ -292,7 +295,8 @@ mod tests {
     use crate::lab::coherence::recording::{LineKind, RecordedPiece};
     use crate::lab::footprint::operand::AccessKind::{self, Atomic, Read, Write};
 
-    const MACHINE: CoreModel = CoreModel { cores: 2, node: 2, instruction_ns: 1.0, near_ns: 100.0, far_ns: 400.0 };
+    const MACHINE: CoreModel =
+        CoreModel { cores: 2, node: 2, instruction_ns: 1.0, near_ns: 100.0, upgrade_ns: 60.0, far: 4.0 };
 
     /// A piece for each home that does these accesses, with ten instructions before each and ten behind.
     fn recording(homes: u32, per_worker: u64, accesses: &[(u64, AccessKind)]) -> Recording {
@@ -393,6 +397,21 @@ mod tests {
         assert_eq!(replay.access(0, &change, 40_000, true), 100_000);
         assert_eq!(replay.access(0, &change, 120_000, true), 120_000);
         assert_eq!(replay.kinds[0].wait_ns, 60.0);
+    }
+
+    #[test]
+    fn a_line_that_was_read_becomes_a_cores_own_in_its_own_time() {
+        let both = recording(1, 0, &[(0, Read), (0, Atomic)]);
+        let [read, change] = [0, 1].map(|n| both.pieces[0].accesses[n]);
+        for (node, times) in [(2, 1), (1, 4)] {
+            let kinds = vec![KindFigures::default()];
+            let machine = CoreModel { node, ..MACHINE };
+            let mut replay = Replay { recording: &both, machine, lines: HashMap::default(), kinds };
+            assert_eq!(replay.access(0, &change, 0, true), 100_000);
+            assert_eq!(replay.access(1, &read, 200_000, true), 200_000 + times * 100_000);
+            assert_eq!(replay.access(1, &change, 900_000, true), 900_000 + times * 60_000);
+            assert_eq!(replay.access(1, &change, 1_500_000, true), 1_500_000);
+        }
     }
 
     #[test]

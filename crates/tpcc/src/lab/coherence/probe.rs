@@ -29,6 +29,18 @@ pub(crate) fn change_ns(threads: u32, time: Duration) -> Option<f64> {
     })
 }
 
+/// As [`change_ns`], if each thread reads the word before it changes it, as one does that takes a latch. How much longer this
+/// takes is what it costs to own a line that was read first: a request more, or nothing where the processor asks for it as
+/// its own when a change follows closely.
+pub(crate) fn read_and_change_ns(threads: u32, time: Duration) -> Option<f64> {
+    let word = CachePadded::new(AtomicU64::new(0));
+    step_ns(threads, time, |_| {
+        if word.load(Ordering::Relaxed) != u64::MAX {
+            black_box(word.fetch_add(1, Ordering::SeqCst));
+        }
+    })
+}
+
 /// Nanoseconds of a read under a kind of latch by each of so many threads, each of which has a page of its own. None as for
 /// [`one_page_read_ns`].
 pub(crate) fn own_page_read_ns(kind: LatchKind, threads: u32, time: Duration) -> Option<f64> {
@@ -96,6 +108,7 @@ mod tests {
         for threads in [1, 2] {
             let found = [
                 change_ns(threads, time),
+                read_and_change_ns(threads, time),
                 own_page_read_ns(LatchKind::Super, threads, time),
                 one_page_read_ns(LatchKind::Plain, threads, time),
             ];

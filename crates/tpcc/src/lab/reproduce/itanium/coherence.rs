@@ -8,7 +8,7 @@ use storage::LatchKind;
 
 use super::ablation;
 use crate::lab::coherence::cores::{CoreModel, Deal, Replayed, replay};
-use crate::lab::coherence::probe::{change_ns, one_page_read_ns, own_page_read_ns};
+use crate::lab::coherence::probe::{change_ns, one_page_read_ns, own_page_read_ns, read_and_change_ns};
 use crate::lab::coherence::recording::{Recording, RecordingPlan};
 use crate::lab::reproduce::Results;
 use crate::lab::reproduce::child;
@@ -43,15 +43,15 @@ const WHY: &str = "modelled: real runs of one worker, traced, and replayed on co
 /// The experiment.
 pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     findings.config.insert("coherence".into(), json!(WHY));
-    let near_ns = match probe(lab, findings) {
-        Ok(near_ns) => near_ns,
+    let transfer = match probe(lab, findings) {
+        Ok(transfer) => transfer,
         Err(why) => {
             missing(findings, why);
             missing_reads(findings, why);
             return Ok(());
         }
     };
-    latch_reads(lab, findings, near_ns)?;
+    latch_reads(lab, findings, transfer)?;
     let data = lab.database(WAREHOUSES)?;
     let mut recordings = Vec::new();
     for (latches, _) in KINDS {
@@ -82,7 +82,7 @@ pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Err
     lab.say("replaying them on up to 64 cores");
     let instruction_ns = instruction_ns(lab, &recordings)?;
     findings.config.insert("coherence_instruction_ns".into(), json!(instruction_ns));
-    let machine = |cores| CoreModel { cores, node: NODE, instruction_ns, near_ns, far_ns: FAR * near_ns };
+    let machine = |cores| transfer.machine(cores, instruction_ns);
     let mut outcomes = Vec::new();
     for (latches, recording) in &recordings {
         for deal in [Deal::ByHome, Deal::Spread] {
@@ -117,14 +117,48 @@ fn missing_reads(findings: &mut Results, why: &str) {
     }
 }
 
-/// Nanoseconds of a line from another core of this machine; or why it cannot be told.
-fn probe(lab: &mut Lab, findings: &mut Results) -> Result<f64, &'static str> {
+/// What lines between the cores of this machine cost, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Transfer {
+    /// One from another core.
+    near_ns: f64,
+    /// One that was read, made the core's own.
+    upgrade_ns: f64,
+}
+
+impl Transfer {
+    /// A machine of such cores.
+    fn machine(self, cores: usize, instruction_ns: f64) -> CoreModel {
+        let Transfer { near_ns, upgrade_ns } = self;
+        CoreModel { cores, node: NODE, instruction_ns, near_ns, upgrade_ns, far: FAR }
+    }
+}
+
+/// Finds it; or why it cannot be told.
+fn probe(lab: &mut Lab, findings: &mut Results) -> Result<Transfer, &'static str> {
     lab.say("probing what a line from another core takes");
     let time = Duration::from_millis(20);
-    let tried = |threads| median((0..TRIES).filter_map(|_| change_ns(threads, time)));
-    let (alone, shared) = (tried(1), tried(2));
-    findings.config.insert("transfer_probe".into(), json!({"change_ns": alone, "transfer_ns": shared}));
-    shared.ok_or(DISTURBED)
+    // Rounds take all of them, so that what else the machine does falls on all.
+    let mut rounds: [Vec<f64>; 4] = Default::default();
+    for _ in 0..TRIES {
+        let round = [change_ns(1, time), read_and_change_ns(1, time), change_ns(2, time), read_and_change_ns(2, time)];
+        if round.iter().all(Option::is_some) {
+            rounds.iter_mut().zip(round).for_each(|(all, ns)| all.extend(ns));
+        }
+    }
+    let [alone, read_alone, shared, read_shared] = rounds.map(median);
+    let found = || {
+        let near_ns = shared?;
+        // What the read takes where no line travels is no part of it.
+        let upgrade_ns = ((read_shared? - near_ns) - (read_alone? - alone?)).max(0.0);
+        Some(Transfer { near_ns, upgrade_ns })
+    };
+    let found = found();
+    findings.config.insert(
+        "transfer_probe".into(),
+        json!({"change_ns": alone, "transfer_ns": shared, "upgrade_ns": found.map(|found| found.upgrade_ns)}),
+    );
+    found.ok_or(DISTURBED)
 }
 
 fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
@@ -132,7 +166,7 @@ fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 }
 
 /// `latch/read`: measured, and modelled from a trace of one thread.
-fn latch_reads(lab: &mut Lab, findings: &mut Results, near_ns: f64) -> Result<(), Error> {
+fn latch_reads(lab: &mut Lab, findings: &mut Results, transfer: Transfer) -> Result<(), Error> {
     let time = Duration::from_millis(if lab.quick { 20 } else { 100 });
     lab.say("reading one page under each kind of latch");
     // Each round takes all of them, so that what else the machine does falls on all.
@@ -183,7 +217,7 @@ fn latch_reads(lab: &mut Lab, findings: &mut Results, near_ns: f64) -> Result<()
         let instruction_ns = own / recording.instructions();
         let mut modelled = Series::new(format!("itanium-coherence reads, {latches}, modelled"), "threads", label);
         for cores in [2, 4, 8, 16, 32, 64] {
-            let machine = CoreModel { cores, node: NODE, instruction_ns, near_ns, far_ns: FAR * near_ns };
+            let machine = transfer.machine(cores, instruction_ns);
             let Some(outcome) = replay(&recording, machine, Deal::ByHome) else { continue };
             let read_ns = cores as f64 * 1e9 / outcome.per_second;
             modelled.push_exact(cores as f64, Some(read_ns));
@@ -199,9 +233,12 @@ fn latch_reads(lab: &mut Lab, findings: &mut Results, near_ns: f64) -> Result<()
     let each: Vec<&str> = errors.iter().map(|(_, of)| of.as_str()).collect();
     let worst = errors.iter().map(|(error, _)| *error).fold(0.0, f64::max);
     let note = format!(
-        "two threads on one page: {}; a transfer takes {near_ns:.1} ns by the probe; an instruction takes what two threads on \
+        "two threads on one page: {}; a transfer takes {:.1} ns by the probe, and a line that was read {:.1} to become the \
+         core's own; an instruction takes what two threads on \
          pages of their own need, so only plain latches tell something of transfers",
-        each.join(", ")
+        each.join(", "),
+        transfer.near_ns,
+        transfer.upgrade_ns
     );
     findings.claim(claims::COHERENCE_ERROR_P2.found(worst, note));
     Ok(())
