@@ -22,7 +22,9 @@ pub(crate) struct CoreModel {
     pub(crate) near_ns: f64,
     /// What a core has a copy of, made its own: the others of the same node lose theirs.
     pub(crate) upgrade_ns: f64,
-    /// How many times as long both take from node to node.
+    /// How long a core keeps a line that has come before it gives it to another that has asked already.
+    pub(crate) hold_ns: f64,
+    /// How many times as long transfers and upgrades take from node to node.
     pub(crate) far: f64,
 }
 
@@ -231,7 +233,7 @@ impl Replay<'_> {
 
     /// When the core has the line.
     fn access(&mut self, number: usize, access: &LineAccess, now: u64, counts: bool) -> u64 {
-        let CoreModel { node, near_ns, upgrade_ns, far, .. } = self.machine;
+        let CoreModel { node, near_ns, upgrade_ns, hold_ns, far, .. } = self.machine;
         let address = access.address + self.recording.kinds[usize::from(access.kind)].per_worker * number as u64;
         let line = self.lines.entry(address >> LINE_SHIFT).or_default();
         line.kind = access.kind;
@@ -266,13 +268,18 @@ impl Replay<'_> {
         let is_near = if writes { others & !neighbours == 0 } else { others & neighbours != 0 || others == 0 };
         let cost = (within_node_ns * if is_near { 1e3 } else { far * 1e3 }) as u64;
         let moves = writes || others.count_ones() < 2;
-        let sent = if moves { now.max(line.there_ps.saturating_sub(cost / 2)) } else { now };
+        // A core that makes its own copy exclusive need not wait until another one has used it.
+        let kept_ps = match served {
+            Served::Cores(_) => line.there_ps + (hold_ns * 1e3) as u64,
+            _ => line.there_ps,
+        };
+        let mut ready = now + cost;
         if moves {
             line.before = before;
-            line.lost_ps = sent + cost / 2;
-            line.there_ps = sent + cost;
+            line.lost_ps = (now + cost / 2).max(kept_ps);
+            line.there_ps = line.lost_ps + cost / 2;
+            ready = line.there_ps;
         }
-        let ready = sent + cost;
         if counts {
             match (others, is_near) {
                 (0, _) => figures.cold += 1.0,
@@ -296,7 +303,7 @@ mod tests {
     use crate::lab::footprint::operand::AccessKind::{self, Atomic, Read, Write};
 
     const MACHINE: CoreModel =
-        CoreModel { cores: 2, node: 2, instruction_ns: 1.0, near_ns: 100.0, upgrade_ns: 60.0, far: 4.0 };
+        CoreModel { cores: 2, node: 2, instruction_ns: 1.0, near_ns: 100.0, upgrade_ns: 60.0, hold_ns: 0.0, far: 4.0 };
 
     /// A piece for each home that does these accesses, with ten instructions before each and ten behind.
     fn recording(homes: u32, per_worker: u64, accesses: &[(u64, AccessKind)]) -> Recording {
@@ -412,6 +419,16 @@ mod tests {
             assert_eq!(replay.access(1, &change, 900_000, true), 900_000 + times * 60_000);
             assert_eq!(replay.access(1, &change, 1_500_000, true), 1_500_000);
         }
+    }
+
+    #[test]
+    fn a_core_keeps_a_line_that_has_come_for_a_while() {
+        // Changes of a word that follow each other every 10 ns: the line is kept for 60 ns, and half of 100 ns on its way.
+        let mut word = recording(1, 0, &[(0, Atomic)]);
+        word.pieces.iter_mut().for_each(|piece| (piece.accesses[0].before, piece.after) = (5, 5));
+        let all = run(&word, CoreModel { hold_ns: 60.0, ..MACHINE }).all();
+        assert!((1.0 / 8.0..=1.0 / 5.0).contains(&all.near), "{all:?}");
+        assert!(run(&word, MACHINE).all().near > 0.9);
     }
 
     #[test]

@@ -18,27 +18,46 @@ const BETWEEN_LOOKS: u64 = 64;
 /// A thread whose core was given to another program for more than this share of the time says nothing about lines.
 const MOST_AWAY: f64 = 0.05;
 
-/// Nanoseconds from one atomic change of a word by a thread to its next one, while `threads` threads on cores of their own do
-/// nothing but change it. With two, each waits for the line to come back: it is away for one transfer there and back, in each
-/// of which the other's request has half of the way behind it, so this is what a transfer takes. None as for
-/// [`one_page_read_ns`].
-pub(crate) fn change_ns(threads: u32, time: Duration) -> Option<f64> {
-    let word = CachePadded::new(AtomicU64::new(0));
-    step_ns(threads, time, |_| {
-        black_box(word.fetch_add(1, Ordering::SeqCst));
+/// Changes of one word by threads on cores of their own, which do nothing else.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changes {
+    /// Nanoseconds from one change by a thread to its next.
+    pub(crate) ns: f64,
+    /// Changes of a thread that follow each other before another thread has the word.
+    pub(crate) in_a_row: f64,
+}
+
+/// Changes by so many threads. None as for [`one_page_read_ns`].
+pub(crate) fn changes(threads: u32, time: Duration) -> Option<Changes> {
+    changes_of(threads, time, |word| word.fetch_add(1, Ordering::SeqCst))
+}
+
+/// The same if each thread reads the word before it changes it, as one does that takes a latch.
+pub(crate) fn changes_after_reads(threads: u32, time: Duration) -> Option<Changes> {
+    changes_of(threads, time, |word| match word.load(Ordering::Relaxed) {
+        u64::MAX => u64::MAX,
+        _ => word.fetch_add(1, Ordering::SeqCst),
     })
 }
 
-/// As [`change_ns`], if each thread reads the word before it changes it, as one does that takes a latch. How much longer this
-/// takes is what it costs to own a line that was read first: a request more, or nothing where the processor asks for it as
-/// its own when a change follows closely.
-pub(crate) fn read_and_change_ns(threads: u32, time: Duration) -> Option<f64> {
+fn changes_of(threads: u32, time: Duration, change: impl Fn(&AtomicU64) -> u64 + Sync) -> Option<Changes> {
+    #[derive(Clone, Copy, Default)]
+    struct Seen {
+        last: u64,
+        steps: u64,
+        rows: u64,
+    }
     let word = CachePadded::new(AtomicU64::new(0));
-    step_ns(threads, time, |_| {
-        if word.load(Ordering::Relaxed) != u64::MAX {
-            black_box(word.fetch_add(1, Ordering::SeqCst));
-        }
-    })
+    let of_thread = |_| Seen { last: u64::MAX, ..Seen::default() };
+    let (ns, seen) = steps_ns(threads, time, of_thread, |seen: &mut Seen| {
+        let before = black_box(change(&word));
+        seen.rows += u64::from(before != seen.last.wrapping_add(1));
+        seen.steps += 1;
+        seen.last = before;
+    })?;
+    let steps: u64 = seen.iter().map(|seen| seen.steps).sum();
+    let rows: u64 = seen.iter().map(|seen| seen.rows).sum();
+    Some(Changes { ns, in_a_row: steps as f64 / rows.max(1) as f64 })
 }
 
 /// Nanoseconds of a read under a kind of latch by each of so many threads, each of which has a page of its own. None as for
@@ -61,14 +80,25 @@ pub(crate) fn one_page_read_ns(kind: LatchKind, threads: u32, time: Duration) ->
 
 /// Nanoseconds of a step of each thread, when all of them take steps for `time`.
 fn step_ns(threads: u32, time: Duration, step: impl Fn(usize) + Sync) -> Option<f64> {
+    steps_ns(threads, time, |thread| thread, |thread| step(*thread)).map(|(ns, _)| ns)
+}
+
+/// The same with something of each thread's own, which is given back.
+fn steps_ns<T: Send>(
+    threads: u32,
+    time: Duration,
+    of_thread: impl Fn(usize) -> T + Sync,
+    step: impl Fn(&mut T) + Sync,
+) -> Option<(f64, Vec<T>)> {
     let cores = cores::allowed();
     let (begin, is_over) = (Barrier::new(threads as usize), AtomicBool::new(false));
     let steps = |thread: usize| {
         let is_pinned = cores.get(thread).is_some_and(|&core| cores::pin_to(core).is_ok());
+        let mut own = of_thread(thread);
         begin.wait();
         let (start, used, mut steps) = (Instant::now(), processor_time(), 0_u64);
         let elapsed = loop {
-            (0..BETWEEN_LOOKS).for_each(|_| step(thread));
+            (0..BETWEEN_LOOKS).for_each(|_| step(&mut own));
             steps += BETWEEN_LOOKS;
             let elapsed = start.elapsed();
             // The threads end together: none is alone at the end.
@@ -78,18 +108,18 @@ fn step_ns(threads: u32, time: Duration, step: impl Fn(usize) + Sync) -> Option<
             }
         };
         let was_there = (processor_time() - used).as_secs_f64() >= (1.0 - MOST_AWAY) * elapsed.as_secs_f64();
-        (is_pinned && was_there).then(|| elapsed.as_secs_f64() * 1e9 / steps as f64)
+        (is_pinned && was_there).then(|| (elapsed.as_secs_f64() * 1e9 / steps as f64, own))
     };
     let steps = &steps;
-    let each: Vec<Option<f64>> = std::thread::scope(|scope| {
+    let each: Vec<Option<(f64, T)>> = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads as usize).map(|thread| scope.spawn(move || steps(thread))).collect();
         running
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     });
-    let all: f64 = each.into_iter().sum::<Option<f64>>()?;
-    Some(all / f64::from(threads))
+    let (ns, own): (Vec<f64>, Vec<T>) = each.into_iter().collect::<Option<Vec<_>>>()?.into_iter().unzip();
+    Some((ns.iter().sum::<f64>() / f64::from(threads), own))
 }
 
 /// Of this thread.
@@ -107,8 +137,8 @@ mod tests {
         let time = Duration::from_millis(2);
         for threads in [1, 2] {
             let found = [
-                change_ns(threads, time),
-                read_and_change_ns(threads, time),
+                changes(threads, time).map(|changes| changes.ns),
+                changes_after_reads(threads, time).map(|changes| changes.in_a_row),
                 own_page_read_ns(LatchKind::Super, threads, time),
                 one_page_read_ns(LatchKind::Plain, threads, time),
             ];
@@ -120,6 +150,6 @@ mod tests {
     #[test]
     fn more_threads_than_cores_find_nothing() {
         let threads = cores::allowed().len() as u32 + 1;
-        assert_eq!(change_ns(threads, Duration::from_millis(1)), None);
+        assert!(changes(threads, Duration::from_millis(1)).is_none());
     }
 }

@@ -8,7 +8,7 @@ use storage::LatchKind;
 
 use super::ablation;
 use crate::lab::coherence::cores::{CoreModel, Deal, Replayed, replay};
-use crate::lab::coherence::probe::{change_ns, one_page_read_ns, own_page_read_ns, read_and_change_ns};
+use crate::lab::coherence::probe::{Changes, changes, changes_after_reads, one_page_read_ns, own_page_read_ns};
 use crate::lab::coherence::recording::{Recording, RecordingPlan};
 use crate::lab::reproduce::Results;
 use crate::lab::reproduce::child;
@@ -124,13 +124,26 @@ struct Transfer {
     near_ns: f64,
     /// One that was read, made the core's own.
     upgrade_ns: f64,
+    /// How long a core keeps one that has come.
+    hold_ns: f64,
 }
 
 impl Transfer {
+    /// What changes tell of one thread and of two, and those that come after reads of the same word. A line is kept for as many
+    /// changes as a core does in a row. It goes there and back in the rest of the time, and in each of both the other's request
+    /// has half of its way behind it: this is what a transfer takes. A line that was read first takes an upgrade more, twice.
+    fn of([alone, read_alone, two, read_two]: [Changes; 4]) -> Transfer {
+        let hold = |alone: Changes, two: Changes| (two.in_a_row - 1.0) * alone.ns;
+        let away = |alone, two: Changes| two.in_a_row * two.ns - 2.0 * hold(alone, two);
+        let near_ns = away(alone, two).max(two.ns);
+        let upgrade_ns = ((away(read_alone, read_two) - near_ns) / 2.0).max(0.0);
+        Transfer { near_ns, upgrade_ns, hold_ns: hold(alone, two) }
+    }
+
     /// A machine of such cores.
     fn machine(self, cores: usize, instruction_ns: f64) -> CoreModel {
-        let Transfer { near_ns, upgrade_ns } = self;
-        CoreModel { cores, node: NODE, instruction_ns, near_ns, upgrade_ns, far: FAR }
+        let Transfer { near_ns, upgrade_ns, hold_ns } = self;
+        CoreModel { cores, node: NODE, instruction_ns, near_ns, upgrade_ns, hold_ns, far: FAR }
     }
 }
 
@@ -139,26 +152,32 @@ fn probe(lab: &mut Lab, findings: &mut Results) -> Result<Transfer, &'static str
     lab.say("probing what a line from another core takes");
     let time = Duration::from_millis(20);
     // Rounds take all of them, so that what else the machine does falls on all.
-    let mut rounds: [Vec<f64>; 4] = Default::default();
+    let mut rounds: [Vec<Changes>; 4] = Default::default();
     for _ in 0..TRIES {
-        let round = [change_ns(1, time), read_and_change_ns(1, time), change_ns(2, time), read_and_change_ns(2, time)];
+        let round = [changes(1, time), changes_after_reads(1, time), changes(2, time), changes_after_reads(2, time)];
         if round.iter().all(Option::is_some) {
-            rounds.iter_mut().zip(round).for_each(|(all, ns)| all.extend(ns));
+            rounds.iter_mut().zip(round).for_each(|(all, changes)| all.extend(changes));
         }
     }
-    let [alone, read_alone, shared, read_shared] = rounds.map(median);
-    let found = || {
-        let near_ns = shared?;
-        // What the read takes where no line travels is no part of it.
-        let upgrade_ns = ((read_shared? - near_ns) - (read_alone? - alone?)).max(0.0);
-        Some(Transfer { near_ns, upgrade_ns })
+    let middle = rounds.map(|all| {
+        let of = |of: fn(&Changes) -> f64| median(all.iter().map(of));
+        Some(Changes { ns: of(|changes| changes.ns)?, in_a_row: of(|changes| changes.in_a_row)? })
+    });
+    let [Some(alone), Some(read_alone), Some(two), Some(read_two)] = middle else {
+        findings.config.insert("transfer_probe".into(), json!(null));
+        return Err(DISTURBED);
     };
-    let found = found();
+    let Transfer { near_ns, upgrade_ns, hold_ns } = Transfer::of([alone, read_alone, two, read_two]);
     findings.config.insert(
         "transfer_probe".into(),
-        json!({"change_ns": alone, "transfer_ns": shared, "upgrade_ns": found.map(|found| found.upgrade_ns)}),
+        json!({
+            "change_ns": alone.ns, "change_of_two_ns": two.ns, "changes_in_a_row": two.in_a_row,
+            "change_after_read_ns": read_alone.ns, "change_after_read_of_two_ns": read_two.ns,
+            "changes_after_reads_in_a_row": read_two.in_a_row,
+            "transfer_ns": near_ns, "upgrade_ns": upgrade_ns, "hold_ns": hold_ns,
+        }),
     );
-    found.ok_or(DISTURBED)
+    Ok(Transfer { near_ns, upgrade_ns, hold_ns })
 }
 
 fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
@@ -233,12 +252,13 @@ fn latch_reads(lab: &mut Lab, findings: &mut Results, transfer: Transfer) -> Res
     let each: Vec<&str> = errors.iter().map(|(_, of)| of.as_str()).collect();
     let worst = errors.iter().map(|(error, _)| *error).fold(0.0, f64::max);
     let note = format!(
-        "two threads on one page: {}; a transfer takes {:.1} ns by the probe, and a line that was read {:.1} to become the \
-         core's own; an instruction takes what two threads on \
+        "two threads on one page: {}; a transfer takes {:.1} ns by the probe, a line that was read {:.1} to become the core's \
+         own, and a core keeps one that has come for {:.1}; an instruction takes what two threads on \
          pages of their own need, so only plain latches tell something of transfers",
         each.join(", "),
         transfer.near_ns,
-        transfer.upgrade_ns
+        transfer.upgrade_ns,
+        transfer.hold_ns
     );
     findings.claim(claims::COHERENCE_ERROR_P2.found(worst, note));
     Ok(())
