@@ -55,7 +55,7 @@ pub(super) struct Written<'a> {
     pub(super) version: String,
     /// The profile that it was built with.
     pub(super) profile: Option<&'a MergedProfile>,
-    /// Functions whose code is no longer what was instrumented: next to none of a profile that fits.
+    /// Functions whose code is no longer what was instrumented: 0 of `cargo xtask pgo`, next to none of `cargo xtask bolt`.
     pub(super) mismatches: Option<usize>,
     /// Functions of the build that the profile does not know.
     pub(super) functions_without_profile: Option<usize>,

@@ -167,17 +167,17 @@ fn probe(lab: &mut Lab, findings: &mut Results) -> Result<Transfer, &'static str
         findings.config.insert("transfer_probe".into(), json!(null));
         return Err(DISTURBED);
     };
-    let Transfer { near_ns, upgrade_ns, hold_ns } = Transfer::of([alone, read_alone, two, read_two]);
+    let transfer = Transfer::of([alone, read_alone, two, read_two]);
     findings.config.insert(
         "transfer_probe".into(),
         json!({
             "change_ns": alone.ns, "change_of_two_ns": two.ns, "changes_in_a_row": two.in_a_row,
             "change_after_read_ns": read_alone.ns, "change_after_read_of_two_ns": read_two.ns,
             "changes_after_reads_in_a_row": read_two.in_a_row,
-            "transfer_ns": near_ns, "upgrade_ns": upgrade_ns, "hold_ns": hold_ns,
+            "transfer_ns": transfer.near_ns, "upgrade_ns": transfer.upgrade_ns, "hold_ns": transfer.hold_ns,
         }),
     );
-    Ok(Transfer { near_ns, upgrade_ns, hold_ns })
+    Ok(transfer)
 }
 
 fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
@@ -398,4 +398,25 @@ fn table7(findings: &mut Results, outcomes: &Outcomes<'_>) {
 fn transfers(outcomes: &Outcomes<'_>) -> serde_json::Value {
     let of = |by| find(outcomes, "super", by).map(|of| of.all().transfers());
     json!(of(Deal::Spread).zip(of(Deal::ByHome)).map(|(spread, home)| spread / home))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_in_a_row_are_no_transfers() {
+        let changes = |ns, in_a_row| Changes { ns, in_a_row };
+        let of = |two, read_two| {
+            let Transfer { near_ns, upgrade_ns, hold_ns } =
+                Transfer::of([changes(2.0, 64.0), changes(2.0, 64.0), two, read_two]);
+            (near_ns, upgrade_ns, hold_ns)
+        };
+        // One change in each turn: all of the time is the line's way.
+        assert_eq!(of(changes(30.0, 1.0), changes(50.0, 1.0)), (30.0, 10.0, 0.0));
+        // Eight, of 2 ns each: a line is kept for 14 ns, twice in the 58 ns between two turns of a core.
+        assert_eq!(of(changes(7.25, 8.0), changes(8.75, 8.0)), (30.0, 6.0, 14.0));
+        // A read that costs nothing.
+        assert_eq!(of(changes(30.0, 1.0), changes(29.0, 1.0)), (30.0, 0.0, 0.0));
+    }
 }
