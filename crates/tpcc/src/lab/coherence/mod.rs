@@ -10,7 +10,7 @@
 //! | what a core does between two accesses takes its instructions times their mean time | measured: one worker |
 //! | a line from another core of the node takes `near_ns`; a core keeps one that has come for `hold_ns`, before another's request takes it | measured: time and order of atomic changes of a word by two cores ([`probe`]) |
 //! | a line that a core has read becomes its own in `upgrade_ns` | measured: the same with a read before each change |
-//! | both take 4 times as long from another node; a node has 8 cores | assumed, after public figures of servers with two sockets and 8 cores a cache |
+//! | transfers and upgrades take 4 times as long from another node; a node has 8 cores | assumed, after public figures of servers with two sockets and 8 cores a cache |
 //! | a line that no core has is in a last cache that all share | assumed: a cold line counts as one and costs `near_ns` |
 //! | a private cache loses lines to other cores only | assumed: what it has no room for is paid for in the time of instructions |
 //! | a core waits for what it reads and for atomic changes, not for plain writes | as processors with a store buffer do |

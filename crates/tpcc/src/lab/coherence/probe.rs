@@ -148,6 +148,13 @@ mod tests {
     }
 
     #[test]
+    fn all_changes_of_a_thread_alone_are_in_a_row() {
+        for alone in [changes(1, Duration::from_millis(2)), changes_after_reads(1, Duration::from_millis(2))] {
+            assert!(alone.is_none_or(|alone| alone.in_a_row >= BETWEEN_LOOKS as f64), "{alone:?}");
+        }
+    }
+
+    #[test]
     fn more_threads_than_cores_find_nothing() {
         let threads = cores::allowed().len() as u32 + 1;
         assert!(changes(threads, Duration::from_millis(1)).is_none());
