@@ -4,8 +4,11 @@ use std::cell::Cell;
 
 /// No fiber.
 pub(crate) const NONE: u32 = u32::MAX;
+/// The link of a fiber that is in no queue.
+pub(crate) const UNLINKED: u32 = u32::MAX - 1;
 
-/// First in, first out. The links lie with the fibers, so a fiber is in at most one queue.
+/// First in, first out. The links lie with the fibers, so a fiber is in at most one queue; who is in one is not taken into
+/// another.
 #[derive(Debug)]
 pub(crate) struct Fifo {
     head: Cell<u32>,
@@ -33,7 +36,9 @@ impl Fifo {
     }
 
     pub(crate) fn push(&self, links: &impl Links, index: u32) {
-        links.link(index).set(NONE);
+        if links.link(index).replace(NONE) != UNLINKED {
+            broken("a fiber is in two queues");
+        }
         match self.tail.get() {
             NONE => self.head.set(index),
             tail => links.link(tail).set(index),
@@ -47,7 +52,7 @@ impl Fifo {
         if index == NONE {
             return None;
         }
-        let next = links.link(index).get();
+        let next = links.link(index).replace(UNLINKED);
         self.head.set(next);
         if next == NONE {
             self.tail.set(NONE);
@@ -55,4 +60,12 @@ impl Fifo {
         self.len.set(self.len.get() - 1);
         Some(index)
     }
+}
+
+/// Ends the process: what no program may bring about has happened, and to go on could touch a stack that is gone.
+#[cold]
+#[inline(never)]
+pub(crate) fn broken(what: &str) -> ! {
+    eprintln!("sched-steps: {what}: a mistake of the executor, which cannot go on");
+    std::process::abort()
 }

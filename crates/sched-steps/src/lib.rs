@@ -45,6 +45,8 @@ mod fifo;
 pub mod measure;
 pub mod point;
 mod teams;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub mod fiber {
     //! Fibers: what runs on a stack of its own and gives way only where it says so.

@@ -20,12 +20,77 @@ pub(crate) struct Local {
     pub(crate) current: Cell<*const Node>,
     /// What drives this thread. It outlives its drive, and takes its name out at its end.
     pub(crate) driver: Cell<Option<NonNull<dyn Driver>>>,
+    /// The newest of the [`Aside`]s of this thread.
+    aside: Cell<*const Aside>,
 }
 
 impl Local {
     const fn new() -> Local {
-        Local { hold: Cell::new(INERT), current: Cell::new(ptr::null()), driver: Cell::new(None) }
+        Local {
+            hold: Cell::new(INERT),
+            current: Cell::new(ptr::null()),
+            driver: Cell::new(None),
+            aside: Cell::new(ptr::null()),
+        }
     }
+
+    /// Calls `with` while `driver` drives the thread from the context `current`, and puts the words of before back, even
+    /// if it panics.
+    pub(crate) fn with_driver<R>(
+        &self,
+        driver: Option<NonNull<dyn Driver>>,
+        current: *const Node,
+        with: impl FnOnce() -> R,
+    ) -> R {
+        /// Puts back what its thread had set aside.
+        struct Back<'a>(&'a Local, &'a Aside);
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                let Back(local, aside) = *self;
+                local.aside.set(aside.below);
+                local.driver.set(aside.driver);
+                local.current.set(aside.current);
+                local.hold.set(aside.hold.get());
+            }
+        }
+        let aside = Aside {
+            driver: self.driver.replace(driver),
+            current: self.current.replace(current),
+            hold: Cell::new(self.hold.replace(INERT)),
+            below: self.aside.get(),
+        };
+        self.aside.set(&raw const aside);
+        let _back = Back(self, &aside);
+        with()
+    }
+
+    /// The context of `driver` whose frames lie on the running stack, and its `hold`, whoever drives now: while another
+    /// driver or code of the embedder runs, both are set aside. `None` if `driver` does not drive.
+    pub(crate) fn seat_of(&self, driver: *const ()) -> Option<(*const Node, &Cell<u32>)> {
+        let is = |other: Option<NonNull<dyn Driver>>| other.is_some_and(|other| ptr::addr_eq(other.as_ptr(), driver));
+        if is(self.driver.get()) {
+            return Some((self.current.get(), &self.hold));
+        }
+        let mut at = self.aside.get();
+        // SAFETY: an aside lies in a frame of `with_driver` that has not returned: it takes itself out of the chain before.
+        // A context in the middle of one is not switched away from: only its own driver could, which does not drive then.
+        while let Some(aside) = unsafe { at.as_ref() } {
+            if is(aside.driver) {
+                return Some((aside.current, &aside.hold));
+            }
+            at = aside.below;
+        }
+        None
+    }
+}
+
+/// The words of a thread, set aside while another driver or none drives it.
+struct Aside {
+    driver: Option<NonNull<dyn Driver>>,
+    current: *const Node,
+    hold: Cell<u32>,
+    /// The one set aside before.
+    below: *const Aside,
 }
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]

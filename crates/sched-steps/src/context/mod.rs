@@ -23,7 +23,7 @@ pub(crate) use arch::{OWN_STACKS, Rest, conclude, dispose, divert, prepare, rest
 pub(crate) use driver::Driver;
 pub(crate) use local::{INERT, driving, local};
 pub(crate) use node::{NO_INDEX, Node};
-pub(crate) use outside::outside;
+pub(crate) use outside::{discard, dropped, outside};
 pub(crate) use overflow::{Watch, Watched};
 pub use stack::StackError;
 pub(crate) use stack::{Slab, used_bytes};
@@ -31,16 +31,27 @@ pub(crate) use stack::{Slab, used_bytes};
 /// Passes the CPU to the next team mate. Returns at once if the caller is no fiber, has no mate, or holds a
 /// latch.
 ///
-/// This is what a live point does; it costs 2.5-3.5 ns. It does not look whether a panic unwinds: a point that a
-/// destructor may pass asks [`std::thread::panicking`] first, for no other fiber may run in the middle of a panic.
+/// This is what a live point does; it costs 2.5-3.5 ns. A destructor that runs in the middle of a panic may pass one: no
+/// other fiber runs then. In a fiber that was cancelled it unwinds.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub fn hop() {
     let local = local();
     if local.hold.get() == 0 {
-        // SAFETY: `hold` is zero only while a fiber runs whose ring holds another suspended one.
+        if std::thread::panicking() && unwinds() {
+            return;
+        }
+        // SAFETY: `hold` is zero only while a fiber runs whose `next` is another suspended context of its driver: its mate
+        // in the ring, or the context of the thread if it was cancelled.
         unsafe { pass(local) }
     }
+}
+
+/// Asked while the thread panics: whether it is the running fiber that unwinds.
+#[cold]
+#[inline(never)]
+fn unwinds() -> bool {
+    driving(|driver| driver.unwinds()).unwrap_or(true)
 }
 
 /// The hop itself, without its checks.
@@ -81,11 +92,11 @@ pub fn is_fiber() -> bool {
     local.driver.get().is_some() && unsafe { (*local.current.get()).index.get() } != NO_INDEX
 }
 
-/// True where a point could switch: in a fiber that has a team mate and holds no latch.
+/// True where a point could switch: in a fiber that has a team mate, holds no latch and does not unwind.
 #[inline(always)]
 #[must_use]
 pub fn may_hop() -> bool {
-    local().hold.get() == 0
+    local().hold.get() == 0 && !(std::thread::panicking() && unwinds())
 }
 
 /// Counts a latch that the running fiber holds: no point switches while one lives (paper 4.1.3, the counter

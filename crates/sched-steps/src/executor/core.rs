@@ -1,7 +1,6 @@
 //! The state of an executor; birth and death of its fibers.
 #![allow(unsafe_code)]
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -12,7 +11,7 @@ use super::locals::Locals;
 use super::order::Ordering;
 use super::remote::{Remote, Waker};
 use crate::context::{self, Driver, INERT, NO_INDEX, Node, Rest, Slab, Watch, Watched, local};
-use crate::fifo::{Fifo, Links, NONE};
+use crate::fifo::{Fifo, Links, NONE, UNLINKED, broken};
 use crate::teams::{Membership, NO_OPERATION, Teams};
 
 /// Where a fiber is.
@@ -20,14 +19,18 @@ use crate::teams::{Membership, NO_OPERATION, Teams};
 pub(crate) enum FiberState {
     /// Nowhere: the slot is free.
     Free,
-    /// In the queue of those that may run on their own, or running on its own.
+    /// In the queue of those that may run on their own, or announced to the order and not chosen since.
     Ready,
+    /// On its stack, outside of the ring.
+    Running,
     /// In a team that waits.
     Team,
     /// In the ring.
     Ring,
     /// Suspended until it is woken.
     Parked,
+    /// Suspended until another fiber has ended.
+    Joining,
     /// Suspended until its condition holds.
     Polled,
     /// Suspended until a slot is free.
@@ -36,14 +39,18 @@ pub(crate) enum FiberState {
     Ended,
 }
 
+/// What a fiber runs: told whether it was cancelled before it began, so that it only drops what it was to work with. It
+/// catches all panics.
+pub(super) type Task = Box<dyn FnOnce(bool)>;
+
 /// What a switch does not need to know of a fiber.
 pub(crate) struct Cold {
     pub(super) place: Cell<FiberState>,
     link: Cell<u32>,
-    task: Cell<Option<Box<dyn FnOnce()>>>,
+    task: Cell<Option<Task>>,
     name: RefCell<String>,
     locals: Locals,
-    /// The fiber whose end it is parked for, if it is that.
+    /// The fiber whose end it waits for, while it does.
     pub(super) awaits_end_of: Cell<u32>,
     /// It has asked for its waker, which anything may hold now.
     pub(super) waker_given: Cell<bool>,
@@ -52,9 +59,8 @@ pub(crate) struct Cold {
     pub(super) cancelled: Cell<bool>,
     /// It has begun to unwind because it was cancelled.
     pub(super) unwinding: Cell<bool>,
-    pub(super) condition: Cell<Option<*const dyn Fn() -> bool>>,
-    /// What its condition panicked with.
-    pub(super) raise: Cell<Option<Box<dyn Any + Send>>>,
+    /// What it waits for while it is polled, on its own stack.
+    pub(super) condition: Cell<Option<*const Condition<'static>>>,
     pub(super) operation: Cell<u8>,
     /// When it joined the team it is in, in launches.
     pub(super) joined: Cell<u64>,
@@ -66,7 +72,7 @@ impl Cold {
     fn new() -> Cold {
         Cold {
             place: Cell::new(FiberState::Free),
-            link: Cell::new(NONE),
+            link: Cell::new(UNLINKED),
             task: Cell::new(None),
             name: RefCell::default(),
             locals: Locals::default(),
@@ -76,7 +82,6 @@ impl Cold {
             cancelled: Cell::new(false),
             unwinding: Cell::new(false),
             condition: Cell::new(None),
-            raise: Cell::new(None),
             operation: Cell::new(NO_OPERATION),
             joined: Cell::new(0),
             #[cfg(feature = "asan")]
@@ -84,18 +89,41 @@ impl Cold {
         }
     }
 
-    fn renew(&self, name: &str, task: Box<dyn FnOnce()>) {
-        self.task.set(Some(task));
-        self.locals.begin_anew();
-        self.awaits_end_of.set(NONE);
-        self.waker_given.set(false);
-        self.pending.set(false);
-        self.cancelled.set(false);
-        self.unwinding.set(false);
-        self.operation.set(NO_OPERATION);
-        let mut own = self.name.borrow_mut();
-        own.clear();
-        own.push_str(name);
+    /// Makes it that of a new fiber, whatever the last one in its slot has left. Place and link are those of a free slot.
+    fn renew(&self, name: &str, new_task: Task) {
+        // Each field has its line: the compiler asks for one of a field that is added.
+        let Cold {
+            place: _,
+            link: _,
+            task,
+            name: own_name,
+            locals,
+            awaits_end_of,
+            waker_given,
+            pending,
+            cancelled,
+            unwinding,
+            condition,
+            operation,
+            joined,
+            #[cfg(feature = "asan")]
+            shadow,
+        } = self;
+        task.set(Some(new_task));
+        let mut own_name = own_name.borrow_mut();
+        own_name.clear();
+        own_name.push_str(name);
+        locals.begin_anew();
+        awaits_end_of.set(NONE);
+        waker_given.set(false);
+        pending.set(false);
+        cancelled.set(false);
+        unwinding.set(false);
+        condition.set(None);
+        operation.set(NO_OPERATION);
+        joined.set(0);
+        #[cfg(feature = "asan")]
+        shadow.set(ptr::null_mut());
     }
 }
 
@@ -142,6 +170,12 @@ pub(crate) struct Core {
     live: Cell<u32>,
     pub(super) awaits: Cell<Awaits>,
     pub(super) driving: Cell<bool>,
+    /// The fiber on the stack gives way, and what runs next is being chosen there.
+    pub(super) choosing: Cell<bool>,
+    /// The fiber on the stack, if it was cancelled: it ends, or unwinds at each wait. Its hops lead to the thread.
+    pub(super) condemned: Cell<u32>,
+    /// The scope was begun by a destructor in the middle of a panic, which fibers see that do not panic themselves.
+    pub(super) in_panic: Cell<bool>,
     pub(super) callbacks: Callbacks,
     #[cfg(feature = "asan")]
     pub(super) shadow: context::tools::asan::MainStack,
@@ -193,6 +227,9 @@ impl Core {
             live: Cell::new(0),
             awaits: Cell::new(Awaits::Rest),
             driving: Cell::new(false),
+            choosing: Cell::new(false),
+            condemned: Cell::new(NONE),
+            in_panic: Cell::new(false),
             callbacks: parts.callbacks,
             #[cfg(feature = "asan")]
             shadow: context::tools::asan::MainStack::default(),
@@ -247,12 +284,26 @@ impl Core {
         (node.index.get() != NO_INDEX).then_some(node)
     }
 
+    /// The fiber of this executor whose frames lie on the running stack, and its `hold`: also while another executor drives,
+    /// or code of the embedder runs that is outside of fibers.
+    pub(super) fn on_stack(&self) -> Option<(u32, &Cell<u32>)> {
+        let (node, hold) = local().seat_of(ptr::from_ref(self).cast())?;
+        // SAFETY: the context of a driver is one of its nodes.
+        let index = unsafe { (*node).index.get() };
+        (index != NO_INDEX).then_some((index, hold))
+    }
+
     /// What to call fiber `index` in a message.
-    pub(crate) fn name(&self, index: u32) -> String {
+    pub(super) fn name(&self, index: u32) -> String {
         match self.cold(index).name.borrow() {
             name if name.is_empty() => index.to_string(),
             name => name.clone(),
         }
+    }
+
+    /// What to call the running fiber.
+    pub(super) fn running_name(&self) -> String {
+        self.running().map(|index| self.name(index)).unwrap_or_default()
     }
 
     /// What belongs to fiber `index`.
@@ -272,7 +323,7 @@ impl Core {
     }
 
     /// Puts `task` into a free slot; gives it back if there is none.
-    pub(super) fn spawn(&self, name: &str, task: Box<dyn FnOnce()>) -> Result<u32, Box<dyn FnOnce()>> {
+    pub(super) fn spawn(&self, name: &str, task: Task) -> Result<u32, Task> {
         let Some(index) = self.free.pop(self) else { return Err(task) };
         self.cold(index).renew(name, task);
         self.watch.name(index as usize, name);
@@ -291,6 +342,10 @@ impl Core {
     fn finish(&self, index: u32) {
         self.end_operation();
         self.leave_ring(index);
+        if self.condemned.get() == index {
+            self.condemned.set(NONE);
+            self.node(index).next.set(ptr::null());
+        }
         self.cold(index).place.set(FiberState::Ended);
         if self.ordering.replaces_teams() {
             self.announce_end(index);
@@ -303,7 +358,7 @@ impl Core {
             Awaits::Slot => true,
             Awaits::End(awaited) => awaited == index,
         };
-        let next = if awaited { &raw const self.main } else { self.pick() };
+        let next = if awaited { &raw const self.main } else { self.choose() };
         // Not before: a condition asked above may spawn, and this stack is still in use.
         self.cold(index).place.set(FiberState::Free);
         self.free.push(self, index);
@@ -313,19 +368,24 @@ impl Core {
         self.switch(next, true);
     }
 
-    /// Marks a live fiber to unwind when it next runs, and lets it run.
+    /// Marks a live fiber to unwind when it next runs, and lets it run. One that runs unwinds when it next waits or hops.
     pub(crate) fn cancel(&self, index: u32) {
         let cold = self.cold(index);
         if matches!(cold.place.get(), FiberState::Free | FiberState::Ended) || cold.cancelled.replace(true) {
             return;
         }
-        if self.running() != Some(index) && context::rest(self.node(index)) == Rest::Hopped {
+        if self.on_stack().is_some_and(|(on_stack, _)| on_stack == index) {
+            // One that gives way looks when it goes on.
+            if !self.choosing.get() {
+                return self.condemn(index);
+            }
+        } else if context::rest(self.node(index)) == Rest::Hopped {
             // SAFETY: a hop suspended it, and `cancelled` says that it is diverted once only.
             unsafe { context::divert(self.node(index)) };
         }
         // The condition of one that is polled is forgotten when the poll finds it cancelled.
         match cold.place.get() {
-            FiberState::Parked => self.make_ready(index),
+            FiberState::Parked | FiberState::Joining => self.make_ready(index),
             FiberState::Slot => {
                 for _ in 0..self.spawners.len() {
                     let Some(spawner) = self.spawners.pop(self) else { break };
@@ -333,6 +393,18 @@ impl Core {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Fiber `index`, on the stack, was cancelled. It has no mates any more; a hop leads to the thread, which sends it back to
+    /// unwind, so that a point need not look.
+    fn condemn(&self, index: u32) {
+        self.leave_ring(index);
+        self.cold(index).place.set(FiberState::Running);
+        self.node(index).next.set(&raw const self.main);
+        self.condemned.set(index);
+        if let Some((_, hold)) = self.on_stack() {
+            hold.set(hold.get() & !INERT);
         }
     }
 
@@ -358,19 +430,14 @@ impl Driver for Core {
         }
         let cold = self.cold(index);
         let task = cold.task.take();
+        if cold.place.get() == FiberState::Ready {
+            broken("a fiber begins that is in a queue");
+        }
         // One that was cancelled before it began only drops what it was to work with, which may wait.
         let is_cancelled = cold.cancelled.replace(false);
-        let run = || {
-            match task {
-                Some(task) if !is_cancelled => task(),
-                task => drop(task),
-            }
-            // A task drops its own values; what was made after them, or by one that never began, ends here.
-            cold.locals.drop_values();
-        };
-        // The task reports its own panics; what escapes is that of a destructor.
+        let run = || task.into_iter().for_each(|task| task(is_cancelled));
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
-            std::process::abort();
+            broken("a panic has left a fiber");
         }
         self.finish(index);
     }
@@ -383,14 +450,15 @@ impl Driver for Core {
         ours
     }
 
-    /// It has no mates from here on: a destructor that passes a point must not run others in the middle of a panic.
     fn begin_unwinding(&self) {
         let Some(index) = self.running() else { return };
         self.cold(index).unwinding.set(true);
-        self.leave_ring(index);
-        self.cold(index).place.set(FiberState::Ready);
-        let hold = &local().hold;
-        hold.set(hold.get() | INERT);
+        self.condemn(index);
+    }
+
+    /// In a scope that began in the middle of a panic only a fiber that was cancelled is known to unwind.
+    fn unwinds(&self) -> bool {
+        !self.in_panic.get() || self.running().is_some_and(|index| self.cold(index).unwinding.get())
     }
 
     #[cfg(any(
@@ -399,7 +467,14 @@ impl Driver for Core {
     ))]
     fn pass(&self) {
         let Some(index) = self.running() else { return };
+        self.heed_cancellation(index);
         self.switch(self.node(index).next.get(), false);
         self.heed_cancellation(index);
     }
+}
+
+/// The condition of a fiber that waits for it, and what it has panicked with.
+pub(super) struct Condition<'a> {
+    pub(super) holds: &'a dyn Fn() -> bool,
+    pub(super) raise: Cell<Option<Box<dyn std::any::Any + Send>>>,
 }

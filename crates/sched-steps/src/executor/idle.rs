@@ -20,29 +20,49 @@ pub(super) type Service = (u32, Box<dyn FnMut()>);
 pub(crate) struct Callbacks {
     pub(super) idle: RefCell<Option<OnIdle>>,
     pub(super) service: RefCell<Option<Box<dyn FnMut()>>>,
+    /// Times that fibers give way between two services; 0 without any.
     every: u32,
-    picks: Cell<u32>,
+    /// Times that one has given way since the last.
+    count: Cell<u32>,
+    is_due: Cell<bool>,
+    /// One has panicked. What they hold is not dropped before the executor is: its destructors, too, are the user's.
+    are_silent: Cell<bool>,
 }
 
 impl Callbacks {
     pub(super) fn new(idle: Option<OnIdle>, service: Option<Service>) -> Callbacks {
         let (every, service) = service.map_or((0, None), |(every, call)| (every.max(1), Some(call)));
-        Callbacks { idle: RefCell::new(idle), service: RefCell::new(service), every, picks: Cell::new(0) }
+        Callbacks { idle: RefCell::new(idle), service: RefCell::new(service), every, ..Callbacks::default() }
     }
 
-    /// Counts a choice; true if the thread should have control.
+    /// A fiber gives way; true if the thread is to have control, to serve.
     #[inline]
-    pub(super) fn is_due(&self) -> bool {
-        if self.every == 0 {
-            return false;
-        }
-        self.picks.set(self.picks.get().saturating_add(1));
-        self.picks.get() > self.every
+    pub(super) fn count(&self) -> bool {
+        self.every != 0 && self.count_service()
     }
 
-    /// The thread has control: counts from none again.
-    pub(super) fn begin_anew(&self) {
-        self.picks.set(0);
+    fn count_service(&self) -> bool {
+        self.count.set(self.count.get().saturating_add(1));
+        let is_due = self.count.get() >= self.every && !self.are_silent.get();
+        if is_due {
+            self.count.set(0);
+            self.is_due.set(true);
+        }
+        is_due
+    }
+
+    /// Whether the service is to be called now.
+    pub(super) fn take_due(&self) -> bool {
+        self.is_due.replace(false) && !self.are_silent.get()
+    }
+
+    /// Never calls any of them again.
+    pub(super) fn silence(&self) {
+        self.are_silent.set(true);
+    }
+
+    pub(super) fn are_silent(&self) -> bool {
+        self.are_silent.get()
     }
 }
 

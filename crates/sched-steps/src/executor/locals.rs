@@ -51,8 +51,8 @@ impl Locals {
         }
     }
 
-    /// For the next fiber: no value is gone.
-    pub(crate) fn begin_anew(&self) {
+    /// For the next fiber: no value is gone. None is left that has to be dropped.
+    pub(super) fn begin_anew(&self) {
         self.values.borrow_mut().clear();
     }
 }

@@ -38,6 +38,8 @@ pub(super) enum Asked<R> {
 #[derive(Default)]
 pub(super) struct Ordering {
     order: RefCell<Option<Box<dyn Order>>>,
+    /// One that has panicked. Not dropped before the executor is: its destructor, too, is the user's.
+    broken: Cell<Option<Box<dyn Order>>>,
     /// There was an order when the executor was built.
     asked: bool,
     /// Fibers that were announced and not chosen since.
@@ -64,9 +66,7 @@ impl Ordering {
         match outside(|| call(asked)) {
             Ok(answer) => Asked::Answer(answer),
             Err(payload) => {
-                // What it holds is dropped with it, and may panic as well.
-                let gone = order.take();
-                let _ = outside(|| drop(gone));
+                self.broken.set(order.take());
                 *self.failure.borrow_mut() = Some(payload);
                 Asked::Failed
             }

@@ -4,11 +4,10 @@
 //! so a waker is two words, may outlive everything, and at worst wakes someone for nothing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread::{self, Thread};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::context::driving;
+use crate::context::{NO_INDEX, driving};
 
 /// Executors that may exist at a time in one process.
 const EXECUTORS: usize = 1024;
@@ -28,7 +27,9 @@ pub(crate) struct Remote {
     parked: AtomicU32,
     number: u32,
     bits: OnceLock<Box<[AtomicU64]>>,
-    thread: Mutex<Option<Thread>>,
+    /// The thread sleeps here, and not in `thread::park`: the token of that belongs to the program.
+    bed: Mutex<()>,
+    bell: Condvar,
     pulse: Pulse,
 }
 
@@ -59,17 +60,17 @@ impl Remote {
             parked: AtomicU32::new(0),
             number,
             bits: OnceLock::new(),
-            thread: Mutex::new(None),
+            bed: Mutex::new(()),
+            bell: Condvar::new(),
             pulse: Pulse::default(),
         });
         remote.bits.get_or_init(|| (0..FIBERS / 64).map(|_| AtomicU64::new(0)).collect());
-        *remote.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+        remote.pulse.running.store(NO_INDEX, Ordering::Relaxed);
         Some(remote)
     }
 
     /// Gives the remote back.
     pub(crate) fn release(&self) {
-        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = None;
         FREE.lock().unwrap_or_else(PoisonError::into_inner).1.push(self.number);
     }
 
@@ -121,19 +122,20 @@ impl Remote {
 
     #[cold]
     fn unpark(&self) {
-        if let Some(thread) = &*self.thread.lock().unwrap_or_else(PoisonError::into_inner) {
-            thread.unpark();
-        }
+        // A thread that has looked for wakes and found none holds the lock until it sleeps.
+        drop(self.bed.lock().unwrap_or_else(PoisonError::into_inner));
+        self.bell.notify_all();
     }
 
     /// Sleeps until a wake comes or `timeout` has passed.
     pub(crate) fn park(&self, timeout: Option<Duration>) {
+        let bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
         self.parked.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if !self.has_wakes() {
             match timeout {
-                Some(timeout) => thread::park_timeout(timeout),
-                None => thread::park(),
+                Some(timeout) => drop(self.bell.wait_timeout(bed, timeout)),
+                None => drop(self.bell.wait(bed)),
             }
         }
         self.parked.store(0, Ordering::Relaxed);
@@ -218,7 +220,8 @@ impl Monitor {
         Sample {
             switches: remote.pulse.switches.load(Ordering::Relaxed),
             fiber: ((running as usize) < FIBERS).then_some(running as usize),
-            is_asleep: remote.parked.load(Ordering::Relaxed) != 0,
+            // A fiber that waits in the middle of a panic keeps the thread.
+            is_asleep: remote.parked.load(Ordering::Relaxed) != 0 && running == NO_INDEX,
         }
     }
 }

@@ -7,10 +7,11 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use super::core::{Awaits, Core};
-use super::remote::Waker;
+use super::core::{Awaits, Core, Task};
 use super::stop::Stop;
 use crate::context::panic::{Unwound, message};
+use crate::context::{OWN_STACKS, discard, dropped};
+use crate::fifo::{NONE, broken};
 
 /// Why a fiber returned nothing.
 #[derive(thiserror::Error)]
@@ -33,6 +34,13 @@ pub enum FiberError {
         /// Its name.
         fiber: String,
     },
+    /// A destructor that ran in the middle of a panic spawned it where no slot was free, or joined it before its end. No other
+    /// fiber may run there, so it was not spawned, or not waited for.
+    #[error("fiber '{fiber}' was not waited for: in the middle of a panic no other fiber may run")]
+    Unwinding {
+        /// Its name.
+        fiber: String,
+    },
 }
 
 impl std::fmt::Debug for FiberError {
@@ -47,9 +55,32 @@ struct Shared {
 }
 
 impl Shared {
-    /// Keeps an error for the scope, unless there was one before.
+    /// Keeps an error for the scope: the first, or the first that is worse than a wait that could not be.
     fn fail(&self, error: FiberError) {
-        self.failure.borrow_mut().get_or_insert(error);
+        let rest = {
+            let mut failure = self.failure.borrow_mut();
+            match &*failure {
+                Some(FiberError::Unwinding { .. }) | None => failure.replace(error),
+                Some(_) => Some(error),
+            }
+        };
+        rest.map(forget);
+    }
+
+    /// A fiber's value, of which nobody will be told otherwise, was dropped.
+    fn tell(&self, core: &Core, dropped: std::thread::Result<()>) {
+        match dropped {
+            Err(payload) if payload.is::<Unwound>() => discard(payload),
+            Err(payload) => self.fail(FiberError::Panicked { fiber: core.running_name(), payload }),
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Drops an error that nobody is told of.
+fn forget(error: FiberError) {
+    if let FiberError::Panicked { payload, .. } = error {
+        discard(payload);
     }
 }
 
@@ -57,8 +88,20 @@ impl Shared {
 struct Packet<T> {
     result: RefCell<Option<Result<T, FiberError>>>,
     ended: Cell<bool>,
-    joiner: Cell<Option<Waker>>,
+    /// The fiber of the same executor that waits for the end.
+    joiner: Cell<Option<u32>>,
     shared: Rc<Shared>,
+}
+
+impl<T> Packet<T> {
+    /// Keeps what became of the fiber, and lets the one go on that waits for it.
+    fn end(&self, core: &Core, result: Result<T, FiberError>) {
+        *self.result.borrow_mut() = Some(result);
+        self.ended.set(true);
+        if let Some(joiner) = self.joiner.take() {
+            core.end_wait_of(joiner);
+        }
+    }
 }
 
 impl<T> Drop for Packet<T> {
@@ -70,14 +113,116 @@ impl<T> Drop for Packet<T> {
     }
 }
 
-/// Marks the end of a fiber when dropped, however it came about.
-struct Ended<T>(Rc<Packet<T>>);
+/// A fiber from begin to end. All that it calls is caught: its function, and the destructors of its values, of what belongs
+/// to it, and of its result.
+fn live<T>(core: &Core, packet: Rc<Packet<T>>, run: impl FnOnce() -> T, is_cancelled: bool) {
+    let ran = if is_cancelled {
+        dropped(run).and_then(|()| Err(Box::new(Unwound) as Box<dyn Any + Send>))
+    } else {
+        catch_unwind(AssertUnwindSafe(run))
+    };
+    // What the fiber's own values panic with when they are dropped is told unless there is worse.
+    let result = match (ran, end_locals(core)) {
+        (Ok(value), Ok(())) => Ok(value),
+        (Ok(value), Err(payload)) => {
+            if let Err(second) = dropped(value) {
+                discard(second);
+            }
+            Err(payload)
+        }
+        (Err(payload), Err(other)) if payload.is::<Unwound>() => Err(other),
+        (Err(payload), others) => {
+            others.unwrap_or_else(discard);
+            Err(payload)
+        }
+    };
+    let result = result.map_err(|payload| {
+        let fiber = core.running_name();
+        if payload.is::<Unwound>() { FiberError::Cancelled { fiber } } else { FiberError::Panicked { fiber, payload } }
+    });
+    let shared = Rc::clone(&packet.shared);
+    packet.end(core, result);
+    // The result is dropped here if nobody is left to take it.
+    shared.tell(core, dropped(packet));
+    shared.tell(core, end_locals(core));
+}
 
-impl<T> Drop for Ended<T> {
+/// Drops all that belongs to the running fiber; the first panic, if there is one other than a cancellation.
+fn end_locals(core: &Core) -> std::thread::Result<()> {
+    let mut told = Ok(());
+    while let Some(index) = core.running()
+        && let Err(payload) = catch_unwind(AssertUnwindSafe(|| core.locals(index).drop_values()))
+    {
+        if told.is_ok() && !payload.is::<Unwound>() {
+            told = Err(payload);
+        } else {
+            discard(payload);
+        }
+    }
+    told
+}
+
+/// Ends the process rather than let a panic out of a scope whose fibers live: they borrow from who called it.
+struct Borrowing<'a>(&'a Core);
+
+impl Drop for Borrowing<'_> {
     fn drop(&mut self) {
-        self.0.ended.set(true);
-        if let Some(joiner) = self.0.joiner.take() {
-            joiner.wake();
+        if self.0.live() > 0 {
+            broken("a panic leaves a scope whose fibers live");
+        }
+    }
+}
+
+pub(super) fn enter<'env, R>(
+    core: &Core,
+    with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+) -> Result<R, FiberError> {
+    // Where fibers are threads, each panics for itself.
+    core.in_panic.set(OWN_STACKS && std::thread::panicking());
+    let shared = Rc::new(Shared { failure: RefCell::new(None) });
+    let scope = Scope { core, shared: Rc::clone(&shared), env: PhantomData };
+    let borrowing = Borrowing(core);
+    let mut result = catch_unwind(AssertUnwindSafe(|| with(&scope)));
+    if result.is_err() {
+        core.cancel_all();
+    }
+    while core.live() > 0 {
+        // A callback of the embedder may panic. It is not called again, and the fibers end all the same.
+        match catch_unwind(AssertUnwindSafe(|| core.drive(Awaits::Rest, || false))) {
+            Ok(Ok(())) => {}
+            Ok(Err(stop)) => shared.fail(FiberError::Stopped(stop)),
+            Err(payload) => {
+                // The first panic is told. The value that the closure has returned is not, whatever its destructor does.
+                match std::mem::replace(&mut result, Err(Box::new(()))) {
+                    Ok(value) => {
+                        result = Err(payload);
+                        dropped(value).unwrap_or_else(discard);
+                    }
+                    Err(first) => {
+                        result = Err(first);
+                        discard(payload);
+                    }
+                }
+                core.cancel_all();
+            }
+        }
+    }
+    // Nothing that a fiber borrows ends before this line.
+    drop(borrowing);
+    core.in_panic.set(false);
+    let failure = shared.failure.take();
+    match (result, failure) {
+        (Ok(result), None) => Ok(result),
+        (Ok(result), Some(failure)) => match dropped(result) {
+            Ok(()) => Err(failure),
+            Err(payload) => {
+                forget(failure);
+                resume_unwind(payload)
+            }
+        },
+        (Err(payload), failure) => {
+            failure.map(forget);
+            resume_unwind(payload)
         }
     }
 }
@@ -120,55 +265,13 @@ impl<T> std::fmt::Debug for JoinHandle<'_, T> {
     }
 }
 
-/// Ends the process rather than let a panic out of a scope whose fibers live: they borrow from who called it. (Callbacks
-/// and payloads are dropped on the way, and their destructors may panic.)
-struct Borrowing<'a>(&'a Core);
-
-impl Drop for Borrowing<'_> {
-    fn drop(&mut self) {
-        if self.0.live() > 0 {
-            std::process::abort();
-        }
-    }
-}
-
-pub(super) fn enter<'env, R>(
-    core: &Core,
-    with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
-) -> Result<R, FiberError> {
-    let shared = Rc::new(Shared { failure: RefCell::new(None) });
-    let scope = Scope { core, shared: Rc::clone(&shared), env: PhantomData };
-    let result = catch_unwind(AssertUnwindSafe(|| with(&scope)));
-    if result.is_err() {
-        core.cancel_all();
-    }
-    let mut failed = None;
-    let borrowing = Borrowing(core);
-    while core.live() > 0 {
-        // A callback of the embedder may panic. It is not called again, and the fibers end all the same.
-        match catch_unwind(AssertUnwindSafe(|| core.drive(Awaits::Rest, || false))) {
-            Ok(Ok(())) => {}
-            Ok(Err(stop)) => shared.fail(FiberError::Stopped(stop)),
-            Err(payload) => {
-                failed.get_or_insert(payload);
-                core.forget_callbacks();
-                core.cancel_all();
-            }
-        }
-    }
-    // Nothing that a fiber borrows ends before this line.
-    drop(borrowing);
-    match (result, failed) {
-        (Err(payload), _) | (_, Some(payload)) => resume_unwind(payload),
-        (Ok(result), None) => shared.failure.take().map_or(Ok(result), Err),
-    }
-}
-
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Spawns a fiber named by its number. It begins when the running context next gives way.
     ///
     /// If all slots are taken, others run until one of them ends. Fibers that hold all slots and all wait to
-    /// spawn another cannot go on: the scope ends with [`FiberError::Stopped`].
+    /// spawn another cannot go on: the scope ends with [`FiberError::Stopped`]. In a destructor that runs in the middle of a
+    /// panic no other fiber may run: with all slots taken nothing is spawned there, and the handle and the scope say so
+    /// ([`FiberError::Unwinding`]).
     pub fn spawn<T: 'scope>(&'scope self, run: impl FnOnce() -> T + 'scope) -> JoinHandle<'scope, T> {
         self.spawn_named("", run)
     }
@@ -181,32 +284,21 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             joiner: Cell::new(None),
             shared: Rc::clone(&self.shared),
         });
-        let (meeting, core) = (Ended(Rc::clone(&packet)), self.core);
-        let task: Box<dyn FnOnce() + 'scope> = Box::new(move || {
-            let result = catch_unwind(AssertUnwindSafe(run));
-            // What the fiber's own values panic with when they are dropped is told unless there is worse.
-            let mut dropped = Ok(());
-            while let Some(index) = core.running()
-                && let Err(payload) = catch_unwind(AssertUnwindSafe(|| core.locals(index).drop_values()))
-            {
-                dropped = dropped.and(Err(payload));
-            }
-            let result = result.and_then(|value| dropped.map(|()| value)).map_err(|payload| {
-                let fiber = core.running().map(|index| core.name(index)).unwrap_or_default();
-                if payload.is::<Unwound>() {
-                    FiberError::Cancelled { fiber }
-                } else {
-                    FiberError::Panicked { fiber, payload }
-                }
-            });
-            *meeting.0.result.borrow_mut() = Some(result);
-        });
+        let (own, core) = (Rc::clone(&packet), self.core);
+        let task: Box<dyn FnOnce(bool) + 'scope> = Box::new(move |is_cancelled| live(core, own, run, is_cancelled));
         // SAFETY: only the lifetime changes. The scope does not return before the task has ended.
-        let mut task = unsafe { std::mem::transmute::<Box<dyn FnOnce() + 'scope>, Box<dyn FnOnce() + 'static>>(task) };
+        let mut task = unsafe { std::mem::transmute::<Box<dyn FnOnce(bool) + 'scope>, Task>(task) };
         loop {
             match self.core.spawn(name, task) {
                 Ok(index) => return JoinHandle { core: self.core, packet, index },
                 Err(back) => task = back,
+            }
+            if self.core.is_unwinding() {
+                dropped(task).unwrap_or_else(discard);
+                let error = || FiberError::Unwinding { fiber: name.to_owned() };
+                self.shared.fail(error());
+                packet.end(self.core, Err(error()));
+                return JoinHandle { core: self.core, packet, index: NONE };
             }
             if let Err(stop) = self.core.await_slot() {
                 self.shared.fail(FiberError::Stopped(stop));
@@ -219,14 +311,18 @@ impl<T> JoinHandle<'_, T> {
     /// Waits for the fiber to end and returns what it returned. Others run meanwhile.
     ///
     /// # Errors
-    /// The fiber panicked or was cancelled.
+    /// The fiber panicked or was cancelled. [`FiberError::Unwinding`] if it has not ended and the caller is a destructor in
+    /// the middle of a panic.
     pub fn join(self) -> Result<T, FiberError> {
         while !self.packet.ended.get() {
+            if self.core.is_unwinding() {
+                return Err(FiberError::Unwinding { fiber: self.core.name(self.index) });
+            }
             // A fiber of another executor drives this one, as the thread does.
             match self.core.running() {
                 Some(index) => {
-                    self.packet.joiner.set(Some(self.core.waker(index)));
-                    self.core.park_for(self.index);
+                    self.packet.joiner.set(Some(index));
+                    self.core.await_end(self.index);
                 }
                 None => {
                     if let Err(stop) = self.core.drive(Awaits::End(self.index), || self.packet.ended.get()) {
@@ -236,6 +332,7 @@ impl<T> JoinHandle<'_, T> {
             }
         }
         let result = self.packet.result.take();
+        // A fiber that has ended has left one, and `join` takes it once.
         result.unwrap_or_else(|| Err(FiberError::Cancelled { fiber: self.core.name(self.index) }))
     }
 
@@ -245,8 +342,9 @@ impl<T> JoinHandle<'_, T> {
         self.packet.ended.get()
     }
 
-    /// Lets the fiber unwind from where it rests; its destructors run when it next gets its turn. One that cancels
-    /// itself unwinds when it next waits. One that has ended is left alone.
+    /// Lets the fiber unwind from where it rests; its destructors run when it next gets its turn. One that runs, and cancels
+    /// itself or drives another executor whose fibers do, unwinds when it next waits or hops. One that catches that and waits
+    /// again unwinds again, until it has ended. One that has ended is left alone.
     pub fn cancel(&self) {
         if !self.packet.ended.get() {
             self.core.cancel(self.index);

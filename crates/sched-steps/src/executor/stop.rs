@@ -10,7 +10,6 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::core::{Core, FiberState};
-use crate::fifo::NONE;
 
 /// What a fiber waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,21 +105,22 @@ impl Core {
         self.polled.len() > 0
             || (0..self.fibers()).any(|index| {
                 let cold = self.cold(index);
-                cold.place.get() == FiberState::Parked && cold.awaits_end_of.get() == NONE && cold.waker_given.get()
+                cold.place.get() == FiberState::Parked && cold.waker_given.get()
             })
     }
 
     fn waits_for(&self, index: u32) -> Option<WaitsFor> {
         let cold = self.cold(index);
         Some(match cold.place.get() {
-            FiberState::Free | FiberState::Ended | FiberState::Ready | FiberState::Team | FiberState::Ring => {
-                return None;
-            }
+            FiberState::Free
+            | FiberState::Ended
+            | FiberState::Ready
+            | FiberState::Running
+            | FiberState::Team
+            | FiberState::Ring => return None,
             FiberState::Polled => WaitsFor::Condition,
             FiberState::Slot => WaitsFor::Slot,
-            FiberState::Parked if cold.awaits_end_of.get() != NONE => {
-                WaitsFor::End(self.name(cold.awaits_end_of.get()))
-            }
+            FiberState::Joining => WaitsFor::End(self.name(cold.awaits_end_of.get())),
             FiberState::Parked if cold.waker_given.get() => WaitsFor::Wake,
             FiberState::Parked => WaitsFor::WakeByNothing,
         })

@@ -1,13 +1,15 @@
 //! Which fiber runs next: the ring, the queues, and the moves of the running fiber.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::panic::resume_unwind;
 use std::ptr;
+use std::time::Instant;
 
-use super::core::{Core, FiberState};
+use super::core::{Condition, Core, FiberState};
 use super::order::Asked;
-use crate::context::{self, INERT, Node, local, outside};
-use crate::fifo::NONE;
+use crate::context::{self, Driver, INERT, Node, local, outside};
+use crate::fifo::{Links, NONE, UNLINKED, broken};
 use crate::point::OperationId;
 use crate::teams::{Member, Membership, NO_OPERATION, Statistics, add};
 
@@ -34,7 +36,7 @@ impl Core {
         }
         match self.ordering.ask(|order| order.ready(index as usize)) {
             Asked::Answer(()) => self.ordering.holds(1),
-            Asked::Failed => self.queue_what_the_order_knew(Some(index)),
+            Asked::Failed => self.queue_what_the_order_knew(),
             Asked::Gone => self.ready.push(self, index),
         }
     }
@@ -42,34 +44,33 @@ impl Core {
     /// The running fiber, number `index`, has ended.
     pub(super) fn announce_end(&self, index: u32) {
         if let Asked::Failed = self.ordering.ask(|order| order.ended(index as usize)) {
-            self.queue_what_the_order_knew(None);
+            self.queue_what_the_order_knew();
         }
     }
 
-    /// The order has panicked: fibers that can run wait for their turn in the queue instead. The running fiber does not,
-    /// unless it has just been `announced`.
+    /// The order has panicked: fibers that were announced and not chosen since wait for their turn in the queue instead.
     #[cold]
-    fn queue_what_the_order_knew(&self, announced: Option<u32>) {
-        let running = self.running();
+    fn queue_what_the_order_knew(&self) {
         (0..self.fibers())
-            .filter(|&index| self.cold(index).place.get() == FiberState::Ready)
-            .filter(|&index| running != Some(index) || announced == Some(index))
+            .filter(|&index| self.cold(index).place.get() == FiberState::Ready && self.link(index).get() == UNLINKED)
             .for_each(|index| self.ready.push(self, index));
     }
 
-    /// After the ring has grown under the running fiber: it may have a mate now.
+    /// After the ring has grown under the fiber on the stack: it may have a mate now.
     fn refresh_hold(&self) {
         if self.ring_len.get() > 1
-            && let Some(index) = self.running()
+            && let Some((index, hold)) = self.on_stack()
             && self.cold(index).place.get() == FiberState::Ring
         {
-            let hold = &local().hold;
             hold.set(hold.get() & !INERT);
         }
     }
 
     fn join_ring(&self, index: u32) {
         let node = self.node(index);
+        if !node.next.get().is_null() {
+            broken("a fiber is twice in the ring");
+        }
         let at = self.ring.get();
         if at.is_null() {
             node.next.set(node);
@@ -94,6 +95,7 @@ impl Core {
     pub(super) fn leave_ring(&self, index: u32) {
         if self.cold(index).place.get() == FiberState::Ring {
             self.unlink(self.node(index));
+            self.cold(index).place.set(FiberState::Running);
         }
     }
 
@@ -130,11 +132,16 @@ impl Core {
 
 /// Wakes and conditions.
 impl Core {
-    /// Takes in wakes and asks the conditions.
-    fn attend(&self) {
+    /// Takes in wakes.
+    fn take_wakes(&self) {
         if self.remote.has_wakes() {
             self.remote.drain(self.fibers() as usize, |index| self.wake_fiber(index));
         }
+    }
+
+    /// Takes in wakes and asks the conditions.
+    fn attend(&self) {
+        self.take_wakes();
         if self.polled.len() > 0 {
             self.ask();
         }
@@ -149,13 +156,17 @@ impl Core {
             let cold = self.cold(index);
             let holds = cold.cancelled.get()
                 || cold.condition.get().is_none_or(|condition| {
-                    // SAFETY: the condition lives on the stack of the fiber, which is suspended in `block_until`.
-                    outside(|| unsafe { (*condition)() }).unwrap_or_else(|payload| {
-                        cold.raise.set(Some(payload));
+                    // SAFETY: the condition lives on the stack of the fiber, which waits in `block_until`: only what
+                    // follows here lets it return from there.
+                    let condition = unsafe { &*condition };
+                    outside(condition.holds).unwrap_or_else(|payload| {
+                        condition.raise.set(Some(payload));
                         true
                     })
                 });
-            if holds {
+            // The condition itself may have cancelled it.
+            if holds || cold.cancelled.get() {
+                cold.condition.set(None);
                 self.make_ready(index);
             } else {
                 self.polled.push(self, index);
@@ -171,21 +182,35 @@ impl Core {
             _ => cold.pending.set(true),
         }
     }
+
+    /// A fiber has ended that fiber `index` waited for when it was last asked.
+    pub(super) fn end_wait_of(&self, index: u32) {
+        if self.cold(index).place.get() == FiberState::Joining {
+            self.make_ready(index);
+        }
+    }
 }
 
 /// The choice.
 impl Core {
+    /// The context to run next, chosen on the stack of a fiber that gives way; the thread's if nothing can run, or if it has
+    /// to serve.
+    #[inline]
+    pub(super) fn choose(&self) -> *const Node {
+        if self.callbacks.count() {
+            return &raw const self.main;
+        }
+        self.choosing.set(true);
+        let next = self.pick();
+        self.choosing.set(false);
+        next
+    }
+
     /// The context to run next; the thread's if nothing can run.
     #[inline]
     pub(super) fn pick(&self) -> *const Node {
         let ring = self.ring.get();
-        if self.callbacks.is_due() {
-            &raw const self.main
-        } else if self.membership == Membership::PerOperation && !ring.is_null() {
-            ring
-        } else {
-            self.pick_anew()
-        }
+        if self.membership == Membership::PerOperation && !ring.is_null() { ring } else { self.pick_anew() }
     }
 
     /// The choice where no team runs.
@@ -221,16 +246,22 @@ impl Core {
         match choice {
             Asked::Answer(Some(index)) => {
                 self.ordering.holds(-1);
-                self.node(index)
+                self.begin_turn(index)
             }
             Asked::Answer(None) => &raw const self.main,
             Asked::Failed => {
-                // A fiber that still runs, and is not parked, has given way.
-                self.queue_what_the_order_knew(self.running());
+                self.queue_what_the_order_knew();
                 &raw const self.main
             }
-            Asked::Gone => self.ready.pop(self).map_or(&raw const self.main, |index| self.node(index)),
+            Asked::Gone => self.ready.pop(self).map_or(&raw const self.main, |index| self.begin_turn(index)),
         }
+    }
+
+    /// Fiber `index`, which is in no queue any more, runs next.
+    #[inline]
+    fn begin_turn(&self, index: u32) -> *const Node {
+        self.cold(index).place.set(FiberState::Running);
+        self.node(index)
     }
 
     /// With a team per operation, when the running team has dissolved: everyone else who can run has a turn, so that
@@ -243,7 +274,7 @@ impl Core {
                 && let Some(index) = self.ready.pop(self)
             {
                 self.turn.set(Some(turn - 1));
-                return self.node(index);
+                return self.begin_turn(index);
             }
             self.turn.set(None);
             if !self.teams.is_empty() {
@@ -263,11 +294,27 @@ impl Core {
 
     /// Runs `to`, a context of this executor; returns when someone switches back.
     pub(super) fn switch(&self, to: *const Node, last: bool) {
+        // SAFETY: a node of this executor.
+        let in_ring = unsafe { !(*to).next.get().is_null() };
+        local().hold.set(if in_ring && self.ring_len.get() > 1 { 0 } else { INERT });
+        self.go_to(to, last);
+    }
+
+    /// The thread has control: a cancelled fiber that hops brings it here, and goes back to unwind, until it has ended.
+    pub(super) fn send_back_condemned(&self) {
+        while self.condemned.get() != NONE {
+            let node = self.node(self.condemned.get());
+            // SAFETY: a hop suspended it: at each other wait it has unwound, and at its end it is condemned no more.
+            unsafe { context::divert(node) };
+            local().hold.set(0);
+            self.go_to(node, false);
+        }
+    }
+
+    /// The same as [`Core::switch`], with `hold` as the fiber finds it.
+    fn go_to(&self, to: *const Node, last: bool) {
         let local = local();
         let from = local.current.get();
-        // SAFETY: both are nodes of this executor.
-        let in_ring = unsafe { !(*to).next.get().is_null() };
-        local.hold.set(if in_ring && self.ring_len.get() > 1 { 0 } else { INERT });
         if ptr::eq(from, to) {
             return;
         }
@@ -286,26 +333,35 @@ impl Core {
         let _ = last;
     }
 
-    /// Lets the next context run, and unwinds if the fiber was cancelled meanwhile.
-    fn give_way(&self, index: u32) {
+    /// Lets the next context run. Whoever gives way looks afterwards whether it was cancelled.
+    fn give_way(&self) {
         let latches = local().hold.get() & !INERT;
-        self.switch(self.pick(), false);
+        self.switch(self.choose(), false);
         local().hold.set(local().hold.get() + latches);
-        self.heed_cancellation(index);
     }
 
-    /// Asked before a fiber that gives way is put anywhere: a panic must find it where it was.
+    /// Whether the running fiber, or the code that is about to drive, unwinds: it may not let others run then.
     #[inline]
-    fn assert_no_latch(&self) {
-        debug_assert!(
-            std::thread::panicking() || local().hold.get() & !INERT == 0,
-            "a fiber gives up the CPU while it holds a latch"
-        );
+    pub(super) fn is_unwinding(&self) -> bool {
+        std::thread::panicking() && self.unwinds()
+    }
+
+    /// What each wait of the running fiber does before it is put anywhere: a panic finds it where it was. One that was
+    /// cancelled unwinds.
+    ///
+    /// False in the middle of a panic, where no other fiber may run.
+    #[inline]
+    fn may_suspend(&self, index: u32) -> bool {
+        if self.is_unwinding() {
+            return false;
+        }
+        self.heed_cancellation(index);
+        debug_assert!(local().hold.get() & !INERT == 0, "a fiber gives up the CPU while it holds a latch");
+        true
     }
 
     pub(super) fn heed_cancellation(&self, index: u32) {
-        let cold = self.cold(index);
-        if cold.cancelled.get() && !(cold.unwinding.get() && std::thread::panicking()) {
+        if self.cold(index).cancelled.get() && !self.is_unwinding() {
             context::panic::unwind_now();
         }
     }
@@ -317,7 +373,7 @@ impl Core {
         let Some(index) = self.running() else { return };
         assert!(self.teams.knows(operation), "operation {} is not one of this executor's", operation.index());
         match self.membership {
-            Membership::PerOperation if !std::thread::panicking() => self.change_team(index, operation),
+            Membership::PerOperation if self.may_suspend(index) => self.change_team(index, operation),
             // A destructor of a panic goes through on its own.
             Membership::PerOperation => self.begin_in_place(index, operation),
             Membership::Ring => {
@@ -357,7 +413,6 @@ impl Core {
     /// Out of the team that runs and into the one that waits for `operation`; on with the next fiber. The path of every
     /// operation of every fiber, so it does not go by way of [`Core::end_operation`]: a fiber that joins a team needs no turn.
     fn change_team(&self, index: u32, operation: OperationId) {
-        self.assert_no_latch();
         let (cold, node) = (self.cold(index), self.node(index));
         let before = cold.operation.replace(operation.0);
         if cold.place.get() == FiberState::Ring {
@@ -368,7 +423,8 @@ impl Core {
         cold.place.set(FiberState::Team);
         self.teams.begun(operation.0);
         self.teams.join(self, index, operation);
-        self.give_way(index);
+        self.give_way();
+        self.heed_cancellation(index);
     }
 
     /// Out of the team that runs `operation`, at its end.
@@ -386,7 +442,9 @@ impl Core {
             add(&counts.teams, 1);
             add(&counts.size_in, u64::from(self.ring_len.get()));
         }
-        if self.remote.has_wakes() {
+        if self.is_unwinding() {
+            // No condition of another fiber is asked in the middle of a panic.
+        } else if self.remote.has_wakes() {
             self.attend();
         } else if self.polled.len() > 0 {
             self.unasked.set(self.unasked.get() + 1);
@@ -415,7 +473,7 @@ impl Core {
             }
             Membership::PerOperation => {
                 self.leave_team(self.node(index), operation);
-                cold.place.set(FiberState::Ready);
+                cold.place.set(FiberState::Running);
                 let hold = &local().hold;
                 hold.set(hold.get() | INERT);
             }
@@ -424,51 +482,61 @@ impl Core {
 
     pub(crate) fn yield_now(&self) {
         let Some(index) = self.running() else { return };
-        if std::thread::panicking() {
+        if !self.may_suspend(index) {
             return;
         }
-        self.assert_no_latch();
         if self.cold(index).operation.get() == NO_OPERATION {
             self.leave_ring(index)
         } else {
             self.go_astray(index)
         }
         self.wait_turn(index);
-        self.give_way(index);
+        self.give_way();
+        self.heed_cancellation(index);
     }
 
     pub(crate) fn park(&self) {
-        self.park_for(NONE);
-    }
-
-    /// The running fiber waits for the end of fiber `other`, or for anything that wakes it.
-    pub(super) fn park_for(&self, other: u32) {
         let Some(index) = self.running() else { return std::thread::park() };
-        self.assert_no_latch();
         let cold = self.cold(index);
-        if self.remote.has_wakes() {
-            self.attend();
-        }
-        if cold.pending.replace(false) {
+        if !self.may_suspend(index) {
+            self.take_wakes();
+            if !cold.pending.replace(false) {
+                self.idle_in_place();
+                self.take_wakes();
+                cold.pending.set(false);
+            }
             return;
         }
-        if std::thread::panicking() {
-            return self.idle_in_place();
+        if self.remote.has_wakes() {
+            self.attend();
+            self.heed_cancellation(index);
         }
-        cold.awaits_end_of.set(other);
-        self.suspend(index, FiberState::Parked);
-        cold.pending.set(false);
+        if !cold.pending.replace(false) {
+            self.suspend(index, FiberState::Parked);
+            self.heed_cancellation(index);
+        }
+    }
+
+    /// The running fiber waits for the end of fiber `other`. Wakes that come meanwhile are kept for a [`Core::park`].
+    pub(super) fn await_end(&self, other: u32) {
+        let Some(index) = self.running() else { return };
+        if self.may_suspend(index) {
+            let cold = self.cold(index);
+            cold.awaits_end_of.set(other);
+            self.suspend(index, FiberState::Joining);
+            cold.awaits_end_of.set(NONE);
+            self.heed_cancellation(index);
+        }
     }
 
     /// The running fiber waits until another one has ended.
     pub(super) fn park_for_slot(&self) {
         let Some(index) = self.running() else { return };
-        if std::thread::panicking() {
-            return;
+        if self.may_suspend(index) {
+            self.spawners.push(self, index);
+            self.suspend(index, FiberState::Slot);
+            self.heed_cancellation(index);
         }
-        self.assert_no_latch();
-        self.spawners.push(self, index);
-        self.suspend(index, FiberState::Slot);
     }
 
     pub(crate) fn block_until(&self, is_ready: &dyn Fn() -> bool) {
@@ -478,25 +546,37 @@ impl Core {
             }
             return;
         };
-        if std::thread::panicking() {
-            while !is_ready() {
-                self.idle_in_place();
-            }
-            return;
+        if !self.may_suspend(index) {
+            return self.block_in_place(is_ready);
         }
-        self.assert_no_latch();
-        let condition: *const (dyn Fn() -> bool + '_) = is_ready;
-        // SAFETY: only the lifetime changes; the pointer is used while this frame is suspended, and no
-        // poll asks once the fiber is no longer among the polled.
-        let condition = unsafe {
-            std::mem::transmute::<*const (dyn Fn() -> bool + '_), *const (dyn Fn() -> bool + 'static)>(condition)
-        };
+        let waits_for = Condition { holds: is_ready, raise: Cell::new(None) };
+        let condition: *const Condition<'_> = &raw const waits_for;
         let cold = self.cold(index);
-        cold.condition.set(Some(condition));
+        // Only the lifetime changes; the pointer is used while this frame is suspended: see `ask`.
+        cold.condition.set(Some(condition.cast::<Condition<'static>>()));
         self.polled.push(self, index);
         self.suspend(index, FiberState::Polled);
-        if let Some(payload) = cold.raise.take() {
+        if cold.condition.get().is_some() {
+            broken("a fiber goes on whose condition may still be asked");
+        }
+        if let Some(payload) = waits_for.raise.take() {
             resume_unwind(payload);
+        }
+        self.heed_cancellation(index);
+    }
+
+    /// The same in a destructor that runs in the middle of a panic, where nothing else of the executor may run.
+    #[cold]
+    fn block_in_place(&self, is_ready: &dyn Fn() -> bool) {
+        let begun = Instant::now();
+        while !is_ready() {
+            self.idle_in_place();
+            if let Some(limit) = self.limit {
+                assert!(
+                    begun.elapsed() < limit,
+                    "a destructor has waited for {limit:?}, the limit, in the middle of a panic, where no other fiber may run"
+                );
+            }
         }
     }
 
@@ -507,7 +587,7 @@ impl Core {
         }
         self.go_astray(index);
         cold.place.set(place);
-        self.give_way(index);
+        self.give_way();
     }
 
     pub(crate) fn statistics(&self) -> Statistics {

@@ -27,9 +27,12 @@ struct Baton {
 }
 
 impl Baton {
+    /// Under the lock to its end: who takes the baton may free it.
     fn pass(&self) {
-        *self.mine.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        let mut mine = self.mine.lock().unwrap_or_else(PoisonError::into_inner);
+        *mine = true;
         self.passed.notify_one();
+        drop(mine);
     }
 
     fn take(&self) {
