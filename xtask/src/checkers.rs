@@ -1,6 +1,6 @@
 //! Commands that check concurrency and memory with tools made for it: loom, shuttle, Miri, the sanitizers.
 //!
-//! Each builds `storage` in its own way (shuttle, Miri and the sanitizers `speculate`, too), into a target directory of
+//! Each builds `storage` in its own way (shuttle, Miri and the sanitizers `speculate`, too, and Miri `sched-steps`), into a target directory of
 //! its own below `target/`.
 
 use std::path::PathBuf;
@@ -111,8 +111,17 @@ pub(crate) fn miri(flags: &Miri) -> ExitCode {
     let mut clean = storage.status().map(|s| s.success());
     if flags.filter.is_none() {
         clean = clean.and_then(|clean| Ok(under_miri("speculate").status()?.success() && clean));
+        clean = clean.and_then(|clean| Ok(fibers_under_miri().status()?.success() && clean));
     }
     done(clean)
+}
+
+/// Fibers are threads there that hand each other a baton: who is preempted between handing it over and going on is drawn.
+fn fibers_under_miri() -> Command {
+    let mut fibers = cargo(Some("nightly"), "miri", "");
+    fibers.args(["miri", "test", "--package", "sched-steps", "--lib", "--tests"]);
+    fibers.env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-preemption-rate=0.2 -Zmiri-many-seeds=0..4");
+    fibers
 }
 
 /// The unit tests of a package under Miri.

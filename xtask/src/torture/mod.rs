@@ -3,6 +3,7 @@
 mod bitflips;
 mod crash;
 pub(crate) mod damage;
+mod fibers;
 mod full;
 mod io_errors;
 mod isolation;
@@ -52,6 +53,7 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "malformed", is_numbered: true, speculates: false, latches: false, run: malformed::run },
     Campaign { name: "speculate", is_numbered: false, speculates: false, latches: false, run: speculate::run },
     Campaign { name: "starvation", is_numbered: false, speculates: false, latches: false, run: starvation::run },
+    Campaign { name: "fibers", is_numbered: false, speculates: false, latches: false, run: fibers::run },
     Campaign { name: "latches", is_numbered: false, speculates: false, latches: false, run: latches::run },
     Campaign { name: "mutants", is_numbered: false, speculates: false, latches: false, run: mutants::run },
 ];
