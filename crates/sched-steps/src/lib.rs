@@ -61,7 +61,7 @@ pub mod fiber {
     //!   declared with [`fiber_local!`](crate::fiber_local).
     //! - What it calls must not block the thread; it waits with [`park`] or [`block_until`].
     //! - MXCSR and x87 control words are those of the thread and must not be changed across a point.
-    //! - A destructor that waits while a panic unwinds blocks the whole worker.
+    //! - In the middle of a panic no other fiber runs: a destructor that waits there blocks the whole worker.
     //! - Shadow stacks (CET) are not supported.
 
     pub use crate::context::{

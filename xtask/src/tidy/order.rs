@@ -11,7 +11,7 @@ const ORDERS: [(&str, &[&str]); 5] = [
         "crates/storage",
         &["base", "io", "page", "latch", "log", "buffer", "btree", "lock", "txn", "recovery", "table", "db", "fuzzing"],
     ),
-    ("crates/sched-steps", &["fifo", "context", "point", "teams", "executor", "measure"]),
+    ("crates/sched-steps", &["fifo", "context", "point", "teams", "executor", "measure", "testing"]),
     (
         "crates/speculate",
         &[

@@ -172,8 +172,8 @@ impl Builder {
         self
     }
 
-    /// Calls `callback` on the context of the thread once in so many times that a fiber gives way (hops not
-    /// counted): background work of the embedder that must not run on a fiber.
+    /// Calls `callback` on the context of the thread once in `every` times that a fiber gives way (hops not
+    /// counted), each time with 1: background work of the embedder that must not run on a fiber.
     #[must_use]
     pub fn service(mut self, every: u32, callback: impl FnMut() + 'static) -> Builder {
         self.service = Some((every, Box::new(callback)));

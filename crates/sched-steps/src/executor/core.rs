@@ -478,3 +478,68 @@ pub(super) struct Condition<'a> {
     pub(super) holds: &'a dyn Fn() -> bool,
     pub(super) raise: Cell<Option<Box<dyn std::any::Any + Send>>>,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// Everything that a fiber may have left in its slot, and nothing of it for the next one.
+    #[test]
+    fn a_slot_keeps_nothing_of_its_last_fiber() {
+        let dropped = Rc::new(());
+        let held = Rc::clone(&dropped);
+        let waits_for = Condition { holds: &|| true, raise: Cell::new(None) };
+        let Cold {
+            place,
+            link,
+            task,
+            name,
+            locals,
+            awaits_end_of,
+            waker_given,
+            pending,
+            cancelled,
+            unwinding,
+            condition,
+            operation,
+            joined,
+            #[cfg(feature = "asan")]
+            shadow,
+        } = &Cold::new();
+        let cold = Cold {
+            place: Cell::new(place.get()),
+            link: Cell::new(link.get()),
+            task: Cell::new(Some(Box::new(move |_| drop(held)))),
+            name: RefCell::new("last".into()),
+            locals: Locals::of_one(7),
+            awaits_end_of: Cell::new(awaits_end_of.get() - 5),
+            waker_given: Cell::new(!waker_given.get()),
+            pending: Cell::new(!pending.get()),
+            cancelled: Cell::new(!cancelled.get()),
+            unwinding: Cell::new(!unwinding.get()),
+            condition: Cell::new(Some((&raw const waits_for).cast())),
+            operation: Cell::new(operation.get() - 1),
+            joined: Cell::new(joined.get() + 1),
+            #[cfg(feature = "asan")]
+            shadow: Cell::new(shadow.get().wrapping_byte_add(1)),
+        };
+        cold.renew("next", Box::new(|_| ()));
+        assert_eq!(Rc::strong_count(&dropped), 1, "the task");
+        assert_eq!((cold.place.get(), cold.link.get()), (FiberState::Free, UNLINKED));
+        assert!(cold.task.take().is_some() && task.take().is_none());
+        assert_eq!((&cold.name.borrow()[..], name.borrow().len()), ("next", 0));
+        assert!(cold.locals.is_empty() && locals.is_empty());
+        assert_eq!(cold.awaits_end_of.get(), awaits_end_of.get());
+        assert_eq!(cold.waker_given.get(), waker_given.get());
+        assert_eq!(cold.pending.get(), pending.get());
+        assert_eq!(cold.cancelled.get(), cancelled.get());
+        assert_eq!(cold.unwinding.get(), unwinding.get());
+        assert!(cold.condition.get().is_none() && condition.get().is_none());
+        assert_eq!(cold.operation.get(), operation.get());
+        assert_eq!(cold.joined.get(), joined.get());
+        #[cfg(feature = "asan")]
+        assert_eq!(cold.shadow.get(), shadow.get());
+    }
+}

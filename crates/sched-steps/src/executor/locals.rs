@@ -56,3 +56,17 @@ impl Locals {
         self.values.borrow_mut().clear();
     }
 }
+
+#[cfg(test)]
+impl Locals {
+    /// With one value, as if it had been left.
+    pub(super) fn of_one(key: usize) -> Locals {
+        let locals = Locals::default();
+        locals.set(key, LocalState::Gone);
+        locals
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.values.borrow().is_empty()
+    }
+}

@@ -175,3 +175,89 @@ fn an_order_that_loses_a_fiber_is_seen() {
     let payload = outcome.unwrap_err();
     assert!(payload.downcast_ref::<String>().unwrap().contains("none of the 1 fibers"));
 }
+
+thread_local! {
+    static FAILS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// First come, first served; panics when it is told to.
+#[derive(Default)]
+struct Fails(std::collections::VecDeque<usize>);
+
+impl Order for Fails {
+    fn ready(&mut self, fiber: usize) {
+        assert!(!FAILS.get(), "of the order");
+        self.0.push_back(fiber);
+    }
+
+    fn next(&mut self) -> Option<usize> {
+        self.0.pop_front()
+    }
+}
+
+/// While a fiber runs that has not given way, a condition spawns, and the order panics: the fiber on the stack is in no queue,
+/// whoever drives the thread at that moment.
+#[test]
+fn an_order_that_panics_does_not_queue_the_fiber_on_the_stack() {
+    use crate::team::{self, Operations};
+    let mut operations = Operations::new();
+    let operation = operations.add("o", "").unwrap();
+    for (nested, then) in [(false, 0), (false, 1), (false, 2), (true, 0), (true, 1), (true, 2)] {
+        let mut steps = Executor::builder().fibers(8).order(Fails::default()).operations(operations.clone()).for_test();
+        let (armed, begun, ended, early) = (Cell::new(false), Cell::new(0), Cell::new(0), Cell::new(0));
+        struct Ends<'a>(&'a Cell<i32>);
+        impl Drop for Ends<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.0.get() + 1);
+            }
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            steps.scope(|s| {
+                let (armed, begun, ended, early) = (&armed, &begun, &ended, &early);
+                let counted = move |body: &dyn Fn()| {
+                    begun.set(begun.get() + 1);
+                    let _ends = Ends(ended);
+                    body();
+                };
+                let spawn = move || {
+                    FAILS.set(true);
+                    s.spawn(move || counted(&|| ()));
+                    FAILS.set(false);
+                };
+                s.spawn(move || {
+                    counted(&|| {
+                        fiber::block_until(|| {
+                            if armed.take() {
+                                spawn();
+                            }
+                            false
+                        });
+                    });
+                });
+                s.spawn(move || counted(&|| (0..50).for_each(|_| fiber::yield_now())));
+                s.spawn(move || {
+                    counted(&|| {
+                        if nested {
+                            executor(Highest::default(), 2).scope(|inner| drop(inner.spawn(spawn))).unwrap();
+                        } else {
+                            armed.set(true);
+                            (0..64).for_each(|_| team::begin_operation(operation));
+                        }
+                        match then {
+                            0 => (0..3).for_each(|_| fiber::yield_now()),
+                            1 => {
+                                let asked = Cell::new(0);
+                                fiber::block_until(|| asked.replace(asked.get() + 1) > 100);
+                                early.set(early.get() + i32::from(asked.get() <= 100));
+                            }
+                            _ => {}
+                        }
+                    });
+                });
+            })
+        }));
+        assert_eq!(outcome.unwrap_err().downcast_ref(), Some(&"of the order"), "{nested}, {then}");
+        assert_eq!((begun.get(), early.get()), (ended.get(), 0), "{nested}, {then}");
+        steps.scope(|s| s.spawn(|| 7).join()).unwrap().unwrap();
+    }
+}

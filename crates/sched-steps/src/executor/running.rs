@@ -35,7 +35,8 @@ pub fn yield_now() {
 /// without one, so test the condition again. One that never asks for its waker is parked for good, which the executor
 /// sees when nothing else can run ([`FiberError::Stopped`](crate::FiberError::Stopped)).
 ///
-/// Holding a latch here is a mistake (debug assertion). Outside of a fiber it parks the thread.
+/// Holding a latch here is a mistake (debug assertion). In a destructor that runs in the middle of a panic it returns after a
+/// moment, woken or not. Outside of a fiber it parks the thread.
 pub fn park() {
     if Core::current(Core::park).is_none() {
         std::thread::park();
@@ -43,11 +44,14 @@ pub fn park() {
 }
 
 /// Suspends the running fiber until `is_ready` returns true. The executor asks each time it looks for work,
-/// from its own thread, on whatever stack it happens to be: the closure must be short, must not panic and
-/// must not wait.
+/// from its own thread, on whatever stack it happens to be, as if outside of a fiber: the closure should be short and must not
+/// wait. If it panics, that is the fiber's panic.
 ///
 /// Prefer [`park`] and a [`Waker`] where many wait: each closure costs a call per round.
-/// Outside of a fiber it spins, yielding the thread.
+/// Outside of a fiber it spins, yielding the thread. In a destructor that runs in the middle of a panic it keeps the thread.
+///
+/// # Panics
+/// In the middle of a panic, after the executor's [limit](crate::Builder::limit), at least a second: that ends the process.
 pub fn block_until(is_ready: impl Fn() -> bool) {
     if is_ready() {
         return;

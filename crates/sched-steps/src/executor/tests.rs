@@ -336,3 +336,36 @@ fn unbalanced_releases_leave_points_alone() {
         })
         .unwrap();
 }
+
+/// A fiber is cancelled after its condition has panicked and before it runs: no fiber of the next scope gets that panic.
+#[test]
+fn the_panic_of_a_condition_is_its_own_fibers() {
+    let mut steps = executor(2, 2);
+    let told = steps
+        .scope(|s| {
+            let waits = s.spawn(|| {
+                fiber::block_until(|| {
+                    // Asked on the fiber first, then by the executor.
+                    assert!(fiber::is_fiber(), "of the first");
+                    false
+                });
+            });
+            let cancels = s.spawn(move || {
+                waits.cancel();
+                waits.join()
+            });
+            cancels.join().unwrap().unwrap_err().to_string()
+        })
+        .unwrap();
+    assert_eq!(told, "fiber '0' panicked: of the first");
+    steps
+        .scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    let asked = Cell::new(0);
+                    fiber::block_until(|| asked.replace(asked.get() + 1) > 3);
+                });
+            }
+        })
+        .unwrap();
+}

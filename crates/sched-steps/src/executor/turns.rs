@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::panic::resume_unwind;
 use std::ptr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::core::{Condition, Core, FiberState};
 use super::order::Asked;
@@ -13,6 +13,8 @@ use crate::fifo::{Links, NONE, UNLINKED, broken};
 use crate::point::OperationId;
 use crate::teams::{Member, Membership, NO_OPERATION, Statistics, add};
 
+/// How long a destructor may wait for its condition in the middle of a panic, whatever the executor's limit is.
+const IN_PLACE_AT_LEAST: Duration = Duration::from_secs(1);
 /// In a ring, conditions are asked at the begin of one operation in so many.
 const ASK_EVERY: u32 = 16;
 
@@ -568,15 +570,14 @@ impl Core {
     /// The same in a destructor that runs in the middle of a panic, where nothing else of the executor may run.
     #[cold]
     fn block_in_place(&self, is_ready: &dyn Fn() -> bool) {
+        let limit = self.limit.map(|limit| limit.max(IN_PLACE_AT_LEAST));
         let begun = Instant::now();
         while !is_ready() {
             self.idle_in_place();
-            if let Some(limit) = self.limit {
-                assert!(
-                    begun.elapsed() < limit,
-                    "a destructor has waited for {limit:?}, the limit, in the middle of a panic, where no other fiber may run"
-                );
-            }
+            assert!(
+                limit.is_none_or(|limit| begun.elapsed() < limit),
+                "a destructor has waited for {limit:?} in the middle of a panic, where no other fiber may run"
+            );
         }
     }
 

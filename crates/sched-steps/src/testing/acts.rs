@@ -43,7 +43,8 @@ impl Drop for Noise<'_> {
             match draws.below(5) {
                 0 => fiber::yield_now(),
                 1 => ctx_point!("testing/noise"),
-                2 => fiber::park(),
+                // Outside of a fiber it would park the thread.
+                2 if fiber::is_fiber() => fiber::park(),
                 3 if !panicking() => blow(draws),
                 _ => fiber::hop(),
             }
@@ -281,7 +282,8 @@ impl<'w: 's, 's> Me<'w, 's, '_> {
             }
             25 => {
                 let _ = (fiber::monitor().map(fiber::Monitor::sample), team::statistics(), team::current_part());
-                team::operation(any_id(), || self.wait("hop", true, fiber::hop));
+                let id = any_id();
+                self.wait("operation", false, || team::operation(id, fiber::hop));
             }
             26 => {
                 let noise = Noise::new(world);
