@@ -114,15 +114,17 @@ impl<'w: 's, 's> Spawns for Rc<Room<'w, 's, '_>> {
         let (room, noise) = (Rc::clone(self), Noise::new(world));
         // The room holds handles, and they what keeps the room: a circle, broken at the end of the scope.
         let handle = self.scope.spawn_named(&number.to_string(), move || {
-            let me = Me { known: world.of(number), number, index: fiber::index(), room };
+            let known = world.of(number);
+            let me = Me { known: Rc::clone(&known), number, index: fiber::index(), room };
             let ran = catch_unwind(AssertUnwindSafe(|| me.live()));
-            me.known.ended.set(true);
+            known.ended.set(true);
             world.current.set(None);
-            drop(noise);
+            // Before there is a result: a destructor that panics after that leaks it, which is the language's doing.
+            drop((me, noise));
             match ran {
                 Ok(()) => Made { fiber: number, _noise: Noise::new(world) },
                 Err(payload) => {
-                    me.known.unwound.set(payload.is::<Unwound>());
+                    known.unwound.set(payload.is::<Unwound>());
                     resume_unwind(payload)
                 }
             }
@@ -200,7 +202,7 @@ impl<'w: 's, 's> Me<'w, 's, '_> {
         world.must(panicking() == self.room.in_panic, || format!("fiber {} begins in a panic", self.number));
         world.current.set(Some(self.number));
         let _dropped = Acts(self);
-        for _ in 0..world.draws.below(14) {
+        for _ in 0..world.draws.below(24) {
             if !world.step() {
                 break;
             }
@@ -444,7 +446,7 @@ fn scope(world: &World, steps: &mut Executor, ids: &[OperationId], outer: Option
             let room =
                 Rc::new(Room { world, scope: s, ids, handles: RefCell::default(), born: &born, in_panic, outer });
             let _broken = Broken(&room);
-            (0..1 + world.draws.below(4)).for_each(|_| room.spawn());
+            (0..1 + world.draws.below(6)).for_each(|_| room.spawn());
             for _ in 0..world.draws.below(4) {
                 match world.draws.below(6) {
                     0 => room.cancel_any(),
@@ -509,9 +511,18 @@ pub(super) fn outermost(world: &World) {
             innocents.map(JoinHandle::join)
         })
     }));
-    if let Ok(Ok(joined)) = second {
-        for (mine, joined) in joined.iter().enumerate() {
-            world.must(joined.as_ref().is_ok_and(|made| *made == mine), || format!("an innocent fiber: {joined:?}"));
+    match second {
+        Ok(Ok(joined)) => {
+            for (mine, joined) in joined.iter().enumerate() {
+                let holds = joined.as_ref().is_ok_and(|made| *made == mine);
+                world.must(holds, || format!("an innocent fiber: {joined:?}"));
+            }
+        }
+        Ok(Err(error)) => world.find(format!("a scope of innocent fibers: {error}")),
+        // Of a callback.
+        Err(payload) => {
+            world.must(is_provoked(&*payload), || format!("a scope of innocents panicked: {}", words(&*payload)));
+            crate::context::discard(payload);
         }
     }
     drop_executor(world, steps);
