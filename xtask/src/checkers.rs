@@ -1,8 +1,7 @@
 //! Commands that check concurrency and memory with tools made for it: loom, shuttle, Miri, the sanitizers.
 //!
 //! Each builds `storage` in its own way (shuttle, Miri and the sanitizers `speculate`, too; Miri `sched-steps`), into a target
-//! directory of
-//! its own below `target/`.
+//! directory of its own below `target/`.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
