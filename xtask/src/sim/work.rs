@@ -219,7 +219,11 @@ fn servants<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> [Role<'a>; SERVANTS] {
             serves: true,
             work: Box::new(move || {
                 while !shared.sim.is_over() {
-                    serve(if of_pages.once_in(eager) { Service::Checkpointer } else { Service::Cleaner });
+                    serve(if of_pages.once_in(eager) {
+                        Service::Checkpointer
+                    } else {
+                        of_pages.pick(&[Service::Cleaner, Service::Purger])
+                    });
                 }
             }),
         },

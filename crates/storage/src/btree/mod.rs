@@ -3,6 +3,7 @@
 pub(crate) mod bulk;
 mod clear;
 pub(crate) mod group;
+pub(crate) mod merge;
 pub(crate) mod ops;
 pub(crate) mod purge;
 pub(crate) mod search;

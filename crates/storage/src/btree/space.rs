@@ -138,7 +138,7 @@ impl Kept {
 }
 
 /// The number of the first page never used.
-pub(super) fn first_unused(change: StructureChange<'_>) -> Result<u64, StorageError> {
+pub(crate) fn first_unused(change: StructureChange<'_>) -> Result<u64, StorageError> {
     loop {
         let space = change.pool.get_or_load(SPACE_PAGE)?;
         let read = space.read(change.pool.latches());

@@ -147,6 +147,7 @@ impl Tree {
                 debug_assert!(done, "a section built for this page fits it");
             }
             publish(&mut right, &moved, lsn);
+            change.pool.note_ghosts_of(&right);
             for frame in [&mut parent, &mut node] {
                 frame.page_mut().set_lsn(lsn);
             }
@@ -194,6 +195,7 @@ impl Tree {
             }
         };
         publish(&mut child, &below, lsn);
+        change.pool.note_ghosts_of(&child);
         publish(&mut root, &above, lsn);
         taken.finish(lsn);
         Ok(())

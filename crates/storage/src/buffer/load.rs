@@ -311,6 +311,7 @@ impl PageClaim<'_> {
                 frame.recovery_lsn.store(0, Ordering::Relaxed);
                 frame.set_unchecked(!pool.options.sound || matches!(how, Arrival::Preloaded));
                 free.enter(how);
+                pool.note_ghosts_of(&write);
             }
             drop(write);
         }

@@ -3,6 +3,7 @@
 
 mod cleaner;
 mod copying;
+mod due;
 mod durable;
 mod evict;
 pub(crate) mod file;
@@ -35,10 +36,11 @@ use crossbeam::utils::CachePadded;
 
 use self::cleaner::Cleaner;
 use self::copying::DirectWrites;
+use self::due::DuePages;
 use self::durable::Unsynced;
 use self::evict::Shard;
 use self::file::{PageFile, WriteAhead};
-use self::frame::Frame;
+use self::frame::{Frame, FrameWrite};
 use self::halfway::Noted;
 use self::homes::Homes;
 use self::load::Waiter;
@@ -131,6 +133,8 @@ pub(crate) struct BufferPool {
     _noted: Noted,
     frames: Arena<Frame>,
     shortcuts: Shortcuts,
+    /// Pages that the purge service has to look at.
+    due: DuePages,
     /// How readers of frames keep writers away.
     latching: Latching,
     points: Points,
@@ -199,6 +203,7 @@ impl BufferPool {
         let frames = Arena::<Frame>::new(count, options.memory).map_err(reserve)?;
         let table = PageTable::new(options.max_pages, options.memory).map_err(reserve)?;
         let shortcuts = Shortcuts::new(count, options.memory).map_err(reserve)?;
+        let due = DuePages::new(options.max_pages, PageSize::Usual).map_err(reserve)?;
         let pages = (file.len()? / PAGE_SIZE as u64).min(u64::from(options.max_pages));
 
         let shards = (count / SHARD_FRAMES).clamp(1, MAX_SHARDS);
@@ -214,6 +219,7 @@ impl BufferPool {
             table,
             frames,
             shortcuts,
+            due,
             latching: Latching::new(options.latches, options.promote_at),
             points: Points::new(&hook, options.latches),
             reserve_low: reserve_high / 2,
@@ -282,6 +288,31 @@ impl BufferPool {
     #[inline(always)]
     pub(crate) fn shortcuts(&self) -> &Shortcuts {
         &self.shortcuts
+    }
+
+    /// Notes that the page has a ghost, or is nearly empty: the purge service will look at it. The caller holds its latch.
+    #[inline]
+    pub(crate) fn note_due(&self, id: PageId) {
+        self.due.set(id);
+    }
+
+    /// As [`BufferPool::note_due`], if the latched page has ghosts.
+    pub(crate) fn note_ghosts_of(&self, page: &FrameWrite<'_>) {
+        if page.page().ghosts() > 0 {
+            self.due.set(page.frame().page_id());
+        }
+    }
+
+    /// Begins a round through the pages that await the purge service; false if there are none.
+    pub(crate) fn begin_purge_round(&self) -> bool {
+        self.due.begin_round()
+    }
+
+    /// Takes some of those pages, from `from` on, `limit` or a few more; returns where to go on, [`PageId::NONE`] at
+    /// the end of the round.
+    pub(crate) fn take_due_pages(&self, from: PageId, limit: usize, out: &mut Vec<PageId>) -> PageId {
+        let next = self.due.take(from, self.file_pages(), limit, out);
+        if next.0 >= self.file_pages() { PageId::NONE } else { next }
     }
 
     /// Where threads that read pages let other fibers run.

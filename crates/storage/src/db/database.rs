@@ -28,13 +28,13 @@ use crate::table::catalog::{Catalog, MAX_TABLES};
 use crate::table::declared::Declared;
 use crate::table::index::Want;
 use crate::table::info::TableInfo;
-use crate::txn::active::Slots;
+use crate::txn::active::{OWN_PLACES, Slots};
 use crate::txn::engine::Engine;
 
 /// An open database. Share it between threads by reference or in an [`Arc`]; dropping it closes it.
 pub struct Database {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) catalog: Catalog,
+    pub(crate) catalog: Arc<Catalog>,
     pub(super) duties: Arc<Duties>,
     pub(super) reruns: u32,
     pub(super) large_pages: LargePages,
@@ -108,9 +108,9 @@ impl Database {
             segment_bytes: options.segment_bytes,
             ring_bytes: options.ring_bytes,
             memory,
-            // One slot for each transaction, one for creating tables, one for the cleaner, one for checkpoints and
-            // restart.
-            slots: options.transactions + 3,
+            // One slot for each transaction, those of the engine's own transactions, one for the cleaner, one for
+            // checkpoints and restart.
+            slots: options.transactions + OWN_PLACES + 2,
             reserve_bytes: options.segment_bytes / 4,
             database,
             // Zeros written ahead make single syncs no cheaper on the file systems we measured, and cost every log byte
@@ -138,8 +138,8 @@ impl Database {
             (file, control, log, Some((redo, clean, losers, images)))
         };
         let log = Arc::new(log);
-        let own_slot = SlotId(options.transactions as u16 + 1);
-        let service_slot = SlotId(options.transactions as u16 + 2);
+        let own_slot = SlotId((options.transactions + OWN_PLACES) as u16);
+        let service_slot = SlotId((options.transactions + OWN_PLACES + 1) as u16);
         let driven = Arc::new(AtomicBool::new(false));
         let front = LogFront {
             log: Arc::clone(&log),
@@ -187,8 +187,8 @@ impl Database {
                 _ => report.done(records, bytes),
             }
         }
-        let catalog = Catalog::load(&engine)?;
-        let duties = Duties::new(Arc::clone(&engine), checkpointer, options.checkpoint_bytes);
+        let catalog = Arc::new(Catalog::load(&engine)?);
+        let duties = Duties::new(Arc::clone(&engine), Arc::clone(&catalog), checkpointer, options.checkpoint_bytes);
         match (options.background, &options.services) {
             (Background::Threads, Some(services)) => duties.share(services),
             (Background::Threads, None) => {
@@ -224,8 +224,7 @@ impl Database {
     ) -> Result<Arc<Engine>, StorageError> {
         let locks = LockTable::new(
             LockOptions {
-                // One of them is for creating tables.
-                slots: options.transactions + 1,
+                slots: options.transactions + OWN_PLACES,
                 tables: MAX_TABLES + 2,
                 buckets: options.lock_buckets,
                 memory,

@@ -1,4 +1,4 @@
-//! The background work of one database: flusher, segment maker, cleaner with checkpointer, readers.
+//! The background work of one database: flusher, segment maker, cleaner with checkpointer, purger, readers.
 //!
 //! Each is a state machine that does one bounded step at a time. Under
 //! [`Background::Threads`](crate::Background::Threads) a thread of its own drives each, or, with
@@ -18,8 +18,10 @@ use crate::base::lane::{LanePlace, NextTurn, Work};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::buffer::{CleanGoal, CleanStep};
+use crate::db::purger::Purger;
 use crate::db::services::Services;
 use crate::recovery::checkpoint::Checkpointer;
+use crate::table::catalog::Catalog;
 use crate::txn::engine::Engine;
 
 /// How long the cleaner sleeps when it has nothing to do.
@@ -35,7 +37,9 @@ const LOOK_EVERY_NS: u64 = 200_000_000;
 #[derive(Debug)]
 pub(crate) struct Duties {
     pub(crate) engine: Arc<Engine>,
+    catalog: Arc<Catalog>,
     pub(crate) checkpointer: Checkpointer,
+    purger: Purger,
     /// Log bytes between two checkpoints.
     pub(crate) every: u64,
     /// When the cleaner last estimated the gain of a checkpoint.
@@ -54,6 +58,7 @@ struct Shares {
     flusher: LanePlace,
     maker: LanePlace,
     cleaner: LanePlace,
+    purger: LanePlace,
     reader: LanePlace,
     /// Keeps the threads.
     _services: Services,
@@ -72,6 +77,7 @@ impl Work for Duty {
             Service::Flusher => engine.log.flusher_turn(&engine.clock),
             Service::SegmentMaker => engine.log.maker_turn(&engine.clock),
             Service::Cleaner | Service::Checkpointer => self.of.clean_some(),
+            Service::Purger => self.of.purge_some(),
             Service::PageReader if engine.pool.step_reader() => NextTurn::Now,
             Service::PageReader => NextTurn::WhenCalled,
         }
@@ -83,10 +89,17 @@ impl Work for Duty {
 }
 
 impl Duties {
-    pub(crate) fn new(engine: Arc<Engine>, checkpointer: Checkpointer, every: u64) -> Arc<Duties> {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        catalog: Arc<Catalog>,
+        checkpointer: Checkpointer,
+        every: u64,
+    ) -> Arc<Duties> {
         Arc::new(Duties {
             engine,
+            catalog,
             checkpointer,
+            purger: Purger::new(),
             every,
             looked_ns: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
@@ -149,7 +162,24 @@ impl Duties {
         let now = self.engine.clock.now_ns();
         self.engine.log.make_step(now);
         self.engine.log.step(now);
+        self.purger.step(&self.engine, &self.catalog);
         self.clean().map(drop)
+    }
+
+    /// One step of the purge service, and when the next one is due.
+    fn purge_some(&self) -> NextTurn {
+        if self.purger.step(&self.engine, &self.catalog) {
+            return NextTurn::Now;
+        }
+        NextTurn::Within(self.purger.pause(self.engine.clock.now_ns()))
+    }
+
+    fn run_purger(&self) {
+        while !self.stop.load(Ordering::Acquire) {
+            if let NextTurn::Within(pause) = self.purge_some() {
+                self.rest(pause);
+            }
+        }
     }
 
     /// One step of one service; true if it did something.
@@ -162,6 +192,7 @@ impl Duties {
             Service::Flusher => Ok(self.engine.log.step(now).did_work),
             Service::SegmentMaker => Ok(self.engine.log.make_step(now).did_work),
             Service::Cleaner => self.clean(),
+            Service::Purger => Ok(self.purger.step(&self.engine, &self.catalog)),
             Service::Checkpointer => self.checkpointer.take(&self.engine).map(|()| true),
             Service::PageReader => {
                 if self.engine.driven.load(Ordering::Acquire) {
@@ -193,6 +224,7 @@ impl Duties {
         let wake: Thread = cleaner.thread().clone();
         self.engine.pool.on_cleaner_wanted(Box::new(move || wake.unpark()));
         threads.push(cleaner);
+        threads.push(self.spawn("purger", Duties::run_purger)?);
         if self.engine.hook.is_cooperative() {
             self.start_readers(&mut threads)?;
         } else {
@@ -217,6 +249,7 @@ impl Duties {
             flusher: services.log().place(),
             maker: services.pages().place(),
             cleaner: services.pages().place(),
+            purger: services.pages().place(),
             reader: services.reads().place(),
             _services: services.clone(),
         });
@@ -227,6 +260,7 @@ impl Duties {
         shares.flusher.join(duty(Service::Flusher), 1);
         shares.maker.join(duty(Service::SegmentMaker), 1);
         shares.cleaner.join(duty(Service::Cleaner), 1);
+        shares.purger.join(duty(Service::Purger), 1);
         if services.reads_pages() {
             shares.reader.join(duty(Service::PageReader), READERS);
             self.engine.pool.call_for_reads(shares.reader.clone());
@@ -320,7 +354,7 @@ impl Duties {
         // A transaction that opens the readers holds this lock: they are closed here, or it sees `stop`.
         drop(self.threads.lock());
         self.engine.pool.close_readers();
-        for place in [&shares.reader, &shares.cleaner, &shares.maker, &shares.flusher] {
+        for place in [&shares.reader, &shares.purger, &shares.cleaner, &shares.maker, &shares.flusher] {
             place.leave();
         }
         self.engine.log.end_flusher();
@@ -340,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_service_that_does_not_start_ends_those_before_it() {
-        for n in 1..=3 {
+        for n in 1..=4 {
             let disk = Arc::new(MemDisk::new());
             fault::plan(Refusable::Thread, n);
             let opened = Options::new().buffer_pool(1 << 20).open_on(disk.clone());

@@ -17,13 +17,15 @@ mod many;
 pub(crate) mod memory;
 pub(crate) mod optimistic;
 pub(crate) mod options;
-pub(crate) mod ranges;
+pub(crate) mod purger;
+mod ranges;
 mod raw;
 pub(crate) mod remove;
 pub(crate) mod savepoint;
 pub(crate) mod services;
 #[cfg(all(test, shuttle))]
 pub(crate) mod shuttle_tests;
+pub(crate) mod sizes;
 pub(crate) mod structure;
 pub(crate) mod table;
 pub(crate) mod tables;

@@ -1,37 +1,10 @@
-//! Operations on whole tables: opening, dropping, emptying, changing their indexes, measuring.
+//! Operations on whole tables: opening, dropping, emptying, changing their indexes.
 
 use super::database::Database;
 use super::table::{OpenTable, Raw, Table};
-use crate::base::error::{StorageError, TxnError};
-use crate::base::ids::{PAGE_SIZE, PageId};
-use crate::btree::Tree;
-use crate::page::header::Kind;
+use crate::base::error::TxnError;
 use crate::table::codec::{Key, Row};
 use crate::table::declared::Declared;
-
-/// The space that a database takes on disk, in bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Sizes {
-    /// The data file, with free pages and room reserved ahead.
-    pub data_file: u64,
-    /// Files of the log that are in use, with room reserved ahead.
-    pub log: u64,
-    /// Each table, by name.
-    pub tables: Vec<TableSize>,
-}
-
-/// The space that a table takes in the data file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TableSize {
-    /// The table's name.
-    pub name: String,
-    /// Pages of its rows, in bytes.
-    pub rows: u64,
-    /// Pages of each secondary index, in bytes, by the index's name.
-    pub indexes: Vec<(String, u64)>,
-}
 
 impl Database {
     /// The handle of a table, which is created if there is none of its name. Waits for transactions that have relied on
@@ -149,72 +122,4 @@ impl Database {
             None => self.open_or_create(declared),
         }
     }
-
-    /// The space that the database takes on disk. Reads the inner pages of all trees, a few in a thousand of all; while
-    /// other transactions write, the figures are not of one moment.
-    ///
-    /// # Errors
-    /// A page that cannot be read.
-    pub fn sizes(&self) -> Result<Sizes, StorageError> {
-        let mut tables = Vec::new();
-        for (name, primary, indexes) in self.catalog.named_trees() {
-            let mut sized = Vec::new();
-            for (index, tree) in indexes {
-                sized.push((index, self.pages_of(tree)? * PAGE_SIZE as u64));
-            }
-            tables.push(TableSize { name, rows: self.pages_of(primary)? * PAGE_SIZE as u64, indexes: sized });
-        }
-        Ok(Sizes {
-            data_file: u64::from(self.engine.pool.file_pages()) * PAGE_SIZE as u64,
-            log: self.engine.log.disk_bytes(),
-            tables,
-        })
-    }
-
-    /// Pages of a tree. Leaves are counted, not read.
-    fn pages_of(&self, tree: Tree) -> Result<u64, StorageError> {
-        let (mut pages, mut waiting) = (0, vec![tree.root]);
-        // While other transactions change the tree, a bound keeps the walk from going round for ever.
-        let most = u64::from(self.engine.pool.file_pages());
-        while let Some(id) = waiting.pop() {
-            let below = self.children(tree, id)?;
-            pages += 1;
-            match below {
-                Below::Leaves(leaves) => pages += leaves,
-                Below::Inner(children) => waiting.extend(children),
-                Below::Nothing => {}
-            }
-            if pages > most {
-                break;
-            }
-        }
-        Ok(pages)
-    }
-
-    fn children(&self, tree: Tree, id: PageId) -> Result<Below, StorageError> {
-        loop {
-            let frame = self.engine.pool.get_or_load(id)?;
-            let read = frame.read(self.engine.pool.latches());
-            let page = read.page();
-            let below = match page.kind() {
-                Some(Kind::Inner) if page.index() == tree.index && page.level() == 1 => {
-                    Below::Leaves(page.count() as u64 + 1)
-                }
-                Some(Kind::Inner) if page.index() == tree.index => {
-                    Below::Inner((0..=page.count()).map(|i| page.child(i)).collect())
-                }
-                _ => Below::Nothing,
-            };
-            if frame.page_id() == id && read.is_valid() {
-                return Ok(below);
-            }
-        }
-    }
-}
-
-/// The pages below a page.
-enum Below {
-    Leaves(u64),
-    Inner(Vec<PageId>),
-    Nothing,
 }

@@ -229,6 +229,24 @@ impl LockOwner {
         self.lock_slowly(table, mode)
     }
 
+    /// Announces that records of `table` will be read (`IS`) or written (`IX`), unless another owner has locked the whole
+    /// table, or waits for that: then false. Never waits.
+    ///
+    /// # Errors
+    /// [`LockRefusal::Gone`] if the table was dropped.
+    ///
+    /// # Panics
+    /// If `table` is not below [`super::LockOptions::tables`].
+    pub(crate) fn try_intent(&mut self, table: u32, mode: TableMode) -> Result<bool, LockRefusal> {
+        debug_assert!(!mode.is_strong());
+        let granted = self.mode(table).covers(mode)
+            || matches!(self.attempt_table(table, mode, IfBlocked::GiveUp), Attempt::Done(_));
+        if self.locks.tables.queues[table as usize].lock().gone {
+            return Err(LockRefusal::Gone);
+        }
+        Ok(granted)
+    }
+
     /// Locks all of `table` in `mode`, waiting while other owners hold or await excluding modes. The caller holds no
     /// latch. See [`LockOwner::covers`] for the record locks that this makes unnecessary.
     ///

@@ -299,6 +299,7 @@ impl<'a> Repeater<'a> {
             }
         }
         frame.page_mut().set_lsn(lsn);
+        self.pool.note_ghosts_of(&frame);
         Ok(())
     }
 

@@ -198,6 +198,25 @@ impl Catalog {
         std::iter::once(own).chain(tables).collect()
     }
 
+    /// The tree with this index number, and the number of its table; `None` if no table has such a tree (any more).
+    pub(crate) fn tree(&self, index: IndexId) -> Option<(Tree, u32)> {
+        if index == CATALOG.index {
+            return Some((CATALOG, CATALOG_NUMBER));
+        }
+        let entries = self.entries.lock();
+        entries.values().find_map(|entry| Some((entry.trees().find(|tree| tree.index == index)?, entry.number)))
+    }
+
+    /// The tree with the next higher index number, and the number of its table.
+    pub(crate) fn tree_after(&self, index: IndexId) -> Option<(Tree, u32)> {
+        if index < CATALOG.index {
+            return Some((CATALOG, CATALOG_NUMBER));
+        }
+        let entries = self.entries.lock();
+        let all = entries.values().flat_map(|entry| entry.trees().map(|tree| (tree, entry.number)));
+        all.filter(|(tree, _)| tree.index > index).min_by_key(|(tree, _)| tree.index)
+    }
+
     /// Every table by name, with its primary tree and those of its indexes by their names.
     pub(crate) fn named_trees(&self) -> Vec<NamedTrees> {
         let indexes = |entry: &TableEntry| entry.secondaries.iter().map(|i| (i.name.clone(), i.tree)).collect();

@@ -17,6 +17,7 @@ pub(crate) mod locate;
 mod mark;
 pub(crate) mod peek;
 pub(crate) mod point;
+pub(crate) mod purge;
 pub(crate) mod run;
 pub(crate) mod scan;
 pub(crate) mod write;

@@ -14,6 +14,7 @@ use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PAGE_SIZE;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
+use crate::btree::merge::{MergeLimits, Merger};
 use crate::btree::ops::{self, RowAt};
 use crate::btree::split::SplitOutcome;
 use crate::btree::{MAX_KEY, MAX_ROW};
@@ -329,7 +330,8 @@ impl<'db> Txn<'db> {
             drop(leaf);
         }
         if nearly_empty {
-            index.tree.try_merge(change, &mut state.rec, key, &mut referenced)?;
+            let (limits, rec) = (MergeLimits::PASSING, &mut state.rec);
+            index.tree.merge(&mut Merger { change, rec, limits, referenced: &mut referenced }, key)?;
         }
         Ok(gone)
     }
@@ -488,6 +490,7 @@ impl<'db> Txn<'db> {
             let mut page = leaf.page_mut();
             ops::mark(&mut page, position, true);
             page.set_lsn(lsn);
+            self.engine.pool.note_due(leaf.frame().page_id());
             return Ok(());
         }
     }

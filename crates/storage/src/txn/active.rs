@@ -38,8 +38,20 @@ struct Slot {
 // SAFETY: `own` is touched only through a `SlotGuard`, of which there is at most one per slot (`claimed`).
 unsafe impl Sync for Slot {}
 
-/// All places: those for transactions of users, and one more behind them for creating a table, so that a table may be
-/// created in the middle of the last transaction there is room for.
+/// The engine's own places, behind those of users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnPlace {
+    /// For creating a table.
+    Creating,
+    /// For the purge service.
+    Purging,
+}
+
+/// How many [`OwnPlace`]s there are.
+pub(crate) const OWN_PLACES: usize = 2;
+
+/// All places: those for transactions of users, and behind them the engine's own, so that a table may be created, and
+/// ghosts be removed, when all places of users are taken.
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Box<[Slot]>,
@@ -80,7 +92,7 @@ impl Slots {
         (slots.start.addr()..slots.end.addr(), size_of::<Slot>())
     }
 
-    /// `n` places for users, and one more. See [`Slots::remembers`].
+    /// `n` places for users, and the engine's own. See [`Slots::remembers`].
     pub(crate) fn new(n: usize, locks: &Arc<LockTable>, remembers: bool) -> Slots {
         let slot = |i: usize| Slot {
             claimed: AtomicBool::new(false),
@@ -90,17 +102,17 @@ impl Slots {
             hits: AtomicU64::new(0),
             own: UnsafeCell::new(SlotState::new(locks.attach(SlotId(i as u16)))),
         };
-        Slots { slots: (0..=n).map(slot).collect(), remembers }
+        Slots { slots: (0..n + OWN_PLACES).map(slot).collect(), remembers }
     }
 
     /// Greatest number of user transactions.
     pub(crate) fn limit(&self) -> usize {
-        self.slots.len() - 1
+        self.slots.len() - OWN_PLACES
     }
 
-    /// Takes the place for creating a table; `None` if it is taken, so only one may create at a time.
-    pub(crate) fn claim_last(&self) -> Option<SlotGuard<'_>> {
-        let slot = self.slots.last()?;
+    /// Takes a place of the engine's own; `None` if it is taken, so only one transaction of the kind runs at a time.
+    pub(crate) fn claim_own(&self, place: OwnPlace) -> Option<SlotGuard<'_>> {
+        let slot = self.slots.get(self.limit() + place as usize)?;
         Self::try_claim(slot).then_some(SlotGuard { slot })
     }
 
@@ -255,9 +267,11 @@ mod tests {
         let a = slots.claim().unwrap();
         let b = slots.claim().unwrap();
         assert!(slots.claim().is_none());
-        let creating = slots.claim_last().unwrap();
-        assert!(slots.claim_last().is_none() && slots.claim().is_none());
-        drop(creating);
+        let creating = slots.claim_own(OwnPlace::Creating).unwrap();
+        assert!(slots.claim_own(OwnPlace::Creating).is_none() && slots.claim().is_none());
+        let purging = slots.claim_own(OwnPlace::Purging).unwrap();
+        assert_ne!(creating.peek().id, purging.peek().id);
+        drop((creating, purging));
         assert!(slots.active().is_empty());
         a.announce(TxnId(7), Lsn(100));
         assert_eq!(slots.active(), [Active { txn: TxnId(7), first: Lsn(100), last: Lsn::ZERO }]);

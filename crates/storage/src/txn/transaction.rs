@@ -1,6 +1,6 @@
 //! A running transaction: begin, records, commit, roll back.
 
-use super::active::SlotGuard;
+use super::active::{OwnPlace, SlotGuard};
 use super::engine::Engine;
 use super::undo::{Victim, roll_back};
 use crate::base::config::Isolation;
@@ -44,8 +44,18 @@ impl Engine {
     /// # Errors
     /// `TooManyTransactions`.
     pub(crate) fn begin_creating(&self) -> Result<Txn<'_>, StorageError> {
-        let Some(slot) = self.slots.claim_last() else { return Err(self.too_many()) };
+        let Some(slot) = self.slots.claim_own(OwnPlace::Creating) else { return Err(self.too_many()) };
         Ok(Txn::begin(self, slot, Isolation::Serializable, None))
+    }
+
+    /// Begins the transaction in which the purge service locks tables; it writes no rows. `None` while one runs.
+    ///
+    /// # Errors
+    /// As [`Engine::begin`].
+    pub(crate) fn begin_purging(&self) -> Result<Option<Txn<'_>>, StorageError> {
+        self.poison.check_memory()?;
+        let slot = self.slots.claim_own(OwnPlace::Purging);
+        Ok(slot.map(|slot| Txn::begin(self, slot, Isolation::ReadCommitted, None)))
     }
 }
 

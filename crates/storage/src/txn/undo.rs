@@ -209,6 +209,7 @@ impl<'a> Undo<'a> {
         let done = ops::apply(back, &mut leaf.page_mut());
         debug_assert!(done, "a section built for this page fits it");
         leaf.page_mut().set_lsn(lsn);
+        self.change.pool.note_ghosts_of(&leaf);
         let frame = leaf.frame();
         self.leaf = Some(LastLeaf { tree, frame, version: leaf.release() });
         Ok(())

@@ -1,0 +1,351 @@
+//! The purge service: removes deleted rows that no transaction needs any more, merges pages that have become nearly empty,
+//! and so gives pages back, one bounded step at a time.
+//!
+//! *Which pages.* Threads that leave ghosts in a page, or bring in a page that has some, set its bit (`buffer/due.rs`).
+//! The service goes through the bits in rounds. A page whose ghosts a transaction still needs gets its bit back, and is
+//! looked at again in the next round; the more of a round's pages are so, the longer the pause before the next.
+//!
+//! *What was left before the database was opened* has no bit. A slow sweep through all trees, once, reads the leaves that
+//! are not in memory, a few at a time, and finds it.
+//!
+//! *Which ghosts.* Those whose key no lock refers to, in tables that no transaction has locked as a whole: the service
+//! shares the table for the length of a step, as a reader of it does, and waits for nothing.
+//!
+//! A page that cannot be read, a full disk, a closed instance: the service pauses, and nothing has changed.
+
+use std::time::Duration;
+
+use crate::base::error::StorageError;
+use crate::base::ids::{IndexId, PageId};
+use crate::base::sync::Mutex;
+use crate::btree::{Tree, space};
+use crate::page::PageRef;
+use crate::page::header::Kind;
+use crate::table::catalog::Catalog;
+use crate::table::purge::TableShare;
+use crate::txn::engine::Engine;
+use crate::txn::transaction::Txn;
+
+/// Pages looked at in one step.
+const STEP: usize = 32;
+/// Bits taken out at once.
+const TAKEN: usize = 256;
+/// Least and longest pause after a round that met pages whose time has not come.
+const PAUSE_NS: (u64, u64) = (5_000_000, 1_000_000_000);
+/// Pause after a failure.
+const AFTER_FAILURE_NS: u64 = 1_000_000_000;
+/// When the sweep begins after opening, its steps' distance, and the leaves that one of them looks at.
+const SWEEP_AFTER_NS: u64 = 5_000_000_000;
+const SWEEP_EVERY_NS: u64 = 50_000_000;
+const SWEEP_STEP: usize = 16;
+/// How long the service sleeps when there is nothing to do, shortly after there was something and else.
+const IDLE: Duration = Duration::from_millis(50);
+const IDLE_AFTER_WORK: Duration = Duration::from_millis(10);
+const AFTER_WORK_NS: u64 = 1_000_000_000;
+
+/// The state of the service.
+#[derive(Debug)]
+pub(crate) struct Purger {
+    /// `None` while a step is under way, which may wait for pages.
+    state: Mutex<Option<PurgeState>>,
+}
+
+#[derive(Debug, Default)]
+struct PurgeState {
+    /// Pages of this round, the next one last.
+    queue: Vec<PageId>,
+    round: Option<Round>,
+    /// No round begins before.
+    not_before: u64,
+    sweep: Sweep,
+    /// When a step last removed something.
+    worked_ns: Option<u64>,
+}
+
+/// A round through the pages that are due.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    /// Where more of them are looked for; none once all were seen.
+    next: Option<PageId>,
+    begun_ns: u64,
+    done: u64,
+    /// Pages whose time has not come.
+    deferred: u64,
+}
+
+/// The way through all trees.
+#[derive(Debug, Default)]
+struct Sweep {
+    /// The tree it is in, and the key from which on its leaves have to be looked at; the tree before the next one if none.
+    index: IndexId,
+    cursor: Option<Vec<u8>>,
+    /// Leaves to be looked at, the next one last.
+    leaves: Vec<PageId>,
+    next_ns: Option<u64>,
+    is_over: bool,
+}
+
+/// A step that is under way.
+struct Turn<'p> {
+    purger: &'p Purger,
+    state: PurgeState,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.purger.state.lock() = Some(std::mem::take(&mut self.state));
+    }
+}
+
+impl Purger {
+    pub(crate) fn new() -> Purger {
+        Purger { state: Mutex::new(Some(PurgeState::default())) }
+    }
+
+    /// One step; true if there may be more to do at once. The caller holds no latch. A step begun while another is under
+    /// way does nothing.
+    pub(crate) fn step(&self, engine: &Engine, catalog: &Catalog) -> bool {
+        let Some(state) = self.state.lock().take() else { return false };
+        let mut turn = Turn { purger: self, state };
+        if engine.poison.check().is_err() {
+            return false;
+        }
+        let now = engine.clock.now_ns();
+        let worked = turn.state.purge(engine, catalog, now);
+        turn.state.sweep.step(engine, catalog, now);
+        worked
+    }
+
+    /// How long to wait after a step that found nothing to do.
+    pub(crate) fn pause(&self, now_ns: u64) -> Duration {
+        let worked = self.state.lock().as_ref().and_then(|state| state.worked_ns);
+        let lately = worked.is_some_and(|then| now_ns.saturating_sub(then) < AFTER_WORK_NS);
+        if lately { IDLE_AFTER_WORK } else { IDLE }
+    }
+}
+
+/// Tables that a step shares, by their trees.
+struct Shared<'s, 'db> {
+    engine: &'db Engine,
+    catalog: &'s Catalog,
+    txn: Txn<'db>,
+    granted: Vec<(Tree, u32)>,
+    refused: Vec<IndexId>,
+}
+
+impl<'s, 'db> Shared<'s, 'db> {
+    /// `None` if another such transaction runs, or the instance is closed.
+    fn begin(engine: &'db Engine, catalog: &'s Catalog) -> Option<Shared<'s, 'db>> {
+        let txn = engine.begin_purging().ok().flatten()?;
+        Some(Shared { engine, catalog, txn, granted: Vec::new(), refused: Vec::new() })
+    }
+
+    /// The tree of this number, whose table is shared until the step ends.
+    fn tree(&mut self, index: IndexId) -> Result<Tree, TableShare> {
+        if let Some((tree, _)) = self.granted.iter().find(|(tree, _)| tree.index == index) {
+            return Ok(*tree);
+        }
+        if self.refused.contains(&index) {
+            return Err(TableShare::Refused);
+        }
+        let (tree, table) = self.catalog.tree(index).ok_or(TableShare::Gone)?;
+        match self.txn.try_share(table) {
+            // Only now can it be neither dropped nor given to another table.
+            TableShare::Granted if self.catalog.tree(index) == Some((tree, table)) => {
+                self.granted.push((tree, table));
+                Ok(tree)
+            }
+            TableShare::Gone => Err(TableShare::Gone),
+            TableShare::Granted | TableShare::Refused => {
+                self.refused.push(index);
+                Err(TableShare::Refused)
+            }
+        }
+    }
+
+    /// Looks at a page that is due; true if it has to be looked at again.
+    fn look(&mut self, id: PageId) -> Result<(bool, bool), StorageError> {
+        let Some(leaf) = Leaf::read(self.engine, id)? else { return Ok((false, false)) };
+        let tree = match self.tree(leaf.index) {
+            Ok(tree) => tree,
+            // A tree that is being built or was dropped.
+            Err(TableShare::Gone) => return Ok((false, false)),
+            Err(_) => return Ok((true, false)),
+        };
+        let purge = self.txn.purge_page(tree, id, &leaf.low)?;
+        Ok((purge.is_due, purge.ghosts > 0 || purge.merged))
+    }
+}
+
+/// What the service knows of a leaf before it latches it.
+struct Leaf {
+    index: IndexId,
+    /// A key that lies in it, if it is a leaf of its tree.
+    low: Vec<u8>,
+    ghosts: usize,
+    used: usize,
+}
+
+impl Leaf {
+    /// Reads a page; `None` if it is no leaf.
+    fn read(engine: &Engine, id: PageId) -> Result<Option<Leaf>, StorageError> {
+        loop {
+            let frame = engine.pool.get_or_load(id)?;
+            let read = frame.read(engine.pool.latches());
+            let page: PageRef<'_> = read.page();
+            let leaf = (page.kind() == Some(Kind::Leaf)).then(|| Leaf {
+                index: page.index(),
+                low: page.low_fence().unwrap_or_default(),
+                ghosts: page.ghosts(),
+                used: page.used_bytes(),
+            });
+            if frame.page_id() == id && read.is_valid() {
+                return Ok(leaf);
+            }
+        }
+    }
+}
+
+impl PurgeState {
+    /// Looks at some of the pages that are due; true if there may be more.
+    fn purge(&mut self, engine: &Engine, catalog: &Catalog, now: u64) -> bool {
+        if !self.refill(engine, now) {
+            return false;
+        }
+        let Some(mut shared) = Shared::begin(engine, catalog) else { return false };
+        let Ok(end) = space::first_unused(engine.structure_change(shared.txn.slot.peek().id)) else { return false };
+        for _ in 0..STEP {
+            let Some(id) = self.queue.pop() else { break };
+            if u64::from(id.0) >= end {
+                continue;
+            }
+            let looked = shared.look(id);
+            let Some(round) = &mut self.round else { break };
+            match looked {
+                Ok((is_due, worked)) => {
+                    if worked {
+                        self.worked_ns = Some(now);
+                    }
+                    if is_due {
+                        engine.pool.note_due(id);
+                        round.deferred += 1;
+                    }
+                    round.done += u64::from(worked || !is_due);
+                }
+                // Whoever reads it is told.
+                Err(StorageError::CorruptPage { .. }) => {}
+                Err(_) => {
+                    engine.pool.note_due(id);
+                    self.not_before = now + AFTER_FAILURE_NS;
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Takes more pages if none are left; false if there are none for now.
+    fn refill(&mut self, engine: &Engine, now: u64) -> bool {
+        while self.queue.is_empty() {
+            match &mut self.round {
+                Some(Round { next: Some(next), .. }) => {
+                    let at = engine.pool.take_due_pages(*next, TAKEN, &mut self.queue);
+                    self.queue.reverse();
+                    if let Some(round) = &mut self.round {
+                        round.next = (!at.is_none()).then_some(at);
+                    }
+                }
+                Some(round) => {
+                    if round.deferred > 0 {
+                        // At least half of the time is spent on pages that can be done.
+                        let took = now.saturating_sub(round.begun_ns);
+                        let pause = took.saturating_mul(round.deferred) / (round.done + 1);
+                        self.not_before = now + pause.clamp(PAUSE_NS.0, PAUSE_NS.1);
+                    }
+                    self.round = None;
+                }
+                None => {
+                    if now < self.not_before || !engine.pool.begin_purge_round() {
+                        return false;
+                    }
+                    self.round = Some(Round { next: Some(PageId(0)), begun_ns: now, done: 0, deferred: 0 });
+                }
+            }
+        }
+        now >= self.not_before
+    }
+}
+
+impl Sweep {
+    /// Looks at the next leaves, if it is time.
+    fn step(&mut self, engine: &Engine, catalog: &Catalog, now: u64) {
+        let due = *self.next_ns.get_or_insert(now + SWEEP_AFTER_NS);
+        if self.is_over || now < due {
+            return;
+        }
+        self.next_ns = Some(now + SWEEP_EVERY_NS);
+        // A page that cannot be read, say: then its neighbours are not looked at either.
+        if self.look(engine, catalog).is_err() {
+            self.leaves.clear();
+            self.cursor = None;
+        }
+    }
+
+    fn look(&mut self, engine: &Engine, catalog: &Catalog) -> Result<(), StorageError> {
+        if self.leaves.is_empty() {
+            let Some(mut shared) = Shared::begin(engine, catalog) else { return Ok(()) };
+            self.gather(engine, catalog, &mut shared)?;
+        }
+        for _ in 0..SWEEP_STEP {
+            let Some(id) = self.leaves.pop() else { break };
+            if let Some(leaf) = Leaf::read(engine, id)?
+                && (leaf.ghosts > 0 || leaf.used < crate::btree::merge::MergeLimits::PASSING.below)
+            {
+                engine.pool.note_due(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the leaves below the next inner page.
+    fn gather(&mut self, engine: &Engine, catalog: &Catalog, shared: &mut Shared<'_, '_>) -> Result<(), StorageError> {
+        let Some(key) = &self.cursor else {
+            match catalog.tree_after(self.index) {
+                Some((tree, _)) => (self.index, self.cursor) = (tree.index, Some(Vec::new())),
+                None => self.is_over = true,
+            }
+            return Ok(());
+        };
+        let tree = match shared.tree(self.index) {
+            Ok(tree) => tree,
+            Err(TableShare::Gone) => {
+                self.cursor = None;
+                return Ok(());
+            }
+            // Later.
+            Err(_) => return Ok(()),
+        };
+        loop {
+            let root = engine.pool.get_or_load(tree.root)?;
+            let read = root.read(engine.pool.latches());
+            let is_leaf = read.page().is_leaf();
+            if root.page_id() != tree.root || !read.is_valid() {
+                continue;
+            }
+            drop(read);
+            if is_leaf {
+                self.leaves.push(tree.root);
+                self.cursor = None;
+                return Ok(());
+            }
+            let (node, _) = tree.with_parent(&engine.pool, key, 1)?;
+            let page = node.page();
+            let leaves: Vec<PageId> = (0..=page.count()).rev().map(|i| page.child(i)).collect();
+            let high = page.high_fence();
+            if node.is_valid() {
+                (self.leaves, self.cursor) = (leaves, high);
+                return Ok(());
+            }
+        }
+    }
+}
