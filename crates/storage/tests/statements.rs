@@ -312,14 +312,21 @@ fn index_cursors_pass_over_rows_that_go_meanwhile() {
     }
 }
 
-/// A leaf with one row, and a second that does not fit behind it: the transaction itself has read the gap to be divided
-/// (a put reads first). It waited for itself without end.
+/// A leaf with one row, and a second that does not fit behind it: the transaction itself has read the gap to be divided.
+/// It waited for itself without end.
 #[test]
 fn a_put_behind_a_lone_large_row_splits_its_own_gap() {
     let db = memory();
     db.transact(|tx| (0..5u8).try_for_each(|k| tx.put(&ROWS, &[k], &vec![k; 4000]))).unwrap();
-    db.transact(|tx| tx.put(&ROWS, &vec![9; 500], &vec![])).unwrap();
-    db.transact(|tx| tx.put(&ROWS, &vec![8; 300], &vec![1; 3990])).unwrap();
+    let count_and_put = |key: Vec<u8>, row: Vec<u8>| {
+        db.transact(|tx| {
+            assert_eq!(tx.count(&ROWS, key.clone()..)?, u64::from(key[0] == 8));
+            tx.put(&ROWS, &key, &row)
+        })
+        .unwrap();
+    };
+    count_and_put(vec![9; 500], vec![]);
+    count_and_put(vec![8; 300], vec![1; 3990]);
     assert_eq!(db.begin().unwrap().range(&ROWS, ..).unwrap().count(), 7);
 }
 

@@ -177,6 +177,7 @@ mod breeding {
     fn hunters(mutant: Mutant) -> &'static [Hunter] {
         match mutant {
             Mutant::SkipNextKeyLock
+            | Mutant::SkipAbsentKeyLock
             | Mutant::SkipGapCheck
             | Mutant::ReleaseReadLocksEarly
             | Mutant::SkipWriteLock

@@ -46,6 +46,8 @@ mutants! {
     // Isolation.
     /// Serializable readers do not lock the gaps that they have read.
     SkipNextKeyLock = "skip-next-key-lock",
+    /// Serializable statements do not lock the keys that they have found absent.
+    SkipAbsentKeyLock = "skip-absent-key-lock",
     /// Inserts do not ask whether another transaction has read the gap.
     SkipGapCheck = "skip-gap-check",
     /// Read locks are released as soon as the row was read.

@@ -31,6 +31,8 @@ pub(crate) enum Want {
     Update,
     /// Write.
     Write,
+    /// Write, and insert if there is no row: nothing that is seen decides what is done.
+    Put,
 }
 
 /// The result of trying a lock.
@@ -93,8 +95,8 @@ impl Txn<'_> {
         match want {
             Want::Read => RecordMode::S,
             Want::Update => RecordMode::U,
-            Want::Write if is_mutant(Mutant::SkipWriteLock) => RecordMode::S,
-            Want::Write => RecordMode::X,
+            Want::Write | Want::Put if is_mutant(Mutant::SkipWriteLock) => RecordMode::S,
+            Want::Write | Want::Put => RecordMode::X,
         }
     }
 
@@ -102,6 +104,12 @@ impl Txn<'_> {
     #[inline]
     pub(crate) fn locks_gaps(&self) -> bool {
         self.isolation == Isolation::Serializable && !is_mutant(Mutant::SkipNextKeyLock)
+    }
+
+    /// Whether keys that were found absent stay so.
+    #[inline]
+    pub(crate) fn protects_absence(&self) -> bool {
+        self.isolation == Isolation::Serializable && !is_mutant(Mutant::SkipAbsentKeyLock)
     }
 
     /// Whether a row that was read need not stay locked.

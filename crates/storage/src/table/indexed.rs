@@ -96,12 +96,19 @@ impl Txn<'_> {
         state.after.clear();
         state.after.extend_from_slice(&state.before);
         let answer = change(&mut state.after);
-        if !concerns_indexes(table, &state.before, &state.after) {
-            self.store(&table.primary, key, spot)?;
-            return Ok(Some(answer));
-        }
-        self.store_indexed(table, key, spot)?;
+        self.store_row(table, key, spot)?;
         Ok(Some(answer))
+    }
+
+    /// Stores `after` over `before`, the row of `key`, which was read at `spot`.
+    #[inline]
+    fn store_row(&mut self, table: &TableInfo, key: &[u8], spot: LeafSpot) -> Result<(), TxnError> {
+        let state = self.slot.peek();
+        if concerns_indexes(table, &state.before, &state.after) {
+            self.store_indexed(table, key, spot)
+        } else {
+            self.store(&table.primary, key, spot)
+        }
     }
 
     /// Lets `change` edit the first of these parts of the row of `key`, which keeps its length, seeing the others;
@@ -159,18 +166,18 @@ impl Txn<'_> {
         })
     }
 
-    /// Inserts a row or replaces the existing one.
+    /// Inserts a row or replaces the existing one. It promises what the insert or the update promises that it ends with: a
+    /// key that was absent when it looked is not protected before the insert locks it.
     pub(crate) fn put_row(&mut self, table: &TableInfo, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         loop {
-            let replaced = self.update_row(table, key, |old| {
-                old.clear();
-                old.extend_from_slice(row);
-            })?;
-            if replaced.is_some() {
-                return Ok(());
+            if let Some(spot) = self.fetch_for_put(&table.primary, key)? {
+                let state = self.slot.state();
+                state.after.clear();
+                state.after.extend_from_slice(row);
+                return self.store_row(table, key, spot);
             }
             match self.insert_row(table, key, row) {
-                // Below serializable other transactions may have inserted the key meanwhile.
+                // Other transactions may have inserted the key meanwhile.
                 Err(TxnError::DuplicateKey { index, .. }) if std::sync::Arc::ptr_eq(&index, &table.primary.name) => {}
                 result => return result,
             }

@@ -10,7 +10,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
 use crate::btree::group::{GROUP, KeyHint};
 use crate::btree::search::LeafAt;
-use crate::lock::{LockName, Prefix, RecordMode};
+use crate::lock::{LockName, Prefix};
 use crate::txn::memos::LeafSpot;
 use crate::txn::transaction::Txn;
 
@@ -51,7 +51,7 @@ impl Txn<'_> {
         loop {
             let leaf = self.locate(index, name, key)?;
             if !leaf.exact {
-                if self.is_absent(index, (name, key), want, leaf)? {
+                if self.is_absent(index, name, want, leaf)? {
                     return Ok(None);
                 }
                 continue;
@@ -146,26 +146,18 @@ impl Txn<'_> {
         Ok(copied)
     }
 
-    /// Whether `key`, whose place this is, has no row, and will have none until the transaction ends (serializable). False
-    /// if it has to be looked for again.
+    /// Whether `key`, whose place this is, has no row, and will have none until the transaction ends (serializable, and
+    /// unless [`Want::Put`]). False if it has to be looked for again.
+    ///
+    /// An absent key is locked under its own name and in the mode of a row that is there: whoever inserts it asks for that
+    /// name first. The gap around it stays open.
     #[inline(never)]
-    fn is_absent(
-        &mut self,
-        index: &Index,
-        (name, key): (LockName, &[u8]),
-        want: Want,
-        leaf: LeafAt<'_>,
-    ) -> Result<bool, TxnError> {
-        if self.locks_gaps() {
-            let state = self.slot.state();
-            let next = index.name_at(&self.engine.locks.names, leaf.read.page(), leaf.position, &mut state.key);
-            if !leaf.read.is_valid() {
-                return Ok(false);
-            }
-            let low = Prefix::of(key);
-            if self.try_lock(index, next, RecordMode::GAP, low)? == LockAttempt::MustWait {
+    fn is_absent(&mut self, index: &Index, name: LockName, want: Want, leaf: LeafAt<'_>) -> Result<bool, TxnError> {
+        if want != Want::Put && self.protects_absence() {
+            let mode = self.key_mode(want);
+            if self.try_lock(index, name, mode, Prefix::MIN)? == LockAttempt::MustWait {
                 drop(leaf);
-                self.wait_for(index, next, RecordMode::GAP, low)?;
+                self.wait_for(index, name, mode, Prefix::MIN)?;
                 return Ok(false);
             }
         }
@@ -179,7 +171,7 @@ impl Txn<'_> {
     /// Remembers where a row would lie that was to be written: a put goes on with inserting it there.
     #[inline]
     fn missed(&mut self, want: Want, name: LockName, leaf: &LeafAt<'_>) {
-        if want == Want::Write
+        if matches!(want, Want::Write | Want::Put)
             && let Some(memo) = memo_at(&self.engine.pool, name, leaf)
         {
             self.slot.state().memos.remember(memo);

@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::columns::NOTHING;
+use super::columns::{NOTHING, WHOLE};
 use super::index::{Index, LockAttempt, Want};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PAGE_SIZE;
@@ -349,6 +349,17 @@ impl<'db> Txn<'db> {
         columns: &[Range<usize>],
     ) -> Result<Option<LeafSpot>, TxnError> {
         let found = self.fetch(index, key, Want::Write, columns)?;
+        self.engine.pool.points().at(&site::BEFORE_WRITE);
+        Ok(found)
+    }
+
+    /// As [`Txn::fetch_for_write`], of a whole row that is written in any case: that there is none is not protected.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub(crate) fn fetch_for_put(&mut self, index: &Index, key: &[u8]) -> Result<Option<LeafSpot>, TxnError> {
+        let found = self.fetch(index, key, Want::Put, WHOLE)?;
         self.engine.pool.points().at(&site::BEFORE_WRITE);
         Ok(found)
     }
