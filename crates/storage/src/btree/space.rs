@@ -110,6 +110,17 @@ impl Kept {
         PAGES_PER_ROW * SPLIT_RECORD
     }
 
+    /// Gives up the room of rows whose shortening was undone; returns the bytes of log that were kept for that.
+    #[cold]
+    pub(crate) fn give_back(&mut self, pool: &BufferPool, rows: u64) -> u64 {
+        let used = (self.pages - PAGES_ABOVE.min(self.pages)) / PAGES_PER_ROW - self.rows;
+        let rows = rows.min(used);
+        let fewer = rows * PAGES_PER_ROW;
+        pool.release_pages(fewer);
+        self.pages -= fewer;
+        rows * PAGES_PER_ROW * SPLIT_RECORD
+    }
+
     /// Keeps enough room for one more row. No latch may be held.
     ///
     /// # Errors

@@ -54,6 +54,9 @@ pub(crate) use segment::{LogFiles, is_name as is_segment_name, is_segment, is_un
 /// Where the first record of a new log begins.
 pub(crate) const FIRST_LSN: Lsn = Lsn(4096);
 
+/// Bytes that a compensation record takes at most beyond the record of one section that it undoes: where undo goes on.
+pub(crate) const UNDO_HEAD: u64 = 8;
+
 /// How a log is laid out and how much memory it takes.
 #[derive(Clone, Debug)]
 pub(crate) struct LogOptions {
@@ -241,8 +244,8 @@ impl Log {
     }
 
     /// Appends a record that may have to be undone, and returns where it begins ([`RecordBuf::end`] says
-    /// where it ends). Room for as many bytes of compensation is kept until [`Log::end_txn`], or until the
-    /// slot's next record with `prev` zero.
+    /// where it ends). Room for as many bytes of compensation, and [`UNDO_HEAD`], is kept until [`Log::end_txn`] or
+    /// [`Log::set_undo_bytes`], or until the slot's next record with `prev` zero.
     ///
     /// `slot` is used by one thread at a time. `after` is the LSN of the page changed (the record must be
     /// later, which one tail for all guarantees). The caller may hold page latches, so no segment is made here.
@@ -321,6 +324,16 @@ impl Log {
         self.reserve.add_undo_bytes(slot, bytes, false);
     }
 
+    /// Bytes kept for undoing the slot's transaction.
+    pub(crate) fn undo_bytes_of(&self, slot: SlotId) -> u64 {
+        self.reserve.undo_bytes_of(slot)
+    }
+
+    /// Keeps so many bytes for undoing the rest of the slot's transaction, a part of which has been undone.
+    pub(crate) fn set_undo_bytes(&self, slot: SlotId, bytes: u64) {
+        self.reserve.set_undo_bytes(slot, bytes);
+    }
+
     /// The slot's transaction has ended: releases the room kept for its undo.
     #[inline]
     pub(crate) fn end_txn(&self, slot: SlotId) {
@@ -342,7 +355,7 @@ impl Log {
         }
         if undoable {
             // Before the reservation: a flusher that sees the tail moved sees the bytes kept for its undo.
-            self.reserve.add_undo_bytes(slot, bytes, rec.prev() == Lsn::ZERO);
+            self.reserve.add_undo_bytes(slot, bytes + UNDO_HEAD, rec.prev() == Lsn::ZERO);
         }
         Ok(self.place(slot, rec, bytes, after)?)
     }

@@ -315,7 +315,7 @@ impl Txn<'_> {
         }
         self.begin_record(RecordKind::Data);
         let mut differences = [(0, 0); TOGETHER];
-        let mut before = None;
+        let (mut before, mut sections) = (None, 0);
         for (i, SeenRow { key, row, .. }) in rows.iter().enumerate() {
             let (at, position) = places[i];
             let Some(leaf) = &leaves[at] else { continue };
@@ -332,6 +332,7 @@ impl Txn<'_> {
                 let bytes = (&old[from..to], &row[from..to]);
                 ops::put_patch(&mut self.slot.state().rec, &place, before, from, bytes);
                 before = Some((page, index.tree));
+                sections += 1;
             }
         }
         if before.is_none() {
@@ -343,7 +344,7 @@ impl Txn<'_> {
             leaf.mark_dirty_at(|| engine.log.tail());
             after = after.max(leaf.page().lsn());
         }
-        let lsn = match self.append(after) {
+        let lsn = match self.append_several(after, sections) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 unlatch(leaves);

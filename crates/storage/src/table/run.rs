@@ -128,7 +128,7 @@ impl Txn<'_> {
             let row_before = (i > 0).then_some((id, index.tree));
             ops::put_insert(&mut self.slot.state().rec, &place, row_before, row);
         }
-        let lsn = match self.append(leaf.page().lsn()) {
+        let lsn = match self.append_several(leaf.page().lsn(), n) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop(leaf);
@@ -239,7 +239,7 @@ impl Txn<'_> {
             leaf.release_unchanged();
             return Ok(());
         }
-        let lsn = match self.append(leaf.page().lsn()) {
+        let lsn = match self.append_several(leaf.page().lsn(), n) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop(leaf);
@@ -406,7 +406,7 @@ impl Txn<'_> {
             after = after.max(leaf.page().lsn());
         }
         self.begin_record(RecordKind::Data);
-        let mut before = None;
+        let (mut before, mut sections) = (None, 0);
         let mut ranges = [(0, 0); TOGETHER];
         for (at, (i, spot)) in spots.iter().enumerate() {
             let Some(leaf) = &leaves[leaf_of[at]] else { continue };
@@ -419,13 +419,14 @@ impl Txn<'_> {
                 let bytes = (&old[from..to], &new[from..to]);
                 ops::put_patch(&mut self.slot.state().rec, &place, before, part_at + from, bytes);
                 before = Some((page, index.tree));
+                sections += 1;
             }
         }
         if before.is_none() {
             unlatch(&mut leaves);
             return Ok(true);
         }
-        let lsn = match self.append(after) {
+        let lsn = match self.append_several(after, sections) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 unlatch(&mut leaves);

@@ -16,7 +16,7 @@ pub(crate) struct SlotState {
     pub(crate) sequence: u64,
     /// The number of the running transaction, once it has written something.
     pub(crate) txn: TxnId,
-    /// The newest record of the running transaction; zero if it has written nothing.
+    /// The newest record of the running transaction that stands; zero if there is none.
     pub(crate) last: Lsn,
     pub(crate) rec: RecordBuf,
     /// A key being built: a secondary entry's, a scan's.
