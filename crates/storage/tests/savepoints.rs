@@ -99,13 +99,13 @@ fn going_back_again_and_again_survives_a_crash() {
         let disk = SimDisk::new(seed);
         let db = open(&disk);
         let mut rng = Rng(seed);
-        db.transact(|tx| (0..20).try_for_each(|n| tx.put(&ROWS, &vec![n], &vec![n; 200]))).unwrap();
+        db.transact(|tx| (0..20).try_for_each(|n| tx.put(&ROWS, &[n], &vec![n; 200]))).unwrap();
         let committed: BTreeMap<_, _> = db.begin().unwrap().range(&ROWS, ..).unwrap().map(Result::unwrap).collect();
         let mut tx = db.begin().unwrap();
         let begin = tx.savepoint();
         let mut now = committed.clone();
         if rng.once_in(2) {
-            tx.put(&ROWS, &vec![3], &vec![9; 10]).unwrap();
+            tx.put(&ROWS, &[3], &vec![9; 10]).unwrap();
             now.insert(vec![3], vec![9; 10]);
         }
         let (then, savepoint) = (now.clone(), tx.savepoint());

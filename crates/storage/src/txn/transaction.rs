@@ -414,7 +414,7 @@ mod tests {
             &|txn| {
                 let keys: Vec<_> = (0..16).map(|n| key(12 * n)).collect();
                 let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-                let changed = txn.update_columns_of(info, &keys, &[7..8], |_, column, _| column[0] ^= 1).unwrap();
+                let changed = txn.update_columns_of(info, &keys, &[7..8, 0..7], |_, column, _| column[0] ^= 1).unwrap();
                 assert_eq!(changed, 16);
             },
         ];
