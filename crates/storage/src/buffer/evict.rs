@@ -5,7 +5,7 @@ use crate::base::sync::plain::Ordering;
 use super::BufferPool;
 use super::frame::Frame;
 use super::replacement::{Candidate, NotEvicted, Replacement, ResidentPages, Uses};
-use crate::base::ids::PageId;
+use crate::base::ids::{Lsn, PageId};
 use crate::page::header::{KIND, Kind};
 
 /// One shard's frames but those never used: in the policy's hands with a page, else free.
@@ -54,7 +54,7 @@ impl BufferPool {
     /// Takes the page out of a frame that is in no queue, if it is clean and no thread holds its latch.
     pub(super) fn try_evict(&self, victim: &Candidate) -> Result<(), NotEvicted> {
         let frame = &self.frames.as_slice()[victim.frame as usize];
-        if frame.is_dirty() {
+        if frame.is_dirty() && !self.poison.is_closed() {
             return Err(NotEvicted::Dirty);
         }
         if frame.writing.load(Ordering::Acquire) {
@@ -63,8 +63,14 @@ impl BufferPool {
         let Some(write) = frame.try_write() else { return Err(NotEvicted::Busy) };
         // Checked again, now that no other thread can change it.
         if frame.is_dirty() {
-            write.release_unchanged();
-            return Err(NotEvicted::Dirty);
+            // A writer marks a page before the log takes its record. Of a closed instance it takes none, and such a page has
+            // no change from there on.
+            let marked = frame.recovery_lsn.load(Ordering::Relaxed);
+            if !self.poison.is_closed() || frame.bytes().lsn().0 >= marked || frame.bytes().lsn() == Lsn::ZERO {
+                write.release_unchanged();
+                return Err(NotEvicted::Dirty);
+            }
+            frame.recovery_lsn.store(0, Ordering::Release);
         }
         if frame.writing.load(Ordering::Acquire) {
             write.release_unchanged();

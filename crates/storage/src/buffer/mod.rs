@@ -81,6 +81,9 @@ const WAITER_SHARDS: usize = 16;
 pub(crate) const LARGE_FRAMES: usize = (16 << 20) / size_of::<Frame>();
 /// Least number of frames of a pool.
 pub(crate) const MIN_FRAMES: usize = 16;
+/// Frames beside the pool's own that are used once the instance is closed to commits, for then dirty pages keep theirs. As
+/// many pages are read at a time, if all others are dirty. Their memory is untouched until then.
+pub(crate) const SPARE_FRAMES: usize = 16;
 
 /// Settings of a pool.
 #[derive(Clone, Debug)]
@@ -155,6 +158,8 @@ pub(crate) struct BufferPool {
     readers: Readers,
     /// Frames from this one on have never had a page; they are in no queue and their memory is untouched.
     never_used: CachePadded<AtomicU32>,
+    /// Spare frames that are in use.
+    spares_used: AtomicU32,
     /// Shard that the next reservation begins with.
     next_shard: CachePadded<AtomicU32>,
     /// Pages in the file.
@@ -198,9 +203,9 @@ impl BufferPool {
         if options.latches == LatchKind::Super {
             crate::latch::provide_words(options.latch_words);
         }
-        let count = options.frames.clamp(MIN_FRAMES, MAX_FRAMES);
+        let count = options.frames.clamp(MIN_FRAMES, MAX_FRAMES - SPARE_FRAMES);
         let reserve = |e| StorageError::io("reserving memory", "buffer pool", 0, e);
-        let frames = Arena::<Frame>::new(count, options.memory).map_err(reserve)?;
+        let frames = Arena::<Frame>::new(count + SPARE_FRAMES, options.memory).map_err(reserve)?;
         let table = PageTable::new(options.max_pages, options.memory).map_err(reserve)?;
         let shortcuts = Shortcuts::new(count, options.memory).map_err(reserve)?;
         let due = DuePages::new(options.max_pages, PageSize::Usual).map_err(reserve)?;
@@ -212,8 +217,8 @@ impl BufferPool {
         let addresses = frames.as_slice().as_ptr_range();
         let noted = Noted::new(addresses.start.addr()..addresses.end.addr(), &poison, &wal);
         let dirty_most = (per_shard / 8).clamp(1, 2 * BATCH / shards);
-        let homes =
-            (options.homes == FrameHomes::PerThread).then(|| Homes::new(count, shards, Nodes::of_this_machine()));
+        let homes = (options.homes == FrameHomes::PerThread)
+            .then(|| Homes::new(count + SPARE_FRAMES, shards, Nodes::of_this_machine()));
         let shard = || Shard { free: Vec::new(), policy: Replacement::new(per_shard, count, dirty_most) };
         Ok(BufferPool {
             table,
@@ -235,6 +240,7 @@ impl BufferPool {
             waiters: Default::default(),
             readers: Readers::default(),
             never_used: CachePadded::default(),
+            spares_used: AtomicU32::new(0),
             next_shard: CachePadded::default(),
             file_pages: AtomicU32::new(pages as u32),
             kept_pages: AtomicU64::new(0),
@@ -321,9 +327,9 @@ impl BufferPool {
         &self.points
     }
 
-    /// Frames in the pool.
+    /// Frames in the pool, spare ones apart.
     pub(crate) fn frame_count(&self) -> usize {
-        self.frames.as_slice().len()
+        self.frames.as_slice().len() - SPARE_FRAMES
     }
 
     /// The memory that it lies in: what each part is, and its addresses.

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::{BatchPlace, Scan, ScanEnd, ScanSpec, Stop};
-use crate::base::error::{StorageError, TxnError};
+use crate::base::error::TxnError;
 use crate::base::ids::PageId;
 use crate::lock::{Prefix, RecordMode};
 use crate::page::PageRef;
@@ -223,14 +223,14 @@ impl Txn<'_> {
                 // The ghosts here are this transaction's own, which stay until it ends.
                 scan.purged = page;
             }
-            if scan.purged != page && page != index.tree.root && wants_purge(leaf.read.page()) {
+            let is_new = scan.purged != page && page != index.tree.root;
+            if is_new && wants_purge(leaf.read.page()) && !self.engine.poison.is_closed() {
                 drop(leaf);
                 scan.purged = page;
-                match self.purge_leaf(index, scan.at(wanted)) {
-                    // This only helps later readers, so it can wait while the disk is full.
-                    Ok(_) | Err(TxnError::Storage(StorageError::NoSpace { .. })) => continue,
-                    Err(error) => return Err(error),
-                }
+                // This helps later readers alone. What this one reads needs neither the log nor the pages beside this one, so
+                // no failure of theirs is one of the scan.
+                let _ = self.purge_leaf(index, scan.at(wanted));
+                continue;
             }
             let stop = self.gather(index, scan, wanted, page, leaf.read.page(), leaf.position)?;
             if !leaf.read.is_valid() {
