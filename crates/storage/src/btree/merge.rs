@@ -194,7 +194,11 @@ impl Tree {
         let leave = |left: FrameWrite<'a>, right: FrameWrite<'a>, parent: FrameWrite<'a>| {
             [right, left, parent].into_iter().for_each(FrameWrite::release_unchanged);
         };
-        if let Some(page) = self.no_neighbours(&left, &right, level) {
+        let astray = || {
+            let children = [(pair.position, left.page()), (pair.position + 1, right.page())];
+            self.astray(change.pool, parent.page(), &children)
+        };
+        if let Some(page) = self.no_neighbours(&left, &right, level).or_else(astray) {
             let damaged = self.damaged(change.pool, page, "is no neighbour of the page beside it");
             leave(left, right, parent);
             return Err(damaged);
@@ -274,6 +278,11 @@ impl Tree {
             root.release_unchanged();
             return Ok(());
         };
+        if let Some(page) = self.astray(change.pool, root.page(), &[(0, child.page())]) {
+            child.release_unchanged();
+            root.release_unchanged();
+            return Err(self.damaged(change.pool, page, "does not lie where the page above it says"));
+        }
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
         let tail = change.log.tail();
         root.mark_dirty(tail);

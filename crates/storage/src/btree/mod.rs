@@ -5,6 +5,7 @@ mod clear;
 pub(crate) mod group;
 pub(crate) mod merge;
 pub(crate) mod ops;
+pub(crate) mod place;
 pub(crate) mod purge;
 pub(crate) mod search;
 pub(crate) mod space;

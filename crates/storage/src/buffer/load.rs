@@ -309,7 +309,7 @@ impl PageClaim<'_> {
                 let frame = free.frame();
                 frame.set_page_id(id);
                 frame.recovery_lsn.store(0, Ordering::Relaxed);
-                frame.set_unchecked(!pool.options.sound || matches!(how, Arrival::Preloaded));
+                frame.set_read(pool.options.sound && !matches!(how, Arrival::Preloaded));
                 free.enter(how);
                 pool.note_ghosts_of(&write);
             }

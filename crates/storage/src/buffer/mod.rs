@@ -269,6 +269,11 @@ impl BufferPool {
         frame
     }
 
+    /// As [`BufferPool::get`], for a caller that does not want the page, if it is not there.
+    pub(crate) fn resident(&self, id: PageId) -> Option<&Frame> {
+        self.frames.as_slice().get(self.table.frame_of(id))
+    }
+
     /// How readers exclude writers.
     #[inline]
     pub(crate) fn latches(&self) -> &Latching {

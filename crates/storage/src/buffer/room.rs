@@ -114,7 +114,7 @@ fn begin(mut write: FrameWrite<'_>, id: PageId) -> FrameWrite<'_> {
     let mut page = write.page_mut();
     page.bytes().fill(0);
     page.put_u32(header::ID, id.0);
-    write.frame().set_unchecked(false);
+    write.frame().set_made();
     write
 }
 

@@ -66,10 +66,24 @@ impl Txn<'_> {
         // Taken, because an insert builds other keys in the slot's buffers.
         let mut entry = std::mem::take(&mut self.slot.state().entry);
         let result = table.secondaries.iter().try_for_each(|secondary| {
-            if entry_key(secondary, key, row, &mut entry) { self.insert(&secondary.index, &entry, key) } else { Ok(()) }
+            if entry_key(secondary, key, row, &mut entry) { self.insert_entry(secondary, &entry, key) } else { Ok(()) }
         });
         self.slot.state().entry = entry;
         result
+    }
+
+    /// Inserts the entry of a row that had none.
+    fn insert_entry(&mut self, secondary: &Secondary, entry: &[u8], key: &[u8]) -> Result<(), TxnError> {
+        match self.insert(&secondary.index, entry, key) {
+            // It ends with the row's key, and the row is locked.
+            Err(TxnError::DuplicateKey { .. }) if !secondary.unique => {
+                let tree = secondary.index.tree;
+                Err(tree
+                    .damaged(&self.engine.pool, tree.root, "leads to an entry of a row that should have none")
+                    .into())
+            }
+            result => result,
+        }
     }
 
     /// Inserts rows whose keys ascend. On an error all of them are undone.
@@ -152,14 +166,14 @@ impl Txn<'_> {
         self.atomically(|txn| {
             txn.store(&table.primary, key, spot)?;
             for (i, old, new) in &moves {
-                let index = &table.secondaries[*i].index;
+                let secondary = &table.secondaries[*i];
                 if let Some(old) = old
                     && !is_mutant(Mutant::KeepOldIndexEntries)
                 {
-                    txn.delete(index, old)?;
+                    txn.delete(&secondary.index, old)?;
                 }
                 if let Some(new) = new {
-                    txn.insert(index, new, key)?;
+                    txn.insert_entry(secondary, new, key)?;
                 }
             }
             Ok(())

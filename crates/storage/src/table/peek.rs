@@ -302,6 +302,7 @@ impl Txn<'_> {
             let Some(leaf) = &leaves[at] else { return Ok(unlatch(leaves)) };
             let (page, position) = (leaf.page(), usize::from(place.spot.position));
             let is_there = !frame.page_id().is_none()
+                && !frame.is_unproved()
                 && page.index() == index.tree.index
                 && page.is_leaf()
                 && page.has_key(position, key)

@@ -396,6 +396,20 @@ impl<'a> PageRef<'a> {
         self.append_high(&mut fence).then_some(fence)
     }
 
+    /// Whether these are the page's fences; `None` is infinite.
+    pub(crate) fn has_fences(self, low: Option<&[u8]>, high: Option<&[u8]>) -> bool {
+        let is = |infinite: u16, at: usize, len: usize, fence: Option<&[u8]>| {
+            let is_finite = self.u16(FLAGS) & infinite == 0;
+            match fence {
+                None => !is_finite,
+                Some(fence) => {
+                    is_finite && self.compare(usize::from(self.u16(at)), usize::from(self.u16(len)), fence).is_eq()
+                }
+            }
+        };
+        is(flags::LOW_INFINITE, LOW_OFFSET, LOW_LEN, low) && is(flags::HIGH_INFINITE, HIGH_OFFSET, HIGH_LEN, high)
+    }
+
     /// Whether `key` is long enough to begin with the page's prefix: cheaper than [`PageRef::covers`].
     #[inline]
     pub(crate) fn may_share_prefix(self, key: &[u8]) -> bool {
