@@ -8,6 +8,7 @@ mod io_errors;
 mod isolation;
 mod laps;
 mod latches;
+mod lives;
 mod malformed;
 mod mutants;
 mod narrow;

@@ -212,6 +212,7 @@ mod breeding {
             | Mutant::RedoWithoutEnd
             | Mutant::SkipRedo
             | Mutant::SkipRestartUndo => &[Crash, Recovery],
+            Mutant::StampLoadAtTail | Mutant::SkipLoadMark | Mutant::ReadOwnedPages => &[Recovery, Crash],
             Mutant::LsnOutOfCrc | Mutant::KeepStaleTail => &[Crash, Malformed, Recovery],
             Mutant::SkipRecordCrc | Mutant::SkipPageChecksum => &[Bitflips, Malformed, Crash],
             Mutant::MakeSegmentLatched => &[Crash, Recovery, IoErrors],

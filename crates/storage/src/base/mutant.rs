@@ -119,6 +119,12 @@ mutants! {
     // Pages.
     /// Pages are written before their log is durable.
     SkipWriteAhead = "skip-write-ahead",
+    /// A bulk load stamps its pages with the log's tail, and does not make the log durable before it writes them.
+    StampLoadAtTail = "stamp-load-at-tail",
+    /// The allocator does not note which pages a bulk load owns.
+    SkipLoadMark = "skip-load-mark",
+    /// Pages that a bulk load owns are read into the pool.
+    ReadOwnedPages = "read-owned-pages",
     /// A page is written in place without its image being in the log.
     SkipPageImage = "skip-page-image",
     /// A page that is changed is not marked dirty.

@@ -2,11 +2,14 @@
 
 pub(crate) mod bulk;
 mod clear;
+pub(crate) mod content;
+pub(crate) mod extent;
 pub(crate) mod group;
 pub(crate) mod merge;
 pub(crate) mod ops;
 pub(crate) mod place;
 pub(crate) mod purge;
+pub(crate) mod ranges;
 pub(crate) mod search;
 pub(crate) mod space;
 pub(crate) mod split;

@@ -55,6 +55,8 @@ pub(crate) enum Op {
     Space = 21,
     /// The page was given back.
     Free = 22,
+    /// The allocator's ranges of pages that no tree has.
+    Ranges = 23,
 }
 
 impl Op {
@@ -71,6 +73,7 @@ impl Op {
             20 => Op::Purge,
             21 => Op::Space,
             22 => Op::Free,
+            23 => Op::Ranges,
             _ => return None,
         })
     }
@@ -100,6 +103,7 @@ pub(crate) enum PageChange<'a> {
     Purge { page: PageId, positions: &'a [u8] },
     Space { page: PageId, end: u32, free: PageId },
     Free { page: PageId, next: PageId },
+    Ranges { page: PageId, list: &'a [u8] },
 }
 
 impl PageChange<'_> {
@@ -116,7 +120,8 @@ impl PageChange<'_> {
             | PageChange::DropChild { page, .. }
             | PageChange::Purge { page, .. }
             | PageChange::Space { page, .. }
-            | PageChange::Free { page, .. } => page,
+            | PageChange::Free { page, .. }
+            | PageChange::Ranges { page, .. } => page,
         }
     }
 }
@@ -203,10 +208,10 @@ pub(crate) fn put_mark(rec: &mut RecordBuf, at: &RowAt<'_>, ghost: bool) {
 /// The unused bytes between slots and heap.
 fn hole(page: PageRef<'_>) -> (usize, usize) {
     let kind = page.kind();
-    if matches!(kind, Some(Kind::Leaf | Kind::Inner)) {
-        (header::SLOTS + page.count() * SLOT, usize::from(page.u16(HEAP_START)))
-    } else {
-        (header::SLOTS, PAGE_SIZE)
+    match kind {
+        Some(Kind::Leaf | Kind::Inner) => (header::SLOTS + page.count() * SLOT, usize::from(page.u16(HEAP_START))),
+        Some(Kind::Meta) => (space::RANGES + space::range_count(page) * space::RANGE, PAGE_SIZE),
+        _ => (header::SLOTS, PAGE_SIZE),
     }
 }
 
@@ -279,6 +284,14 @@ pub(crate) fn put_space(rec: &mut RecordBuf, page: PageId, end: u32, free: PageI
 pub(crate) fn put_free(rec: &mut RecordBuf, page: PageId, next: PageId) {
     let start = open(rec, Op::Free, page);
     rec.put_u32(next.0);
+    close(rec, start);
+}
+
+/// Adds the allocator's ranges, as they lie on its page.
+pub(crate) fn put_ranges(rec: &mut RecordBuf, page: PageId, list: &[u8]) {
+    let start = open(rec, Op::Ranges, page);
+    rec.put_u32((list.len() / space::RANGE) as u32);
+    rec.put(list);
     close(rec, start);
 }
 
@@ -413,6 +426,10 @@ impl<'a> Iterator for PageChanges<'a> {
             }
             Op::Space => PageChange::Space { page, end: c.u32()?, free: PageId(c.u32()?) },
             Op::Free => PageChange::Free { page, next: PageId(c.u32()?) },
+            Op::Ranges => {
+                let n = c.u32()? as usize;
+                PageChange::Ranges { page, list: c.take(n.checked_mul(space::RANGE)?)? }
+            }
         };
         self.next.at += bytes;
         Some(decoded)
@@ -492,6 +509,14 @@ pub(crate) fn apply(section: &PageChange<'_>, page: &mut PageMut<'_>) -> bool {
             page.put_u32(space::END, end);
             page.put_u32(space::FREE, free.0);
         }
+        PageChange::Ranges { list, .. } => {
+            let count = list.len() / space::RANGE;
+            if count > space::MOST_RANGES {
+                return false;
+            }
+            page.put_u32(space::RANGE_COUNT, count as u32);
+            page.bytes()[space::RANGES..][..list.len()].copy_from_slice(list);
+        }
         PageChange::Free { page: id, next } => {
             let lsn = page.read().lsn();
             page.bytes().fill(0);
@@ -561,6 +586,9 @@ pub(crate) fn fits(section: &PageChange<'_>, page: PageRef<'_>) -> bool {
         // They replace the page's content, whatever it was; the content of an image is checked afterwards.
         PageChange::Image { .. } | PageChange::Free { .. } => true,
         PageChange::Space { page, .. } => page == super::SPACE_PAGE,
+        PageChange::Ranges { page, list } => {
+            page == super::SPACE_PAGE && list.len() <= space::MOST_RANGES * space::RANGE
+        }
     }
 }
 
@@ -611,10 +639,26 @@ fn truncate(page: &mut PageMut<'_>, position: usize, right: PageId, high: &[u8])
 
 /// Fields of page 1, the allocator.
 pub(crate) mod space {
-    use crate::page::header;
+    use crate::base::ids::PAGE_SIZE;
+    use crate::page::{PageRef, header};
 
     /// Pages in use or in the free list: the number of the first page never used.
     pub(crate) const END: usize = header::HINTS;
     /// First page of the free list.
     pub(crate) const FREE: usize = header::HINTS + 4;
+    /// How many ranges there are of pages that no tree has.
+    pub(crate) const RANGE_COUNT: usize = header::HINTS + 8;
+    /// The ranges, in order. Each has its first page, and the number of its pages with [`OWNED`].
+    pub(crate) const RANGES: usize = header::SLOTS;
+    /// Bytes of a range.
+    pub(crate) const RANGE: usize = 8;
+    /// Ranges that fit.
+    pub(crate) const MOST_RANGES: usize = (PAGE_SIZE - RANGES) / RANGE;
+    /// Bit of a range's number of pages: a load owns them. Without it they are free.
+    pub(crate) const OWNED: u32 = 1 << 31;
+
+    /// How many ranges the page has.
+    pub(crate) fn range_count(page: PageRef<'_>) -> usize {
+        (page.u32(RANGE_COUNT) as usize).min(MOST_RANGES)
+    }
 }

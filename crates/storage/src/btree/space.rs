@@ -2,7 +2,8 @@
 //!
 //! Page 1 holds the number of the first page never used and the head of the list of free pages; each free
 //! page names the next. Taking and giving back are parts of the system record that also links the page
-//! into (or out of) its tree, so a crash never loses or doubles a page.
+//! into (or out of) its tree, so a crash never loses or doubles a page. Beside these two it has ranges of pages that no
+//! tree has ([`ranges`](super::ranges)): those that bulk loads own, and free ones, which are taken after the free list.
 //!
 //! A change of structure first *prepares*: with no latch held it loads the free pages it may take, makes the file long
 //! enough if they are too few, and sets frames aside. Then, with its tree pages latched, it *takes* the pages,
@@ -28,12 +29,13 @@
 
 pub(crate) use super::SPACE_PAGE;
 use super::StructureChange;
-use super::ops;
+use super::ops::{self, PageChange};
+use super::ranges::Ranges;
 use crate::base::error::StorageError;
-use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
+use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::buffer::frame::FrameWrite;
 use crate::buffer::{BufferPool, Reserved};
-use crate::log::{RecordBuf, RecordKind};
+use crate::log::RecordBuf;
 use crate::page::PageRef;
 use crate::page::header::Kind;
 
@@ -45,6 +47,37 @@ const MOST: usize = 4;
 /// The allocator's state, read from its page.
 pub(super) fn state(page: PageRef<'_>) -> (u32, PageId) {
     (page.u32(ops::space::END), PageId(page.u32(ops::space::FREE)))
+}
+
+/// The allocator's next state, which the caller logs: no other function changes the page while the database runs.
+pub(super) struct Change {
+    pub(super) end: u32,
+    pub(super) free: PageId,
+    /// The ranges, if they change.
+    pub(super) ranges: Option<Ranges>,
+}
+
+impl Change {
+    /// Adds the state to the record.
+    pub(super) fn log(&self, rec: &mut RecordBuf) {
+        ops::put_space(rec, SPACE_PAGE, self.end, self.free);
+        if let Some(ranges) = &self.ranges {
+            ops::put_ranges(rec, SPACE_PAGE, &ranges.encode());
+        }
+    }
+
+    /// Makes the state that of the page, under the record's LSN, and releases the page.
+    pub(super) fn finish(&self, pool: &BufferPool, mut space: FrameWrite<'_>, lsn: Lsn) {
+        pool.set_pages_end(self.end);
+        let mut page = space.page_mut();
+        page.put_u32(ops::space::END, self.end);
+        page.put_u32(ops::space::FREE, self.free.0);
+        if let Some(ranges) = &self.ranges {
+            let applied = ops::apply(&PageChange::Ranges { page: SPACE_PAGE, list: &ranges.encode() }, &mut page);
+            debug_assert!(applied, "the list was made for the page");
+        }
+        page.set_lsn(lsn);
+    }
 }
 
 /// The allocator's page, exclusively, if it is in memory: the caller may hold other latches.
@@ -168,6 +201,15 @@ pub(super) fn first_used(change: StructureChange<'_>, end: u32, n: usize) -> Opt
         .find(|id| change.pool.get(*id).is_some_and(|frame| frame.page_id() == *id && is_of_tree(frame.bytes())))
 }
 
+/// The pages of free ranges that are taken next, at most `n`.
+fn from_ranges(page: PageRef<'_>, n: usize) -> Vec<u32> {
+    if ops::space::range_count(page) == 0 {
+        return Vec::new();
+    }
+    let mut ranges = Ranges::read(page);
+    (0..n).map_while(|_| ranges.take_one()).collect()
+}
+
 /// The error for an allocator that calls a page unused although a tree uses it.
 pub(super) fn called_unused(change: StructureChange<'_>, page: PageId) -> StorageError {
     damaged(change, format!("says that page {page} was never used, but it is"))
@@ -200,7 +242,9 @@ impl<'a> Grant<'a> {
             let space = change.pool.get_or_load(SPACE_PAGE)?;
             let read = space.read(change.pool.latches());
             let (end, mut free) = state(read.page());
-            let used = first_used(change, end, n);
+            let ranged = from_ranges(read.page(), n);
+            let used = ranged.iter().find_map(|page| first_used(change, *page, 1));
+            let used = used.or_else(|| first_used(change, end, n));
             if space.page_id() != SPACE_PAGE || !read.is_valid() {
                 continue;
             }
@@ -222,7 +266,7 @@ impl<'a> Grant<'a> {
                     Listed::Used | Listed::Unseen => break,
                 }
             }
-            if found < n {
+            if found + ranged.len() < n {
                 let least = u64::from(end) + n as u64 + change.kept();
                 // Other threads may take pages meanwhile: be generous where there is space.
                 match change.pool.ensure_file(least + 15 * n as u64) {
@@ -240,16 +284,23 @@ impl<'a> Grant<'a> {
     pub(crate) fn take(self, change: StructureChange<'a>) -> Option<Taken<'a>> {
         let space = latch_space(change)?;
         let (mut end, mut free) = state(space.page());
-        if first_used(change, end, self.n).is_some() {
+        let ranged = from_ranges(space.page(), self.n);
+        if first_used(change, end, self.n).is_some() || ranged.iter().any(|page| first_used(change, *page, 1).is_some())
+        {
             // The next thread that prepares will report it.
             space.release_unchanged();
             return None;
         }
         let mut ids = [PageId::NONE; MOST];
+        let mut ranges = (ops::space::range_count(space.page()) > 0).then(|| Ranges::read(space.page()));
+        let mut taken_from_ranges = false;
         for id in ids.iter_mut().take(self.n) {
             if let Listed::Free { next } = listed(change, free) {
                 *id = free;
                 free = next;
+            } else if let Some(page) = ranges.as_mut().and_then(Ranges::take_one) {
+                *id = PageId(page);
+                taken_from_ranges = true;
             } else {
                 *id = PageId(end);
                 // In a damaged allocator whose free list was long enough no thread has asked for room yet.
@@ -260,7 +311,13 @@ impl<'a> Grant<'a> {
             space.release_unchanged();
             return None;
         }
-        Some(Taken { change, space, frames: self.frames, ids, end, free })
+        Some(Taken {
+            change,
+            space,
+            frames: self.frames,
+            ids,
+            next: Change { end, free, ranges: ranges.filter(|_| taken_from_ranges) },
+        })
     }
 }
 
@@ -270,8 +327,7 @@ pub(crate) struct Taken<'a> {
     space: FrameWrite<'a>,
     frames: Reserved<'a>,
     ids: [PageId; MOST],
-    end: u32,
-    free: PageId,
+    next: Change,
 }
 
 impl<'a> Taken<'a> {
@@ -300,25 +356,24 @@ impl<'a> Taken<'a> {
 
     /// Adds the allocator's new state to the record.
     pub(crate) fn log(&mut self, rec: &mut RecordBuf) {
-        ops::put_space(rec, SPACE_PAGE, self.end, self.free);
+        self.next.log(rec);
         self.space.mark_dirty(self.change.log.tail());
     }
 
     /// Makes the new state that of the page, under the record's LSN, and releases it.
-    pub(crate) fn finish(mut self, lsn: Lsn) {
-        let mut page = self.space.page_mut();
-        page.put_u32(ops::space::END, self.end);
-        page.put_u32(ops::space::FREE, self.free.0);
-        page.set_lsn(lsn);
+    pub(crate) fn finish(self, lsn: Lsn) {
+        self.next.finish(self.change.pool, self.space, lsn);
     }
 }
 
 /// Gives one page back as part of a change: adds the sections, and returns what [`FreeOne::finish`] needs.
 pub(crate) struct FreeOne<'a> {
+    pool: &'a BufferPool,
     space: FrameWrite<'a>,
     page: PageId,
-    next: PageId,
-    end: u32,
+    /// The page that follows it in the free list.
+    behind: PageId,
+    next: Change,
 }
 
 impl<'a> FreeOne<'a> {
@@ -327,47 +382,20 @@ impl<'a> FreeOne<'a> {
     /// `None` if the allocator's page has left the pool: release all latches, load it, begin again.
     pub(crate) fn log(change: StructureChange<'a>, page: PageId, rec: &mut RecordBuf) -> Option<FreeOne<'a>> {
         let mut space = latch_space(change)?;
-        let (end, next) = state(space.page());
+        let (end, behind) = state(space.page());
         space.mark_dirty(change.log.tail());
-        ops::put_space(rec, SPACE_PAGE, end, page);
-        ops::put_free(rec, page, next);
-        Some(FreeOne { space, page, next, end })
+        let next = Change { end, free: page, ranges: None };
+        next.log(rec);
+        ops::put_free(rec, page, behind);
+        Some(FreeOne { pool: change.pool, space, page, behind, next })
     }
 
     /// Makes the change under the record's LSN. `freed` is the page itself, latched.
-    pub(crate) fn finish(mut self, freed: &mut FrameWrite<'_>, lsn: Lsn) {
+    pub(crate) fn finish(self, freed: &mut FrameWrite<'_>, lsn: Lsn) {
         let mut page = freed.page_mut();
-        let applied = ops::apply(&ops::PageChange::Free { page: self.page, next: self.next }, &mut page);
+        let applied = ops::apply(&PageChange::Free { page: self.page, next: self.behind }, &mut page);
         debug_assert!(applied);
         page.set_lsn(lsn);
-        let mut space = self.space.page_mut();
-        space.put_u32(ops::space::END, self.end);
-        space.put_u32(ops::space::FREE, self.page.0);
-        space.set_lsn(lsn);
-    }
-}
-
-/// Gives back a page that no tree has ever used.
-///
-/// # Errors
-/// No frame, or a log that takes no more.
-pub(crate) fn give_back(change: StructureChange<'_>, rec: &mut RecordBuf, page: PageId) -> Result<(), StorageError> {
-    loop {
-        change.pool.get_or_load(SPACE_PAGE)?;
-        let mut frames = change.pool.reserve(1)?;
-        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-        let mut freed = frames.create(page);
-        let Some(free) = FreeOne::log(change, page, rec) else { continue };
-        freed.mark_dirty(change.log.tail());
-        let lsn = match change.log.append_redo_only(change.slot, rec, Lsn::ZERO) {
-            Ok(lsn) => lsn,
-            Err(refused) => {
-                drop((free, freed));
-                refused.make_room(change.log)?;
-                continue;
-            }
-        };
-        free.finish(&mut freed, lsn);
-        return Ok(());
+        self.next.finish(self.pool, self.space, lsn);
     }
 }

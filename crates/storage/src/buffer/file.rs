@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use super::ahead::DurablePages;
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 
@@ -13,8 +14,8 @@ pub(crate) trait PageFile: Send + Sync + Debug {
     /// Fills `buf` from `offset` if the system has all of it in memory; false if it may have to wait for a device.
     fn read_resident_at(&self, buf: &mut [u8], offset: u64) -> Result<bool, StorageError>;
 
-    /// Writes all of `buf` at `offset`, within the file's length.
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError>;
+    /// Writes pages in their place, within the file's length.
+    fn write_pages(&self, pages: DurablePages<'_>) -> Result<(), StorageError>;
 
     /// Returns when all earlier writes are on the disk.
     fn sync(&self) -> Result<(), StorageError>;
@@ -26,13 +27,13 @@ pub(crate) trait PageFile: Send + Sync + Debug {
     /// run out of it. [`StorageError::NoSpace`] leaves the file usable as it was.
     fn extend_to(&self, bytes: u64) -> Result<(), StorageError>;
 
-    /// Writes sealed pages in place, which have no image in the log, so that no crash tears them. When it returns they
+    /// Writes single pages in place, which have no image in the log, so that no crash tears them. When it returns they
     /// are on the disk. Slow; for use when the log has no room.
     ///
     /// # Errors
     /// A failed write or sync: what is on the disk is not known. [`StorageError::NoSpace`]: nothing was written in
     /// place.
-    fn write_aside(&self, _pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), StorageError> {
+    fn write_aside(&self, _pages: &[DurablePages<'_>]) -> Result<(), StorageError> {
         Err(StorageError::NoSpace { file: self.show() })
     }
 

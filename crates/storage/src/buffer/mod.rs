@@ -1,6 +1,7 @@
 //! The buffer pool.
 #![doc = include_str!("README.md")]
 
+pub(crate) mod ahead;
 mod cleaner;
 mod copying;
 mod due;
@@ -164,6 +165,12 @@ pub(crate) struct BufferPool {
     next_shard: CachePadded<AtomicU32>,
     /// Pages in the file.
     file_pages: AtomicU32,
+    /// First page that was never used, as the allocator says: no page is read from there on. `u32::MAX` before the
+    /// allocator was read.
+    pages_end: AtomicU32,
+    /// During redo the end of the log as the crash has left it: a page from there on is of a future that is lost. Else
+    /// `u64::MAX`.
+    log_left: AtomicU64,
     /// Pages at the file's end that only undo may take.
     kept_pages: AtomicU64,
     cleaner_called: AtomicBool,
@@ -243,6 +250,8 @@ impl BufferPool {
             spares_used: AtomicU32::new(0),
             next_shard: CachePadded::default(),
             file_pages: AtomicU32::new(pages as u32),
+            pages_end: AtomicU32::new(u32::MAX),
+            log_left: AtomicU64::new(u64::MAX),
             kept_pages: AtomicU64::new(0),
             cleaner_called: AtomicBool::new(false),
             grow_lock: Mutex::default(),

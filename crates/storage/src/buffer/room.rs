@@ -89,7 +89,7 @@ impl<'a> Reserved<'a> {
                     }
                     write.release_unchanged();
                 }
-                Some(Residency::Absent(seen) | Residency::Loading(seen)) => {
+                Some(Residency::Absent(seen) | Residency::Loading(seen) | Residency::Withheld(seen)) => {
                     let free = self.frames.last().expect("a reservation of fewer pages than were created");
                     let write = free.frame().write();
                     if !pool.table.install(id, seen, free.index()) {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use super::ahead::DurablePages;
 use super::file::{PageFile, PageImage, WriteAhead};
 use super::{BufferPool, PoolOptions};
 use crate::base::error::StorageError;
@@ -82,7 +83,8 @@ impl PageFile for MemoryFile {
         self.read_exact_at(buf, offset).map(|()| true)
     }
 
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
+    fn write_pages(&self, pages: DurablePages<'_>) -> Result<(), StorageError> {
+        let (buf, offset) = (pages.bytes(), pages.first().offset());
         self.broken(&self.fail_writes, "write", offset)?;
         let (at, tear) = (offset as usize, self.tear_write_after.load(Ordering::Relaxed) as usize);
         if tear > 0 && buf.len() > tear {
@@ -145,8 +147,9 @@ impl PageFile for DiskFile {
         Ok(false)
     }
 
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
-        self.told("write", offset, self.0.write_all_at(buf, offset))
+    fn write_pages(&self, pages: DurablePages<'_>) -> Result<(), StorageError> {
+        let offset = pages.first().offset();
+        self.told("write", offset, self.0.write_all_at(pages.bytes(), offset))
     }
 
     fn sync(&self) -> Result<(), StorageError> {

@@ -152,7 +152,8 @@ impl BufferPool {
                 to += 1;
             }
             let run = &bytes[from * PAGE_SIZE..to * PAGE_SIZE];
-            if let Err(error) = self.file.write_all_at(run, copies[from].id.offset()) {
+            let run = self.prove(copies[from].id, run)?;
+            if let Err(error) = self.file.write_pages(run) {
                 self.poison.close(&error, self.wal.durable());
                 return Err(error);
             }
@@ -169,7 +170,8 @@ impl BufferPool {
         // Past the beginning of the newest record that the pages show means past its end.
         let newest = copies.iter().map(|copied| copied.lsn.0).max().unwrap_or(0);
         self.wal.make_durable(Lsn(newest + 1))?;
-        let pages: Vec<_> = copies.iter().map(|copied| copied.id).zip(pages).collect();
+        let pages = copies.iter().zip(pages).map(|(copied, page)| self.prove(copied.id, page));
+        let pages = pages.collect::<Result<Vec<_>, _>>()?;
         self.file.write_aside(&pages).inspect_err(|error| {
             if !error.is_want_of_room() {
                 self.poison.close(error, self.wal.durable());

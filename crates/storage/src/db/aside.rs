@@ -19,6 +19,7 @@ use crate::base::checksum::crc32c;
 use crate::base::error::StorageError;
 use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::base::sync::Mutex;
+use crate::buffer::ahead::DurablePages;
 use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at};
 use crate::page::header;
 use crate::recovery::control::{ASIDE, ASIDE_PAGES, CONTROL};
@@ -51,19 +52,19 @@ impl Aside {
         Ok(Aside { file, in_use: Mutex::new(()) })
     }
 
-    /// Writes sealed pages to `data`, which has room for them. When it returns they are on the disk.
+    /// Writes single pages to `data`, which has room for them. When it returns they are on the disk.
     ///
     /// # Errors
     /// A failed write or sync: the content of the disk is unknown.
-    pub(crate) fn write(&self, data: &dyn DiskFile, pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), StorageError> {
+    pub(crate) fn write(&self, data: &dyn DiskFile, pages: &[DurablePages<'_>]) -> Result<(), StorageError> {
         let _in_use = self.in_use.lock();
         for some in pages.chunks(ASIDE_PAGES) {
-            for (i, (_, page)) in some.iter().enumerate() {
-                write_all_at(&*self.file, *page, place(i))?;
+            for (i, page) in some.iter().enumerate() {
+                write_all_at(&*self.file, page.bytes(), place(i))?;
             }
-            self.note(some.iter().map(|(id, _)| *id))?;
-            for (id, page) in some {
-                write_all_at(data, *page, id.offset())?;
+            self.note(some.iter().map(DurablePages::first))?;
+            for page in some {
+                write_all_at(data, page.bytes(), page.first().offset())?;
             }
             sync_file(data)?;
             // If they stayed, a restart would take them for newer than pages that are torn later.
@@ -157,7 +158,8 @@ mod tests {
             let (aside, data) = (Aside::open(&disk).unwrap(), disk.open("data", OpenMode::Existing).unwrap());
             let write = |byte| {
                 let pages: Vec<_> = ids.iter().map(|id| (PageId(*id), page(*id, byte))).collect();
-                let pages: Vec<_> = pages.iter().map(|(id, page)| (*id, page.as_bytes())).collect();
+                let pages: Vec<_> =
+                    pages.iter().map(|(id, page)| DurablePages::unchecked(*id, page.as_bytes())).collect();
                 aside.write(&*data, &pages)
             };
             disk.sync_dir().unwrap();

@@ -1,4 +1,7 @@
 //! Loading many sorted rows into an empty table at once.
+//!
+//! A table is empty if it has no rows. Ghosts, which deletes and rolled back inserts leave, are none: they are removed
+//! under the table's exclusive lock, when no transaction needs them any more.
 
 use std::marker::PhantomData;
 
@@ -7,7 +10,8 @@ use super::table::OpenTable;
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::bulk::{self, Builder, BuiltTree, BulkError};
-use crate::btree::{MAX_KEY, MAX_ROW, StructureChange};
+use crate::btree::content::TreeContent;
+use crate::btree::{MAX_KEY, MAX_ROW, StructureChange, Tree};
 use crate::lock::TableMode;
 use crate::log::RecordBuf;
 use crate::table::codec::{Key, Row};
@@ -18,8 +22,8 @@ use crate::txn::transaction::Txn;
 /// them past the buffer pool and, but for the last step, past the log.
 ///
 /// No other transaction may use the table meanwhile. The rows appear when [`BulkLoad::finish`] has returned, and are
-/// durable then. If the load is dropped before, the table stays empty, and its pages are given back, which takes about
-/// as long as filling them. The pages of a load that a crash breaks off are lost until the database is rebuilt.
+/// durable then. If the load is dropped before, the table stays empty, and its pages are given back; those of a load that
+/// a crash breaks off are given back when the database is opened.
 #[derive(Debug)]
 pub struct BulkLoad<'db, K, V> {
     db: &'db Database,
@@ -41,6 +45,7 @@ pub struct BulkLoad<'db, K, V> {
 pub struct BulkPart<'db> {
     db: &'db Database,
     table: &'db TableInfo,
+    tree: Tree,
     /// Before `txn`, as in [`BulkLoad`].
     builder: Builder<'db>,
     txn: Txn<'db>,
@@ -65,15 +70,18 @@ struct Entries {
 }
 
 impl Database {
-    /// Begins to load a table, which must be empty.
+    /// Begins to load a table, which must be empty. Waits for the transactions that use it.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if it is not, [`TxnError::ForeignHandle`] if the handle is another database's.
+    /// [`TxnError::Schema`] if it has rows, [`TxnError::ForeignHandle`] if the handle is another database's; those of
+    /// waiting for a lock.
     pub fn bulk_load<K, V>(&self, table: &OpenTable<K, V>) -> Result<BulkLoad<'_, K, V>, TxnError> {
         let info = table.info(self)?;
         let mut txn = self.engine.begin(self.engine.isolation, None)?;
         txn.lock_whole(info, TableMode::X)?;
         let change = self.engine.structure_change(txn.slot.peek().id);
+        let trees: Vec<_> = info.trees().collect();
+        self.remove_ghosts(info, &trees)?;
         let builder = Builder::new(info.primary.tree, change).map_err(|e| bulk_error(e, info))?;
         let entries = info.secondaries.iter().map(|_| Entries::default()).collect();
         Ok(BulkLoad {
@@ -90,6 +98,19 @@ impl Database {
 }
 
 impl Database {
+    /// Removes the ghosts of trees of a table that the caller has locked exclusively, unless they fit on one page.
+    fn remove_ghosts(&self, table: &TableInfo, trees: &[Tree]) -> Result<(), TxnError> {
+        let mut of_ghosts = Vec::new();
+        for tree in trees {
+            match tree.content(&self.engine.pool)? {
+                TreeContent::Empty => {}
+                TreeContent::GhostPages => of_ghosts.push(*tree),
+                TreeContent::Rows => return Err(bulk_error(BulkError::NotEmpty, table)),
+            }
+        }
+        self.catalog.remove_ghosts(&self.engine, table.primary.lock_table, &of_ghosts)
+    }
+
     /// Begins to load one tree of a table, which must be empty. Several may be loaded at once, each by its thread.
     /// Nothing is locked before [`BulkPart::finish`]: until then the table is an empty one to all transactions.
     ///
@@ -104,14 +125,24 @@ impl Database {
         let Some(tree) = tree else {
             return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no {part:?}") });
         };
-        // The lock only checks that the table still exists; it waits for a transaction that has locked it exclusively.
-        let mut asking = self.engine.begin(self.engine.isolation, None)?;
-        asking.lock_whole(info, TableMode::IX)?;
-        asking.commit()?;
+        // Under the lock the table still exists; it waits for a transaction that has locked it exclusively. If there are
+        // rows, a stronger one waits for those that use the table: they may take back what they have written.
+        for mode in [TableMode::IX, TableMode::X] {
+            let mut asking = self.engine.begin(self.engine.isolation, None)?;
+            asking.lock_whole(info, mode)?;
+            let rows = tree.content(&self.engine.pool)? == TreeContent::Rows;
+            asking.commit()?;
+            if !rows {
+                break;
+            }
+            if mode == TableMode::X {
+                return Err(bulk_error(BulkError::NotEmpty, info));
+            }
+        }
         let txn = self.engine.begin(self.engine.isolation, None)?;
         let change = self.engine.structure_change(txn.slot.peek().id);
         let builder = Builder::new(tree, change).map_err(|e| bulk_error(e, info))?;
-        Ok(BulkPart { db: self, table: info, txn, builder })
+        Ok(BulkPart { db: self, table: info, tree, txn, builder })
     }
 }
 
@@ -135,6 +166,7 @@ impl BulkPart<'_> {
         let mode = if is_mutant(Mutant::ShareBulkTable) { TableMode::IX } else { TableMode::X };
         self.txn.lock_whole(self.table, mode)?;
         let change = self.db.engine.structure_change(self.txn.slot.peek().id);
+        self.db.remove_ghosts(self.table, &[self.tree])?;
         let rows = install(change, [self.builder.seal()], self.table)?;
         self.txn.commit()?;
         self.db.engine.make_durable(self.db.engine.log.tail())?;

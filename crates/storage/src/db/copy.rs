@@ -15,7 +15,9 @@
 //! * *Nothing is from later.* E is chosen when all pages have been read, so no page of the copy has an LSN beyond it.
 //! * *No page is torn.* A page that fails its checksum is read again, from the file and from the pool
 //!   (`buffer/copying.rs`).
-//! * *Pages that bulk loads write past the log*: the pool reports them, and they are read again, before E is chosen.
+//! * *Pages that bulk loads write past the log*: the pool reports them, and they are read again, before E is chosen. A load
+//!   whose end lies behind E is not in the copy: the allocator's page there says that a load owns its pages, and the copy's
+//!   restart makes them free.
 //! * Transactions that had not ended at E are losers of the copy's restart. So the copy has exactly the transactions
 //!   whose commit records lie before E, each as a whole.
 //!
@@ -190,7 +192,7 @@ impl Database {
             }
         };
         if !damaged.is_empty() {
-            // It does not matter if no tree refers to it: a bulk load that was broken off left it.
+            // It does not matter if no tree refers to it: a bulk load has it, or has left it.
             verify::walk(&self.engine, &self.catalog)?;
         }
         sync_file(&*file)?;
@@ -225,9 +227,10 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
 
     /// Makes a file that must not exist.
     fn make(&mut self, name: &str) -> Result<Arc<dyn DiskFile>, StorageError> {
-        self.made.push(name.to_owned());
         let show = self.disk.show(name);
-        self.disk.open(name, OpenMode::CreateNew).map_err(|e| StorageError::io("create", show, 0, e))
+        let made = self.disk.open(name, OpenMode::CreateNew).map_err(|e| StorageError::io("create", show, 0, e))?;
+        self.made.push(name.to_owned());
+        Ok(made)
     }
 
     /// Copies the pages from `from` up to `to`.
@@ -269,8 +272,8 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
     /// All files exist and are synced: makes a database of them.
     fn finish(&mut self, control: &Control) -> Result<(), CopyError> {
         self.sync_directory()?;
-        self.made.extend([files::NEW_CONTROL, files::CONTROL].map(str::to_owned));
-        ControlFile::create(self.disk, control)?;
+        let made = &mut self.made;
+        ControlFile::create(self.disk, control, &mut |name| made.push(name.to_owned()))?;
         self.disk
             .remove(files::COPYING)
             .map_err(|e| StorageError::io("remove", self.disk.show(files::COPYING), 0, e))?;

@@ -14,6 +14,7 @@ use crate::base::error::{OpenError, StorageError, TxnError};
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
 use crate::base::sync::Mutex;
+use crate::btree::extent;
 use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::{BufferPool, LARGE_FRAMES, PoolOptions};
@@ -180,6 +181,11 @@ impl Database {
         }
         let engine = Self::engine(&options, memory, control.database, pool, log, poison, driven)?;
         let checkpointer = Checkpointer::new(file, control, redo_from, service_slot);
+        match extent::reclaim(engine.structure_change(service_slot)) {
+            // A transaction that needs the allocator's page gets the error.
+            Ok(()) | Err(StorageError::CorruptPage { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
         if let Some((records, bytes)) = work {
             // The database is open even if this fails: another restart would have as much to do.
             match engine.pool.flush_all().and_then(|()| checkpointer.take(&engine)) {

@@ -11,6 +11,7 @@ use crate::base::ids::{Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
 use crate::base::sync::Mutex;
 use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
+use crate::buffer::ahead::DurablePages;
 use crate::buffer::file::{PageFile, PageImage, WriteAhead};
 use crate::io::{
     Disk, DiskFile, LOCK_FILE, LockError, OpenMode, read_exact_at, read_up_to_at, sync_file, write_all_at,
@@ -198,7 +199,7 @@ pub(crate) fn create(disk: &dyn Disk, database: u64) -> Result<(ControlFile, Con
     sync_file(&*file)?;
     disk.sync_dir().map_err(|e| StorageError::io("sync", disk.show(""), 0, e))?;
     let control = Control { number: 1, database, checkpoint: Lsn::ZERO, durable: FIRST_LSN };
-    let control_file = ControlFile::create(disk, &control)?;
+    let control_file = ControlFile::create(disk, &control, &mut |_| ())?;
     Ok((control_file, control))
 }
 
@@ -247,8 +248,8 @@ impl PageFile for DataFile {
         Ok(read.map_err(|e| StorageError::io("read", self.file.name(), offset, e))? == Some(buf.len()))
     }
 
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
-        write_all_at(&*self.file, buf, offset)
+    fn write_pages(&self, pages: DurablePages<'_>) -> Result<(), StorageError> {
+        write_all_at(&*self.file, pages.bytes(), pages.first().offset())
     }
 
     fn sync(&self) -> Result<(), StorageError> {
@@ -268,7 +269,7 @@ impl PageFile for DataFile {
         self.file.allocate(len, bytes - len).map_err(|e| StorageError::io("extend", self.show(), len, e))
     }
 
-    fn write_aside(&self, pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), StorageError> {
+    fn write_aside(&self, pages: &[DurablePages<'_>]) -> Result<(), StorageError> {
         self.aside.write(&*self.file, pages)
     }
 

@@ -31,7 +31,7 @@ impl Drop for Hold<'_> {
 impl Hold<'_> {
     /// Writes the log from the file of `from` up to `end` as the log of database `database`: whole files that end in
     /// zeros, synced. The caller guarantees that everything before `end` is durable and that a record ends there.
-    /// `named` is called with each file before it is made, `copied` with the bytes copied.
+    /// `named` is called with each file that was made, `copied` with the bytes copied.
     ///
     /// # Errors
     /// No space on `disk`, a failed read or write, or the first error of `copied`.
@@ -50,10 +50,10 @@ impl Hold<'_> {
         for number in source.number(from.0)..=source.number(end.0 - 1) {
             let file = segments.file(number).ok_or_else(|| self.0.no_record(from.0))?;
             let name = name(number);
-            named(&name);
             let copy = disk
                 .open(&name, OpenMode::CreateNew)
                 .map_err(|e| StorageError::io("create", disk.show(&name), 0, e))?;
+            named(&name);
             copy.allocate(0, source.segment_bytes).map_err(|e| StorageError::io("allocate", disk.show(&name), 0, e))?;
             let to = HEADER_BYTES + (end.0 - source.base(number)).min(source.payload());
             let mut at = HEADER_BYTES;

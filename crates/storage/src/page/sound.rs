@@ -66,7 +66,7 @@ pub(crate) fn flaw(bytes: &[u8; PAGE_SIZE], id: PageId) -> Option<Flaw> {
         0 => (id.0 == SPACE).then_some(Flaw::Kind),
         // The allocator never hands out itself or the catalog; page numbers are checked again where they are used.
         3 if id.0 != SPACE || u32_at(bytes, HINTS) < 3 || matches!(u32_at(bytes, HINTS + 4), 1 | 2) => Some(Flaw::Kind),
-        3 => None,
+        3 => (!ranges_ascend(bytes)).then_some(Flaw::Kind),
         1 | 2 if id.0 != SPACE && leaf == (level == 0) => tree_page(bytes, leaf).err(),
         _ => Some(Flaw::Kind),
     }
@@ -100,6 +100,21 @@ pub(crate) fn disorder(bytes: &[u8; PAGE_SIZE]) -> Option<Flaw> {
     }
     let is_above = !infinite(flags::HIGH_INFINITE) && key(last) >= fence(HIGH_OFFSET, HIGH_LEN);
     is_above.then_some(Flaw::KeyOrder(slots.len() - 1))
+}
+
+/// Whether the allocator's ranges of pages that no tree has lie behind each other, and below the end of the pages in use.
+fn ranges_ascend(bytes: &[u8; PAGE_SIZE]) -> bool {
+    let end = u32_at(bytes, HINTS);
+    let (entries, _) = bytes[SLOTS..].as_chunks::<8>();
+    let Some(entries) = entries.get(..u32_at(bytes, HINTS + 8) as usize) else { return false };
+    let mut behind = 3;
+    entries.iter().all(|entry| {
+        let word = u64::from_le_bytes(*entry);
+        let (first, pages) = (word as u32, (word >> 32) as u32 & !(1 << 31));
+        let fits = first >= behind && pages > 0 && first.checked_add(pages).is_some_and(|to| to <= end);
+        behind = first.saturating_add(pages);
+        fits
+    })
 }
 
 /// The allocator's page.

@@ -23,7 +23,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at};
 
 /// Version of all files. A build reads exactly one.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 /// The file's name.
 pub(crate) const CONTROL: &str = "control";
 /// Its name until it is complete.
@@ -107,17 +107,30 @@ impl ControlFile {
     }
 
     /// Makes the file. It gets its name when it is on disk as a whole, so that a crash leaves no file or a good one.
+    /// `made` is called with each name that a file has got.
     ///
     /// # Errors
-    /// When the system refuses.
-    pub(crate) fn create(disk: &dyn Disk, control: &Control) -> Result<ControlFile, StorageError> {
+    /// When the system refuses; a file of the name that has come meanwhile.
+    pub(crate) fn create(
+        disk: &dyn Disk,
+        control: &Control,
+        made: &mut dyn FnMut(&str),
+    ) -> Result<ControlFile, StorageError> {
         let show = disk.show(NEW_CONTROL);
         let file = disk.open(NEW_CONTROL, OpenMode::CreateNew).map_err(|e| StorageError::io("create", &*show, 0, e))?;
+        made(NEW_CONTROL);
+        if disk.open(CONTROL, OpenMode::Existing).is_ok() {
+            let exists = std::io::ErrorKind::AlreadyExists.into();
+            return Err(StorageError::io("create", disk.show(CONTROL), 0, exists));
+        }
         // All its room now: it must be writable when the disk is full.
         file.allocate(0, CONTROL_BYTES).map_err(|e| StorageError::io("allocate", &*show, 0, e))?;
         ControlFile { file, show }.write(control)?;
-        let named = disk.rename(NEW_CONTROL, CONTROL).and_then(|()| disk.sync_dir());
-        named.map_err(|e| StorageError::io("rename", disk.show(CONTROL), 0, e))?;
+        let named = disk.rename(NEW_CONTROL, CONTROL);
+        if named.is_ok() {
+            made(CONTROL);
+        }
+        named.and_then(|()| disk.sync_dir()).map_err(|e| StorageError::io("rename", disk.show(CONTROL), 0, e))?;
         ControlFile::open(disk)
     }
 

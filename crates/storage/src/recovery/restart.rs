@@ -14,6 +14,7 @@ use crate::base::error::{OpenError, StorageError};
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::StructureChange;
+use crate::btree::extent;
 use crate::btree::ops::{self, PageChange, PageChanges, SectionAt};
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::BufferPool;
@@ -174,6 +175,7 @@ pub(crate) fn redo(
     report: &mut Reporter<'_>,
 ) -> Result<Redone, OpenError> {
     report.begin(RecoveryPass::Redo)?;
+    pool.redo_until(log.tail());
     let mut pages = Repeater::new(pool, log, analysis_images);
     let mut parts = Vec::new();
     while let Some(record) = reader.next()? {
@@ -200,6 +202,7 @@ pub(crate) fn redo(
         }
     }
     pages.mend_torn()?;
+    pool.redo_until(Lsn::MAX);
     match pages.missing.into_iter().min_by_key(|(id, _)| *id).map(|(_, error)| error) {
         Some(error) => Err(error.into()),
         None => Ok(Redone { records: report.state.records, bytes: report.state.bytes, pages: pages.extent.seen }),
@@ -341,7 +344,7 @@ struct Extent {
 
 impl Extent {
     /// Pages that one record takes at most.
-    const STEP: u64 = 64;
+    const STEP: u64 = extent::MOST_PAGES as u64;
     /// Assumed beyond the file's end when it is unknown how many pages are in use.
     const UNKNOWN: u64 = 1 << 16;
 

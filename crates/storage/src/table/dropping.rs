@@ -18,6 +18,7 @@ use super::index::Index;
 use super::mark::Fate;
 use crate::base::config::Isolation;
 use crate::base::error::{StorageError, TxnError};
+use crate::btree::Tree;
 use crate::lock::TableMode;
 use crate::txn::engine::Engine;
 
@@ -37,26 +38,50 @@ impl Catalog {
                 Err(TxnError::Dropped { .. }) => continue,
                 Err(error) => return Err(error),
             }
-            let _creator = Creator::wait(&self.creation, &*engine.hook);
-            let mut decision = engine.begin_creating()?;
-            decision.insert(&own_index(), &fate.mark(&entry), &entry.encode())?;
-            if fate == Fate::Dropped {
-                decision.delete(&own_index(), name.as_bytes())?;
+            match fate {
+                Fate::Dropped => self.drop_locked(engine, name, &entry)?,
+                Fate::Emptied => self.empty_locked(engine, &entry)?,
             }
-            let decided = decision.commit()?;
-            if fate == Fate::Dropped {
-                self.forget(name, &entry);
-                engine.locks.table_is_gone(entry.number);
-            }
-            engine.make_durable(decided)?;
-            let done = carry_out(engine, &entry, fate);
-            if let (Err(TxnError::Storage(error)), Fate::Emptied) = (&done, fate) {
+            owner.commit()?;
+            return Ok(true);
+        }
+    }
+
+    fn drop_locked(&self, engine: &Engine, name: &str, entry: &TableEntry) -> Result<(), TxnError> {
+        let _creator = Creator::wait(&self.creation, &*engine.hook);
+        let mut decision = engine.begin_creating()?;
+        decision.insert(&own_index(), &Fate::Dropped.mark(entry), &entry.encode())?;
+        decision.delete(&own_index(), name.as_bytes())?;
+        let decided = decision.commit()?;
+        self.forget(name, entry);
+        engine.locks.table_is_gone(entry.number);
+        engine.make_durable(decided)?;
+        carry_out(engine, entry, Fate::Dropped)
+    }
+
+    fn empty_locked(&self, engine: &Engine, entry: &TableEntry) -> Result<(), TxnError> {
+        let _creator = Creator::wait(&self.creation, &*engine.hook);
+        let mut decision = engine.begin_creating()?;
+        decision.insert(&own_index(), &Fate::Emptied.mark(entry), &entry.encode())?;
+        let decided = decision.commit()?;
+        engine.make_durable(decided)?;
+        carry_out(engine, entry, Fate::Emptied).inspect_err(|error| {
+            if let TxnError::Storage(error) = error {
                 // No transaction may see a half-empty table, and only restart can finish it.
                 engine.poison.distrust(&error.as_cause(), engine.log.durable());
             }
-            done?;
-            owner.commit()?;
-            return Ok(true);
+        })
+    }
+
+    /// Gives back all pages but the roots of trees that have no rows but ghosts. The caller has locked their table
+    /// exclusively, so no transaction needs the ghosts.
+    ///
+    /// # Errors
+    /// No space: nothing has happened. A failure afterwards closes the instance, to readers too.
+    pub(crate) fn remove_ghosts(&self, engine: &Engine, table: u32, trees: &[Tree]) -> Result<(), TxnError> {
+        match TableEntry::of_bare_trees(table, trees) {
+            Some(entry) => self.empty_locked(engine, &entry),
+            None => Ok(()),
         }
     }
 

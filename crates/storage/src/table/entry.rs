@@ -80,6 +80,14 @@ impl TableEntry {
         bytes.is_empty().then_some(TableEntry { number, primary, key, row, secondaries })
     }
 
+    /// Trees without a table, to be marked; `None` for none.
+    pub(super) fn of_bare_trees(number: u32, trees: &[Tree]) -> Option<TableEntry> {
+        let (first, rest) = trees.split_first()?;
+        let bare = |tree: &Tree| IndexEntry { name: String::new(), unique: false, codec: String::new(), tree: *tree };
+        let (key, row) = (String::new(), String::new());
+        Some(TableEntry { number, primary: *first, key, row, secondaries: rest.iter().map(bare).collect() })
+    }
+
     /// All trees, the primary one first.
     pub(super) fn trees(&self) -> impl Iterator<Item = Tree> {
         std::iter::once(self.primary).chain(self.secondaries.iter().map(|index| index.tree))

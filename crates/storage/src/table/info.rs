@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use super::codec::Codec;
 use super::declared::{Declared, Extract, IndexSpec, same_name};
 use super::index::Index;
+use crate::btree::Tree;
 
 /// A secondary index of an open table.
 #[derive(Clone, Debug)]
@@ -30,6 +31,11 @@ pub struct TableInfo {
 type Verified = (&'static str, &'static Codec, &'static Codec);
 
 impl TableInfo {
+    /// All trees, the primary one first.
+    pub(crate) fn trees(&self) -> impl Iterator<Item = Tree> {
+        std::iter::once(self.primary.tree).chain(self.secondaries.iter().map(|secondary| secondary.index.tree))
+    }
+
     /// Whether the table is known to match the declaration. False means unknown.
     #[inline]
     pub(super) fn fits(&self, declared: &Declared<'_>) -> bool {
