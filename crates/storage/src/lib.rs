@@ -184,7 +184,7 @@ struct Readme;
 struct WorkspaceReadme;
 
 pub use base::config::{Background, Durability, FrameHomes, Isolation, LargePages, LatchKind, Service};
-pub use base::error::{CopyError, LockHolder, OpenError, StorageError, TxnError};
+pub use base::error::{CopyError, LockHolder, LogHolder, OpenError, StorageError, TxnError};
 pub use base::hook::{BlockReason, Hook, Operation, OperationKind, ThreadHook, WaitToken, thread_number};
 pub use base::ids::{Age, IndexId, Lsn, PAGE_SIZE, PageId, TxnId};
 pub use base::sites::{PointKind, PointSite, points};

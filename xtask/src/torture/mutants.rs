@@ -209,7 +209,6 @@ mod breeding {
             | Mutant::OneControlCopy
             | Mutant::SkipRedoTest
             | Mutant::RedoNeighboursOnly
-            | Mutant::RedoWithoutEnd
             | Mutant::SkipRedo
             | Mutant::SkipRestartUndo => &[Crash, Recovery],
             Mutant::StampLoadAtTail | Mutant::SkipLoadMark | Mutant::ReadOwnedPages => &[Recovery, Crash],

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ids::{Age, Lsn, PageId};
 
@@ -99,6 +100,22 @@ pub enum StorageError {
     /// The database is being closed.
     #[error("the database is being closed")]
     Closing,
+    /// The log has taken all the room that it may, four times
+    /// [`Options::checkpoint_every`](crate::Options::checkpoint_every), and cannot be cut. Nothing is broken: the transaction
+    /// rolls back, and service resumes when the transaction or copy that holds the log has ended.
+    #[error(
+        "{file}: the log has taken the {limit} bytes that it may{}; end what holds it, or open with a larger \
+         'checkpoint_every', then try again (nothing was lost)",
+        held_log(holder)
+    )]
+    LogFull {
+        /// The oldest file of the log.
+        file: String,
+        /// Bytes that the log may take.
+        limit: u64,
+        /// What keeps the log from being cut, as the newest checkpoint found it; none if the disk is too slow.
+        holder: Option<LogHolder>,
+    },
     /// A log record larger than the log can take at once.
     #[error("log record of {bytes} bytes is larger than the limit of {limit}")]
     RecordTooLarge {
@@ -107,6 +124,31 @@ pub enum StorageError {
         /// Largest size possible.
         limit: usize,
     },
+}
+
+/// What keeps the log from being cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogHolder {
+    /// The age of the transaction, by which [`Transaction::age`](crate::Transaction::age) identifies it; none for a copy of
+    /// the database that is being made.
+    pub transaction: Option<Age>,
+    /// Bytes of log from its first record on.
+    pub bytes: u64,
+    /// Time since a checkpoint first found it to hold the log.
+    pub held_for: Duration,
+}
+
+fn held_log(holder: &Option<LogHolder>) -> String {
+    match holder {
+        None => String::new(),
+        Some(LogHolder { transaction: Some(age), bytes, held_for }) => {
+            format!(", {bytes} of them since transaction {} began to write, {held_for:.0?} ago at least", age.0)
+        }
+        Some(LogHolder { transaction: None, bytes, held_for }) => {
+            format!(", {bytes} of them since a copy of the database was begun, {held_for:.0?} ago at least")
+        }
+    }
 }
 
 /// Byte offset at which the operation failed, for reads and writes.
@@ -152,6 +194,7 @@ impl StorageError {
             self,
             StorageError::NoSpace { .. }
                 | StorageError::TooManyFiles { .. }
+                | StorageError::LogFull { .. }
                 | StorageError::PoolExhausted { .. }
                 | StorageError::TooManyTransactions { .. }
         )
@@ -435,6 +478,18 @@ pub enum CopyError {
     Cancelled {
         /// The directory.
         directory: String,
+    },
+    /// So much was written meanwhile that the log reached its limit, and what the copy needs of it was given up. Copy when
+    /// less is written, or open with a larger [`Options::checkpoint_every`](crate::Options::checkpoint_every).
+    #[error(
+        "{directory}: the log reached its limit of {limit} bytes before the copy was complete; copy when less is written, \
+         or open with a larger 'checkpoint_every'"
+    )]
+    LogLimit {
+        /// The directory.
+        directory: String,
+        /// Bytes that the log may take.
+        limit: u64,
     },
     /// Reading the database or writing the copy failed: the file named tells which.
     #[error(transparent)]

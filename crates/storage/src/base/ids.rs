@@ -65,6 +65,11 @@ impl TxnId {
         TxnId(tail.0 >> TxnId::LEAST_RECORD_BITS << TxnId::SLOT_BITS | u64::from(slot.0))
     }
 
+    /// The slot in which it runs.
+    pub(crate) fn slot(self) -> SlotId {
+        SlotId((self.0 & ((1 << TxnId::SLOT_BITS) - 1)) as u16)
+    }
+
     /// Slots are fewer than this.
     const SLOT_BITS: u32 = 10;
     /// No record is shorter than 16 bytes.

@@ -125,7 +125,7 @@ mutants! {
     SkipLoadMark = "skip-load-mark",
     /// Pages that a bulk load owns are read into the pool.
     ReadOwnedPages = "read-owned-pages",
-    /// A page is written in place without its image being in the log.
+    /// A page is written in place without a copy aside.
     SkipPageImage = "skip-page-image",
     /// A page that is changed is not marked dirty.
     SkipDirtyMark = "skip-dirty-mark",
@@ -146,8 +146,6 @@ mutants! {
     SkipRedoTest = "skip-redo-test",
     /// Redo takes a record's sections for one page to be adjacent, and skips one that comes later.
     RedoNeighboursOnly = "redo-neighbours-only",
-    /// Redo reads the log to its end, to which restart itself appends.
-    RedoWithoutEnd = "redo-without-end",
     /// Redo does nothing.
     SkipRedo = "skip-redo",
     /// Restart does not roll back uncommitted transactions.

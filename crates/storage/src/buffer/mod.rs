@@ -2,6 +2,7 @@
 #![doc = include_str!("README.md")]
 
 pub(crate) mod ahead;
+mod aside;
 mod cleaner;
 mod copying;
 mod due;
@@ -35,6 +36,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam::utils::CachePadded;
 
+use self::aside::AsideRing;
 use self::cleaner::Cleaner;
 use self::copying::DirectWrites;
 use self::due::DuePages;
@@ -177,6 +179,8 @@ pub(crate) struct BufferPool {
     grow_lock: Mutex<()>,
     sync_lock: Mutex<()>,
     unsynced: Mutex<Unsynced>,
+    /// Slots for copies of pages that are written in place.
+    aside: AsideRing,
     direct: Mutex<DirectWrites>,
     batches: Mutex<Vec<WriteBatch>>,
     /// The cleaner's state; `None` while a step is under way, which may wait for the log.
@@ -218,6 +222,7 @@ impl BufferPool {
         let due = DuePages::new(options.max_pages, PageSize::Usual).map_err(reserve)?;
         let pages = (file.len()? / PAGE_SIZE as u64).min(u64::from(options.max_pages));
 
+        let aside = AsideRing::new(file.slots());
         let shards = (count / SHARD_FRAMES).clamp(1, MAX_SHARDS);
         let per_shard = count / shards;
         let reserve_high = (per_shard / 32).clamp(2, 256);
@@ -257,6 +262,7 @@ impl BufferPool {
             grow_lock: Mutex::default(),
             sync_lock: Mutex::default(),
             unsynced: Mutex::new(Unsynced::new()),
+            aside,
             direct: Mutex::default(),
             batches: Mutex::default(),
             cleaner: Mutex::new(Some(Cleaner::default())),

@@ -30,6 +30,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::aside::CONTROL_BYTES;
 use super::database::{Database, new_id};
 use super::{files, verify};
 use crate::base::error::{CopyError, StorageError};
@@ -78,7 +79,8 @@ impl Database {
     /// it, also in another process, and write to it. Its first open recovers, which takes as long as what was written
     /// to the log meanwhile.
     ///
-    /// Until it has returned no log file is removed, so the log grows by what is written meanwhile. The calling thread
+    /// Until it has returned no log file is removed, so the log grows by what is written meanwhile; if it reaches its limit,
+    /// four times [`Options::checkpoint_every`](crate::Options::checkpoint_every), the copy fails. The calling thread
     /// reads and writes the files itself; under a scheduler of fibers, call it from a thread of its own. If it fails,
     /// it removes the files that it has written.
     ///
@@ -157,7 +159,11 @@ impl Database {
         target.begin()?;
         let end = self.copy_pages(&mut reader, database, target)?;
         engine.make_durable(end)?;
-        target.copy_log(&hold, (body.keep(), end), database)?;
+        let copied = target.copy_log(&hold, (body.keep(), end), database);
+        if hold.is_broken() {
+            return Err(CopyError::LogLimit { directory: target.directory.clone(), limit: engine.log.limit_bytes() });
+        }
+        copied?;
         LogFiles::find(Arc::clone(disk), database)?.prove(body.keep(), end)?;
         target.finish(&Control { number: 1, database, durable: end, ..control })?;
         let Copying { pages, log_bytes, .. } = target.told;
@@ -273,7 +279,7 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
     fn finish(&mut self, control: &Control) -> Result<(), CopyError> {
         self.sync_directory()?;
         let made = &mut self.made;
-        ControlFile::create(self.disk, control, &mut |name| made.push(name.to_owned()))?;
+        ControlFile::create(self.disk, control, CONTROL_BYTES, &mut |name| made.push(name.to_owned()))?;
         self.disk
             .remove(files::COPYING)
             .map_err(|e| StorageError::io("remove", self.disk.show(files::COPYING), 0, e))?;

@@ -10,7 +10,7 @@ use super::options::{Options, cores};
 use crate::base::arena::PageSize;
 use crate::base::checked::checked;
 use crate::base::config::{Background, Isolation, LargePages, LatchKind, Service};
-use crate::base::error::{OpenError, StorageError, TxnError};
+use crate::base::error::{LogHolder, OpenError, StorageError, TxnError};
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
 use crate::base::sync::Mutex;
@@ -21,7 +21,7 @@ use crate::buffer::{BufferPool, LARGE_FRAMES, PoolOptions};
 use crate::io::memory::large_pages_available;
 use crate::io::{Disk, DiskLock, FileDisk};
 use crate::lock::{LockOptions, LockTable};
-use crate::log::{Log, LogOptions, RecordBuf};
+use crate::log::{Log, LogOptions};
 use crate::recovery::checkpoint::Checkpointer;
 use crate::recovery::control::ControlFile;
 use crate::recovery::restart::{self, Reporter};
@@ -105,14 +105,15 @@ impl Database {
         let lock = disk.lock().map_err(files::not_locked)?;
         let found = files::look(&*disk)?;
         let poison = Arc::new(Poison::default());
+        let segment_bytes = options.log_file_bytes();
         let log_options = |database| LogOptions {
-            segment_bytes: options.segment_bytes,
+            segment_bytes,
             ring_bytes: options.ring_bytes,
             memory,
-            // One slot for each transaction, those of the engine's own transactions, one for the cleaner, one for
-            // checkpoints and restart.
-            slots: options.transactions + OWN_PLACES + 2,
-            reserve_bytes: options.segment_bytes / 4,
+            // One slot for each transaction, those of the engine's own transactions, one for checkpoints and restart.
+            slots: options.transactions + OWN_PLACES + 1,
+            reserve_bytes: segment_bytes / 4,
+            checkpoint_every: Some(options.checkpoint_bytes),
             database,
             // Zeros written ahead make single syncs no cheaper on the file systems we measured, and cost every log byte
             // twice: 100,000 transactions/s became 120,000 without.
@@ -133,24 +134,18 @@ impl Database {
             let control = file.read()?;
             let analysis = restart::analyse(&disk, &control, options.reader_bytes, &mut report)?;
             let (redo, keep, clean) = (analysis.redo, analysis.keep, analysis.clean);
-            let (losers, images, reader) = analysis.into_parts();
+            let (losers, reader) = analysis.into_parts();
             let log =
                 Log::open(reader, keep, log_options(control.database), Arc::clone(&poison), Arc::clone(&options.hook))?;
-            (file, control, log, Some((redo, clean, losers, images)))
+            (file, control, log, Some((redo, clean, losers)))
         };
         let log = Arc::new(log);
-        let own_slot = SlotId((options.transactions + OWN_PLACES) as u16);
-        let service_slot = SlotId((options.transactions + OWN_PLACES + 1) as u16);
+        let service_slot = SlotId((options.transactions + OWN_PLACES) as u16);
         let driven = Arc::new(AtomicBool::new(false));
-        let front = LogFront {
-            log: Arc::clone(&log),
-            hook: Arc::clone(&options.hook),
-            driven: Arc::clone(&driven),
-            slot: own_slot,
-            rec: Mutex::new(RecordBuf::new()),
-        };
+        let front = LogFront { log: Arc::clone(&log), hook: Arc::clone(&options.hook), driven: Arc::clone(&driven) };
+        let restart_reads = (analysis.as_ref().map_or(log.tail(), |(redo, ..)| *redo), log.tail());
         let pool = BufferPool::open(
-            Arc::new(files::open_pages(&*disk, control.database)?),
+            Arc::new(files::open_pages(&*disk, control.database, frames, restart_reads)?),
             PoolOptions {
                 latches: options.latches,
                 promote_at: options.promote_at,
@@ -168,10 +163,10 @@ impl Database {
         let pool = Arc::new(pool);
         let mut redo_from = log.tail();
         let mut work = None;
-        if let Some((redo, clean, losers, images)) = analysis {
+        if let Some((redo, clean, losers)) = analysis {
             redo_from = redo;
             if !clean {
-                let redone = restart::redo(&pool, &log, &images, log.reader_of_old(redo), &mut report)?;
+                let redone = restart::redo(&pool, &log, log.reader_of_old(redo), &mut report)?;
                 restart::ensure_pages(&pool, redone.pages)?;
                 restart::undo(&pool, &log, &losers, service_slot, &mut report)?;
                 work = Some((redone.records, redone.bytes));
@@ -194,14 +189,15 @@ impl Database {
             }
         }
         let catalog = Arc::new(Catalog::load(&engine)?);
-        let duties = Duties::new(Arc::clone(&engine), Arc::clone(&catalog), checkpointer, options.checkpoint_bytes);
+        let every = engine.log.bounds().every;
+        let duties = Duties::new(Arc::clone(&engine), Arc::clone(&catalog), checkpointer, every);
         match (options.background, &options.services) {
             (Background::Threads, Some(services)) => duties.share(services),
             (Background::Threads, None) => {
                 duties.start().map_err(|e| OpenError::Directory { directory: directory.clone(), source: e })?;
             }
             (Background::Stepped, _) => duties.start_stepped(),
-            (Background::Inline, _) => {}
+            (Background::Inline, _) => duties.start_inline(),
         }
         Ok(Database {
             engine,
@@ -387,6 +383,10 @@ impl Database {
             latch_demotions: latches.demotions,
             latch_promotions_refused: latches.refused,
             checkpoints: self.duties.checkpointer.taken(),
+            log_disk_bytes: self.engine.log.disk_bytes(),
+            log_limit_bytes: self.engine.log.limit_bytes(),
+            log_pauses: self.engine.log.pauses(),
+            log_holder: self.engine.log.holder(),
         }
     }
 
@@ -460,7 +460,7 @@ pub struct Stats {
     pub pool_writes: u64,
     /// Pages dropped to make room.
     pub pool_evictions: u64,
-    /// Bytes of page images in the log, a part of `log_bytes`: torn-page protection.
+    /// Bytes of pages written a second time beside the data file, against torn pages. No part of `log_bytes`.
     pub image_bytes: u64,
     /// Times a transaction waited for a lock.
     pub lock_waits: u64,
@@ -474,6 +474,14 @@ pub struct Stats {
     pub latch_promotions: u64,
     /// Promoted latches that a writer or an eviction has demoted.
     pub latch_demotions: u64,
+    /// Bytes that the log's files take now.
+    pub log_disk_bytes: u64,
+    /// Bytes that they may take: see [`Options::checkpoint_every`](crate::Options::checkpoint_every).
+    pub log_limit_bytes: u64,
+    /// Times that a statement paused because the log was near its limit.
+    pub log_pauses: u64,
+    /// What kept the newest checkpoint from cutting the log where redo begins, if anything did.
+    pub log_holder: Option<LogHolder>,
     /// Promotions that did not take place because the process had no more reader words: those latches stay plain.
     pub latch_promotions_refused: u64,
 }

@@ -109,34 +109,34 @@ impl Duties {
         })
     }
 
-    /// One step of cleaning and checkpointing; false if there was nothing to do.
+    /// One step of cleaning and checkpointing; false if there was nothing to do. A checkpoint is considered first, by time
+    /// and by what has reached the disk: a cleaner that always has pages to write would never come to it otherwise.
     ///
     /// # Errors
     /// Those of the pool and the log.
     pub(crate) fn clean(&self) -> Result<bool, StorageError> {
         let tail = self.engine.log.tail();
         let distance = self.checkpointer.distance(tail);
-        // From half-way on the oldest pages are written, so that the checkpoint need not wait for them.
-        let goal = if distance > self.every / 2 { Lsn(tail.0.saturating_sub(self.every / 4)) } else { Lsn::ZERO };
-        let step = self
-            .engine
-            .pool
-            .clean_step(self.engine.clock.now_ns(), CleanGoal { write_before: goal, step: self.step_bytes() })?;
-        if step != CleanStep::Idle {
-            return Ok(true);
-        }
-        let now = self.engine.clock.now_ns();
-        if distance > self.every / 2 && self.due(now, tail) && self.progress_possible(tail) {
-            self.checkpointer.take(&self.engine)?;
-            return Ok(true);
-        }
-        Ok(false)
+        let wants = distance > self.every / 2 || self.engine.log.is_pressed();
+        let considered =
+            if wants && self.due(self.engine.clock.now_ns(), tail) { self.advance(tail) } else { Ok(false) };
+        // From half-way on the oldest pages are written, so that the checkpoint need not wait for them; and more of them
+        // where that has not been enough.
+        let behind = match distance {
+            _ if distance > self.every => self.every / 4,
+            _ if distance > self.every / 2 => self.every / 2,
+            _ => u64::MAX,
+        };
+        let goal = CleanGoal { write_before: Lsn(tail.0.saturating_sub(behind)), step: self.step_bytes() };
+        let step = self.engine.pool.clean_step(self.engine.clock.now_ns(), goal);
+        // An error of the one keeps the other from nothing.
+        Ok(considered? | (step? != CleanStep::Idle))
     }
 
     /// Whether it is time to estimate (by looking at every frame) the gain of a checkpoint.
     fn due(&self, now: u64, tail: Lsn) -> bool {
         let (last, at) = (self.looked_ns.load(Ordering::Relaxed), self.looked_at.load(Ordering::Relaxed));
-        let grown = tail.0.saturating_sub(at) >= self.step_bytes();
+        let grown = tail.0.saturating_sub(at) >= self.step_bytes() || self.engine.log.is_pressed();
         let pause = if grown { self.engine.pool.look_pause_ns() } else { LOOK_EVERY_NS };
         let due = now.saturating_sub(last) >= pause;
         if due {
@@ -151,10 +151,20 @@ impl Duties {
         self.every / 8
     }
 
-    /// Whether a checkpoint now would let a restart begin notably later than the last one did.
-    fn progress_possible(&self, tail: Lsn) -> bool {
-        let oldest = self.engine.pool.oldest_recovery_lsn().unwrap_or(tail);
-        tail.0.saturating_sub(oldest.0) + self.every / 8 < self.checkpointer.distance(tail)
+    /// Takes a checkpoint, after a sync of the pages written so far, if a restart would begin notably later by it, or if it
+    /// cuts a log that is near its limit; false if not.
+    fn advance(&self, tail: Lsn) -> Result<bool, StorageError> {
+        let Engine { pool, log, slots, .. } = &*self.engine;
+        let dirty = pool.oldest_dirty_lsn().unwrap_or(tail).min(tail);
+        let gains = dirty.0.saturating_sub(self.checkpointer.redo().0) >= self.step_bytes();
+        // A transaction or a copy that held the log may have ended since the last checkpoint.
+        let keep = || slots.active().iter().map(|a| a.first).min().unwrap_or(dirty).min(dirty);
+        if !gains && !(log.is_pressed() && !log.is_held() && log.would_shrink(keep())) {
+            return Ok(false);
+        }
+        pool.sync()?;
+        self.checkpointer.take(&self.engine)?;
+        Ok(true)
     }
 
     /// Drives what is due, for [`Background::Inline`](crate::Background::Inline): a bounded amount of work.
@@ -203,6 +213,16 @@ impl Duties {
         }
     }
 
+    /// From now on a transaction that finds the log near its limit does the cleaner's work itself, for
+    /// [`Background::Inline`](crate::Background::Inline).
+    pub(crate) fn start_inline(self: &Arc<Self>) {
+        let duties = Arc::downgrade(self);
+        self.engine.log.on_pressed(Box::new(move || {
+            // The error of a full disk is met where the room is missing.
+            duties.upgrade().is_some_and(|duties| duties.clean().unwrap_or(false))
+        }));
+    }
+
     /// From now on the program steps the services: a waiting thread does not do their work.
     pub(crate) fn start_stepped(&self) {
         self.engine.driven.store(true, Ordering::Release);
@@ -222,7 +242,12 @@ impl Duties {
         threads.push(self.spawn("log-maker", |s| s.engine.log.run_maker(&s.engine.clock, &s.stop))?);
         let cleaner = self.spawn("cleaner", Duties::run_cleaner)?;
         let wake: Thread = cleaner.thread().clone();
+        let pressed = wake.clone();
         self.engine.pool.on_cleaner_wanted(Box::new(move || wake.unpark()));
+        self.engine.log.on_pressed(Box::new(move || {
+            pressed.unpark();
+            false
+        }));
         threads.push(cleaner);
         threads.push(self.spawn("purger", Duties::run_purger)?);
         if self.engine.hook.is_cooperative() {
@@ -254,8 +279,12 @@ impl Duties {
             _services: services.clone(),
         });
         self.engine.log.call_instead(shares.flusher.clone(), shares.maker.clone());
-        let cleaner = shares.cleaner.clone();
+        let (cleaner, pressed) = (shares.cleaner.clone(), shares.cleaner.clone());
         self.engine.pool.on_cleaner_wanted(Box::new(move || cleaner.call()));
+        self.engine.log.on_pressed(Box::new(move || {
+            pressed.call();
+            false
+        }));
         let duty = |service| Arc::new(Duty { of: Arc::clone(self), service });
         shares.flusher.join(duty(Service::Flusher), 1);
         shares.maker.join(duty(Service::SegmentMaker), 1);

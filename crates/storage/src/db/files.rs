@@ -3,24 +3,24 @@
 use crate::base::sync::plain::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use super::aside::Aside;
+use super::aside::{Aside, CONTROL_BYTES};
 use crate::base::checksum::crc32c;
 use crate::base::error::{OpenError, StorageError};
 use crate::base::hook::Hook;
-use crate::base::ids::{Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
+use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::base::sync::Mutex;
 use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::ahead::DurablePages;
-use crate::buffer::file::{PageFile, PageImage, WriteAhead};
+use crate::buffer::file::{AsideCopy, PageFile, WriteAhead};
 use crate::io::{
     Disk, DiskFile, LOCK_FILE, LockError, OpenMode, read_exact_at, read_up_to_at, sync_file, write_all_at,
 };
-use crate::log::{FIRST_LSN, Log, RecordBuf, RecordKind, is_segment, is_segment_name, is_unused_segment};
+use crate::log::{FIRST_LSN, Log, is_segment, is_segment_name, is_unused_segment};
 use crate::page::header::{self, Kind, seal};
 use crate::page::slotted::Format;
-use crate::page::{PageBytes, PageMut, PageRef};
-use crate::recovery::control::{CONTROL_BYTES, CONTROL_MAGIC, Control, ControlFile, FORMAT};
+use crate::page::{PageBytes, PageMut};
+use crate::recovery::control::{CONTROL_MAGIC, Control, ControlFile, FORMAT};
 use crate::table::catalog::CATALOG;
 
 pub(crate) use crate::recovery::control::{CONTROL, NEW_CONTROL};
@@ -199,16 +199,21 @@ pub(crate) fn create(disk: &dyn Disk, database: u64) -> Result<(ControlFile, Con
     sync_file(&*file)?;
     disk.sync_dir().map_err(|e| StorageError::io("sync", disk.show(""), 0, e))?;
     let control = Control { number: 1, database, checkpoint: Lsn::ZERO, durable: FIRST_LSN };
-    let control_file = ControlFile::create(disk, &control, &mut |_| ())?;
+    let control_file = ControlFile::create(disk, &control, CONTROL_BYTES, &mut |_| ())?;
     Ok((control_file, control))
 }
 
-/// Opens the data file of database `database`, and repairs pages that a crash has torn while they were written past the
-/// log.
+/// Opens the data file of database `database` for a pool of `frames` frames, and repairs pages that a crash has torn. The
+/// log that a restart reads is `redo` to `end`.
 ///
 /// # Errors
 /// The file is missing, of another format or another database.
-pub(crate) fn open_pages(disk: &dyn Disk, database: u64) -> Result<DataFile, StorageError> {
+pub(crate) fn open_pages(
+    disk: &dyn Disk,
+    database: u64,
+    frames: usize,
+    (redo, end): (Lsn, Lsn),
+) -> Result<DataFile, StorageError> {
     let show = disk.show(PAGES);
     let file = disk.open(PAGES, OpenMode::Existing).map_err(|e| StorageError::io("open", &*show, 0, e))?;
     let mut bytes = vec![0; 28];
@@ -224,8 +229,8 @@ pub(crate) fn open_pages(disk: &dyn Disk, database: u64) -> Result<DataFile, Sto
     if bytes[16..24] != database.to_le_bytes() {
         return Err(corrupt("belongs to another database; put back the database's own data file"));
     }
-    let aside = Aside::open(disk)?;
-    aside.mend(&*file)?;
+    let aside = Aside::open(disk, frames)?;
+    aside.mend(&*file, redo, end)?;
     Ok(DataFile { file, aside, grown: Mutex::new(()) })
 }
 
@@ -269,8 +274,16 @@ impl PageFile for DataFile {
         self.file.allocate(len, bytes - len).map_err(|e| StorageError::io("extend", self.show(), len, e))
     }
 
-    fn write_aside(&self, pages: &[DurablePages<'_>]) -> Result<(), StorageError> {
-        self.aside.write(&*self.file, pages)
+    fn slots(&self) -> u64 {
+        self.aside.slots()
+    }
+
+    fn write_aside(&self, slot: u64, copies: &[AsideCopy<'_>]) -> Result<(), StorageError> {
+        self.aside.write(slot, copies)
+    }
+
+    fn sync_aside(&self) -> Result<(), StorageError> {
+        self.aside.sync()
     }
 
     fn show(&self) -> String {
@@ -285,10 +298,6 @@ pub(crate) struct LogFront {
     pub(crate) hook: Arc<dyn Hook>,
     /// Whether threads drive the log; if not, the waiting thread does.
     pub(crate) driven: Arc<AtomicBool>,
-    /// The cleaner's own slot in the log.
-    pub(crate) slot: SlotId,
-    /// Serialises users of the slot, and is reused.
-    pub(crate) rec: Mutex<RecordBuf>,
 }
 
 impl WriteAhead for LogFront {
@@ -302,17 +311,5 @@ impl WriteAhead for LogFront {
 
     fn make_durable(&self, lsn: Lsn) -> Result<(), StorageError> {
         self.log.make_durable(lsn, self.driven.load(Ordering::Acquire), &*self.hook)
-    }
-
-    fn log_images<'a>(&self, images: &mut dyn Iterator<Item = PageImage<'a>>) -> Result<Lsn, StorageError> {
-        let mut rec = self.rec.lock();
-        let mut end = Lsn::ZERO;
-        for (id, lsn, bytes) in images {
-            rec.begin(RecordKind::PageImage as u8, TxnId(0), Lsn::ZERO);
-            ops::put_image(&mut rec, id, bytes, PageRef::of_bytes(bytes));
-            self.log.append_unlatched(self.slot, &mut rec, lsn)?;
-            end = rec.end();
-        }
-        Ok(end)
     }
 }

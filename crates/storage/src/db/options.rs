@@ -15,6 +15,7 @@ use crate::db::bounds::within;
 use crate::db::services::Services;
 use crate::latch::{MOST_WORDS, PROMOTE_AT};
 use crate::lock::NAME_BITS;
+use crate::log::LogBounds;
 use crate::recovery::progress::{OnRecovery, Recovery};
 use crate::table::declared::MAX_INDEXES;
 
@@ -47,7 +48,8 @@ pub struct Options {
     pub(crate) lock_name_bits: u32,
     pub(crate) create: bool,
     pub(crate) reruns: u32,
-    pub(crate) segment_bytes: u64,
+    /// None: as fits the log's limit.
+    pub(crate) segment_bytes: Option<u64>,
     pub(crate) ring_bytes: usize,
     pub(crate) reader_bytes: usize,
     pub(crate) lock_buckets: usize,
@@ -115,7 +117,7 @@ impl Default for Options {
             lock_name_bits: NAME_BITS,
             create: true,
             reruns: 100,
-            segment_bytes: 16 << 20,
+            segment_bytes: None,
             ring_bytes: 8 << 20,
             reader_bytes: 512 << 10,
             lock_buckets: 1 << 15,
@@ -199,7 +201,14 @@ impl Options {
         self
     }
 
-    /// Log written between two checkpoints, in bytes, at least 64 KiB: what a restart reads is about this.
+    /// Log written between two checkpoints, in bytes, at least 64 KiB: what a restart reads is about this. 2 GiB by default.
+    ///
+    /// The log's files never take more than four times as much, or 64 MiB if that is more, or four files of
+    /// [`Options::log_segment`] bytes. Where pages cannot be written fast enough for that, transactions are slowed. A
+    /// transaction that has written for so long that its first records keep the log from being cut is named by
+    /// [`Stats::log_holder`](crate::Stats::log_holder); where the limit is reached because of it, statements that write fail
+    /// with [`StorageError::LogFull`](crate::StorageError::LogFull) until it has ended. One transaction may write
+    /// about half of the limit.
     pub fn checkpoint_every(mut self, bytes: u64) -> Options {
         self.checkpoint_bytes = bytes.max(64 << 10);
         self
@@ -251,9 +260,10 @@ impl Options {
         self
     }
 
-    /// Size of one log file in bytes, 64 KiB to 1 GiB; 16 MiB by default.
+    /// Size of one log file in bytes, 64 KiB to 1 GiB; by default 16 MiB, or less where the log's limit is below 256 MiB (see
+    /// [`Options::checkpoint_every`]). A database that exists keeps its own.
     pub fn log_segment(mut self, bytes: u64) -> Options {
-        self.segment_bytes = bytes;
+        self.segment_bytes = Some(bytes);
         self
     }
 
@@ -276,7 +286,7 @@ impl Options {
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn sizes(mut self, sizes: Extremes) -> Options {
-        self.segment_bytes = sizes.segment_bytes;
+        self.segment_bytes = Some(sizes.segment_bytes);
         self.ring_bytes = sizes.ring_bytes;
         self.reader_bytes = sizes.reader_bytes;
         self.lock_buckets = sizes.lock_buckets;
@@ -313,6 +323,12 @@ impl Options {
         self
     }
 
+    /// Size of one log file: chosen, or one of sixteen that the limit admits.
+    pub(super) fn log_file_bytes(&self) -> u64 {
+        let usual = || (LogBounds::limit(self.checkpoint_bytes) / 16).next_power_of_two().clamp(4 << 20, 16 << 20);
+        self.segment_bytes.unwrap_or_else(usual)
+    }
+
     /// Refuses sizes that lie out of bounds.
     ///
     /// # Errors
@@ -330,7 +346,9 @@ impl Options {
         if !self.bounded {
             return Ok(());
         }
-        within("log_segment", self.segment_bytes, &LOG_SEGMENT)?;
+        if let Some(bytes) = self.segment_bytes {
+            within("log_segment", bytes, &LOG_SEGMENT)?;
+        }
         within("log_buffer", self.ring_bytes, &(LEAST_LOG_BUFFER..=MOST_LOG_BUFFER))?;
         within("lock_table", self.lock_buckets, &LOCK_BUCKETS)
     }

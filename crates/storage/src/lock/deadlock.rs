@@ -46,6 +46,13 @@ struct Held<'a> {
 }
 
 impl LockTable {
+    /// The age of the transaction that runs in a slot, or ran there last.
+    pub(crate) fn age_in(&self, slot: SlotId) -> Age {
+        Age(self.slot(slot).age.load(Ordering::Relaxed))
+    }
+}
+
+impl LockTable {
     /// Breaks every deadlock that `requester`, just queued, is part of: for each cycle, ends the wait of one member.
     pub(super) fn resolve_deadlocks(&self, requester: SlotId) {
         let mut wakes = Wakes::default();

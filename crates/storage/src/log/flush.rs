@@ -142,7 +142,7 @@ impl Log {
     fn try_step(&self, now_ns: u64) -> Result<ServiceStep, StorageError> {
         self.poison.check()?;
         let wrote = self.write_out(u64::MAX)?;
-        if self.refresh_limit() && !self.disk_full.load(Ordering::Relaxed) {
+        if self.refresh_limit() && !self.disk_full.load(Ordering::Relaxed) && self.segments.may_grow() {
             self.hurry_making.store(true, Ordering::Relaxed);
             self.maker_waker.wake_if_asleep();
         }
@@ -248,7 +248,7 @@ impl Log {
     /// error here; it becomes one for the append that needs the space.
     pub(crate) fn make_step(&self, now_ns: u64) -> ServiceStep {
         let later = ServiceStep { did_work: false, next_ns: now_ns + MAKE_EVERY_NS };
-        if self.poison.is_closed() || !self.refresh_limit() {
+        if self.poison.is_closed() || !self.refresh_limit() || !self.segments.may_grow() {
             return later;
         }
         let made = self.segments.make_slice();
@@ -275,7 +275,8 @@ impl Log {
         let kept = if is_mutant(Mutant::SkipUndoSpace) { 0 } else { kept };
         let room = self.segments.end().saturating_sub(tail + kept);
         let usable = if is_mutant(Mutant::SkipUndoSpace) { room } else { room / 2 };
-        let limit = if self.poison.is_closed() { 0 } else { tail + usable };
+        let gate = self.pace.gate(tail, tail.saturating_sub(self.segments.begin()));
+        let limit = if self.poison.is_closed() { 0 } else { (tail + usable).min(gate) };
         self.user_limit.store(limit, Ordering::Relaxed);
         room < self.segments.geometry().payload()
     }

@@ -7,6 +7,7 @@ mod copying;
 mod files;
 mod flush;
 mod kind;
+mod pace;
 mod reader;
 mod record;
 mod reserve;
@@ -26,7 +27,6 @@ use crate::base::error::StorageError;
 use crate::base::fault::{Refusable, strikes};
 use crate::base::hook::Hook;
 use crate::base::ids::{Lsn, SlotId};
-use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::poison::Poison;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::base::sync::{Mutex, yield_now};
@@ -35,6 +35,7 @@ use crate::io::{Disk, read_up_to_at};
 use blocks::BlockWriter;
 use files::{LogEnd, Segments};
 use flush::SyncState;
+use pace::Pace;
 use reserve::Reservations;
 use ring::Ring;
 use segment::Geometry;
@@ -44,6 +45,7 @@ use waker::ServiceWaker;
 pub(crate) use back::ReadBack;
 pub(crate) use copying::Hold;
 pub(crate) use kind::RecordKind;
+pub(crate) use pace::LogBounds;
 pub(crate) use reader::LogReader;
 #[cfg(feature = "testing")]
 pub(crate) use record::decode as decode_record;
@@ -72,8 +74,10 @@ pub(crate) struct LogOptions {
     /// Bytes that user records leave free in ready segments besides the bytes that running transactions need to be
     /// undone. At most half a segment.
     pub(crate) reserve_bytes: u64,
-    /// Truncated segments that are kept to be recycled.
+    /// Truncated segments that are kept to be recycled, as far as the limit of the log admits.
     pub(crate) spare_segments: usize,
+    /// Log between two checkpoints, from which the limit of the log on disk follows; none for no limit.
+    pub(crate) checkpoint_every: Option<u64>,
     /// Write zeros into new segments (cheap syncs later) or only allocate them (cheap to make).
     pub(crate) zero_segments: bool,
     /// Bytes that a reader of the log requests from a file at once.
@@ -91,6 +95,7 @@ impl Default for LogOptions {
             slots: 256,
             reserve_bytes: 4 << 20,
             spare_segments: 8,
+            checkpoint_every: None,
             zero_segments: true,
             reader_bytes: segment::PIECE,
             database: 0,
@@ -141,6 +146,7 @@ pub(crate) struct Log {
     /// The right to move `durable`. Never taken together with `writer`.
     syncer: Mutex<SyncState>,
     segments: Segments,
+    pace: Pace,
     waiters: Waiters,
     poison: Arc<Poison>,
     options: LogOptions,
@@ -195,6 +201,9 @@ impl Log {
             .map_err(|e| StorageError::io("reserving memory", "log ring", 0, e))?;
         let mut writer = BlockWriter::new();
         let geometry = segments.geometry();
+        let bounds =
+            options.checkpoint_every.map_or(LogBounds::NONE, |every| LogBounds::new(every, geometry.segment_bytes));
+        segments.set_limit(bounds.files);
         if let Some(file) = segments.file(geometry.number(at)) {
             writer.resume(&*file, geometry.place(at).0)?;
         }
@@ -214,6 +223,7 @@ impl Log {
             writer: Mutex::new(writer),
             syncer: Mutex::default(),
             segments,
+            pace: Pace::new(bounds),
             waiters: Waiters::new(hook),
             poison,
             opened_at: at,
@@ -264,19 +274,6 @@ impl Log {
         self.append_user(slot, rec, after, false)
     }
 
-    /// Appends a record that is never undone for a caller that holds no latch, a page image: makes segments as needed.
-    ///
-    /// # Errors
-    /// `NoSpace` if the disk is full, `TooManyFiles` (nothing was appended), `RecordTooLarge`, `Poisoned`.
-    pub(crate) fn append_unlatched(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
-        loop {
-            match self.append_redo_only(slot, rec, after) {
-                Ok(lsn) => return Ok(lsn),
-                Err(refused) => refused.make_room(self)?,
-            }
-        }
-    }
-
     /// Appends a compensation record, or a change of structure that undo needs. The caller may hold page latches. It
     /// uses what is kept for undo, so that a full disk does not stop it.
     ///
@@ -303,20 +300,20 @@ impl Log {
         self.place(slot, rec, bytes, after)
     }
 
-    /// Appends a checkpoint's record. Where there is no space for it, half of the room for records that do not check
-    /// the limit may be taken, because a checkpoint is what lets the log be cut off.
+    /// Appends a checkpoint's record. It may take half of the room for records that do not check the limit, because a
+    /// checkpoint is what lets the log be cut; a segment is made for it only if that is not enough, whatever the limit of the
+    /// log. The caller holds no latch.
     ///
     /// # Errors
-    /// As [`Log::append_unlatched`].
+    /// `NoSpace` if the disk is full, `TooManyFiles`, `RecordTooLarge`, `Poisoned`.
     pub(crate) fn append_checkpoint(&self, slot: SlotId, rec: &mut RecordBuf) -> Result<Lsn, StorageError> {
-        match self.append_unlatched(slot, rec, Lsn::ZERO) {
-            Err(error) if error.is_want_of_room() => {
-                let left =
-                    self.reserve.tail() + rec.extent() + self.reserve.undo_bytes() + self.options.reserve_bytes / 2;
-                if left > self.segments.end() { Err(error) } else { self.append_reserved(slot, rec, Lsn::ZERO) }
-            }
-            appended => appended,
+        let bytes = self.prepare(rec)?;
+        let needs = || self.reserve.tail() + bytes + self.reserve.undo_bytes() + self.options.reserve_bytes / 2;
+        while needs() > self.segments.end() {
+            self.poison.check()?;
+            self.make_segment(|| needs() > self.segments.end())?;
         }
+        self.append_reserved(slot, rec, Lsn::ZERO)
     }
 
     /// Reserves `bytes` more for undoing the slot's transaction than its records need.
@@ -517,9 +514,6 @@ impl Log {
     /// nor does it take them for records behind a hole: the thread that reads may append meanwhile.
     pub(crate) fn reader_of_old(&self, from: Lsn) -> LogReader {
         let files = self.segments.found().in_pieces(self.options.reader_bytes);
-        if is_mutant(Mutant::RedoWithoutEnd) {
-            return LogReader::new(&files, from, Lsn::ZERO);
-        }
         LogReader::again(&files, from, Lsn(self.opened_at))
     }
 
@@ -551,9 +545,14 @@ impl Log {
         }
     }
 
-    /// Bytes that the log's ready files take.
+    /// Bytes that the log's files take, those included that wait to be used again.
     pub(crate) fn disk_bytes(&self) -> u64 {
-        self.segments.found().files.len() as u64 * (self.segments.geometry().payload() + segment::HEADER_BYTES)
+        self.segments.count() * self.segments.geometry().segment_bytes
+    }
+
+    /// The scheduler of those that wait for the log.
+    fn hook(&self) -> &dyn Hook {
+        self.waiters.hook()
     }
 }
 

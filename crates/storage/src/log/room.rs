@@ -3,7 +3,8 @@
 //! Appends are made with pages latched, and making a segment writes and syncs. So an append that finds no room in the
 //! segments that are ready places nothing and is refused ([`Unlogged::NoRoom`]). Its caller releases all latches, has
 //! the segment made ([`Unlogged::make_room`]) and begins its change again. That is rare: a service makes segments ahead
-//! of need. A full disk is met there too, when nothing is latched and nothing has been changed.
+//! of need. A full disk is met there too, when nothing is latched and nothing has been changed, and so is the limit of the
+//! log (`pace`).
 //!
 //! Between the check and the reservation other threads may append, so the tail may pass the ready segments by as many
 //! records as threads append at once. Those records wait in the ring until a caller without latches, usually the
@@ -80,11 +81,20 @@ impl Log {
     }
 
     fn make_room(&self, bytes: u64) -> Result<(), StorageError> {
+        let mut waited = 0;
         loop {
             self.poison.check()?;
             self.refresh_limit();
             if self.admits(bytes) {
                 return Ok(());
+            }
+            if self.is_gated(bytes) {
+                self.wait_at_gate();
+                continue;
+            }
+            if !self.segments.may_grow() {
+                self.wait_for_cut(&mut waited)?;
+                continue;
             }
             self.make_segment(|| {
                 self.refresh_limit();
@@ -112,7 +122,7 @@ impl Log {
 
     /// Makes the next segment if `wanted` still says so once no other thread is making one. A lack of space is the
     /// caller's error; any other closes the instance.
-    fn make_segment(&self, wanted: impl FnOnce() -> bool) -> Result<(), StorageError> {
+    pub(super) fn make_segment(&self, wanted: impl FnOnce() -> bool) -> Result<(), StorageError> {
         match self.segments.make_if(wanted) {
             Err(e) if !e.is_want_of_room() => {
                 self.close(&e);

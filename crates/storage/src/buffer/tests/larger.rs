@@ -13,10 +13,10 @@ use super::*;
 use crate::base::clock::Clock;
 use crate::base::hook::ThreadHook;
 use crate::base::ids::PAGE_SIZE;
-use crate::buffer::file::{PageImage, WriteAhead};
+use crate::buffer::file::WriteAhead;
 use crate::buffer::testing::DiskFile;
 
-/// A log of images in a file that is synced; one mutex, so neither fast nor unfair.
+/// A log in a file that is synced; one mutex, so neither fast nor unfair.
 #[derive(Debug)]
 struct DiskLog {
     file: std::fs::File,
@@ -74,15 +74,6 @@ impl WriteAhead for DiskLog {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         self.durable.store(end, Ordering::SeqCst);
         Ok(())
-    }
-
-    fn log_images<'a>(&self, images: &mut dyn Iterator<Item = PageImage<'a>>) -> Result<Lsn, StorageError> {
-        let mut pending = self.append.lock();
-        for (_, _, bytes) in images {
-            pending.extend_from_slice(bytes);
-            self.tail.fetch_add(PAGE_SIZE as u64, Ordering::SeqCst);
-        }
-        Ok(Lsn(self.tail.load(Ordering::SeqCst)))
     }
 }
 
