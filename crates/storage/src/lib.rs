@@ -114,7 +114,7 @@
 //! oldest transaction that was running. After [`Database::close`] there is nothing to recover.
 //!
 //! **Damage** is detected: every page and every log record has a CRC-32C; a page torn by a crash is restored from its
-//! image in the log. Other damage is an error that names file and page, never a wrong row.
+//! copy beside it. Other damage is an error that names file and page, never a wrong row.
 //!
 //! **A full disk** is [`StorageError::NoSpace`]: the transaction rolls back, for which space was reserved, and service
 //! resumes when there is space again. A database whose process died there opens on the full disk: a restart needs no

@@ -18,6 +18,7 @@ mod report;
 mod seeds;
 mod speculate;
 mod starvation;
+mod sustained;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,6 +54,7 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "malformed", is_numbered: true, speculates: false, latches: false, run: malformed::run },
     Campaign { name: "speculate", is_numbered: false, speculates: false, latches: false, run: speculate::run },
     Campaign { name: "starvation", is_numbered: false, speculates: false, latches: false, run: starvation::run },
+    Campaign { name: "sustained", is_numbered: false, speculates: false, latches: false, run: sustained::run },
     Campaign { name: "latches", is_numbered: false, speculates: false, latches: false, run: latches::run },
     Campaign { name: "mutants", is_numbered: false, speculates: false, latches: false, run: mutants::run },
 ];

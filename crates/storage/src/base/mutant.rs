@@ -127,6 +127,8 @@ mutants! {
     ReadOwnedPages = "read-owned-pages",
     /// A page is written in place without a copy aside.
     SkipPageImage = "skip-page-image",
+    /// A slot for copies is used again although the pages in it have not been synced.
+    ReuseSlotsEarly = "reuse-slots-early",
     /// A page that is changed is not marked dirty.
     SkipDirtyMark = "skip-dirty-mark",
     /// The data file is written and not synced.
@@ -134,6 +136,10 @@ mutants! {
     /// A page's checksum is not checked.
     SkipPageChecksum = "skip-page-checksum",
     // Checkpoint and restart.
+    /// The cleaner writes old pages when room is plenty, and checkpoints are taken when it has nothing to write.
+    CleanWhenIdle = "clean-when-idle",
+    /// Users' records take as many log files as they want.
+    SkipLogLimit = "skip-log-limit",
     /// A checkpoint lets redo begin at itself, whatever pages are dirty.
     ForgetDirtyPages = "forget-dirty-pages",
     /// A checkpoint does not list the transactions that are running.

@@ -13,6 +13,7 @@ use super::BufferPool;
 use super::file::SLOT_PAGES;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, WaitToken};
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::Mutex;
 
 /// Which slots are in use. Positions count on for ever; a slot is a position modulo the number of slots.
@@ -68,6 +69,9 @@ impl AsideRing {
     /// Takes slots for a batch, if so many are free.
     fn take(&self, wanted: u64) -> Option<TakenSlots<'_>> {
         let mut state = self.state.lock();
+        if is_mutant(Mutant::ReuseSlotsEarly) {
+            state.freed = state.ended();
+        }
         if state.next + wanted > state.freed + self.slots {
             return None;
         }

@@ -106,6 +106,7 @@ impl Database {
         let found = files::look(&*disk)?;
         let poison = Arc::new(Poison::default());
         let segment_bytes = options.log_file_bytes();
+        let log_bounds = (options.checkpoint_bytes, options.log_limit_bytes());
         let log_options = |database| LogOptions {
             segment_bytes,
             ring_bytes: options.ring_bytes,
@@ -113,7 +114,7 @@ impl Database {
             // One slot for each transaction, those of the engine's own transactions, one for checkpoints and restart.
             slots: options.transactions + OWN_PLACES + 1,
             reserve_bytes: segment_bytes / 4,
-            checkpoint_every: Some(options.checkpoint_bytes),
+            checkpoint_every: Some(log_bounds),
             database,
             // Zeros written ahead make single syncs no cheaper on the file systems we measured, and cost every log byte
             // twice: 100,000 transactions/s became 120,000 without.

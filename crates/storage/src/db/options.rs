@@ -41,6 +41,8 @@ pub struct Options {
     pub(crate) background: Background,
     pub(crate) services: Option<Services>,
     pub(crate) checkpoint_bytes: u64,
+    /// None: as follows from `checkpoint_bytes`.
+    pub(crate) log_limit: Option<u64>,
     pub(crate) page_checksums: bool,
     pub(crate) transactions: usize,
     pub(crate) escalate_at: u32,
@@ -110,6 +112,7 @@ impl Default for Options {
             background: Background::default(),
             services: None,
             checkpoint_bytes: 2048 << 20,
+            log_limit: None,
             page_checksums: true,
             transactions: 128,
             escalate_at: 5000,
@@ -211,6 +214,13 @@ impl Options {
     /// about half of the limit.
     pub fn checkpoint_every(mut self, bytes: u64) -> Options {
         self.checkpoint_bytes = bytes.max(64 << 10);
+        self
+    }
+
+    /// Bytes that the log may take: for tests, whose load is short.
+    #[doc(hidden)]
+    pub fn log_limit(mut self, bytes: u64) -> Options {
+        self.log_limit = Some(bytes);
         self
     }
 
@@ -323,9 +333,14 @@ impl Options {
         self
     }
 
+    /// Bytes that the log may take.
+    pub(super) fn log_limit_bytes(&self) -> u64 {
+        self.log_limit.unwrap_or(LogBounds::limit(self.checkpoint_bytes))
+    }
+
     /// Size of one log file: chosen, or one of sixteen that the limit admits.
     pub(super) fn log_file_bytes(&self) -> u64 {
-        let usual = || (LogBounds::limit(self.checkpoint_bytes) / 16).next_power_of_two().clamp(4 << 20, 16 << 20);
+        let usual = || (self.log_limit_bytes() / 16).next_power_of_two().clamp(4 << 20, 16 << 20);
         self.segment_bytes.unwrap_or_else(usual)
     }
 

@@ -76,8 +76,8 @@ pub(crate) struct LogOptions {
     pub(crate) reserve_bytes: u64,
     /// Truncated segments that are kept to be recycled, as far as the limit of the log admits.
     pub(crate) spare_segments: usize,
-    /// Log between two checkpoints, from which the limit of the log on disk follows; none for no limit.
-    pub(crate) checkpoint_every: Option<u64>,
+    /// Log between two checkpoints, and bytes that the log's files may take; none for no limit.
+    pub(crate) checkpoint_every: Option<(u64, u64)>,
     /// Write zeros into new segments (cheap syncs later) or only allocate them (cheap to make).
     pub(crate) zero_segments: bool,
     /// Bytes that a reader of the log requests from a file at once.
@@ -201,8 +201,10 @@ impl Log {
             .map_err(|e| StorageError::io("reserving memory", "log ring", 0, e))?;
         let mut writer = BlockWriter::new();
         let geometry = segments.geometry();
-        let bounds =
-            options.checkpoint_every.map_or(LogBounds::NONE, |every| LogBounds::new(every, geometry.segment_bytes));
+        let bounds = match options.checkpoint_every {
+            Some((every, limit)) => LogBounds::new(every, limit, geometry.segment_bytes),
+            None => LogBounds::NONE,
+        };
         segments.set_limit(bounds.files);
         if let Some(file) = segments.file(geometry.number(at)) {
             writer.resume(&*file, geometry.place(at).0)?;

@@ -64,9 +64,9 @@ impl LogBounds {
         every.saturating_mul(4).max(LEAST_LIMIT)
     }
 
-    /// The bounds of a log of files of `segment` bytes.
-    pub(crate) fn new(every: u64, segment: u64) -> LogBounds {
-        let files = (Self::limit(every) / segment).max(LEAST_FILES);
+    /// The bounds of a log of files of `segment` bytes that takes at most `limit` bytes, or four files.
+    pub(crate) fn new(every: u64, limit: u64, segment: u64) -> LogBounds {
+        let files = (limit / segment).max(LEAST_FILES);
         let stop_at = (files - LEAST_FILES + 1).saturating_mul(segment);
         let every = every.min(stop_at / 2);
         LogBounds { files, slow_at: (every + every / 2).min(stop_at / 2), stop_at, every }
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn bounds_follow_the_interval() {
         let of = |every: u64, segment: u64| {
-            let b = LogBounds::new(every * MIB, segment * MIB);
+            let b = LogBounds::new(every * MIB, LogBounds::limit(every * MIB), segment * MIB);
             assert!(b.files * segment * MIB <= LogBounds::limit(every * MIB).max(4 * segment * MIB));
             assert!(b.every <= b.slow_at && b.slow_at < b.stop_at, "{b:?}");
             (b.files, b.slow_at / MIB, b.stop_at / MIB, b.every / MIB)
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_gate_lets_through_what_is_cut_halfway_and_next_to_nothing_at_the_end() {
-        let pace = Pace::new(LogBounds::new(32 * MIB, 8 * MIB));
+        let pace = Pace::new(LogBounds::new(32 * MIB, 128 * MIB, 8 * MIB));
         assert_eq!(pace.gate(500, 48 * MIB), u64::MAX);
         pace.rate.store(100_000_000, Ordering::Relaxed);
         let near = |a: u64, b: u64| a.abs_diff(b) <= b / 100 + 1;
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_lowered_only_by_what_was_slowed() {
-        let pace = Pace::new(LogBounds::new(256 * MIB, 16 * MIB));
+        let pace = Pace::new(LogBounds::new(256 * MIB, 1024 * MIB, 16 * MIB));
         let rate = || pace.rate.load(Ordering::Relaxed);
         let first = rate();
         pace.cut(1_000_000_000, 0);
