@@ -164,7 +164,8 @@ impl Duties {
         let gains = dirty.0.saturating_sub(self.checkpointer.redo().0) >= self.step_bytes();
         // A transaction or a copy that held the log may have ended since the last checkpoint.
         let keep = || slots.active().iter().map(|a| a.first).min().unwrap_or(dirty).min(dirty);
-        if !gains && !(log.is_pressed() && !log.is_held() && log.would_shrink(keep())) {
+        let cuts = |keep| log.would_cut(keep) >= self.step_bytes() || log.would_shrink(keep);
+        if !gains && !(log.is_pressed() && !log.is_held() && cuts(keep())) {
             return Ok(false);
         }
         pool.sync()?;

@@ -32,6 +32,8 @@ pub(super) struct Segments {
     /// Stream positions at which the ready segments begin and end.
     begin: AtomicU64,
     end: AtomicU64,
+    /// Records from here on are kept; those before it only as far as their file has others.
+    kept: AtomicU64,
     /// Files at most, but for those that undo and checkpoints need.
     limit: AtomicU64,
     /// Files: ready, being made, and waiting to be recycled.
@@ -152,6 +154,7 @@ impl Segments {
         }
         disk.sync_dir().map_err(|e| StorageError::io("sync", disk.show(""), 0, e))?;
         let segments = Segments::with(disk, geometry, zero, spares_max, first, ready);
+        segments.kept.fetch_max(end.keep_from, Ordering::AcqRel);
         {
             let mut maker = segments.maker.lock();
             maker.spares = spares;
@@ -177,6 +180,7 @@ impl Segments {
             zero,
             spares_max,
             begin: AtomicU64::new(geometry.base(first)),
+            kept: AtomicU64::new(geometry.base(first)),
             end: AtomicU64::new(geometry.base(first + files.len() as u64)),
             limit: AtomicU64::new(u64::MAX),
             count: AtomicU64::new(files.len() as u64),
@@ -202,6 +206,12 @@ impl Segments {
     #[inline]
     pub(super) fn begin(&self) -> u64 {
         self.begin.load(Ordering::Acquire)
+    }
+
+    /// Records from here on are kept.
+    #[inline]
+    pub(super) fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Acquire)
     }
 
     /// Sets how many files there may be.
@@ -425,6 +435,7 @@ impl Segments {
                 ready.first += 1;
             }
             self.begin.store(self.geometry.base(ready.first), Ordering::Release);
+            self.kept.fetch_max(at, Ordering::AcqRel);
         }
         self.counted(&maker);
         // The newest are recycled: they are the most likely to be cached.

@@ -275,7 +275,7 @@ impl Log {
         let kept = if is_mutant(Mutant::SkipUndoSpace) { 0 } else { kept };
         let room = self.segments.end().saturating_sub(tail + kept);
         let usable = if is_mutant(Mutant::SkipUndoSpace) { room } else { room / 2 };
-        let gate = self.pace.gate(tail, tail.saturating_sub(self.segments.begin()));
+        let gate = self.pace.gate(tail, tail.saturating_sub(self.segments.kept()));
         let limit = if self.poison.is_closed() { 0 } else { (tail + usable).min(gate) };
         self.user_limit.store(limit, Ordering::Relaxed);
         room < self.segments.geometry().payload()

@@ -1,7 +1,7 @@
 //! Slowing transactions down before the log has taken all the room that it may.
 //!
-//! The log on disk has a limit. What it keeps is the *distance* from the oldest record in its files to the tail; checkpoints
-//! cut it. Up to [`LogBounds::slow_at`] appends go on unhindered. Beyond it a *gate* lies ahead of the tail: appends that
+//! The log on disk has a limit. What it keeps is the *distance* from the oldest record that a restart needs, for redo or undo,
+//! to the tail; checkpoints cut it. Up to [`LogBounds::slow_at`] appends go on unhindered. Beyond it a *gate* lies ahead of the tail: appends that
 //! reach it are refused as if a segment had to be made, so their callers hold no latch, and each pauses for a moment before
 //! the gate moves on by a chunk. The chunk follows from the rate at which the log has been cut lately: about twice as much
 //! where the slowing begins, nearly nothing where the room ends, and just as much half-way, where load that is too much for
@@ -117,7 +117,7 @@ impl Pace {
         }
     }
 
-    /// Up to where users' records may go for a distance from the oldest record kept to the tail.
+    /// Up to where users' records may go for a distance from the oldest record that is kept to the tail.
     pub(super) fn gate(&self, tail: u64, distance: u64) -> u64 {
         let gate = self.gate.load(Ordering::Relaxed);
         if distance <= self.bounds.slow_at {
@@ -180,9 +180,14 @@ impl Log {
         self.pace.bounds
     }
 
-    /// Bytes from the oldest record in the files to the tail.
-    pub(crate) fn kept_bytes(&self) -> u64 {
-        self.reserve.tail().saturating_sub(self.segments.begin())
+    /// Bytes from the oldest record that is kept to the tail.
+    fn kept_bytes(&self) -> u64 {
+        self.reserve.tail().saturating_sub(self.segments.kept())
+    }
+
+    /// Bytes that would be cut if the log were kept from `keep` on only.
+    pub(crate) fn would_cut(&self, keep: Lsn) -> u64 {
+        keep.0.saturating_sub(self.segments.kept())
     }
 
     /// The oldest record in the files lies here or behind.
@@ -207,7 +212,7 @@ impl Log {
 
     /// Notes that a checkpoint has cut the log, and what keeps it from cutting more.
     pub(crate) fn note_cut(&self, now_ns: u64, holder: Option<LogHolder>) {
-        self.pace.cut(now_ns, self.segments.begin());
+        self.pace.cut(now_ns, self.segments.kept());
         self.pace.cuts.lock().holder = holder;
     }
 
@@ -243,9 +248,9 @@ impl Log {
     /// # Errors
     /// `LogFull`, after `waited` pauses in a row.
     pub(super) fn wait_for_cut(&self, waited: &mut u32) -> Result<(), StorageError> {
-        let before = self.segments.begin();
+        let before = self.segments.kept();
         self.pace.pause(self);
-        *waited = if self.segments.begin() == before { *waited + 1 } else { 0 };
+        *waited = if self.segments.kept() == before { *waited + 1 } else { 0 };
         let holder = self.holder();
         if holder.is_some_and(|holder| holder.transaction.is_none()) {
             // A copy can be made again; the database works on.
