@@ -93,7 +93,9 @@ impl Catalog {
         for (fate, entry) in marks {
             match carry_out(engine, &entry, fate) {
                 // Giving back a dropped table's pages can wait for a disk with some space.
-                Err(TxnError::Storage(StorageError::NoSpace { .. })) if fate == Fate::Dropped => {
+                Err(TxnError::Storage(StorageError::NoSpace { .. } | StorageError::LogFull { .. }))
+                    if fate == Fate::Dropped =>
+                {
                     self.retire(&entry);
                 }
                 done => done?,

@@ -224,7 +224,8 @@ impl Txn<'_> {
                 scan.purged = page;
             }
             let is_new = scan.purged != page && page != index.tree.root;
-            if is_new && wants_purge(leaf.read.page()) && !self.engine.poison.is_closed() {
+            let may_log = || !self.engine.poison.is_closed() && !self.engine.log.is_pressed();
+            if is_new && wants_purge(leaf.read.page()) && may_log() {
                 drop(leaf);
                 scan.purged = page;
                 // This helps later readers alone. What this one reads needs neither the log nor the pages beside this one, so

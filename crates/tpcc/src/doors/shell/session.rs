@@ -167,6 +167,7 @@ pub(super) fn refused(error: &TxnError) -> String {
 pub(super) fn kind_below(error: &StorageError) -> &'static str {
     match error {
         StorageError::NoSpace { .. } => "no-space",
+        StorageError::LogFull { .. } => "log-full",
         StorageError::TooManyTransactions { .. }
         | StorageError::PoolExhausted { .. }
         | StorageError::TooManyFiles { .. } => "too-many",

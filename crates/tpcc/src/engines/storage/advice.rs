@@ -51,6 +51,7 @@ pub(crate) fn below(error: &StorageError, shown: &str) -> Error {
         }
         StorageError::Format { .. } => failed.help(format!("use the build that wrote it, or {}", replace())),
         StorageError::PoolExhausted { .. } => failed.help("pass a larger --buffer-pool, or fewer --workers"),
+        StorageError::LogFull { .. } => failed.help("pass a larger --checkpoint-mib; nothing acknowledged is lost"),
         StorageError::NoSpace { .. } => failed.help("free space on that disk; nothing acknowledged is lost"),
         _ => failed,
     }
