@@ -12,7 +12,6 @@ use rand_pcg::Pcg64;
 use super::*;
 use crate::base::clock::Clock;
 use crate::base::hook::ThreadHook;
-use crate::base::ids::PAGE_SIZE;
 use crate::buffer::file::WriteAhead;
 use crate::buffer::testing::DiskFile;
 
