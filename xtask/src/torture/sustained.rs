@@ -4,7 +4,7 @@
 //! is lost, and every acknowledged commit must be found.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use storage::disk::{Call, Crash, Disk, MemDisk, SimDisk};
 use storage::{
@@ -16,7 +16,6 @@ use super::CampaignPlan;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::caught::{caught, find};
-use crate::sim::notes::lock;
 use crate::sim::order::{Role, Sim};
 use crate::sim::rng::Rng;
 use crate::sim::watch::Watched;
@@ -33,6 +32,10 @@ const LAPS: u64 = 20;
 const LEAST_NS: u64 = 120_000_000_000;
 /// Simulated time in which some transaction must commit, but where one holds the log.
 const LONGEST_PAUSE_NS: u64 = 10_000_000_000;
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Runs the campaign.
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
@@ -300,7 +303,7 @@ fn holder(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) 
             shared.sim.pause();
         }
         // The end has room, whichever it is.
-        let ended = if round % 2 == 0 { tx.commit() } else { tx.rollback() };
+        let ended = if round % 2 == 0 { tx.commit() } else { tx.rollback().map(drop) };
         if let Err(error) = ended {
             find(format!("holder: {error}"));
         }
