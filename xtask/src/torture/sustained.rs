@@ -357,9 +357,10 @@ fn servants<'a>(shared: &'a SustainedRun<'a>, rng: &mut Rng) -> Vec<Role<'a>> {
             shared.sim.pause();
         }
     };
-    let reads = move || {
+    // It waits for pages, which the servant above reads.
+    let purges = move || {
         while !shared.sim.is_over() {
-            serve(Service::PageReader);
+            serve(Service::Purger);
             shared.sim.pause();
         }
     };
@@ -369,7 +370,7 @@ fn servants<'a>(shared: &'a SustainedRun<'a>, rng: &mut Rng) -> Vec<Role<'a>> {
             (0..rests).for_each(|_| shared.sim.pause());
         }
     };
-    [Box::new(log) as Box<dyn FnOnce() + Send>, Box::new(reads), Box::new(pages)]
+    [Box::new(log) as Box<dyn FnOnce() + Send>, Box::new(purges), Box::new(pages)]
         .into_iter()
         .map(|work| Role { serves: true, work })
         .collect()

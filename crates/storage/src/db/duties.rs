@@ -178,13 +178,19 @@ impl Duties {
         let now = self.engine.clock.now_ns();
         self.engine.log.make_step(now);
         self.engine.log.step(now);
-        self.purger.step(&self.engine, &self.catalog);
+        self.purge();
         self.clean().map(drop)
+    }
+
+    /// One step of the purge service; false if there was nothing to do. It rests while transactions are slowed: its records
+    /// would take what they wait for, and its thread may be the one that has to cut the log.
+    fn purge(&self) -> bool {
+        !self.engine.log.is_pressed() && self.purger.step(&self.engine, &self.catalog)
     }
 
     /// One step of the purge service, and when the next one is due.
     fn purge_some(&self) -> NextTurn {
-        if self.purger.step(&self.engine, &self.catalog) {
+        if self.purge() {
             return NextTurn::Now;
         }
         NextTurn::Within(self.purger.pause(self.engine.clock.now_ns()))
@@ -208,7 +214,7 @@ impl Duties {
             Service::Flusher => Ok(self.engine.log.step(now).did_work),
             Service::SegmentMaker => Ok(self.engine.log.make_step(now).did_work),
             Service::Cleaner => self.clean(),
-            Service::Purger => Ok(self.purger.step(&self.engine, &self.catalog)),
+            Service::Purger => Ok(self.purge()),
             Service::Checkpointer => self.checkpointer.take(&self.engine).map(|()| true),
             Service::PageReader => {
                 if self.engine.driven.load(Ordering::Acquire) {
