@@ -102,7 +102,7 @@ fn a_database_that_was_killed_on_a_full_disk_opens_on_it() {
         let mut expected: Vec<u64> = vec![0; 1500];
         db.transact(|tx| (0..1500).try_for_each(|key| tx.insert(&WIDE, &key, &row(0)))).unwrap();
         db.checkpoint().unwrap();
-        disk.set_capacity(disk.used() + rng.below(2 << 20));
+        disk.set_capacity(disk.used() + rng.below(256 << 10));
         let (mut refused, mut n) = (0, 0);
         while refused < 8 && n < 3000 {
             n += 1;

@@ -432,11 +432,13 @@ fn shared(seed: u64) -> Result<(), String> {
             for worker in 0..2 {
                 let (mut rng, wrong) = (rng.split(), &wrong);
                 scope.spawn(move || {
+                    // An unchanged row would be no record.
+                    let mut turn = 0;
                     while db.stats().log_bytes < LAPS * sizes.limit && lock(wrong).is_none() {
-                        let key = worker * COUNT + rng.below(COUNT);
-                        let put = db.transact(|tx| {
-                            (0..10).try_for_each(|n| tx.put(&ROWS, &((key + n) % COUNT), &row(1)).map(drop))
-                        });
+                        turn += 1;
+                        let key = 2 * worker * COUNT + rng.below(COUNT);
+                        let put =
+                            db.transact(|tx| (0..10).try_for_each(|n| tx.put(&ROWS, &(key + n), &row(turn)).map(drop)));
                         let stats = db.stats();
                         let what = match put {
                             Err(error) => Some(format!("database {at}: {error}")),
