@@ -496,7 +496,8 @@ mod tests {
         };
         let found = caught(|| {
             for key in 0..10_000 {
-                db.transact(|tx| tx.put(&ROWS, &(key % COUNT), &row(key as u32)).map(drop)).unwrap_or_else(|e| panic!("{e}"));
+                db.transact(|tx| tx.put(&ROWS, &(key % COUNT), &row(key as u32)).map(drop))
+                    .unwrap_or_else(|e| panic!("{e}"));
                 watch(&shared);
             }
         });

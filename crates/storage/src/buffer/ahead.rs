@@ -3,7 +3,7 @@
 //! A page whose LSN is not durable would survive a crash that its record does not. The log then goes on before that
 //! position, and redo takes the page for newer than records that it has never seen. So the data file accepts only
 //! [`DurablePages`], which nothing makes but the functions here, for every way by which pages leave the pool: batches of
-//! dirty pages, those written aside, and pages that a bulk load writes past the frames.
+//! dirty pages, and pages that a bulk load writes past the frames.
 
 use super::BufferPool;
 use crate::base::error::StorageError;
@@ -27,12 +27,6 @@ impl<'a> DurablePages<'a> {
     /// The pages, one behind the other.
     pub(crate) fn bytes(&self) -> &'a [u8] {
         self.bytes
-    }
-
-    /// Pages without the rule, for tests of files.
-    #[cfg(test)]
-    pub(crate) fn unchecked(first: PageId, bytes: &'a [u8]) -> DurablePages<'a> {
-        DurablePages { first, bytes }
     }
 }
 
