@@ -72,7 +72,8 @@
 //! with other types. The statements whose names end in `_raw` take the bytes themselves. [`Database::drop_table`] and
 //! [`Database::truncate`] remove all rows at once, [`Transaction::delete_range`] those of a range;
 //! [`Database::alter_indexes`] gives a table that has rows other secondary indexes; [`Database::sizes`] returns the
-//! space that tables take. [`BulkLoad`] fills an empty table fast. [`Database::copy_to`] makes a backup while
+//! space that tables take. [`Transaction::read_value`] and [`Transaction::write_value`] read and write long rows piece by
+//! piece. [`BulkLoad`] fills an empty table fast. [`Database::copy_to`] makes a backup while
 //! transactions run. Many small databases share the threads of their background work: [`Services`], which also tells what
 //! one of them costs. [`disk`] holds the disks a database can live on: files, memory, and a simulated disk that crashes,
 //! tears and fails from a seed, for tests. A program with a scheduler of its own gets every wait through a [`Hook`].
@@ -124,11 +125,11 @@
 //!
 //! | what | limit |
 //! | --- | --- |
-//! | key, encoded | 512 bytes |
-//! | row, encoded | 4,000 bytes |
+//! | key, encoded | 2,048 bytes |
+//! | row, encoded | 4 GiB - 1 byte; above 3,968 bytes with its key it lies in pages of its own. A statement that names it keeps it in memory whole (but [`Transaction::read_value`] and [`Transaction::write_value`] do not), and what its transaction writes, once into the log and as much again kept for undo, is less than the log may take: four times [`Options::checkpoint_every`] |
 //! | tables of a database | 1,000, names of 1 to 200 bytes; until the database is opened anew, one dropped and each change of a table's indexes count as one more |
 //! | secondary indexes of a table | 8 |
-//! | an entry of a secondary index (its value and, unless unique, the primary key) | 512 bytes |
+//! | an entry of a secondary index (its value and, unless unique, the primary key) | 2,048 bytes; of a unique one 3,968 with the primary key |
 //! | transactions at once | 128, 1 to 1,000 by [`Options::transactions`] |
 //! | record locks of a transaction | 1,048,576; above 5,000 in one table it tries to lock the table instead |
 //! | buffer pool | from [`MIN_POOL_BYTES`]; 256 MiB by default, taken from the system as it is used |
@@ -141,7 +142,7 @@
 //! # Format
 //!
 //! `control`, `pages.0`, `log.N`, `lock` while open, and `copying` in a copy that is not finished. Every file carries a
-//! format number, now 3; a build reads exactly one, and says so in an error when it meets another. There are no
+//! format number, now 5; a build reads exactly one, and says so in an error when it meets another. There are no
 //! migrations yet. All numbers are little-endian, so files may move between machines.
 //!
 //! # What is not promised
@@ -201,6 +202,7 @@ pub use db::sizes::{Sizes, TableSize};
 pub use db::structure::{Finding, Rule, Structure};
 pub use db::table::{AsTable, OpenTable, Raw, SecondaryIndex, Table};
 pub use db::transaction::{TableLock, Transaction};
+pub use db::values::ValueReader;
 pub use io::memory::{MemoryGiven, MemoryMap, large_pages_available};
 pub use io::topology::Nodes;
 pub use recovery::progress::{Recovery, RecoveryPass};

@@ -276,7 +276,7 @@ pub enum TxnError {
         /// The keys of both rows, encoded: [`Key::decode`](crate::Key::decode) reads them.
         rows: Box<[Vec<u8>; 2]>,
     },
-    /// A key longer than 512 bytes.
+    /// A key longer than 2,048 bytes, or an index entry that is too long.
     #[error("{table}: key of {bytes} bytes; at most {limit} are possible")]
     KeyTooLong {
         /// The table.
@@ -286,7 +286,7 @@ pub enum TxnError {
         /// The limit.
         limit: usize,
     },
-    /// A row longer than 4,000 bytes.
+    /// A row of 4 GiB or more.
     #[error("{table}: row of {bytes} bytes; at most {limit} are possible")]
     RowTooLarge {
         /// The table.
@@ -345,6 +345,14 @@ pub enum TxnError {
         number: u32,
         /// The database that was asked.
         database: Arc<str>,
+    },
+    /// The source of a row that is written piece by piece could not be read.
+    #[error("{table}: the source of a row could not be read: {error}")]
+    Source {
+        /// The table.
+        table: Arc<str>,
+        /// The source's error.
+        error: Arc<std::io::Error>,
     },
     /// The table has other indexes than were declared, or is not in the state that the call needs.
     #[error("{table}: {what}")]

@@ -12,8 +12,9 @@ use std::ops::Range;
 use super::content::has_rows;
 use super::extent::{self, Extent, Owned};
 use super::ops;
+use super::overflow;
 use super::space::SPACE_PAGE;
-use super::{MAX_KEY, MAX_ROW, StructureChange, Tree};
+use super::{MAX_KEY, MAX_RECORD, StructureChange, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
 use crate::buffer::frame::FrameWrite;
@@ -35,7 +36,7 @@ pub(crate) enum BulkError {
     Order,
     /// A key of this many bytes, longer than a page can take.
     LongKey(usize),
-    /// A row of this many bytes, longer than a page can take.
+    /// A row of this many bytes, longer than any can be, or than a slot of this tree takes.
     LongRow(usize),
     /// The tree already has rows.
     NotEmpty,
@@ -76,7 +77,7 @@ struct Open {
     low: Option<Vec<u8>>,
     /// Keys and values one after the other.
     bytes: Vec<u8>,
-    /// Ends of each key and value in `bytes`; a child's number in place of a value.
+    /// Ends of each key and value in `bytes`, and in a leaf the slot's flags, else the number of the child.
     rows: Vec<(u32, u32, u32)>,
     used: usize,
     /// An inner page's last child so far.
@@ -121,7 +122,8 @@ impl Open {
         let mut from = 0;
         for (i, (key_end, end, word)) in self.rows.iter().enumerate() {
             let (key_end, end) = (*key_end as usize, *end as usize);
-            to.insert(i, &self.bytes[from..key_end], *word, &self.bytes[key_end..end], 0);
+            let (word, flags) = if level == 0 { (0, *word as u16) } else { (*word, 0) };
+            to.insert(i, &self.bytes[from..key_end], word, &self.bytes[key_end..end], flags);
             from = end;
         }
         to.share_more();
@@ -266,18 +268,20 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Adds a row; keys must ascend.
+    /// Adds a row, or with the flag for it a reference to one; keys must ascend.
     ///
     /// # Errors
     /// See [`BulkError`].
-    pub(crate) fn push(&mut self, key: &[u8], row: &[u8]) -> Result<(), BulkError> {
+    pub(crate) fn push(&mut self, key: &[u8], row: &[u8], flags: u16) -> Result<(), BulkError> {
         if self.rows > 0 && key <= self.last_key.as_slice() {
             return Err(BulkError::Order);
         }
         if key.len() > MAX_KEY {
             return Err(BulkError::LongKey(key.len()));
         }
-        if row.len() > MAX_ROW {
+        // Fences of an overflow tree are short.
+        let longest = if self.tree.is_overflow() { overflow::CHUNK } else { MAX_RECORD.saturating_sub(key.len()) };
+        if row.len() > longest {
             return Err(BulkError::LongRow(row.len()));
         }
         let need = SLOT + RECORD_HEAD + key.len() + row.len();
@@ -287,7 +291,7 @@ impl<'a> Builder<'a> {
             let shared = key.iter().zip(&self.last_key).take_while(|(a, b)| a == b).count();
             self.close_leaf(Some(if whole { key } else { &key[..=shared] }))?;
         }
-        self.leaf.add(key, 0, row);
+        self.leaf.add(key, flags.into(), row);
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
         self.rows += 1;

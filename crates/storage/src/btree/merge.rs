@@ -13,7 +13,7 @@ use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
 use crate::page::header::Kind;
 use crate::page::layout::{RECORD_HEAD, SLOT};
-use crate::page::slotted::Format;
+use crate::page::slotted::{Format, is_high_bound, is_low_bound};
 use crate::page::{PageBytes, PageMut, PageRef, header};
 
 /// Bytes of a page of a tree for slots, records and fences.
@@ -198,12 +198,14 @@ impl Tree {
             let children = [(pair.position, left.page()), (pair.position + 1, right.page())];
             self.astray(change.pool, parent.page(), &children)
         };
-        if let Some(page) = self.no_neighbours(&left, &right, level).or_else(astray) {
+        // An inner page may store a bound in place of its fence.
+        let separator = parent.page().key(pair.position);
+        if let Some(page) = self.no_neighbours(&left, &right, level, &separator).or_else(astray) {
             let damaged = self.damaged(change.pool, page, "is no neighbour of the page beside it");
             leave(left, right, parent);
             return Err(damaged);
         }
-        let fence = right.page().low_fence().unwrap_or_default();
+        let fence = if level == 0 { right.page().low_fence().unwrap_or_default() } else { separator };
         // An empty page merges wherever it fits at all; otherwise some room stays, so that the next insert does not
         // split.
         let empty = left.page().count() == 0 || right.page().count() == 0;
@@ -214,7 +216,7 @@ impl Tree {
         }
         // The fence of two leaves is the name of a gap: it stays in use as the key of the first row, or not at all.
         let keeps_name = level > 0 || (right.page().count() > 0 && right.page().key(0) == fence);
-        if !keeps_name && (merger.referenced)(&fence) {
+        if !keeps_name && (merger.referenced)(self.lock_key(&fence)) {
             leave(left, right, parent);
             return Ok(MergeOutcome::Obstructed);
         }
@@ -250,14 +252,24 @@ impl Tree {
 
     /// Which of two neighbours under one parent is damaged: they must be pages of this tree, on this level, with a fence in
     /// common.
-    fn no_neighbours(&self, left: &FrameWrite<'_>, right: &FrameWrite<'_>, level: u8) -> Option<PageId> {
+    fn no_neighbours(
+        &self,
+        left: &FrameWrite<'_>,
+        right: &FrameWrite<'_>,
+        level: u8,
+        separator: &[u8],
+    ) -> Option<PageId> {
         let kind = if level == 0 { Kind::Leaf } else { Kind::Inner };
         let other =
             |page: PageRef<'_>| page.kind() != Some(kind) || page.index() != self.index || page.level() != level;
         let strange = [left, right].into_iter().find(|frame| other(frame.page()) || frame.flaw().is_some());
         let apart = || {
-            let fence = right.page().low_fence();
-            (fence.is_none() || left.page().high_fence() != fence).then_some(right)
+            let (low, high) = (right.page().low_fence(), left.page().high_fence());
+            let fit = match level {
+                0 => low.is_some() && high == low,
+                _ => is_low_bound(low.as_deref(), Some(separator)) && is_high_bound(high.as_deref(), Some(separator)),
+            };
+            (!fit).then_some(right)
         };
         strange.or_else(apart).map(|frame| frame.frame().page_id())
     }
@@ -318,7 +330,8 @@ fn merged_bytes(left: PageRef<'_>, right: PageRef<'_>, fence: &[u8]) -> usize {
     let longer = |page: PageRef<'_>| page.count() * (usize::from(page.u16(header::PREFIX_LEN)) - prefix);
     let separator = if left.is_leaf() { 0 } else { SLOT + RECORD_HEAD + fence.len() - prefix };
     // The fence in the middle is one of neither.
-    let kept = left.used_bytes() + right.used_bytes() - 2 * fence.len();
+    let middle = usize::from(left.u16(header::HIGH_LEN)) + usize::from(right.u16(header::LOW_LEN));
+    let kept = left.used_bytes() + right.used_bytes() - middle;
     kept + longer(left) + longer(right) + separator
 }
 

@@ -17,9 +17,10 @@ use crate::base::ids::PageId;
 use crate::buffer::BufferPool;
 use crate::buffer::frame::FrameRead;
 use crate::page::PageRef;
+use crate::page::slotted::GivenFence;
 
-/// The bounds of a page, as the page above has them; `None` is the tree's end.
-type Bounds = [Option<Vec<u8>>; 2];
+/// The bounds of a page, as the page above has them.
+type Bounds = [GivenFence; 2];
 
 /// How a proof ended.
 pub(super) enum Proof {
@@ -47,7 +48,9 @@ impl Tree {
         read: FrameRead<'_>,
         above: Option<(&FrameRead<'_>, usize)>,
     ) -> Proof {
-        let bounds = above.map_or(Some([None, None]), |(above, position)| bounds_of_child(above.page(), position));
+        let bounds = above.map_or(Some([GivenFence::NONE, GivenFence::NONE]), |(above, position)| {
+            bounds_of_child(above.page(), position)
+        });
         let (frame, version) = (read.frame(), read.version());
         // Under plain latches it is a share.
         drop(read);
@@ -70,7 +73,10 @@ impl Tree {
 
     /// Whether a page is of this tree and has these bounds.
     fn lies_between(&self, page: PageRef<'_>, [low, high]: &Bounds) -> bool {
-        page.index() == self.index && page.has_fences(low.as_deref(), high.as_deref())
+        let is_leaf = page.is_leaf();
+        page.index() == self.index
+            && low.admits_low(page.low_fence().as_deref(), is_leaf)
+            && high.admits_high(page.high_fence().as_deref(), is_leaf)
     }
 
     /// Compares a latched inner page with the pages that it leads to, as far as they are in memory and proved.
@@ -122,9 +128,10 @@ impl Tree {
 fn bounds_of_child(page: PageRef<'_>, position: usize) -> Option<Bounds> {
     let key = |i: usize| {
         let mut key = Vec::new();
-        page.append_key(i, &mut key).then_some(Some(key))
+        page.append_key(i, &mut key).then_some(GivenFence { key: Some(key), is_separator: true })
     };
-    let low = if position == 0 { Some(page.low_fence()) } else { key(position - 1) }?;
-    let high = if position == page.count() { Some(page.high_fence()) } else { key(position) }?;
+    let fence = |key| Some(GivenFence { key, is_separator: false });
+    let low = if position == 0 { fence(page.low_fence()) } else { key(position - 1) }?;
+    let high = if position == page.count() { fence(page.high_fence()) } else { key(position) }?;
     Some([low, high])
 }

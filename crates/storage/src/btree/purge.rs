@@ -34,7 +34,7 @@ impl Tree {
                 continue;
             }
             key.clear();
-            if page.append_key(i, &mut key) && !referenced(&key) {
+            if page.append_key(i, &mut key) && !referenced(self.lock_key(&key)) {
                 gone.push(i as u16);
             }
         }

@@ -28,9 +28,9 @@
 //! room that was kept in it, and only undo takes pages.
 
 pub(crate) use super::SPACE_PAGE;
-use super::StructureChange;
 use super::ops::{self, PageChange};
 use super::ranges::Ranges;
+use super::{MAX_KEY, StructureChange};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::buffer::frame::FrameWrite;
@@ -117,10 +117,12 @@ fn listed(change: StructureChange<'_>, id: PageId) -> Listed {
 /// Most pages that growing one row back may take: its leaf is split until there is room, which takes two splits at most
 /// where rows take half a page each, and now and then a split above.
 const PAGES_PER_ROW: u64 = 4;
+/// Levels above which keys are so long that an inner page has few of them: each split of a leaf may split all pages above.
+const LOW: u64 = 4;
 /// And once for all rows of a transaction: a split that goes on up to the root, which grows.
 const PAGES_ABOVE: u64 = 8;
 /// Log that the split of a page takes at most.
-const SPLIT_RECORD: u64 = PAGE_SIZE as u64 + 2048;
+const SPLIT_RECORD: u64 = (PAGE_SIZE + 2 * MAX_KEY) as u64 + 512;
 
 /// The room that a transaction keeps in the file, so that its undo succeeds.
 #[derive(Debug, Default)]
@@ -128,6 +130,16 @@ pub(crate) struct Kept {
     pages: u64,
     /// Rows that may be made shorter.
     rows: u64,
+    /// Pages kept for the newest of them.
+    row_pages: u64,
+    used: UsedRoom,
+}
+
+/// Rows that were made shorter, and the pages that are kept for them.
+#[derive(Clone, Copy, Debug, Default)]
+struct UsedRoom {
+    rows: u64,
+    pages: u64,
 }
 
 impl Kept {
@@ -140,26 +152,29 @@ impl Kept {
     /// Notes that a row has been made shorter; returns the bytes of log that its undo may take besides the usual.
     pub(crate) fn use_one(&mut self) -> u64 {
         self.rows -= 1;
-        PAGES_PER_ROW * SPLIT_RECORD
+        self.used = UsedRoom { rows: self.used.rows + 1, pages: self.used.pages + self.row_pages };
+        self.row_pages * SPLIT_RECORD
     }
 
     /// Gives up the room of rows whose shortening was undone; returns the bytes of log that were kept for that.
     #[cold]
     pub(crate) fn give_back(&mut self, pool: &BufferPool, rows: u64) -> u64 {
-        let used = (self.pages - PAGES_ABOVE.min(self.pages)) / PAGES_PER_ROW - self.rows;
-        let rows = rows.min(used);
-        let fewer = rows * PAGES_PER_ROW;
+        let rows = rows.min(self.used.rows);
+        // As many as each has on average: mostly all are of one tree.
+        let fewer = if rows > 0 { self.used.pages * rows / self.used.rows } else { 0 };
         pool.release_pages(fewer);
         self.pages -= fewer;
-        rows * PAGES_PER_ROW * SPLIT_RECORD
+        self.used = UsedRoom { rows: self.used.rows - rows, pages: self.used.pages - fewer };
+        fewer * SPLIT_RECORD
     }
 
-    /// Keeps enough room for one more row. No latch may be held.
+    /// Keeps enough room for one more row of a tree of this many levels. No latch may be held.
     ///
     /// # Errors
     /// No space on the device; nothing more is kept then.
-    pub(crate) fn keep(&mut self, change: StructureChange<'_>) -> Result<(), StorageError> {
-        let more = PAGES_PER_ROW + if self.pages == 0 { PAGES_ABOVE } else { 0 };
+    pub(crate) fn keep(&mut self, change: StructureChange<'_>, levels: u64) -> Result<(), StorageError> {
+        let per_row = if levels > LOW { 2 * (levels + 1) } else { PAGES_PER_ROW };
+        let more = per_row + if self.pages == 0 { PAGES_ABOVE } else { 0 };
         let kept = change.pool.keep_pages(more);
         let ensured = first_unused(change).and_then(|end| change.pool.ensure_file(end + kept));
         if let Err(error) = ensured {
@@ -167,6 +182,7 @@ impl Kept {
             return Err(error);
         }
         self.pages += more;
+        self.row_pages = per_row;
         self.rows += 1;
         Ok(())
     }

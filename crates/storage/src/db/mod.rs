@@ -31,4 +31,5 @@ pub(crate) mod table;
 pub(crate) mod tables;
 mod transact;
 pub(crate) mod transaction;
+pub(crate) mod values;
 pub(crate) mod verify;

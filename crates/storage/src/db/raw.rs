@@ -11,6 +11,7 @@ use crate::table::columns::{WHOLE, changed};
 use crate::table::index::{Index, Want};
 use crate::table::info::TableInfo;
 use crate::table::scan::{ScanEnd, ScanSpec};
+use crate::txn::buffers::RowBatch;
 
 /// Statements on encoded keys and rows: for programs with codecs of their own, and for scans that need no copies.
 impl Transaction<'_> {
@@ -384,13 +385,51 @@ impl Transaction<'_> {
         let mut scan = self.step(|txn| txn.begin_scan(index, &wanted))?;
         let result = loop {
             match self.step(|txn| txn.next_batch(index, &mut scan, &wanted)) {
-                Ok(Some(_)) if scan.batch.visit(&mut visit).is_continue() && !scan.is_over() => {}
-                Ok(_) => break Ok(()),
+                Ok(Some(_)) => match self.show(index, &scan.batch, &mut visit) {
+                    Ok(ControlFlow::Continue(())) if !scan.is_over() => {}
+                    Ok(_) => break Ok(()),
+                    Err(error) => break Err(error),
+                },
+                Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             }
         };
         self.give_back(|txn| txn.end_scan(scan));
         result
+    }
+
+    /// Shows the rows of a batch to `visit`, which may use the transaction.
+    #[inline]
+    fn show(
+        &self,
+        index: &Index,
+        batch: &RowBatch,
+        visit: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, TxnError> {
+        if batch.has_references() { self.show_large(index, batch, visit) } else { Ok(batch.visit(visit)) }
+    }
+
+    #[cold]
+    fn show_large(
+        &self,
+        index: &Index,
+        batch: &RowBatch,
+        visit: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, TxnError> {
+        let mut large = Vec::new();
+        for i in 0..batch.len() {
+            let (key, mut value) = (batch.key(i), batch.value(i));
+            if batch.row(i).is_reference {
+                if !self.step(|txn| txn.read_referred(index, key, value, &mut large))? {
+                    continue;
+                }
+                value = &large;
+            }
+            if visit(key, value).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Shows rows to `visit` in descending order; it may use the transaction.
@@ -406,8 +445,12 @@ impl Transaction<'_> {
         let mut scan = self.step(|txn| txn.begin_scan_below(index, &wanted))?;
         let result = loop {
             match self.step(|txn| txn.next_batch_below(index, &mut scan, &wanted)) {
-                Ok(true) if scan.batch.visit(&mut visit).is_continue() && !scan.is_over() => {}
-                Ok(_) => break Ok(()),
+                Ok(true) => match self.show(index, &scan.batch, &mut visit) {
+                    Ok(ControlFlow::Continue(())) if !scan.is_over() => {}
+                    Ok(_) => break Ok(()),
+                    Err(error) => break Err(error),
+                },
+                Ok(false) => break Ok(()),
                 Err(error) => break Err(error),
             }
         };

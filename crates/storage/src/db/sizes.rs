@@ -33,8 +33,10 @@ pub struct Sizes {
 pub struct TableSize {
     /// The table's name.
     pub name: String,
-    /// Pages of its rows, in bytes.
+    /// Pages of its rows, in bytes, without large values.
     pub rows: u64,
+    /// Pages of values that do not fit a page of rows, in bytes.
+    pub large_values: u64,
     /// Pages of each secondary index, in bytes, by the index's name.
     pub indexes: Vec<(String, u64)>,
     /// Bytes of rows and of index entries, with their keys. Exact if no transaction writes and none of the table's trees
@@ -64,11 +66,18 @@ impl Database {
         let mut tables = Vec::new();
         // The file's header, the allocator, and the catalog.
         let mut used = 2 + self.measure(crate::table::catalog::CATALOG)?.pages;
-        for (name, primary, indexes) in self.catalog.named_trees() {
+        for (name, (primary, overflow), indexes) in self.catalog.named_trees() {
             let rows = self.measure(primary)?;
-            let mut table =
-                TableSize { name, rows: bytes(rows.pages), live: rows.live, dead: rows.dead, indexes: Vec::new() };
-            used += rows.pages;
+            let large = overflow.map_or(Ok(TreeSize::default()), |tree| self.measure(tree))?;
+            let mut table = TableSize {
+                name,
+                rows: bytes(rows.pages),
+                large_values: bytes(large.pages),
+                indexes: Vec::new(),
+                live: rows.live + large.live,
+                dead: rows.dead + large.dead,
+            };
+            used += rows.pages + large.pages;
             for (index, tree) in indexes {
                 let entries = self.measure(tree)?;
                 table.indexes.push((index, bytes(entries.pages)));

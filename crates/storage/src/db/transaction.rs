@@ -10,6 +10,7 @@ use crate::base::config::{Durability, Isolation};
 use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::{Age, Lsn};
+use crate::btree::MAX_KEY;
 use crate::lock::TableMode;
 use crate::table::codec::{BorrowedKey, Key, Row, key_from};
 use crate::table::columns::WHOLE;
@@ -257,7 +258,10 @@ impl<'db> Transaction<'db> {
         bytes.clear();
         key.encode_key(&mut bytes);
         let result = f(self, &bytes);
-        self.txn.get_mut().slot.state().encoded.key = bytes;
+        let state = self.txn.get_mut().slot.state();
+        // A refused key may be of any length.
+        state.handled_large |= bytes.len() > MAX_KEY;
+        state.encoded.key = bytes;
         self.noted(result)
     }
 
@@ -324,7 +328,11 @@ impl<'db> Transaction<'db> {
         bytes.clear();
         key.encode_key(&mut bytes);
         let found = self.read(index, &bytes, want, columns, f);
-        self.give_back(|txn| txn.slot.state().encoded.key = bytes);
+        self.give_back(|txn| {
+            let state = txn.slot.state();
+            state.handled_large |= bytes.len() > MAX_KEY;
+            state.encoded.key = bytes;
+        });
         found
     }
 

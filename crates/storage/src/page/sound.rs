@@ -11,8 +11,8 @@
 use std::fmt::{Display, Formatter};
 
 use super::header::*;
-use super::slotted::head_of;
-use super::{MAX_KEY, MAX_ROW};
+use super::slotted::{WHOLE_FENCE, head_of};
+use super::{MAX_KEY, MAX_VALUE};
 use crate::base::ids::{PAGE_SIZE, PageId};
 
 /// What is wrong with a page.
@@ -165,16 +165,17 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
     if count > MAX_SLOTS || slots_end > heap || heap > PAGE_SIZE {
         return Err(Flaw::Slots);
     }
-    let fence = |flag: usize, at: usize, len: usize| -> Result<Option<&[u8]>, Flaw> {
+    let fence = |flag: usize, at: usize, len: usize, longest: usize| -> Result<Option<&[u8]>, Flaw> {
         let bytes_of = in_heap(bytes, heap, u16_at(bytes, at), u16_at(bytes, len))?;
         match u16_at(bytes, FLAGS) & flag != 0 {
             true if bytes_of.is_empty() => Ok(None),
-            false if bytes_of.len() <= MAX_KEY => Ok(Some(bytes_of)),
+            false if bytes_of.len() <= longest => Ok(Some(bytes_of)),
             _ => Err(Flaw::Heap),
         }
     };
-    let low = fence(usize::from(flags::LOW_INFINITE), LOW_OFFSET, LOW_LEN)?;
-    let high = fence(usize::from(flags::HIGH_INFINITE), HIGH_OFFSET, HIGH_LEN)?;
+    let longest = if leaf { MAX_KEY } else { WHOLE_FENCE };
+    let low = fence(usize::from(flags::LOW_INFINITE), LOW_OFFSET, LOW_LEN, longest)?;
+    let high = fence(usize::from(flags::HIGH_INFINITE), HIGH_OFFSET, HIGH_LEN, MAX_KEY)?;
     let prefix = u16_at(bytes, PREFIX_LEN);
     let fit = match (low, high) {
         (Some(low), Some(high)) => low < high && low.get(..prefix).is_some_and(|p| high.starts_with(p)),
@@ -210,13 +211,13 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
         let (offset, key_len) = halves(word(4));
         let (value_len, slot_flags) = if leaf { halves(word(8)) } else { (0, 0) };
         let len = RECORD_HEAD + key_len + value_len;
-        if prefix + key_len > MAX_KEY || value_len > MAX_ROW || slot_flags & !usize::from(GHOST) != 0 {
+        if prefix + key_len > MAX_KEY || value_len > MAX_VALUE || slot_flags & !usize::from(GHOST | OVERFLOW) != 0 {
             return Err(Flaw::Heap);
         }
         let key = &in_heap(bytes, heap, offset, len)?[RECORD_HEAD..RECORD_HEAD + key_len];
         used += len;
         taken.take(offset, len);
-        ghosts += slot_flags;
+        ghosts += slot_flags & usize::from(GHOST);
         let (start, head) = match key.first_chunk::<8>() {
             Some(first) => {
                 let first = u64::from_be_bytes(*first);

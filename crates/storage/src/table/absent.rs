@@ -24,7 +24,7 @@ const ABSENCE: IndexId = IndexId(0);
 /// The absence as an index, for the lock manager and for errors, which contain the table's name.
 fn index(table: &str) -> Index {
     let table: Arc<str> = table.into();
-    Index { tree: CATALOG, lock_table: ABSENT_TABLES, table: Arc::clone(&table), name: table }
+    Index { tree: CATALOG, overflow: None, lock_table: ABSENT_TABLES, table: Arc::clone(&table), name: table }
 }
 
 impl Txn<'_> {

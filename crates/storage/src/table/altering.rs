@@ -134,12 +134,20 @@ impl<'c> Change<'c> {
     ) -> Result<(), TxnError> {
         let table = table.index(self.table);
         let name = built.name.as_str().into();
-        let index = Index { tree: built.tree, lock_table: self.number, table: table.table.clone(), name };
+        let index =
+            Index { tree: built.tree, overflow: None, lock_table: self.number, table: table.table.clone(), name };
         let mut run = Run::default();
         let wanted = ScanSpec { from: &[], to: ScanEnd::Never, want: Want::Read, likely: usize::MAX };
-        owner.scan_batches(&table, wanted, |_, batch, _| {
+        let mut large = Vec::new();
+        owner.scan_batches(&table, wanted, |owner, batch, _| {
             for i in 0..batch.len() {
-                run.add(spec, batch.key(i), batch.value(i));
+                if batch.row(i).is_reference {
+                    // The table is locked, so the row is as the scan has found it.
+                    owner.read_referred(&table, batch.key(i), batch.value(i), &mut large)?;
+                    run.add(spec, batch.key(i), &large);
+                } else {
+                    run.add(spec, batch.key(i), batch.value(i));
+                }
                 if run.size() >= RUN_BYTES {
                     run.insert(self.engine, &index)?;
                 }
@@ -283,6 +291,6 @@ impl TableEntry {
     fn of_trees(number: u32, indexes: &[IndexEntry]) -> Option<TableEntry> {
         let (first, rest) = indexes.split_first()?;
         let (key, row) = (String::new(), String::new());
-        Some(TableEntry { number, primary: first.tree, key, row, secondaries: rest.to_vec() })
+        Some(TableEntry { number, primary: first.tree, overflow: None, key, row, secondaries: rest.to_vec() })
     }
 }

@@ -30,14 +30,15 @@ pub(crate) const CATALOG: Tree = Tree { index: IndexId(1), root: PageId(2) };
 /// The catalog's number among the tables; real tables count from here on.
 pub(crate) const CATALOG_NUMBER: u32 = 1;
 
-/// A table's name, its primary tree, and the trees of its indexes with their names.
-pub(crate) type NamedTrees = (String, Tree, Vec<(String, Tree)>);
+/// A table's name, its primary tree with that of its large values, and the trees of its indexes with their names.
+pub(crate) type NamedTrees = (String, (Tree, Option<Tree>), Vec<(String, Tree)>);
 
 /// The trees of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct TableTrees {
     pub(crate) number: u32,
     pub(crate) primary: Tree,
+    pub(crate) overflow: Option<Tree>,
     /// Each with whether it is unique.
     pub(crate) secondaries: Vec<(Tree, bool)>,
 }
@@ -127,7 +128,7 @@ impl Catalog {
     pub(super) fn free_numbers(&self, declared: &Declared<'_>) -> Result<(u32, u32), TxnError> {
         let (entries, retired) = (self.entries.lock(), self.retired.lock());
         let used: BTreeSet<u32> = entries.values().map(|e| e.number).chain(retired.tables.iter().copied()).collect();
-        let index = entries.values().flat_map(TableEntry::trees).map(|tree| tree.index.0).max();
+        let index = entries.values().flat_map(TableEntry::trees).map(|tree| tree.index_number()).max();
         let index = index.unwrap_or(CATALOG.index.0).max(retired.index);
         let number = (CATALOG_NUMBER + 1..MAX_TABLES as u32 + 2).find(|number| !used.contains(number));
         number.map(|number| (number, index)).ok_or_else(|| {
@@ -148,7 +149,7 @@ impl Catalog {
 
     /// Keeps the numbers of a table from being used again.
     pub(super) fn retire(&self, entry: &TableEntry) {
-        let index = entry.trees().map(|tree| tree.index.0).max();
+        let index = entry.trees().map(|tree| tree.index_number()).max();
         self.retire_numbers(entry.number, index.unwrap_or(0));
     }
 
@@ -188,11 +189,12 @@ impl Catalog {
 
     /// The trees of all tables, the catalog's own first.
     pub(crate) fn trees(&self) -> Vec<TableTrees> {
-        let own = TableTrees { number: CATALOG_NUMBER, primary: CATALOG, secondaries: Vec::new() };
+        let own = TableTrees { number: CATALOG_NUMBER, primary: CATALOG, overflow: None, secondaries: Vec::new() };
         let entries = self.entries.lock();
         let tables = entries.values().map(|e| TableTrees {
             number: e.number,
             primary: e.primary,
+            overflow: e.overflow,
             secondaries: e.secondaries.iter().map(|index| (index.tree, index.unique)).collect(),
         });
         std::iter::once(own).chain(tables).collect()
@@ -220,7 +222,9 @@ impl Catalog {
     /// Every table by name, with its primary tree and those of its indexes by their names.
     pub(crate) fn named_trees(&self) -> Vec<NamedTrees> {
         let indexes = |entry: &TableEntry| entry.secondaries.iter().map(|i| (i.name.clone(), i.tree)).collect();
-        self.entries.lock().iter().map(|(name, entry)| (name.clone(), entry.primary, indexes(entry))).collect()
+        let trees =
+            |(name, entry): (&String, &TableEntry)| (name.clone(), (entry.primary, entry.overflow), indexes(entry));
+        self.entries.lock().iter().map(trees).collect()
     }
 
     /// Number, table and name of every index; a primary one has the table's name.
@@ -329,6 +333,7 @@ impl Catalog {
             Tree::create(IndexId(index), change, rec)
         };
         let primary = tree(&mut state.rec)?;
+        let overflow = Tree::create(Tree::overflow_index(primary.index), change, &mut state.rec)?;
         let mut secondaries = Vec::new();
         for spec in declared.specs() {
             let (name, unique, codec) = (spec.name.to_owned(), spec.unique, spec.codec_text());
@@ -336,7 +341,7 @@ impl Catalog {
         }
         let text = |codec: Option<&Codec>| codec.map_or_else(|| RAW.to_owned(), Codec::text);
         let (key, row) = (text(declared.codecs.map(|c| c.0)), text(declared.codecs.map(|c| c.1)));
-        let entry = TableEntry { number, primary, key, row, secondaries };
+        let entry = TableEntry { number, primary, overflow: Some(overflow), key, row, secondaries };
         txn.insert(&own_index(), declared.name.as_bytes(), &entry.encode())?;
         let end = txn.commit()?;
         engine.make_durable(end)?;
@@ -347,5 +352,6 @@ impl Catalog {
 
 /// The catalog's own index, for its rows and for the absence of tables.
 pub(super) fn own_index() -> Index {
-    Index { tree: CATALOG, lock_table: CATALOG_NUMBER, table: "catalog".into(), name: "catalog".into() }
+    let name: std::sync::Arc<str> = "catalog".into();
+    Index { tree: CATALOG, overflow: None, lock_table: CATALOG_NUMBER, table: name.clone(), name }
 }

@@ -124,6 +124,7 @@ pub(super) fn carry_out(engine: &Engine, entry: &TableEntry, fate: Fate) -> Resu
 impl TableEntry {
     /// The table's primary index, for locks.
     pub(super) fn index(&self, name: &str) -> Index {
-        Index { tree: self.primary, lock_table: self.number, table: name.into(), name: name.into() }
+        let (table, name) = (name.into(), name.into());
+        Index { tree: self.primary, overflow: self.overflow, lock_table: self.number, table, name }
     }
 }

@@ -14,6 +14,8 @@ use crate::btree::Tree;
 pub(super) struct TableEntry {
     pub(super) number: u32,
     pub(super) primary: Tree,
+    /// Where its large values lie. Entries that mark trees of indexes alone have none.
+    pub(super) overflow: Option<Tree>,
     /// Codecs of key and row: [`Codec::text`](super::codec::Codec::text), or [`RAW`](super::codec::name::RAW).
     pub(super) key: String,
     pub(super) row: String,
@@ -43,6 +45,7 @@ impl TableEntry {
         };
         out.extend_from_slice(&self.number.to_le_bytes());
         tree(&mut out, self.primary);
+        out.extend_from_slice(&self.overflow.map_or(0, |tree| tree.root.0).to_le_bytes());
         text(&mut out, &self.key);
         text(&mut out, &self.row);
         out.push(self.secondaries.len() as u8);
@@ -68,6 +71,8 @@ impl TableEntry {
             String::from_utf8(take(bytes, len)?.to_vec()).ok()
         };
         let (number, primary) = (word(&mut bytes)?, tree(&mut bytes)?);
+        let root = PageId(word(&mut bytes)?);
+        let overflow = (!root.is_none()).then_some(Tree { index: Tree::overflow_index(primary.index), root });
         let (key, row) = (text(&mut bytes)?, text(&mut bytes)?);
         let n = take(&mut bytes, 1)?[0];
         let mut secondaries = Vec::new();
@@ -77,7 +82,7 @@ impl TableEntry {
             let codec = text(&mut bytes)?;
             secondaries.push(IndexEntry { name, unique, codec, tree: tree(&mut bytes)? });
         }
-        bytes.is_empty().then_some(TableEntry { number, primary, key, row, secondaries })
+        bytes.is_empty().then_some(TableEntry { number, primary, overflow, key, row, secondaries })
     }
 
     /// Trees without a table, to be marked; `None` for none.
@@ -85,12 +90,13 @@ impl TableEntry {
         let (first, rest) = trees.split_first()?;
         let bare = |tree: &Tree| IndexEntry { name: String::new(), unique: false, codec: String::new(), tree: *tree };
         let (key, row) = (String::new(), String::new());
-        Some(TableEntry { number, primary: *first, key, row, secondaries: rest.iter().map(bare).collect() })
+        let secondaries = rest.iter().map(bare).collect();
+        Some(TableEntry { number, primary: *first, overflow: None, key, row, secondaries })
     }
 
     /// All trees, the primary one first.
     pub(super) fn trees(&self) -> impl Iterator<Item = Tree> {
-        std::iter::once(self.primary).chain(self.secondaries.iter().map(|index| index.tree))
+        std::iter::once(self.primary).chain(self.overflow).chain(self.secondaries.iter().map(|index| index.tree))
     }
 
     /// Compares a declaration with the catalog's entry.
@@ -125,7 +131,13 @@ impl TableEntry {
     /// The table in its open form.
     pub(super) fn open(&self, declared: &Declared<'_>) -> TableInfo {
         let table: Arc<str> = declared.name.into();
-        let index = |name: Arc<str>, tree| Index { tree, lock_table: self.number, table: Arc::clone(&table), name };
+        let index = |name: Arc<str>, tree| Index {
+            tree,
+            overflow: None,
+            lock_table: self.number,
+            table: Arc::clone(&table),
+            name,
+        };
         let secondary = |(entry, spec): (&IndexEntry, &IndexSpec)| Secondary {
             index: index(entry.name.as_str().into(), entry.tree),
             unique: entry.unique,
@@ -134,7 +146,7 @@ impl TableEntry {
             spec: *spec,
         };
         TableInfo {
-            primary: index(Arc::clone(&table), self.primary),
+            primary: Index { overflow: self.overflow, ..index(Arc::clone(&table), self.primary) },
             secondaries: self.secondaries.iter().zip(declared.specs()).map(secondary).collect(),
             verified: OnceLock::new(),
         }

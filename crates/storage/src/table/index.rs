@@ -14,6 +14,8 @@ use crate::txn::transaction::Txn;
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     pub(crate) tree: Tree,
+    /// Where values of its rows lie that do not fit a slot; a secondary index has none.
+    pub(crate) overflow: Option<Tree>,
     /// The table's number in the lock manager; all indexes of a table share it.
     pub(crate) lock_table: u32,
     /// The table's name.
@@ -116,6 +118,11 @@ impl Txn<'_> {
     #[inline]
     fn reads_instantly(&self) -> bool {
         self.isolation == Isolation::ReadCommitted || is_mutant(Mutant::ReleaseReadLocksEarly)
+    }
+
+    /// Whether a row that was read for this stays locked.
+    pub(super) fn keeps_lock(&self, want: Want) -> bool {
+        want != Want::Read || !self.reads_instantly()
     }
 
     /// Locks a key, a gap or both if that is possible at once. Latches may be held.

@@ -228,7 +228,9 @@ impl Txn<'_> {
         let mut first = None;
         let wanted = ScanSpec { from, to, want: Want::Write, likely: 1 };
         self.scan_batches(&table.primary, wanted, |_, batch, (frame, version)| {
-            let spot = LeafSpot { frame, version, position: batch.row(0).position };
+            let row = batch.row(0);
+            let spot = LeafSpot { frame, version, position: row.position };
+            let spot = if row.is_reference { LeafSpot::NONE } else { spot };
             first = Some((batch.key(0).to_vec(), spot));
             Ok(ControlFlow::Break(()))
         })?;
@@ -256,9 +258,9 @@ impl Txn<'_> {
         loop {
             keys.clear();
             let wanted = ScanSpec { from: &from, to, want: Want::Write, likely: KEYS };
-            self.scan(&table.primary, wanted, |key, _| {
-                keys.push(key.to_vec());
-                if keys.len() < KEYS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            self.scan_batches(&table.primary, wanted, |_, batch, _| {
+                keys.extend((0..batch.len()).take(KEYS - keys.len()).map(|i| batch.key(i).to_vec()));
+                Ok(if keys.len() < KEYS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
             })?;
             for key in &keys {
                 deleted += u64::from(self.delete_row(table, key)?);
@@ -277,9 +279,9 @@ impl Txn<'_> {
     pub(crate) fn count_rows(&mut self, table: &TableInfo, from: &[u8], to: ScanEnd<'_>) -> Result<u64, TxnError> {
         let mut rows = 0;
         let wanted = ScanSpec { from, to, want: Want::Read, likely: usize::MAX };
-        self.scan(&table.primary, wanted, |_, _| {
-            rows += 1;
-            ControlFlow::Continue(())
+        self.scan_batches(&table.primary, wanted, |_, batch, _| {
+            rows += batch.len() as u64;
+            Ok(ControlFlow::Continue(()))
         })?;
         Ok(rows)
     }

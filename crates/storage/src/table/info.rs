@@ -33,7 +33,8 @@ type Verified = (&'static str, &'static Codec, &'static Codec);
 impl TableInfo {
     /// All trees, the primary one first.
     pub(crate) fn trees(&self) -> impl Iterator<Item = Tree> {
-        std::iter::once(self.primary.tree).chain(self.secondaries.iter().map(|secondary| secondary.index.tree))
+        let secondaries = self.secondaries.iter().map(|secondary| secondary.index.tree);
+        std::iter::once(self.primary.tree).chain(self.primary.overflow).chain(secondaries)
     }
 
     /// Whether the table is known to match the declaration. False means unknown.

@@ -9,6 +9,7 @@ use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
 use crate::btree::group::{GROUP, KeyHint};
+use crate::btree::overflow::Reference;
 use crate::btree::search::LeafAt;
 use crate::lock::{LockName, Prefix};
 use crate::txn::memos::LeafSpot;
@@ -48,6 +49,7 @@ impl Txn<'_> {
             self.engine.locks.prefetch(name);
         }
         self.engine.pool.points().at(&site::BEFORE_READ);
+        let mut gone = None;
         loop {
             let leaf = self.locate(index, name, key)?;
             if !leaf.exact {
@@ -70,15 +72,57 @@ impl Txn<'_> {
             if !(leaf.read.is_valid() || is_mutant(Mutant::SkipRevalidation)) || !whole {
                 continue;
             }
-            if slot.is_ghost() {
-                self.missed(want, name, &leaf);
-                return Ok(None);
+            if slot.flags != 0 {
+                if slot.is_ghost() {
+                    self.missed(want, name, &leaf);
+                    return Ok(None);
+                }
+                if self.fetch_large(index, key, (want, columns), leaf, &mut gone)? {
+                    return Ok(Some(LeafSpot::NONE));
+                }
+                continue;
             }
             let spot = self.spot(&leaf);
             drop(leaf);
             self.engine.pool.points().at(&site::AFTER_COPY);
             return Ok(Some(spot));
         }
+    }
+
+    /// Copies these parts of a row that lies outside its slot to `before`; false if the leaf has changed, or the value is not
+    /// there any more, because the row is not locked. `gone` is the reference with which that happened last.
+    #[cold]
+    fn fetch_large(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        (want, columns): (Want, &[Range<usize>]),
+        leaf: LeafAt<'_>,
+        gone: &mut Option<Reference>,
+    ) -> Result<bool, TxnError> {
+        let engine = self.engine;
+        let page = leaf.read.page();
+        let mut stored = Vec::new();
+        if !page.append_value(page.slot(leaf.position), &mut stored) || !leaf.read.is_valid() {
+            return Ok(false);
+        }
+        drop(leaf);
+        self.handles_large();
+        let mut before = std::mem::take(&mut self.slot.state().before);
+        before.clear();
+        let read = index.append_referred(&engine.pool, key, &stored, columns, &mut before);
+        self.slot.state().before = before;
+        if read? {
+            engine.pool.points().at(&site::AFTER_COPY);
+            return Ok(true);
+        }
+        // No chain has the number of another: what refers to it once more has never lost it.
+        let reference = Reference::decode(&stored);
+        if self.keeps_lock(want) || reference.is_none() || *gone == reference {
+            return Err(index.dangling(&engine.pool, key).into());
+        }
+        *gone = reference;
+        Ok(false)
     }
 
     /// Locks the rows of up to [`GROUP`] keys for reading and appends these parts of each to `out`; notes where the parts
@@ -140,7 +184,7 @@ impl Txn<'_> {
         engine.pool.points().at(&site::BEFORE_COPY);
         let slot = page.slot(place.position);
         let whole = append_columns(page, (slot.value_at(), slot.value_len), columns, out);
-        let copied = whole && !slot.is_ghost() && (read.is_valid() || is_mutant(Mutant::SkipRevalidation));
+        let copied = whole && slot.flags == 0 && (read.is_valid() || is_mutant(Mutant::SkipRevalidation));
         drop(read);
         engine.pool.points().at(&site::AFTER_COPY);
         Ok(copied)

@@ -62,7 +62,7 @@ impl Txn<'_> {
         }
         if leaf.page().ghosts() > 0 {
             // Without the latch this is a guess, which keeps pages alone whose ghosts are all needed.
-            if !has_free_ghost(leaf.page(), &mut state.key, &mut referenced) {
+            if !has_free_ghost(tree, leaf.page(), &mut state.key, &mut referenced) {
                 purge.is_due = true;
                 return Ok(purge);
             }
@@ -89,9 +89,9 @@ impl Txn<'_> {
 }
 
 /// Whether a page, which may be changing, has a ghost that no lock refers to.
-fn has_free_ghost(page: PageRef<'_>, key: &mut Vec<u8>, referenced: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+fn has_free_ghost(tree: Tree, page: PageRef<'_>, key: &mut Vec<u8>, referenced: &mut dyn FnMut(&[u8]) -> bool) -> bool {
     (0..page.count()).any(|i| {
         key.clear();
-        page.slot(i).is_ghost() && page.append_key(i, key) && !referenced(key)
+        page.slot(i).is_ghost() && page.append_key(i, key) && !referenced(tree.lock_key(key))
     })
 }

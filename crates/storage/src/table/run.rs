@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::columns::{NOTHING, bytes_until, changed};
 use super::index::{Index, LockAttempt, Want};
+use super::overflow::fits_slot;
 use super::scan::{ScanEnd, ScanSpec};
 use super::write::difference;
 use crate::base::bytes::{compare_few, copy_few};
@@ -97,7 +98,7 @@ impl Txn<'_> {
         for (key, row) in rows {
             // At most this much: the page's prefix reduces it.
             let need = SLOT + RECORD_HEAD + key.len() + row.len();
-            if need > room || !(all_below || is_below(key)) {
+            if need > room || !fits_slot(key.len(), row.len()) || !(all_below || is_below(key)) {
                 break;
             }
             room -= need;
@@ -126,7 +127,7 @@ impl Txn<'_> {
         for (i, (key, row)) in rows[..n].iter().enumerate() {
             let place = RowAt { page: id, tree: index.tree, position: position + i, key };
             let row_before = (i > 0).then_some((id, index.tree));
-            ops::put_insert(&mut self.slot.state().rec, &place, row_before, row);
+            ops::put_insert(&mut self.slot.state().rec, &place, row_before, (row, 0));
         }
         let lsn = match self.append_several(leaf.page().lsn(), n) {
             Ok(lsn) => lsn,
@@ -159,6 +160,10 @@ impl Txn<'_> {
         let mut rows = 0;
         self.scan_batches(index, wanted, |txn, batch, place| {
             rows += batch.len();
+            if batch.has_references() {
+                txn.modify_one_by_one(index, batch, &mut change)?;
+                return Ok(ControlFlow::Continue(()));
+            }
             for first in (0..batch.len()).step_by(MOST) {
                 let last = (first + MOST).min(batch.len());
                 txn.modify_batch(index, batch, first..last, (first == 0).then_some(place), &mut change)?;
@@ -166,6 +171,37 @@ impl Txn<'_> {
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(rows)
+    }
+
+    /// Changes rows of one leaf some of which lie outside their slots.
+    #[cold]
+    fn modify_one_by_one(
+        &mut self,
+        index: &Index,
+        batch: &RowBatch,
+        change: &mut impl FnMut(&[u8], &mut [u8]),
+    ) -> Result<(), TxnError> {
+        for i in 0..batch.len() {
+            let (key, value) = (batch.key(i), batch.value(i));
+            let mut before = std::mem::take(&mut self.slot.state().before);
+            before.clear();
+            let read = match batch.row(i).is_reference {
+                // The scan has locked it for writing.
+                true => self.read_referred(index, key, value, &mut before),
+                false => {
+                    before.extend_from_slice(value);
+                    Ok(true)
+                }
+            };
+            let state = self.slot.state();
+            state.after.clear();
+            state.after.extend_from_slice(&before);
+            state.before = before;
+            read?;
+            change(key, &mut state.after);
+            self.store(index, key, LeafSpot::NONE)?;
+        }
+        Ok(())
     }
 
     /// Changes rows of one leaf, together if the leaf has not changed since they were read.

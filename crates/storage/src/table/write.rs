@@ -10,14 +10,15 @@ use std::sync::Arc;
 
 use super::columns::{NOTHING, WHOLE};
 use super::index::{Index, LockAttempt, Want};
+use super::overflow::fits_slot;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PAGE_SIZE;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
+use crate::btree::MAX_KEY;
 use crate::btree::merge::{MergeLimits, Merger};
 use crate::btree::ops::{self, RowAt};
 use crate::btree::split::SplitOutcome;
-use crate::btree::{MAX_KEY, MAX_ROW};
 use crate::buffer::frame::FrameWrite;
 use crate::latch::Version;
 use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
@@ -89,13 +90,11 @@ enum LeafAttempt {
 }
 
 impl<'db> Txn<'db> {
-    /// Checks lengths that no page could take.
-    pub(crate) fn check_sizes(&self, index: &Index, key: &[u8], row: usize) -> Result<(), TxnError> {
-        if key.len() > MAX_KEY {
-            return Err(TxnError::KeyTooLong { table: Arc::clone(&index.table), bytes: key.len(), limit: MAX_KEY });
-        }
-        if row > MAX_ROW {
-            return Err(TxnError::RowTooLarge { table: Arc::clone(&index.table), bytes: row, limit: MAX_ROW });
+    /// Checks lengths that cannot be stored.
+    #[inline]
+    pub(crate) fn check_sizes(&mut self, index: &Index, key: &[u8], row: usize) -> Result<(), TxnError> {
+        if key.len() > MAX_KEY || !fits_slot(key.len(), row) {
+            return self.check_large(index, key, row);
         }
         Ok(())
     }
@@ -113,7 +112,15 @@ impl<'db> Txn<'db> {
     /// # Errors
     /// See [`TxnError`].
     pub(crate) fn insert(&mut self, index: &Index, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
-        self.check_sizes(index, key, row.len())?;
+        if key.len() > MAX_KEY || !fits_slot(key.len(), row.len()) {
+            return self.insert_large(index, key, row);
+        }
+        self.insert_value(index, key, (row, 0))
+    }
+
+    /// As [`Txn::insert`], of what is to lie in the slot, and the slot's flags.
+    #[inline]
+    pub(super) fn insert_value(&mut self, index: &Index, key: &[u8], value: (&[u8], u16)) -> Result<(), TxnError> {
         self.intend(index, Want::Write)?;
         self.rows_come(index);
         let name = self.engine.locks.name_ahead(index.tree.index, key);
@@ -139,14 +146,14 @@ impl<'db> Txn<'db> {
             }
             let Some(leaf) = leaf.read.upgrade() else { continue };
             let placed = if exact {
-                self.revive(index, key, row, position, leaf)?
+                self.revive(index, key, value, position, leaf)?
             } else {
-                self.place(index, key, row, position, leaf)?
+                self.place(index, key, value, position, leaf)?
             };
             match placed {
                 LeafAttempt::Done => return Ok(()),
                 LeafAttempt::Again => {}
-                LeafAttempt::Full => self.make_room(index, key, row.len())?,
+                LeafAttempt::Full => self.make_room(index, key, value.0.len())?,
             }
         }
     }
@@ -156,7 +163,7 @@ impl<'db> Txn<'db> {
         &mut self,
         index: &Index,
         key: &[u8],
-        row: &[u8],
+        (row, flags): (&[u8], u16),
         position: usize,
         mut leaf: FrameWrite<'_>,
     ) -> Result<LeafAttempt, TxnError> {
@@ -192,7 +199,7 @@ impl<'db> Txn<'db> {
         leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
         let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
-        ops::put_insert(&mut self.slot.state().rec, &place, None, row);
+        ops::put_insert(&mut self.slot.state().rec, &place, None, (row, flags));
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
             Err(refused) => {
@@ -202,7 +209,7 @@ impl<'db> Txn<'db> {
             }
         };
         let mut page = leaf.page_mut();
-        page.insert(position, key, 0, row, 0);
+        page.insert(position, key, 0, row, flags);
         page.note_insert(position);
         page.set_lsn(lsn);
         self.release_inserted(index, key, position, leaf);
@@ -214,7 +221,7 @@ impl<'db> Txn<'db> {
         &mut self,
         index: &Index,
         key: &[u8],
-        row: &[u8],
+        value: (&[u8], u16),
         position: usize,
         leaf: FrameWrite<'_>,
     ) -> Result<LeafAttempt, TxnError> {
@@ -222,7 +229,7 @@ impl<'db> Txn<'db> {
         let state = self.slot.state();
         state.before.clear();
         let _ = leaf.page().append_value(slot, &mut state.before);
-        self.replace(index, key, (row, false), true, position, leaf)
+        self.replace(index, key, value, slot.flags, position, leaf)
     }
 
     /// Replaces the value in a slot; the value before is in `before`.
@@ -230,8 +237,8 @@ impl<'db> Txn<'db> {
         &mut self,
         index: &Index,
         key: &[u8],
-        after: (&[u8], bool),
-        was_ghost: bool,
+        after: (&[u8], u16),
+        was: u16,
         position: usize,
         mut leaf: FrameWrite<'_>,
     ) -> Result<LeafAttempt, TxnError> {
@@ -239,7 +246,7 @@ impl<'db> Txn<'db> {
         let shorter = after.0.len() < slot.value_len;
         if shorter && !self.may_shorten() {
             leaf.release_unchanged();
-            self.keep_for_one_shorter()?;
+            self.keep_for_one_shorter(index.tree)?;
             return Ok(LeafAttempt::Again);
         }
         if after.0.len() > slot.value_len && leaf.page().free_bytes() < after.0.len() - slot.value_len + RECORD_HEAD {
@@ -250,7 +257,7 @@ impl<'db> Txn<'db> {
         self.begin_record(RecordKind::Data);
         let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
         let state = self.slot.state();
-        ops::put_replace(&mut state.rec, &place, (&state.before, was_ghost), after);
+        ops::put_replace(&mut state.rec, &place, (&state.before, was), after);
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
             Err(refused) => {
@@ -260,7 +267,7 @@ impl<'db> Txn<'db> {
             }
         };
         let mut page = leaf.page_mut();
-        ops::replace(&mut page, position, after.0, after.1);
+        ops::replace(&mut page, position, after);
         page.set_lsn(lsn);
         if shorter {
             self.has_shortened();
@@ -425,6 +432,9 @@ impl<'db> Txn<'db> {
             return Ok(());
         }
         let at = if is_mutant(Mutant::ShiftColumns) { 0 } else { at };
+        if spot.version == Version::NEVER && self.is_large(index, key)? {
+            return self.store_columns_of_large(index, key, at);
+        }
         loop {
             let Some((mut leaf, position)) = self.latch_row(index, key, &mut spot)? else { continue };
             leaf.mark_dirty_at(|| self.engine.log.tail());
@@ -456,7 +466,14 @@ impl<'db> Txn<'db> {
     }
 
     fn store_value(&mut self, index: &Index, key: &[u8], after: &[u8]) -> Result<(), TxnError> {
-        self.check_sizes(index, key, after.len())?;
+        if !fits_slot(key.len(), after.len()) || self.is_large(index, key)? {
+            return self.store_large(index, key, after);
+        }
+        self.replace_value(index, key, (after, 0))
+    }
+
+    /// Replaces what lies in the slot of a row that is locked for writing, and the slot's flags.
+    pub(super) fn replace_value(&mut self, index: &Index, key: &[u8], after: (&[u8], u16)) -> Result<(), TxnError> {
         loop {
             let leaf = index.tree.find(&self.engine.pool, key)?;
             let (position, exact) = (leaf.position, leaf.exact);
@@ -464,12 +481,24 @@ impl<'db> Txn<'db> {
             if !exact {
                 return Err(self.vanished(index, leaf));
             }
-            match self.replace(index, key, (after, false), false, position, leaf)? {
+            let slot = leaf.page().slot(position);
+            let before = &mut self.slot.state().before;
+            before.clear();
+            let _ = leaf.page().append_value(slot, before);
+            match self.replace(index, key, after, slot.flags, position, leaf)? {
                 LeafAttempt::Done => return Ok(()),
                 LeafAttempt::Again => {}
-                LeafAttempt::Full => self.make_room(index, key, after.len())?,
+                LeafAttempt::Full => self.make_room(index, key, after.0.len())?,
             }
         }
+    }
+
+    #[cold]
+    fn store_columns_of_large(&mut self, index: &Index, key: &[u8], at: usize) -> Result<(), TxnError> {
+        let after = std::mem::take(&mut self.slot.state().after);
+        let result = self.store_part_of_large(index, key, at, &after);
+        self.slot.state().after = after;
+        result
     }
 
     /// Deletes the row of `key`, leaving a ghost; false if there is none.
@@ -483,13 +512,26 @@ impl<'db> Txn<'db> {
     }
 
     /// Marks a row deleted that is locked for writing and was read at `spot`.
-    pub(crate) fn mark_deleted(&mut self, index: &Index, key: &[u8], mut spot: LeafSpot) -> Result<(), TxnError> {
+    pub(crate) fn mark_deleted(&mut self, index: &Index, key: &[u8], spot: LeafSpot) -> Result<(), TxnError> {
+        if spot.version == Version::NEVER && self.is_large(index, key)? {
+            return self.delete_large(index, key);
+        }
+        self.mark_at(index, key, spot)
+    }
+
+    /// Marks the slot of a row deleted that is locked for writing.
+    pub(super) fn mark_slot_deleted(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
+        self.mark_at(index, key, LeafSpot::NONE)
+    }
+
+    #[inline]
+    fn mark_at(&mut self, index: &Index, key: &[u8], mut spot: LeafSpot) -> Result<(), TxnError> {
         loop {
             let Some((mut leaf, position)) = self.latch_row(index, key, &mut spot)? else { continue };
             leaf.mark_dirty_at(|| self.engine.log.tail());
             self.begin_record(RecordKind::Data);
             let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
-            ops::put_mark(&mut self.slot.state().rec, &place, true);
+            ops::put_mark(&mut self.slot.state().rec, &place, None, true);
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
                 Err(refused) => {

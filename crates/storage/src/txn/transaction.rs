@@ -7,8 +7,8 @@ use crate::base::config::Isolation;
 use crate::base::error::StorageError;
 use crate::base::ids::{Age, Lsn, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::btree::StructureChange;
 use crate::btree::space::Kept;
+use crate::btree::{StructureChange, Tree};
 use crate::log::{RecordKind, Unlogged};
 
 /// A running transaction, below the public [`Transaction`](crate::Transaction). Rolled back on drop unless ended.
@@ -114,13 +114,16 @@ impl<'db> Txn<'db> {
         Ok(lsn)
     }
 
-    /// Keeps room for making one more row shorter. No latch may be held.
+    /// Keeps room for making one more row of a tree shorter. No latch may be held.
     ///
     /// # Errors
     /// No space.
     #[cold]
-    pub(crate) fn keep_for_one_shorter(&mut self) -> Result<(), StorageError> {
-        self.kept.keep(self.engine.structure_change(self.slot.peek().id))
+    pub(crate) fn keep_for_one_shorter(&mut self, tree: Tree) -> Result<(), StorageError> {
+        let change = self.engine.structure_change(self.slot.peek().id);
+        // A hint: the root may leave the pool and come back.
+        let levels = u64::from(change.pool.get_or_load(tree.root)?.bytes().level()) + 1;
+        self.kept.keep(change, levels)
     }
 
     /// Whether a row may be made shorter.
@@ -188,6 +191,9 @@ impl<'db> Txn<'db> {
             // A commit that is not on disk yet may have written what it read.
             end = if is_mutant(Mutant::AckReadsAtOnce) { Lsn::ZERO } else { self.engine.log.tail() };
         }
+        if self.slot.peek().handled_large {
+            self.free_chains(true);
+        }
         Ok(end)
     }
 
@@ -229,6 +235,9 @@ impl<'db> Txn<'db> {
         let shorter = self.kept.give_back(&engine.pool, undone.shortened);
         engine.log.set_undo_bytes(state.id, owed.saturating_sub(undone.owed + shorter));
         state.last = undone.stands;
+        if state.handled_large {
+            state.chains.undone(savepoint);
+        }
         self.slot.advance(undone.stands);
         if undone.stands == Lsn::ZERO && victim.last != Lsn::ZERO {
             self.end_rollback(&victim)?;
@@ -274,6 +283,9 @@ impl<'db> Txn<'db> {
         }
         self.kept.release(&self.engine.pool);
         self.slot.state().owner.release_all();
+        if self.slot.peek().handled_large {
+            self.free_chains(false);
+        }
         result
     }
 

@@ -8,7 +8,7 @@ use crate::base::ids::{Lsn, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::ops::{self, PageChange, PageChanges, RowAt};
 use crate::btree::search::LeafAt;
-use crate::btree::{MAX_KEY, MAX_ROW, StructureChange, Tree};
+use crate::btree::{MAX_KEY, MAX_VALUE, StructureChange, Tree};
 use crate::buffer::frame::{Frame, FrameWrite};
 use crate::latch::Version;
 use crate::log::{ReadBack, RecordBuf, RecordKind, UNDO_HEAD, Unlogged};
@@ -130,10 +130,12 @@ impl<'a> Undo<'a> {
             _ => return Ok(()),
         };
         let (longest, is_shorter) = match section {
-            PageChange::Replace { before, after, .. } => (before.len(), after.len() < before.len()),
+            PageChange::Replace { before: (before, _), after: (after, _), .. } => {
+                (before.len(), after.len() < before.len())
+            }
             _ => (0, false),
         };
-        if key.len() > MAX_KEY || longest > MAX_ROW {
+        if key.len() > MAX_KEY || longest > MAX_VALUE {
             return Err(change.log.damaged_at(self.victim.last, "tells of a row that is too long"));
         }
         if is_mutant(Mutant::SkipIndexUndo)
@@ -163,15 +165,15 @@ impl<'a> Undo<'a> {
                     }
                     PageChange::Patch { at, offset, before: after, after: before }
                 }
-                PageChange::Replace { before, was_ghost, after, is_ghost, .. } => {
+                PageChange::Replace { before, after, .. } => {
                     let slot = leaf.page().slot(position);
-                    let grows = before.len().saturating_sub(slot.value_len);
+                    let grows = before.0.len().saturating_sub(slot.value_len);
                     if grows > 0 && leaf.page().free_bytes() < grows + crate::page::layout::RECORD_HEAD {
                         leaf.release_unchanged();
-                        tree.split(change, self.rec, key, 0, before.len(), &mut |_| true)?;
+                        tree.split(change, self.rec, key, 0, before.0.len(), &mut |_| true)?;
                         continue;
                     }
-                    PageChange::Replace { at, before: after, was_ghost: is_ghost, after: before, is_ghost: was_ghost }
+                    PageChange::Replace { at, before: after, after: before }
                 }
                 _ => unreachable!("redo-only sections returned above"),
             };
@@ -215,13 +217,11 @@ impl<'a> Undo<'a> {
         self.rec.begin(RecordKind::Compensation as u8, self.victim.txn, self.victim.last);
         self.rec.put_u64(next.0);
         match back {
-            PageChange::Mark { at, ghost } => ops::put_mark(self.rec, at, *ghost),
+            PageChange::Mark { at, ghost } => ops::put_mark(self.rec, at, None, *ghost),
             PageChange::Patch { at, offset, before, after } => {
                 ops::put_patch(self.rec, at, None, *offset, (before, after));
             }
-            PageChange::Replace { at, before, was_ghost, after, is_ghost } => {
-                ops::put_replace(self.rec, at, (before, *was_ghost), (after, *is_ghost));
-            }
+            PageChange::Replace { at, before, after } => ops::put_replace(self.rec, at, *before, *after),
             _ => unreachable!("no other section compensates"),
         }
         leaf.mark_dirty_at(|| log.tail());

@@ -17,7 +17,7 @@ pub(crate) struct Slot {
     pub(crate) key_len: usize,
     /// Bytes of the value.
     pub(crate) value_len: usize,
-    /// See [`GHOST`].
+    /// See [`GHOST`] and [`OVERFLOW`].
     pub(crate) flags: u16,
 }
 
@@ -32,6 +32,12 @@ impl Slot {
     #[inline]
     pub(crate) fn is_ghost(self) -> bool {
         self.flags & GHOST != 0
+    }
+
+    /// Whether the slot holds a reference in place of the value.
+    #[inline]
+    pub(crate) fn is_overflow(self) -> bool {
+        self.flags & OVERFLOW != 0
     }
 
     pub(super) fn record_len(self) -> usize {
@@ -394,20 +400,6 @@ impl<'a> PageRef<'a> {
     pub(crate) fn high_fence(self) -> Option<Vec<u8>> {
         let mut fence = Vec::new();
         self.append_high(&mut fence).then_some(fence)
-    }
-
-    /// Whether these are the page's fences; `None` is infinite.
-    pub(crate) fn has_fences(self, low: Option<&[u8]>, high: Option<&[u8]>) -> bool {
-        let is = |infinite: u16, at: usize, len: usize, fence: Option<&[u8]>| {
-            let is_finite = self.u16(FLAGS) & infinite == 0;
-            match fence {
-                None => !is_finite,
-                Some(fence) => {
-                    is_finite && self.compare(usize::from(self.u16(at)), usize::from(self.u16(len)), fence).is_eq()
-                }
-            }
-        };
-        is(flags::LOW_INFINITE, LOW_OFFSET, LOW_LEN, low) && is(flags::HIGH_INFINITE, HIGH_OFFSET, HIGH_LEN, high)
     }
 
     /// Whether `key` is long enough to begin with the page's prefix: cheaper than [`PageRef::covers`].

@@ -190,9 +190,14 @@ impl Txn<'_> {
                 batch.truncate(row);
                 return Ok(Stop::Wait(name, mode, low));
             }
-            if slot.is_ghost() {
-                batch.truncate(row);
-            } else if batch.len() >= *likely {
+            if slot.flags != 0 {
+                if slot.is_ghost() {
+                    batch.truncate(row);
+                    continue;
+                }
+                batch.refers();
+            }
+            if batch.len() >= *likely {
                 return Ok(Stop::Full);
             }
         }

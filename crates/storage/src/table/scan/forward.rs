@@ -108,7 +108,9 @@ impl Txn<'_> {
         wanted: ScanSpec<'_>,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
-        self.scan_batches(index, wanted, |_, batch, _| Ok(batch.visit(&mut visit)))
+        self.scan_batches(index, wanted, |txn, batch, _| {
+            if batch.has_references() { txn.visit_large(index, batch, &mut visit) } else { Ok(batch.visit(&mut visit)) }
+        })
     }
 
     /// Visits the rows of a range in batches, each from one leaf and locked; `visit` may use the transaction.
@@ -277,9 +279,13 @@ impl Txn<'_> {
                 return Ok(Stop::Wait(name, mode, low));
             }
             low = Prefix::MIN;
-            if slot.is_ghost() {
-                batch.truncate(row);
-                batch.ghosts += 1;
+            if slot.flags != 0 {
+                if slot.is_ghost() {
+                    batch.truncate(row);
+                    batch.ghosts += 1;
+                } else {
+                    batch.refers();
+                }
             }
             if batch.len() >= *likely {
                 return Ok(Stop::Full);
