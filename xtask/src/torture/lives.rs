@@ -281,7 +281,8 @@ impl<'l> Life<'l> {
         let mut next = self.now().clone();
         let db = self.db;
         let mut tx = self.told(db.begin())?;
-        for _ in 0..1 + self.rng.below(if self.rng.once_in(4) { 300 } else { 12 }) {
+        let most = if self.rng.once_in(4) { 300 } else { 12 };
+        for _ in 0..1 + self.rng.below(most) {
             let (table, key) = (self.rng.index(PLAIN.len()), self.rng.below(4000));
             if self.rng.once_in(4) {
                 self.told(tx.delete(&self.tables[table], &key))?;
@@ -307,7 +308,7 @@ impl<'l> Life<'l> {
             let spec = self.spec();
             self.told(tx.put(&self.tables[table], &key, &row(spec)))?;
         }
-        self.told(tx.rollback())
+        self.told(tx.rollback()).map(drop)
     }
 
     fn delete_all(&mut self, table: usize) -> Result<(), End> {

@@ -306,21 +306,21 @@ fn redo_reads_no_page_from_behind_the_logs_end() {
     let mut options = PoolOptions::new(32);
     options.sound = true;
     let t = pool_over(Arc::default(), options);
-    t.pool.grow_to_hold(PageId(3)).unwrap();
+    t.pool.grow_to_hold(PageId(6)).unwrap();
     let left = t.log.append(64);
-    for (id, lsn) in [(1, Lsn(left.0 - 1)), (2, left)] {
+    for (id, lsn) in [(5, Lsn(left.0 - 1)), (6, left)] {
         let mut frame = t.pool.create(PageId(id)).unwrap();
         frame.mark_dirty(lsn);
         frame.page_mut().set_lsn(lsn);
     }
     t.pool.flush_all().unwrap();
-    assert!(t.leave(1) && t.leave(2));
+    assert!(t.leave(5) && t.leave(6));
     t.pool.redo_until(left);
-    t.pool.get_or_load(PageId(1)).unwrap();
-    let error = t.pool.get_or_load(PageId(2)).unwrap_err().to_string();
+    t.pool.get_or_load(PageId(5)).unwrap();
+    let error = t.pool.get_or_load(PageId(6)).unwrap_err().to_string();
     assert!(error.contains("yet the log ends at"), "{error}");
     t.pool.redo_until(Lsn::MAX);
-    t.pool.get_or_load(PageId(2)).unwrap();
+    t.pool.get_or_load(PageId(6)).unwrap();
 }
 
 #[test]
