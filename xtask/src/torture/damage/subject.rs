@@ -127,7 +127,8 @@ impl Model {
 
     fn row(&mut self, rng: &mut Rng) -> Vec<u8> {
         self.stamp += 1;
-        let n = if rng.once_in(30) { rng.index([3900, 10_000][rng.index(2)]) } else { rng.index(200) };
+        let most = if rng.once_in(30) { rng.pick(&[3900, 10_000]) } else { 200 };
+        let n = rng.index(most);
         let mut row = vec![rng.below(6) as u8];
         row.extend_from_slice(&self.stamp.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());
         row.extend(rng.bytes(n));
