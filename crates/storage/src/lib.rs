@@ -149,7 +149,8 @@
 //!
 //! Snapshots of the past, reading from another process, and encryption are absent. So is a read-only snapshot of the
 //! last commit, which would read without locks and block no writer: readers lock what they read, or read at
-//! read-committed. Files do not shrink: free pages are used again. A scan locks what it reads, if it must: long reports
+//! read-committed. Files do not shrink by themselves: what deleted rows took is used again soon after no transaction needs
+//! them any more, and [`Database::compact`] gives the rest of the data file back to the system. A scan locks what it reads, if it must: long reports
 //! make short writers wait, unless the reports run at read-committed. Transactions that wait for one lock get it first
 //! come first served; no other order is guaranteed.
 
@@ -190,6 +191,7 @@ pub use base::hook::{BlockReason, Hook, Operation, OperationKind, ThreadHook, Wa
 pub use base::ids::{Age, IndexId, Lsn, PAGE_SIZE, PageId, TxnId};
 pub use base::sites::{PointKind, PointSite, points};
 pub use db::bulk::{BulkLoad, BulkPart, Part};
+pub use db::compact::Compacted;
 pub use db::copy::{Copied, Copying};
 pub use db::cursor::Cursor;
 pub use db::database::{Database, Stats};

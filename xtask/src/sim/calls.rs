@@ -36,6 +36,8 @@ pub(crate) enum Call {
     RefusedLoad,
     /// An online copy, onto a disk of its own.
     Copy,
+    /// Pages move together, and the file is cut. Shares tables, and so waits for those that are locked as a whole.
+    Compact,
 }
 
 /// Calls that may be made in the middle of a transaction: they take no locks.
@@ -50,12 +52,13 @@ const AMID: [Call; 8] = [
     Call::Copy,
 ];
 /// Calls between two transactions.
-const BETWEEN: [Call; 5] = [Call::Checkpoint, Call::Stats, Call::Begin, Call::CreateTable, Call::RefusedLoad];
+const BETWEEN: [Call; 6] =
+    [Call::Checkpoint, Call::Stats, Call::Begin, Call::CreateTable, Call::RefusedLoad, Call::Compact];
 
 impl Call {
     /// Each once.
     #[cfg(test)]
-    pub(crate) const ALL: [Call; 10] = [
+    pub(crate) const ALL: [Call; 11] = [
         Call::Checkpoint,
         Call::Stats,
         Call::Names,
@@ -66,6 +69,7 @@ impl Call {
         Call::CreateTable,
         Call::RefusedLoad,
         Call::Copy,
+        Call::Compact,
     ];
 
     /// A call for the middle of a transaction.
@@ -106,6 +110,7 @@ impl Call {
                 Err(CopyError::Storage(error)) => Err(RunError::Service(error)),
                 Err(other) => Err(RunError::Open(format!("copy: {other}"))),
             },
+            Call::Compact => unless_victim(db.compact().map(drop)),
             Call::Preload => db.preload().map(drop).map_err(RunError::Service),
             Call::Begin => {
                 let levels = [Isolation::Serializable, Isolation::RepeatableRead, Isolation::ReadCommitted];

@@ -16,6 +16,7 @@ mod oracle;
 mod recovery;
 mod report;
 mod seeds;
+mod space;
 mod speculate;
 mod starvation;
 mod sustained;
@@ -56,6 +57,7 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "starvation", is_numbered: false, speculates: false, latches: false, run: starvation::run },
     Campaign { name: "sustained", is_numbered: false, speculates: false, latches: false, run: sustained::run },
     Campaign { name: "latches", is_numbered: false, speculates: false, latches: false, run: latches::run },
+    Campaign { name: "space", is_numbered: false, speculates: false, latches: false, run: space::run },
     Campaign { name: "mutants", is_numbered: false, speculates: false, latches: false, run: mutants::run },
 ];
 

@@ -10,7 +10,7 @@ use super::{MAX_LEVELS, StructureChange, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
 use crate::buffer::frame::FrameWrite;
-use crate::log::{RecordBuf, RecordKind};
+use crate::log::{RecordBuf, RecordKind, Unlogged};
 use crate::page::header::Kind;
 use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::page::slotted::{Format, is_high_bound, is_low_bound};
@@ -54,8 +54,20 @@ pub(crate) struct Merger<'m, 'a> {
     pub(crate) change: StructureChange<'a>,
     pub(crate) rec: &'m mut RecordBuf,
     pub(crate) limits: MergeLimits,
+    /// Whether it waits for the log where that has no room; if not, that is an obstacle.
+    pub(crate) waits: bool,
     /// Whether a lock refers to a key. Called with leaves latched.
     pub(crate) referenced: &'m mut dyn FnMut(&[u8]) -> bool,
+}
+
+impl Merger<'_, '_> {
+    /// Makes room for a record that the log has refused, if that is to be waited for.
+    fn make_room(&self, refused: Unlogged) -> Result<(), StorageError> {
+        match refused {
+            Unlogged::NoRoom { .. } if !self.waits => Ok(()),
+            refused => refused.make_room(self.change.log),
+        }
+    }
 }
 
 /// Two neighbours under one parent.
@@ -64,6 +76,17 @@ struct Pair {
     position: usize,
     left: PageId,
     right: PageId,
+}
+
+impl Pair {
+    /// Whether the latched page is this parent, and has the two there.
+    fn is_below(&self, parent: &FrameWrite<'_>, id: PageId) -> bool {
+        let page = parent.page();
+        let at = self.position;
+        let has = |position: usize, child: PageId| page.child(position) == child;
+        let is_parent = parent.frame().page_id() == id && page.kind() == Some(Kind::Inner);
+        is_parent && at < page.count() && has(at, self.left) && has(at + 1, self.right)
+    }
 }
 
 impl Tree {
@@ -95,7 +118,7 @@ impl Tree {
             if !self.has_lonely_root(merger.change)? {
                 break;
             }
-            self.collapse(merger.change, merger.rec)?;
+            self.collapse(merger)?;
         }
         Ok(done)
     }
@@ -139,6 +162,7 @@ impl Tree {
             return Ok(MergeOutcome::OnlyChild);
         }
         let (above, mut version) = (parent.read.frame(), parent.read.version());
+        let parent_id = above.page_id();
         // Under plain latches both are held, and loading may wait.
         drop((node, parent));
         let mut outcome = MergeOutcome::Stays;
@@ -147,6 +171,11 @@ impl Tree {
                 pool.get_or_load(id)?;
             }
             let Some(parent) = above.write_at(version) else { return Ok(MergeOutcome::Obstructed) };
+            // At the second pair the frame may hold another page, or the parent other children.
+            if !pair.is_below(&parent, parent_id) {
+                parent.release_unchanged();
+                return Ok(MergeOutcome::Obstructed);
+            }
             match self.merge_pair(merger, parent, &pair, level)? {
                 MergeOutcome::Stays => {}
                 // The name of a fence is in use, say: the other neighbour has another.
@@ -154,9 +183,6 @@ impl Tree {
                 merged => return Ok(merged),
             }
             version = above.latch_version();
-            if above.page_id().is_none() {
-                return Ok(MergeOutcome::Obstructed);
-            }
         }
         Ok(outcome)
     }
@@ -235,7 +261,7 @@ impl Tree {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop((free, left, right, parent));
-                refused.make_room(change.log)?;
+                merger.make_room(refused)?;
                 return Ok(MergeOutcome::Obstructed);
             }
         };
@@ -275,7 +301,8 @@ impl Tree {
     }
 
     /// Takes the content of a root's only child into the root. Gives up at the first obstacle.
-    fn collapse(&self, change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
+    fn collapse(&self, merger: &mut Merger<'_, '_>) -> Result<(), StorageError> {
+        let change = merger.change;
         let root = change.pool.get_or_load(self.root)?;
         let only = PageId(root.bytes().u32(header::UPPER));
         if !only.is_none() {
@@ -295,20 +322,20 @@ impl Tree {
             root.release_unchanged();
             return Err(self.damaged(change.pool, page, "does not lie where the page above it says"));
         }
-        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        merger.rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
         let tail = change.log.tail();
         root.mark_dirty(tail);
         child.mark_dirty(tail);
         let after = root.page().lsn().max(child.page().lsn());
         let mut image = PageBytes::boxed_of(child.stable());
         PageMut::of(&mut image).put_u32(header::ID, self.root.0);
-        ops::put_image(rec, self.root, image.as_bytes(), PageRef::of(&image));
-        let Some(free) = FreeOne::log(change, only, rec) else { return Ok(()) };
-        let lsn = match change.log.append_redo_only(change.slot, rec, after) {
+        ops::put_image(merger.rec, self.root, image.as_bytes(), PageRef::of(&image));
+        let Some(free) = FreeOne::log(change, only, merger.rec) else { return Ok(()) };
+        let lsn = match change.log.append_redo_only(change.slot, merger.rec, after) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop((free, child, root));
-                return refused.make_room(change.log);
+                return merger.make_room(refused);
             }
         };
         root.page_mut().bytes().copy_from_slice(image.as_bytes());

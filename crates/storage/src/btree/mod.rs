@@ -2,6 +2,7 @@
 
 pub(crate) mod bulk;
 mod clear;
+pub(crate) mod compact;
 pub(crate) mod content;
 pub(crate) mod extent;
 pub(crate) mod group;

@@ -57,6 +57,8 @@ pub(crate) enum Op {
     Free = 22,
     /// The allocator's ranges of pages that no tree has.
     Ranges = 23,
+    /// An inner page names another child, a leaf or a free page another page that follows it.
+    Link = 24,
 }
 
 impl Op {
@@ -74,6 +76,7 @@ impl Op {
             21 => Op::Space,
             22 => Op::Free,
             23 => Op::Ranges,
+            24 => Op::Link,
             _ => return None,
         })
     }
@@ -153,6 +156,11 @@ pub(crate) enum PageChange<'a> {
         page: PageId,
         list: &'a [u8],
     },
+    Link {
+        page: PageId,
+        position: usize,
+        to: PageId,
+    },
 }
 
 impl PageChange<'_> {
@@ -170,7 +178,8 @@ impl PageChange<'_> {
             | PageChange::Purge { page, .. }
             | PageChange::Space { page, .. }
             | PageChange::Free { page, .. }
-            | PageChange::Ranges { page, .. } => page,
+            | PageChange::Ranges { page, .. }
+            | PageChange::Link { page, .. } => page,
         }
     }
 }
@@ -351,6 +360,14 @@ pub(crate) fn put_ranges(rec: &mut RecordBuf, page: PageId, list: &[u8]) {
     close(rec, start);
 }
 
+/// Adds the naming of page `to` as the child at `position` of an inner page, or as what follows a leaf or a free page.
+pub(crate) fn put_link(rec: &mut RecordBuf, page: PageId, position: usize, to: PageId) {
+    let start = open(rec, Op::Link, page);
+    rec.put_u32(position as u32);
+    rec.put_u32(to.0);
+    close(rec, start);
+}
+
 /// Goes through the sections of a body. Ends early at bytes that make no sense; see [`PageChanges::is_whole`].
 #[derive(Clone, Debug)]
 pub(crate) struct PageChanges<'a> {
@@ -483,6 +500,7 @@ impl<'a> Iterator for PageChanges<'a> {
                 let n = c.u32()? as usize;
                 PageChange::Ranges { page, list: c.take(n.checked_mul(space::RANGE)?)? }
             }
+            Op::Link => PageChange::Link { page, position: c.u32()? as usize, to: PageId(c.u32()?) },
         };
         self.next.at += bytes;
         Some(decoded)
@@ -570,6 +588,11 @@ pub(crate) fn apply(section: &PageChange<'_>, page: &mut PageMut<'_>) -> bool {
             page.put_u32(space::RANGE_COUNT, count as u32);
             page.bytes()[space::RANGES..][..list.len()].copy_from_slice(list);
         }
+        PageChange::Link { position, to, .. } => match page.read().kind() {
+            Some(Kind::Inner) if position <= count => page.set_child(position, to),
+            Some(Kind::Leaf | Kind::Free) => page.put_u32(RIGHT, to.0),
+            _ => return false,
+        },
         PageChange::Free { page: id, next } => {
             let lsn = page.read().lsn();
             page.bytes().fill(0);
@@ -645,6 +668,10 @@ pub(crate) fn fits(section: &PageChange<'_>, page: PageRef<'_>) -> bool {
         PageChange::Ranges { page, list } => {
             page == super::SPACE_PAGE && list.len() <= space::MOST_RANGES * space::RANGE
         }
+        PageChange::Link { position, .. } => match kind {
+            Some(Kind::Inner) => position <= page.count(),
+            kind => matches!(kind, Some(Kind::Leaf | Kind::Free)),
+        },
     }
 }
 

@@ -231,7 +231,8 @@ impl Tree {
         let mut number = 0;
         while number < chunks {
             let key = chain.chunk(number);
-            let mut merger = Merger { change, rec, limits: MergeLimits::PASSING, referenced: &mut |_| false };
+            let mut merger =
+                Merger { change, rec, limits: MergeLimits::PASSING, waits: true, referenced: &mut |_| false };
             while self.merge(&mut merger, &key)? == MergeOutcome::Merged {}
             number += 2;
         }

@@ -33,6 +33,7 @@ use super::ranges::Ranges;
 use super::{MAX_KEY, StructureChange};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
+use crate::base::sync::yield_now;
 use crate::buffer::frame::FrameWrite;
 use crate::buffer::{BufferPool, Reserved};
 use crate::log::RecordBuf;
@@ -194,6 +195,61 @@ impl Kept {
             pool.release_pages(self.pages);
             *self = Kept::default();
         }
+    }
+}
+
+/// Takes the pages from the first one never used on out of the pool: what frames hold of them must not be written any
+/// more. No latch may be held. False if another thread is using one of them at the moment.
+///
+/// # Errors
+/// The allocator's page cannot be read.
+pub(crate) fn forget_unused(pool: &BufferPool) -> Result<bool, StorageError> {
+    /// Pages looked at with the allocator latched.
+    const PIECE: u32 = 4096;
+    let mut above = pool.file_pages();
+    loop {
+        let space = pool.get_or_load(SPACE_PAGE)?.write();
+        if space.frame().page_id() != SPACE_PAGE {
+            space.release_unchanged();
+            continue;
+        }
+        let (end, _) = state(space.page());
+        let from = above.saturating_sub(PIECE).max(end);
+        let forgotten = (from..above).all(|page| pool.withhold(PageId(page)));
+        space.release_unchanged();
+        if !forgotten || from == end || above <= end {
+            return Ok(forgotten);
+        }
+        above = from;
+    }
+}
+
+/// Cuts the file behind the pages in use, and those that are kept for undo. The caller has had the pages behind forgotten,
+/// and a checkpoint taken since, so that a restart reads no record about them. False if one is in the pool again, or a copy
+/// of the file is being made: nothing has happened then. No latch may be held.
+///
+/// # Errors
+/// The allocator's page cannot be read, or the file not be cut.
+pub(crate) fn cut_file(pool: &BufferPool) -> Result<bool, StorageError> {
+    loop {
+        pool.get_or_load(SPACE_PAGE)?;
+        let cut = pool.begin_cut();
+        let Some(space) = pool.get(SPACE_PAGE).and_then(|frame| frame.try_write()) else {
+            drop(cut);
+            yield_now();
+            continue;
+        };
+        if space.frame().page_id() != SPACE_PAGE {
+            space.release_unchanged();
+            continue;
+        }
+        // No page is taken while this is latched.
+        let may_be_cut = cut.lower(state(space.page()).0);
+        space.release_unchanged();
+        if may_be_cut {
+            cut.finish()?;
+        }
+        return Ok(may_be_cut);
     }
 }
 

@@ -189,7 +189,8 @@ impl<'a> Subject<'a> {
 
     fn merge(&mut self, key: &[u8]) {
         let limits = if key.len().is_multiple_of(2) { MergeLimits::PASSING } else { MergeLimits::THOROUGH };
-        let mut merger = Merger { change: self.pages, rec: &mut self.rec, limits, referenced: &mut |_| false };
+        let mut merger =
+            Merger { change: self.pages, rec: &mut self.rec, limits, waits: true, referenced: &mut |_| false };
         self.tree.merge(&mut merger, key).expect(SOUND);
     }
 

@@ -33,6 +33,13 @@ pub(crate) struct CopyReader<'p> {
     seen: usize,
 }
 
+impl DirectWrites {
+    /// Whether a copy is under way.
+    pub(super) fn is_copied(&self) -> bool {
+        self.copies > 0
+    }
+}
+
 impl BufferPool {
     /// Begins to note direct writes.
     pub(crate) fn begin_copy(&self) -> CopyReader<'_> {

@@ -58,6 +58,12 @@ impl DuePages {
         self.any.store(true, Ordering::Release);
     }
 
+    /// Whether a bit has been set since the last round began.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
     /// Begins a round through all bits; false if none is set.
     pub(super) fn begin_round(&self) -> bool {
         self.any.swap(false, Ordering::AcqRel)

@@ -27,6 +27,12 @@ pub(crate) trait PageFile: Send + Sync + Debug {
     /// run out of it. [`StorageError::NoSpace`] leaves the file usable as it was.
     fn extend_to(&self, bytes: u64) -> Result<(), StorageError>;
 
+    /// Makes the file at most `bytes` long. No crash may bring the rest back into use: none of its content is wanted.
+    ///
+    /// # Errors
+    /// The file may be longer then.
+    fn cut_to(&self, bytes: u64) -> Result<(), StorageError>;
+
     /// Slots beside the file for copies of [`SLOT_PAGES`] pages each; at least [`MIN_SLOTS`].
     fn slots(&self) -> u64;
 

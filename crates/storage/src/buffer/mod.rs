@@ -5,6 +5,7 @@ pub(crate) mod ahead;
 mod aside;
 mod cleaner;
 mod copying;
+mod cut;
 mod due;
 mod durable;
 mod evict;
@@ -327,6 +328,12 @@ impl BufferPool {
         if page.page().ghosts() > 0 {
             self.due.set(page.frame().page_id());
         }
+    }
+
+    /// Whether a page has become due since the last round began.
+    #[inline]
+    pub(crate) fn has_due_pages(&self) -> bool {
+        self.due.any()
     }
 
     /// Begins a round through the pages that await the purge service; false if there are none.

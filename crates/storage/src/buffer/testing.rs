@@ -116,6 +116,11 @@ impl PageFile for MemoryFile {
         Ok(self.bytes.lock().len() as u64)
     }
 
+    fn cut_to(&self, bytes: u64) -> Result<(), StorageError> {
+        self.bytes.lock().truncate(bytes as usize);
+        Ok(())
+    }
+
     fn extend_to(&self, bytes: u64) -> Result<(), StorageError> {
         let limit = self.limit.load(Ordering::Relaxed);
         if limit != 0 && bytes > limit {
@@ -194,6 +199,10 @@ impl PageFile for DiskFile {
 
     fn extend_to(&self, bytes: u64) -> Result<(), StorageError> {
         self.told("extend", bytes, self.0.set_len(bytes))
+    }
+
+    fn cut_to(&self, bytes: u64) -> Result<(), StorageError> {
+        self.told("cut", bytes, self.0.set_len(bytes))
     }
 
     fn slots(&self) -> u64 {

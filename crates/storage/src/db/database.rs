@@ -11,9 +11,11 @@ use crate::base::arena::PageSize;
 use crate::base::checked::checked;
 use crate::base::config::{Background, Isolation, LargePages, LatchKind, Service};
 use crate::base::error::{LogHolder, OpenError, StorageError, TxnError};
+use crate::base::hook::BlockReason;
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
 use crate::base::sync::Mutex;
+use crate::base::turns::Turns;
 use crate::btree::extent;
 use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
@@ -40,6 +42,8 @@ pub struct Database {
     pub(super) reruns: u32,
     pub(super) large_pages: LargePages,
     closed: Mutex<bool>,
+    /// One thread compacts at a time.
+    pub(super) compacting: Turns<()>,
     directory: String,
     _lock: DiskLock,
 }
@@ -207,6 +211,7 @@ impl Database {
             reruns: options.reruns,
             large_pages: options.large_pages,
             closed: Mutex::new(false),
+            compacting: Turns::new((), BlockReason::Room),
             directory,
             _lock: lock,
         })
@@ -426,6 +431,7 @@ impl Database {
         }
         self.engine.locks.close();
         self.duties.stop();
+        self.duties.finish_purging();
         self.engine.log.wait_durable_inline(self.engine.log.tail())?;
         self.engine.pool.flush_all()?;
         self.duties.checkpointer.take(&self.engine)?;

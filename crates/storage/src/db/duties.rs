@@ -33,6 +33,9 @@ const IDLE_IN_NEED: Duration = Duration::from_millis(5);
 const READERS: usize = 16;
 /// How often a checkpoint is considered, unless much has been logged since.
 const LOOK_EVERY_NS: u64 = 200_000_000;
+/// Time of a step of the purge service's sweep, by a thread of its own and by one that has other work.
+const SWEEP_NS: u64 = 2_000_000;
+const SWEEP_INLINE_NS: u64 = 50_000;
 
 /// The background work of one database, and the state that its parts share.
 #[derive(Debug)]
@@ -178,19 +181,36 @@ impl Duties {
         let now = self.engine.clock.now_ns();
         self.engine.log.make_step(now);
         self.engine.log.step(now);
-        self.purge();
+        if self.purger.is_due(&self.engine, now) {
+            self.purge(SWEEP_INLINE_NS);
+        }
         self.clean().map(drop)
     }
 
-    /// One step of the purge service; false if there was nothing to do. It rests while transactions are slowed: its records
-    /// would take what they wait for, and its thread may be the one that has to cut the log.
-    fn purge(&self) -> bool {
-        !self.engine.log.is_pressed() && self.purger.step(&self.engine, &self.catalog)
+    /// One step of the purge service; false if there was nothing to do, or while transactions are slowed: then its steps are
+    /// small and far between, because its records take what transactions wait for. It never waits for the log itself, since
+    /// its thread may be the one that has to cut it.
+    fn purge(&self, sweep_ns: u64) -> bool {
+        let is_pressed = self.engine.log.is_pressed();
+        self.purger.step(&self.engine, &self.catalog, if is_pressed { 0 } else { sweep_ns }) && !is_pressed
+    }
+
+    /// The purge service's last steps, after the threads have ended.
+    pub(crate) fn finish_purging(&self) {
+        self.purger.finish(&self.engine, &self.catalog);
+    }
+
+    /// Removes all that no transaction needs.
+    ///
+    /// # Errors
+    /// The instance is closed.
+    pub(crate) fn purge_thoroughly(&self) -> Result<(), StorageError> {
+        self.purger.thoroughly(&self.engine, &self.catalog)
     }
 
     /// One step of the purge service, and when the next one is due.
     fn purge_some(&self) -> NextTurn {
-        if self.purge() {
+        if self.purge(SWEEP_NS) {
             return NextTurn::Now;
         }
         NextTurn::Within(self.purger.pause(self.engine.clock.now_ns()))
@@ -214,7 +234,7 @@ impl Duties {
             Service::Flusher => Ok(self.engine.log.step(now).did_work),
             Service::SegmentMaker => Ok(self.engine.log.make_step(now).did_work),
             Service::Cleaner => self.clean(),
-            Service::Purger => Ok(self.purge()),
+            Service::Purger => Ok(self.purge(SWEEP_NS)),
             Service::Checkpointer => self.checkpointer.take(&self.engine).map(|()| true),
             Service::PageReader => {
                 if self.engine.driven.load(Ordering::Acquire) {

@@ -274,6 +274,15 @@ impl PageFile for DataFile {
         self.file.allocate(len, bytes - len).map_err(|e| StorageError::io("extend", self.show(), len, e))
     }
 
+    fn cut_to(&self, bytes: u64) -> Result<(), StorageError> {
+        let _one = self.grown.lock();
+        if self.len()? <= bytes {
+            return Ok(());
+        }
+        self.file.set_len(bytes).map_err(|e| StorageError::io("cut", self.show(), bytes, e))?;
+        sync_file(&*self.file)
+    }
+
     fn slots(&self) -> u64 {
         self.aside.slots()
     }

@@ -6,6 +6,7 @@ mod atomic_tests;
 mod bounds;
 pub(crate) mod bulk;
 mod columns;
+pub(crate) mod compact;
 pub(crate) mod copy;
 pub(crate) mod cursor;
 pub(crate) mod database;

@@ -16,28 +16,36 @@
 use std::time::Duration;
 
 use crate::base::error::StorageError;
+use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::{IndexId, PageId};
 use crate::base::sync::Mutex;
+use crate::base::sync::plain::{AtomicU64, Ordering};
+use crate::btree::merge::MergeLimits;
 use crate::btree::{Tree, space};
 use crate::page::PageRef;
 use crate::page::header::Kind;
 use crate::table::catalog::Catalog;
 use crate::table::purge::TableShare;
+use crate::txn::active::OwnPlace;
 use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
 
-/// Pages looked at in one step.
+/// Pages looked at in one step, and in one while transactions are slowed.
 const STEP: usize = 32;
+const STEP_PRESSED: usize = 4;
 /// Bits taken out at once.
 const TAKEN: usize = 256;
 /// Least and longest pause after a round that met pages whose time has not come.
 const PAUSE_NS: (u64, u64) = (5_000_000, 1_000_000_000);
 /// Pause after a failure.
 const AFTER_FAILURE_NS: u64 = 1_000_000_000;
-/// When the sweep begins after opening, its steps' distance, and the leaves that one of them looks at.
-const SWEEP_AFTER_NS: u64 = 5_000_000_000;
+/// When the sweep begins after opening, its steps' distance, and most leaves that one of them looks at.
+const SWEEP_AFTER_NS: u64 = 500_000_000;
 const SWEEP_EVERY_NS: u64 = 50_000_000;
-const SWEEP_STEP: usize = 16;
+const SWEEP_STEP: usize = 1024;
+/// Most steps, and most time, that closing the database spends on pages that are due.
+const LAST_STEPS: usize = 256;
+const LAST_NS: u64 = 300_000_000;
 /// How long the service sleeps when there is nothing to do, shortly after there was something and else.
 const IDLE: Duration = Duration::from_millis(50);
 const IDLE_AFTER_WORK: Duration = Duration::from_millis(10);
@@ -48,6 +56,10 @@ const AFTER_WORK_NS: u64 = 1_000_000_000;
 pub(crate) struct Purger {
     /// `None` while a step is under way, which may wait for pages.
     state: Mutex<Option<PurgeState>>,
+    /// When a step would do something although no page has become due since the last.
+    next_ns: AtomicU64,
+    /// When a step would do something if a page is due.
+    not_before_ns: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -83,6 +95,8 @@ struct Sweep {
     leaves: Vec<PageId>,
     next_ns: Option<u64>,
     is_over: bool,
+    /// It does not wait for tables that are locked as a whole.
+    passes_over: bool,
 }
 
 /// A step that is under way.
@@ -99,12 +113,23 @@ impl Drop for Turn<'_> {
 
 impl Purger {
     pub(crate) fn new() -> Purger {
-        Purger { state: Mutex::new(Some(PurgeState::default())) }
+        Purger {
+            state: Mutex::new(Some(PurgeState::default())),
+            next_ns: AtomicU64::new(0),
+            not_before_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether a step would do something: a guess that costs three loads, for callers that step after each transaction.
+    #[inline]
+    pub(crate) fn is_due(&self, engine: &Engine, now_ns: u64) -> bool {
+        let is_past = |time: &AtomicU64| now_ns >= time.load(Ordering::Relaxed);
+        is_past(&self.next_ns) || engine.pool.has_due_pages() && is_past(&self.not_before_ns)
     }
 
     /// One step; true if there may be more to do at once. The caller holds no latch. A step begun while another is under
-    /// way does nothing.
-    pub(crate) fn step(&self, engine: &Engine, catalog: &Catalog) -> bool {
+    /// way does nothing. The sweep takes `sweep_ns` of it at most, and one page.
+    pub(crate) fn step(&self, engine: &Engine, catalog: &Catalog, sweep_ns: u64) -> bool {
         let Some(state) = self.state.lock().take() else { return false };
         let mut turn = Turn { purger: self, state };
         if engine.poison.check().is_err() {
@@ -112,8 +137,54 @@ impl Purger {
         }
         let now = engine.clock.now_ns();
         let worked = turn.state.purge(engine, catalog, now);
-        turn.state.sweep.step(engine, catalog, now);
+        turn.state.sweep.step(engine, catalog, (now, sweep_ns));
+        let state = &turn.state;
+        let of_sweep = state.sweep.next_ns.filter(|_| !state.sweep.is_over).unwrap_or(u64::MAX);
+        let of_round = if state.round.is_some() { state.not_before } else { u64::MAX };
+        let next = if worked { 0 } else { of_sweep.min(of_round) };
+        self.next_ns.store(next, Ordering::Relaxed);
+        self.not_before_ns.store(turn.state.not_before, Ordering::Relaxed);
         worked
+    }
+
+    /// Sweeps through all trees at once, and then takes steps until one finds nothing to do. Tables that a transaction has
+    /// locked as a whole are passed over.
+    ///
+    /// # Errors
+    /// The instance is closed.
+    pub(crate) fn thoroughly(&self, engine: &Engine, catalog: &Catalog) -> Result<(), StorageError> {
+        let mut sweep = Sweep { passes_over: true, ..Sweep::default() };
+        let mut idle = 0;
+        // Beside transactions that delete all the time there is always something to do.
+        let mut steps = 100 + engine.pool.file_pages() as usize / STEP;
+        while !sweep.is_over || (idle < 3 && steps > 0) {
+            engine.poison.check()?;
+            let mut worked = false;
+            if !sweep.is_over {
+                worked = sweep.look(engine, catalog, u64::MAX).unwrap_or_else(|_| {
+                    sweep.skip();
+                    true
+                });
+            }
+            worked |= self.step(engine, catalog, 0);
+            idle = if worked || !sweep.is_over { 0 } else { idle + 1 };
+            steps -= usize::from(sweep.is_over && steps > 0);
+            if !worked {
+                // A step of another thread may be under way, or a round has ended that met pages whose time has not come.
+                engine.hook.block_for(&WaitToken::new(), BlockReason::Room, Duration::from_nanos(PAUSE_NS.0));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes steps for a while before the database is closed, so that the next open finds less to do.
+    pub(crate) fn finish(&self, engine: &Engine, catalog: &Catalog) {
+        let begun = engine.clock.now_ns();
+        for _ in 0..LAST_STEPS {
+            if !self.step(engine, catalog, 0) || engine.clock.now_ns().saturating_sub(begun) > LAST_NS {
+                break;
+            }
+        }
     }
 
     /// How long to wait after a step that found nothing to do.
@@ -136,7 +207,7 @@ struct Shared<'s, 'db> {
 impl<'s, 'db> Shared<'s, 'db> {
     /// `None` if another such transaction runs, or the instance is closed.
     fn begin(engine: &'db Engine, catalog: &'s Catalog) -> Option<Shared<'s, 'db>> {
-        let txn = engine.begin_purging().ok().flatten()?;
+        let txn = engine.begin_own(OwnPlace::Purging).ok().flatten()?;
         Some(Shared { engine, catalog, txn, granted: Vec::new(), refused: Vec::new() })
     }
 
@@ -182,8 +253,6 @@ struct Leaf {
     index: IndexId,
     /// A key that lies in it, if it is a leaf of its tree.
     low: Vec<u8>,
-    ghosts: usize,
-    used: usize,
 }
 
 impl Leaf {
@@ -193,14 +262,24 @@ impl Leaf {
             let frame = engine.pool.get_or_load(id)?;
             let read = frame.read(engine.pool.latches());
             let page: PageRef<'_> = read.page();
-            let leaf = (page.kind() == Some(Kind::Leaf)).then(|| Leaf {
-                index: page.index(),
-                low: page.low_fence().unwrap_or_default(),
-                ghosts: page.ghosts(),
-                used: page.used_bytes(),
-            });
+            let leaf = (page.kind() == Some(Kind::Leaf))
+                .then(|| Leaf { index: page.index(), low: page.low_fence().unwrap_or_default() });
             if frame.page_id() == id && read.is_valid() {
                 return Ok(leaf);
+            }
+        }
+    }
+
+    /// Whether the page is a leaf that has ghosts, or is nearly empty.
+    fn is_worth_a_look(engine: &Engine, id: PageId) -> Result<bool, StorageError> {
+        loop {
+            let frame = engine.pool.get_or_load(id)?;
+            let read = frame.read(engine.pool.latches());
+            let page = read.page();
+            let is_leaf = page.kind() == Some(Kind::Leaf);
+            let is_due = is_leaf && (page.ghosts() > 0 || page.used_bytes() < MergeLimits::PASSING.below);
+            if frame.page_id() == id && read.is_valid() {
+                return Ok(is_due);
             }
         }
     }
@@ -214,7 +293,8 @@ impl PurgeState {
         }
         let Some(mut shared) = Shared::begin(engine, catalog) else { return false };
         let Ok(end) = space::first_unused(engine.structure_change(shared.txn.slot.peek().id)) else { return false };
-        for _ in 0..STEP {
+        let step = if engine.log.is_pressed() { STEP_PRESSED } else { STEP };
+        for _ in 0..step {
             let Some(id) = self.queue.pop() else { break };
             if u64::from(id.0) >= end {
                 continue;
@@ -278,33 +358,41 @@ impl PurgeState {
 
 impl Sweep {
     /// Looks at the next leaves, if it is time.
-    fn step(&mut self, engine: &Engine, catalog: &Catalog, now: u64) {
+    fn step(&mut self, engine: &Engine, catalog: &Catalog, (now, at_most): (u64, u64)) {
         let due = *self.next_ns.get_or_insert(now + SWEEP_AFTER_NS);
         if self.is_over || now < due {
             return;
         }
         self.next_ns = Some(now + SWEEP_EVERY_NS);
         // A page that cannot be read, say: then its neighbours are not looked at either.
-        if self.look(engine, catalog).is_err() {
-            self.leaves.clear();
-            self.cursor = None;
+        if self.look(engine, catalog, at_most).is_err() {
+            self.skip();
         }
     }
 
-    fn look(&mut self, engine: &Engine, catalog: &Catalog) -> Result<(), StorageError> {
+    /// Goes on with the next tree.
+    fn skip(&mut self) {
+        self.leaves.clear();
+        self.cursor = None;
+    }
+
+    /// Looks at some leaves; false if another step keeps it from finding the next ones.
+    fn look(&mut self, engine: &Engine, catalog: &Catalog, at_most_ns: u64) -> Result<bool, StorageError> {
         if self.leaves.is_empty() {
-            let Some(mut shared) = Shared::begin(engine, catalog) else { return Ok(()) };
+            let Some(mut shared) = Shared::begin(engine, catalog) else { return Ok(false) };
             self.gather(engine, catalog, &mut shared)?;
         }
+        let begun = engine.clock.now_ns();
         for _ in 0..SWEEP_STEP {
             let Some(id) = self.leaves.pop() else { break };
-            if let Some(leaf) = Leaf::read(engine, id)?
-                && (leaf.ghosts > 0 || leaf.used < crate::btree::merge::MergeLimits::PASSING.below)
-            {
+            if Leaf::is_worth_a_look(engine, id)? {
                 engine.pool.note_due(id);
             }
+            if engine.clock.now_ns().saturating_sub(begun) >= at_most_ns {
+                break;
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Notes the leaves below the next inner page.
@@ -318,12 +406,12 @@ impl Sweep {
         };
         let tree = match shared.tree(self.index) {
             Ok(tree) => tree,
-            Err(TableShare::Gone) => {
+            // Later.
+            Err(TableShare::Refused) if !self.passes_over => return Ok(()),
+            Err(_) => {
                 self.cursor = None;
                 return Ok(());
             }
-            // Later.
-            Err(_) => return Ok(()),
         };
         loop {
             let root = engine.pool.get_or_load(tree.root)?;

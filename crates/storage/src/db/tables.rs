@@ -35,7 +35,8 @@ impl Database {
     /// it and has not ended (waiting for one of the same thread fails), and cannot be rolled back. It is durable when
     /// it returns. A crash leaves the table as it was, or none; the next open gives back the rest of its pages. Handles
     /// of the table are refused from then on with [`TxnError::Dropped`]; writing by a [`Table`] creates a
-    /// new one. Other tables use the space again; the file does not shrink.
+    /// new one. Other tables use the space again; [`Database::compact`] makes the
+    /// file shorter.
     ///
     /// # Errors
     /// See [`TxnError`]. After [`StorageError::NoSpace`] the table may be gone and its pages not given back: the next

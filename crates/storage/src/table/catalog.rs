@@ -209,6 +209,21 @@ impl Catalog {
         entries.values().find_map(|entry| Some((entry.trees().find(|tree| tree.index == index)?, entry.number)))
     }
 
+    /// The index of this number, for locks; `None` if there is none (any more).
+    pub(crate) fn index(&self, number: IndexId) -> Option<Index> {
+        if number == CATALOG.index {
+            return Some(own_index());
+        }
+        let entries = self.entries.lock();
+        entries.iter().find_map(|(table, entry)| {
+            let tree = entry.trees().find(|tree| tree.index == number)?;
+            let secondary = entry.secondaries.iter().find(|index| index.tree == tree);
+            let name = secondary.map_or(table.as_str(), |index| index.name.as_str()).into();
+            let overflow = entry.overflow.filter(|_| tree == entry.primary);
+            Some(Index { tree, overflow, lock_table: entry.number, table: table.as_str().into(), name })
+        })
+    }
+
     /// The tree with the next higher index number, and the number of its table.
     pub(crate) fn tree_after(&self, index: IndexId) -> Option<(Tree, u32)> {
         if index < CATALOG.index {

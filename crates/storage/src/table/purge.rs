@@ -79,7 +79,7 @@ impl Txn<'_> {
             drop(leaf);
         }
         let (rec, limits) = (&mut state.rec, MergeLimits::THOROUGH);
-        match tree.merge(&mut Merger { change, rec, limits, referenced: &mut referenced }, key)? {
+        match tree.merge(&mut Merger { change, rec, limits, waits: false, referenced: &mut referenced }, key)? {
             MergeOutcome::Merged => purge.merged = true,
             MergeOutcome::Obstructed => purge.is_due = true,
             MergeOutcome::Stays | MergeOutcome::OnlyChild => {}

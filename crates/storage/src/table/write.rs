@@ -338,7 +338,7 @@ impl<'db> Txn<'db> {
         }
         if nearly_empty {
             let (limits, rec) = (MergeLimits::PASSING, &mut state.rec);
-            index.tree.merge(&mut Merger { change, rec, limits, referenced: &mut referenced }, key)?;
+            index.tree.merge(&mut Merger { change, rec, limits, waits: true, referenced: &mut referenced }, key)?;
         }
         Ok(gone)
     }

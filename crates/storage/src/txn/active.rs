@@ -45,10 +45,12 @@ pub(crate) enum OwnPlace {
     Creating,
     /// For the purge service.
     Purging,
+    /// For moving pages together.
+    Compacting,
 }
 
 /// How many [`OwnPlace`]s there are.
-pub(crate) const OWN_PLACES: usize = 2;
+pub(crate) const OWN_PLACES: usize = 3;
 
 /// All places: those for transactions of users, and behind them the engine's own, so that a table may be created, and
 /// ghosts be removed, when all places of users are taken.

@@ -48,13 +48,14 @@ impl Engine {
         Ok(Txn::begin(self, slot, Isolation::Serializable, None))
     }
 
-    /// Begins the transaction in which the purge service locks tables; it writes no rows. `None` while one runs.
+    /// Begins a transaction of the engine's own that shares tables, and writes no rows. `None` while one runs in this
+    /// place.
     ///
     /// # Errors
     /// As [`Engine::begin`].
-    pub(crate) fn begin_purging(&self) -> Result<Option<Txn<'_>>, StorageError> {
+    pub(crate) fn begin_own(&self, place: OwnPlace) -> Result<Option<Txn<'_>>, StorageError> {
         self.poison.check_memory()?;
-        let slot = self.slots.claim_own(OwnPlace::Purging);
+        let slot = self.slots.claim_own(place);
         Ok(slot.map(|slot| Txn::begin(self, slot, Isolation::ReadCommitted, None)))
     }
 }
