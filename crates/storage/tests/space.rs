@@ -145,7 +145,10 @@ fn sizes_tell_what_lives_and_what_is_dead() {
     let sizes = db.sizes().unwrap();
     let table = &sizes.tables[0];
     assert!(about(table.live, 2000) && table.dead == 0, "{table:?}");
-    assert!(sizes.free + table.rows + table.indexes[0].1 + 3 * PAGE == sizes.data_file, "{sizes:?}");
+    assert!(
+        sizes.free + table.rows + table.large_values + table.indexes[0].1 + 3 * PAGE == sizes.data_file,
+        "{sizes:?}"
+    );
     let reader = db.begin().unwrap();
     assert_eq!(reader.range(&ROWS, ..).unwrap().count(), 2000);
     drop(reader);
