@@ -46,6 +46,7 @@ const SHAPES: &[(&str, fn(&Rows, &mut Rng, u64) -> Change)] = &[
     ("random order", random_order),
     ("truncate", truncate),
     ("large rows", large_rows),
+    ("large values", large_values),
     ("batches", batches),
 ];
 
@@ -162,6 +163,19 @@ fn large_rows(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
         puts.insert(key, row(clock, 100 + rng.index(3800)));
     }
     let over = (rows.len() + 10).saturating_sub(LIVE / 8);
+    let deletes = some(rows, rng, over).into_iter().filter(|key| !puts.contains_key(key)).collect();
+    Change { puts: puts.into_iter().collect(), deletes, truncates: false }
+}
+
+/// A few values of many pages each, which are replaced by longer and shorter ones, and go by their keys.
+fn large_values(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
+    const KEPT: usize = 60;
+    let end = above(rows, clock);
+    let mut puts: Rows = (0..3).map(|i| (end + i, row(end + i, 3000 + rng.index(60_000)))).collect();
+    for key in some(rows, rng, 2) {
+        puts.insert(key, row(clock, 3000 + rng.index(60_000)));
+    }
+    let over = (rows.len() + 3).saturating_sub(KEPT);
     let deletes = some(rows, rng, over).into_iter().filter(|key| !puts.contains_key(key)).collect();
     Change { puts: puts.into_iter().collect(), deletes, truncates: false }
 }
@@ -317,7 +331,8 @@ fn quiet(life: &Life, rng: &mut Rng, live: u64) -> Result<(), String> {
             sizes.data_file, sizes.free
         ));
     }
-    let of_tables: u64 = sizes.tables.iter().map(|t| t.rows + t.indexes.iter().map(|i| i.1).sum::<u64>()).sum();
+    let of_tables: u64 =
+        sizes.tables.iter().map(|t| t.rows + t.large_values + t.indexes.iter().map(|i| i.1).sum::<u64>()).sum();
     let dead: u64 = sizes.tables.iter().map(|table| table.dead).sum();
     if dead > 0 || of_tables > 2 * live + (64 << 10) {
         return Err(format!("when all was quiet {of_tables} bytes of pages hold {live} live ones, {dead} dead"));
