@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{NUMBERS, ROWS, Rng, on, small};
+use common::{NUMBERS, ROWS, Rng, StopAtEnd, StopOnPanic, on, small};
 use storage::disk::{Crash, Disk, DiskFile, DiskLock, LockError, MemDisk, OpenMode, SimDisk};
 use storage::{
     CopyError, Copying, Database, Isolation, Lsn, OpenError, OpenTable, Options, StorageError, Table, Transaction,
@@ -484,9 +484,11 @@ fn a_copy_made_beside_threads_has_whole_transactions() {
     let tables: Vec<OpenTable<u64, u64>> = PAIRS.iter().map(|table| db.table(table).unwrap()).collect();
     let (stop, done) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 2]);
     std::thread::scope(|scope| {
+        let _told = StopAtEnd(&stop);
         for (worker, done) in done.iter().enumerate() {
             let (db, tables, stop) = (&db, &tables, &stop);
             scope.spawn(move || {
+                let _told = StopOnPanic(stop);
                 let mut n = 0;
                 while !stop.load(Ordering::Relaxed) {
                     n += 1;
@@ -504,7 +506,7 @@ fn a_copy_made_beside_threads_has_whole_transactions() {
         for _ in 0..4 {
             // Each copy sees some work.
             let seen = done[0].load(Ordering::Acquire);
-            while done[0].load(Ordering::Acquire) < seen + 50 {
+            while done[0].load(Ordering::Acquire) < seen + 50 && !stop.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
             let before = done.each_ref().map(|done| done.load(Ordering::Acquire));
@@ -525,6 +527,5 @@ fn a_copy_made_beside_threads_has_whole_transactions() {
                 assert_eq!(newest.unwrap_or(0), last, "writer {worker}");
             }
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }

@@ -23,7 +23,7 @@ use sched_steps::{Executor, Idle};
 use storage::{BlockReason, Hook, Operation, WaitToken, points};
 
 use super::caught::{self, caught};
-use super::order::{Dice, Role, Sim, VAIN_STEPS_MAX};
+use super::order::{Dice, Role, Sim, VAIN_STEPS_MAX, nanos};
 use super::rng::Rng;
 
 /// Stack of a fiber: debug builds need more than others.
@@ -195,7 +195,7 @@ impl Fibers {
             assert!(limit.is_some(), "a wait while unwinding ({reason:?})");
             return false;
         }
-        let until = limit.map(|limit| self.shared.now() + limit.as_nanos() as u64);
+        let until = limit.map(|limit| self.shared.now().saturating_add(nanos(limit)));
         {
             let mut state = self.shared.state();
             stop_if_broken(&state);

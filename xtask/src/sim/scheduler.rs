@@ -8,7 +8,7 @@ use storage::{BlockReason, Hook, WaitToken};
 
 use super::caught::{self, caught};
 use super::fibers::Fibers;
-use super::order::{Dice, Role, Sim, VAIN_STEPS_MAX};
+use super::order::{Dice, Role, Sim, VAIN_STEPS_MAX, nanos};
 use super::rng::Rng;
 use super::seats::{Seats, Work};
 
@@ -196,7 +196,7 @@ impl Baton {
             }
             return false;
         };
-        let until = limit.map(|limit| self.now_ns.load(Ordering::Relaxed) + limit.as_nanos() as u64);
+        let until = limit.map(|limit| self.now_ns.load(Ordering::Relaxed).saturating_add(nanos(limit)));
         state.actors[me].stand = Stand::Waiting(std::ptr::from_ref(token).addr(), until);
         state.dice.note(reason as u64 + 100);
         self.switch(state, me);

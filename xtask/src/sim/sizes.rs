@@ -22,6 +22,7 @@ pub(crate) fn draw(rng: &mut Rng) -> Extremes {
         ring_bytes: rng.pick(&RINGS),
         reader_bytes: rng.pick(&READS),
         lock_buckets: rng.pick(&BUCKETS),
+        shard_frames: 2048,
     }
 }
 

@@ -6,6 +6,7 @@ mod code;
 mod commands;
 mod cycles;
 mod dates;
+mod ends;
 mod graph;
 mod length;
 mod links;
@@ -52,7 +53,7 @@ impl fmt::Display for Finding {
 }
 
 /// A rule and its check.
-const RULES: [&str; 11] = [
+const RULES: [&str; 12] = [
     graph::RULE,
     order::RULE,
     cycles::RULE,
@@ -60,6 +61,7 @@ const RULES: [&str; 11] = [
     modules::RULE,
     names::RULE,
     safety::RULE,
+    ends::RULE,
     links::RULE,
     commands::RULE,
     dates::RULE,
@@ -102,6 +104,7 @@ fn check(tree: &Tree) -> BTreeSet<Finding> {
     length::check(tree, &mut findings);
     names::check(&code, &mut findings);
     safety::check(&code, &mut findings);
+    ends::check(&code, &mut findings);
     links::check(tree, &mut findings);
     commands::check(tree, &mut findings);
     dates::check(tree, &mut findings);

@@ -129,8 +129,13 @@ impl Sizes {
 }
 
 fn open(disk: &SimDisk, seed: u64, pool: u64, sizes: Sizes) -> Result<Database, String> {
-    let sizes =
-        Extremes { segment_bytes: sizes.segment, ring_bytes: 128 << 10, reader_bytes: sizes.piece, lock_buckets: 16 };
+    let sizes = Extremes {
+        segment_bytes: sizes.segment,
+        ring_bytes: 128 << 10,
+        reader_bytes: sizes.piece,
+        lock_buckets: 16,
+        shard_frames: 2048,
+    };
     let options = Options::new()
         .buffer_pool(pool)
         .sizes(sizes)

@@ -102,8 +102,13 @@ impl Sizes {
     }
 
     fn options(self, seed: u64) -> Options {
-        let extremes =
-            Extremes { segment_bytes: self.segment, ring_bytes: 128 << 10, reader_bytes: 64 << 10, lock_buckets: 64 };
+        let extremes = Extremes {
+            segment_bytes: self.segment,
+            ring_bytes: 128 << 10,
+            reader_bytes: 64 << 10,
+            lock_buckets: 64,
+            shard_frames: 2048,
+        };
         Options::new()
             .buffer_pool(self.pool)
             .checkpoint_every(self.every)

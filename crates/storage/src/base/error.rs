@@ -64,8 +64,8 @@ pub enum StorageError {
     },
     /// The file was written by another version of the format.
     #[error(
-        "{file}: format version {found}, this build reads version {expected}; open it with the build that wrote it, or \
-         load its data anew"
+        "{file}: format version {found}, this build reads version {expected}; open it with the build that wrote it: from \
+         there its rows can be read and put into a new database"
     )]
     Format {
         /// The file.
@@ -115,6 +115,18 @@ pub enum StorageError {
         limit: u64,
         /// What keeps the log from being cut, as the newest checkpoint found it; none if the disk is too slow.
         holder: Option<LogHolder>,
+    },
+    /// A log position that this log has not reached. It is of another database, or of commits of this one that a crash
+    /// took before they were durable.
+    #[error(
+        "log position {position} is beyond the end of the log, {end}: no commit of this open database has it; wait for a \
+         position that its own 'commit_async' returned"
+    )]
+    BeyondLog {
+        /// The position asked for.
+        position: Lsn,
+        /// Where the log ended then.
+        end: Lsn,
     },
     /// A log record larger than the log can take at once.
     #[error("log record of {bytes} bytes is larger than the limit of {limit}")]

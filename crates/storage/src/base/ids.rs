@@ -27,6 +27,8 @@ impl PageId {
 
 /// Log sequence number: the position of a record's first byte in the stream of all log bytes ever
 /// written. A record is durable once the log is flushed to the record's end. 0 is before every record.
+///
+/// A position is a bare number that names no database; those of different databases must not be compared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 

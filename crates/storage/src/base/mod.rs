@@ -20,5 +20,7 @@ pub(crate) mod poison;
 pub(crate) mod prefetch;
 pub(crate) mod rng;
 pub(crate) mod sites;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) mod stop;
 pub(crate) mod sync;
 pub(crate) mod turns;

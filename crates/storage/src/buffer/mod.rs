@@ -57,7 +57,7 @@ use self::write::{BATCH, WriteBatch};
 use crate::base::arena::{Arena, PageSize};
 use crate::base::config::{FrameHomes, LatchKind};
 use crate::base::error::StorageError;
-use crate::base::hook::Hook;
+use crate::base::hook::{Hook, thread_number};
 use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::base::point::Points;
 use crate::base::poison::Poison;
@@ -112,6 +112,11 @@ pub(crate) struct PoolOptions {
     pub(crate) memory: PageSize,
     /// Which frames a thread gives to pages.
     pub(crate) homes: FrameHomes,
+    /// Frames of a shard at least, where there are several; and of a chunk of those that homes take.
+    pub(crate) shard_frames: usize,
+    pub(crate) home_chunk: usize,
+    /// Whether a simulation numbers the threads, so that a run can be repeated.
+    pub(crate) simulated: bool,
 }
 
 impl PoolOptions {
@@ -128,6 +133,9 @@ impl PoolOptions {
             grow_pages: 256,
             memory: PageSize::Usual,
             homes: FrameHomes::Shared,
+            shard_frames: SHARD_FRAMES,
+            home_chunk: homes::CHUNK,
+            simulated: false,
         }
     }
 }
@@ -224,14 +232,15 @@ impl BufferPool {
         let pages = (file.len()? / PAGE_SIZE as u64).min(u64::from(options.max_pages));
 
         let aside = AsideRing::new(file.slots());
-        let shards = (count / SHARD_FRAMES).clamp(1, MAX_SHARDS);
+        let shards = (count / options.shard_frames).clamp(1, MAX_SHARDS);
         let per_shard = count / shards;
         let reserve_high = (per_shard / 32).clamp(2, 256);
         let addresses = frames.as_slice().as_ptr_range();
         let noted = Noted::new(addresses.start.addr()..addresses.end.addr(), &poison, &wal);
         let dirty_most = (per_shard / 8).clamp(1, 2 * BATCH / shards);
+        let nodes = || if options.simulated { Nodes::one() } else { Nodes::of_this_machine() };
         let homes = (options.homes == FrameHomes::PerThread)
-            .then(|| Homes::new(count + SPARE_FRAMES, shards, Nodes::of_this_machine()));
+            .then(|| Homes::new(count + SPARE_FRAMES, options.home_chunk, shards, nodes()));
         let shard = || Shard { free: Vec::new(), policy: Replacement::new(per_shard, count, dirty_most) };
         Ok(BufferPool {
             table,
@@ -407,7 +416,9 @@ impl BufferPool {
 
     /// The shard whose frames the calling thread takes for a page, where that would otherwise be `usual`.
     fn home_or(&self, usual: impl FnOnce() -> usize) -> usize {
-        self.homes.as_ref().map_or_else(usual, Homes::of_this_thread)
+        self.homes.as_ref().map_or_else(usual, |homes| {
+            homes.of_this_thread(if self.options.simulated { self.hook.task() } else { thread_number() })
+        })
     }
 
     fn shard_of_page(&self, id: PageId) -> usize {

@@ -4,7 +4,7 @@ use crate::base::sync::plain::Ordering;
 use std::time::Duration;
 
 use super::frame::{Frame, FrameWrite};
-use super::homes::{CHUNK, Homes};
+use super::homes::Homes;
 use super::page_table::Residency;
 use super::replacement::{Arrival, NotEvicted};
 use super::stats::add;
@@ -196,7 +196,7 @@ impl BufferPool {
 
     /// A spare frame that has never had a page.
     fn spare_frame(&self) -> Option<FreeFrame<'_>> {
-        let used = self.spares_used.try_update(Ordering::AcqRel, Ordering::Relaxed, |used| {
+        let used = self.spares_used.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |used| {
             ((used as usize) < SPARE_FRAMES).then_some(used + 1)
         });
         used.ok().map(|used| FreeFrame { pool: self, index: self.frame_count() as u32 + used })
@@ -233,14 +233,14 @@ impl BufferPool {
     /// Takes a chunk of frames that have never had a page for a shard, and one of them for the caller.
     fn new_chunk(&self, homes: &Homes, shard: usize) -> Option<FreeFrame<'_>> {
         let all = self.frame_count() as u32;
-        let first = self.never_used.fetch_add(CHUNK as u32, Ordering::AcqRel);
+        let first = self.never_used.fetch_add(homes.chunk() as u32, Ordering::AcqRel);
         if first >= all {
             // As for a single frame.
             self.never_used.store(all, Ordering::Relaxed);
             return None;
         }
         homes.give(first, shard);
-        let end = (first + CHUNK as u32).min(all);
+        let end = (first + homes.chunk() as u32).min(all);
         // The list is taken from at its end.
         self.shards[shard].lock().free.extend((first + 1..end).rev());
         Some(FreeFrame { pool: self, index: first })

@@ -121,7 +121,7 @@ fn behind(key: &mut Vec<u8>) {
         }
     }
     // All bytes were 255: only longer strings of that kind lie above.
-    key.extend_from_slice(&[u8::MAX; MAX_KEY + 1]);
+    key.resize(MAX_KEY + 1, u8::MAX);
 }
 
 impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {

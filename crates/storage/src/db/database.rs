@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::duties::Duties;
 use super::files::{self, DirectoryContent, LogFront};
-use super::options::{Options, cores};
+use super::options::{MOST_POOL_BYTES, Options, cores};
 use crate::base::arena::PageSize;
 use crate::base::checked::checked;
 use crate::base::config::{Background, Isolation, LargePages, LatchKind, Service};
@@ -100,7 +100,8 @@ impl Database {
         if options.large_pages == LargePages::On {
             large_pages_available().map_err(|what| OpenError::Setting { setting: "large_pages", what })?;
         }
-        let frames = (options.pool_bytes / size_of::<crate::buffer::frame::Frame>() as u64) as usize;
+        let pool_bytes = options.pool_bytes.min(MOST_POOL_BYTES);
+        let frames = (pool_bytes / size_of::<crate::buffer::frame::Frame>() as u64) as usize;
         let memory = options.large_pages.pages(frames >= LARGE_FRAMES);
         let found = files::look(&*disk)?;
         if found == DirectoryContent::Nothing && !options.create {
@@ -149,6 +150,7 @@ impl Database {
         let driven = Arc::new(AtomicBool::new(false));
         let front = LogFront { log: Arc::clone(&log), hook: Arc::clone(&options.hook), driven: Arc::clone(&driven) };
         let restart_reads = (analysis.as_ref().map_or(log.tail(), |(redo, ..)| *redo), log.tail());
+        let shared = PoolOptions::new(frames);
         let pool = BufferPool::open(
             Arc::new(files::open_pages(&*disk, control.database, frames, restart_reads)?),
             PoolOptions {
@@ -159,7 +161,10 @@ impl Database {
                 sound: options.page_checksums,
                 memory,
                 homes: options.frame_homes,
-                ..PoolOptions::new(frames)
+                simulated: options.clock.is_simulated(),
+                shard_frames: options.shard_frames.unwrap_or(shared.shard_frames),
+                home_chunk: options.shard_frames.map_or(shared.home_chunk, |frames| (frames / 4).max(1)),
+                ..shared
             },
             Arc::new(front),
             Arc::clone(&poison),
@@ -308,16 +313,19 @@ impl Database {
         self.engine.log.durable()
     }
 
-    /// Asks for the log to be flushed up to a commit's position, and does not wait.
+    /// Asks for the log to be flushed up to a commit's position, and does not wait. A position beyond the log's end asks
+    /// for all that is in the log: [`Database::wait_durable`] refuses it.
     #[inline]
     pub fn request_flush(&self, commit: Lsn) {
         self.engine.log.request_flush(commit);
     }
 
-    /// Returns when everything before a commit's position is on disk.
+    /// Returns when everything before a commit's position is on disk. A position is a bare number: one of another
+    /// database that this log has passed tells nothing about that database.
     ///
     /// # Errors
-    /// When the instance is closed to commits.
+    /// When the instance is closed to commits. [`StorageError::BeyondLog`], at once, if the log does not reach to the
+    /// position: no commit of this open database has it.
     pub fn wait_durable(&self, commit: Lsn) -> Result<(), StorageError> {
         self.engine.wait_to_answer(commit)
     }

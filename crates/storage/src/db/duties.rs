@@ -168,7 +168,7 @@ impl Duties {
         // A transaction or a copy that held the log may have ended since the last checkpoint.
         let keep = || slots.active().iter().map(|a| a.first).min().unwrap_or(dirty).min(dirty);
         let cuts = |keep| log.would_cut(keep) >= self.step_bytes() || log.would_shrink(keep);
-        if !gains && !(log.is_pressed() && !log.is_held() && cuts(keep())) {
+        if !(gains || log.is_pressed() && !log.is_held() && cuts(keep())) {
             return Ok(false);
         }
         pool.sync()?;

@@ -76,7 +76,7 @@ pub(crate) fn look(disk: &dyn Disk) -> Result<DirectoryContent, OpenError> {
     let names = names(disk)?;
     let foreign = |why: String| Err(OpenError::NotADatabase { directory: directory(disk), why });
     if names.iter().any(|n| n == COPYING) {
-        return foreign("it holds a copy that was not finished; remove the directory, and copy again".into());
+        return foreign("it holds a copy that was not finished; copy again, into another directory".into());
     }
     let directories = names.iter().filter_map(|name| name.strip_suffix('/'));
     if let Some(name) = directories.into_iter().find(|name| is_ours(name)) {
@@ -93,7 +93,7 @@ pub(crate) fn look(disk: &dyn Disk) -> Result<DirectoryContent, OpenError> {
     // writes. The thread that takes the lock checks the lock file.
     match files.try_fold(None, |other, name| Ok::<_, StorageError>(other.or(what_is_more(disk, name)?)))? {
         Some(More::Data(name)) => {
-            let what = format!("is missing, but {name} holds data; restore a copy, or remove the files to begin anew");
+            let what = format!("is missing, but {name} holds data; restore a copy, or choose another directory");
             Err(StorageError::CorruptFile { file: disk.show(CONTROL), what }.into())
         }
         Some(More::Other(name)) => foreign(format!("'{name}' there is of no database")),

@@ -55,6 +55,8 @@ pub struct Options {
     pub(crate) ring_bytes: usize,
     pub(crate) reader_bytes: usize,
     pub(crate) lock_buckets: usize,
+    /// Frames of a shard of the pool, where a campaign wants several in a small one.
+    pub(crate) shard_frames: Option<usize>,
     /// Whether the sizes must lie within the bounds of this module; not so for [`Options::sizes`].
     bounded: bool,
     pub(crate) hook: Arc<dyn Hook>,
@@ -78,6 +80,9 @@ const TRANSACTIONS: RangeInclusive<usize> = 1..=1000;
 /// often; more do not fit the cache of any processor.
 const LOCK_BUCKETS: RangeInclusive<usize> = 1 << 8..=1 << 24;
 
+/// Bytes of the largest data file, beyond which a pool is of no use.
+pub(super) const MOST_POOL_BYTES: u64 = (1 << 28) * PAGE_SIZE as u64;
+
 /// Smallest buffer pool, in bytes.
 pub const MIN_POOL_BYTES: u64 = 1 << 20;
 
@@ -96,6 +101,9 @@ pub struct Extremes {
     pub reader_bytes: usize,
     /// Buckets of the table of record locks.
     pub lock_buckets: usize,
+    /// Frames of a shard of the buffer pool, from 16 on; 2,048 otherwise. A quarter of them is what a thread's home takes
+    /// at once under [`FrameHomes::PerThread`].
+    pub shard_frames: usize,
 }
 
 impl Default for Options {
@@ -124,6 +132,7 @@ impl Default for Options {
             ring_bytes: 8 << 20,
             reader_bytes: 512 << 10,
             lock_buckets: 1 << 15,
+            shard_frames: None,
             bounded: true,
             hook: Arc::new(ThreadHook::default()),
             clock: Clock::machine(),
@@ -139,7 +148,8 @@ impl Options {
         Options::default()
     }
 
-    /// Memory for pages, in bytes; at least [`MIN_POOL_BYTES`]. Reserved at once, taken as it is used.
+    /// Memory for pages, in bytes; at least [`MIN_POOL_BYTES`]. Reserved at once, taken as it is used. More than 2 TiB,
+    /// the largest data file, is as good as that.
     pub fn buffer_pool(mut self, bytes: u64) -> Options {
         self.pool_bytes = bytes;
         self
@@ -300,6 +310,7 @@ impl Options {
         self.ring_bytes = sizes.ring_bytes;
         self.reader_bytes = sizes.reader_bytes;
         self.lock_buckets = sizes.lock_buckets;
+        self.shard_frames = Some(sizes.shard_frames.max(16));
         self.bounded = false;
         self
     }

@@ -312,11 +312,11 @@ impl PurgeState {
                     }
                     round.done += u64::from(worked || !is_due);
                 }
-                // Whoever reads it is told.
+                // A reader of the page is told.
                 Err(StorageError::CorruptPage { .. }) => {}
                 Err(_) => {
                     engine.pool.note_due(id);
-                    self.not_before = now + AFTER_FAILURE_NS;
+                    self.not_before = now.saturating_add(AFTER_FAILURE_NS);
                     return false;
                 }
             }
@@ -340,7 +340,7 @@ impl PurgeState {
                         // At least half of the time is spent on pages that can be done.
                         let took = now.saturating_sub(round.begun_ns);
                         let pause = took.saturating_mul(round.deferred) / (round.done + 1);
-                        self.not_before = now + pause.clamp(PAUSE_NS.0, PAUSE_NS.1);
+                        self.not_before = now.saturating_add(pause.clamp(PAUSE_NS.0, PAUSE_NS.1));
                     }
                     self.round = None;
                 }
@@ -359,11 +359,11 @@ impl PurgeState {
 impl Sweep {
     /// Looks at the next leaves, if it is time.
     fn step(&mut self, engine: &Engine, catalog: &Catalog, (now, at_most): (u64, u64)) {
-        let due = *self.next_ns.get_or_insert(now + SWEEP_AFTER_NS);
+        let due = *self.next_ns.get_or_insert(now.saturating_add(SWEEP_AFTER_NS));
         if self.is_over || now < due {
             return;
         }
-        self.next_ns = Some(now + SWEEP_EVERY_NS);
+        self.next_ns = Some(now.saturating_add(SWEEP_EVERY_NS));
         // A page that cannot be read, say: then its neighbours are not looked at either.
         if self.look(engine, catalog, at_most).is_err() {
             self.skip();

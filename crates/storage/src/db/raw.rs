@@ -154,8 +154,8 @@ impl Transaction<'_> {
     }
 
     /// Lets `change` edit the bytes in the first of these ranges of a row, locked for writing, and see those in the
-    /// others, one behind the other; `None` if there is no row, or the first range is not all in it. Nothing else of
-    /// the row is read, and of the first range only what has changed is logged. Ranges are as for
+    /// others, one behind the other; `None` if there is no row, or the first range is not all in it (one without bytes
+    /// is in every row). Nothing else of the row is read, and of the first range only what has changed is logged. Ranges are as for
     /// [`Transaction::read_columns_raw`]; the first should not be open. No index of the table may depend on it: see
     /// [`Table::with_raw_index`](crate::Table::with_raw_index).
     ///

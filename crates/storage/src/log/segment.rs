@@ -200,7 +200,7 @@ impl LogFiles {
             let valid = match examine(&block[..got], number, database) {
                 Header::Fits { segment_bytes } if *size.get_or_insert(segment_bytes) == segment_bytes => true,
                 Header::Fits { .. } => {
-                    return Err(corrupt("has another size than the other segments; remove the files of other logs"));
+                    return Err(corrupt("has another size than the other segments; move the files of other logs away"));
                 }
                 Header::OtherFormat(found) => {
                     return Err(StorageError::Format { file: shown.clone(), found, expected: FORMAT });

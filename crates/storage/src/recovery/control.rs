@@ -180,7 +180,7 @@ mod tests {
         assert!(matches!(error, StorageError::Format { found, expected, .. } if found + 1 == expected));
         let told = error.to_string();
         let named = format!("bank/control: format version {},", FORMAT - 1);
-        assert!(told.starts_with(&named) && told.contains("load its data anew"), "{told}");
+        assert!(told.starts_with(&named) && told.contains("put into a new database"), "{told}");
     }
 
     /// The number of a forged copy overflowed at the second checkpoint after it.

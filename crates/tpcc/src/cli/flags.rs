@@ -495,7 +495,9 @@ pub(crate) struct HistoryFlags {
 /// `tpcc verify`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Data")]
-#[command(after_help = "Exit status 0: everything acknowledged is there, and the database is whole. 1: not so.")]
+#[command(
+    after_help = "Exit status 0: everything acknowledged is there, and the database is whole. 1: not so, or FILE has no acknowledgement, which proves nothing."
+)]
 pub(crate) struct VerifyFlags {
     #[command(flatten)]
     pub(crate) directory: DirectoryFlag,

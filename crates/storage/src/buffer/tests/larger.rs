@@ -12,6 +12,7 @@ use rand_pcg::Pcg64;
 use super::*;
 use crate::base::clock::Clock;
 use crate::base::hook::ThreadHook;
+use crate::base::stop::StopAtEnd;
 use crate::buffer::file::WriteAhead;
 use crate::buffer::testing::DiskFile;
 
@@ -252,6 +253,7 @@ fn a_database_larger_than_the_pool() {
                     })
                 })
                 .collect();
+            let _told = StopAtEnd(&done);
             if background {
                 s.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
@@ -281,7 +283,6 @@ fn a_database_larger_than_the_pool() {
                 (after.writes_by_workers - before.writes_by_workers) as f64 / seconds,
                 (after.writes - before.writes) as f64 / (after.write_calls - before.write_calls) as f64,
             );
-            done.store(true, Ordering::Relaxed);
         });
     }
     drop(pool);
