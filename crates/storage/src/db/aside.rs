@@ -140,7 +140,13 @@ impl Aside {
     /// When the system refuses. It can be done again.
     pub(crate) fn mend(&self, data: &dyn DiskFile, redo: Lsn, end: Lsn) -> Result<(), StorageError> {
         let mut mended = false;
+        let len = data.len().map_err(|e| StorageError::io("measure", data.name(), 0, e))?;
         for (id, copies) in self.noted(redo)? {
+            if id.offset() + PAGE_SIZE as u64 > len {
+                // The file was cut off since, or its length was never on the disk, and then nothing of the page was: redo
+                // makes it anew if it is still in use.
+                continue;
+            }
             let mut found = [0; PAGE_SIZE];
             let whole = read_up_to_at(data, &mut found, id.offset())? == PAGE_SIZE;
             if whole && header::damage(&found, id, true).is_none() && long(&found, LSN) < end.0 {
@@ -291,6 +297,11 @@ mod tests {
         spoil();
         aside.mend(&*data, Lsn(10), Lsn(100)).unwrap();
         assert_eq!(content(&*data, 5), damaged);
+        // Pages behind the end of a file that was cut off do not make it longer.
+        write(&aside, &*data, 2, 7, 50).unwrap();
+        data.set_len(5 * PAGE_SIZE as u64).unwrap();
+        aside.mend(&*data, Lsn(10), Lsn(100)).unwrap();
+        assert_eq!(data.len().unwrap(), 5 * PAGE_SIZE as u64);
     }
 
     #[test]
