@@ -346,20 +346,24 @@ impl Tree {
     }
 }
 
-/// Bytes that the content and fences of both would take on one page: its keys share a shorter prefix than theirs did, and
-/// the fence of two inner pages becomes the key of the left one's last child.
+/// Bytes that the content and fences of both would take on one page: its keys share another prefix than theirs did, mostly
+/// a shorter one (a longer one where a bound stands in place of the fence in the middle); and that fence becomes the key of
+/// the left one's last child.
 fn merged_bytes(left: PageRef<'_>, right: PageRef<'_>, fence: &[u8]) -> usize {
     let (low, high) = (left.low_fence(), right.high_fence());
     let prefix = match (&low, &high) {
         (Some(low), Some(high)) => low.iter().zip(high).take_while(|(a, b)| a == b).count(),
         _ => 0,
     };
-    let longer = |page: PageRef<'_>| page.count() * (usize::from(page.u16(header::PREFIX_LEN)) - prefix);
-    let separator = if left.is_leaf() { 0 } else { SLOT + RECORD_HEAD + fence.len() - prefix };
+    let rests = |page: PageRef<'_>| {
+        // The bytes in use, were all its keys whole.
+        let whole = page.used_bytes() + page.count() * usize::from(page.u16(header::PREFIX_LEN));
+        whole.saturating_sub(page.count() * prefix)
+    };
+    let separator = if left.is_leaf() { 0 } else { (SLOT + RECORD_HEAD + fence.len()).saturating_sub(prefix) };
     // The fence in the middle is one of neither.
     let middle = usize::from(left.u16(header::HIGH_LEN)) + usize::from(right.u16(header::LOW_LEN));
-    let kept = left.used_bytes() + right.used_bytes() - middle;
-    kept + longer(left) + longer(right) + separator
+    (rests(left) + rests(right) + separator).saturating_sub(middle)
 }
 
 /// Fills a page with the content of two neighbours, whose common fence is `fence`.
