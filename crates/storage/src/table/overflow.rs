@@ -220,14 +220,21 @@ impl Txn<'_> {
         }
     }
 
-    /// Marks the chunks of a chain deleted, of which the row is locked for writing.
-    fn delete_chain(&mut self, index: &Index, (chain, len): (Chain, usize)) -> Result<(), TxnError> {
-        let Some(tree) = index.overflow else { return Ok(()) };
-        let engine = self.engine;
-        let name = engine.locks.names.of(tree.index, &chain.key());
+    /// Locks the chain of a row that is locked for writing, before the slot gets something else: so who has locked the chain
+    /// and finds the slot referring to it has a chain that stays, and waits for nobody who waits for it.
+    fn lock_chain(&mut self, index: &Index, stored: &Stored) -> Result<(), TxnError> {
+        let (Some((chain, _)), Some(tree)) = (stored.chain(), index.overflow) else { return Ok(()) };
+        let name = self.engine.locks.names.of(tree.index, &chain.key());
         while self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
             self.wait_for(index, name, RecordMode::X, Prefix::MIN)?;
         }
+        Ok(())
+    }
+
+    /// Marks the chunks of a chain deleted, which is locked.
+    fn delete_chain(&mut self, index: &Index, (chain, len): (Chain, usize)) -> Result<(), TxnError> {
+        let Some(tree) = index.overflow else { return Ok(()) };
+        let engine = self.engine;
         let chunks = chunks_of(len);
         self.handles_large();
         let state = self.slot.state();
@@ -307,6 +314,7 @@ impl Txn<'_> {
         self.check_large(index, key, after.len())?;
         self.atomically(|txn| {
             let old = txn.stored(index, key)?;
+            txn.lock_chain(index, &old)?;
             if fits_slot(key.len(), after.len()) {
                 txn.replace_value(index, key, (after, 0))?;
             } else {
@@ -330,6 +338,7 @@ impl Txn<'_> {
             return self.insert_value(index, key, (reference.as_bytes(), OVERFLOW));
         }
         let old = self.stored(index, key)?;
+        self.lock_chain(index, &old)?;
         self.replace_value(index, key, (reference.as_bytes(), OVERFLOW))?;
         old.chain().map_or(Ok(()), |chain| self.delete_chain(index, chain))
     }
@@ -358,6 +367,7 @@ impl Txn<'_> {
     pub(super) fn delete_large(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
         self.atomically(|txn| {
             let old = txn.stored(index, key)?;
+            txn.lock_chain(index, &old)?;
             txn.mark_slot_deleted(index, key)?;
             old.chain().map_or(Ok(()), |chain| txn.delete_chain(index, chain))
         })

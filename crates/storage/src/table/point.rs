@@ -111,7 +111,11 @@ impl Txn<'_> {
         let mut before = std::mem::take(&mut self.slot.state().before);
         before.clear();
         let read = index.append_referred(&engine.pool, key, &stored, columns, &mut before);
-        self.slot.state().before = before;
+        let state = self.slot.state();
+        state.before = before;
+        // For who opens the row and reads it later.
+        state.large.clear();
+        state.large.extend_from_slice(&stored);
         if read? {
             engine.pool.points().at(&site::AFTER_COPY);
             return Ok(true);

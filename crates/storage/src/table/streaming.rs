@@ -7,9 +7,11 @@ use super::columns::NOTHING;
 use super::index::{Index, Want, lock_error};
 use super::info::TableInfo;
 use super::overflow::fits_slot;
-use crate::base::error::TxnError;
+use crate::base::error::{StorageError, TxnError};
 use crate::btree::overflow::{CHUNK, Chain, MAX_LARGE, Reference};
+use crate::latch::Version;
 use crate::lock::{LockName, Prefix, RecordMode, Refused};
+use crate::page::layout::OVERFLOW;
 use crate::txn::transaction::Txn;
 
 /// A row that is about to be read.
@@ -25,37 +27,41 @@ impl Txn<'_> {
     /// Locks the row of `key` for reading, until the transaction ends where it lies in a chain; `None` if there is none.
     pub(crate) fn open_row(&mut self, index: &Index, key: &[u8]) -> Result<Option<OpenedRow>, TxnError> {
         self.handles_large();
-        let mut locked = None;
         loop {
-            if self.fetch(index, key, Want::Read, NOTHING)?.is_none() {
-                return Ok(None);
+            let Some(spot) = self.fetch(index, key, Want::Read, NOTHING)? else { return Ok(None) };
+            if spot.version != Version::NEVER {
+                return Ok(self.read(index, key, Want::Read, <[u8]>::to_vec)?.map(OpenedRow::Whole));
             }
+            // What the slot had when its lock was had, so it is committed.
+            let stored = self.slot.peek().large.clone();
+            let (chain, len, tree) = match (Reference::decode(&stored), index.overflow) {
+                (Some(Reference::OfKey(len)), _) if len <= key.len() => {
+                    return Ok(Some(OpenedRow::Whole(key[key.len() - len..].to_vec())));
+                }
+                (Some(Reference::Chain(chain, len)), Some(tree)) => (chain, len, tree),
+                _ => return Err(index.dangling(&self.engine.pool, key).into()),
+            };
+            if self.keeps_lock(Want::Read) {
+                return Ok(Some(OpenedRow::Chain(chain, len)));
+            }
+            // The row need not stay locked, but its chain must.
+            self.keep_shared(index, self.engine.locks.names.of(tree.index, &chain.key()))?;
+            if self.still_refers(index, key, &stored)? {
+                return Ok(Some(OpenedRow::Chain(chain, len)));
+            }
+        }
+    }
+
+    /// Whether the slot of a key holds this reference.
+    fn still_refers(&self, index: &Index, key: &[u8], stored: &[u8]) -> Result<bool, StorageError> {
+        loop {
             let leaf = index.tree.find(&self.engine.pool, key)?;
             let page = leaf.read.page();
             let slot = page.slot(leaf.position);
             let mut value = Vec::new();
             let copied = page.append_value(slot, &mut value);
-            if !leaf.read.is_valid() || !copied || !leaf.exact || slot.is_ghost() {
-                continue;
-            }
-            drop(leaf);
-            if !slot.is_overflow() {
-                return Ok(Some(OpenedRow::Whole(value)));
-            }
-            match (Reference::decode(&value), index.overflow) {
-                (Some(Reference::OfKey(len)), _) if len <= key.len() => {
-                    return Ok(Some(OpenedRow::Whole(key[key.len() - len..].to_vec())));
-                }
-                (Some(Reference::Chain(chain, len)), Some(tree)) => {
-                    // The row need not stay locked, but its chain must. Who deletes it locks it, too: where the row refers
-                    // to it under the lock, no chunk has gone.
-                    if self.keeps_lock(Want::Read) || locked == Some(chain) {
-                        return Ok(Some(OpenedRow::Chain(chain, len)));
-                    }
-                    self.keep_shared(index, self.engine.locks.names.of(tree.index, &chain.key()))?;
-                    locked = Some(chain);
-                }
-                _ => return Err(index.dangling(&self.engine.pool, key).into()),
+            if leaf.read.is_valid() && copied {
+                return Ok(leaf.exact && slot.flags == OVERFLOW && value == stored);
             }
         }
     }
