@@ -328,9 +328,9 @@ impl<'l> Life<'l> {
         next[table].clear();
         let done = self.db.drop_table(PLAIN[table].name()).map(drop);
         self.change(next, done)?;
-        self.history.lost += 2;
+        self.history.lost += 6;
         self.tables = self.told(tables(self.db))?;
-        self.history.lost -= 2;
+        self.history.lost -= 6;
         Ok(())
     }
 
@@ -338,9 +338,9 @@ impl<'l> Life<'l> {
     fn alter(&mut self, table: usize) -> Result<(), End> {
         let with = self.rng.once_in(2);
         let declared = if with { &INDEXED[table] } else { &PLAIN[table] };
-        self.history.lost += 1;
+        self.history.lost += 3;
         self.tables[table] = self.told(self.db.alter_indexes(declared))?;
-        self.history.lost -= 1;
+        self.history.lost -= 3;
         Ok(())
     }
 
