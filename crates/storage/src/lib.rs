@@ -64,7 +64,8 @@
 //! # What is where
 //!
 //! [`Options`] opens a [`Database`]; [`Database::begin`] and [`Database::transact`] give a [`Transaction`]; a [`Table`]
-//! is a constant that names a table and its types, [`OpenTable`] a handle that saves the look-up by name.
+//! is a constant that names a table and its types (a name that comes at run time: [`Table::named`]), [`OpenTable`] a
+//! handle that saves the look-up by name.
 //! [`SecondaryIndex`] declares another order of a table's rows, which the engine keeps. Types become bytes by [`Key`]
 //! (which orders) and [`Row`]: integers, `bool`, strings, bytes, arrays, options and tuples have them, and [`record!`]
 //! makes a struct one of them in one line; [`columns!`] names some columns of such a row, for statements that need no
@@ -127,13 +128,18 @@
 //! | --- | --- |
 //! | key, encoded | 2,048 bytes |
 //! | row, encoded | 4 GiB - 1 byte; above 3,968 bytes with its key it lies in pages of its own. A statement that names it keeps it in memory whole (but [`Transaction::read_value`] and [`Transaction::write_value`] do not), and what its transaction writes, once into the log and as much again kept for undo, is less than the log may take: four times [`Options::checkpoint_every`] |
-//! | tables of a database | 1,000, names of 1 to 200 bytes; until the database is opened anew, one dropped and each change of a table's indexes count as one more |
+//! | tables of a database | 1,048,574, names of 1 to 200 bytes; dropped ones count only while a transaction is open that began before |
 //! | secondary indexes of a table | 8 |
 //! | an entry of a secondary index (its value and, unless unique, the primary key) | 2,048 bytes; of a unique one 3,968 with the primary key |
 //! | transactions at once | 128, 1 to 1,000 by [`Options::transactions`] |
+//! | drops, truncations, changes of indexes and bulk loads at once | 64, none of which counts as a transaction |
 //! | record locks of a transaction | 1,048,576; above 5,000 in one table it tries to lock the table instead |
 //! | buffer pool | from [`MIN_POOL_BYTES`]; 256 MiB by default, taken from the system as it is used |
 //! | data file | 2^28 pages of 8 KiB: 2 TiB |
+//!
+//! Tables beside each other cost two pages of 8 KiB in the file, some 200 bytes of memory while the database is open, and some
+//! 600 more once they have been used. A transaction pays only for those that it uses: with 50,000 tables the database opens
+//! in 0.3 s, and making one with its first row, or dropping one, takes less than 0.1 ms (durability `async`, two cores).
 //!
 //! One directory is one database, and one process at a time has it open. An empty one takes less than 64 MiB. The
 //! directory is opened once: a relative path keeps the meaning it had then. Its files are regular ones; symbolic links
@@ -202,7 +208,7 @@ pub use db::savepoint::Savepoint;
 pub use db::services::{ServiceThreads, Services};
 pub use db::sizes::{Sizes, TableSize};
 pub use db::structure::{Finding, Rule, Structure};
-pub use db::table::{AsTable, OpenTable, Raw, SecondaryIndex, Table};
+pub use db::table::{AsTable, OpenTable, Raw, RunTimeName, SecondaryIndex, Table, TableName};
 pub use db::transaction::{TableLock, Transaction};
 pub use db::values::ValueReader;
 pub use io::memory::{MemoryGiven, MemoryMap, large_pages_available};

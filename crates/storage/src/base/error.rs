@@ -97,6 +97,13 @@ pub enum StorageError {
         /// The limit.
         limit: usize,
     },
+    /// More loads, drops and other changes of whole tables at once than there may be. They take none of the places of
+    /// [`StorageError::TooManyTransactions`].
+    #[error("{limit} loads and changes of whole tables are under way, as many as there may be at once; try again")]
+    TooMuchMaintenance {
+        /// The limit.
+        limit: usize,
+    },
     /// The database is being closed.
     #[error("the database is being closed")]
     Closing,
@@ -209,6 +216,7 @@ impl StorageError {
                 | StorageError::LogFull { .. }
                 | StorageError::PoolExhausted { .. }
                 | StorageError::TooManyTransactions { .. }
+                | StorageError::TooMuchMaintenance { .. }
         )
     }
 }

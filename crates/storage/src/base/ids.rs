@@ -73,7 +73,7 @@ impl TxnId {
     }
 
     /// Slots are fewer than this.
-    const SLOT_BITS: u32 = 10;
+    const SLOT_BITS: u32 = 11;
     /// No record is shorter than 16 bytes.
     const LEAST_RECORD_BITS: u32 = 4;
 }

@@ -138,7 +138,12 @@ impl Tree {
 
     /// The number of the index, or of the one that the tree holds large values for.
     pub(crate) fn index_number(&self) -> u32 {
-        self.index.0 & !OVERFLOW_TREE
+        Tree::number_of(self.index)
+    }
+
+    /// The number of the index that has such a tree, of its own or for large values.
+    pub(crate) fn number_of(tree: IndexId) -> u32 {
+        tree.0 & !OVERFLOW_TREE
     }
 
     pub(crate) fn is_overflow(&self) -> bool {

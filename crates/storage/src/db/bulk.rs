@@ -21,6 +21,7 @@ use crate::table::codec::{Key, Row};
 use crate::table::index::Index;
 use crate::table::info::TableInfo;
 use crate::table::overflow::fits_slot;
+use crate::txn::active::Own;
 use crate::txn::transaction::Txn;
 
 /// Loads rows, in the order of their keys, into an empty table: fills pages one after the other and writes
@@ -73,8 +74,8 @@ impl std::fmt::Debug for RowBuilder<'_> {
 
 impl<'db> RowBuilder<'db> {
     fn new(index: &Index, change: StructureChange<'db>) -> Result<RowBuilder<'db>, BulkError> {
-        let rows = Builder::new(index.tree, change)?;
-        Ok(RowBuilder { change, rows, overflow: index.overflow, large: None })
+        let rows = Builder::new(index.tree(), change)?;
+        Ok(RowBuilder { change, rows, overflow: index.overflow(), large: None })
     }
 
     #[inline]
@@ -139,8 +140,8 @@ impl Database {
     /// [`TxnError::Schema`] if it has rows, [`TxnError::ForeignHandle`] if the handle is another database's; those of
     /// waiting for a lock.
     pub fn bulk_load<K, V>(&self, table: &OpenTable<K, V>) -> Result<BulkLoad<'_, K, V>, TxnError> {
+        let mut txn = self.engine.begin_own(Own::Maintenance)?;
         let info = table.info(self)?;
-        let mut txn = self.engine.begin(self.engine.isolation, None)?;
         txn.lock_whole(info, TableMode::X)?;
         let change = self.engine.structure_change(txn.slot.peek().id);
         let trees: Vec<_> = info.trees().collect();
@@ -171,7 +172,7 @@ impl Database {
                 TreeContent::Rows => return Err(bulk_error(BulkError::NotEmpty, table)),
             }
         }
-        self.catalog.remove_ghosts(&self.engine, table.primary.lock_table, &of_ghosts)
+        self.catalog.remove_ghosts(&self.engine, &of_ghosts)
     }
 
     /// Begins to load one tree of a table, which must be empty. Several may be loaded at once, each by its thread.
@@ -180,20 +181,22 @@ impl Database {
     /// # Errors
     /// [`TxnError::Schema`] if the tree is not empty or there is none; those of waiting for a lock.
     pub fn bulk_load_part<K, V>(&self, table: &OpenTable<K, V>, part: Part) -> Result<BulkPart<'_>, TxnError> {
+        // Before the table is found: it cannot become another as long as this transaction runs.
+        let txn = self.engine.begin_own(Own::Maintenance)?;
         let info = table.info(self)?;
         let index = match part {
             Part::Rows => Some(&info.primary),
             Part::Index(i) => info.secondaries.get(i).map(|s| &s.index),
         };
         let Some(index) = index else {
-            return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no {part:?}") });
+            return Err(TxnError::Schema { table: info.primary.table(), what: format!("has no {part:?}") });
         };
         // Under the lock the table still exists; it waits for a transaction that has locked it exclusively. If there are
         // rows, a stronger one waits for those that use the table: they may take back what they have written.
         for mode in [TableMode::IX, TableMode::X] {
-            let mut asking = self.engine.begin(self.engine.isolation, None)?;
+            let mut asking = self.engine.begin_own(Own::Beside)?;
             asking.lock_whole(info, mode)?;
-            let rows = index.tree.content(&self.engine.pool)? == TreeContent::Rows;
+            let rows = index.tree().content(&self.engine.pool)? == TreeContent::Rows;
             asking.commit()?;
             if !rows {
                 break;
@@ -202,7 +205,6 @@ impl Database {
                 return Err(bulk_error(BulkError::NotEmpty, info));
             }
         }
-        let txn = self.engine.begin(self.engine.isolation, None)?;
         let change = self.engine.structure_change(txn.slot.peek().id);
         let builder = RowBuilder::new(index, change).map_err(|e| bulk_error(e, info))?;
         Ok(BulkPart { db: self, table: info, index, txn, builder })
@@ -229,7 +231,7 @@ impl BulkPart<'_> {
         let mode = if is_mutant(Mutant::ShareBulkTable) { TableMode::IX } else { TableMode::X };
         self.txn.lock_whole(self.table, mode)?;
         let change = self.db.engine.structure_change(self.txn.slot.peek().id);
-        let trees: Vec<_> = std::iter::once(self.index.tree).chain(self.index.overflow).collect();
+        let trees: Vec<_> = std::iter::once(self.index.tree()).chain(self.index.overflow()).collect();
         self.db.remove_ghosts(self.table, &trees)?;
         let rows = install(change, self.builder.into_builders().map(Builder::seal), self.table)?;
         self.txn.commit()?;
@@ -278,10 +280,9 @@ impl<K, V> BulkLoad<'_, K, V> {
                 let (begin, key_end) = (*begin as usize, *begin as usize + *key_len as usize);
                 let pushed = tree.push(&entries.bytes[begin..key_end], &entries.bytes[key_end..begin + *len as usize]);
                 pushed.map_err(|e| match e {
-                    BulkError::Order => TxnError::DuplicateKey {
-                        table: secondary.index.table.clone(),
-                        index: secondary.index.name.clone(),
-                    },
+                    BulkError::Order => {
+                        TxnError::DuplicateKey { table: secondary.index.table(), index: secondary.index.name() }
+                    }
                     other => bulk_error(other, table),
                 })?;
             }
@@ -326,7 +327,7 @@ fn install<'p>(
 }
 
 fn bulk_error(error: BulkError, table: &TableInfo) -> TxnError {
-    let name = table.primary.table.clone();
+    let name = table.primary.table();
     match error {
         BulkError::Order => TxnError::NotAscending { table: name },
         BulkError::LongKey(bytes) => TxnError::KeyTooLong { table: name, bytes, limit: MAX_KEY },

@@ -75,7 +75,7 @@ enum Unchanged {
 #[cold]
 fn misfit<C>(index: &Index, what: &str) -> TxnError {
     let what = format!("the columns {} {what}", std::any::type_name::<C>());
-    TxnError::Schema { table: index.table.clone(), what }
+    TxnError::Schema { table: index.table(), what }
 }
 
 /// Changes columns where they lie. `bytes` must not be used after an error.

@@ -20,7 +20,7 @@ use crate::base::ids::PAGE_SIZE;
 use crate::btree::compact::{CompactStep, Compactor};
 use crate::btree::space;
 use crate::table::index::{Index, Want};
-use crate::txn::active::OwnPlace;
+use crate::txn::active::Own;
 use crate::txn::transaction::Txn;
 
 /// Pages that move before a table is given free for those who want it as a whole.
@@ -77,7 +77,7 @@ impl Database {
         let (mut moved, mut tries) = (0, 0);
         'pieces: loop {
             self.engine.poison.check()?;
-            let Some(mut txn) = self.engine.begin_own(OwnPlace::Compacting)? else { return Ok(moved) };
+            let Some(mut txn) = self.engine.begin_alone(Own::Compact)? else { return Ok(moved) };
             let mut shared: Option<Index> = None;
             for _ in 0..PIECE {
                 let step = self.one_page(&mut compactor, &mut txn, &mut shared)?;
@@ -111,22 +111,22 @@ impl Database {
             CompactStep::Dense | CompactStep::Stays => return Ok(PageStep::End),
             CompactStep::OfTree(number) => number,
         };
-        if shared.as_ref().is_none_or(|shared| shared.tree.index != number) {
+        if shared.as_ref().is_none_or(|shared| shared.id() != number) {
             if shared.is_some() {
                 return Ok(PageStep::OtherTable);
             }
             // It is being built or dropped, or nothing refers to it.
-            let Some(index) = self.catalog.index(number) else { return Ok(PageStep::End) };
+            let Some(index) = self.catalog.index(&self.engine, number) else { return Ok(PageStep::End) };
             match txn.intend(&index, Want::Read) {
                 // Only now can it be neither dropped nor given to another table.
-                Ok(()) if self.catalog.tree(number) == Some((index.tree, index.lock_table)) => {}
+                Ok(()) if self.catalog.tree(&self.engine, number) == Some((index.tree(), index.lock_table)) => {}
                 Ok(()) | Err(TxnError::Dropped { .. }) => return Ok(PageStep::Again),
                 Err(error) => return Err(error),
             }
             *shared = Some(index);
         }
         let Some(index) = shared else { return Ok(PageStep::Again) };
-        Ok(match compactor.move_last(change, &mut txn.slot.state().rec, index.tree)? {
+        Ok(match compactor.move_last(change, &mut txn.slot.state().rec, index.tree())? {
             CompactStep::Shorter => PageStep::Moved,
             CompactStep::Again | CompactStep::OfTree(_) => PageStep::Again,
             CompactStep::Dense | CompactStep::Stays => PageStep::End,

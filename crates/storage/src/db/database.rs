@@ -9,7 +9,7 @@ use super::files::{self, DirectoryContent, LogFront};
 use super::options::{MOST_POOL_BYTES, Options, cores};
 use crate::base::arena::PageSize;
 use crate::base::checked::checked;
-use crate::base::config::{Background, Isolation, LargePages, LatchKind, Service};
+use crate::base::config::{Background, LargePages, LatchKind, Service};
 use crate::base::error::{LogHolder, OpenError, StorageError, TxnError};
 use crate::base::hook::BlockReason;
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
@@ -27,11 +27,11 @@ use crate::log::{Log, LogOptions};
 use crate::recovery::checkpoint::Checkpointer;
 use crate::recovery::control::ControlFile;
 use crate::recovery::restart::{self, Reporter};
-use crate::table::catalog::{Catalog, MAX_TABLES};
+use crate::table::catalog::Catalog;
 use crate::table::declared::Declared;
 use crate::table::index::Want;
 use crate::table::info::TableInfo;
-use crate::txn::active::{OWN_PLACES, Slots};
+use crate::txn::active::{OWN_SLOTS, Own, Slots};
 use crate::txn::engine::Engine;
 
 /// An open database. Share it between threads by reference or in an [`Arc`]; dropping it closes it.
@@ -117,7 +117,7 @@ impl Database {
             ring_bytes: options.ring_bytes,
             memory,
             // One slot for each transaction, those of the engine's own transactions, one for checkpoints and restart.
-            slots: options.transactions + OWN_PLACES + 1,
+            slots: options.transactions + OWN_SLOTS + 1,
             reserve_bytes: segment_bytes / 4,
             checkpoint_every: Some(log_bounds),
             database,
@@ -146,7 +146,7 @@ impl Database {
             (file, control, log, Some((redo, clean, losers)))
         };
         let log = Arc::new(log);
-        let service_slot = SlotId((options.transactions + OWN_PLACES) as u16);
+        let service_slot = SlotId((options.transactions + OWN_SLOTS) as u16);
         let driven = Arc::new(AtomicBool::new(false));
         let front = LogFront { log: Arc::clone(&log), hook: Arc::clone(&options.hook), driven: Arc::clone(&driven) };
         let restart_reads = (analysis.as_ref().map_or(log.tail(), |(redo, ..)| *redo), log.tail());
@@ -237,8 +237,7 @@ impl Database {
     ) -> Result<Arc<Engine>, StorageError> {
         let locks = LockTable::new(
             LockOptions {
-                slots: options.transactions + OWN_PLACES,
-                tables: MAX_TABLES + 2,
+                slots: options.transactions + OWN_SLOTS,
                 buckets: options.lock_buckets,
                 memory,
                 escalate_at: options.escalate_at,
@@ -266,30 +265,36 @@ impl Database {
         }))
     }
 
-    /// The table with this declaration; `None` if there is none of its name.
+    /// The table with this declaration; `None` if there is none of its name. A transaction that was begun before keeps
+    /// it from becoming another, until it ends.
     #[inline]
     pub(crate) fn find(&self, declared: &Declared<'_>) -> Result<Option<&TableInfo>, TxnError> {
-        let number = match self.catalog.declared(declared) {
-            Some(number) => Some(number),
-            None => self.open_known(declared)?,
-        };
-        Ok(number.and_then(|number| self.catalog.table(number)))
+        match self.catalog.declared(declared) {
+            Some(info) => Ok(Some(info)),
+            None => self.open_known(declared),
+        }
     }
 
     #[cold]
-    fn open_known(&self, declared: &Declared<'_>) -> Result<Option<u32>, TxnError> {
-        self.catalog.open(declared)
+    fn open_known(&self, declared: &Declared<'_>) -> Result<Option<&TableInfo>, TxnError> {
+        Ok(self.catalog.open(&self.engine, declared)?.map(|(info, _)| info))
     }
 
-    pub(super) fn open_or_create(&self, declared: &Declared<'_>) -> Result<u32, TxnError> {
+    /// The table with this declaration and its ticket, created if there is none of its name.
+    pub(super) fn open_or_create(&self, declared: &Declared<'_>) -> Result<(&TableInfo, u64), TxnError> {
+        let mut created = false;
         loop {
-            if let Some(number) = self.catalog.open(declared)? {
-                return Ok(number);
+            if let Some(open) = self.catalog.open(&self.engine, declared)? {
+                if created {
+                    self.engine.answer(self.engine.log.tail())?;
+                }
+                return Ok(open);
             }
+            created = true;
             if !self.catalog.create(&self.engine, declared, false)? {
                 // Transactions rely on its absence. The transaction that locks the absence does not create the table
                 // itself.
-                let mut txn = self.engine.begin(Isolation::Serializable, None)?;
+                let mut txn = self.engine.begin_own(Own::Maintenance)?;
                 txn.lock_absence(declared.name, Want::Write)?;
                 self.catalog.create(&self.engine, declared, true)?;
             }

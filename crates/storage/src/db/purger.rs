@@ -26,7 +26,7 @@ use crate::page::PageRef;
 use crate::page::header::Kind;
 use crate::table::catalog::Catalog;
 use crate::table::purge::TableShare;
-use crate::txn::active::OwnPlace;
+use crate::txn::active::Own;
 use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
 
@@ -207,7 +207,7 @@ struct Shared<'s, 'db> {
 impl<'s, 'db> Shared<'s, 'db> {
     /// `None` if another such transaction runs, or the instance is closed.
     fn begin(engine: &'db Engine, catalog: &'s Catalog) -> Option<Shared<'s, 'db>> {
-        let txn = engine.begin_own(OwnPlace::Purging).ok().flatten()?;
+        let txn = engine.begin_alone(Own::Purge).ok().flatten()?;
         Some(Shared { engine, catalog, txn, granted: Vec::new(), refused: Vec::new() })
     }
 
@@ -219,10 +219,10 @@ impl<'s, 'db> Shared<'s, 'db> {
         if self.refused.contains(&index) {
             return Err(TableShare::Refused);
         }
-        let (tree, table) = self.catalog.tree(index).ok_or(TableShare::Gone)?;
+        let (tree, table) = self.catalog.tree(self.engine, index).ok_or(TableShare::Gone)?;
         match self.txn.try_share(table) {
             // Only now can it be neither dropped nor given to another table.
-            TableShare::Granted if self.catalog.tree(index) == Some((tree, table)) => {
+            TableShare::Granted if self.catalog.tree(self.engine, index) == Some((tree, table)) => {
                 self.granted.push((tree, table));
                 Ok(tree)
             }
@@ -398,8 +398,8 @@ impl Sweep {
     /// Notes the leaves below the next inner page.
     fn gather(&mut self, engine: &Engine, catalog: &Catalog, shared: &mut Shared<'_, '_>) -> Result<(), StorageError> {
         let Some(key) = &self.cursor else {
-            match catalog.tree_after(self.index) {
-                Some((tree, _)) => (self.index, self.cursor) = (tree.index, Some(Vec::new())),
+            match catalog.index_after(self.index) {
+                Some(index) => (self.index, self.cursor) = (index, Some(Vec::new())),
                 None => self.is_over = true,
             }
             return Ok(());

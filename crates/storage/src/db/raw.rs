@@ -342,7 +342,7 @@ impl Transaction<'_> {
         self.enter(OperationKind::Update, &info.primary);
         if !info.secondaries.is_empty() {
             let what = "has secondary indexes: update its rows one by one".into();
-            return Err(TxnError::Schema { table: info.primary.table.clone(), what });
+            return Err(TxnError::Schema { table: info.primary.table(), what });
         }
         let result = self.txn.get_mut().update_rows(info, from, ScanEnd::With(to), change);
         self.noted(result)
@@ -365,7 +365,7 @@ impl Transaction<'_> {
     ) -> Result<(), TxnError> {
         let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
         let Some(secondary) = info.secondaries.get(index) else {
-            return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no index {index}") });
+            return Err(TxnError::Schema { table: info.primary.table(), what: format!("has no index {index}") });
         };
         self.enter(OperationKind::Scan, &secondary.index);
         if descending {
@@ -463,7 +463,7 @@ impl Transaction<'_> {
     pub fn prefetch_raw<'k, K, V>(&self, rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>) {
         let db = self.db;
         db.engine.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
-        let rows = rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree, key, bytes)));
+        let rows = rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree(), key, bytes)));
         // Inside another statement this does nothing: it is a hint.
         if let Ok(mut txn) = self.txn.try_borrow_mut() {
             txn.prefetch(rows);
@@ -481,7 +481,7 @@ impl Transaction<'_> {
     /// nothing.
     pub fn prefetch_along_raw<K, V>(&mut self, table: &OpenTable<K, V>, key: &[u8], bytes: usize) {
         if let Ok(info) = table.info(self.db) {
-            self.txn.get_mut().prefetch_along((info.primary.tree, key, bytes));
+            self.txn.get_mut().prefetch_along((info.primary.tree(), key, bytes));
         }
     }
 
@@ -512,5 +512,5 @@ fn unchangeable(info: &TableInfo, part: &Range<usize>) -> TxnError {
     } else {
         format!("has an index that depends on its bytes before {}", part.end)
     };
-    TxnError::Schema { table: info.primary.table.clone(), what }
+    TxnError::Schema { table: info.primary.table(), what }
 }

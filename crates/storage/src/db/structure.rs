@@ -169,7 +169,11 @@ impl Database {
             progress,
             out: Structure::default(),
         };
-        walk.run(&self.catalog.trees(), |number| self.catalog.table(number).map(|info| info.secondaries.as_slice()))
+        let secondaries = |(number, ticket)| {
+            let info = self.catalog.table(number).filter(|info| ticket != 0 && info.is(ticket));
+            info.map(|info| info.secondaries.as_slice())
+        };
+        walk.run(&self.catalog.trees(), secondaries)
     }
 }
 
@@ -198,7 +202,7 @@ impl Rows<'_> {
 
 /// An index for reading alone.
 fn of_tree(tree: Tree, overflow: Option<Tree>) -> Index {
-    Index { tree, overflow, lock_table: 0, table: "".into(), name: "".into() }
+    Index::new((tree, overflow), 0, "", None)
 }
 
 /// Large values of a table that were found, less those to which a row has referred.
@@ -240,7 +244,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
     fn run(
         mut self,
         tables: &[TableTrees],
-        secondaries: impl Fn(u32) -> Option<&'a [Secondary]>,
+        secondaries: impl Fn((u32, u64)) -> Option<&'a [Secondary]>,
     ) -> Result<Structure, StorageError> {
         let Some(space) = self.page(SPACE_PAGE)? else { return Ok(self.out) };
         let space = PageRef::of(&space);
@@ -259,7 +263,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         }
         self.free_list(PageId(space.u32(ops::space::FREE)))?;
         for table in tables {
-            let known = secondaries(table.number);
+            let known = secondaries(table.open);
             let indexes = known.unwrap_or_default();
             let mut chains = Chains::default();
             if let Some(tree) = table.overflow {
@@ -527,7 +531,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                     self.find(
                         Rule::Secondary,
                         id,
-                        format!("has a row (slot {i}) that index {} lacks", index.index.name),
+                        format!("has a row (slot {i}) that index {} lacks", index.spec.name),
                     );
                 }
             }
@@ -589,7 +593,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
     /// The row of a key: `None` if the tree cannot be searched, `Some(None)` if there is none.
     fn value(&mut self, index: &Index, key: &[u8]) -> Result<Option<Option<Vec<u8>>>, StorageError> {
         loop {
-            let leaf = match index.tree.find(&self.engine.pool, key) {
+            let leaf = match index.tree().find(&self.engine.pool, key) {
                 Ok(leaf) => leaf,
                 Err(StorageError::CorruptPage { .. }) => return Ok(None),
                 Err(error) => return Err(error),

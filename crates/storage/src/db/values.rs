@@ -115,7 +115,7 @@ impl<'db> Transaction<'db> {
         self.enter(OperationKind::Insert, &info.primary);
         if !info.secondaries.is_empty() {
             let what = "has secondary indexes, which are made from whole rows: put the row".into();
-            return Err(TxnError::Schema { table: info.primary.table.clone(), what });
+            return Err(TxnError::Schema { table: info.primary.table(), what });
         }
         let result = self.txn.get_mut().put_from(info, key, &mut source);
         self.noted(result)

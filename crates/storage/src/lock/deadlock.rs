@@ -162,7 +162,7 @@ impl LockTable {
         buckets.sort_unstable();
         buckets.dedup();
         Held {
-            tables: tables.into_iter().map(|table| (table, self.tables.queues[table as usize].lock())).collect(),
+            tables: tables.into_iter().map(|table| (table, self.tables.queue(table))).collect(),
             buckets: buckets.into_iter().map(|bucket| (bucket, self.buckets.at(bucket).latch())).collect(),
         }
     }
@@ -181,7 +181,7 @@ impl LockTable {
                     Ask::of(request).blockers(&list, found);
                 }
             }
-            WaitsFor::Table(table) => self.tables.queues[table as usize].lock().blockers_of(self, table, owner, found),
+            WaitsFor::Table(table) => self.tables.queue(table).blockers_of(self, table, owner, found),
         }
     }
 }

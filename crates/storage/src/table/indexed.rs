@@ -77,7 +77,7 @@ impl Txn<'_> {
         match self.insert(&secondary.index, entry, key) {
             // It ends with the row's key, and the row is locked.
             Err(TxnError::DuplicateKey { .. }) if !secondary.unique => {
-                let tree = secondary.index.tree;
+                let tree = secondary.index.tree();
                 Err(tree
                     .damaged(&self.engine.pool, tree.root, "leads to an entry of a row that should have none")
                     .into())
@@ -194,7 +194,7 @@ impl Txn<'_> {
             }
             match self.insert_row(table, key, row) {
                 // Other transactions may have inserted the key meanwhile.
-                Err(TxnError::DuplicateKey { index, .. }) if std::sync::Arc::ptr_eq(&index, &table.primary.name) => {}
+                Err(TxnError::DuplicateKey { index, .. }) if std::sync::Arc::ptr_eq(&index, &table.primary.name()) => {}
                 result => return result,
             }
         }

@@ -15,6 +15,7 @@ pub(crate) mod indexed;
 pub(crate) mod info;
 pub(crate) mod locate;
 mod mark;
+pub(crate) mod numbers;
 pub(crate) mod overflow;
 pub(crate) mod peek;
 pub(crate) mod point;

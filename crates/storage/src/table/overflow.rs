@@ -8,7 +8,6 @@
 //! The lock on a row protects its chain. A reader that keeps no lock may find the chain gone, and reads the row again.
 
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 
 use super::columns::parts_within;
 use super::index::{Index, LockAttempt, Want};
@@ -46,7 +45,7 @@ impl Index {
         columns: &[Range<usize>],
         out: &mut Vec<u8>,
     ) -> Result<bool, StorageError> {
-        let chain = match (Reference::decode(stored), self.overflow) {
+        let chain = match (Reference::decode(stored), self.overflow()) {
             (Some(Reference::OfKey(len)), _) => {
                 let Some(at) = key.len().checked_sub(len) else { return Ok(false) };
                 parts_within(columns, len).for_each(|part| out.extend_from_slice(&key[at..][part]));
@@ -68,11 +67,11 @@ impl Index {
     /// The error for a slot whose reference leads nowhere.
     #[cold]
     pub(crate) fn dangling(&self, pool: &BufferPool, key: &[u8]) -> StorageError {
-        match self.tree.find(pool, key) {
+        match self.tree().find(pool, key) {
             Ok(leaf) => {
                 let page = leaf.read.frame().page_id();
                 drop(leaf);
-                self.tree.damaged(pool, page, "refers to a large value that is not there")
+                self.tree().damaged(pool, page, "refers to a large value that is not there")
             }
             Err(error) => error,
         }
@@ -105,12 +104,12 @@ impl Txn<'_> {
     pub(crate) fn check_large(&mut self, index: &Index, key: &[u8], row: usize) -> Result<(), TxnError> {
         self.handles_large();
         if key.len() > MAX_KEY {
-            return Err(TxnError::KeyTooLong { table: Arc::clone(&index.table), bytes: key.len(), limit: MAX_KEY });
+            return Err(TxnError::KeyTooLong { table: index.table(), bytes: key.len(), limit: MAX_KEY });
         }
         // An entry whose value is part of its key always fits; only those of unique indexes may not.
-        let limit = if index.overflow.is_some() { MAX_LARGE } else { MAX_RECORD.saturating_sub(key.len()) };
-        if row > limit && index.overflow.is_some() {
-            return Err(TxnError::RowTooLarge { table: Arc::clone(&index.table), bytes: row, limit });
+        let limit = if index.overflow().is_some() { MAX_LARGE } else { MAX_RECORD.saturating_sub(key.len()) };
+        if row > limit && index.overflow().is_some() {
+            return Err(TxnError::RowTooLarge { table: index.table(), bytes: row, limit });
         }
         Ok(())
     }
@@ -121,7 +120,7 @@ impl Txn<'_> {
         self.check_large(index, key, row.len())?;
         // Before the value is written in vain.
         if self.lock_to_write(index, key)? {
-            return Err(TxnError::DuplicateKey { table: Arc::clone(&index.table), index: Arc::clone(&index.name) });
+            return Err(TxnError::DuplicateKey { table: index.table(), index: index.name() });
         }
         self.atomically(|txn| {
             let reference = txn.write_large(index, key, row)?;
@@ -132,12 +131,12 @@ impl Txn<'_> {
     /// Locks a key for a row that is about to be written; whether there is one.
     pub(crate) fn lock_to_write(&mut self, index: &Index, key: &[u8]) -> Result<bool, TxnError> {
         self.intend(index, Want::Write)?;
-        let name = self.engine.locks.names.of(index.tree.index, key);
+        let name = self.engine.locks.names.of(index.tree().index, key);
         while self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
             self.wait_for(index, name, RecordMode::X, Prefix::MIN)?;
         }
         loop {
-            let leaf = index.tree.find(&self.engine.pool, key)?;
+            let leaf = index.tree().find(&self.engine.pool, key)?;
             let is_there = leaf.exact && !leaf.read.page().slot(leaf.position).is_ghost();
             if leaf.read.is_valid() {
                 return Ok(is_there);
@@ -159,9 +158,9 @@ impl Txn<'_> {
 
     /// Begins to write a chain.
     pub(crate) fn begin_chain(&mut self, index: &Index, key: &[u8]) -> Result<ChainWriter, TxnError> {
-        let Some(tree) = index.overflow else {
+        let Some(tree) = index.overflow() else {
             let (bytes, limit) = (key.len(), MAX_RECORD / 2);
-            return Err(TxnError::KeyTooLong { table: Arc::clone(&index.table), bytes, limit });
+            return Err(TxnError::KeyTooLong { table: index.table(), bytes, limit });
         };
         self.handles_large();
         let tail = self.engine.log.tail();
@@ -223,7 +222,7 @@ impl Txn<'_> {
     /// Locks the chain of a row that is locked for writing, before the slot gets something else: so who has locked the chain
     /// and finds the slot referring to it has a chain that stays, and waits for nobody who waits for it.
     fn lock_chain(&mut self, index: &Index, stored: &Stored) -> Result<(), TxnError> {
-        let (Some((chain, _)), Some(tree)) = (stored.chain(), index.overflow) else { return Ok(()) };
+        let (Some((chain, _)), Some(tree)) = (stored.chain(), index.overflow()) else { return Ok(()) };
         let name = self.engine.locks.names.of(tree.index, &chain.key());
         while self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
             self.wait_for(index, name, RecordMode::X, Prefix::MIN)?;
@@ -233,7 +232,7 @@ impl Txn<'_> {
 
     /// Marks the chunks of a chain deleted, which is locked.
     fn delete_chain(&mut self, index: &Index, (chain, len): (Chain, usize)) -> Result<(), TxnError> {
-        let Some(tree) = index.overflow else { return Ok(()) };
+        let Some(tree) = index.overflow() else { return Ok(()) };
         let engine = self.engine;
         let chunks = chunks_of(len);
         self.handles_large();
@@ -284,7 +283,7 @@ impl Txn<'_> {
     /// What the slot of a row holds that is locked for writing.
     fn stored(&mut self, index: &Index, key: &[u8]) -> Result<Stored, TxnError> {
         loop {
-            let leaf = index.tree.find(&self.engine.pool, key)?;
+            let leaf = index.tree().find(&self.engine.pool, key)?;
             let page = leaf.read.page();
             let slot = page.slot(leaf.position);
             let mut value = Vec::new();
@@ -295,7 +294,7 @@ impl Txn<'_> {
             if !leaf.exact || slot.is_ghost() {
                 let page = leaf.read.frame().page_id();
                 drop(leaf);
-                return Err(index.tree.damaged(&self.engine.pool, page, "lost a row that was locked").into());
+                return Err(index.tree().damaged(&self.engine.pool, page, "lost a row that was locked").into());
             }
             return Ok(Stored { value, flags: slot.flags });
         }

@@ -73,7 +73,7 @@ impl Engine {
         row: &mut Vec<u8>,
     ) -> Result<(bool, Memo), StorageError> {
         self.poison.check_memory()?;
-        let name = self.locks.names.of(index.tree.index, key);
+        let name = self.locks.names.of(index.id(), key);
         let memo = Some(announced.0[name.low_bits() % ANNOUNCED]).filter(|memo| memo.name == name);
         loop {
             let leaf = locate(self, memo, index, key)?;
@@ -167,7 +167,7 @@ impl Engine {
         let mut left = most;
         let mut high = Vec::new();
         loop {
-            let leaf = index.tree.find(&self.pool, &from)?;
+            let leaf = index.tree().find(&self.pool, &from)?;
             let page = leaf.read.page();
             leaf_rows.clear();
             high.clear();
@@ -285,7 +285,7 @@ impl Txn<'_> {
             let has_key = |leaf: LeafAt<'_>| is_place(leaf.read.page(), &place, index, key) && leaf.read.is_valid();
             let is_there = place.exact && unchanged(engine, &place).is_some_and(has_key);
             // A place that still has the key has the key's name, too.
-            let name = if is_there { place.name } else { engine.locks.names.of(index.tree.index, key) };
+            let name = if is_there { place.name } else { engine.locks.names.of(index.id(), key) };
             self.lock_name(index, name, want)?;
             loop {
                 let leaf = match is_there.then(|| unchanged(engine, &place)).flatten() {
@@ -333,7 +333,7 @@ impl Txn<'_> {
         self.intend(index, Want::Write)?;
         for group in rows.chunks(TOGETHER) {
             for row in group {
-                self.lock_name(index, self.engine.locks.names.of(index.tree.index, row.key), Want::Write)?;
+                self.lock_name(index, self.engine.locks.names.of(index.id(), row.key), Want::Write)?;
             }
             if self.replace_together(table, group)? {
                 found += group.len();
@@ -375,7 +375,7 @@ impl Txn<'_> {
             let (page, position) = (leaf.page(), usize::from(place.spot.position));
             let is_there = !frame.page_id().is_none()
                 && !frame.is_unproved()
-                && page.index() == index.tree.index
+                && page.index() == index.id()
                 && page.is_leaf()
                 && page.has_key(position, key)
                 && page.slot(position).flags == 0
@@ -401,10 +401,10 @@ impl Txn<'_> {
             }
             if from < to {
                 let page = leaf.frame().page_id();
-                let place = RowAt { page, tree: index.tree, position, key };
+                let place = RowAt { page, tree: index.tree(), position, key };
                 let bytes = (&old[from..to], &row[from..to]);
                 ops::put_patch(&mut self.slot.state().rec, &place, before, from, bytes);
-                before = Some((page, index.tree));
+                before = Some((page, index.tree()));
                 sections += 1;
             }
         }

@@ -43,7 +43,7 @@ impl Txn<'_> {
     ) -> Result<Option<LeafSpot>, TxnError> {
         let names = &self.engine.locks.names;
         self.intend(index, want)?;
-        let name = names.of(index.tree.index, key);
+        let name = names.of(index.id(), key);
         let mode = self.key_mode(want);
         if self.engine.pool.points().in_descents() {
             self.engine.locks.prefetch(name);
@@ -181,7 +181,7 @@ impl Txn<'_> {
         let page = read.page();
         let is_there = place.exact
             && read.version() == place.version
-            && (place.proven || page.index() == index.tree.index && page.has_key(place.position, key));
+            && (place.proven || page.index() == index.id() && page.has_key(place.position, key));
         if !is_there || self.try_lock_row(index, name, self.key_mode(want), Prefix::MIN)? == LockAttempt::MustWait {
             return Ok(false);
         }

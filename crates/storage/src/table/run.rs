@@ -2,7 +2,6 @@
 //! for those that lie together.
 
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 
 use super::columns::{NOTHING, bytes_until, changed};
 use super::index::{Index, LockAttempt, Want};
@@ -51,13 +50,13 @@ impl Txn<'_> {
         for (i, (key, row)) in rows.iter().enumerate() {
             self.check_sizes(index, key, row.len())?;
             if i > 0 && compare_few(rows[i - 1].0, key).is_ge() {
-                return Err(TxnError::NotAscending { table: Arc::clone(&index.table) });
+                return Err(TxnError::NotAscending { table: index.table() });
             }
         }
         for rows in rows.chunks(MOST) {
             let mut names = [LockName::NONE; MOST];
             for (name, (key, _)) in names.iter_mut().zip(rows) {
-                *name = self.engine.locks.name_ahead(index.tree.index, key);
+                *name = self.engine.locks.name_ahead(index.id(), key);
             }
             let mut at = 0;
             while at < rows.len() {
@@ -82,7 +81,7 @@ impl Txn<'_> {
     ) -> Result<usize, TxnError> {
         let leaf = match self.finger(index, rows[0].0) {
             Some(leaf) => leaf,
-            None => index.tree.find(&self.engine.pool, rows[0].0)?,
+            None => index.tree().find(&self.engine.pool, rows[0].0)?,
         };
         let page = leaf.read.page();
         let (position, exact) = (leaf.position, leaf.exact);
@@ -125,8 +124,8 @@ impl Txn<'_> {
         self.begin_record(RecordKind::Data);
         let id = leaf.frame().page_id();
         for (i, (key, row)) in rows[..n].iter().enumerate() {
-            let place = RowAt { page: id, tree: index.tree, position: position + i, key };
-            let row_before = (i > 0).then_some((id, index.tree));
+            let place = RowAt { page: id, tree: index.tree(), position: position + i, key };
+            let row_before = (i > 0).then_some((id, index.tree()));
             ops::put_insert(&mut self.slot.state().rec, &place, row_before, (row, 0));
         }
         let lsn = match self.append_several(leaf.page().lsn(), n) {
@@ -262,8 +261,8 @@ impl Txn<'_> {
             let (from, to) = difference(before, row);
             if from < to {
                 let position = batch.row(i).position;
-                let place = RowAt { page: id, tree: index.tree, position: usize::from(position), key: batch.key(i) };
-                let row_before = (n > 0).then_some((id, index.tree));
+                let place = RowAt { page: id, tree: index.tree(), position: usize::from(position), key: batch.key(i) };
+                let row_before = (n > 0).then_some((id, index.tree()));
                 let bytes = (&before[from..to], &row[from..to]);
                 ops::put_patch(&mut self.slot.state().rec, &place, row_before, from, bytes);
                 patches[n] = (position, from as u16, (start + from) as u32, (to - from) as u16);
@@ -451,10 +450,10 @@ impl Txn<'_> {
             ranges[at] = (from, to);
             if from < to {
                 let (page, position) = (leaf.frame().page_id(), usize::from(spot.position));
-                let place = RowAt { page, tree: index.tree, position, key: keys[*i] };
+                let place = RowAt { page, tree: index.tree(), position, key: keys[*i] };
                 let bytes = (&old[from..to], &new[from..to]);
                 ops::put_patch(&mut self.slot.state().rec, &place, before, part_at + from, bytes);
-                before = Some((page, index.tree));
+                before = Some((page, index.tree()));
                 sections += 1;
             }
         }

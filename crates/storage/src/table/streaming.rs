@@ -34,7 +34,7 @@ impl Txn<'_> {
             }
             // What the slot had when its lock was had, so it is committed.
             let stored = self.slot.peek().large.clone();
-            let (chain, len, tree) = match (Reference::decode(&stored), index.overflow) {
+            let (chain, len, tree) = match (Reference::decode(&stored), index.overflow()) {
                 (Some(Reference::OfKey(len)), _) if len <= key.len() => {
                     return Ok(Some(OpenedRow::Whole(key[key.len() - len..].to_vec())));
                 }
@@ -55,7 +55,7 @@ impl Txn<'_> {
     /// Whether the slot of a key holds this reference.
     fn still_refers(&self, index: &Index, key: &[u8], stored: &[u8]) -> Result<bool, StorageError> {
         loop {
-            let leaf = index.tree.find(&self.engine.pool, key)?;
+            let leaf = index.tree().find(&self.engine.pool, key)?;
             let page = leaf.read.page();
             let slot = page.slot(leaf.position);
             let mut value = Vec::new();
@@ -75,7 +75,7 @@ impl Txn<'_> {
                 .acquire_wait(index.lock_table, name, RecordMode::S, Prefix::MIN)
                 .map(drop)
                 .map_err(|error| lock_error(error, index)),
-            Err(Refused::TooManyLocks) => Err(TxnError::TooManyLocks { table: Arc::clone(&index.table) }),
+            Err(Refused::TooManyLocks) => Err(TxnError::TooManyLocks { table: index.table() }),
         }
     }
 
@@ -90,7 +90,7 @@ impl Txn<'_> {
     ) -> Result<(), TxnError> {
         out.clear();
         let end = (at / CHUNK + 1).saturating_mul(CHUNK).min(len);
-        let read = index.overflow.map(|tree| tree.read_chain(&self.engine.pool, (chain, len), at..end, out));
+        let read = index.overflow().map(|tree| tree.read_chain(&self.engine.pool, (chain, len), at..end, out));
         if read.transpose()? == Some(true) { Ok(()) } else { Err(index.dangling(&self.engine.pool, key).into()) }
     }
 
@@ -110,7 +110,7 @@ impl Txn<'_> {
             let mut writer = txn.begin_chain(index, key)?;
             while !piece.is_empty() {
                 if writer.len + piece.len() > MAX_LARGE {
-                    let (table, bytes) = (Arc::clone(&index.table), writer.len + piece.len());
+                    let (table, bytes) = (index.table(), writer.len + piece.len());
                     return Err(TxnError::RowTooLarge { table, bytes, limit: MAX_LARGE });
                 }
                 txn.write_chunk(&mut writer, &piece)?;
@@ -130,5 +130,5 @@ impl Txn<'_> {
 /// Reads until there are [`CHUNK`] bytes, or the source ends.
 fn fill(index: &Index, source: &mut dyn Read, piece: &mut Vec<u8>) -> Result<(), TxnError> {
     let read = source.take((CHUNK - piece.len()) as u64).read_to_end(piece);
-    read.map(drop).map_err(|error| TxnError::Source { table: Arc::clone(&index.table), error: Arc::new(error) })
+    read.map(drop).map_err(|error| TxnError::Source { table: index.table(), error: Arc::new(error) })
 }

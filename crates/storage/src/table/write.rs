@@ -6,7 +6,6 @@
 //! unlatches, has one made and begins again.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::columns::{NOTHING, WHOLE};
 use super::index::{Index, LockAttempt, Want};
@@ -103,7 +102,7 @@ impl<'db> Txn<'db> {
     #[inline]
     pub(super) fn rows_come(&mut self, index: &Index) {
         if !self.slot.peek().ghosts.is_empty() {
-            self.slot.state().ghosts.forget(index.tree.index);
+            self.slot.state().ghosts.forget(index.id());
         }
     }
 
@@ -123,7 +122,7 @@ impl<'db> Txn<'db> {
     pub(super) fn insert_value(&mut self, index: &Index, key: &[u8], value: (&[u8], u16)) -> Result<(), TxnError> {
         self.intend(index, Want::Write)?;
         self.rows_come(index);
-        let name = self.engine.locks.name_ahead(index.tree.index, key);
+        let name = self.engine.locks.name_ahead(index.id(), key);
         loop {
             let leaf = match self.finger(index, key) {
                 Some(leaf) => leaf,
@@ -137,10 +136,7 @@ impl<'db> Txn<'db> {
             let (position, exact) = (leaf.position, leaf.exact);
             if exact && !leaf.read.page().slot(position).is_ghost() {
                 if leaf.read.is_valid() {
-                    return Err(TxnError::DuplicateKey {
-                        table: Arc::clone(&index.table),
-                        index: Arc::clone(&index.name),
-                    });
+                    return Err(TxnError::DuplicateKey { table: index.table(), index: index.name() });
                 }
                 continue;
             }
@@ -182,7 +178,7 @@ impl<'db> Txn<'db> {
         };
         if let Some(low) = own_gap {
             // The new key divides a gap that this transaction has read: both halves stay locked.
-            let name = names.of(index.tree.index, key);
+            let name = names.of(index.id(), key);
             if self.try_lock(index, name, RecordMode::X_GAP, low)? == LockAttempt::MustWait {
                 leaf.release_unchanged();
                 self.wait_for(index, name, RecordMode::X_GAP, low)?;
@@ -198,7 +194,7 @@ impl<'db> Txn<'db> {
         }
         leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
-        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
+        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key };
         ops::put_insert(&mut self.slot.state().rec, &place, None, (row, flags));
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
@@ -246,7 +242,7 @@ impl<'db> Txn<'db> {
         let shorter = after.0.len() < slot.value_len;
         if shorter && !self.may_shorten() {
             leaf.release_unchanged();
-            self.keep_for_one_shorter(index.tree)?;
+            self.keep_for_one_shorter(index.tree())?;
             return Ok(LeafAttempt::Again);
         }
         if after.0.len() > slot.value_len && leaf.page().free_bytes() < after.0.len() - slot.value_len + RECORD_HEAD {
@@ -255,7 +251,7 @@ impl<'db> Txn<'db> {
         }
         leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
-        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
+        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key };
         let state = self.slot.state();
         ops::put_replace(&mut state.rec, &place, (&state.before, was), after);
         let lsn = match self.append(leaf.page().lsn()) {
@@ -285,7 +281,7 @@ impl<'db> Txn<'db> {
         let prefix = Prefix::of(key);
         let state = self.slot.state();
         let change = engine.structure_change(state.id);
-        let name = engine.locks.names.of(index.tree.index, key);
+        let name = engine.locks.names.of(index.id(), key);
         let mut next = LockName::NONE;
         // The prefix from which on the transaction's own gap lock has to be renewed, if that was not possible at once.
         let mut own_gap = None;
@@ -304,7 +300,7 @@ impl<'db> Txn<'db> {
                 InsertCheck::Blocked => false,
             }
         };
-        let made = index.tree.split(change, rec, key, 0, value_len, &mut gap_is_free)?;
+        let made = index.tree().split(change, rec, key, 0, value_len, &mut gap_is_free)?;
         match own_gap {
             _ if made != SplitOutcome::GapLocked => Ok(()),
             Some(low) => self.wait_for(index, name, RecordMode::X_GAP, low),
@@ -318,8 +314,8 @@ impl<'db> Txn<'db> {
         let engine = self.engine;
         let state = self.slot.state();
         let change = engine.structure_change(state.id);
-        let mut referenced = |key: &[u8]| engine.locks.is_referenced(engine.locks.names.of(index.tree.index, key));
-        let leaf = index.tree.leaf(&engine.pool, key)?;
+        let mut referenced = |key: &[u8]| engine.locks.is_referenced(engine.locks.names.of(index.id(), key));
+        let leaf = index.tree().leaf(&engine.pool, key)?;
         let mut gone = 0;
         let nearly_empty;
         // Under a table lock the transaction's own ghosts, which a rollback needs, cannot be told from ghosts that no
@@ -327,7 +323,7 @@ impl<'db> Txn<'db> {
         let may_go = !state.owner.writes_unnamed(index.lock_table);
         if leaf.page().ghosts() > 0 && may_go {
             let Some(mut leaf) = leaf.upgrade() else { return Ok(0) };
-            gone = index.tree.purge(change, &mut state.rec, &mut leaf, &mut referenced)?;
+            gone = index.tree().purge(change, &mut state.rec, &mut leaf, &mut referenced)?;
             nearly_empty = leaf.page().used_bytes() < PAGE_SIZE / 8;
             if gone == 0 {
                 leaf.release_unchanged();
@@ -338,7 +334,7 @@ impl<'db> Txn<'db> {
         }
         if nearly_empty {
             let (limits, rec) = (MergeLimits::PASSING, &mut state.rec);
-            index.tree.merge(&mut Merger { change, rec, limits, waits: true, referenced: &mut referenced }, key)?;
+            index.tree().merge(&mut Merger { change, rec, limits, waits: true, referenced: &mut referenced }, key)?;
         }
         Ok(gone)
     }
@@ -405,7 +401,7 @@ impl<'db> Txn<'db> {
 
     #[cold]
     fn latch_row_anew(&mut self, index: &Index, key: &[u8]) -> Result<Option<(FrameWrite<'db>, usize)>, TxnError> {
-        let leaf = index.tree.find(&self.engine.pool, key)?;
+        let leaf = index.tree().find(&self.engine.pool, key)?;
         let (position, exact) = (leaf.position, leaf.exact);
         match leaf.read.upgrade() {
             Some(leaf) if !exact => Err(self.vanished(index, leaf)),
@@ -440,7 +436,7 @@ impl<'db> Txn<'db> {
             leaf.mark_dirty_at(|| self.engine.log.tail());
             self.begin_record(RecordKind::Data);
             let state = self.slot.state();
-            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
+            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key };
             ops::put_patch(&mut state.rec, &place, None, at + from, (&state.before[from..to], &state.after[from..to]));
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
@@ -475,7 +471,7 @@ impl<'db> Txn<'db> {
     /// Replaces what lies in the slot of a row that is locked for writing, and the slot's flags.
     pub(super) fn replace_value(&mut self, index: &Index, key: &[u8], after: (&[u8], u16)) -> Result<(), TxnError> {
         loop {
-            let leaf = index.tree.find(&self.engine.pool, key)?;
+            let leaf = index.tree().find(&self.engine.pool, key)?;
             let (position, exact) = (leaf.position, leaf.exact);
             let Some(leaf) = leaf.read.upgrade() else { continue };
             if !exact {
@@ -530,7 +526,7 @@ impl<'db> Txn<'db> {
             let Some((mut leaf, position)) = self.latch_row(index, key, &mut spot)? else { continue };
             leaf.mark_dirty_at(|| self.engine.log.tail());
             self.begin_record(RecordKind::Data);
-            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
+            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key };
             ops::put_mark(&mut self.slot.state().rec, &place, None, true);
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
@@ -554,7 +550,7 @@ impl<'db> Txn<'db> {
         let page = leaf.frame().page_id();
         leaf.release_unchanged();
         let error: StorageError =
-            index.tree.damaged(&self.engine.pool, page, "is not the leaf of the keys that lead to it");
+            index.tree().damaged(&self.engine.pool, page, "is not the leaf of the keys that lead to it");
         error.into()
     }
 
@@ -563,7 +559,7 @@ impl<'db> Txn<'db> {
     fn vanished(&self, index: &Index, leaf: FrameWrite<'_>) -> TxnError {
         let page = leaf.frame().page_id();
         leaf.release_unchanged();
-        let error: StorageError = index.tree.damaged(&self.engine.pool, page, "lost a row that was locked");
+        let error: StorageError = index.tree().damaged(&self.engine.pool, page, "lost a row that was locked");
         error.into()
     }
 }

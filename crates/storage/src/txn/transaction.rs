@@ -1,6 +1,6 @@
 //! A running transaction: begin, records, commit, roll back.
 
-use super::active::{OwnPlace, SlotGuard};
+use super::active::{Own, SlotGuard};
 use super::engine::Engine;
 use super::undo::{UNDO_OF_ANOTHER, Victim, roll_back};
 use crate::base::config::Isolation;
@@ -39,23 +39,34 @@ impl Engine {
         Ok(Txn::begin(self, slot, isolation, age))
     }
 
-    /// Begins the transaction that creates a table. One at a time: the second one gets an error.
+    /// Begins a transaction of the engine's own, which takes no place of a user's.
     ///
     /// # Errors
-    /// `TooManyTransactions`.
-    pub(crate) fn begin_creating(&self) -> Result<Txn<'_>, StorageError> {
-        let Some(slot) = self.slots.claim_own(OwnPlace::Creating) else { return Err(self.too_many()) };
+    /// `TooMuchMaintenance` when all places for such transactions are taken; `Poisoned` as for [`Engine::begin`].
+    pub(crate) fn begin_own(&self, own: Own) -> Result<Txn<'_>, StorageError> {
+        self.poison.check_memory()?;
+        let Some(slot) = self.slots.claim_own(own) else {
+            return Err(StorageError::TooMuchMaintenance { limit: own.limit() });
+        };
         Ok(Txn::begin(self, slot, Isolation::Serializable, None))
     }
 
-    /// Begins a transaction of the engine's own that shares tables, and writes no rows. `None` while one runs in this
-    /// place.
+    /// Begins a short transaction on the catalog. The caller has the turn for it (`table/creation.rs`).
+    ///
+    /// # Errors
+    /// As [`Engine::begin_own`].
+    pub(crate) fn begin_creating(&self) -> Result<Txn<'_>, StorageError> {
+        self.begin_own(Own::Catalog)
+    }
+
+    /// Begins a transaction of the engine's own that shares tables, and writes no rows. `None` while one of the kind
+    /// runs.
     ///
     /// # Errors
     /// As [`Engine::begin`].
-    pub(crate) fn begin_own(&self, place: OwnPlace) -> Result<Option<Txn<'_>>, StorageError> {
+    pub(crate) fn begin_alone(&self, own: Own) -> Result<Option<Txn<'_>>, StorageError> {
         self.poison.check_memory()?;
-        let slot = self.slots.claim_own(place);
+        let slot = self.slots.claim_own(own);
         Ok(slot.map(|slot| Txn::begin(self, slot, Isolation::ReadCommitted, None)))
     }
 }

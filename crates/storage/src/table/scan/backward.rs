@@ -138,7 +138,7 @@ impl Txn<'_> {
     ) -> Result<(), TxnError> {
         loop {
             let above = (!scan.unbounded).then_some(scan.above.as_slice());
-            let leaf = index.tree.leaf_before(&self.engine.pool, above)?;
+            let leaf = index.tree().leaf_before(&self.engine.pool, above)?;
             let stop = self.gather_below(index, scan, wanted, leaf.frame().page_id(), leaf.page())?;
             if !leaf.is_valid() {
                 continue;
@@ -185,7 +185,7 @@ impl Txn<'_> {
                 batch.truncate(row);
                 return Ok(Stop::End);
             }
-            let name = names.of(index.tree.index, key);
+            let name = names.of(index.id(), key);
             if self.try_lock(index, name, mode, low)? == LockAttempt::MustWait {
                 batch.truncate(row);
                 return Ok(Stop::Wait(name, mode, low));

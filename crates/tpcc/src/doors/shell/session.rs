@@ -169,6 +169,7 @@ pub(super) fn kind_below(error: &StorageError) -> &'static str {
         StorageError::NoSpace { .. } => "no-space",
         StorageError::LogFull { .. } => "log-full",
         StorageError::TooManyTransactions { .. }
+        | StorageError::TooMuchMaintenance { .. }
         | StorageError::PoolExhausted { .. }
         | StorageError::TooManyFiles { .. } => "too-many",
         StorageError::CorruptPage { .. } | StorageError::CorruptFile { .. } | StorageError::Format { .. } => "corrupt",
