@@ -3,7 +3,7 @@
 //! and the time in which no transaction commits. Six kinds of load take turns, so six seeds try each of them. In the end power
 //! is lost, and every acknowledged commit must be found.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use storage::disk::{Call, Crash, Disk, MemDisk, SimDisk};
@@ -135,8 +135,8 @@ struct SustainedRun<'a> {
     now_ns: &'a AtomicU64,
     /// Where in time the last transaction committed.
     committed_ns: AtomicU64,
-    /// Whether a transaction holds the log on purpose.
-    holds: AtomicBool,
+    /// Workers that have not ended.
+    working: AtomicU64,
     /// Times that a transaction was refused because the log was full.
     refused: AtomicU64,
     /// How often each row was changed by a commit that was acknowledged, and by one that was tried.
@@ -177,7 +177,7 @@ fn one(plan: &CampaignPlan, seed: u64, load: Load) -> Result<(), String> {
         load,
         now_ns: &now_ns,
         committed_ns: AtomicU64::new(0),
-        holds: AtomicBool::new(false),
+        working: AtomicU64::new(WORKERS),
         refused: AtomicU64::new(0),
         counts,
     };
@@ -286,6 +286,7 @@ fn worker(shared: &SustainedRun<'_>, number: u64, mut rng: Rng, lasts: impl Fn(&
         }
         shared.sim.pause();
     }
+    shared.working.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// Holds the log with one transaction after another, each until some others were refused.
@@ -302,7 +303,6 @@ fn holder(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) 
             }
             Err(error) => find(format!("holder: {error}")),
         };
-        shared.holds.store(true, Ordering::Relaxed);
         let before = shared.refused.load(Ordering::Relaxed);
         while lasts(shared) && shared.refused.load(Ordering::Relaxed) < before + 2 {
             shared.sim.pause();
@@ -313,7 +313,6 @@ fn holder(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) 
             find(format!("holder: {error}"));
         }
         shared.committed_ns.fetch_max(shared.now_ns.load(Ordering::Relaxed), Ordering::Relaxed);
-        shared.holds.store(false, Ordering::Relaxed);
         round += 1;
         for _ in 0..200 {
             shared.sim.pause();
@@ -393,7 +392,8 @@ fn watch(shared: &SustainedRun<'_>) {
     }
     let last = shared.committed_ns.load(Ordering::Relaxed);
     let pause = shared.now_ns.load(Ordering::Relaxed).saturating_sub(last);
-    if last > 0 && pause > LONGEST_PAUSE_NS && !shared.sim.is_over() && !shared.load.may_refuse() {
+    let works = shared.working.load(Ordering::Relaxed) > 0 && !shared.load.may_refuse();
+    if last > 0 && pause > LONGEST_PAUSE_NS && works {
         find(format!("nothing has committed for {} ms: {sizes:?}", pause / 1_000_000));
     }
 }
@@ -495,7 +495,7 @@ mod tests {
             load: Load::TinyPool,
             now_ns: &now_ns,
             committed_ns: AtomicU64::new(0),
-            holds: AtomicBool::new(false),
+            working: AtomicU64::new(WORKERS),
             refused: AtomicU64::new(0),
             counts: Mutex::default(),
         };
