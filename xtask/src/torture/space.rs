@@ -38,8 +38,11 @@ impl SecondaryIndex for ByColumn {
     }
 }
 
-/// A shape of work. A shape is a function from what lives to the next transaction; another one is another line here.
-const SHAPES: &[(&str, fn(&Rows, &mut Rng, u64) -> Change)] = &[
+/// A shape of work: a function from what lives to the next transaction.
+type Shape = fn(&Rows, &mut Rng, u64) -> Change;
+
+/// All shapes by name; another one is another line here.
+const SHAPES: &[(&str, Shape)] = &[
     ("queue", queue),
     ("sessions", sessions),
     ("growing index", growing_index),
