@@ -14,6 +14,9 @@ use storage::disk::MemDisk;
 use storage::optimistic::Peeker;
 use storage::{Database, Isolation, LatchKind, OpenTable, Transaction, TxnError};
 
+/// A key and its row, encoded.
+type Pair = (Vec<u8>, Vec<u8>);
+
 /// Keys are these numbers; the odd ones have rows.
 const KEYS: u8 = 6;
 
@@ -293,7 +296,7 @@ fn a_range_may_end_at_every_key_beside_the_transactions_own_ghosts() {
                     .unwrap();
                     seen[1].reverse();
                     assert_eq!(seen, [within.clone(), within.clone()], "{what}");
-                    let keys = |found: Vec<Result<(Vec<u8>, Vec<u8>), TxnError>>| -> Vec<u8> {
+                    let keys = |found: Vec<Result<Pair, TxnError>>| -> Vec<u8> {
                         found.into_iter().map(|row| row.unwrap().0[0]).collect()
                     };
                     assert_eq!(keys(tx.range(&rows, key(from)..key(to)).unwrap().collect()), before, "{what}");
