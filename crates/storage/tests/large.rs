@@ -580,6 +580,7 @@ fn rows_under_long_keys_grow_back_on_a_full_disk() {
         shrinks.rollback().unwrap();
         disk.set_capacity(u64::MAX);
         let tx = db.begin().unwrap();
+        #[allow(clippy::needless_range_loop)]
         for n in 0..120 {
             let expected =
                 if n % 2 == 0 { Some(vec![1; rows[n]]) } else { there.contains(&n).then(|| vec![3; rows[n]]) };
