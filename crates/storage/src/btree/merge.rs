@@ -168,7 +168,13 @@ impl Tree {
         let mut outcome = MergeOutcome::Stays;
         for pair in pairs.into_iter().flatten() {
             for id in [pair.left, pair.right, SPACE_PAGE] {
-                pool.get_or_load(id)?;
+                match pool.get_or_load(id) {
+                    // It has moved meanwhile.
+                    Err(StorageError::CorruptPage { .. }) if !above.is_still(version) => {
+                        return Ok(MergeOutcome::Obstructed);
+                    }
+                    loaded => _ = loaded?,
+                }
             }
             let Some(parent) = above.write_at(version) else { return Ok(MergeOutcome::Obstructed) };
             // At the second pair the frame may hold another page, or the parent other children.

@@ -173,20 +173,30 @@ impl Tree {
 
     #[inline]
     fn retrying<T>(&self, pool: &BufferPool, attempt: impl Fn() -> Result<T, Stop>) -> Result<T, StorageError> {
+        let mut refused = PageId::NONE;
         loop {
             match attempt() {
                 Ok(found) => return Ok(found),
                 Err(Stop::Again | Stop::Proved) => std::hint::spin_loop(),
-                Err(stop) => self.resolve(pool, stop)?,
+                Err(stop) => self.resolve(pool, stop, &mut refused)?,
             }
         }
     }
 
+    /// `refused`: the page that could not be had before.
     #[cold]
-    fn resolve(&self, pool: &BufferPool, stop: Stop) -> Result<(), StorageError> {
+    fn resolve(&self, pool: &BufferPool, stop: Stop, refused: &mut PageId) -> Result<(), StorageError> {
         match stop {
             Stop::Again | Stop::Proved => Ok(()),
-            Stop::Miss(page) => pool.load(page),
+            Stop::Miss(page) => match pool.load(page) {
+                // It may have moved since the page above was read, and the file may have been cut: the next descent leads
+                // elsewhere then.
+                Err(StorageError::CorruptPage { .. }) if *refused != page => {
+                    *refused = page;
+                    Ok(())
+                }
+                loaded => loaded,
+            },
             Stop::Damaged(page, what) => Err(self.damaged(pool, page, what)),
         }
     }

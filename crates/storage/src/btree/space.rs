@@ -69,7 +69,7 @@ impl Change {
 
     /// Makes the state that of the page, under the record's LSN, and releases the page.
     pub(super) fn finish(&self, pool: &BufferPool, mut space: FrameWrite<'_>, lsn: Lsn) {
-        pool.set_pages_end(self.end);
+        pool.raise_pages_end(self.end);
         let mut page = space.page_mut();
         page.put_u32(ops::space::END, self.end);
         page.put_u32(ops::space::FREE, self.free.0);
@@ -214,6 +214,8 @@ pub(crate) fn forget_unused(pool: &BufferPool) -> Result<bool, StorageError> {
             continue;
         }
         let (end, _) = state(space.page());
+        // From here on their content in the file is not that of their frames.
+        pool.set_pages_end(end);
         let from = above.saturating_sub(PIECE).max(end);
         let forgotten = (from..above).all(|page| pool.withhold(PageId(page)));
         space.release_unchanged();
@@ -327,7 +329,11 @@ impl<'a> Grant<'a> {
             }
             let mut found = 0;
             while found < n && !free.is_none() {
-                change.pool.get_or_load(free)?;
+                match change.pool.get_or_load(free) {
+                    // It has been taken out of the list meanwhile.
+                    Err(StorageError::CorruptPage { .. }) if !space.is_still(version) => break,
+                    loaded => _ = loaded?,
+                }
                 match listed(change, free) {
                     Listed::Free { next } => (free, found) = (next, found + 1),
                     // No thread has taken it meanwhile: it was never free.

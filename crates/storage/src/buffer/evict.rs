@@ -121,6 +121,13 @@ impl BufferPool {
         matches!(self.table.place(id), Some(Residency::Withheld(_)))
     }
 
+    /// Notes that pages below `end` are in use. Pages from there on that were stay readable until
+    /// [`BufferPool::set_pages_end`]: a thread may hold the number of a page that has just been moved. The caller holds the
+    /// allocator's latch.
+    pub(crate) fn raise_pages_end(&self, end: u32) {
+        self.pages_end.fetch_max(end, Ordering::Release);
+    }
+
     /// Notes the first page that was never used. The caller holds the allocator's latch, or is the only thread.
     pub(crate) fn set_pages_end(&self, end: u32) {
         self.pages_end.store(end, Ordering::Release);

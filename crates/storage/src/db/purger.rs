@@ -166,12 +166,14 @@ impl Purger {
                     true
                 });
             }
+            engine.log.make_step(engine.clock.now_ns());
             worked |= self.step(engine, catalog, 0);
             idle = if worked || !sweep.is_over { 0 } else { idle + 1 };
             steps -= usize::from(sweep.is_over && steps > 0);
             if !worked {
                 // A step of another thread may be under way, or a round has ended that met pages whose time has not come.
                 engine.hook.block_for(&WaitToken::new(), BlockReason::Room, Duration::from_nanos(PAUSE_NS.0));
+                self.end_pause();
             }
         }
         Ok(())
@@ -181,9 +183,20 @@ impl Purger {
     pub(crate) fn finish(&self, engine: &Engine, catalog: &Catalog) {
         let begun = engine.clock.now_ns();
         for _ in 0..LAST_STEPS {
-            if !self.step(engine, catalog, 0) || engine.clock.now_ns().saturating_sub(begun) > LAST_NS {
+            // No service makes the log's files any more.
+            engine.log.make_step(engine.clock.now_ns());
+            let worked = self.step(engine, catalog, 0);
+            if !worked && !engine.pool.has_due_pages() || engine.clock.now_ns().saturating_sub(begun) > LAST_NS {
                 break;
             }
+            self.end_pause();
+        }
+    }
+
+    /// Lets the next round begin at once.
+    fn end_pause(&self) {
+        if let Some(state) = &mut *self.state.lock() {
+            state.not_before = 0;
         }
     }
 
