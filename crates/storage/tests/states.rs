@@ -318,8 +318,11 @@ fn fill(db: &Database, bytes: usize) -> Told {
     panic!("nothing was refused");
 }
 
+/// What brings an instance into a state.
+type Bring = fn(&Subject);
+
 /// The states, and what brings an instance there.
-const STATES: [(&str, fn(&Subject)); 6] = [
+const STATES: [(&str, Bring); 6] = [
     ("open", |_| {}),
     ("closed to commits: a sync failed", |s| {
         s.disk.plan(Some(Call::Sync), When::From(1), Fault::Eio);
