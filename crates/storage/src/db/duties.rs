@@ -197,7 +197,7 @@ impl Duties {
 
     /// The purge service's last steps, after the threads have ended.
     pub(crate) fn finish_purging(&self) {
-        self.purger.finish(&self.engine, &self.catalog);
+        self.purger.finish(&self.engine, &self.catalog, || self.make_log_room());
     }
 
     /// Removes all that no transaction needs.
@@ -205,7 +205,21 @@ impl Duties {
     /// # Errors
     /// The instance is closed.
     pub(crate) fn purge_thoroughly(&self) -> Result<(), StorageError> {
-        self.purger.thoroughly(&self.engine, &self.catalog)
+        self.purger.thoroughly(&self.engine, &self.catalog, || self.make_log_room())
+    }
+
+    /// Has a segment of the log made, and cuts a log that is near its limit, unless a transaction or a copy holds it.
+    ///
+    /// # Errors
+    /// Those of the pool and the log.
+    fn make_log_room(&self) -> Result<(), StorageError> {
+        let Engine { pool, log, clock, .. } = &*self.engine;
+        log.make_step(clock.now_ns());
+        if log.is_pressed() && !log.is_held() {
+            pool.flush_all()?;
+            self.checkpointer.take(&self.engine)?;
+        }
+        Ok(())
     }
 
     /// One step of the purge service, and when the next one is due.

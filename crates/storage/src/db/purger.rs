@@ -148,11 +148,16 @@ impl Purger {
     }
 
     /// Sweeps through all trees at once, and then takes steps until one finds nothing to do. Tables that a transaction has
-    /// locked as a whole are passed over.
+    /// locked as a whole are passed over. `make_room` makes room in the log, for which no step waits.
     ///
     /// # Errors
     /// The instance is closed.
-    pub(crate) fn thoroughly(&self, engine: &Engine, catalog: &Catalog) -> Result<(), StorageError> {
+    pub(crate) fn thoroughly(
+        &self,
+        engine: &Engine,
+        catalog: &Catalog,
+        make_room: impl Fn() -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
         let mut sweep = Sweep { passes_over: true, ..Sweep::default() };
         let mut idle = 0;
         // Beside transactions that delete all the time there is always something to do.
@@ -166,7 +171,7 @@ impl Purger {
                     true
                 });
             }
-            engine.log.make_step(engine.clock.now_ns());
+            make_room()?;
             worked |= self.step(engine, catalog, 0);
             idle = if worked || !sweep.is_over { 0 } else { idle + 1 };
             steps -= usize::from(sweep.is_over && steps > 0);
@@ -179,12 +184,14 @@ impl Purger {
         Ok(())
     }
 
-    /// Takes steps for a while before the database is closed, so that the next open finds less to do.
-    pub(crate) fn finish(&self, engine: &Engine, catalog: &Catalog) {
+    /// Takes steps for a while before the database is closed, so that the next open finds less to do. No service makes room
+    /// in the log any more: `make_room` does.
+    pub(crate) fn finish(&self, engine: &Engine, catalog: &Catalog, make_room: impl Fn() -> Result<(), StorageError>) {
         let begun = engine.clock.now_ns();
         for _ in 0..LAST_STEPS {
-            // No service makes the log's files any more.
-            engine.log.make_step(engine.clock.now_ns());
+            if make_room().is_err() {
+                break;
+            }
             let worked = self.step(engine, catalog, 0);
             if !worked && !engine.pool.has_due_pages() || engine.clock.now_ns().saturating_sub(begun) > LAST_NS {
                 break;
