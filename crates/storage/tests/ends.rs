@@ -338,7 +338,7 @@ fn numbers_of_indexes_and_parts_are_refused_out_of_bounds() {
 fn what_another_database_gave_is_refused_and_changes_nothing() {
     let (db, other) = (common::open(&SimDisk::new(1)), common::open(&SimDisk::new(2)));
     let mine = db.raw_table(&NUMBERS).unwrap();
-    other.transact(|tx| tx.put(&ROWS, &[1], &[1])).unwrap();
+    other.transact(|tx| tx.put(&ROWS, &[1], &vec![1])).unwrap();
     let theirs = other.raw_table(&NUMBERS).unwrap();
     other.transact(|tx| tx.put_raw(&theirs, b"k", b"theirs")).unwrap();
     db.transact(|tx| tx.put_raw(&mine, b"k", b"mine")).unwrap();

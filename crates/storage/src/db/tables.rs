@@ -39,7 +39,7 @@ impl Database {
     /// [`Database::compact`] makes the file shorter.
     ///
     /// # Errors
-    /// See [`TxnError`]. After [`StorageError::NoSpace`] the table may be gone and its pages not given back: the next
+    /// See [`TxnError`]. After [`NoSpace`](crate::StorageError::NoSpace) the table may be gone and its pages not given back: the next
     /// open does it.
     pub fn drop_table(&self, name: &str) -> Result<bool, TxnError> {
         self.catalog.drop_table(&self.engine, name)
