@@ -21,7 +21,8 @@ pub(crate) mod poison;
 pub(crate) mod prefetch;
 pub(crate) mod rng;
 pub(crate) mod sites;
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
+#[cfg_attr(any(loom, shuttle), allow(dead_code))]
 pub(crate) mod stop;
 pub(crate) mod sync;
 pub(crate) mod turns;
