@@ -217,8 +217,14 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Checks a page and all below it; returns its level.
     fn page(&mut self, id: PageId, level: Option<u8>, low: Option<&[u8]>, high: Option<&[u8]>) -> u8 {
-        self.pages.pool.get_or_load(id).expect(SOUND);
-        let frame = self.pages.try_latch(id).expect("nothing else is at work");
+        // The cleaner copies pages under shares of their latches, and gives frames away.
+        let frame = loop {
+            self.pages.pool.get_or_load(id).expect(SOUND);
+            if let Some(frame) = self.pages.try_latch(id) {
+                break frame;
+            }
+            std::thread::yield_now();
+        };
         let bytes = Box::new(*frame.stable());
         frame.release_unchanged();
         assert_eq!(sound::flaw(&bytes, id).map(|flaw| flaw.to_string()), None, "page {id}");
