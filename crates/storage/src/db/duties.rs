@@ -263,14 +263,21 @@ impl Duties {
     /// [`Background::Inline`](crate::Background::Inline).
     pub(crate) fn start_inline(self: &Arc<Self>) {
         let duties = Arc::downgrade(self);
-        self.engine.log.on_pressed(Box::new(move || {
-            // The error of a full disk is met where the room is missing.
-            duties.upgrade().is_some_and(|duties| duties.clean().unwrap_or(false))
-        }));
+        // The error of a full disk is met where the room is missing.
+        self.on_pressed(move || duties.upgrade().is_some_and(|duties| duties.clean().unwrap_or(false)));
+    }
+
+    /// Sets what a transaction that finds the log near its limit calls.
+    fn on_pressed(self: &Arc<Self>, cut: impl Fn() -> bool + Send + Sync + 'static) {
+        let duties = Arc::downgrade(self);
+        self.engine.log.on_pressed(cut, move |slot| {
+            duties.upgrade().map_or(Lsn::ZERO, |duties| duties.engine.slots.first_record(slot))
+        });
     }
 
     /// From now on the program steps the services: a waiting thread does not do their work.
-    pub(crate) fn start_stepped(&self) {
+    pub(crate) fn start_stepped(self: &Arc<Self>) {
+        self.on_pressed(|| false);
         self.engine.driven.store(true, Ordering::Release);
     }
 
@@ -290,10 +297,10 @@ impl Duties {
         let wake: Thread = cleaner.thread().clone();
         let pressed = wake.clone();
         self.engine.pool.on_cleaner_wanted(Box::new(move || wake.unpark()));
-        self.engine.log.on_pressed(Box::new(move || {
+        self.on_pressed(move || {
             pressed.unpark();
             false
-        }));
+        });
         threads.push(cleaner);
         threads.push(self.spawn("purger", Duties::run_purger)?);
         if self.engine.hook.is_cooperative() {
@@ -327,10 +334,10 @@ impl Duties {
         self.engine.log.call_instead(shares.flusher.clone(), shares.maker.clone());
         let (cleaner, pressed) = (shares.cleaner.clone(), shares.cleaner.clone());
         self.engine.pool.on_cleaner_wanted(Box::new(move || cleaner.call()));
-        self.engine.log.on_pressed(Box::new(move || {
+        self.on_pressed(move || {
             pressed.call();
             false
-        }));
+        });
         let duty = |service| Arc::new(Duty { of: Arc::clone(self), service });
         shares.flusher.join(duty(Service::Flusher), 1);
         shares.maker.join(duty(Service::SegmentMaker), 1);

@@ -34,12 +34,12 @@ pub(super) struct Segments {
     end: AtomicU64,
     /// Records from here on are kept; those before it only as far as their file has others.
     kept: AtomicU64,
-    /// Files at most, but for those that undo and checkpoints need.
+    /// Files at most: all but one for users' records, the last for a checkpoint. Undo may need more.
     limit: AtomicU64,
     /// Files: ready, being made, and waiting to be recycled.
     count: AtomicU64,
-    /// Files that wait to be recycled.
-    spares: AtomicU64,
+    /// Ready files.
+    in_use: AtomicU64,
     maker: Mutex<Maker>,
     made: AtomicU64,
     recycled: AtomicU64,
@@ -184,7 +184,7 @@ impl Segments {
             end: AtomicU64::new(geometry.base(first + files.len() as u64)),
             limit: AtomicU64::new(u64::MAX),
             count: AtomicU64::new(files.len() as u64),
-            spares: AtomicU64::new(0),
+            in_use: AtomicU64::new(0),
             ready: RwLock::new(Ready { first, files }),
             maker: Mutex::default(),
             made: AtomicU64::new(0),
@@ -224,18 +224,17 @@ impl Segments {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether a segment may be made for users' records: the files would not become too many by it.
+    /// Whether a segment may be made for users' records: one more may be made after it for a checkpoint.
     pub(super) fn may_grow(&self) -> bool {
         is_mutant(Mutant::SkipLogLimit)
-            || self.count.load(Ordering::Relaxed) < self.limit.load(Ordering::Relaxed)
-            || self.spares.load(Ordering::Relaxed) > 0
+            || self.in_use.load(Ordering::Relaxed) + 1 < self.limit.load(Ordering::Relaxed)
     }
 
     /// Notes how many files there are, after a change.
     fn counted(&self, maker: &Maker) {
         let (ready, spares) = (self.ready.read().files.len(), maker.spares.len());
         self.count.store((ready + spares + usize::from(maker.making.is_some())) as u64, Ordering::Relaxed);
-        self.spares.store(spares as u64, Ordering::Relaxed);
+        self.in_use.store(ready as u64, Ordering::Relaxed);
     }
 
     /// Segments made and, of these, recycled since open.
@@ -277,7 +276,7 @@ impl Segments {
     /// Does one slice of the work of making the next segment.
     pub(super) fn make_slice(&self) -> Result<(), StorageError> {
         let mut maker = self.maker.lock();
-        let made = if maker.making.is_some() || self.may_grow() { self.slice(&mut maker, false) } else { Ok(()) };
+        let made = if self.may_grow() { self.slice(&mut maker, false) } else { Ok(()) };
         self.counted(&maker);
         made
     }

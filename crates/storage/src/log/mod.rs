@@ -285,7 +285,7 @@ impl Log {
     pub(crate) fn append_undo(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, Unlogged> {
         let bytes = self.prepare(rec)?;
         if strikes(Refusable::Segment) || !self.admits_undo(bytes) {
-            return Err(Unlogged::NoRoom { bytes, for_undo: true });
+            return Err(Unlogged::NoRoom { slot, bytes, for_undo: true });
         }
         self.reserve.subtract_undo_bytes(slot, bytes);
         Ok(self.place(slot, rec, bytes, after)?)
@@ -347,10 +347,10 @@ impl Log {
             return Err(Unlogged::Failed(StorageError::NoSpace { file: self.segments.show(0) }));
         }
         if strikes(Refusable::Segment) {
-            return Err(Unlogged::NoRoom { bytes, for_undo: false });
+            return Err(Unlogged::NoRoom { slot, bytes, for_undo: false });
         }
         if !self.admits(bytes) {
-            self.admit(bytes)?;
+            self.admit(slot, bytes)?;
         }
         if undoable {
             // Before the reservation: a flusher that sees the tail moved sees the bytes kept for its undo.

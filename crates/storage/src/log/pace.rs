@@ -7,6 +7,10 @@
 //! where the slowing begins, nearly nothing where the room ends, and just as much half-way, where load that is too much for
 //! the disk comes to rest. InnoDB slows its users by the age of the log in the same way.
 //!
+//! A transaction whose first record lies far behind the tail passes the gate without a pause: it is what holds the log, and
+//! the sooner it ends, the sooner the log is cut. Otherwise those that begin later could take each chunk before it wakes. The
+//! last quarter of the room is for transactions that have written already; one that has not waits for a cut before it.
+//!
 //! Behind the gate lies a wall: no segment is made for users' records once the files are as many as the limit admits. There
 //! the caller waits for a checkpoint to cut the log, and gets [`StorageError::LogFull`] if none will: a transaction holds the
 //! log, which the error names, or the disk stands still. A copy of the database that holds the log is broken off there. Undo, commits and checkpoints have room reserved and meet neither.
@@ -19,7 +23,7 @@ use std::time::Duration;
 use super::Log;
 use crate::base::error::{LogHolder, StorageError};
 use crate::base::hook::{BlockReason, WaitToken};
-use crate::base::ids::Lsn;
+use crate::base::ids::{Lsn, SlotId};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicU64, Ordering};
 use crate::base::sync::yield_now;
@@ -38,16 +42,18 @@ const FIRST_RATE: (u64, u64) = (16 << 20, 512 << 20);
 /// Least limit of the log, in bytes.
 const LEAST_LIMIT: u64 = 64 << 20;
 /// A log of fewer files could not be cut: the file of the oldest record, the one that is written, one made ahead of need, and
-/// one more.
+/// one for a checkpoint.
 const LEAST_FILES: u64 = 4;
 
 /// How far the log may grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogBounds {
-    /// Files at most, for users' records.
+    /// Files at most: one for a checkpoint, the others for users' records.
     pub(crate) files: u64,
     /// Distance beyond which transactions are slowed.
     pub(crate) slow_at: u64,
+    /// Distance at which a transaction that has written nothing waits for a cut.
+    pub(crate) fresh_stop_at: u64,
     /// Distance at which the files are used up, at the earliest.
     pub(crate) stop_at: u64,
     /// Log between two checkpoints.
@@ -57,7 +63,7 @@ pub(crate) struct LogBounds {
 impl LogBounds {
     /// No bounds.
     pub(crate) const NONE: LogBounds =
-        LogBounds { files: u64::MAX, slow_at: u64::MAX, stop_at: u64::MAX, every: u64::MAX };
+        LogBounds { files: u64::MAX, slow_at: u64::MAX, fresh_stop_at: u64::MAX, stop_at: u64::MAX, every: u64::MAX };
 
     /// Bytes that the log may take with a checkpoint every so many bytes.
     pub(crate) fn limit(every: u64) -> u64 {
@@ -69,12 +75,16 @@ impl LogBounds {
         let files = (limit / segment).max(LEAST_FILES);
         let stop_at = (files - LEAST_FILES + 1).saturating_mul(segment);
         let every = every.min(stop_at / 2);
-        LogBounds { files, slow_at: (every + every / 2).min(stop_at / 2), stop_at, every }
+        let slow_at = (every + every / 2).min(stop_at / 2);
+        LogBounds { files, slow_at, fresh_stop_at: stop_at - (stop_at - slow_at) / 4, stop_at, every }
     }
 }
 
 /// Asks for the log to be cut: wakes the cleaner (false), or does a part of its work (true).
 type Cutter = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// The first record of a slot's transaction; `Lsn::ZERO` if it has none.
+type FirstRecord = Box<dyn Fn(SlotId) -> Lsn + Send + Sync>;
 
 /// See the module's documentation.
 pub(super) struct Pace {
@@ -87,6 +97,7 @@ pub(super) struct Pace {
     pauses: AtomicU64,
     cuts: Mutex<Cuts>,
     cutter: OnceLock<Cutter>,
+    first_record: OnceLock<FirstRecord>,
 }
 
 #[derive(Debug, Default)]
@@ -114,6 +125,7 @@ impl Pace {
             pauses: AtomicU64::new(0),
             cuts: Mutex::default(),
             cutter: OnceLock::new(),
+            first_record: OnceLock::new(),
         }
     }
 
@@ -137,13 +149,16 @@ impl Pace {
         }
     }
 
-    /// Bytes by which the gate moves on after a pause.
+    /// Bytes by which the gate moves on after a pause; none where only a cut makes room.
     fn chunk(&self, distance: u64) -> u64 {
-        let LogBounds { slow_at, stop_at, .. } = self.bounds;
-        let left = stop_at.saturating_sub(distance);
-        let in_all = stop_at.saturating_sub(slow_at).max(1);
+        let LogBounds { slow_at, fresh_stop_at, .. } = self.bounds;
+        let left = fresh_stop_at.saturating_sub(distance);
+        if left == 0 {
+            return 0;
+        }
+        let in_all = fresh_stop_at.saturating_sub(slow_at).max(1);
         let full = u128::from(self.rate.load(Ordering::Relaxed)) * 2 / (1_000_000_000 / PAUSE.as_nanos());
-        ((full * u128::from(left) / u128::from(in_all)) as u64).max(LEAST_CHUNK)
+        ((full * u128::from(left) / u128::from(in_all)) as u64).min(left).max(LEAST_CHUNK)
     }
 
     /// Notes that the log has been cut at a time.
@@ -205,9 +220,15 @@ impl Log {
         self.segments.geometry().number(keep.0) > self.segments.geometry().number(self.segments.begin())
     }
 
-    /// Sets how to ask for a cut: returns true if it has done a part of the work, so that the caller need not wait.
-    pub(crate) fn on_pressed(&self, cut: Box<dyn Fn() -> bool + Send + Sync>) {
-        let _ = self.pace.cutter.set(cut);
+    /// Sets how to ask for a cut, which returns true if it has done a part of the work, so that the caller need not wait;
+    /// and how to find a transaction's first record.
+    pub(crate) fn on_pressed(
+        &self,
+        cut: impl Fn() -> bool + Send + Sync + 'static,
+        first_record: impl Fn(SlotId) -> Lsn + Send + Sync + 'static,
+    ) {
+        let _ = self.pace.cutter.set(Box::new(cut));
+        let _ = self.pace.first_record.set(Box::new(first_record));
     }
 
     /// Notes that a checkpoint has cut the log, and what keeps it from cutting more.
@@ -231,16 +252,38 @@ impl Log {
         self.reserve.tail() + bytes > self.pace.gate.load(Ordering::Relaxed)
     }
 
-    /// Pauses at the gate, which then moves on. No latch may be held.
-    pub(super) fn wait_at_gate(&self) {
+    /// Whether the slot's transaction may pass the gate at once: it began to write so long ago that it holds the log, or soon
+    /// will; or it has begun, and the rest of the room is for those that have.
+    fn may_pass(&self, slot: SlotId) -> bool {
+        let first = self.pace.first_record.get().map_or(Lsn::ZERO, |first| first(slot));
+        let is_old = || self.reserve.tail().saturating_sub(first.0) > self.pace.bounds.slow_at / 2;
+        first != Lsn::ZERO && (self.kept_bytes() >= self.pace.bounds.fresh_stop_at || is_old())
+    }
+
+    /// Passes the gate with a record: moves it on at once, or after a pause, or waits for a cut. No latch may be held.
+    ///
+    /// # Errors
+    /// `LogFull`, as for [`Log::wait_for_cut`].
+    pub(super) fn pass_gate(&self, slot: SlotId, bytes: u64, waited: &mut u32) -> Result<(), StorageError> {
         let seen = self.pace.gate.load(Ordering::Relaxed);
+        let move_on = |by: u64| {
+            // Only one of those that met this gate moves it.
+            let next = seen.max(self.reserve.tail()).saturating_add(by);
+            let _ = self.pace.gate.compare_exchange(seen, next, Ordering::Relaxed, Ordering::Relaxed);
+        };
+        if self.may_pass(slot) {
+            move_on(bytes);
+            return Ok(());
+        }
         self.pace.cuts.lock().slowed = true;
+        if self.pace.chunk(self.kept_bytes()) == 0 {
+            return self.wait_for_cut(waited);
+        }
         self.pace.pause(self);
         if seen != u64::MAX {
-            let next = seen.max(self.reserve.tail()) + self.pace.chunk(self.kept_bytes());
-            // Only one of those that paused at this gate moves it.
-            let _ = self.pace.gate.compare_exchange(seen, next, Ordering::Relaxed, Ordering::Relaxed);
+            move_on(self.pace.chunk(self.kept_bytes()));
         }
+        Ok(())
     }
 
     /// Pauses at the wall: returns when a segment may be made, or after a while. No latch may be held.
@@ -295,15 +338,15 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_lets_through_what_is_cut_halfway_and_next_to_nothing_at_the_end() {
+    fn the_gate_lets_through_what_is_cut_halfway_and_nothing_at_the_end() {
         let pace = Pace::new(LogBounds::new(32 * MIB, 128 * MIB, 8 * MIB));
         assert_eq!(pace.gate(500, 48 * MIB), u64::MAX);
         pace.rate.store(100_000_000, Ordering::Relaxed);
         let near = |a: u64, b: u64| a.abs_diff(b) <= b / 100 + 1;
         assert!(near(pace.chunk(48 * MIB), 200_000), "{}", pace.chunk(48 * MIB));
-        assert!(near(pace.chunk(76 * MIB), 100_000));
-        assert_eq!((pace.chunk(104 * MIB), pace.chunk(u64::MAX)), (LEAST_CHUNK, LEAST_CHUNK));
-        let gate = pace.gate(1000, 76 * MIB);
+        assert!(near(pace.chunk(69 * MIB), 100_000));
+        assert_eq!((pace.chunk(90 * MIB - 1), pace.chunk(90 * MIB), pace.chunk(u64::MAX)), (LEAST_CHUNK, 0, 0));
+        let gate = pace.gate(1000, 69 * MIB);
         assert!(near(gate, 101_000));
         assert_eq!(pace.gate(2000, 90 * MIB), gate, "it stays until it is moved");
         assert_eq!(pace.gate(2000, 10 * MIB), u64::MAX);

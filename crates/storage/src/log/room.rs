@@ -12,6 +12,7 @@
 
 use super::Log;
 use crate::base::error::StorageError;
+use crate::base::ids::SlotId;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::atomic::Ordering;
 
@@ -22,6 +23,8 @@ pub(crate) enum Unlogged {
     /// The ready segments have no room for a record of so many bytes. Nothing was appended. Release all latches, call
     /// [`Unlogged::make_room`], begin again.
     NoRoom {
+        /// The transaction's slot.
+        slot: SlotId,
         /// Length of the record.
         bytes: u64,
         /// It may use what is kept for undo.
@@ -46,8 +49,8 @@ impl Unlogged {
     #[inline(never)]
     pub(crate) fn make_room(self, log: &Log) -> Result<(), StorageError> {
         match self {
-            Unlogged::NoRoom { bytes, for_undo: false } => log.make_room(bytes),
-            Unlogged::NoRoom { bytes, for_undo: true } => log.make_room_for_undo(bytes),
+            Unlogged::NoRoom { slot, bytes, for_undo: false } => log.make_room(slot, bytes),
+            Unlogged::NoRoom { bytes, for_undo: true, .. } => log.make_room_for_undo(bytes),
             Unlogged::Failed(error) => Err(error),
         }
     }
@@ -62,16 +65,16 @@ impl Log {
 
     /// The limit for user records is reached: moves it, if the ready segments allow that.
     #[cold]
-    pub(super) fn admit(&self, bytes: u64) -> Result<(), Unlogged> {
+    pub(super) fn admit(&self, slot: SlotId, bytes: u64) -> Result<(), Unlogged> {
         self.poison.check()?;
         self.refresh_limit();
         if self.admits(bytes) {
             return Ok(());
         }
         if is_mutant(Mutant::MakeSegmentLatched) {
-            return Ok(self.make_room(bytes)?);
+            return Ok(self.make_room(slot, bytes)?);
         }
-        Err(Unlogged::NoRoom { bytes, for_undo: false })
+        Err(Unlogged::NoRoom { slot, bytes, for_undo: false })
     }
 
     /// Whether a record that undoes something, or a part of it, lies in a segment that is not ready.
@@ -80,7 +83,7 @@ impl Log {
         self.reserve.tail() + bytes <= self.segments.end()
     }
 
-    fn make_room(&self, bytes: u64) -> Result<(), StorageError> {
+    fn make_room(&self, slot: SlotId, bytes: u64) -> Result<(), StorageError> {
         let mut waited = 0;
         loop {
             self.poison.check()?;
@@ -89,7 +92,7 @@ impl Log {
                 return Ok(());
             }
             if self.is_gated(bytes) {
-                self.wait_at_gate();
+                self.pass_gate(slot, bytes, &mut waited)?;
                 continue;
             }
             if !self.segments.may_grow() {
@@ -98,7 +101,7 @@ impl Log {
             }
             self.make_segment(|| {
                 self.refresh_limit();
-                !self.admits(bytes)
+                !self.admits(bytes) && self.segments.may_grow()
             })?;
         }
     }

@@ -231,6 +231,11 @@ impl Slots {
                 .is_ok()
     }
 
+    /// The first record of the slot's transaction, `Lsn::ZERO` if it has none.
+    pub(crate) fn first_record(&self, slot: SlotId) -> Lsn {
+        self.place(usize::from(slot.0)).map_or(Lsn::ZERO, |slot| Lsn(slot.first.load(Ordering::Acquire)))
+    }
+
     /// The transactions that have written records and not yet their last. Those that begin meanwhile may be missing:
     /// all their records come after the log's tail at the call.
     pub(crate) fn active(&self) -> Vec<Active> {
