@@ -357,8 +357,13 @@ impl<'l> Life<'l> {
         let handle = self.tables[table];
         let rows = self.rng.pick(&[0, 3, 400, 2000, 5000]);
         let specs: Vec<Spec> = (0..rows).map(|_| self.spec()).collect();
-        let mut next = self.now().clone();
-        next[table] = specs.iter().enumerate().map(|(key, spec)| (key as u64, *spec)).collect();
+        let loaded: BTreeMap<u64, Spec> = specs.iter().enumerate().map(|(key, spec)| (key as u64, *spec)).collect();
+        // Other tables change while a load is under way.
+        let with_load = |now: &Rows| {
+            let mut next = now.clone();
+            next[table] = loaded.clone();
+            next
+        };
         let name = PLAIN[table].name();
         let has_index = db.indexes().iter().filter(|(_, table, _)| table == name).count() > 1;
         if !has_index && self.rng.once_in(3) {
@@ -373,7 +378,7 @@ impl<'l> Life<'l> {
             if self.rng.once_in(4) {
                 return Ok(());
             }
-            let done = part.finish().map(drop);
+            let (next, done) = (with_load(self.now()), part.finish().map(drop));
             return self.change(next, done);
         }
         let mut load = self.told(db.bulk_load(&handle))?;
@@ -387,7 +392,7 @@ impl<'l> Life<'l> {
         if self.rng.once_in(4) {
             return Ok(());
         }
-        let done = load.finish().map(drop);
+        let (next, done) = (with_load(self.now()), load.finish().map(drop));
         self.change(next, done)
     }
 

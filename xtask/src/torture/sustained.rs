@@ -394,7 +394,9 @@ fn watch(shared: &SustainedRun<'_>) {
     let pause = shared.now_ns.load(Ordering::Relaxed).saturating_sub(last);
     let works = shared.working.load(Ordering::Relaxed) > 0 && !shared.load.may_refuse();
     if last > 0 && pause > LONGEST_PAUSE_NS && works {
-        find(format!("nothing has committed for {} ms: {sizes:?}", pause / 1_000_000));
+        let (log, holder) = (stats.log_disk_bytes, stats.log_holder);
+        let log = format!("{log} bytes of log, held by {holder:?}, {} pauses", stats.log_pauses);
+        find(format!("nothing has committed for {} ms: {log}, {sizes:?}", pause / 1_000_000));
     }
 }
 

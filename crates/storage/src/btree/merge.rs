@@ -6,6 +6,7 @@
 
 use super::ops::{self, PageChange};
 use super::space::{FreeOne, SPACE_PAGE};
+use super::split::ASCENDING;
 use super::{MAX_LEVELS, StructureChange, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
@@ -41,7 +42,7 @@ impl MergeLimits {
 pub(crate) enum MergeOutcome {
     /// It is one page with a neighbour now.
     Merged,
-    /// It is full enough, or its neighbours are too full, or it is the root.
+    /// It is full enough, or ascending inserts fill it, or its neighbours are too full, or it is the root.
     Stays,
     /// It is its parent's only child: the parent has to merge first.
     OnlyChild,
@@ -146,6 +147,8 @@ impl Tree {
         let Some(parent) = parent else { return Ok(MergeOutcome::Stays) };
         let used = node.page().used_bytes();
         let empty = node.page().count() == 0;
+        // It would be split again.
+        let fills = node.page().is_leaf() && node.page().insert_run() >= ASCENDING;
         let (count, at) = (parent.read.page().count(), parent.position);
         let child = |position: usize| parent.read.page().child(position);
         // The neighbour on the right first. The left one of two pages stays.
@@ -155,7 +158,7 @@ impl Tree {
         if !node.is_valid() || !parent.read.is_valid() {
             return Ok(MergeOutcome::Obstructed);
         }
-        if used >= merger.limits.below && !empty {
+        if (used >= merger.limits.below || fills) && !empty {
             return Ok(MergeOutcome::Stays);
         }
         if count == 0 {

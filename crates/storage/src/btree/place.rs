@@ -35,6 +35,9 @@ pub(super) enum Proof {
 /// What is wrong with a page whose fences are not what the page above says.
 const ASTRAY: &str = "does not have the bounds that the page above gives it";
 
+/// Length of a key for which no buffer grows.
+const KEY_GUESS: usize = 64;
+
 /// Attempts to latch a page below.
 const LATCH_ATTEMPTS: u32 = 100;
 
@@ -127,7 +130,7 @@ impl Tree {
 /// The bounds that an inner page gives to a child; none if the page is torn.
 fn bounds_of_child(page: PageRef<'_>, position: usize) -> Option<Bounds> {
     let key = |i: usize| {
-        let mut key = Vec::new();
+        let mut key = Vec::with_capacity(KEY_GUESS);
         page.append_key(i, &mut key).then_some(GivenFence { key: Some(key), is_separator: true })
     };
     let fence = |key| Some(GivenFence { key, is_separator: false });

@@ -22,7 +22,7 @@ use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
 
 /// Ascending inserts in a row that make a page split at the insertion point.
-const ASCENDING: u16 = 3;
+pub(super) const ASCENDING: u16 = 3;
 /// A leaf with at most so many rows is not cut below its last row for one that comes behind it.
 const FEW: usize = 3;
 

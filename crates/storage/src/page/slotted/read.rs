@@ -392,13 +392,13 @@ impl<'a> PageRef<'a> {
 
     /// The low fence, `None` when infinite.
     pub(crate) fn low_fence(self) -> Option<Vec<u8>> {
-        let mut fence = Vec::new();
+        let mut fence = Vec::with_capacity(self.prefix_len() + usize::from(self.u16(LOW_LEN)));
         self.append_low(&mut fence).then_some(fence)
     }
 
     /// The high fence, `None` when infinite.
     pub(crate) fn high_fence(self) -> Option<Vec<u8>> {
-        let mut fence = Vec::new();
+        let mut fence = Vec::with_capacity(self.prefix_len() + usize::from(self.u16(HIGH_LEN)));
         self.append_high(&mut fence).then_some(fence)
     }
 
