@@ -99,8 +99,8 @@ struct Sweep {
     passes_over: bool,
 }
 
-/// A step that is under way.
-struct Turn<'p> {
+/// A step that is under way, or a rest: no step begins meanwhile.
+pub(crate) struct Turn<'p> {
     purger: &'p Purger,
     state: PurgeState,
 }
@@ -145,6 +145,17 @@ impl Purger {
         self.next_ns.store(next, Ordering::Relaxed);
         self.not_before_ns.store(turn.state.not_before, Ordering::Relaxed);
         worked
+    }
+
+    /// Keeps the service from changing pages until the guard is dropped; waits for a step that is under way.
+    pub(crate) fn rest(&self, engine: &Engine) -> Turn<'_> {
+        loop {
+            let taken = self.state.lock().take();
+            if let Some(state) = taken {
+                return Turn { purger: self, state };
+            }
+            engine.hook.block_for(&WaitToken::new(), BlockReason::Room, Duration::from_nanos(PAUSE_NS.0));
+        }
     }
 
     /// Sweeps through all trees at once, and then takes steps until one finds nothing to do. Tables that a transaction has

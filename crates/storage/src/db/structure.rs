@@ -149,7 +149,7 @@ impl Structure {
 impl Database {
     /// Proves the structure of everything in the data file: see [`Rule`]. Meant for a database that no transaction
     /// changes meanwhile. The rows of a table are compared with its secondary indexes if the table was opened since the
-    /// database was; for other tables the check only proves that every entry has a row.
+    /// database was; for other tables the check only proves that every entry has a row. The purge service rests meanwhile.
     ///
     /// `progress` is called now and then with how many of how many pages have been seen, and may stop the check.
     ///
@@ -159,6 +159,7 @@ impl Database {
         &self,
         progress: impl FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Result<Structure, StorageError> {
+        let _rest = self.duties.rest_purger();
         let walk = Walk {
             engine: &self.engine,
             file: self.engine.pool.file_name(),

@@ -60,6 +60,8 @@ impl Tables {
         self.of(table).queue.lock()
     }
 
+    #[cold]
+    #[inline(never)]
     pub(super) fn strong(&self, table: u32) -> &AtomicU32 {
         match self.strong.get(table as usize) {
             Some(strong) => strong,

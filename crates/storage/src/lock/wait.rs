@@ -103,6 +103,8 @@ impl OwnerSlot {
     }
 
     /// The owner's mode in `table`.
+    #[cold]
+    #[inline(never)]
     pub(super) fn mode(&self, table: u32) -> TableMode {
         let Some(near) = self.modes.get() else { return TableMode::None };
         match near.get(table as usize) {
@@ -112,6 +114,8 @@ impl OwnerSlot {
     }
 
     /// Sets the owner's mode in `table`; while the owner waits for it.
+    #[cold]
+    #[inline(never)]
     pub(super) fn set_mode(&self, table: u32, mode: TableMode) {
         match self.modes.get().and_then(|near| near.get(table as usize)) {
             Some(place) => place.store(mode as u8, Ordering::Relaxed),
