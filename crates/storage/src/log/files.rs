@@ -226,8 +226,7 @@ impl Segments {
 
     /// Whether a segment may be made for users' records: one more may be made after it for a checkpoint.
     pub(super) fn may_grow(&self) -> bool {
-        is_mutant(Mutant::SkipLogLimit)
-            || self.in_use.load(Ordering::Relaxed) + 1 < self.limit.load(Ordering::Relaxed)
+        is_mutant(Mutant::SkipLogLimit) || self.in_use.load(Ordering::Relaxed) + 1 < self.limit.load(Ordering::Relaxed)
     }
 
     /// Notes how many files there are, after a change.
