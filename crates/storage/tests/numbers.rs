@@ -1,4 +1,4 @@
-//! Tables that come and go: their numbers and names are used again, and nobody takes one for another.
+//! Tables that come and go: their numbers and names are used again, and no statement takes one for another.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -342,7 +342,7 @@ fn numbers_are_those_of_tables_beside_each_other() {
     drop(open);
     let later = (400..800).map(one).max().unwrap();
     assert!(later <= meanwhile + 6, "{later} after {meanwhile}");
-    // Changes of indexes, and truncations of tables that nobody has opened.
+    // Changes of indexes, and truncations of tables that are not open.
     let changed = |n: u64| {
         db.truncate("changed").unwrap();
         number(&db.alter_indexes(&declared("changed", n.is_multiple_of(2))).unwrap())

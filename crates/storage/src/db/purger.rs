@@ -100,12 +100,12 @@ struct Sweep {
 }
 
 /// A step that is under way, or a rest: no step begins meanwhile.
-pub(crate) struct Turn<'p> {
+pub(crate) struct PurgeTurn<'p> {
     purger: &'p Purger,
     state: PurgeState,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for PurgeTurn<'_> {
     fn drop(&mut self) {
         *self.purger.state.lock() = Some(std::mem::take(&mut self.state));
     }
@@ -131,7 +131,7 @@ impl Purger {
     /// way does nothing. The sweep takes `sweep_ns` of it at most, and one page.
     pub(crate) fn step(&self, engine: &Engine, catalog: &Catalog, sweep_ns: u64) -> bool {
         let Some(state) = self.state.lock().take() else { return false };
-        let mut turn = Turn { purger: self, state };
+        let mut turn = PurgeTurn { purger: self, state };
         if engine.poison.check().is_err() {
             return false;
         }
@@ -148,11 +148,11 @@ impl Purger {
     }
 
     /// Keeps the service from changing pages until the guard is dropped; waits for a step that is under way.
-    pub(crate) fn rest(&self, engine: &Engine) -> Turn<'_> {
+    pub(crate) fn rest(&self, engine: &Engine) -> PurgeTurn<'_> {
         loop {
             let taken = self.state.lock().take();
             if let Some(state) = taken {
-                return Turn { purger: self, state };
+                return PurgeTurn { purger: self, state };
             }
             engine.hook.block_for(&WaitToken::new(), BlockReason::Room, Duration::from_nanos(PAUSE_NS.0));
         }

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use super::database::Database;
 use crate::base::error::TxnError;
 use crate::table::codec::{Codec, Key, Row, key_from};
-use crate::table::declared::{Declared, IndexSpec, MAX_INDEXES, Noted};
+use crate::table::declared::{Declared, IndexSpec, MAX_INDEXES, TableHint};
 use crate::table::info::{Secondary, TableInfo};
 use crate::table::numbers::is_ticket_of;
 
@@ -41,48 +41,48 @@ pub struct Table<K, V, N = &'static str> {
 }
 
 /// What can be the name of a [`Table`]: a constant, or a [`RunTimeName`].
-pub trait TableName: name::Sealed {}
+pub trait TableName: name::NameText {}
 
 /// The name of a [`Table`] that is known at run time only: see [`Table::named`].
 #[derive(Debug, Default)]
 pub struct RunTimeName {
     text: String,
     /// Where the declaration found its table last.
-    noted: Noted,
+    noted: TableHint,
 }
 
 mod name {
-    use super::{Noted, RunTimeName, TableName};
+    use super::{RunTimeName, TableHint, TableName};
 
-    pub trait Sealed {
+    pub trait NameText {
         /// The name.
         fn text(&self) -> &str;
         /// Where a declaration with this name found its table last, if it notes that.
-        fn noted(&self) -> Option<&Noted>;
+        fn noted(&self) -> Option<&TableHint>;
     }
 
-    impl Sealed for &'static str {
+    impl NameText for &'static str {
         #[inline]
         fn text(&self) -> &str {
             self
         }
 
         #[inline]
-        fn noted(&self) -> Option<&Noted> {
+        fn noted(&self) -> Option<&TableHint> {
             None
         }
     }
 
     impl TableName for &'static str {}
 
-    impl Sealed for RunTimeName {
+    impl NameText for RunTimeName {
         #[inline]
         fn text(&self) -> &str {
             &self.text
         }
 
         #[inline]
-        fn noted(&self) -> Option<&Noted> {
+        fn noted(&self) -> Option<&TableHint> {
             Some(&self.noted)
         }
     }
@@ -140,7 +140,7 @@ impl<K, V> Table<K, V, RunTimeName> {
     /// A name has 1 to 200 bytes. Others are refused where the table would be created, with
     /// [`TxnError::Schema`]; no table has such a name.
     pub fn named(name: impl Into<String>) -> Table<K, V, RunTimeName> {
-        let name = RunTimeName { text: name.into(), noted: Noted::default() };
+        let name = RunTimeName { text: name.into(), noted: TableHint::default() };
         Table { name, specs: [None; MAX_INDEXES], types: PhantomData }
     }
 

@@ -9,10 +9,10 @@ use super::codec::Codec;
 use super::codec::name::RAW;
 use super::columns::WHOLE;
 use super::creation::{Creation, Creator};
-use super::declared::{Declared, Noted};
+use super::declared::{Declared, LONGEST_NAME, TableHint};
 use super::entry::{IndexEntry, TableEntry};
 use super::index::{Index, Want};
-use super::info::{LONGEST_NAME, TableInfo};
+use super::info::TableInfo;
 use super::mark::{Fate, USED};
 use super::numbers::{MOST, Numbers, new_ticket};
 use super::scan::{ScanEnd, ScanSpec};
@@ -279,8 +279,8 @@ impl Catalog {
         self.end_open(engine, &mut tables.numbers, number);
     }
 
-    /// Makes sure that nobody finds a table any more that is locked exclusively, and refuses the requests of those who
-    /// have found it before.
+    /// Makes sure that no statement finds a table any more that is locked exclusively, and refuses the requests of
+    /// transactions that have found it before.
     fn end_open(&self, engine: &Engine, numbers: &mut Numbers, number: u32) {
         let info = self.table(number);
         info.inspect(|info| info.end());
@@ -406,7 +406,7 @@ impl Catalog {
     }
 
     #[inline(never)]
-    fn noted(&self, noted: &Noted) -> Option<&TableInfo> {
+    fn noted(&self, noted: &TableHint) -> Option<&TableInfo> {
         let (number, ticket) = noted.get();
         self.table(number).filter(|info| ticket != 0 && info.is(ticket))
     }

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 
 use super::codec::Codec;
 use super::codec::name::RAW;
-use super::info::LONGEST_NAME;
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::plain::{AtomicU32, AtomicU64, Ordering};
+
+/// Length of the longest name of a table or an index, in bytes.
+pub(super) const LONGEST_NAME: usize = 200;
 
 /// Most secondary indexes of a table.
 pub(crate) const MAX_INDEXES: usize = 8;
@@ -51,13 +53,13 @@ impl IndexSpec {
 
 /// Where the table of a declaration was found last. It belongs to one declaration, whose name came at run time.
 #[derive(Debug, Default)]
-pub struct Noted {
+pub struct TableHint {
     number: AtomicU32,
     /// That of the table; of another one if both were noted at once, and then it does not fit the number.
     ticket: AtomicU64,
 }
 
-impl Noted {
+impl TableHint {
     /// Number and ticket; the ticket is 0 if there are none.
     #[inline]
     pub(super) fn get(&self) -> (u32, u64) {
@@ -81,7 +83,7 @@ pub(super) fn same_name(a: &'static str, b: &'static str) -> bool {
 pub struct Declared<'a> {
     pub(crate) name: &'a str,
     /// Absent where the name is a constant.
-    pub(crate) noted: Option<&'a Noted>,
+    pub(crate) noted: Option<&'a TableHint>,
     /// Codecs of key and row; `None` for statements on bytes, which need none.
     pub(crate) codecs: Option<(&'static Codec, &'static Codec)>,
     pub(crate) specs: &'a [Option<IndexSpec>],

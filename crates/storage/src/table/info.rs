@@ -8,7 +8,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::codec::Codec;
-use super::declared::{Declared, Extract, IndexSpec};
+use super::declared::{Declared, Extract, IndexSpec, LONGEST_NAME};
 use super::entry::TableEntry;
 use super::index::{Index, TableTitle};
 use crate::base::sync::plain::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -145,9 +145,6 @@ impl TableInfo {
         self.secondaries.iter().all(|s| specs.next().is_some_and(|spec| s.spec.is(spec))) && specs.next().is_none()
     }
 }
-
-/// Longest name.
-pub(super) const LONGEST_NAME: usize = 200;
 
 /// A name that is compared while another may be written, which the ticket shows.
 #[derive(Debug, Default)]

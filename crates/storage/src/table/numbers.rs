@@ -3,7 +3,7 @@
 //! is open: its locks, its trees, its name. So memory grows with the tables that are used beside each other, and not
 //! with those that ever were.
 //!
-//! A statement finds the table first and locks it then, and nobody sees it in between. So a number that is *retired*
+//! A statement finds the table first and locks it then, and no other transaction sees it in between. So a number that is *retired*
 //! rests until every transaction that ran at that moment has ended: those may have found the table before it was
 //! dropped, and their request for its lock must be refused. Later ones cannot find it: its ticket is gone.
 //!

@@ -219,8 +219,8 @@ impl Txn<'_> {
         }
     }
 
-    /// Locks the chain of a row that is locked for writing, before the slot gets something else: so who has locked the chain
-    /// and finds the slot referring to it has a chain that stays, and waits for nobody who waits for it.
+    /// Locks the chain of a row that is locked for writing, before the slot gets something else. So a reader that has locked
+    /// the chain and finds the slot referring to it has a chain that stays, and waits for no transaction that waits for it.
     fn lock_chain(&mut self, index: &Index, stored: &Stored) -> Result<(), TxnError> {
         let (Some((chain, _)), Some(tree)) = (stored.chain(), index.overflow()) else { return Ok(()) };
         let name = self.engine.locks.names.of(tree.index, &chain.key());

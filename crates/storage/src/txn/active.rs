@@ -378,7 +378,7 @@ mod tests {
         a.ending(TxnId(7));
         a.ended();
         assert!(slots.active().is_empty());
-        // Who ran then has ended once its place was given back, whoever has it now.
+        // A transaction that ran then has ended once its place was given back, also if another one has it now.
         let mut running = slots.running();
         assert_eq!(running.0.len(), 2);
         drop(a);
