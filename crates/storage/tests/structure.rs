@@ -149,6 +149,18 @@ fn what_the_engine_makes_passes() {
     assert!(result.free >= 2, "{} free pages", result.free);
 }
 
+/// Each keeps the purge service from its work; none waits for the other.
+#[test]
+fn a_check_may_run_within_another() {
+    let db = open(&made());
+    let mut inner = None;
+    let outer = db.check_structure(|_, _| {
+        inner.get_or_insert_with(|| db.check_structure(|_, _| ControlFlow::Continue(())).unwrap());
+        ControlFlow::Continue(())
+    });
+    assert!(outer.unwrap().passed() && inner.unwrap().passed());
+}
+
 #[test]
 fn it_can_be_broken_off() {
     let files = made();

@@ -19,7 +19,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::buffer::{CleanGoal, CleanStep};
-use crate::db::purger::{PurgeTurn, Purger};
+use crate::db::purger::{PurgeRest, Purger};
 use crate::db::services::Services;
 use crate::recovery::checkpoint::Checkpointer;
 use crate::table::catalog::Catalog;
@@ -223,7 +223,7 @@ impl Duties {
     }
 
     /// Keeps the purge service from changing pages until the guard is dropped.
-    pub(crate) fn rest_purger(&self) -> PurgeTurn<'_> {
+    pub(crate) fn rest_purger(&self) -> PurgeRest<'_> {
         self.purger.rest(&self.engine)
     }
 

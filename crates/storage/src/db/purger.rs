@@ -60,6 +60,8 @@ pub(crate) struct Purger {
     next_ns: AtomicU64,
     /// When a step would do something if a page is due.
     not_before_ns: AtomicU64,
+    /// Rests under way.
+    rests: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -99,8 +101,8 @@ struct Sweep {
     passes_over: bool,
 }
 
-/// A step that is under way, or a rest: no step begins meanwhile.
-pub(crate) struct PurgeTurn<'p> {
+/// A step that is under way.
+struct PurgeTurn<'p> {
     purger: &'p Purger,
     state: PurgeState,
 }
@@ -111,12 +113,22 @@ impl Drop for PurgeTurn<'_> {
     }
 }
 
+/// No step begins meanwhile.
+pub(crate) struct PurgeRest<'p>(&'p Purger);
+
+impl Drop for PurgeRest<'_> {
+    fn drop(&mut self) {
+        self.0.rests.fetch_sub(1, Ordering::Release);
+    }
+}
+
 impl Purger {
     pub(crate) fn new() -> Purger {
         Purger {
             state: Mutex::new(Some(PurgeState::default())),
             next_ns: AtomicU64::new(0),
             not_before_ns: AtomicU64::new(0),
+            rests: AtomicU64::new(0),
         }
     }
 
@@ -130,7 +142,11 @@ impl Purger {
     /// One step; true if there may be more to do at once. The caller holds no latch. A step begun while another is under
     /// way does nothing. The sweep takes `sweep_ns` of it at most, and one page.
     pub(crate) fn step(&self, engine: &Engine, catalog: &Catalog, sweep_ns: u64) -> bool {
-        let Some(state) = self.state.lock().take() else { return false };
+        let taken = {
+            let mut state = self.state.lock();
+            if self.rests.load(Ordering::Acquire) == 0 { state.take() } else { None }
+        };
+        let Some(state) = taken else { return false };
         let mut turn = PurgeTurn { purger: self, state };
         if engine.poison.check().is_err() {
             return false;
@@ -148,14 +164,14 @@ impl Purger {
     }
 
     /// Keeps the service from changing pages until the guard is dropped; waits for a step that is under way.
-    pub(crate) fn rest(&self, engine: &Engine) -> PurgeTurn<'_> {
-        loop {
-            let taken = self.state.lock().take();
-            if let Some(state) = taken {
-                return PurgeTurn { purger: self, state };
-            }
+    pub(crate) fn rest(&self, engine: &Engine) -> PurgeRest<'_> {
+        // A step that looks at the state later sees it.
+        self.rests.fetch_add(1, Ordering::AcqRel);
+        let rest = PurgeRest(self);
+        while self.state.lock().is_none() {
             engine.hook.block_for(&WaitToken::new(), BlockReason::Room, Duration::from_nanos(PAUSE_NS.0));
         }
+        rest
     }
 
     /// Sweeps through all trees at once, and then takes steps until one finds nothing to do. Tables that a transaction has

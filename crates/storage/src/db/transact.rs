@@ -63,8 +63,9 @@ impl Database {
 
     /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock's victim is run
     /// again, whatever `work` returned, as often as [`Options::reruns`](crate::Options::reruns) says, from the fifth time on
-    /// after a pause of up to a millisecond; so `work` must have no effect but through the transaction. With [`Durability::Sync`](crate::Durability::Sync) it returns, also with an error of `work`,
-    /// when everything that the transaction read is on disk.
+    /// after a pause of up to a millisecond; so `work` must have no effect but through the transaction. With
+    /// [`Durability::Sync`](crate::Durability::Sync) it returns, also with an error of `work`, when everything that the
+    /// transaction read is on disk.
     ///
     /// # Errors
     /// The errors of `work` and of commit, and [`TxnError::Deadlock`] when the last run was a victim although `work`

@@ -3,9 +3,9 @@
 //! is open: its locks, its trees, its name. So memory grows with the tables that are used beside each other, and not
 //! with those that ever were.
 //!
-//! A statement finds the table first and locks it then, and no other transaction sees it in between. So a number that is *retired*
-//! rests until every transaction that ran at that moment has ended: those may have found the table before it was
-//! dropped, and their request for its lock must be refused. Later ones cannot find it: its ticket is gone.
+//! A statement finds the table first and locks it then, and no other transaction sees it in between. So a number that
+//! is *retired* rests until every transaction that ran at that moment has ended: those may have found the table before
+//! it was dropped, and their request for its lock must be refused. Later ones cannot find it: its ticket is gone.
 //!
 //! A *ticket* says which table has a number: no two in the life of a process are equal. A handle has the table's
 //! ticket, and compares it at each use.
