@@ -17,11 +17,9 @@ const INTERFACE: [&str; 2] = ["crates/storage/src/db/", "crates/storage/src/io/s
 const CAMPAIGNS: [&str; 2] = ["xtask/src/sim/", "xtask/src/torture/"];
 
 /// Methods that no campaign can call, and why not.
-const NOT_THERE: [(&str, &str); 10] = [
+const NOT_THERE: [(&str, &str); 8] = [
     ("copy_to", "makes a directory of files: `copy_on` of a simulated disk does the same work"),
     ("claim", "takes a directory of files: tests/directory.rs"),
-    ("with_threads", "threads of the system's, which no seed repeats: tests/services.rs"),
-    ("services", "as with_threads"),
     ("foreign", "names files of a directory: tests/directory.rs"),
     ("passed", "campaigns look at the findings, of which some are no failure after a crash"),
     ("page_checksums", "off they find nothing, which is what campaigns look for: tests/settings.rs"),
