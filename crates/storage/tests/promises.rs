@@ -146,7 +146,7 @@ fn who_looks_and_inserts_does_not_deadlock() {
     }
 }
 
-/// A put of a new key waits for nobody, as an insert.
+/// A put of a new key waits for no other one, as an insert.
 #[test]
 fn puts_of_new_keys_do_not_meet() {
     let db = open();

@@ -75,12 +75,12 @@ impl<'ast> Visit<'ast> for Ends<'_> {
     }
 
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        let is_public = matches!(item.vis, Visibility::Public(_));
+        let is_public = is_called(&item.vis, &item.attrs);
         self.function(is_public, &item.sig, |this| visit::visit_item_fn(this, item));
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        let is_public = matches!(item.vis, Visibility::Public(_));
+        let is_public = is_called(&item.vis, &item.attrs);
         self.function(is_public, &item.sig, |this| visit::visit_impl_item_fn(this, item));
     }
 
@@ -116,6 +116,14 @@ impl<'ast> Visit<'ast> for Ends<'_> {
         }
         visit::visit_macro(self, mac);
     }
+}
+
+/// Whether programs call a function: it is public, and no part of what a macro expands to.
+fn is_called(visibility: &Visibility, attributes: &[syn::Attribute]) -> bool {
+    let is_hidden = attributes.iter().any(|attribute| {
+        matches!(&attribute.meta, syn::Meta::List(list) if list.path.is_ident("doc") && names(list.tokens.clone(), "hidden"))
+    });
+    matches!(visibility, Visibility::Public(_)) && !is_hidden
 }
 
 /// The accessor of a duration that an expression calls last, outside of parentheses.
@@ -200,9 +208,10 @@ mod tests {
         let text = "pub fn f(n: usize, (a, b): (u8, u8)) {\n    debug_assert!(n < 5);\n    debug_assert_eq!(g(&[b]), 1);\n    \
                     debug_assert!(m < 5);\n}\npub(crate) fn g(n: usize) {\n    debug_assert!(n < 5);\n}\nimpl A {\n    \
                     pub fn h(&self, n: usize) {\n        debug_assert_ne!(n, self.n);\n    }\n}\n\
+                    #[doc(hidden)]\npub fn at(n: usize) {\n    debug_assert!(n < 5);\n}\n\
                     #[cfg(test)]\nmod tests {\n    pub fn f(n: usize) {\n        debug_assert!(n < 5);\n    }\n}";
         assert_eq!(found("crates/itas/src/a.rs", text), [2, 3, 11]);
-        assert_eq!(found("crates/storage/src/db/a.rs", text), [2, 3, 4, 7, 11]);
+        assert_eq!(found("crates/storage/src/db/a.rs", text), [2, 3, 4, 7, 11, 16]);
         assert_eq!(found("crates/tpcc/src/a.rs", text), [] as [usize; 0], "a program has no callers");
     }
 }

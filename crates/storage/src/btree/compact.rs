@@ -73,7 +73,7 @@ impl Compactor {
             return Ok(CompactStep::Dense);
         }
         let frame = match change.pool.get_or_load(last.page) {
-            // It was never written, or is damaged: whoever refers to it is told.
+            // It was never written, or is damaged: a reader of what refers to it is told.
             Err(StorageError::CorruptPage { .. }) => return Ok(CompactStep::Stays),
             frame => frame?,
         };

@@ -145,7 +145,7 @@ mod tests {
     use crate::base::rng::Rng;
     use std::collections::BTreeMap;
 
-    /// Who has a page, in a model.
+    /// The owner of a page, in a model.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Has {
         Tree,

@@ -193,7 +193,7 @@ impl Txn<'_> {
     /// Whether `key`, whose place this is, has no row, and will have none until the transaction ends (serializable, and
     /// unless [`Want::Put`]). False if it has to be looked for again.
     ///
-    /// An absent key is locked under its own name and in the mode of a row that is there: whoever inserts it asks for that
+    /// An absent key is locked under its own name and in the mode of a row that is there: a transaction that inserts it asks for that
     /// name first. The gap around it stays open.
     #[inline(never)]
     fn is_absent(&mut self, index: &Index, name: LockName, want: Want, leaf: LeafAt<'_>) -> Result<bool, TxnError> {
