@@ -17,7 +17,7 @@ const INTERFACE: [&str; 2] = ["crates/storage/src/db/", "crates/storage/src/io/s
 const CAMPAIGNS: [&str; 2] = ["xtask/src/sim/", "xtask/src/torture/"];
 
 /// Methods that no campaign can call, and why not.
-const NOT_THERE: [(&str, &str); 8] = [
+const NOT_THERE: [(&str, &str); 9] = [
     ("copy_to", "makes a directory of files: `copy_on` of a simulated disk does the same work"),
     ("claim", "takes a directory of files: tests/directory.rs"),
     ("foreign", "names files of a directory: tests/directory.rs"),
@@ -25,6 +25,7 @@ const NOT_THERE: [(&str, &str); 8] = [
     ("page_checksums", "off they find nothing, which is what campaigns look for: tests/settings.rs"),
     ("shared_lines", "addresses, for tools that follow accesses"),
     ("planned", "counts the faults of a disk, which campaigns plan themselves"),
+    ("drop_syncs", "a canary, which the tests of the log and of the disks set"),
     ("poke", "damage of a byte: campaigns have disks of their own that damage (torture/damage)"),
 ];
 
