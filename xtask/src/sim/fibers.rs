@@ -180,6 +180,8 @@ impl Fibers {
 
     /// Waits until the token is woken, or until the limit; false if it was not woken.
     fn wait(&self, token: &WaitToken, reason: BlockReason, limit: Option<Duration>) -> bool {
+        // A time that does not come is no limit.
+        let limit = limit.filter(|limit| nanos(*limit) < u64::MAX);
         if token.try_consume() {
             return true;
         }

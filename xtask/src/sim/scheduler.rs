@@ -183,6 +183,8 @@ impl Baton {
     }
 
     fn wait(&self, token: &WaitToken, reason: BlockReason, limit: Option<Duration>) -> bool {
+        // A time that does not come is no limit.
+        let limit = limit.filter(|limit| nanos(*limit) < u64::MAX);
         if token.try_consume() {
             return true;
         }
@@ -271,7 +273,8 @@ impl Hook for Baton {
     }
 
     fn task(&self) -> u64 {
-        storage::thread_number()
+        // By its place in the run, so that a run repeats itself; other threads are none of them.
+        self.state().running.map_or_else(|| u64::MAX - storage::thread_number(), |actor| actor as u64 + 1)
     }
 
     fn block(&self, token: &WaitToken, reason: BlockReason) {

@@ -15,6 +15,9 @@ const POOLS: [u64; 5] = [MIN_POOL_BYTES, MIN_POOL_BYTES, MIN_POOL_BYTES, 2 * MIN
 /// One bucket for all locks, few, as many as usual.
 const BUCKETS: [usize; 3] = [1, 16, 1 << 12];
 
+/// A pool in one shard, as usual for its size, or in several.
+const SHARDS: [usize; 3] = [2048, 2048, 32];
+
 /// What [`Options::sizes`] takes, from a seed.
 pub(crate) fn draw(rng: &mut Rng) -> Extremes {
     Extremes {
@@ -22,7 +25,7 @@ pub(crate) fn draw(rng: &mut Rng) -> Extremes {
         ring_bytes: rng.pick(&RINGS),
         reader_bytes: rng.pick(&READS),
         lock_buckets: rng.pick(&BUCKETS),
-        shard_frames: 2048,
+        shard_frames: rng.pick(&SHARDS),
     }
 }
 

@@ -8,7 +8,7 @@ use storage::{Age, Database, Isolation, Lsn, OpenTable, Part, Service, Transacti
 
 use super::beside;
 use super::calls::Call as OtherCall;
-use super::caught::caught;
+use super::caught::{caught, find};
 use super::loops::Loops;
 use super::model::Op;
 use super::notes::{Notes, RunError, lock};
@@ -388,7 +388,12 @@ fn statements<'d>(
         };
         match answers {
             Ok(answers) => ops.extend(answers),
-            Err(error @ TxnError::Deadlock { .. }) => return Err(error),
+            Err(error @ TxnError::Deadlock { .. }) => {
+                if !hand.tx.is_victim() {
+                    find("a deadlock's victim does not say so".to_owned());
+                }
+                return Err(error);
+            }
             Err(error) => {
                 notes.error(RunError::Txn(error));
                 // The statement has had no effect: the transaction may go on.

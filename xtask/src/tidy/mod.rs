@@ -2,6 +2,7 @@
 //!
 //! Each rule is a function from the [`Tree`] to [`Finding`]s, in a file of its own with tests that plant a violation.
 
+mod campaigns;
 mod code;
 mod commands;
 mod cycles;
@@ -53,7 +54,7 @@ impl fmt::Display for Finding {
 }
 
 /// A rule and its check.
-const RULES: [&str; 12] = [
+const RULES: [&str; 13] = [
     graph::RULE,
     order::RULE,
     cycles::RULE,
@@ -62,6 +63,7 @@ const RULES: [&str; 12] = [
     names::RULE,
     safety::RULE,
     ends::RULE,
+    campaigns::RULE,
     links::RULE,
     commands::RULE,
     dates::RULE,
@@ -105,6 +107,7 @@ fn check(tree: &Tree) -> BTreeSet<Finding> {
     names::check(&code, &mut findings);
     safety::check(&code, &mut findings);
     ends::check(&code, &mut findings);
+    campaigns::check(&code, &mut findings);
     links::check(tree, &mut findings);
     commands::check(tree, &mut findings);
     dates::check(tree, &mut findings);

@@ -184,6 +184,7 @@ mod breeding {
         match mutant {
             Mutant::SkipNextKeyLock
             | Mutant::SkipAbsentKeyLock
+            | Mutant::SkipGapAbove
             | Mutant::SkipGapCheck
             | Mutant::ReleaseReadLocksEarly
             | Mutant::SkipWriteLock
@@ -192,8 +193,8 @@ mod breeding {
             Mutant::SkipCodecCheck => &[Oracle, Recovery],
             Mutant::SkipDeadlockSearch | Mutant::SkipWake | Mutant::WaitWithMutex => &[Oracle, Crash],
             Mutant::SkipRevalidation | Mutant::TrustLockNames => &[Oracle, Isolation, Crash],
-            Mutant::SkipReaderWord | Mutant::SkipSecondLook => &[Latches],
-            Mutant::ShiftColumns => &[Oracle, Crash],
+            Mutant::SkipReaderWord | Mutant::SkipSecondLook | Mutant::LookForWriterAlone => &[Latches],
+            Mutant::ShiftColumns | Mutant::StraddleIndex => &[Oracle, Crash],
             Mutant::SkipUndo
             | Mutant::SkipSavepointUndo
             | Mutant::SkipStatementUndo

@@ -48,6 +48,8 @@ mutants! {
     SkipNextKeyLock = "skip-next-key-lock",
     /// Serializable statements do not lock the keys that they have found absent.
     SkipAbsentKeyLock = "skip-absent-key-lock",
+    /// A scan downwards does not lock the gap above its first row.
+    SkipGapAbove = "skip-gap-above",
     /// Inserts do not ask whether another transaction has read the gap.
     SkipGapCheck = "skip-gap-check",
     /// Read locks are released as soon as the row was read.
@@ -69,12 +71,16 @@ mutants! {
     SkipReaderWord = "skip-reader-word",
     /// A reader that has counted itself does not look again whether a writer has come.
     SkipSecondLook = "skip-second-look",
+    /// A reader that has counted itself looks for a writer only, not for another version or set of words.
+    LookForWriterAlone = "look-for-writer-alone",
     // Points.
     /// A row that was found before a point is copied after it, whether or not its page has changed.
     SkipRevalidation = "skip-revalidation",
     /// A remembered place is found by lock name only, without comparing the key.
     TrustLockNames = "trust-lock-names",
     // Columns.
+    /// An update in place does not ask whether an index begins within its columns.
+    StraddleIndex = "straddle-index",
     /// An update of some columns writes and logs them at the begin of the row.
     ShiftColumns = "shift-columns",
     // Rollback.

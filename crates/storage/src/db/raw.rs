@@ -6,6 +6,7 @@ use super::table::{AsTable, OpenTable};
 use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::group::GROUP;
 use crate::table::columns::{WHOLE, changed};
 use crate::table::index::{Index, Want};
@@ -499,7 +500,8 @@ impl Transaction<'_> {
 #[inline]
 fn check_changeable(info: &TableInfo, columns: &[Range<usize>]) -> Result<(), TxnError> {
     let part = changed(columns);
-    if part.end == usize::MAX || info.secondaries.iter().any(|s| s.columns_from < part.end) {
+    let reaches = if is_mutant(Mutant::StraddleIndex) { part.start } else { part.end };
+    if part.end == usize::MAX || info.secondaries.iter().any(|s| s.columns_from < reaches) {
         return Err(unchangeable(info, &part));
     }
     Ok(())

@@ -3,6 +3,7 @@
 use super::{Scan, ScanEnd, ScanSpec, Stop};
 use crate::base::error::TxnError;
 use crate::base::ids::PageId;
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::lock::{Prefix, RecordMode};
 use crate::page::PageRef;
 use crate::table::index::{Index, LockAttempt};
@@ -167,7 +168,7 @@ impl Txn<'_> {
         next.clear();
         batch.clear();
         let position = if *unbounded { page.count() } else { page.lower_bound(above).0 };
-        if gaps && !*gap_locked {
+        if gaps && !*gap_locked && !is_mutant(Mutant::SkipGapAbove) {
             let name = index.name_at(names, page, position, next);
             if self.try_lock(index, name, RecordMode::GAP, low)? == LockAttempt::MustWait {
                 return Ok(Stop::Wait(name, RecordMode::GAP, low));
