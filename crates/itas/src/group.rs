@@ -77,6 +77,11 @@ pub enum GroupError {
 /// The largest bonus: beyond it a bound on waiting says nothing.
 pub const MAX_BONUS: Duration = Duration::from_secs(3600);
 
+/// Nanoseconds of a duration; the largest number for one that has more.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn humantime(duration: Duration) -> String {
     format!("{} s", duration.as_secs())
 }
@@ -107,7 +112,7 @@ impl Group {
     }
 
     fn set(&self, aggregation: Aggregation) {
-        self.bonus_ns.store(aggregation.bonus.as_nanos() as u64, Ordering::Relaxed);
+        self.bonus_ns.store(nanos(aggregation.bonus), Ordering::Relaxed);
         self.limit.store(aggregation.limit, Ordering::Relaxed);
     }
 }

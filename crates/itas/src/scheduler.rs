@@ -7,19 +7,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bound::Extremes;
-use crate::group::{DEFAULT_WEIGHT, Group, GroupError, GroupId, Groups};
+use crate::group::{DEFAULT_WEIGHT, Group, GroupError, GroupId, Groups, nanos};
 use crate::mutant::{Mutant, is_mutant};
 use crate::policy::{Choice, Fair, Policy, View};
 use crate::publish::{Board, Role};
 use crate::queue::{Candidate, RunQueue};
 use crate::stats::CoreStatistics;
 
+/// Longest slice and credit, in nanoseconds.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
 /// Settings of a core. They may be changed while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreSettings {
-    /// How long a fiber runs before another may.
+    /// How long a fiber runs before another may. Less than a nanosecond counts as one, more than an hour as an hour.
     pub slice: Duration,
-    /// How far below the smallest vruntime a fiber that wakes up may be set: sleepers are preferred by this much.
+    /// How far below the smallest vruntime a fiber that wakes up may be set: sleepers are preferred by this much. More
+    /// than an hour counts as an hour.
     pub sleeper_credit: Duration,
     /// Slaves follow their masters for as long as `agg_bonus` allows, as in the paper, instead of for `agg_limit` slices.
     pub paper_slaves: bool,
@@ -155,8 +159,8 @@ impl Scheduler {
 
     /// Changes the settings, from the next choice on.
     pub fn set(&mut self, settings: CoreSettings) {
-        self.slice_ns = (settings.slice.as_nanos() as u64).max(1);
-        self.credit_ns = settings.sleeper_credit.as_nanos() as u64;
+        self.slice_ns = nanos(settings.slice).clamp(1, LONGEST_NS);
+        self.credit_ns = nanos(settings.sleeper_credit).min(LONGEST_NS);
         self.paper_slaves = settings.paper_slaves;
         self.extremes.credit_ns = self.extremes.credit_ns.max(self.credit_ns);
         self.extremes.shortest_slice_ns = self.extremes.shortest_slice_ns.min(self.slice_ns);

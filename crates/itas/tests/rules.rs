@@ -55,6 +55,52 @@ fn fair_takes_turns() {
     assert_eq!(scheduler.statistics().switches_between, 7);
 }
 
+/// Each setter changes what it is for: the share of a fiber, the slice, the policy.
+#[test]
+fn what_is_set_while_a_core_runs_holds_from_then_on() {
+    let table = Groups::new();
+    let some = Aggregation { bonus: Duration::ZERO, limit: 0 };
+    let [light, heavy] = [1024, 4096].map(|weight| table.add("g", weight, some).unwrap());
+    let table = Arc::new(table);
+    for (from, to, least, most) in [(light, heavy, 75, 85), (heavy, light, 45, 55), (light, light, 45, 55)] {
+        let mut scheduler = core(&table, &Arc::new(Board::new(1)), 0, Fair);
+        scheduler.arrive(0, 0, from).unwrap();
+        scheduler.arrive(0, 1, light).unwrap();
+        let mut now = 0;
+        while scheduler.pick(now) != Some(0) {
+            now += SLICE;
+            scheduler.stop(now, Stops::Preempted);
+        }
+        assert_eq!(scheduler.change_group(to), Ok(from != to));
+        now += SLICE;
+        scheduler.stop(now, Stops::Preempted);
+        let mut of_changed = 0;
+        for _ in 0..100 {
+            let fiber = scheduler.pick(now).unwrap();
+            of_changed += usize::from(fiber == 0);
+            assert_eq!(scheduler.group_of(fiber).unwrap(), if fiber == 0 { to } else { light });
+            now += SLICE;
+            scheduler.stop(now, Stops::Preempted);
+        }
+        assert!((least..=most).contains(&of_changed), "{from:?} to {to:?}: {of_changed} of 100 slices");
+    }
+
+    let (table, ids) = groups(2, 1_000_000, 100);
+    let mut scheduler = core(&table, &Arc::new(Board::new(1)), 0, Fair);
+    two_by_two(&mut scheduler, &ids);
+    let mut now = 0;
+    assert_eq!(order(&mut scheduler, 4, &mut now), [0, 1, 0, 1]);
+    scheduler.set_policy(Box::new(Tas));
+    let together = order(&mut scheduler, 20, &mut now);
+    assert!(together.windows(2).filter(|pair| pair[0] == pair[1]).count() > 10, "{together:?}");
+    scheduler.set(CoreSettings { slice: Duration::from_nanos(7 * SLICE), ..settings() });
+    assert_eq!(scheduler.slice_ns(), 7 * SLICE);
+    scheduler.set(CoreSettings { slice: Duration::ZERO, ..settings() });
+    assert_eq!(scheduler.slice_ns(), 1);
+    scheduler.set(CoreSettings { slice: Duration::MAX, sleeper_credit: Duration::MAX, ..settings() });
+    assert_eq!(scheduler.slice_ns(), 3_600_000_000_000, "more than an hour counts as one");
+}
+
 /// TP1 and TP3: after `agg_limit` siblings the first of all is next.
 #[test]
 fn tas_runs_siblings_up_to_the_limit() {

@@ -21,6 +21,15 @@ fn spin(time: Duration) {
     }
 }
 
+/// Sets a flag when it is dropped, at the end of its scope or by a panic: whatever runs until the flag is set then ends.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn all_work_runs_under_each_policy() {
     fn run(policy: impl Policy + Clone + Sync + 'static, placement: Placement) {
@@ -171,6 +180,7 @@ fn a_change_of_placement_moves_work() {
         let changer = runtime.placement_changer();
         runtime
             .run(|spawner| {
+                let _told = StopAtEnd(&stop);
                 for i in 0..8 {
                     let (stop, packed, seen) = (&stop, &packed, &seen);
                     let work = move || {
@@ -187,7 +197,6 @@ fn a_change_of_placement_moves_work() {
                 std::thread::sleep(Duration::from_millis(50));
                 packed.store(true, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(20));
-                stop.store(true, Ordering::SeqCst);
             })
             .unwrap()
     };
@@ -203,6 +212,7 @@ fn roles_and_parameters_change_while_fibers_run() {
     let stop = AtomicBool::new(false);
     runtime
         .run(|spawner| {
+            let _told = StopAtEnd(&stop);
             for _ in 0..6 {
                 let stop = &stop;
                 let work = move || {
@@ -219,7 +229,6 @@ fn roles_and_parameters_change_while_fibers_run() {
                 std::thread::sleep(Duration::from_micros(200));
             }
             assert!(groups.remove(group).is_err());
-            stop.store(true, Ordering::Relaxed);
         })
         .unwrap();
 }
@@ -309,6 +318,7 @@ fn an_automatic_runtime_finds_the_placement_that_pays() {
     let stop = AtomicBool::new(false);
     let (_, report) = runtime
         .run(|spawner| {
+            let _told = StopAtEnd(&stop);
             for i in 0..8 {
                 let (stop, home) = (&stop, format!("itas-{}", groups[i % 2].index() % 2));
                 let work = move || {
@@ -319,7 +329,6 @@ fn an_automatic_runtime_finds_the_placement_that_pays() {
                 spawner.spawn_work(groups[i % 2], work).unwrap();
             }
             std::thread::sleep(Duration::from_millis(1500));
-            stop.store(true, Ordering::Relaxed);
         })
         .unwrap();
     assert!(runtime.chosen_mode().is_none_or(|mode| mode == Mode::Packed), "{:?}", runtime.chosen_mode());

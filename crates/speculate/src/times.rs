@@ -43,7 +43,7 @@ impl Timing {
 
     /// An operation begins.
     pub(crate) fn operation(&mut self, times: &mut Times) {
-        let now = self.begun.elapsed().as_nanos() as i64;
+        let now = ns_since(self.begun);
         if let Some(at) = self.resumes_at.take() {
             self.skew = at as i64 - now;
         }
@@ -52,8 +52,13 @@ impl Timing {
 
     /// The body has ended.
     pub(crate) fn end(self, times: &mut Times) {
-        times.body_ns = (self.begun.elapsed().as_nanos() as i64 + self.skew).max(0) as u64;
+        times.body_ns = (ns_since(self.begun) + self.skew).max(0) as u64;
     }
+}
+
+/// Nanoseconds since then; at most half of what an `i64` holds, so that two can be added.
+fn ns_since(begun: Instant) -> i64 {
+    i64::try_from(begun.elapsed().as_nanos()).map_or(i64::MAX / 2, |ns| ns.min(i64::MAX / 2))
 }
 
 /// What it takes to read the clock, in nanoseconds.
@@ -66,7 +71,7 @@ pub(crate) fn clock_ns() -> u64 {
             (0..READINGS).for_each(|_| {
                 std::hint::black_box(Instant::now().elapsed());
             });
-            (begun.elapsed() / (2 * READINGS)).as_nanos() as u64
+            u64::try_from((begun.elapsed() / (2 * READINGS)).as_nanos()).unwrap_or(u64::MAX)
         };
         (0..5).map(|_| once()).min().unwrap_or_default()
     })

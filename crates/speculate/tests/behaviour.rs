@@ -21,6 +21,15 @@ fn count(epoch: &mut Epoch<'_, Rows>, key: u8) -> Result<u64, Infallible> {
     Ok(value)
 }
 
+/// Sets a flag when it is dropped, at the end of its scope or by a panic: whatever runs until the flag is set then ends.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn no_update_of_another_transaction_is_lost() {
     let store = Rows::default();
@@ -28,7 +37,9 @@ fn no_update_of_another_transaction_is_lost() {
     let others = AtomicU64::new(0);
     let mut loops = 0;
     std::thread::scope(|scope| {
+        let _told = StopAtEnd(&done);
         scope.spawn(|| {
+            let _told = StopAtEnd(&done);
             let mut key = 0;
             while !done.load(Ordering::Relaxed) {
                 key = (key + 1) % 4;
@@ -36,13 +47,12 @@ fn no_update_of_another_transaction_is_lost() {
             }
         });
         let mut speculator = Speculator::new(Options::new().workers(3).grain(2)).unwrap();
-        while loops < 300 || others.load(Ordering::Relaxed) < 300 {
+        while loops < 300 || (others.load(Ordering::Relaxed) < 300 && !done.load(Ordering::Relaxed)) {
             let mut locks = Locks::default();
             speculator.run(&store, &mut locks, 0..20u8, |epoch, item| count(epoch, item % 4), |_, _| Ok(())).unwrap();
             store.commit(locks);
             loops += 1;
         }
-        done.store(true, Ordering::Relaxed);
     });
     assert_eq!(store.contents().values().sum::<u64>(), loops * 20 + others.into_inner());
 }
@@ -120,19 +130,29 @@ fn the_profile_names_the_lines_of_a_dependence() {
     assert_eq!(written.line() - read.line(), 7);
 }
 
+/// Also where the loop ends early, at an item whose body fails.
 #[test]
 fn what_follows_a_commit_runs_once_for_each_epoch() {
     let store = Rows::default();
-    let options = Options::new().workers(2).inject_violations(0.3, 9);
-    let mut speculator = Speculator::new(options).unwrap();
-    let ran = Arc::new(AtomicUsize::new(0));
-    let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
-        let ran = Arc::clone(&ran);
-        epoch.after_commit(move || drop(ran.fetch_add(1, Ordering::Relaxed).to_string()));
-        count(epoch, item % 3)
-    };
-    speculator.run(&store, &mut Locks::default(), 0..200, body, |_, _| Ok(())).unwrap();
-    assert_eq!(ran.load(Ordering::Relaxed), 200);
+    for committer in [Committer::Owner, Committer::Caller] {
+        let options = Options::new().workers(3).committer(committer).inject_violations(0.3, 9);
+        let mut speculator = Speculator::new(options).unwrap();
+        for ends in (0..200).step_by(2).chain(std::iter::repeat_n(200, 100)) {
+            let ran = Arc::new(AtomicUsize::new(0));
+            let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
+                let ran = Arc::clone(&ran);
+                epoch.after_commit(move || drop(ran.fetch_add(1, Ordering::Relaxed).to_string()));
+                let counted = count(epoch, item % 3);
+                if *item == ends { Err(()) } else { Ok(counted) }
+            };
+            let mut locks = Locks::default();
+            let ended = speculator.run(&store, &mut locks, 0..200, body, |_, _| Ok(()));
+            store.commit(locks);
+            assert_eq!(ended.is_ok(), ends == 200);
+            let ran = ran.load(Ordering::Relaxed);
+            assert!(ran == usize::from(ends) || ran == usize::from(ends) + 1, "{ran} of {ends}, {committer:?}");
+        }
+    }
 }
 
 #[test]

@@ -124,6 +124,41 @@ fn shuttle_one_worker_commits_for_all() {
     });
 }
 
+/// What a body gives to `after_commit` has run once when the loop returns, if its iteration counts, and never if it does
+/// not: also when the loop ends early, by a body or by `then`.
+#[test]
+fn shuttle_what_comes_after_a_commit_comes_once() {
+    const ITEMS: u8 = 6;
+    schedules(|| {
+        let store = Rows::default();
+        let committer = one_of(&[Committer::Caller, Committer::Owner]);
+        let forwarding = one_of(&[Forwarding::Never, Forwarding::Always]);
+        let mut speculator = Speculator::new(options().committer(committer).forwarding(forwarding)).unwrap();
+        let ran: Arc<[AtomicU64; ITEMS as usize]> = Arc::default();
+        // No item has the number 6 or 7: these loops run to their end.
+        let (ends, in_body) = (below(u64::from(ITEMS) + 2) as u8, below(2) == 0);
+        let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
+            let (ran, item) = (ran.clone(), *item);
+            epoch.after_commit(move || drop(ran[usize::from(item)].fetch_add(1, Ordering::SeqCst)));
+            let _ = count(epoch, item % 2);
+            if in_body && item == ends { Err(()) } else { Ok(item) }
+        };
+        let then = |_: &mut Locks, item: u8| if !in_body && item == ends { Err(()) } else { Ok(()) };
+        let ended = speculator.run(&store, &mut Locks::default(), 0..ITEMS, body, then);
+        assert_eq!(ended.is_err(), ends < ITEMS);
+        for (item, ran) in ran.iter().enumerate() {
+            let times = ran.load(Ordering::SeqCst);
+            match item.cmp(&usize::from(ends)) {
+                std::cmp::Ordering::Less => assert_eq!(times, 1, "item {item} before the end at {ends}, {committer:?}"),
+                std::cmp::Ordering::Equal => assert!(times <= 1, "the last item, {committer:?}"),
+                std::cmp::Ordering::Greater => {
+                    assert_eq!(times, 0, "item {item} behind the end at {ends}, {committer:?}")
+                }
+            }
+        }
+    });
+}
+
 /// Each epoch reads what the one before it writes, writes where that says, and reads all: so an epoch that is rewound leaves
 /// nothing, and rewinds its readers.
 #[test]

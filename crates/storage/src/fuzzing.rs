@@ -55,7 +55,7 @@ pub fn page(bytes: &[u8]) {
         if there
             && (row.len() <= p.slot(at).value_len || p.free_bytes() >= row.len() - p.slot(at).value_len + RECORD_HEAD)
         {
-            ops::replace(&mut PageMut::of(&mut page), at, &row, i % 2 == 0);
+            ops::replace(&mut PageMut::of(&mut page), at, (&row, u16::from(i % 2 == 0)));
         } else if !there && p.has_room(key.len(), row.len()) {
             PageMut::of(&mut page).insert(at, key, 0, &row, 0);
         }

@@ -6,8 +6,8 @@ mod common;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use storage::disk::{MemDisk, SimDisk};
-use storage::{Database, Options, Part, SecondaryIndex, StorageError, Table, Transaction, TxnError};
+use storage::disk::{Crash, MemDisk, SimDisk};
+use storage::{Database, Durability, Options, Part, SecondaryIndex, StorageError, Table, Transaction, TxnError};
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 
@@ -145,6 +145,180 @@ fn a_load_that_is_broken_off_leaves_no_pages_behind() {
         let db = common::open(&disk);
         is_whole(&db);
         assert_eq!(db.begin().unwrap().range_by::<Halves>(&UNIQUE, ..).unwrap().count(), 30_000);
+    }
+}
+
+/// The pages of a table, and what the structure check finds in the database.
+fn loaded(db: &Database, rows: u64) {
+    is_whole(db);
+    let tx = db.begin().unwrap();
+    let mut found = 0;
+    for row in tx.range(&ROWS, ..).unwrap() {
+        let (key, row) = row.unwrap();
+        assert_eq!((key, row), (found, found * 3));
+        found += 1;
+    }
+    assert_eq!(found, rows);
+}
+
+/// A load is cut off by a kill and done again, with three kills in a row, while everything is read in between: the table
+/// has the rows of the load that came to its end, and the file does not grow with each try.
+#[test]
+fn a_load_that_kills_cut_off_leaves_nothing_behind() {
+    for crash in [Crash::All, Crash::Nothing, Crash::Random(5)] {
+        let mut disk = SimDisk::new(3);
+        let mut sizes = Vec::new();
+        for life in 0..4u64 {
+            let db = common::open(&disk);
+            is_whole(&db);
+            let rows = db.table(&ROWS).unwrap();
+            loaded(&db, 0);
+            db.transact(|tx| tx.put(&OTHER, &life, &life)).unwrap();
+            let mut load = db.bulk_load(&rows).unwrap();
+            for key in 0..60_000 {
+                load.push(&key, &(key * 3 + (3 - life))).unwrap();
+                if key % 7_000 == 1 {
+                    db.preload().unwrap();
+                    db.transact(|tx| tx.put(&OTHER, &(100 + key), &life)).unwrap();
+                }
+            }
+            if life < 3 {
+                sizes.push(db.sizes().unwrap().data_file);
+                disk = disk.crash(crash);
+                std::mem::forget(load);
+                std::mem::forget(db);
+                continue;
+            }
+            assert_eq!(load.finish().unwrap(), 60_000);
+            loaded(&db, 60_000);
+            db.preload().unwrap();
+            db.close().unwrap();
+            loaded(&common::open(&disk), 60_000);
+        }
+        assert!(sizes[2] <= sizes[0] + (1 << 20), "{sizes:?}");
+    }
+}
+
+/// Two kills: in the first life a load has written pages past commits that were not durable; the second life takes the
+/// same page numbers for rows of its own.
+#[test]
+fn pages_of_a_load_do_not_hide_later_changes() {
+    let disk = SimDisk::new(4);
+    let db = common::small().durability(Durability::Async).open_on(common::on(&disk)).unwrap();
+    let rows = db.table(&ROWS).unwrap();
+    db.transact(|tx| (0..10).try_for_each(|key| tx.put(&OTHER, &key, &0))).unwrap();
+    db.checkpoint().unwrap();
+    let mut tx = db.begin().unwrap();
+    (0..20_000).for_each(|n| tx.put(&OTHER, &(n % 10), &n).unwrap());
+    tx.commit_async().unwrap();
+    let mut load = db.bulk_load(&rows).unwrap();
+    (0..60_000).for_each(|key| load.push(&key, &1).unwrap());
+    let disk = disk.crash(Crash::All);
+    std::mem::forget(load);
+    std::mem::forget(db);
+
+    let db = common::open(&disk);
+    db.transact(|tx| (100..20_000).try_for_each(|key| tx.insert(&OTHER, &key, &key))).unwrap();
+    let disk = disk.crash(Crash::All);
+    std::mem::forget(db);
+
+    let db = common::open(&disk);
+    is_whole(&db);
+    assert_eq!(db.begin().unwrap().count(&OTHER, 100..).unwrap(), 19_900);
+}
+
+/// Rows of a table without any, in each way that leaves ghosts, can be loaded.
+#[test]
+fn a_table_of_ghosts_is_empty() {
+    for n in [1, 20_000u64] {
+        let disk = SimDisk::new(5);
+        let db = common::open(&disk);
+        let (unique, rows) = (db.table(&UNIQUE).unwrap(), db.table(&ROWS).unwrap());
+        db.transact(|tx| (0..n).try_for_each(|key| tx.insert(&UNIQUE, &key, &key))).unwrap();
+        assert!(matches!(db.bulk_load(&unique), Err(TxnError::Schema { .. })));
+        db.transact(|tx| (0..n).try_for_each(|key| tx.delete(&UNIQUE, &key).map(drop))).unwrap();
+        let mut load = db.bulk_load(&unique).unwrap();
+        (0..5_000).for_each(|key| load.push(&key, &(key + 1)).unwrap());
+        assert_eq!(load.finish().unwrap(), 5_000);
+        is_whole(&db);
+
+        // A stranger comes and goes while a part is loaded.
+        let mut part = db.bulk_load_part(&rows, Part::Rows).unwrap();
+        (0..9_000u64).for_each(|key| part.push_raw(&key.to_be_bytes(), &(key * 3).to_le_bytes()).unwrap());
+        let mut tx = db.begin().unwrap();
+        (0..n).for_each(|key| tx.insert(&ROWS, &(key * 2), &key).unwrap());
+        tx.rollback().unwrap();
+        assert_eq!(part.finish().unwrap(), 9_000);
+        db.close().unwrap();
+        let db = common::open(&disk);
+        is_whole(&db);
+        assert_eq!(db.begin().unwrap().count(&ROWS, ..).unwrap(), 9_000);
+        assert_eq!(db.begin().unwrap().range_by::<Halves>(&UNIQUE, ..).unwrap().count(), 5_000);
+    }
+}
+
+/// A part waits for the transaction whose row is in its way, and not longer.
+#[test]
+fn a_part_waits_for_a_row_that_may_be_taken_back() {
+    let db = Options::new().buffer_pool(8 << 20).open_on(Arc::new(MemDisk::new())).unwrap();
+    let table = db.table(&ROWS).unwrap();
+    let mut writer = db.begin().unwrap();
+    writer.insert(&ROWS, &1, &1).unwrap();
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut part = db.bulk_load_part(&table, Part::Rows).unwrap();
+            part.push_raw(&7u64.to_be_bytes(), &[0; 8]).unwrap();
+            part.finish().unwrap()
+        });
+        while db.stats().lock_waits == 0 && !load.is_finished() {
+            std::thread::yield_now();
+        }
+        writer.rollback().unwrap();
+        assert_eq!(load.join().unwrap(), 1);
+    });
+}
+
+/// Several loads at once, whose extents lie between each other, of which some are broken off.
+#[test]
+fn loads_beside_each_other_share_the_file() {
+    const SECOND: Table<u64, u64> = Table::new("second");
+    const THIRD: Table<u64, u64> = Table::new("third");
+    for drops in 0..8 {
+        let disk = SimDisk::new(drops);
+        let db = common::open(&disk);
+        let tables = [ROWS, SECOND, THIRD].map(|table| db.table(&table).unwrap());
+        let mut loads: Vec<_> = tables.iter().map(|table| Some(db.bulk_load(table).unwrap())).collect();
+        for key in 0..40_000 {
+            loads.iter_mut().for_each(|load| load.as_mut().unwrap().push(&key, &(key * 3)).unwrap());
+        }
+        for (i, load) in loads.iter_mut().enumerate() {
+            let load = load.take().unwrap();
+            if drops >> i & 1 == 0 {
+                assert_eq!(load.finish().unwrap(), 40_000)
+            } else {
+                drop(load)
+            }
+            is_whole(&db);
+        }
+        db.transact(|tx| (0..3_000).try_for_each(|key| tx.put(&OTHER, &key, &key))).unwrap();
+        is_whole(&db);
+        // The pages given back are used again.
+        let size = db.sizes().unwrap().data_file;
+        if drops == 7 {
+            let mut load = db.bulk_load(&tables[0]).unwrap();
+            (0..40_000).for_each(|key| load.push(&key, &(key * 3)).unwrap());
+            load.finish().unwrap();
+            assert_eq!(db.sizes().unwrap().data_file, size);
+        }
+        let disk = disk.crash(Crash::Nothing);
+        drop(loads);
+        std::mem::forget(db);
+        let db = common::open(&disk);
+        is_whole(&db);
+        for (i, table) in [ROWS, SECOND, THIRD].into_iter().enumerate() {
+            let wanted = if drops >> i & 1 == 0 || drops == 7 && i == 0 { 40_000 } else { 0 };
+            assert_eq!(db.begin().unwrap().count(&table, ..).unwrap(), wanted);
+        }
     }
 }
 

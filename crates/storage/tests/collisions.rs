@@ -226,7 +226,7 @@ fn transactions_whose_keys_share_names_stay_apart() {
                                 add(tx, [*to, *b], 1)
                             })
                         });
-                        moved.unwrap();
+                        assert!(moved.is_ok(), "{moved:?}, {bits} bits, escalation at {escalate_at}");
                         if round % 8 == 0 {
                             let sum = db.transact(|tx| {
                                 let mut sum = 0u64;
@@ -239,7 +239,8 @@ fn transactions_whose_keys_share_names_stay_apart() {
                                 }
                                 Ok::<_, TxnError>(sum)
                             });
-                            assert_eq!(sum.unwrap(), 2 * 100 * ACCOUNTS, "{bits} bits, escalation at {escalate_at}");
+                            let told = format!("{bits} bits, escalation at {escalate_at}");
+                            assert_eq!(sum.expect(&told), 2 * 100 * ACCOUNTS, "{told}");
                             sums.fetch_add(1, Ordering::Relaxed);
                         }
                     }

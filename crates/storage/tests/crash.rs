@@ -26,7 +26,7 @@ fn key(rng: &mut Rng, keys: u64) -> Vec<u8> {
     let n = rng.below(keys);
     let mut key = n.to_be_bytes()[4..].to_vec();
     if n.is_multiple_of(7) {
-        key.resize(4 + (n % 400) as usize, 1);
+        key.resize(4 + (n * 37 % 2000) as usize, 1);
     }
     key
 }
@@ -37,7 +37,7 @@ fn work(tx: &mut Transaction<'_>, rng: &mut Rng, keys: u64, model: &mut Model) -
     let shrinking = rng.once_in(4);
     for _ in 0..1 + rng.below(if shrinking { 120 } else { 30 }) {
         let key = key(rng, keys);
-        let size = [0, 1, 20, 100, 800, 3900][rng.below(6) as usize];
+        let size = [0, 1, 20, 100, 800, 3900, 4100, 9000][rng.below(8) as usize];
         let row = rng.bytes(size);
         match rng.below(if shrinking { 12 } else { 6 }) {
             0 => match tx.insert(&ROWS, &key, &row) {
@@ -51,7 +51,7 @@ fn work(tx: &mut Transaction<'_>, rng: &mut Rng, keys: u64, model: &mut Model) -
             }
             4 => {
                 // Fails with half of its work done: a row is inserted before its long index entry is refused.
-                let long = vec![9; 508];
+                let long = vec![9; 2044];
                 match tx.insert(&ROWS, &long, &vec![1, 2]) {
                     Err(TxnError::KeyTooLong { .. }) => {}
                     Err(error) => return Err(error),

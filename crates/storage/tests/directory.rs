@@ -141,6 +141,37 @@ fn links_are_refused_and_what_they_lead_to_stays() {
     assert_eq!(numbers(&dir.join("alias")).len(), 2_000);
 }
 
+/// A file may have grown before its bytes came, or hold what was on the disk before: after a power loss nothing is known
+/// of bytes that were not synced. The database beside it opens.
+#[test]
+fn a_lock_file_of_any_content_keeps_no_database_closed() {
+    let dir = Directory::new("lock-content");
+    let bank = dir.join("bank");
+    let db = options().open(&bank).unwrap();
+    put(&db, 0..100);
+    db.close().unwrap();
+    let zeros = [0; 4096];
+    for content in [&b""[..], b"\n", b"\0\0\0\0\0", b"12\0\0\0", &zeros[..20], &zeros, b"years of work", &[0xFF; 30]] {
+        fs::write(bank.join("lock"), content).unwrap();
+        assert_eq!(numbers(&bank).len(), 100, "{content:?}");
+        let claimed = DatabaseFiles::claim(&bank).unwrap().unwrap();
+        assert!(matches!(options().open(&bank), Err(OpenError::InUse { .. })), "{content:?}");
+        drop(claimed);
+        let left = fs::read(bank.join("lock")).unwrap();
+        let is_number = left.trim_ascii().iter().all(u8::is_ascii_digit) && !left.trim_ascii().is_empty();
+        assert!(is_number || left == content, "the number of a process, or what it was: {left:?}");
+    }
+    // Alone in a directory it is another program's, unless no program wrote it.
+    let alone = dir.join("alone");
+    fs::create_dir(&alone).unwrap();
+    fs::write(alone.join("lock"), "years of work").unwrap();
+    let told = options().open(&alone).unwrap_err().to_string();
+    assert!(told.contains("not the lock file") && told.contains("choose another directory"), "{told}");
+    assert_eq!(files(&alone).len(), 1);
+    fs::write(alone.join("lock"), &zeros[..5]).unwrap();
+    options().open(&alone).unwrap().close().unwrap();
+}
+
 /// Where a database is created, an existing file with one of its names stays as it is.
 #[test]
 fn nothing_is_made_over_what_exists() {

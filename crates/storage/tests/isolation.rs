@@ -6,7 +6,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-use common::{ByHead, NUMBERS, ROWS, Rng, on, small};
+use common::{ByHead, NUMBERS, ROWS, Rng, StopAtEnd, StopOnPanic, on, small};
 use storage::disk::{Call, Fault, MemDisk, SimDisk, When};
 use storage::{Database, Durability, Isolation, LatchKind, Options, StorageError, Table, TxnError};
 
@@ -41,7 +41,9 @@ fn transfers_keep_the_sum() {
         db.transact(|tx| (0..N).try_for_each(|k| tx.put(&NUMBERS, &k, &1000))).unwrap();
         let (stop, sums) = (AtomicBool::new(false), AtomicUsize::new(0));
         std::thread::scope(|scope| {
+            let _told = StopAtEnd(&stop);
             let reader = scope.spawn(|| {
+                let _told = StopOnPanic(&stop);
                 while !stop.load(Ordering::Relaxed) {
                     // A balance may be below zero for a while.
                     let add = |sum: u64, r: Result<(u64, u64), TxnError>| Ok::<_, TxnError>(sum.wrapping_add(r?.1));
@@ -54,10 +56,11 @@ fn transfers_keep_the_sum() {
             });
             let writers: Vec<_> = (0..3u64)
                 .map(|seed| {
-                    let (db, sums) = (&db, &sums);
+                    let (db, sums, stop) = (&db, &sums, &stop);
                     scope.spawn(move || {
                         let (mut rng, mut round) = (Rng(seed), 0);
-                        while round < ROUNDS || sums.load(Ordering::Relaxed) < ANSWERS {
+                        let waits = || sums.load(Ordering::Relaxed) < ANSWERS && !stop.load(Ordering::Relaxed);
+                        while round < ROUNDS || waits() {
                             round += 1;
                             let (from, to, n) = (rng.below(N), rng.below(N), rng.below(50));
                             let moved: Result<(), TxnError> = db.transact(|tx| {
@@ -118,12 +121,14 @@ fn a_range_has_no_phantoms_under_serializable() {
         db.table(&ROWS).unwrap();
         let (stop, seen) = (AtomicBool::new(false), [AtomicUsize::new(0), AtomicUsize::new(0)]);
         std::thread::scope(|scope| {
+            let _told = StopAtEnd(&stop);
             let writers: Vec<_> = (0..2u64)
                 .map(|seed| {
-                    let (db, seen) = (&db, &seen);
+                    let (db, seen, stop) = (&db, &seen, &stop);
                     scope.spawn(move || {
                         let (mut rng, mut round) = (Rng(seed), 0);
-                        while round < ROUNDS || seen.iter().any(|seen| seen.load(Ordering::Relaxed) < ANSWERS) {
+                        let answered = || seen.iter().all(|seen| seen.load(Ordering::Relaxed) >= ANSWERS);
+                        while round < ROUNDS || !(answered() || stop.load(Ordering::Relaxed)) {
                             round += 1;
                             let key = rng.below(60).to_be_bytes()[6..].to_vec();
                             let row = vec![1; rng.below(1500) as usize];
@@ -151,6 +156,7 @@ fn a_range_has_no_phantoms_under_serializable() {
                 .map(|i| {
                     let (db, stop, seen) = (&db, &stop, &seen);
                     scope.spawn(move || {
+                        let _told = StopOnPanic(stop);
                         while !stop.load(Ordering::Relaxed) {
                             let (rows, n) = db
                                 .transact(|tx| {

@@ -91,8 +91,7 @@ fn a_bulk_load_after_a_refusal_keeps_all_its_rows() {
     assert!(refused > 20, "the log was full {refused} times");
 }
 
-/// A process died on a full disk, and no restart completed: the log had no room for images of the pages that redo had
-/// changed, so none could be written to make room in the pool, nor for the checkpoint at the end.
+/// A process died on a full disk. The restart needs no room: what it writes has its place, in the pool or not.
 #[test]
 fn a_database_that_was_killed_on_a_full_disk_opens_on_it() {
     for seed in 0..12 {
@@ -103,23 +102,21 @@ fn a_database_that_was_killed_on_a_full_disk_opens_on_it() {
         let mut expected: Vec<u64> = vec![0; 1500];
         db.transact(|tx| (0..1500).try_for_each(|key| tx.insert(&WIDE, &key, &row(0)))).unwrap();
         db.checkpoint().unwrap();
-        disk.set_capacity(disk.used() + rng.below(2 << 20));
+        disk.set_capacity(disk.used() + rng.below(256 << 10));
         let (mut refused, mut n) = (0, 0);
-        while refused < 8 && n < 3000 {
+        while refused < 8 && n < 6000 {
             n += 1;
-            // Some of them new, which takes pages.
+            // One of them new, which takes pages.
             let keys: Vec<u64> = (0..4).map(|_| rng.below(expected.len() as u64)).collect();
             let new = expected.len() as u64;
             let written = db.transact(|tx| {
                 keys.iter().try_for_each(|key| tx.put(&WIDE, key, &row(n)))?;
-                if n % 3 == 0 { tx.insert(&WIDE, &new, &row(n)) } else { Ok(()) }
+                tx.insert(&WIDE, &new, &row(n))
             });
             match written {
                 Ok(()) => {
                     keys.iter().for_each(|key| expected[*key as usize] = n);
-                    if n % 3 == 0 {
-                        expected.push(n);
-                    }
+                    expected.push(n);
                 }
                 Err(TxnError::Storage(StorageError::NoSpace { .. })) => refused += 1,
                 Err(error) => panic!("seed {seed}: {error}"),

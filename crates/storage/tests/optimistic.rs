@@ -8,7 +8,7 @@ use std::ops::{Bound, ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::Rng;
+use common::{Rng, StopAtEnd};
 use storage::disk::{Crash, MemDisk, SimDisk};
 use storage::optimistic::{Peeker, Place};
 use storage::{Database, LatchKind, OpenTable, Options, Raw, Table, TxnError};
@@ -290,6 +290,7 @@ fn a_peek_never_sees_half_a_row() {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (db, table, done) = (&db, &table, &done);
+        let _told = StopAtEnd(done);
         let readers: Vec<_> = (0..2)
             .map(|seed| {
                 scope.spawn(move || {

@@ -94,10 +94,9 @@ fn statements_in_any_order_of_keys_survive_whole_or_not_at_all() {
     }
 }
 
-/// Redo read the log without an end. Where the pool was too small for its changes, it met the images of the pages that
-/// it had evicted itself, and took them for proof that the log was damaged: "the log goes on at".
+/// Redo that evicts pages puts copies of them aside, over copies that it may have been repaired from.
 #[test]
-fn redo_ends_where_analysis_ended_whatever_is_appended_meanwhile() {
+fn redo_in_a_pool_that_is_too_small_for_its_changes_repeats_all() {
     for seed in 0..24 {
         let (disk, mut rng) = (SimDisk::new(seed), Rng(seed));
         // Some four times as many pages as the pool has frames.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use common::{NUMBERS, ROWS, Rng, open};
-use storage::disk::SimDisk;
+use storage::disk::{Crash, SimDisk};
 use storage::{Isolation, TableLock, TxnError};
 
 /// Random statements and savepoints against a map and its copies; after the end, and after opening again.
@@ -89,6 +89,64 @@ fn a_savepoint_is_of_one_transaction() {
     }
     two.lock_table(&NUMBERS, TableLock::Exclusive).unwrap();
     two.commit().unwrap();
+}
+
+/// A transaction goes back to one savepoint again and again, or to its begin; power is lost on the way, or after a
+/// checkpoint, and restart finds what was committed.
+#[test]
+fn going_back_again_and_again_survives_a_crash() {
+    for seed in 0..40 {
+        let disk = SimDisk::new(seed);
+        let db = open(&disk);
+        let mut rng = Rng(seed);
+        db.transact(|tx| (0..20).try_for_each(|n| tx.put(&ROWS, &[n], &vec![n; 200]))).unwrap();
+        let committed: BTreeMap<_, _> = db.begin().unwrap().range(&ROWS, ..).unwrap().map(Result::unwrap).collect();
+        let mut tx = db.begin().unwrap();
+        let begin = tx.savepoint();
+        let mut now = committed.clone();
+        if rng.once_in(2) {
+            tx.put(&ROWS, &[3], &vec![9; 10]).unwrap();
+            now.insert(vec![3], vec![9; 10]);
+        }
+        let (then, savepoint) = (now.clone(), tx.savepoint());
+        for _ in 0..rng.below(60) {
+            for _ in 0..=rng.below(4) {
+                let (key, len) = (vec![rng.below(24) as u8], rng.below(300) as usize);
+                if rng.once_in(3) {
+                    tx.delete(&ROWS, &key).unwrap();
+                } else {
+                    let row = rng.bytes(len);
+                    tx.put(&ROWS, &key, &row).unwrap();
+                }
+            }
+            if rng.once_in(4) {
+                db.checkpoint().unwrap();
+            }
+            tx.rollback_to(savepoint).unwrap();
+            if rng.once_in(4) {
+                db.checkpoint().unwrap();
+            }
+        }
+        let rows: BTreeMap<_, _> = tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows, then, "seed {seed}");
+        let commits = rng.once_in(3);
+        if rng.once_in(3) {
+            tx.rollback_to(begin).unwrap();
+            now.clone_from(&committed);
+        }
+        if commits {
+            tx.commit().unwrap();
+        } else {
+            // Leaked: nothing rolls it back but the restart.
+            std::mem::forget(tx);
+            now = committed;
+        }
+        let _ = db.checkpoint();
+        let after = disk.crash(if rng.once_in(2) { Crash::All } else { Crash::Nothing });
+        let db = open(&after);
+        let rows: BTreeMap<_, _> = db.begin().unwrap().range(&ROWS, ..).unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows, now, "seed {seed}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{NUMBERS, on, small};
+use common::{NUMBERS, StopAtEnd, on, small};
 use storage::disk::{Call, Crash, Disk, DiskFile, DiskLock, Fault, LockError, OpenMode, SimDisk, When};
 use storage::{Background, Database, Durability, OpenError, Options, ServiceThreads, Services, StorageError, TxnError};
 
@@ -182,6 +182,7 @@ fn one_is_closed_and_opened_while_others_work() {
     let disks: Vec<SimDisk> = (0..3).map(SimDisk::new).collect();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _told = StopAtEnd(&stop);
         for disk in &disks[1..] {
             let db = shared(&services).open_on(on(disk)).unwrap();
             let stop = &stop;
@@ -200,7 +201,6 @@ fn one_is_closed_and_opened_while_others_work() {
             put(&db, round as u64, 1).unwrap();
             if round % 2 == 0 { db.close().unwrap() } else { drop(db) }
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
@@ -254,6 +254,15 @@ fn a_panic_in_a_step_closes_its_database_alone() {
     assert_eq!(rows(&bad), [(1, 1)]);
 }
 
+/// Lets a disk that hangs go on when it is dropped, also by a panic: threads wait for it.
+struct Released<'a>(&'a AtomicBool);
+
+impl Drop for Released<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
 /// A sync that does not end keeps one of two threads.
 #[test]
 fn a_disk_that_hangs_leaves_the_other_threads_to_the_other_databases() {
@@ -271,6 +280,7 @@ fn a_disk_that_hangs_leaves_the_other_threads_to_the_other_databases() {
             }
         }),
     };
+    let released = Released(&hangs);
     let slow = shared(&services).open_on(Arc::new(disk)).unwrap();
     let others: Vec<Database> =
         (2..6).map(|seed| shared(&services).open_on(on(&SimDisk::new(seed))).unwrap()).collect();
@@ -286,7 +296,7 @@ fn a_disk_that_hangs_leaves_the_other_threads_to_the_other_databases() {
             db.close().unwrap();
         }
         assert!(!waiting.is_finished());
-        hangs.store(false, Ordering::SeqCst);
+        drop(released);
         waiting.join().unwrap().unwrap();
     });
     slow.close().unwrap();
@@ -308,6 +318,7 @@ fn a_slow_disk_delays_others_on_one_thread_and_no_more() {
     let quick = shared(&services).open_on(on(&SimDisk::new(2))).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _told = StopAtEnd(&stop);
         for thread in 0..2 {
             let (slow, stop) = (&slow, &stop);
             scope.spawn(move || {
@@ -317,7 +328,6 @@ fn a_slow_disk_delays_others_on_one_thread_and_no_more() {
             });
         }
         (0..30).for_each(|n| put(&quick, n, n).unwrap());
-        stop.store(true, Ordering::Relaxed);
     });
 }
 

@@ -9,7 +9,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{ByHead, NUMBERS, ROWS, Rng, on, small};
+use common::{ByHead, NUMBERS, ROWS, Rng, StopAtEnd, StopOnPanic, on, small};
 use storage::disk::{Call, Crash, Fault, MemDisk, SimDisk, When};
 use storage::{Database, Options, StorageError, Table, TxnError};
 
@@ -254,10 +254,12 @@ fn who_waits_for_a_table_that_is_dropped_is_told() {
     let db = options.open_on(Arc::new(MemDisk::new())).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _told = StopAtEnd(&stop);
         let writers: Vec<_> = (0..2u64)
             .map(|worker| {
                 let (db, stop) = (&db, &stop);
                 scope.spawn(move || {
+                    let _told = StopOnPanic(stop);
                     let (mut done, mut dropped) = (0u64, 0u64);
                     let mut handle = db.table(&COUNTS).unwrap();
                     while !stop.load(Ordering::Relaxed) {
@@ -288,7 +290,7 @@ fn who_waits_for_a_table_that_is_dropped_is_told() {
             .collect();
         for round in 0..60 {
             // Until both kinds have done some work.
-            while db.begin().unwrap().count(&COUNTS, ..).unwrap_or(0) == 0 {
+            while db.begin().unwrap().count(&COUNTS, ..).unwrap_or(0) == 0 && !stop.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
             if round % 3 == 0 {

@@ -80,6 +80,9 @@ pub mod fuzzing {
                         on_disk("check", f.directory.data.as_deref(), &f.engine, f.machine.workers).map(drop)
                     }
                     Command::Copy(f) => on_disk("copy", f.directory.data.as_deref(), &f.engine, Some(1)).map(drop),
+                    Command::Compact(f) => {
+                        on_disk("compact", f.directory.data.as_deref(), &f.engine, Some(1)).map(drop)
+                    }
                     Command::Verify(f) => {
                         on_disk("verify", f.directory.data.as_deref(), &f.engine, f.machine.workers).map(drop)
                     }
@@ -117,6 +120,7 @@ pub fn main() -> ExitCode {
         Command::Load(flags) => cmd::load_anywhere(&flags),
         Command::Check(flags) => cmd::check_anywhere(&flags),
         Command::Copy(flags) => cmd::copy::run(&flags),
+        Command::Compact(flags) => cmd::compact::run(&flags),
         Command::Verify(flags) => cmd::verify::run(&flags),
         #[cfg(feature = "lab")]
         Command::InLab(command) => in_lab(command),

@@ -124,6 +124,7 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["load", "--engine", "floor"], "--engine floor"),
         (&["check", "--engine", "floor"], "--engine floor"),
         (&["run", "--engine", "floor", "--ack-stdout"], "--ack-stdout: means nothing"),
+        (&["compact", "--engine", "floor"], "--engine floor"),
         (&["copy"], "--to <DIR>: missing"),
         (&["copy", "--to", "x", "--engine", "floor"], "--engine floor"),
         (&["shell", "--table", "stock"], "--table stock: belongs to the workload"),
@@ -360,6 +361,16 @@ fn a_database_is_loaded_run_and_checked() {
     ends(0, "", &["run", "--data", copy.text(), "--transactions", "500"]);
     assert_ne!(fingerprint(copy.text()), original);
     assert_eq!(fingerprint(data), original);
+
+    // Compacted it holds the same, in no more space.
+    let output = ends(0, "", &["compact", "--data", data, "--json", json]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("compacted"), "{output:?}");
+    let compacted = file.json();
+    let bytes = |key: &str| compacted[key].as_u64().unwrap();
+    assert!(bytes("bytes_after") <= bytes("bytes_before") && bytes("bytes_after") > 8 << 20, "{compacted}");
+    assert_eq!(compacted["config"]["command"], "compact");
+    assert_eq!(fingerprint(data), original);
+    ends(1, "no database there", &["compact", "--data", "/nowhere/at/all"]);
 }
 
 /// The files of a directory, but for the lock: names and bytes.

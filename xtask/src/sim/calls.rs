@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use storage::disk::MemDisk;
-use storage::{CopyError, Database, Isolation, Table, TxnError};
+use storage::{CopyError, Database, Isolation, Lsn, StorageError, Table, TxnError};
 
 use super::caught::find;
 use super::notes::RunError;
@@ -36,10 +36,14 @@ pub(crate) enum Call {
     RefusedLoad,
     /// An online copy, onto a disk of its own.
     Copy,
+    /// Pages move together, and the file is cut. Shares tables, and so waits for those that are locked as a whole.
+    Compact,
+    /// Arguments at their ends, which are refused and change nothing.
+    Ends,
 }
 
 /// Calls that may be made in the middle of a transaction: they take no locks.
-const AMID: [Call; 8] = [
+const AMID: [Call; 9] = [
     Call::Checkpoint,
     Call::Checkpoint,
     Call::Stats,
@@ -48,14 +52,16 @@ const AMID: [Call; 8] = [
     Call::CheckStructure,
     Call::Preload,
     Call::Copy,
+    Call::Ends,
 ];
 /// Calls between two transactions.
-const BETWEEN: [Call; 5] = [Call::Checkpoint, Call::Stats, Call::Begin, Call::CreateTable, Call::RefusedLoad];
+const BETWEEN: [Call; 6] =
+    [Call::Checkpoint, Call::Stats, Call::Begin, Call::CreateTable, Call::RefusedLoad, Call::Compact];
 
 impl Call {
     /// Each once.
     #[cfg(test)]
-    pub(crate) const ALL: [Call; 10] = [
+    pub(crate) const ALL: [Call; 12] = [
         Call::Checkpoint,
         Call::Stats,
         Call::Names,
@@ -66,6 +72,8 @@ impl Call {
         Call::CreateTable,
         Call::RefusedLoad,
         Call::Copy,
+        Call::Compact,
+        Call::Ends,
     ];
 
     /// A call for the middle of a transaction.
@@ -92,6 +100,7 @@ impl Call {
             }
             Call::Names => {
                 assert!(db.table_names().len() >= tables.len(), "tables are forgotten");
+                assert!(!db.directory().is_empty(), "a database without a place");
                 assert!(db.indexes().len() >= tables.len(), "indexes are forgotten");
                 db.request_flush(db.durable());
                 Ok(())
@@ -106,9 +115,24 @@ impl Call {
                 Err(CopyError::Storage(error)) => Err(RunError::Service(error)),
                 Err(other) => Err(RunError::Open(format!("copy: {other}"))),
             },
+            Call::Compact => unless_victim(db.compact().map(drop)),
+            Call::Ends => {
+                let end = db.durable();
+                for beyond in [Lsn::MAX, Lsn(u64::MAX - rng.below(1 << 62))] {
+                    db.request_flush(beyond);
+                    match db.wait_durable(beyond) {
+                        Err(StorageError::BeyondLog { .. } | StorageError::Poisoned { .. }) => {}
+                        answer => find(format!("a position beyond the log: {answer:?}")),
+                    }
+                }
+                db.wait_durable(Lsn(rng.below(end.0 + 1))).map_err(RunError::Service)
+            }
             Call::Preload => db.preload().map(drop).map_err(RunError::Service),
             Call::Begin => {
                 let levels = [Isolation::Serializable, Isolation::RepeatableRead, Isolation::ReadCommitted];
+                if rng.once_in(3) {
+                    return unless_victim(db.transact_at(rng.pick(&levels), |_| Ok(())));
+                }
                 let tx = db.begin_at(rng.pick(&levels)).map_err(RunError::Txn)?;
                 if rng.once_in(2) {
                     return tx.commit().map_err(RunError::Txn);
@@ -118,7 +142,13 @@ impl Call {
             }
             Call::CreateTable => {
                 let which = rng.below(3) as usize;
-                unless_victim(db.table(&EXTRA[which]).map(drop).and_then(|()| refuses_other_keys(db, which)))
+                let opened = match rng.below(3) {
+                    0 => db.table(&EXTRA[which]).map(drop),
+                    // It has the types that it was made with, however it is opened; it needs no change.
+                    1 => db.table(&EXTRA[which]).and_then(|_| db.raw_table(&EXTRA[which])).map(drop),
+                    _ => db.table(&EXTRA[which]).and_then(|_| db.alter_indexes_raw(&EXTRA[which])).map(drop),
+                };
+                unless_victim(opened.and_then(|()| refuses_other_keys(db, which)))
             }
             Call::RefusedLoad => unless_victim(match db.bulk_load(&tables[rng.below(2) as usize]) {
                 // Empty, if its rows were deleted or rolled back.

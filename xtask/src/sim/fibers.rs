@@ -23,7 +23,7 @@ use sched_steps::{Executor, Idle};
 use storage::{BlockReason, Hook, Operation, WaitToken, points};
 
 use super::caught::{self, caught};
-use super::order::{Dice, Role, Sim, VAIN_STEPS_MAX};
+use super::order::{Dice, Role, Sim, VAIN_STEPS_MAX, nanos};
 use super::rng::Rng;
 
 /// Stack of a fiber: debug builds need more than others.
@@ -180,6 +180,8 @@ impl Fibers {
 
     /// Waits until the token is woken, or until the limit; false if it was not woken.
     fn wait(&self, token: &WaitToken, reason: BlockReason, limit: Option<Duration>) -> bool {
+        // A time that does not come is no limit.
+        let limit = limit.filter(|limit| nanos(*limit) < u64::MAX);
         if token.try_consume() {
             return true;
         }
@@ -195,7 +197,7 @@ impl Fibers {
             assert!(limit.is_some(), "a wait while unwinding ({reason:?})");
             return false;
         }
-        let until = limit.map(|limit| self.shared.now() + limit.as_nanos() as u64);
+        let until = limit.map(|limit| self.shared.now().saturating_add(nanos(limit)));
         {
             let mut state = self.shared.state();
             stop_if_broken(&state);

@@ -2,6 +2,7 @@
 //! simulation, and the choices that each of them makes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use storage::Hook;
 
@@ -12,6 +13,11 @@ use super::seats::Work;
 pub(super) const VAIN_STEPS_MAX: u32 = 20_000;
 /// Virtual time between two decisions is below this, in nanoseconds.
 const TICK_NS: u64 = 2_000_000;
+
+/// Nanoseconds of a duration; the largest number for one that has more.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// One run's scheduler, and as its [`Hook`] the engine's.
 pub(crate) trait Sim: Hook {

@@ -1,10 +1,14 @@
 //! A table whose form changes: it is created, filled, given other indexes while it has rows, emptied, dropped. Rows of
 //! one generation are committed in one transaction, so a restart finds all rows of one generation, none, or no table;
 //! and indexes that agree with the rows, whichever they are. No other worker uses the table.
+//!
+//! Beside it tables come and go under names that are made at run time, and get each other's numbers. Each row of one says
+//! whose it is, and is written by declarations and by handles, also by those of tables that have gone: a row in another
+//! table than its own is found.
 
 use std::ops::ControlFlow;
 
-use storage::{Database, Isolation, OpenTable, Table, TxnError};
+use storage::{Database, Isolation, OpenTable, RunTimeName, Table, TxnError};
 
 use super::order::Sim;
 use super::rng::Rng;
@@ -21,6 +25,21 @@ const INDEXES: [&[(Extract, bool)]; 4] =
 pub(super) const ACTORS: usize = 1;
 
 const NAME: &str = "remodelled";
+
+/// How the names of tables begin that come and go, and how many there are.
+const PASSING: &str = "passing ";
+const PASSERS: usize = 7;
+
+type Passing = Table<Bytes, Vec<u8>, RunTimeName>;
+
+/// Tables that come and go.
+#[derive(Default)]
+struct Passers {
+    /// Declarations that are kept, as a program keeps them.
+    kept: Vec<Passing>,
+    /// Handles, some of tables that have gone, each with the name of its table.
+    handles: Vec<(OpenTable<Bytes, Vec<u8>>, String)>,
+}
 
 /// The declarations of the table, each with other indexes.
 const DECLARED: [Table<Bytes, Vec<u8>>; INDEXES.len()] = [
@@ -70,8 +89,12 @@ struct Found {
 /// Those of the engine.
 pub(super) fn work(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<(), TxnError> {
     let mut found = find(db)?;
+    let mut passers = Passers::default();
     for _ in 0..2 + rng.below(8) {
         sim.pause();
+        for _ in 0..rng.below(6) {
+            passers.pass(db, &mut rng)?;
+        }
         let next = rng.index(DECLARED.len());
         match found.take() {
             None => {
@@ -104,6 +127,64 @@ pub(super) fn work(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<(), Txn
                     found = Some(now);
                 }
             },
+        }
+    }
+    Ok(())
+}
+
+impl Passers {
+    /// Makes, uses or drops one of the tables.
+    fn pass(&mut self, db: &Database, rng: &mut Rng) -> Result<(), TxnError> {
+        let name = format!("{PASSING}{}", rng.index(PASSERS));
+        match rng.below(8) {
+            0..3 => drop(db.drop_table(&name)?),
+            3 => drop(db.truncate(&name)?),
+            4 => {
+                let table = self.declared(&name, rng);
+                self.handles.push((db.table(&table)?, name));
+                self.kept.push(table);
+            }
+            5 => {
+                let table = self.declared(&name, rng);
+                let mut tx = db.begin()?;
+                tx.put_raw(&table, &[rng.next() as u8], name.as_bytes())?;
+                tx.commit_async()?;
+                self.kept.push(table);
+            }
+            _ if self.handles.is_empty() => {}
+            _ => {
+                let (handle, name) = &self.handles[rng.index(self.handles.len())];
+                let mut tx = db.begin()?;
+                match tx.put_raw(handle, &[rng.next() as u8], name.as_bytes()) {
+                    Ok(()) => drop(tx.commit_async()?),
+                    // Dropped; whether it should have been is seen in the rows.
+                    Err(TxnError::Dropped { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A declaration of the table: one that was kept, or another.
+    fn declared(&mut self, name: &str, rng: &mut Rng) -> Passing {
+        let kept = self.kept.iter().position(|table| table.name() == name).filter(|_| rng.once_in(2));
+        kept.map_or_else(|| Table::named(name), |at| self.kept.swap_remove(at))
+    }
+}
+
+/// Checks that the rows of each table that comes and goes are its own.
+fn check_passing(db: &Database) -> Result<(), String> {
+    for name in db.table_names() {
+        if !name.starts_with(PASSING) {
+            continue;
+        }
+        let engine = |error: TxnError| format!("{name}: {error}");
+        let handle = db.table(&Passing::named(&name)).map_err(engine)?;
+        for (key, row) in read(db, &handle).map_err(engine)? {
+            if row != name.as_bytes() {
+                return Err(format!("{name}: the row under {key:?} is of {}", row.escape_ascii()));
+            }
         }
     }
     Ok(())
@@ -150,6 +231,7 @@ fn read(db: &Database, table: &OpenTable<Bytes, Vec<u8>>) -> Result<Rows, TxnErr
 /// # Errors
 /// The disagreement, or an error of the engine.
 pub(super) fn check(db: &Database) -> Result<(), String> {
+    check_passing(db)?;
     let engine = |error: TxnError| format!("{NAME}: {error}");
     let Some(Found { declared, rows }) = find(db).map_err(engine)? else { return Ok(()) };
     if let Some((_, row)) = rows.first()
@@ -181,6 +263,19 @@ mod tests {
     use storage::disk::MemDisk;
 
     use super::*;
+
+    #[test]
+    fn a_row_in_another_table_is_found() {
+        let db = Options::new().buffer_pool(1 << 20).open_on(Arc::new(MemDisk::new())).unwrap();
+        let (mut passers, mut rng) = (Passers::default(), Rng::new(3));
+        for _ in 0..400 {
+            passers.pass(&db, &mut rng).unwrap();
+        }
+        check(&db).unwrap();
+        let table = Passing::named(format!("{PASSING}1"));
+        db.transact(|tx| tx.put(&table, &Bytes(vec![1]), &b"passing 2".to_vec())).unwrap();
+        assert!(check(&db).unwrap_err().contains("is of passing 2"));
+    }
 
     #[test]
     fn rows_of_two_generations_are_found() {

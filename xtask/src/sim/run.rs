@@ -3,9 +3,10 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use storage::disk::{Disk, SimDisk};
-use storage::{Background, Database, LatchKind, OpenError, Options, Rule, TxnError};
+use storage::{Background, Database, FrameHomes, Isolation, LargePages, LatchKind, OpenError, Options, Rule, TxnError};
 
 use super::beside;
 use super::caught::caught;
@@ -49,6 +50,7 @@ pub(crate) struct Ran {
 fn settings(seed: u64, latches: Option<LatchKind>, now_ns: Arc<AtomicU64>) -> Options {
     let mut rng = Rng::new(seed ^ 0x5e77_1465);
     let options = sizes::options(&mut rng).checkpoint_every(rng.pick(&[64 << 10, 128 << 10, 1 << 20]));
+    let options = if rng.once_in(2) { options.lock_timeout(Duration::MAX) } else { options };
     let drawn = rng.pick(&[LatchKind::Optimistic, LatchKind::Plain, LatchKind::Super]);
     options
         .latches(latches.unwrap_or(drawn))
@@ -56,6 +58,13 @@ fn settings(seed: u64, latches: Option<LatchKind>, now_ns: Arc<AtomicU64>) -> Op
         .escalate_at(rng.pick(&[8, 5000]))
         .transactions(12)
         .lock_name_bits(rng.pick(&[u32::MAX, u32::MAX, 1, 5]))
+        .frame_homes(rng.pick(&[FrameHomes::Shared, FrameHomes::PerThread]))
+        .large_pages(rng.pick(&[LargePages::Try, LargePages::Off]))
+        .latch_words(rng.pick(&[16, 128]).max(std::thread::available_parallelism().map_or(1, usize::from)))
+        .reruns(rng.pick(&[0, 100]))
+        // Workers draw the level of each transaction; all others must read what is.
+        .isolation(Isolation::Serializable)
+        .on_recovery(|_| ControlFlow::Continue(()))
         .clock(now_ns)
         .database_id(seed)
 }

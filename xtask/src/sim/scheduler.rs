@@ -8,7 +8,7 @@ use storage::{BlockReason, Hook, WaitToken};
 
 use super::caught::{self, caught};
 use super::fibers::Fibers;
-use super::order::{Dice, Role, Sim, VAIN_STEPS_MAX};
+use super::order::{Dice, Role, Sim, VAIN_STEPS_MAX, nanos};
 use super::rng::Rng;
 use super::seats::{Seats, Work};
 
@@ -183,6 +183,8 @@ impl Baton {
     }
 
     fn wait(&self, token: &WaitToken, reason: BlockReason, limit: Option<Duration>) -> bool {
+        // A time that does not come is no limit.
+        let limit = limit.filter(|limit| nanos(*limit) < u64::MAX);
         if token.try_consume() {
             return true;
         }
@@ -196,7 +198,7 @@ impl Baton {
             }
             return false;
         };
-        let until = limit.map(|limit| self.now_ns.load(Ordering::Relaxed) + limit.as_nanos() as u64);
+        let until = limit.map(|limit| self.now_ns.load(Ordering::Relaxed).saturating_add(nanos(limit)));
         state.actors[me].stand = Stand::Waiting(std::ptr::from_ref(token).addr(), until);
         state.dice.note(reason as u64 + 100);
         self.switch(state, me);
@@ -271,7 +273,8 @@ impl Hook for Baton {
     }
 
     fn task(&self) -> u64 {
-        storage::thread_number()
+        // By its place in the run, so that a run repeats itself; other threads are none of them.
+        self.state().running.map_or_else(|| u64::MAX - storage::thread_number(), |actor| actor as u64 + 1)
     }
 
     fn block(&self, token: &WaitToken, reason: BlockReason) {

@@ -1,10 +1,10 @@
 //! Random statements: every kind that a transaction has, on types and on bytes, on one row and on several, and their
 //! answers.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use storage::optimistic::Peeker;
-use storage::{Database, TableLock, Transaction, TxnError};
+use storage::{Columns, Database, TableLock, Transaction, TxnError};
 
 use super::caught;
 use super::model::{Op, Parts, Seen, count, count_byte};
@@ -14,6 +14,19 @@ use super::workload::{Profile, key, row};
 
 /// Keys of one statement on several rows, at most: more than the engine takes in one turn.
 const MANY: u64 = 40;
+
+/// The head of a row, as columns of it.
+struct Head([u8; HEAD]);
+
+impl Columns<Vec<u8>> for Head {
+    const RANGE: Range<usize> = 0..HEAD;
+    fn decode(bytes: &[u8]) -> Option<Head> {
+        bytes.try_into().ok().map(Head)
+    }
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.copy_from_slice(&self.0);
+    }
+}
 
 /// A transaction that does something random.
 pub(crate) struct Hand<'a, 'db> {
@@ -39,6 +52,8 @@ impl Hand<'_, '_> {
                 let any = |rng: &mut Rng| tables[rng.index(tables.len())];
                 tx.prefetch_raw(keys.iter().map(|key| (any(rng), key.as_slice(), 64)));
                 tx.prefetch_insert_raw(&tables[0], &keys[0]);
+                tx.find_together(rng.once_in(2));
+                keys.iter().for_each(|key| tx.prefetch_along_raw(&tables[rng.index(tables.len())], key, 64));
             }
             2 => {
                 for table in *tables {
@@ -112,7 +127,17 @@ impl Hand<'_, '_> {
 
     fn get(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
         let handle = &self.tables[table];
-        let found = match self.rng.below(6) {
+        let found = match self.rng.below(8) {
+            6 => self.read_in_pieces(table, &key)?,
+            7 => {
+                // The columns of a row that ends before them do not decode.
+                let found = match self.tx.get_columns::<_, _, Head>(handle, &Bytes(key.clone())) {
+                    Ok(found) => found.map(|head| head.0.to_vec()),
+                    Err(TxnError::Decode { .. }) => Some(Vec::new()),
+                    Err(error) => return Err(error),
+                };
+                return Ok(Op::GetParts { table, key, parts: vec![Head::RANGE], found });
+            }
             5 => {
                 let parts = self.parts(usize::MAX);
                 let found = self.tx.read_columns_raw(handle, &key, &parts, <[u8]>::to_vec)?;
@@ -124,6 +149,30 @@ impl Hand<'_, '_> {
             _ => self.tx.read_raw(handle, &key, <[u8]>::to_vec)?,
         };
         Ok(Op::Get { table, key, found })
+    }
+
+    /// A row of any length, of which some bytes are in memory at a time.
+    fn read_in_pieces(&self, table: usize, key: &[u8]) -> Result<Option<Vec<u8>>, TxnError> {
+        let handle = &self.tables[table];
+        // By the key as it is, or encoded, which is the same here.
+        let opened = if key.len().is_multiple_of(2) {
+            self.tx.read_value_raw(handle, key)?
+        } else {
+            self.tx.read_value(handle, &Bytes(key.to_vec()))?
+        };
+        let Some(mut value) = opened else { return Ok(None) };
+        let mut row = Vec::new();
+        loop {
+            let piece = value.piece()?;
+            if piece.is_empty() {
+                break;
+            }
+            row.extend_from_slice(piece);
+        }
+        if row.len() as u64 != value.len() {
+            caught::find(format!("a row of {} bytes says that it has {}", row.len(), value.len()));
+        }
+        Ok(Some(row))
     }
 
     /// A row seen without a lock and then locked, if it still is what was seen; read if it is not.
@@ -167,10 +216,15 @@ impl Hand<'_, '_> {
     fn scan(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
         let (from, to) = (key(n), key(n + self.rng.below(20)));
         let mut found = (0, 0u64);
-        self.tx.scan_raw(&self.tables[table], &from, &to, |key, row| {
+        let visit = |key: &[u8], row: &[u8]| {
             found = (found.0 + 1, found.1.wrapping_add(hash_of(table, key, row)));
             ControlFlow::Continue(())
-        })?;
+        };
+        if self.rng.once_in(2) {
+            self.tx.scan_raw(&self.tables[table], &from, &to, visit)?;
+        } else {
+            self.tx.scan_backward_raw(&self.tables[table], &from, &to, visit)?;
+        }
         Ok(Op::Scan { table, from, to, found })
     }
 
@@ -280,7 +334,15 @@ impl Hand<'_, '_> {
     }
 
     fn count(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
-        let done = self.tx.update_head_raw(&self.tables[table], &key, HEAD, |head, _| count_head(head))?;
+        let handle = &self.tables[table];
+        let done = if self.rng.once_in(2) {
+            self.tx.update_head_raw(handle, &key, HEAD, |head, _| count_head(head))?
+        } else {
+            match self.tx.update_columns(handle, &Bytes(key.clone()), |head: &mut Head| count_head(&mut head.0)) {
+                Err(TxnError::Decode { .. }) => None,
+                done => done?,
+            }
+        };
         Ok(Op::Count { table, key, done: done.is_some() })
     }
 
@@ -300,6 +362,15 @@ impl Hand<'_, '_> {
 
     fn put(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
         let row = row(self.rng, self.profile);
+        // The other tables have indexes, which are made from whole rows.
+        if table == 0 && self.rng.once_in(3) {
+            if self.rng.once_in(2) {
+                self.tx.write_value(&self.tables[table], &Bytes(key.clone()), &row[..])?;
+            } else {
+                self.tx.write_value_raw(&self.tables[table], &key, &row[..])?;
+            }
+            return Ok(Op::Put { table, key, row, done: true });
+        }
         let done = unless_duplicate(self.tx.put(&self.tables[table], &Bytes(key.clone()), &row))?.is_some();
         Ok(Op::Put { table, key, row, done })
     }
@@ -375,6 +446,9 @@ impl Hand<'_, '_> {
 
     /// Parts of one row or of several.
     fn count_parts(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
+        if tables::indexes(table) > 0 && self.rng.once_in(4) {
+            self.straddle(table, n)?;
+        }
         // Indexes depend on what follows the head.
         let parts = self.parts(if tables::indexes(table) > 0 { HEAD } else { usize::MAX });
         let keys = if self.rng.once_in(2) { self.keys(n) } else { vec![key(n)] };
@@ -390,6 +464,17 @@ impl Hand<'_, '_> {
             self.tx.update_columns_of_raw(handle, &borrowed, &parts, change)?;
         }
         Ok(Op::CountParts { table, keys, parts, found })
+    }
+
+    /// Bytes that an index depends on are not changed in place, wherever the columns begin.
+    fn straddle(&mut self, table: usize, n: u64) -> Result<(), TxnError> {
+        let parts = vec![self.rng.index(HEAD + 4)..HEAD + 1 + self.rng.index(8)];
+        match self.tx.update_columns_raw(&self.tables[table], &key(n), &parts, |part, _| part.fill(0xEE)) {
+            Err(TxnError::Schema { .. }) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) if parts[0].is_empty() => Ok(()),
+            Ok(_) => caught::find(format!("{parts:?} of a row were changed in place, on which an index depends")),
+        }
     }
 
     /// Parts of rows, in any order, that may overlap. The first has bytes, all of them before `limit`; others may have none.

@@ -8,7 +8,7 @@ use storage::{Age, Database, Isolation, Lsn, OpenTable, Part, Service, Transacti
 
 use super::beside;
 use super::calls::Call as OtherCall;
-use super::caught::caught;
+use super::caught::{caught, find};
 use super::loops::Loops;
 use super::model::Op;
 use super::notes::{Notes, RunError, lock};
@@ -219,7 +219,11 @@ fn servants<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> [Role<'a>; SERVANTS] {
             serves: true,
             work: Box::new(move || {
                 while !shared.sim.is_over() {
-                    serve(if of_pages.once_in(eager) { Service::Checkpointer } else { Service::Cleaner });
+                    serve(if of_pages.once_in(eager) {
+                        Service::Checkpointer
+                    } else {
+                        of_pages.pick(&[Service::Cleaner, Service::Purger])
+                    });
                 }
             }),
         },
@@ -384,7 +388,12 @@ fn statements<'d>(
         };
         match answers {
             Ok(answers) => ops.extend(answers),
-            Err(error @ TxnError::Deadlock { .. }) => return Err(error),
+            Err(error @ TxnError::Deadlock { .. }) => {
+                if !hand.tx.is_victim() {
+                    find("a deadlock's victim does not say so".to_owned());
+                }
+                return Err(error);
+            }
             Err(error) => {
                 notes.error(RunError::Txn(error));
                 // The statement has had no effect: the transaction may go on.

@@ -37,13 +37,15 @@ pub(crate) struct Profile {
 const SMALL: &[usize] = &[0, 8, 9, 14, 30, 60];
 const MIXED: &[usize] = &[0, 9, 14, 40, 200, 900, 3900];
 const LARGE: &[usize] = &[12, 2000, 3000, 3990];
+/// Rows that do not fit a page, at its border and far beyond.
+const BEYOND: &[usize] = &[0, 9, 60, 900, 3950, 3969, 4100, 7936, 12_000, 60_000];
 
 impl Profile {
     /// A character from a seed.
     pub(crate) fn draw(rng: &mut Rng) -> Profile {
         let workers = rng.pick(&[1, 1, 2, 3, 4]);
-        let sizes = rng.pick(&[SMALL, MIXED, MIXED, LARGE]);
-        let large = sizes == LARGE;
+        let sizes = rng.pick(&[SMALL, MIXED, MIXED, LARGE, BEYOND]);
+        let large = sizes == LARGE || sizes == BEYOND;
         let profile = Profile {
             workers,
             transactions: (2 + rng.below(if large { 8 } else { 14 })).div_ceil(workers as u64).max(2),
@@ -56,7 +58,17 @@ impl Profile {
             blind: rng.pick(&[0, 0, 2]),
             aborts: rng.pick(&[0, 2, 4]),
             sync: rng.pick(&[0, 3, 10]),
-            loaded: if rng.once_in(3) { 1 + rng.below(if large { 300 } else { 400 }) } else { 0 },
+            loaded: if rng.once_in(3) {
+                1 + rng.below(if sizes == BEYOND {
+                    60
+                } else if large {
+                    300
+                } else {
+                    400
+                })
+            } else {
+                0
+            },
             wide: false,
         };
         if rng.once_in(8) { profile.wide(rng) } else { profile }
@@ -87,7 +99,7 @@ impl Profile {
 pub(crate) fn key(n: u64) -> Vec<u8> {
     let mut key = (n as u32).to_be_bytes().to_vec();
     if n.is_multiple_of(7) {
-        key.resize(4 + (n % 400) as usize, 1);
+        key.resize(4 + (n * 37 % 1900) as usize, 1);
     }
     key
 }

@@ -2,10 +2,12 @@
 //!
 //! Each rule is a function from the [`Tree`] to [`Finding`]s, in a file of its own with tests that plant a violation.
 
+mod campaigns;
 mod code;
 mod commands;
 mod cycles;
 mod dates;
+mod ends;
 mod graph;
 mod length;
 mod links;
@@ -52,7 +54,7 @@ impl fmt::Display for Finding {
 }
 
 /// A rule and its check.
-const RULES: [&str; 11] = [
+const RULES: [&str; 13] = [
     graph::RULE,
     order::RULE,
     cycles::RULE,
@@ -60,6 +62,8 @@ const RULES: [&str; 11] = [
     modules::RULE,
     names::RULE,
     safety::RULE,
+    ends::RULE,
+    campaigns::RULE,
     links::RULE,
     commands::RULE,
     dates::RULE,
@@ -102,6 +106,8 @@ fn check(tree: &Tree) -> BTreeSet<Finding> {
     length::check(tree, &mut findings);
     names::check(&code, &mut findings);
     safety::check(&code, &mut findings);
+    ends::check(&code, &mut findings);
+    campaigns::check(&code, &mut findings);
     links::check(tree, &mut findings);
     commands::check(tree, &mut findings);
     dates::check(tree, &mut findings);

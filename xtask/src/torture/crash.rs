@@ -4,11 +4,12 @@
 //! left. For every changing call there are four cases: all of the unsynced data survives, nothing, and two random
 //! subsets with torn sectors; and for every answer to a commit that waited there is one: nothing survives. After the
 //! restart the rows must be those of a prefix of the commits in log order that contains every acknowledged one, and
-//! every index must agree with its table. Then `laps` and `narrow`, two scripts.
+//! every index must agree with its table. Then `laps`, `narrow` and `lives`, three scripts.
 
 use storage::disk::Crash;
 
 use super::laps;
+use super::lives;
 use super::narrow;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
@@ -34,6 +35,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
         if tried.failures.is_empty() {
             laps::one(seed, &mut tried);
             narrow::one(seed, &mut tried);
+            lives::one("crash", seed, 1, &mut tried);
         }
         tried
     })

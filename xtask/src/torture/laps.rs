@@ -129,7 +129,7 @@ impl Pen<'_> {
 
     /// Fills the log from `at`, its end, up to the end of a block.
     fn fill_block(&mut self, mut at: Lsn) -> Result<Lsn, String> {
-        // Other records may come in between, the image of a page for one.
+        // Other records may come in between, a checkpoint's for one.
         for _ in 0..8 {
             if at.0.is_multiple_of(BLOCK) {
                 return Ok(at);

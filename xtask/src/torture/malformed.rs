@@ -53,10 +53,12 @@ struct Damage<'a> {
 type Way = fn(&Malformed, usize, &CowDisk, &mut Rng) -> Option<(String, Promise)>;
 
 /// All ways but cutting, which has its own list; the number is how often each is taken.
-const WAYS: [(&str, u64, Way); 12] = [
+const WAYS: [(&str, u64, Way); 14] = [
     ("page, spoilt", 30, spoilt_page),
     ("page, garbage", 6, garbage_page),
     ("page, misdirected", 8, misdirected_page),
+    ("page, exchanged", 6, exchanged_pages),
+    ("page, older", 6, older_page),
     ("page, cycle", 8, cycle),
     ("log, forged record", 14, forged_record),
     ("log, zeros from here on", 6, zeros),
@@ -193,15 +195,43 @@ fn misdirected_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) ->
     }
     let mut page = forge::page(all.image(i), from);
     // As it was written, or as if another page number had been written into it.
-    let promise = if rng.once_in(2) {
-        Promise::Right
-    } else {
-        page[4..8].copy_from_slice(&to.to_le_bytes());
-        forge::seal(&mut page);
-        Promise::Noticed
-    };
+    if rng.once_in(2) {
+        renumber(&mut page, to);
+    }
     put_page(disk, to, &page);
-    Some((format!("page {from} in the place of page {to}"), promise))
+    Some((format!("page {from} in the place of page {to}"), Promise::Right))
+}
+
+/// Gives a page another number.
+fn renumber(page: &mut [u8], number: u32) {
+    page[4..8].copy_from_slice(&number.to_le_bytes());
+    forge::seal(page);
+}
+
+/// Two pages, each in the other's place with the right number: mostly of one kind, so often of one tree.
+fn exchanged_pages(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+    let pages = forge::pages_of(all.image(i), if rng.once_in(3) { 2 } else { 1 });
+    let (a, b) = (*pages.get(rng.index(pages.len().max(1)))?, pages[rng.index(pages.len())]);
+    if a == b {
+        return None;
+    }
+    for (from, to) in [(a, b), (b, a)] {
+        let mut page = forge::page(all.image(i), from);
+        renumber(&mut page, to);
+        put_page(disk, to, &page);
+    }
+    Some((format!("pages {a} and {b} exchanged"), Promise::Right))
+}
+
+/// An older copy of a page, as a lost write leaves it. If it has the bounds that it has now, only its rows are old.
+fn older_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+    let number = any_page(all, i, rng);
+    let older = forge::page(&all.subjects[i].older, number);
+    if older == forge::page(all.image(i), number) || forge::u32_at(&older, 4) != number {
+        return None;
+    }
+    put_page(disk, number, &older);
+    Some((format!("page {number} as it was before"), Promise::Alive))
 }
 
 fn cycle(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {

@@ -9,6 +9,7 @@ mod io_errors;
 mod isolation;
 mod laps;
 mod latches;
+mod lives;
 mod malformed;
 mod mutants;
 mod narrow;
@@ -16,8 +17,10 @@ mod oracle;
 mod recovery;
 mod report;
 mod seeds;
+mod space;
 mod speculate;
 mod starvation;
+mod sustained;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -54,7 +57,9 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "speculate", is_numbered: false, speculates: false, latches: false, run: speculate::run },
     Campaign { name: "starvation", is_numbered: false, speculates: false, latches: false, run: starvation::run },
     Campaign { name: "fibers", is_numbered: false, speculates: false, latches: false, run: fibers::run },
+    Campaign { name: "sustained", is_numbered: false, speculates: false, latches: false, run: sustained::run },
     Campaign { name: "latches", is_numbered: false, speculates: false, latches: false, run: latches::run },
+    Campaign { name: "space", is_numbered: false, speculates: false, latches: false, run: space::run },
     Campaign { name: "mutants", is_numbered: false, speculates: false, latches: false, run: mutants::run },
 ];
 

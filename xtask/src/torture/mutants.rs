@@ -105,12 +105,17 @@ mod breeding {
         Speculate,
         Starvation,
         Latches,
+        Sustained,
     }
-    use Hunter::{Bitflips, Crash, IoErrors, Isolation, Latches, Malformed, Oracle, Recovery, Speculate, Starvation};
+    use Hunter::{
+        Bitflips, Crash, IoErrors, Isolation, Latches, Malformed, Oracle, Recovery, Speculate, Starvation, Sustained,
+    };
 
     impl Hunter {
-        const ALL: [Hunter; 10] =
-            [Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation, Speculate, Starvation, Latches];
+        const ALL: [Hunter; 11] = [
+            Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation, Speculate, Starvation, Latches,
+            Sustained,
+        ];
 
         fn campaign(self) -> (&'static str, u64) {
             match self {
@@ -124,6 +129,7 @@ mod breeding {
                 Speculate => ("speculate", 4000),
                 Starvation => ("starvation", 8000),
                 Latches => ("latches", 200),
+                Sustained => ("sustained", 6),
             }
         }
     }
@@ -177,6 +183,8 @@ mod breeding {
     fn hunters(mutant: Mutant) -> &'static [Hunter] {
         match mutant {
             Mutant::SkipNextKeyLock
+            | Mutant::SkipAbsentKeyLock
+            | Mutant::SkipGapAbove
             | Mutant::SkipGapCheck
             | Mutant::ReleaseReadLocksEarly
             | Mutant::SkipWriteLock
@@ -185,8 +193,8 @@ mod breeding {
             Mutant::SkipCodecCheck => &[Oracle, Recovery],
             Mutant::SkipDeadlockSearch | Mutant::SkipWake | Mutant::WaitWithMutex => &[Oracle, Crash],
             Mutant::SkipRevalidation | Mutant::TrustLockNames => &[Oracle, Isolation, Crash],
-            Mutant::SkipReaderWord | Mutant::SkipSecondLook => &[Latches],
-            Mutant::ShiftColumns => &[Oracle, Crash],
+            Mutant::SkipReaderWord | Mutant::SkipSecondLook | Mutant::LookForWriterAlone => &[Latches],
+            Mutant::ShiftColumns | Mutant::StraddleIndex => &[Oracle, Crash],
             Mutant::SkipUndo
             | Mutant::SkipSavepointUndo
             | Mutant::SkipStatementUndo
@@ -201,6 +209,7 @@ mod breeding {
             | Mutant::TruncateTooEarly
             | Mutant::SkipWriteAhead
             | Mutant::SkipPageImage
+            | Mutant::ReuseSlotsEarly
             | Mutant::SkipDirtyMark
             | Mutant::SkipDataSync
             | Mutant::ForgetDirtyPages
@@ -208,11 +217,12 @@ mod breeding {
             | Mutant::OneControlCopy
             | Mutant::SkipRedoTest
             | Mutant::RedoNeighboursOnly
-            | Mutant::RedoWithoutEnd
             | Mutant::SkipRedo
             | Mutant::SkipRestartUndo => &[Crash, Recovery],
+            Mutant::StampLoadAtTail | Mutant::SkipLoadMark | Mutant::ReadOwnedPages => &[Recovery, Crash],
             Mutant::LsnOutOfCrc | Mutant::KeepStaleTail => &[Crash, Malformed, Recovery],
             Mutant::SkipRecordCrc | Mutant::SkipPageChecksum => &[Bitflips, Malformed, Crash],
+            Mutant::CleanWhenIdle | Mutant::SkipLogLimit => &[Sustained],
             Mutant::MakeSegmentLatched => &[Crash, Recovery, IoErrors],
             Mutant::ForgiveFailedSync | Mutant::SkipUndoSpace => &[IoErrors, Crash],
         }

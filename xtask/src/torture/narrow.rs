@@ -1,9 +1,8 @@
 //! Narrow: a scripted workload for restarts in a pool that is too small. More pages change between two checkpoints than
-//! the pool has frames, so redo evicts pages that it has changed, appends their images behind the log's end while it
-//! still reads, and reads back the evicted pages. Statements change many rows each, in any order of keys.
+//! the pool has frames, so redo evicts pages that it has changed, which puts copies of them aside over those that it may have
+//! been repaired from, and reads back the evicted pages. Statements change many rows each, in any order of keys.
 //!
-//! In some cases the workload itself had room for all pages. Then the log has no images of pages, and the last piece
-//! that redo reads is full of changes: redo evicts pages after it has read the bytes behind the log's end.
+//! In some cases the workload itself had room for all pages: then redo is what evicts the first ones.
 //!
 //! The restart is interrupted at a random call, and again, before one may complete: it must find every commit.
 
@@ -130,8 +129,13 @@ impl Sizes {
 }
 
 fn open(disk: &SimDisk, seed: u64, pool: u64, sizes: Sizes) -> Result<Database, String> {
-    let sizes =
-        Extremes { segment_bytes: sizes.segment, ring_bytes: 128 << 10, reader_bytes: sizes.piece, lock_buckets: 16 };
+    let sizes = Extremes {
+        segment_bytes: sizes.segment,
+        ring_bytes: 128 << 10,
+        reader_bytes: sizes.piece,
+        lock_buckets: 16,
+        shard_frames: 2048,
+    };
     let options = Options::new()
         .buffer_pool(pool)
         .sizes(sizes)

@@ -1,12 +1,14 @@
 //! `recovery`: power is lost again while the database restarts, and again during that restart.
 //!
 //! Each case takes a disk after a crash, cuts its restart before one of its changing calls (and, at depth 3, cuts the
-//! restart after that one too), and restarts to the end. The rows must be those of one undisturbed restart.
+//! restart after that one too), and restarts to the end. The rows must be those of one undisturbed restart. Then `lives`, a
+//! script of loads, copies and changes of tables, whose restarts are cut off up to three times in a row.
 
 use storage::disk::{Crash, SimDisk};
 
 use super::CampaignPlan;
 use super::crash::{faultless, place, some};
+use super::lives;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::model::TablesState;
@@ -20,7 +22,13 @@ const CRASHES: usize = 6;
 const MOMENTS: [usize; 2] = [12, 3];
 
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
-    seeds::each(plan, progress, |seed| one(Visit { seed, scheduler: plan.scheduler, latches: None }))
+    seeds::each(plan, progress, |seed| {
+        let mut tried = one(Visit { seed, scheduler: plan.scheduler, latches: None });
+        if tried.failures.is_empty() {
+            lives::one("recovery", seed, 3, &mut tried);
+        }
+        tried
+    })
 }
 
 fn one(visit: Visit) -> Tried {

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{CampaignPlan, loops_flag};
 use crate::sim::caught;
 use crate::sim::notes::Looped;
+use crate::sim::order::nanos;
 use crate::sim::scheduler::Scheduler;
 
 /// Most failures that are shown in full.
@@ -234,5 +235,5 @@ impl Progress {
 
 /// A seed from the clock.
 pub(super) fn seed_of_the_clock() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64 & 0xffff_ffff)
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| nanos(d) & 0xffff_ffff)
 }

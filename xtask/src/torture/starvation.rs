@@ -14,6 +14,7 @@ use itas::{Aggregation, Board, CoreSettings, GroupId, Groups, Role, Scheduler};
 use super::CampaignPlan;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
+use crate::sim::order::nanos;
 use crate::sim::rng::Rng;
 
 /// Slices of a case: in parts, between which parameters change.
@@ -84,7 +85,7 @@ fn one(rng: &mut Rng) -> Result<(), String> {
     let cores = 1 + rng.index(4);
     let groups = Groups::new();
     let first = settings(rng);
-    let slice = first.slice.as_nanos() as u64;
+    let slice = nanos(first.slice);
     let n = 1 + rng.below(6);
     let ids = (0..n)
         .map(|_| groups.add("group", rng.pick(&[1024, 1024, 15, 300, 9000]), aggregation(rng, slice)))

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::watchdog::Watched;
 use crate::auto::{AutoSettings, Chooser, GroupWork, Mode, ModeWord, PLACES, Switching, Tuner, TunerSettings};
-use crate::group::Groups;
+use crate::group::{Groups, nanos};
 use crate::placement::PlacementWord;
 
 /// Groups whose work decides.
@@ -57,7 +57,7 @@ impl Automatic {
                 return;
             }
             let work: Vec<GroupWork> = difference(&work_of(cores, GROUPS), &done).iter().map(in_all).collect();
-            self.chooser.window(began.elapsed().as_nanos() as u64, &work);
+            self.chooser.window(nanos(began.elapsed()), &work);
         }
     }
 }

@@ -30,7 +30,7 @@ pub use watchdog::Stuck;
 pub use work::{Progress, Work};
 
 use crate::auto::Mode;
-use crate::group::{Aggregation, GroupError, GroupId, Groups};
+use crate::group::{Aggregation, GroupError, GroupId, Groups, nanos};
 use crate::placement::{Placement, PlacementWord};
 use crate::publish::Board;
 use crate::stats::CoreStatistics;
@@ -214,7 +214,7 @@ impl Runtime {
             }
             if let Some(tuning) = &self.tuning {
                 let (watched, groups, is_over) = (&watched, &self.groups, is_over.clone());
-                let slice_ns = self.config.slice().as_nanos() as u64;
+                let slice_ns = nanos(self.config.slice());
                 threads.spawn(move || tuning.lock().control(watched, groups, slice_ns, &is_over));
             }
             let workers: Vec<_> = (0..cores)

@@ -119,7 +119,9 @@ impl Store for Rows {
     fn confirm(&self, locks: &mut Locks, seen: Seen<'_, Self>) -> Result<bool, Infallible> {
         let mut state = self.state();
         state.lock(locks, *seen.key);
-        Ok(state.row(*seen.key).1 == *seen.stamp)
+        let (value, stamp) = state.row(*seen.key);
+        assert!(stamp != *seen.stamp || value == seen.value.copied(), "a stamp of key {} with another value", seen.key);
+        Ok(stamp == *seen.stamp)
     }
 
     fn read(&self, locks: &mut Locks, key: &u8) -> Result<Option<u64>, Infallible> {
@@ -129,9 +131,15 @@ impl Store for Rows {
     }
 
     fn write(&self, locks: &mut Locks, write: &Written<'_, Self>) -> Result<(), Infallible> {
-        let Written { key, value, .. } = write;
+        let Written { key, value, seen } = write;
         let mut state = self.state();
         state.lock(locks, **key);
+        // What was seen is confirmed, and the epoch has done nothing to the key since: it is what is there.
+        if let Some(seen) = seen {
+            let there = (**key, state.row(**key));
+            assert_eq!((*seen.key, (seen.value.copied(), *seen.stamp)), there, "a hint of another row");
+            assert!(seen.to_write, "a write that was not announced");
+        }
         state.put(**key, value.copied());
         Ok(())
     }

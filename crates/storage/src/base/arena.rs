@@ -59,7 +59,7 @@ impl<T: ZeroValid> Arena<T> {
     /// # Errors
     /// When the system refuses the address space.
     pub(crate) fn new(len: usize, pages: PageSize) -> io::Result<Arena<T>> {
-        let bytes = (len * size_of::<T>()).max(1);
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?.max(1);
         #[cfg(miri)]
         let (mapping, place) = {
             let _ = pages;

@@ -2,7 +2,12 @@
 
 use crate::base::sync::plain::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Nanoseconds of a duration; the largest number for one of 584 years or more, such as [`Duration::MAX`].
+pub(crate) const fn nanos(duration: Duration) -> u64 {
+    duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos() as u64)
+}
 
 /// Monotonic time in nanoseconds since the clock was made.
 #[derive(Clone, Debug)]
@@ -29,7 +34,7 @@ impl Clock {
     /// Nanoseconds since the clock was made.
     pub(crate) fn now_ns(&self) -> u64 {
         match &self.0 {
-            Source::Machine(start) => start.elapsed().as_nanos() as u64,
+            Source::Machine(start) => nanos(start.elapsed()),
             Source::Virtual(now) => now.load(Ordering::Relaxed),
         }
     }
@@ -63,5 +68,26 @@ fn stamp() -> u64 {
     {
         static START: std::sync::OnceLock<Clock> = std::sync::OnceLock::new();
         START.get_or_init(Clock::machine).now_ns()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_duration_is_too_long_to_be_counted() {
+        let longest = Duration::from_nanos(u64::MAX);
+        for (duration, expected) in [
+            (Duration::ZERO, 0),
+            (Duration::from_nanos(1), 1),
+            (Duration::new(3, 5), 3_000_000_005),
+            (longest, u64::MAX),
+            (longest + Duration::from_nanos(1), u64::MAX),
+            (Duration::from_secs(u64::MAX / 2), u64::MAX),
+            (Duration::MAX, u64::MAX),
+        ] {
+            assert_eq!(nanos(duration), expected, "{duration:?}");
+        }
     }
 }

@@ -103,6 +103,9 @@ pub enum Service {
     SegmentMaker,
     /// Writes dirty pages, to have free frames and to let the log be cut off, and takes a checkpoint when one is due.
     Cleaner,
+    /// Removes deleted rows that no transaction needs any more, merges pages that have become nearly empty, and gives
+    /// pages back. Waits for pages to be read.
+    Purger,
     /// Takes a checkpoint now, whether due or not, without writing pages first.
     Checkpointer,
     /// Reads a page that a transaction waits for. Waits for nothing itself. From the first step on, if the

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ids::{Age, Lsn, PageId};
 
@@ -63,8 +64,8 @@ pub enum StorageError {
     },
     /// The file was written by another version of the format.
     #[error(
-        "{file}: format version {found}, this build reads version {expected}; open it with the build that wrote it, or \
-         load its data anew"
+        "{file}: format version {found}, this build reads version {expected}; open it with the build that wrote it: from \
+         there its rows can be read and put into a new database"
     )]
     Format {
         /// The file.
@@ -96,9 +97,44 @@ pub enum StorageError {
         /// The limit.
         limit: usize,
     },
+    /// More loads, drops and other changes of whole tables at once than there may be. They take none of the places of
+    /// [`StorageError::TooManyTransactions`].
+    #[error("{limit} loads and changes of whole tables are under way, as many as there may be at once; try again")]
+    TooMuchMaintenance {
+        /// The limit.
+        limit: usize,
+    },
     /// The database is being closed.
     #[error("the database is being closed")]
     Closing,
+    /// The log has taken all the room that it may, four times
+    /// [`Options::checkpoint_every`](crate::Options::checkpoint_every), and cannot be cut. Nothing is broken: the transaction
+    /// rolls back, and service resumes when the transaction or copy that holds the log has ended.
+    #[error(
+        "{file}: the log has taken the {limit} bytes that it may{}; end what holds it, or open with a larger \
+         'checkpoint_every', then try again (nothing was lost)",
+        held_log(holder)
+    )]
+    LogFull {
+        /// The oldest file of the log.
+        file: String,
+        /// Bytes that the log may take.
+        limit: u64,
+        /// What keeps the log from being cut, as the newest checkpoint found it; none if the disk is too slow.
+        holder: Option<LogHolder>,
+    },
+    /// A log position that this log has not reached. It is of another database, or of commits of this one that a crash
+    /// took before they were durable.
+    #[error(
+        "log position {position} is beyond the end of the log, {end}: no commit of this open database has it; wait for a \
+         position that its own 'commit_async' returned"
+    )]
+    BeyondLog {
+        /// The position asked for.
+        position: Lsn,
+        /// Where the log ended then.
+        end: Lsn,
+    },
     /// A log record larger than the log can take at once.
     #[error("log record of {bytes} bytes is larger than the limit of {limit}")]
     RecordTooLarge {
@@ -107,6 +143,31 @@ pub enum StorageError {
         /// Largest size possible.
         limit: usize,
     },
+}
+
+/// What keeps the log from being cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogHolder {
+    /// The age of the transaction, by which [`Transaction::age`](crate::Transaction::age) identifies it; none for a copy of
+    /// the database that is being made.
+    pub transaction: Option<Age>,
+    /// Bytes of log from its first record on.
+    pub bytes: u64,
+    /// Time since a checkpoint first found it to hold the log.
+    pub held_for: Duration,
+}
+
+fn held_log(holder: &Option<LogHolder>) -> String {
+    match holder {
+        None => String::new(),
+        Some(LogHolder { transaction: Some(age), bytes, held_for }) => {
+            format!(", {bytes} of them since transaction {} began to write, {held_for:.0?} ago at least", age.0)
+        }
+        Some(LogHolder { transaction: None, bytes, held_for }) => {
+            format!(", {bytes} of them since a copy of the database was begun, {held_for:.0?} ago at least")
+        }
+    }
 }
 
 /// Byte offset at which the operation failed, for reads and writes.
@@ -152,8 +213,10 @@ impl StorageError {
             self,
             StorageError::NoSpace { .. }
                 | StorageError::TooManyFiles { .. }
+                | StorageError::LogFull { .. }
                 | StorageError::PoolExhausted { .. }
                 | StorageError::TooManyTransactions { .. }
+                | StorageError::TooMuchMaintenance { .. }
         )
     }
 }
@@ -233,7 +296,7 @@ pub enum TxnError {
         /// The keys of both rows, encoded: [`Key::decode`](crate::Key::decode) reads them.
         rows: Box<[Vec<u8>; 2]>,
     },
-    /// A key longer than 512 bytes.
+    /// A key longer than 2,048 bytes, or an index entry that is too long.
     #[error("{table}: key of {bytes} bytes; at most {limit} are possible")]
     KeyTooLong {
         /// The table.
@@ -243,7 +306,7 @@ pub enum TxnError {
         /// The limit.
         limit: usize,
     },
-    /// A row longer than 4,000 bytes.
+    /// A row of 4 GiB or more.
     #[error("{table}: row of {bytes} bytes; at most {limit} are possible")]
     RowTooLarge {
         /// The table.
@@ -302,6 +365,14 @@ pub enum TxnError {
         number: u32,
         /// The database that was asked.
         database: Arc<str>,
+    },
+    /// The source of a row that is written piece by piece could not be read.
+    #[error("{table}: the source of a row could not be read: {error}")]
+    Source {
+        /// The table.
+        table: Arc<str>,
+        /// The source's error.
+        error: Arc<std::io::Error>,
     },
     /// The table has other indexes than were declared, or is not in the state that the call needs.
     #[error("{table}: {what}")]
@@ -435,6 +506,18 @@ pub enum CopyError {
     Cancelled {
         /// The directory.
         directory: String,
+    },
+    /// So much was written meanwhile that the log reached its limit, and what the copy needs of it was given up. Copy when
+    /// less is written, or open with a larger [`Options::checkpoint_every`](crate::Options::checkpoint_every).
+    #[error(
+        "{directory}: the log reached its limit of {limit} bytes before the copy was complete; copy when less is written, \
+         or open with a larger 'checkpoint_every'"
+    )]
+    LogLimit {
+        /// The directory.
+        directory: String,
+        /// Bytes that the log may take.
+        limit: u64,
     },
     /// Reading the database or writing the copy failed: the file named tells which.
     #[error(transparent)]

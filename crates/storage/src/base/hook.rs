@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::clock::Clock;
+use super::clock::{Clock, nanos};
 use super::sites::PointSite;
 
 /// Why a transaction has to wait.
@@ -145,7 +145,8 @@ pub trait Hook: Send + Sync + std::fmt::Debug {
     /// Returns once `token` has been woken, and consumes the wake.
     fn block(&self, token: &WaitToken, reason: BlockReason);
 
-    /// Like [`Hook::block`] but gives up after `limit`; false if it did. Used by waits that re-check a condition.
+    /// Like [`Hook::block`] but gives up after `limit`, which may be any duration: [`Duration::MAX`] is as good as no
+    /// limit. False if it did. Used by waits that re-check a condition.
     fn block_for(&self, token: &WaitToken, reason: BlockReason, limit: Duration) -> bool;
 
     /// Wakes the waiter of `token`, now or when it blocks.
@@ -206,7 +207,7 @@ impl ThreadHook {
         if self.spin(token) {
             return true;
         }
-        let until = limit.map(|d| self.clock.now_ns() + d.as_nanos() as u64);
+        let until = limit.map(|limit| self.clock.now_ns().saturating_add(nanos(limit)));
         *token.thread.lock() = Some(thread::current());
         if token.state.compare_exchange(EMPTY, PARKED, Ordering::AcqRel, Ordering::Acquire).is_err() {
             token.state.store(EMPTY, Ordering::Relaxed);

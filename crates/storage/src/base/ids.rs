@@ -27,6 +27,8 @@ impl PageId {
 
 /// Log sequence number: the position of a record's first byte in the stream of all log bytes ever
 /// written. A record is durable once the log is flushed to the record's end. 0 is before every record.
+///
+/// A position is a bare number that names no database; those of different databases must not be compared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 
@@ -65,8 +67,13 @@ impl TxnId {
         TxnId(tail.0 >> TxnId::LEAST_RECORD_BITS << TxnId::SLOT_BITS | u64::from(slot.0))
     }
 
+    /// The slot in which it runs.
+    pub(crate) fn slot(self) -> SlotId {
+        SlotId((self.0 & ((1 << TxnId::SLOT_BITS) - 1)) as u16)
+    }
+
     /// Slots are fewer than this.
-    const SLOT_BITS: u32 = 10;
+    const SLOT_BITS: u32 = 11;
     /// No record is shorter than 16 bytes.
     const LEAST_RECORD_BITS: u32 = 4;
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::clock::Clock;
+use super::clock::{Clock, nanos};
 
 /// A time that does not come.
 const NEVER: u64 = u64::MAX;
@@ -181,7 +181,7 @@ impl Lane {
             match next {
                 Ok(NextTurn::Now) => member.want_turn(now),
                 Ok(NextTurn::Within(pause)) => {
-                    member.due_ns = member.due_ns.min(now.saturating_add(pause.as_nanos() as u64));
+                    member.due_ns = member.due_ns.min(now.saturating_add(nanos(pause)));
                 }
                 Ok(NextTurn::WhenCalled) => {}
                 Err(_) => member.is_over = true,

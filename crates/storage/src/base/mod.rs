@@ -8,6 +8,7 @@ pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod error;
 pub(crate) mod fault;
+pub(crate) mod growing;
 pub(crate) mod hook;
 pub(crate) mod ids;
 pub(crate) mod lane;
@@ -20,5 +21,8 @@ pub(crate) mod poison;
 pub(crate) mod prefetch;
 pub(crate) mod rng;
 pub(crate) mod sites;
+#[cfg(test)]
+#[cfg_attr(any(loom, shuttle), allow(dead_code))]
+pub(crate) mod stop;
 pub(crate) mod sync;
 pub(crate) mod turns;

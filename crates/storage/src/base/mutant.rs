@@ -46,6 +46,10 @@ mutants! {
     // Isolation.
     /// Serializable readers do not lock the gaps that they have read.
     SkipNextKeyLock = "skip-next-key-lock",
+    /// Serializable statements do not lock the keys that they have found absent.
+    SkipAbsentKeyLock = "skip-absent-key-lock",
+    /// A scan downwards does not lock the gap above its first row.
+    SkipGapAbove = "skip-gap-above",
     /// Inserts do not ask whether another transaction has read the gap.
     SkipGapCheck = "skip-gap-check",
     /// Read locks are released as soon as the row was read.
@@ -67,12 +71,16 @@ mutants! {
     SkipReaderWord = "skip-reader-word",
     /// A reader that has counted itself does not look again whether a writer has come.
     SkipSecondLook = "skip-second-look",
+    /// A reader that has counted itself looks for a writer only, not for another version or set of words.
+    LookForWriterAlone = "look-for-writer-alone",
     // Points.
     /// A row that was found before a point is copied after it, whether or not its page has changed.
     SkipRevalidation = "skip-revalidation",
     /// A remembered place is found by lock name only, without comparing the key.
     TrustLockNames = "trust-lock-names",
     // Columns.
+    /// An update in place does not ask whether an index begins within its columns.
+    StraddleIndex = "straddle-index",
     /// An update of some columns writes and logs them at the begin of the row.
     ShiftColumns = "shift-columns",
     // Rollback.
@@ -117,8 +125,16 @@ mutants! {
     // Pages.
     /// Pages are written before their log is durable.
     SkipWriteAhead = "skip-write-ahead",
-    /// A page is written in place without its image being in the log.
+    /// A bulk load stamps its pages with the log's tail, and does not make the log durable before it writes them.
+    StampLoadAtTail = "stamp-load-at-tail",
+    /// The allocator does not note which pages a bulk load owns.
+    SkipLoadMark = "skip-load-mark",
+    /// Pages that a bulk load owns are read into the pool.
+    ReadOwnedPages = "read-owned-pages",
+    /// A page is written in place without a copy aside.
     SkipPageImage = "skip-page-image",
+    /// A slot for copies is used again although the pages in it have not been synced.
+    ReuseSlotsEarly = "reuse-slots-early",
     /// A page that is changed is not marked dirty.
     SkipDirtyMark = "skip-dirty-mark",
     /// The data file is written and not synced.
@@ -126,6 +142,10 @@ mutants! {
     /// A page's checksum is not checked.
     SkipPageChecksum = "skip-page-checksum",
     // Checkpoint and restart.
+    /// The cleaner writes old pages when room is plenty, and checkpoints are taken when it has nothing to write.
+    CleanWhenIdle = "clean-when-idle",
+    /// Users' records take as many log files as they want.
+    SkipLogLimit = "skip-log-limit",
     /// A checkpoint lets redo begin at itself, whatever pages are dirty.
     ForgetDirtyPages = "forget-dirty-pages",
     /// A checkpoint does not list the transactions that are running.
@@ -138,8 +158,6 @@ mutants! {
     SkipRedoTest = "skip-redo-test",
     /// Redo takes a record's sections for one page to be adjacent, and skips one that comes later.
     RedoNeighboursOnly = "redo-neighbours-only",
-    /// Redo reads the log to its end, to which restart itself appends.
-    RedoWithoutEnd = "redo-without-end",
     /// Redo does nothing.
     SkipRedo = "skip-redo",
     /// Restart does not roll back uncommitted transactions.

@@ -2,25 +2,30 @@
 //!
 //! Only the taking of the pages is logged and, at the end, the new content of the root. The pages are on disk (synced)
 //! before the root's record is appended, so a crash leaves either the empty tree or the full one. A load that is broken
-//! off gives its pages back, unless a crash broke it off.
+//! off gives its pages back; if a crash broke it off, the next open does.
+//!
+//! A page carries the LSN of the record that took its extent: no record of the log that concerns an earlier use of its
+//! number is newer. It is written once the log is durable to there.
 
 use std::ops::Range;
 
+use super::content::has_rows;
+use super::extent::{self, Extent, Owned};
 use super::ops;
-use super::space::{self, SPACE_PAGE};
-use super::{MAX_KEY, MAX_ROW, StructureChange, Tree};
+use super::overflow;
+use super::space::SPACE_PAGE;
+use super::{MAX_KEY, MAX_RECORD, StructureChange, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
-use crate::base::sync::yield_now;
 use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
-use crate::page::header::{SLOTS, seal};
+use crate::page::header::{self, SLOTS, seal};
 use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
 
-/// Pages taken from the allocator and written at a time.
-const EXTENT: usize = 64;
+/// Pages written at a time.
+const CHUNK: usize = 64;
 /// Inner pages are filled up to here, so that the first splits below do not split them at once.
 const INNER_FILL: usize = (PAGE_SIZE - SLOTS) * 9 / 10;
 
@@ -31,7 +36,7 @@ pub(crate) enum BulkError {
     Order,
     /// A key of this many bytes, longer than a page can take.
     LongKey(usize),
-    /// A row of this many bytes, longer than a page can take.
+    /// A row of this many bytes, longer than any can be, or than a slot of this tree takes.
     LongRow(usize),
     /// The tree already has rows.
     NotEmpty,
@@ -45,98 +50,24 @@ impl From<StorageError> for BulkError {
     }
 }
 
-/// Pages in a row, being filled.
-struct Extent {
-    first: u32,
-    used: usize,
+/// Pages of one extent that are written together.
+struct Chunk {
+    pages: Range<u32>,
     bytes: Vec<u8>,
 }
 
-impl Extent {
-    /// Takes fresh pages from the end of the file.
-    fn take(change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<Extent, StorageError> {
-        loop {
-            let wanted = space::first_unused(change)? + EXTENT as u64;
-            change.pool.ensure_file(wanted + change.pool.kept_pages())?;
-            let Some(mut write) = space::latch_space(change) else { continue };
-            let (first, free) = space::state(write.page());
-            let end = first.saturating_add(EXTENT as u32);
-            if !change.pool.file_holds(u64::from(end) + change.pool.kept_pages()) {
-                write.release_unchanged();
-                continue;
-            }
-            if let Some(page) = space::first_used(change, first, EXTENT) {
-                write.release_unchanged();
-                return Err(space::called_unused(change, page));
-            }
-            // They are written past the pool, where a refused change may have left a page of the same number.
-            if !(first..end).all(|page| change.pool.discard(PageId(page))) {
-                write.release_unchanged();
-                yield_now();
-                continue;
-            }
-            rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-            ops::put_space(rec, SPACE_PAGE, end, free);
-            write.mark_dirty(change.log.tail());
-            let lsn = match change.log.append_redo_only(change.slot, rec, write.page().lsn()) {
-                Ok(lsn) => lsn,
-                Err(refused) => {
-                    drop(write);
-                    refused.make_room(change.log)?;
-                    continue;
-                }
-            };
-            let mut page = write.page_mut();
-            page.put_u32(ops::space::END, end);
-            page.set_lsn(lsn);
-            return Ok(Extent { first, used: 0, bytes: Vec::with_capacity(EXTENT * PAGE_SIZE) });
+impl Chunk {
+    /// Puts a page into its place; false if it is not one of these.
+    fn put(&mut self, id: PageId, page: &[u8; PAGE_SIZE]) -> bool {
+        if !self.pages.contains(&id.0) {
+            return false;
         }
-    }
-}
-
-/// Pages that were taken for a tree and are not part of it yet. Dropped before they are, it gives them back, which is
-/// logged page by page and costs about as much as filling them.
-struct Owned<'a> {
-    change: StructureChange<'a>,
-    ranges: Vec<Range<u32>>,
-}
-
-impl Owned<'_> {
-    fn add(&mut self, extent: &Extent) {
-        let (first, end) = (extent.first, extent.first + EXTENT as u32);
-        match self.ranges.last_mut() {
-            Some(last) if last.end == first => last.end = end,
-            _ => self.ranges.push(first..end),
+        let end = (id.0 - self.pages.start + 1) as usize * PAGE_SIZE;
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
         }
-    }
-
-    /// Gives back the pages of the last range from `from` on.
-    fn give_back(&mut self, rec: &mut RecordBuf, from: u32) -> Result<(), StorageError> {
-        let Some(last) = self.ranges.last_mut() else { return Ok(()) };
-        while last.end > from.max(last.start) {
-            space::give_back(self.change, rec, PageId(last.end - 1))?;
-            last.end -= 1;
-        }
-        Ok(())
-    }
-
-    /// The pages are part of the tree now.
-    fn keep(&mut self) {
-        self.ranges.clear();
-    }
-}
-
-impl Drop for Owned<'_> {
-    fn drop(&mut self) {
-        let mut rec = RecordBuf::new();
-        // A panic of the engine's own closes the instance as well.
-        while !self.ranges.is_empty() && !self.change.pool.is_closed() {
-            if self.give_back(&mut rec, 0).is_err() {
-                // The log takes no more records, say. The remaining pages are lost space, and no other harm.
-                return;
-            }
-            self.ranges.pop();
-        }
+        self.bytes[end - PAGE_SIZE..end].copy_from_slice(page);
+        true
     }
 }
 
@@ -146,7 +77,7 @@ struct Open {
     low: Option<Vec<u8>>,
     /// Keys and values one after the other.
     bytes: Vec<u8>,
-    /// Ends of each key and value in `bytes`; a child's number in place of a value.
+    /// Ends of each key and value in `bytes`, and in a leaf the slot's flags, else the number of the child.
     rows: Vec<(u32, u32, u32)>,
     used: usize,
     /// An inner page's last child so far.
@@ -191,7 +122,8 @@ impl Open {
         let mut from = 0;
         for (i, (key_end, end, word)) in self.rows.iter().enumerate() {
             let (key_end, end) = (*key_end as usize, *end as usize);
-            to.insert(i, &self.bytes[from..key_end], *word, &self.bytes[key_end..end], 0);
+            let (word, flags) = if level == 0 { (0, *word as u16) } else { (*word, 0) };
+            to.insert(i, &self.bytes[from..key_end], word, &self.bytes[key_end..end], flags);
             from = end;
         }
         to.share_more();
@@ -209,7 +141,7 @@ pub(crate) struct BuiltTree<'a> {
 }
 
 /// Syncs the written pages and makes them the trees' content, all in one record: a crash leaves all of the trees or
-/// none.
+/// none. No transaction uses the trees; each is a leaf, whose ghosts no transaction needs.
 ///
 /// # Errors
 /// See [`BulkError`]; the trees are empty then.
@@ -227,28 +159,39 @@ pub(crate) fn install(
     change.pool.sync_file()?;
     loop {
         let mut latched = latch_roots(change, &roots)?;
-        if latched.iter().any(|root| root.page().count() != 0 || !root.page().is_leaf()) {
+        if latched.iter().any(|root| !root.page().is_leaf() || has_rows(root.page())) {
             latched.into_iter().for_each(FrameWrite::release_unchanged);
             return Err(BulkError::NotEmpty);
         }
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
         let (tail, mut after) = (change.log.tail(), Lsn::ZERO);
+        let Some((space, next)) = extent::settle(change, &owned, rec) else {
+            latched.into_iter().for_each(FrameWrite::release_unchanged);
+            continue;
+        };
+        let mut images = Vec::with_capacity(roots.len());
         for (root, (id, bytes)) in latched.iter_mut().zip(&roots) {
-            ops::put_image(rec, *id, bytes.as_bytes(), PageRef::of(bytes));
+            // Ghosts leave the root.
+            let splits = root.page().u32(header::SPLITS).wrapping_add(1);
+            let mut image = PageBytes::boxed_of(bytes.as_bytes());
+            PageMut::of(&mut image).put_u32(header::SPLITS, splits);
+            ops::put_image(rec, *id, image.as_bytes(), PageRef::of(&image));
+            images.push(image);
             after = after.max(root.page().lsn());
             root.mark_dirty(tail);
         }
         let lsn = match change.log.append_redo_only(change.slot, rec, after) {
             Ok(lsn) => lsn,
             Err(refused) => {
-                drop(latched);
+                drop((space, latched));
                 refused.make_room(change.log)?;
                 continue;
             }
         };
+        next.finish(change.pool, space, lsn);
         owned.into_iter().for_each(Owned::keep);
-        for (root, (_, bytes)) in latched.iter_mut().zip(&roots) {
-            root.page_mut().bytes().copy_from_slice(bytes.as_bytes());
+        for (root, image) in latched.iter_mut().zip(&images) {
+            root.page_mut().bytes().copy_from_slice(image.as_bytes());
             root.page_mut().set_lsn(lsn);
         }
         return Ok(());
@@ -261,9 +204,9 @@ fn latch_roots<'a>(
     roots: &[(PageId, &PageBytes)],
 ) -> Result<Vec<FrameWrite<'a>>, StorageError> {
     loop {
-        // First loads all roots, then latches all: no latch is held during I/O.
-        for (id, _) in roots {
-            change.pool.get_or_load(*id)?;
+        // First loads all pages, then latches: no latch is held during I/O.
+        for id in roots.iter().map(|(id, _)| *id).chain([SPACE_PAGE]) {
+            change.pool.get_or_load(id)?;
         }
         let mut latched = Vec::with_capacity(roots.len());
         latched.extend(roots.iter().map_while(|(id, _)| change.try_latch(*id)));
@@ -282,13 +225,14 @@ pub(crate) struct Builder<'a> {
     rec: RecordBuf,
     leaf: Open,
     inner: Vec<Open>,
+    /// The numbers that come next.
     extent: Extent,
+    /// The last page that was claimed lies in it.
+    chunk: Chunk,
     owned: Owned<'a>,
     last_key: Vec<u8>,
     rows: u64,
     scratch: Box<PageBytes>,
-    /// LSN that the new pages carry: that of the log when the load began.
-    lsn: Lsn,
 }
 
 impl std::fmt::Debug for Builder<'_> {
@@ -298,50 +242,46 @@ impl std::fmt::Debug for Builder<'_> {
 }
 
 impl<'a> Builder<'a> {
-    /// Begins to load an empty tree.
+    /// Begins to load a tree, which has no rows.
     ///
     /// # Errors
-    /// [`BulkError::NotEmpty`]; no space.
+    /// No space.
     pub(crate) fn new(tree: Tree, change: StructureChange<'a>) -> Result<Builder<'a>, BulkError> {
-        let root = change.pool.get_or_load(tree.root)?.read(change.pool.latches());
-        let empty = root.page().is_leaf() && root.page().count() == 0;
-        if !root.is_valid() || !empty {
-            return Err(BulkError::NotEmpty);
-        }
-        drop(root);
         let mut rec = RecordBuf::new();
-        let mut extent = Extent::take(change, &mut rec)?;
-        let first = PageId(extent.first);
-        extent.used = 1;
-        let mut owned = Owned { change, ranges: Vec::new() };
-        owned.add(&extent);
+        let mut owned = Owned::new(change);
+        let mut extent = owned.take(&mut rec)?;
+        let chunk = Chunk { pages: extent.first_pages(CHUNK), bytes: Vec::with_capacity(CHUNK * PAGE_SIZE) };
+        let first = chunk.pages.start;
+        extent.pages.start += 1;
         Ok(Builder {
             tree,
             change,
             rec,
-            leaf: Open::new(first, None),
+            leaf: Open::new(PageId(first), None),
             inner: Vec::new(),
             extent,
+            chunk,
             owned,
             last_key: Vec::new(),
             rows: 0,
             scratch: PageBytes::boxed(),
-            lsn: change.log.tail(),
         })
     }
 
-    /// Adds a row; keys must ascend.
+    /// Adds a row, or with the flag for it a reference to one; keys must ascend.
     ///
     /// # Errors
     /// See [`BulkError`].
-    pub(crate) fn push(&mut self, key: &[u8], row: &[u8]) -> Result<(), BulkError> {
+    pub(crate) fn push(&mut self, key: &[u8], row: &[u8], flags: u16) -> Result<(), BulkError> {
         if self.rows > 0 && key <= self.last_key.as_slice() {
             return Err(BulkError::Order);
         }
         if key.len() > MAX_KEY {
             return Err(BulkError::LongKey(key.len()));
         }
-        if row.len() > MAX_ROW {
+        // Fences of an overflow tree are short.
+        let longest = if self.tree.is_overflow() { overflow::CHUNK } else { MAX_RECORD.saturating_sub(key.len()) };
+        if row.len() > longest {
             return Err(BulkError::LongRow(row.len()));
         }
         let need = SLOT + RECORD_HEAD + key.len() + row.len();
@@ -351,7 +291,7 @@ impl<'a> Builder<'a> {
             let shared = key.iter().zip(&self.last_key).take_while(|(a, b)| a == b).count();
             self.close_leaf(Some(if whole { key } else { &key[..=shared] }))?;
         }
-        self.leaf.add(key, 0, row);
+        self.leaf.add(key, flags.into(), row);
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
         self.rows += 1;
@@ -365,8 +305,6 @@ impl<'a> Builder<'a> {
     pub(crate) fn seal(mut self) -> Result<BuiltTree<'a>, BulkError> {
         let (tree, rows) = (self.tree, self.rows);
         if rows == 0 {
-            self.extent.used = 0;
-            self.write_extent()?;
             return Ok(BuiltTree { tree, rows, root: None, owned: self.owned });
         }
         self.close_leaf(None)?;
@@ -378,28 +316,19 @@ impl<'a> Builder<'a> {
         let Some(mut top) = self.inner.pop() else {
             return Ok(BuiltTree { tree, rows, root: None, owned: self.owned });
         };
-        self.write_extent()?;
+        self.write_chunk()?;
+        self.owned.use_no_more(self.extent.pages.start);
         top.id = tree.root;
         let mut root = PageBytes::boxed();
-        top.build(tree, self.inner.len() as u8 + 1, None, PageId::NONE, self.lsn, &mut PageMut::of(&mut root));
+        top.build(tree, self.inner.len() as u8 + 1, None, PageId::NONE, self.extent.lsn, &mut PageMut::of(&mut root));
         Ok(BuiltTree { tree, rows, root: Some(root), owned: self.owned })
-    }
-
-    /// The number of the next page.
-    fn next_page(&mut self) -> Result<PageId, StorageError> {
-        if self.extent.used == EXTENT {
-            return Ok(PageId(u32::MAX));
-        }
-        let id = self.extent.first + self.extent.used as u32;
-        self.extent.used += 1;
-        Ok(PageId(id))
     }
 
     fn close_leaf(&mut self, next: Option<&[u8]>) -> Result<(), BulkError> {
         let right = if next.is_some() { self.claim_page()? } else { PageId::NONE };
         let (id, low) = (self.leaf.id, self.leaf.low.take());
         self.leaf.low = low.clone();
-        self.leaf.build(self.tree, 0, next, right, self.lsn, &mut PageMut::of(&mut self.scratch));
+        self.leaf.build(self.tree, 0, next, right, self.extent.lsn, &mut PageMut::of(&mut self.scratch));
         self.write_page(id)?;
         self.add_child(0, low, id)?;
         if let Some(next) = next {
@@ -434,52 +363,46 @@ impl<'a> Builder<'a> {
         let id = self.claim_page()?;
         let mut open = std::mem::replace(&mut self.inner[level], Open::new(PageId::NONE, next.map(<[u8]>::to_vec)));
         open.id = id;
-        open.build(self.tree, level as u8 + 1, next, PageId::NONE, self.lsn, &mut PageMut::of(&mut self.scratch));
+        open.build(
+            self.tree,
+            level as u8 + 1,
+            next,
+            PageId::NONE,
+            self.extent.lsn,
+            &mut PageMut::of(&mut self.scratch),
+        );
         self.write_page(id)?;
         self.add_child(level + 1, open.low.take(), id)
     }
 
     /// A page number; takes a new extent when the old one is used up.
     fn claim_page(&mut self) -> Result<PageId, StorageError> {
-        let id = self.next_page()?;
-        if id.0 != u32::MAX {
-            return Ok(id);
+        if self.extent.pages.is_empty() {
+            self.extent = self.owned.take(&mut self.rec)?;
         }
-        let fresh = Extent::take(self.change, &mut self.rec)?;
-        self.owned.add(&fresh);
-        let full = std::mem::replace(&mut self.extent, fresh);
-        // One page of the full extent may still be open: it is written on its own later.
-        self.write_out(full)?;
-        self.next_page()
+        let page = self.extent.pages.start;
+        if !self.chunk.pages.contains(&page) {
+            // One page of the full chunk may still be open: it is written on its own later.
+            self.write_chunk()?;
+            self.chunk.pages = self.extent.first_pages(CHUNK);
+        }
+        self.extent.pages.start += 1;
+        Ok(PageId(page))
     }
 
     fn write_page(&mut self, id: PageId) -> Result<(), StorageError> {
         seal(self.scratch.as_bytes_mut());
-        let at = id.0.wrapping_sub(self.extent.first) as usize;
-        if at >= EXTENT {
-            return self.change.pool.write_direct(id, self.scratch.as_bytes());
-        }
-        let end = (at + 1) * PAGE_SIZE;
-        if self.extent.bytes.len() < end {
-            self.extent.bytes.resize(end, 0);
-        }
-        self.extent.bytes[end - PAGE_SIZE..end].copy_from_slice(self.scratch.as_bytes());
-        Ok(())
-    }
-
-    fn write_extent(&mut self) -> Result<(), StorageError> {
-        // The rest of the extent stays unused: pages of zeros that nothing refers to go to the free list.
-        let empty = Extent { first: u32::MAX, used: EXTENT, bytes: Vec::new() };
-        let last = std::mem::replace(&mut self.extent, empty);
-        let from = last.first + last.used as u32;
-        self.write_out(last)?;
-        self.owned.give_back(&mut self.rec, from)
-    }
-
-    fn write_out(&self, extent: Extent) -> Result<(), StorageError> {
-        if extent.bytes.is_empty() {
+        if self.chunk.put(id, self.scratch.as_bytes()) {
             return Ok(());
         }
-        self.change.pool.write_direct(PageId(extent.first), &extent.bytes)
+        self.change.pool.write_direct(id, self.scratch.as_bytes())
+    }
+
+    fn write_chunk(&mut self) -> Result<(), StorageError> {
+        if !self.chunk.bytes.is_empty() {
+            self.change.pool.write_direct(PageId(self.chunk.pages.start), &self.chunk.bytes)?;
+            self.chunk.bytes.clear();
+        }
+        Ok(())
     }
 }

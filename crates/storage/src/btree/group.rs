@@ -205,7 +205,7 @@ impl<'p> NearLeaf<'p> {
 fn is_leaf_of(frame: &Frame, id: PageId, tree: &Tree) -> bool {
     let page = frame.bytes();
     // A frame that has lost its page still shows it: only its number tells that it holds the page.
-    frame.page_id() == id && page.is_leaf() && page.index() == tree.index
+    frame.page_id() == id && page.is_leaf() && page.index() == tree.index && !frame.is_unproved()
 }
 
 /// Prefetches the first bytes of the row in a slot; false if the leaf has changed since the version was noted.

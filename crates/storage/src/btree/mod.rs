@@ -2,9 +2,16 @@
 
 pub(crate) mod bulk;
 mod clear;
+pub(crate) mod compact;
+pub(crate) mod content;
+pub(crate) mod extent;
 pub(crate) mod group;
+pub(crate) mod merge;
 pub(crate) mod ops;
+pub(crate) mod overflow;
+pub(crate) mod place;
 pub(crate) mod purge;
+pub(crate) mod ranges;
 pub(crate) mod search;
 pub(crate) mod space;
 pub(crate) mod split;
@@ -19,10 +26,10 @@ use crate::log::{Log, RecordBuf, RecordKind, Unlogged};
 use crate::page::PageMut;
 use crate::page::slotted::Format;
 
-pub(crate) use crate::page::{MAX_KEY, MAX_ROW};
+pub(crate) use crate::page::{MAX_KEY, MAX_RECORD, MAX_VALUE};
 
 /// More levels than any tree can have: a longer descent means damaged pages.
-pub(crate) const MAX_LEVELS: usize = 24;
+pub(crate) const MAX_LEVELS: usize = 48;
 
 /// The allocator's page.
 pub(crate) const SPACE_PAGE: PageId = PageId(1);

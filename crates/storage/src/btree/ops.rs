@@ -15,17 +15,17 @@
 //! ```
 //!
 //! Form 1 has the tree of the section about a row before it, form 2 its page as well. The place is the slot's position
-//! and, above 14 bits, bits 8 and 9 of the key's length.
+//! in 11 bits and, above them, bits 8 to 12 of the key's length.
 //!
 //! Redo applies a section when the page's LSN is older than the record: positions are physical, because the page is
 //! then exactly as it was. Undo goes by the key, because the row may have moved since. The engine itself changes pages
 //! through [`apply`] wherever it can, so that a change and its redo share one code.
 
-use super::{MAX_KEY, MAX_ROW, Tree};
+use super::{MAX_KEY, MAX_VALUE, Tree};
 use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
 use crate::log::RecordBuf;
 use crate::page::header::{COUNT, HEAP_START, ID, KIND, Kind, RIGHT};
-use crate::page::layout::{RECORD_HEAD, SLOT};
+use crate::page::layout::{GHOST, OVERFLOW, RECORD_HEAD, SLOT};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef, header};
 
@@ -55,6 +55,10 @@ pub(crate) enum Op {
     Space = 21,
     /// The page was given back.
     Free = 22,
+    /// The allocator's ranges of pages that no tree has.
+    Ranges = 23,
+    /// An inner page names another child, a leaf or a free page another page that follows it.
+    Link = 24,
 }
 
 impl Op {
@@ -71,6 +75,8 @@ impl Op {
             20 => Op::Purge,
             21 => Op::Space,
             22 => Op::Free,
+            23 => Op::Ranges,
+            24 => Op::Link,
             _ => return None,
         })
     }
@@ -89,17 +95,72 @@ pub(crate) struct RowAt<'a> {
 /// A section, decoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PageChange<'a> {
-    Insert { at: RowAt<'a>, value: &'a [u8] },
-    Patch { at: RowAt<'a>, offset: usize, before: &'a [u8], after: &'a [u8] },
-    Replace { at: RowAt<'a>, before: &'a [u8], was_ghost: bool, after: &'a [u8], is_ghost: bool },
-    Mark { at: RowAt<'a>, ghost: bool },
-    Image { page: PageId, hole: (usize, usize), bytes: &'a [u8] },
-    Truncate { page: PageId, position: usize, right: PageId, high: &'a [u8] },
-    AddChild { page: PageId, position: usize, key: &'a [u8], left: PageId, right: PageId },
-    DropChild { page: PageId, position: usize, child: PageId },
-    Purge { page: PageId, positions: &'a [u8] },
-    Space { page: PageId, end: u32, free: PageId },
-    Free { page: PageId, next: PageId },
+    Insert {
+        at: RowAt<'a>,
+        value: &'a [u8],
+        flags: u16,
+    },
+    Patch {
+        at: RowAt<'a>,
+        offset: usize,
+        before: &'a [u8],
+        after: &'a [u8],
+    },
+    /// Values with the slot's flags.
+    Replace {
+        at: RowAt<'a>,
+        before: (&'a [u8], u16),
+        after: (&'a [u8], u16),
+    },
+    Mark {
+        at: RowAt<'a>,
+        ghost: bool,
+    },
+    Image {
+        page: PageId,
+        hole: (usize, usize),
+        bytes: &'a [u8],
+    },
+    Truncate {
+        page: PageId,
+        position: usize,
+        right: PageId,
+        high: &'a [u8],
+    },
+    AddChild {
+        page: PageId,
+        position: usize,
+        key: &'a [u8],
+        left: PageId,
+        right: PageId,
+    },
+    DropChild {
+        page: PageId,
+        position: usize,
+        child: PageId,
+    },
+    Purge {
+        page: PageId,
+        positions: &'a [u8],
+    },
+    Space {
+        page: PageId,
+        end: u32,
+        free: PageId,
+    },
+    Free {
+        page: PageId,
+        next: PageId,
+    },
+    Ranges {
+        page: PageId,
+        list: &'a [u8],
+    },
+    Link {
+        page: PageId,
+        position: usize,
+        to: PageId,
+    },
 }
 
 impl PageChange<'_> {
@@ -116,7 +177,9 @@ impl PageChange<'_> {
             | PageChange::DropChild { page, .. }
             | PageChange::Purge { page, .. }
             | PageChange::Space { page, .. }
-            | PageChange::Free { page, .. } => page,
+            | PageChange::Free { page, .. }
+            | PageChange::Ranges { page, .. }
+            | PageChange::Link { page, .. } => page,
         }
     }
 }
@@ -154,8 +217,8 @@ fn put_row(rec: &mut RecordBuf, op: Op, at: &RowAt<'_>, before: RowBefore, numbe
         _ => (0, ROW_HEAD),
     };
     let bytes = head_len + at.key.len() + parts[0].len() + parts[1].len();
-    debug_assert!(at.position < 1 << 14 && at.key.len() < 1 << 10);
-    let place = at.position as u16 | (at.key.len() >> 8 << 14) as u16;
+    debug_assert!(at.position < 1 << POSITION_BITS && at.key.len() >> 8 < 1 << (u16::BITS - POSITION_BITS));
+    let place = at.position as u16 | (at.key.len() >> 8 << POSITION_BITS) as u16;
     // Built in words: a head of single fields would be stored piece by piece and then copied.
     let first = u64::from(op as u8 | form << 6)
         | u64::from(at.key.len() as u8) << 8
@@ -168,6 +231,13 @@ fn put_row(rec: &mut RecordBuf, op: Op, at: &RowAt<'_>, before: RowBefore, numbe
     rec.put_pieces(([first, second, third], head_len), [at.key, parts[0], parts[1]]);
 }
 
+/// Bits of a slot's position in a section about one row. The others of its 16 bits hold what the key's length has above 8
+/// bits.
+const POSITION_BITS: u32 = 11;
+
+/// Where a slot's flags lie in the number that says how long a replaced value is.
+const FLAGS_AT: u32 = 14;
+
 /// Bytes before the key in a section about one row, by form.
 const ROW_HEAD: usize = 22;
 const OF_SAME_TREE: usize = 14;
@@ -176,10 +246,10 @@ const OF_SAME_PAGE: usize = 10;
 const SAME_TREE: u8 = 1;
 const SAME_PAGE: u8 = 2;
 
-/// Adds an insert of `value` under the place's key.
+/// Adds an insert of a value, with the slot's flags, under the place's key.
 #[inline]
-pub(crate) fn put_insert(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowBefore, value: &[u8]) {
-    put_row(rec, Op::Insert, at, before, [value.len() as u16, 0], [value, &[]]);
+pub(crate) fn put_insert(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowBefore, (value, flags): (&[u8], u16)) {
+    put_row(rec, Op::Insert, at, before, [value.len() as u16, flags], [value, &[]]);
 }
 
 /// Adds an overwrite of bytes within a row.
@@ -189,24 +259,24 @@ pub(crate) fn put_patch(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowBefore, 
     put_row(rec, Op::Patch, at, before, [offset as u16, bytes.0.len() as u16], [bytes.0, bytes.1]);
 }
 
-/// Adds a replacement of a row's value and ghost mark.
-pub(crate) fn put_replace(rec: &mut RecordBuf, at: &RowAt<'_>, before: (&[u8], bool), after: (&[u8], bool)) {
-    let number = |(value, ghost): (&[u8], bool)| value.len() as u16 | u16::from(ghost) << 15;
+/// Adds a replacement of a row's value and flags.
+pub(crate) fn put_replace(rec: &mut RecordBuf, at: &RowAt<'_>, before: (&[u8], u16), after: (&[u8], u16)) {
+    let number = |(value, flags): (&[u8], u16)| value.len() as u16 | flags << FLAGS_AT;
     put_row(rec, Op::Replace, at, None, [number(before), number(after)], [before.0, after.0]);
 }
 
 /// Adds the setting or clearing of a ghost mark.
-pub(crate) fn put_mark(rec: &mut RecordBuf, at: &RowAt<'_>, ghost: bool) {
-    put_row(rec, Op::Mark, at, None, [u16::from(ghost), 0], [&[], &[]]);
+pub(crate) fn put_mark(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowBefore, ghost: bool) {
+    put_row(rec, Op::Mark, at, before, [u16::from(ghost), 0], [&[], &[]]);
 }
 
 /// The unused bytes between slots and heap.
 fn hole(page: PageRef<'_>) -> (usize, usize) {
     let kind = page.kind();
-    if matches!(kind, Some(Kind::Leaf | Kind::Inner)) {
-        (header::SLOTS + page.count() * SLOT, usize::from(page.u16(HEAP_START)))
-    } else {
-        (header::SLOTS, PAGE_SIZE)
+    match kind {
+        Some(Kind::Leaf | Kind::Inner) => (header::SLOTS + page.count() * SLOT, usize::from(page.u16(HEAP_START))),
+        Some(Kind::Meta) => (space::RANGES + space::range_count(page) * space::RANGE, PAGE_SIZE),
+        _ => (header::SLOTS, PAGE_SIZE),
     }
 }
 
@@ -282,6 +352,22 @@ pub(crate) fn put_free(rec: &mut RecordBuf, page: PageId, next: PageId) {
     close(rec, start);
 }
 
+/// Adds the allocator's ranges, as they lie on its page.
+pub(crate) fn put_ranges(rec: &mut RecordBuf, page: PageId, list: &[u8]) {
+    let start = open(rec, Op::Ranges, page);
+    rec.put_u32((list.len() / space::RANGE) as u32);
+    rec.put(list);
+    close(rec, start);
+}
+
+/// Adds the naming of page `to` as the child at `position` of an inner page, or as what follows a leaf or a free page.
+pub(crate) fn put_link(rec: &mut RecordBuf, page: PageId, position: usize, to: PageId) {
+    let start = open(rec, Op::Link, page);
+    rec.put_u32(position as u32);
+    rec.put_u32(to.0);
+    close(rec, start);
+}
+
 /// Goes through the sections of a body. Ends early at bytes that make no sense; see [`PageChanges::is_whole`].
 #[derive(Clone, Debug)]
 pub(crate) struct PageChanges<'a> {
@@ -345,19 +431,16 @@ fn row_section<'a>(op: Op, form: u8, key_low: u8, c: &mut Cursor<'a>, before: Ro
         SAME_PAGE => before?,
         _ => return None,
     };
-    let key = c.take(usize::from(key_low) | usize::from(place >> 14) << 8)?;
-    let at = RowAt { page, tree, position: usize::from(place & 0x3FFF), key };
+    let key = c.take(usize::from(key_low) | usize::from(place >> POSITION_BITS) << 8)?;
+    let at = RowAt { page, tree, position: usize::from(place & ((1 << POSITION_BITS) - 1)), key };
     let [first, second] = numbers.map(usize::from);
+    let flagged = |number: u16, c: &mut Cursor<'a>| {
+        Some((c.take(usize::from(number & ((1 << FLAGS_AT) - 1)))?, number >> FLAGS_AT))
+    };
     Some(match op {
-        Op::Insert => PageChange::Insert { at, value: c.take(first)? },
+        Op::Insert => PageChange::Insert { at, value: c.take(first)?, flags: numbers[1] },
         Op::Patch => PageChange::Patch { at, offset: first, before: c.take(second)?, after: c.take(second)? },
-        Op::Replace => PageChange::Replace {
-            at,
-            before: c.take(first & 0x7FFF)?,
-            was_ghost: first >> 15 != 0,
-            after: c.take(second & 0x7FFF)?,
-            is_ghost: second >> 15 != 0,
-        },
+        Op::Replace => PageChange::Replace { at, before: flagged(numbers[0], c)?, after: flagged(numbers[1], c)? },
         Op::Mark => PageChange::Mark { at, ghost: first != 0 },
         _ => return None,
     })
@@ -413,6 +496,11 @@ impl<'a> Iterator for PageChanges<'a> {
             }
             Op::Space => PageChange::Space { page, end: c.u32()?, free: PageId(c.u32()?) },
             Op::Free => PageChange::Free { page, next: PageId(c.u32()?) },
+            Op::Ranges => {
+                let n = c.u32()? as usize;
+                PageChange::Ranges { page, list: c.take(n.checked_mul(space::RANGE)?)? }
+            }
+            Op::Link => PageChange::Link { page, position: c.u32()? as usize, to: PageId(c.u32()?) },
         };
         self.next.at += bytes;
         Some(decoded)
@@ -425,11 +513,11 @@ impl<'a> Iterator for PageChanges<'a> {
 pub(crate) fn apply(section: &PageChange<'_>, page: &mut PageMut<'_>) -> bool {
     let count = page.read().count();
     match *section {
-        PageChange::Insert { at, value } => {
+        PageChange::Insert { at, value, flags } => {
             if at.position > count || !page.read().has_room(at.key.len(), value.len()) {
                 return false;
             }
-            page.insert(at.position, at.key, 0, value, 0);
+            page.insert(at.position, at.key, 0, value, flags);
             page.note_insert(at.position);
         }
         PageChange::Patch { at, offset, after, .. } => {
@@ -438,11 +526,11 @@ pub(crate) fn apply(section: &PageChange<'_>, page: &mut PageMut<'_>) -> bool {
             }
             patch(page, at.position, offset, after);
         }
-        PageChange::Replace { at, after, is_ghost, .. } => {
+        PageChange::Replace { at, after, .. } => {
             if at.position >= count {
                 return false;
             }
-            replace(page, at.position, after, is_ghost);
+            replace(page, at.position, after);
         }
         PageChange::Mark { at, ghost } => {
             if at.position >= count {
@@ -492,6 +580,19 @@ pub(crate) fn apply(section: &PageChange<'_>, page: &mut PageMut<'_>) -> bool {
             page.put_u32(space::END, end);
             page.put_u32(space::FREE, free.0);
         }
+        PageChange::Ranges { list, .. } => {
+            let count = list.len() / space::RANGE;
+            if count > space::MOST_RANGES {
+                return false;
+            }
+            page.put_u32(space::RANGE_COUNT, count as u32);
+            page.bytes()[space::RANGES..][..list.len()].copy_from_slice(list);
+        }
+        PageChange::Link { position, to, .. } => match page.read().kind() {
+            Some(Kind::Inner) if position <= count => page.set_child(position, to),
+            Some(Kind::Leaf | Kind::Free) => page.put_u32(RIGHT, to.0),
+            _ => return false,
+        },
         PageChange::Free { page: id, next } => {
             let lsn = page.read().lsn();
             page.bytes().fill(0);
@@ -515,14 +616,17 @@ pub(crate) fn fits(section: &PageChange<'_>, page: PageRef<'_>) -> bool {
             && page.lower_bound(at.key) == (at.position, there)
     };
     match *section {
-        PageChange::Insert { at, value } => {
-            is_row(&at, false) && value.len() <= MAX_ROW && page.has_room(at.key.len(), value.len())
+        PageChange::Insert { at, value, flags } => {
+            is_row(&at, false)
+                && value.len() <= MAX_VALUE
+                && flags & !(GHOST | OVERFLOW) == 0
+                && page.has_room(at.key.len(), value.len())
         }
         PageChange::Patch { at, offset, after, .. } => {
             is_row(&at, true) && offset + after.len() <= page.slot(at.position).value_len
         }
-        PageChange::Replace { at, after, .. } => {
-            is_row(&at, true) && after.len() <= MAX_ROW && {
+        PageChange::Replace { at, after: (after, _), .. } => {
+            is_row(&at, true) && after.len() <= MAX_VALUE && {
                 let grows = after.len().saturating_sub(page.slot(at.position).value_len);
                 grows == 0 || page.free_bytes() >= grows + RECORD_HEAD
             }
@@ -561,6 +665,13 @@ pub(crate) fn fits(section: &PageChange<'_>, page: PageRef<'_>) -> bool {
         // They replace the page's content, whatever it was; the content of an image is checked afterwards.
         PageChange::Image { .. } | PageChange::Free { .. } => true,
         PageChange::Space { page, .. } => page == super::SPACE_PAGE,
+        PageChange::Ranges { page, list } => {
+            page == super::SPACE_PAGE && list.len() <= space::MOST_RANGES * space::RANGE
+        }
+        PageChange::Link { position, .. } => match kind {
+            Some(Kind::Inner) => position <= page.count(),
+            kind => matches!(kind, Some(Kind::Leaf | Kind::Free)),
+        },
     }
 }
 
@@ -572,10 +683,10 @@ pub(crate) fn patch(page: &mut PageMut<'_>, position: usize, offset: usize, afte
     page.bump_row_version(slot);
 }
 
-/// Replaces a row's value and ghost mark.
-pub(crate) fn replace(page: &mut PageMut<'_>, position: usize, after: &[u8], ghost: bool) {
+/// Replaces a row's value and flags.
+pub(crate) fn replace(page: &mut PageMut<'_>, position: usize, (after, flags): (&[u8], u16)) {
     page.set_value(position, after);
-    page.set_ghost(position, ghost);
+    page.set_flags(position, flags);
     let slot = page.read().slot(position);
     page.bump_row_version(slot);
 }
@@ -611,10 +722,26 @@ fn truncate(page: &mut PageMut<'_>, position: usize, right: PageId, high: &[u8])
 
 /// Fields of page 1, the allocator.
 pub(crate) mod space {
-    use crate::page::header;
+    use crate::base::ids::PAGE_SIZE;
+    use crate::page::{PageRef, header};
 
     /// Pages in use or in the free list: the number of the first page never used.
     pub(crate) const END: usize = header::HINTS;
     /// First page of the free list.
     pub(crate) const FREE: usize = header::HINTS + 4;
+    /// How many ranges there are of pages that no tree has.
+    pub(crate) const RANGE_COUNT: usize = header::HINTS + 8;
+    /// The ranges, in order. Each has its first page, and the number of its pages with [`OWNED`].
+    pub(crate) const RANGES: usize = header::SLOTS;
+    /// Bytes of a range.
+    pub(crate) const RANGE: usize = 8;
+    /// Ranges that fit.
+    pub(crate) const MOST_RANGES: usize = (PAGE_SIZE - RANGES) / RANGE;
+    /// Bit of a range's number of pages: a load owns them. Without it they are free.
+    pub(crate) const OWNED: u32 = 1 << 31;
+
+    /// How many ranges the page has.
+    pub(crate) fn range_count(page: PageRef<'_>) -> usize {
+        (page.u32(RANGE_COUNT) as usize).min(MOST_RANGES)
+    }
 }

@@ -12,6 +12,7 @@
 //! A page that is not in memory ends the descent: the thread releases all latches, loads the page, and begins the
 //! descent again. So no latch is ever held during I/O.
 
+use super::place::Proof;
 use super::{MAX_LEVELS, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::PageId;
@@ -36,6 +37,8 @@ pub(crate) struct LeafAt<'p> {
 enum Stop {
     /// Something changed on the way.
     Again,
+    /// A page on the way was proved to lie where it should.
+    Proved,
     /// A page is not in memory.
     Miss(PageId),
     /// A page is not what it should be, although nothing changed.
@@ -95,7 +98,7 @@ impl Tree {
         // A page that leaves its tree is emptied before it is unlatched, so if this one still covers the key, it is the
         // key's leaf. Of another page that would not follow: a load that a crash cut short leaves pages behind that look
         // like leaves of the tree. A frame that has lost its page still shows it: only its number tells.
-        let same = read.frame().page_id() == id && !id.is_none();
+        let same = read.frame().page_id() == id && !id.is_none() && !read.frame().is_unproved();
         let is_its_leaf = same && page.index() == self.index && page.is_leaf() && page.covers(key);
         if !is_its_leaf {
             return None;
@@ -170,20 +173,30 @@ impl Tree {
 
     #[inline]
     fn retrying<T>(&self, pool: &BufferPool, attempt: impl Fn() -> Result<T, Stop>) -> Result<T, StorageError> {
+        let mut refused = PageId::NONE;
         loop {
             match attempt() {
                 Ok(found) => return Ok(found),
-                Err(Stop::Again) => std::hint::spin_loop(),
-                Err(stop) => self.resolve(pool, stop)?,
+                Err(Stop::Again | Stop::Proved) => std::hint::spin_loop(),
+                Err(stop) => self.resolve(pool, stop, &mut refused)?,
             }
         }
     }
 
+    /// `refused`: the page that could not be had before.
     #[cold]
-    fn resolve(&self, pool: &BufferPool, stop: Stop) -> Result<(), StorageError> {
+    fn resolve(&self, pool: &BufferPool, stop: Stop, refused: &mut PageId) -> Result<(), StorageError> {
         match stop {
-            Stop::Again => Ok(()),
-            Stop::Miss(page) => pool.load(page),
+            Stop::Again | Stop::Proved => Ok(()),
+            Stop::Miss(page) => match pool.load(page) {
+                // It may have moved since the page above was read, and the file may have been cut: the next descent leads
+                // elsewhere then.
+                Err(StorageError::CorruptPage { .. }) if *refused != page => {
+                    *refused = page;
+                    Ok(())
+                }
+                loaded => loaded,
+            },
             Stop::Damaged(page, what) => Err(self.damaged(pool, page, what)),
         }
     }
@@ -202,6 +215,9 @@ impl Tree {
         let mut expected = None;
         for _ in 0..MAX_LEVELS {
             let page = read.page();
+            if read.frame().is_unproved() {
+                return Err(self.prove_on_the_way(pool, id, read, parent.as_ref()));
+            }
             let at = page.level();
             if expected.is_some_and(|level| level != at) {
                 return Err(Stop::damaged(id, &read, "lies at the wrong level"));
@@ -246,11 +262,25 @@ impl Tree {
         Err(Stop::Damaged(id, "lies too deep"))
     }
 
-    /// The first page on the way to the leaf of a key that is not in the pool.
+    /// The first page on the way to the leaf of a key that is not in the pool. Those before it are proved afterwards.
     pub(super) fn missing_page(&self, pool: &BufferPool, key: &[u8]) -> Option<PageId> {
-        match self.descend::<false>(pool, |page, _| page.child_position(key), 0) {
-            Err(Stop::Miss(page)) => Some(page),
-            _ => None,
+        loop {
+            match self.descend::<false>(pool, |page, _| page.child_position(key), 0) {
+                Err(Stop::Miss(page)) => return Some(page),
+                Err(Stop::Proved) => {}
+                _ => return None,
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn prove_on_the_way(&self, pool: &BufferPool, id: PageId, read: FrameRead<'_>, parent: Option<&Step<'_>>) -> Stop {
+        // The frame may have got another page since.
+        match self.prove(pool, read, parent.map(|step| (&step.read, step.position))) {
+            Proof::Proved => Stop::Proved,
+            Proof::Again => Stop::Again,
+            Proof::Wrong(what) => Stop::Damaged(id, what),
         }
     }
 

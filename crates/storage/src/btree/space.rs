@@ -2,7 +2,8 @@
 //!
 //! Page 1 holds the number of the first page never used and the head of the list of free pages; each free
 //! page names the next. Taking and giving back are parts of the system record that also links the page
-//! into (or out of) its tree, so a crash never loses or doubles a page.
+//! into (or out of) its tree, so a crash never loses or doubles a page. Beside these two it has ranges of pages that no
+//! tree has ([`ranges`](super::ranges)): those that bulk loads own, and free ones, which are taken after the free list.
 //!
 //! A change of structure first *prepares*: with no latch held it loads the free pages it may take, makes the file long
 //! enough if they are too few, and sets frames aside. Then, with its tree pages latched, it *takes* the pages,
@@ -27,13 +28,15 @@
 //! room that was kept in it, and only undo takes pages.
 
 pub(crate) use super::SPACE_PAGE;
-use super::StructureChange;
-use super::ops;
+use super::ops::{self, PageChange};
+use super::ranges::Ranges;
+use super::{MAX_KEY, StructureChange};
 use crate::base::error::StorageError;
-use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
+use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
+use crate::base::sync::yield_now;
 use crate::buffer::frame::FrameWrite;
 use crate::buffer::{BufferPool, Reserved};
-use crate::log::{RecordBuf, RecordKind};
+use crate::log::RecordBuf;
 use crate::page::PageRef;
 use crate::page::header::Kind;
 
@@ -45,6 +48,37 @@ const MOST: usize = 4;
 /// The allocator's state, read from its page.
 pub(super) fn state(page: PageRef<'_>) -> (u32, PageId) {
     (page.u32(ops::space::END), PageId(page.u32(ops::space::FREE)))
+}
+
+/// The allocator's next state, which the caller logs: no other function changes the page while the database runs.
+pub(super) struct Change {
+    pub(super) end: u32,
+    pub(super) free: PageId,
+    /// The ranges, if they change.
+    pub(super) ranges: Option<Ranges>,
+}
+
+impl Change {
+    /// Adds the state to the record.
+    pub(super) fn log(&self, rec: &mut RecordBuf) {
+        ops::put_space(rec, SPACE_PAGE, self.end, self.free);
+        if let Some(ranges) = &self.ranges {
+            ops::put_ranges(rec, SPACE_PAGE, &ranges.encode());
+        }
+    }
+
+    /// Makes the state that of the page, under the record's LSN, and releases the page.
+    pub(super) fn finish(&self, pool: &BufferPool, mut space: FrameWrite<'_>, lsn: Lsn) {
+        pool.raise_pages_end(self.end);
+        let mut page = space.page_mut();
+        page.put_u32(ops::space::END, self.end);
+        page.put_u32(ops::space::FREE, self.free.0);
+        if let Some(ranges) = &self.ranges {
+            let applied = ops::apply(&PageChange::Ranges { page: SPACE_PAGE, list: &ranges.encode() }, &mut page);
+            debug_assert!(applied, "the list was made for the page");
+        }
+        page.set_lsn(lsn);
+    }
 }
 
 /// The allocator's page, exclusively, if it is in memory: the caller may hold other latches.
@@ -84,10 +118,12 @@ fn listed(change: StructureChange<'_>, id: PageId) -> Listed {
 /// Most pages that growing one row back may take: its leaf is split until there is room, which takes two splits at most
 /// where rows take half a page each, and now and then a split above.
 const PAGES_PER_ROW: u64 = 4;
+/// Levels above which keys are so long that an inner page has few of them: each split of a leaf may split all pages above.
+const LOW: u64 = 4;
 /// And once for all rows of a transaction: a split that goes on up to the root, which grows.
 const PAGES_ABOVE: u64 = 8;
 /// Log that the split of a page takes at most.
-const SPLIT_RECORD: u64 = PAGE_SIZE as u64 + 2048;
+const SPLIT_RECORD: u64 = (PAGE_SIZE + 2 * MAX_KEY) as u64 + 512;
 
 /// The room that a transaction keeps in the file, so that its undo succeeds.
 #[derive(Debug, Default)]
@@ -95,6 +131,16 @@ pub(crate) struct Kept {
     pages: u64,
     /// Rows that may be made shorter.
     rows: u64,
+    /// Pages kept for the newest of them.
+    row_pages: u64,
+    used: UsedRoom,
+}
+
+/// Rows that were made shorter, and the pages that are kept for them.
+#[derive(Clone, Copy, Debug, Default)]
+struct UsedRoom {
+    rows: u64,
+    pages: u64,
 }
 
 impl Kept {
@@ -107,15 +153,29 @@ impl Kept {
     /// Notes that a row has been made shorter; returns the bytes of log that its undo may take besides the usual.
     pub(crate) fn use_one(&mut self) -> u64 {
         self.rows -= 1;
-        PAGES_PER_ROW * SPLIT_RECORD
+        self.used = UsedRoom { rows: self.used.rows + 1, pages: self.used.pages + self.row_pages };
+        self.row_pages * SPLIT_RECORD
     }
 
-    /// Keeps enough room for one more row. No latch may be held.
+    /// Gives up the room of rows whose shortening was undone; returns the bytes of log that were kept for that.
+    #[cold]
+    pub(crate) fn give_back(&mut self, pool: &BufferPool, rows: u64) -> u64 {
+        let rows = rows.min(self.used.rows);
+        // As many as each has on average: mostly all are of one tree.
+        let fewer = if rows > 0 { self.used.pages * rows / self.used.rows } else { 0 };
+        pool.release_pages(fewer);
+        self.pages -= fewer;
+        self.used = UsedRoom { rows: self.used.rows - rows, pages: self.used.pages - fewer };
+        fewer * SPLIT_RECORD
+    }
+
+    /// Keeps enough room for one more row of a tree of this many levels. No latch may be held.
     ///
     /// # Errors
     /// No space on the device; nothing more is kept then.
-    pub(crate) fn keep(&mut self, change: StructureChange<'_>) -> Result<(), StorageError> {
-        let more = PAGES_PER_ROW + if self.pages == 0 { PAGES_ABOVE } else { 0 };
+    pub(crate) fn keep(&mut self, change: StructureChange<'_>, levels: u64) -> Result<(), StorageError> {
+        let per_row = if levels > LOW { 2 * (levels + 1) } else { PAGES_PER_ROW };
+        let more = per_row + if self.pages == 0 { PAGES_ABOVE } else { 0 };
         let kept = change.pool.keep_pages(more);
         let ensured = first_unused(change).and_then(|end| change.pool.ensure_file(end + kept));
         if let Err(error) = ensured {
@@ -123,6 +183,7 @@ impl Kept {
             return Err(error);
         }
         self.pages += more;
+        self.row_pages = per_row;
         self.rows += 1;
         Ok(())
     }
@@ -137,8 +198,65 @@ impl Kept {
     }
 }
 
+/// Takes the pages from the first one never used on out of the pool: what frames hold of them must not be written any
+/// more. No latch may be held. False if another thread is using one of them at the moment.
+///
+/// # Errors
+/// The allocator's page cannot be read.
+pub(crate) fn forget_unused(pool: &BufferPool) -> Result<bool, StorageError> {
+    /// Pages looked at with the allocator latched.
+    const PIECE: u32 = 4096;
+    let mut above = pool.file_pages();
+    loop {
+        let space = pool.get_or_load(SPACE_PAGE)?.write();
+        if space.frame().page_id() != SPACE_PAGE {
+            space.release_unchanged();
+            continue;
+        }
+        let (end, _) = state(space.page());
+        // From here on their content in the file is not that of their frames.
+        pool.set_pages_end(end);
+        let from = above.saturating_sub(PIECE).max(end);
+        let forgotten = (from..above).all(|page| pool.withhold(PageId(page)));
+        space.release_unchanged();
+        if !forgotten || from == end || above <= end {
+            return Ok(forgotten);
+        }
+        above = from;
+    }
+}
+
+/// Cuts the file behind the pages in use, and those that are kept for undo. The caller has had the pages behind forgotten,
+/// and a checkpoint taken since, so that a restart reads no record about them. False if one is in the pool again, or a copy
+/// of the file is being made: nothing has happened then. No latch may be held.
+///
+/// # Errors
+/// The allocator's page cannot be read, or the file not be cut.
+pub(crate) fn cut_file(pool: &BufferPool) -> Result<bool, StorageError> {
+    loop {
+        pool.get_or_load(SPACE_PAGE)?;
+        let cut = pool.begin_cut();
+        let Some(space) = pool.get(SPACE_PAGE).and_then(|frame| frame.try_write()) else {
+            drop(cut);
+            yield_now();
+            continue;
+        };
+        if space.frame().page_id() != SPACE_PAGE {
+            space.release_unchanged();
+            continue;
+        }
+        // No page is taken while this is latched.
+        let may_be_cut = cut.lower(state(space.page()).0);
+        space.release_unchanged();
+        if may_be_cut {
+            cut.finish()?;
+        }
+        return Ok(may_be_cut);
+    }
+}
+
 /// The number of the first page never used.
-pub(super) fn first_unused(change: StructureChange<'_>) -> Result<u64, StorageError> {
+pub(crate) fn first_unused(change: StructureChange<'_>) -> Result<u64, StorageError> {
     loop {
         let space = change.pool.get_or_load(SPACE_PAGE)?;
         let read = space.read(change.pool.latches());
@@ -155,6 +273,15 @@ pub(super) fn first_used(change: StructureChange<'_>, end: u32, n: usize) -> Opt
     (0..n as u32)
         .map(|i| PageId(end.saturating_add(i)))
         .find(|id| change.pool.get(*id).is_some_and(|frame| frame.page_id() == *id && is_of_tree(frame.bytes())))
+}
+
+/// The pages of free ranges that are taken next, at most `n`.
+fn from_ranges(page: PageRef<'_>, n: usize) -> Vec<u32> {
+    if ops::space::range_count(page) == 0 {
+        return Vec::new();
+    }
+    let mut ranges = Ranges::read(page);
+    (0..n).map_while(|_| ranges.take_one()).collect()
 }
 
 /// The error for an allocator that calls a page unused although a tree uses it.
@@ -189,7 +316,9 @@ impl<'a> Grant<'a> {
             let space = change.pool.get_or_load(SPACE_PAGE)?;
             let read = space.read(change.pool.latches());
             let (end, mut free) = state(read.page());
-            let used = first_used(change, end, n);
+            let ranged = from_ranges(read.page(), n);
+            let used = ranged.iter().find_map(|page| first_used(change, *page, 1));
+            let used = used.or_else(|| first_used(change, end, n));
             if space.page_id() != SPACE_PAGE || !read.is_valid() {
                 continue;
             }
@@ -200,7 +329,11 @@ impl<'a> Grant<'a> {
             }
             let mut found = 0;
             while found < n && !free.is_none() {
-                change.pool.get_or_load(free)?;
+                match change.pool.get_or_load(free) {
+                    // It has been taken out of the list meanwhile.
+                    Err(StorageError::CorruptPage { .. }) if !space.is_still(version) => break,
+                    loaded => _ = loaded?,
+                }
                 match listed(change, free) {
                     Listed::Free { next } => (free, found) = (next, found + 1),
                     // No thread has taken it meanwhile: it was never free.
@@ -211,7 +344,7 @@ impl<'a> Grant<'a> {
                     Listed::Used | Listed::Unseen => break,
                 }
             }
-            if found < n {
+            if found + ranged.len() < n {
                 let least = u64::from(end) + n as u64 + change.kept();
                 // Other threads may take pages meanwhile: be generous where there is space.
                 match change.pool.ensure_file(least + 15 * n as u64) {
@@ -229,16 +362,23 @@ impl<'a> Grant<'a> {
     pub(crate) fn take(self, change: StructureChange<'a>) -> Option<Taken<'a>> {
         let space = latch_space(change)?;
         let (mut end, mut free) = state(space.page());
-        if first_used(change, end, self.n).is_some() {
+        let ranged = from_ranges(space.page(), self.n);
+        if first_used(change, end, self.n).is_some() || ranged.iter().any(|page| first_used(change, *page, 1).is_some())
+        {
             // The next thread that prepares will report it.
             space.release_unchanged();
             return None;
         }
         let mut ids = [PageId::NONE; MOST];
+        let mut ranges = (ops::space::range_count(space.page()) > 0).then(|| Ranges::read(space.page()));
+        let mut taken_from_ranges = false;
         for id in ids.iter_mut().take(self.n) {
             if let Listed::Free { next } = listed(change, free) {
                 *id = free;
                 free = next;
+            } else if let Some(page) = ranges.as_mut().and_then(Ranges::take_one) {
+                *id = PageId(page);
+                taken_from_ranges = true;
             } else {
                 *id = PageId(end);
                 // In a damaged allocator whose free list was long enough no thread has asked for room yet.
@@ -249,7 +389,13 @@ impl<'a> Grant<'a> {
             space.release_unchanged();
             return None;
         }
-        Some(Taken { change, space, frames: self.frames, ids, end, free })
+        Some(Taken {
+            change,
+            space,
+            frames: self.frames,
+            ids,
+            next: Change { end, free, ranges: ranges.filter(|_| taken_from_ranges) },
+        })
     }
 }
 
@@ -259,8 +405,7 @@ pub(crate) struct Taken<'a> {
     space: FrameWrite<'a>,
     frames: Reserved<'a>,
     ids: [PageId; MOST],
-    end: u32,
-    free: PageId,
+    next: Change,
 }
 
 impl<'a> Taken<'a> {
@@ -289,25 +434,24 @@ impl<'a> Taken<'a> {
 
     /// Adds the allocator's new state to the record.
     pub(crate) fn log(&mut self, rec: &mut RecordBuf) {
-        ops::put_space(rec, SPACE_PAGE, self.end, self.free);
+        self.next.log(rec);
         self.space.mark_dirty(self.change.log.tail());
     }
 
     /// Makes the new state that of the page, under the record's LSN, and releases it.
-    pub(crate) fn finish(mut self, lsn: Lsn) {
-        let mut page = self.space.page_mut();
-        page.put_u32(ops::space::END, self.end);
-        page.put_u32(ops::space::FREE, self.free.0);
-        page.set_lsn(lsn);
+    pub(crate) fn finish(self, lsn: Lsn) {
+        self.next.finish(self.change.pool, self.space, lsn);
     }
 }
 
 /// Gives one page back as part of a change: adds the sections, and returns what [`FreeOne::finish`] needs.
 pub(crate) struct FreeOne<'a> {
+    pool: &'a BufferPool,
     space: FrameWrite<'a>,
     page: PageId,
-    next: PageId,
-    end: u32,
+    /// The page that follows it in the free list.
+    behind: PageId,
+    next: Change,
 }
 
 impl<'a> FreeOne<'a> {
@@ -316,47 +460,20 @@ impl<'a> FreeOne<'a> {
     /// `None` if the allocator's page has left the pool: release all latches, load it, begin again.
     pub(crate) fn log(change: StructureChange<'a>, page: PageId, rec: &mut RecordBuf) -> Option<FreeOne<'a>> {
         let mut space = latch_space(change)?;
-        let (end, next) = state(space.page());
+        let (end, behind) = state(space.page());
         space.mark_dirty(change.log.tail());
-        ops::put_space(rec, SPACE_PAGE, end, page);
-        ops::put_free(rec, page, next);
-        Some(FreeOne { space, page, next, end })
+        let next = Change { end, free: page, ranges: None };
+        next.log(rec);
+        ops::put_free(rec, page, behind);
+        Some(FreeOne { pool: change.pool, space, page, behind, next })
     }
 
     /// Makes the change under the record's LSN. `freed` is the page itself, latched.
-    pub(crate) fn finish(mut self, freed: &mut FrameWrite<'_>, lsn: Lsn) {
+    pub(crate) fn finish(self, freed: &mut FrameWrite<'_>, lsn: Lsn) {
         let mut page = freed.page_mut();
-        let applied = ops::apply(&ops::PageChange::Free { page: self.page, next: self.next }, &mut page);
+        let applied = ops::apply(&PageChange::Free { page: self.page, next: self.behind }, &mut page);
         debug_assert!(applied);
         page.set_lsn(lsn);
-        let mut space = self.space.page_mut();
-        space.put_u32(ops::space::END, self.end);
-        space.put_u32(ops::space::FREE, self.page.0);
-        space.set_lsn(lsn);
-    }
-}
-
-/// Gives back a page that no tree has ever used.
-///
-/// # Errors
-/// No frame, or a log that takes no more.
-pub(crate) fn give_back(change: StructureChange<'_>, rec: &mut RecordBuf, page: PageId) -> Result<(), StorageError> {
-    loop {
-        change.pool.get_or_load(SPACE_PAGE)?;
-        let mut frames = change.pool.reserve(1)?;
-        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-        let mut freed = frames.create(page);
-        let Some(free) = FreeOne::log(change, page, rec) else { continue };
-        freed.mark_dirty(change.log.tail());
-        let lsn = match change.log.append_redo_only(change.slot, rec, Lsn::ZERO) {
-            Ok(lsn) => lsn,
-            Err(refused) => {
-                drop((free, freed));
-                refused.make_room(change.log)?;
-                continue;
-            }
-        };
-        free.finish(&mut freed, lsn);
-        return Ok(());
+        self.next.finish(self.pool, self.space, lsn);
     }
 }

@@ -16,13 +16,15 @@ use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PageId, TxnId};
 use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
-use crate::page::header::{LAST_INSERT, LOW_LEN, PREFIX_LEN, RUN};
+use crate::page::header::{HIGH_LEN, LAST_INSERT, LOW_LEN, PREFIX_LEN, RUN};
 use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
 
 /// Ascending inserts in a row that make a page split at the insertion point.
-const ASCENDING: u16 = 3;
+pub(super) const ASCENDING: u16 = 3;
+/// A leaf with at most so many rows is not cut below its last row for one that comes behind it.
+const FEW: usize = 3;
 
 /// How a split ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -147,6 +149,7 @@ impl Tree {
                 debug_assert!(done, "a section built for this page fits it");
             }
             publish(&mut right, &moved, lsn);
+            change.pool.note_ghosts_of(&right);
             for frame in [&mut parent, &mut node] {
                 frame.page_mut().set_lsn(lsn);
             }
@@ -194,6 +197,7 @@ impl Tree {
             }
         };
         publish(&mut child, &below, lsn);
+        change.pool.note_ghosts_of(&child);
         publish(&mut root, &above, lsn);
         taken.finish(lsn);
         Ok(())
@@ -221,6 +225,10 @@ impl Cut {
                 Cut { position: count, separator: key.to_vec(), parts_a_gap: true }
             };
         }
+        if page.is_leaf() && count <= FEW && at == count && Self::fits_left(page, key) {
+            // Of few rows each takes much of the page: all stay, or half of it would be left empty.
+            return Cut { position: count, separator: key.to_vec(), parts_a_gap: true };
+        }
         let ascending = page.u16(RUN) >= ASCENDING && usize::from(page.u16(LAST_INSERT)) + 1 == at;
         let mut position = if ascending && at > 0 { at.min(count - 1) } else { Self::middle(page, count) };
         // The separator becomes the right leaf's fence as well: a long one takes more than the bytes of a few small
@@ -247,6 +255,11 @@ impl Cut {
     fn size(page: PageRef<'_>, i: usize) -> usize {
         let slot = page.entry(i);
         SLOT + RECORD_HEAD + slot.key_len + slot.value_len
+    }
+
+    /// Whether all rows of a leaf fit it with `key` for its high fence.
+    fn fits_left(page: PageRef<'_>, key: &[u8]) -> bool {
+        key.len() <= page.free_bytes() + usize::from(page.u16(HIGH_LEN))
     }
 
     /// Whether a leaf's slots from `position` on fit a page whose low fence is the first of their keys.

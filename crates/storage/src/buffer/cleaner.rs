@@ -1,13 +1,14 @@
 //! The background cleaner, one bounded step at a time, and writing everything out.
 //!
-//! It works for three goals, in this order:
+//! It works for three goals. Each gets a turn in every step, so that none waits until the others have nothing left to do:
 //! * *Room*: when a shard's free frames fall below its low mark, all are filled to the high mark by evicting what
 //!   the replacement policy names next, and dirty pages among that are written, so that a miss finds a free frame and does not
 //!   write. Frames that have never been used count as free.
 //! * *Memory*: the next frames that will be used for the first time get their memory from the system in advance, so
 //!   that a worker whose database grows does not wait for pages to be zeroed (8% of its time on a virtual machine).
 //! * *Log*: pages whose first unwritten change is older than the caller asks for are written, oldest
-//!   first, and the file is synced, so that the log may be cut off there.
+//!   first, and the file is synced, so that the log may be cut off there. A page that has been written for the goal by then,
+//!   by another thread or for *room*, is not written again.
 //!
 //! In a database that fits in memory, with a log short enough, only the second goal has work.
 
@@ -21,6 +22,7 @@ use super::write::BATCH;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::Lsn;
+use crate::base::mutant::{Mutant, is_mutant};
 
 /// Frames looked at in one shard in one step.
 const LOOKED_AT: usize = 1024;
@@ -102,8 +104,8 @@ impl Drop for Turn<'_> {
 }
 
 impl BufferPool {
-    /// One step: writes at most one batch of pages, or syncs the file. The caller holds no latch. A step
-    /// begun while another is under way (by another thread or fiber) does nothing.
+    /// One step: writes at most one batch of pages for each goal, and syncs the file where that is due. The caller holds no
+    /// latch. A step begun while another is under way (by another thread or fiber) does nothing.
     ///
     /// # Errors
     /// A failed write or sync closes the instance. [`StorageError::NoSpace`] leaves everything as it was.
@@ -112,19 +114,19 @@ impl BufferPool {
         let cleaner = &mut turn.cleaner;
         self.poison.check()?;
         self.cleaner_called.store(false, Ordering::Release);
-        if let Some(pages) = self.make_room()? {
-            return Ok(CleanStep::Worked { pages });
-        }
-        if self.populate_ahead(cleaner) {
+        let room = self.make_room();
+        let populated = self.populate_ahead(cleaner);
+        if is_mutant(Mutant::CleanWhenIdle) && matches!(room, Ok(Some(_))) {
             return Ok(CleanStep::Worked { pages: 0 });
         }
-        if goal.write_before > cleaner.none_below || !cleaner.plan.is_empty() {
-            let pages = self.write_oldest(cleaner, now_ns, goal)?;
-            if pages > 0 {
-                return Ok(CleanStep::Worked { pages });
-            }
+        let wants_log = goal.write_before > cleaner.none_below || !cleaner.plan.is_empty();
+        let written = if wants_log { self.write_oldest(cleaner, now_ns, goal)? } else { 0 };
+        let synced = self.sync_if_due(cleaner, now_ns, goal.write_before)?;
+        let room = room?;
+        if room.is_some() || populated || written > 0 || synced {
+            return Ok(CleanStep::Worked { pages: room.unwrap_or(0) + written });
         }
-        self.sync_if_due(cleaner, now_ns, goal.write_before)
+        Ok(CleanStep::Idle)
     }
 
     /// The goal *room*; the number of pages written, or `None` if there is room enough.
@@ -177,12 +179,15 @@ impl BufferPool {
             self.plan(&mut cleaner.plan, before);
             (cleaner.planned_at, cleaner.planned_for, cleaner.left) = (Some(now_ns), before, false);
         }
+        let planned_for = cleaner.planned_for;
         // Another thread may have written the next batch; then the batch after it is tried.
         let mut written = 0;
         while written == 0 && !cleaner.plan.is_empty() {
             let rest = cleaner.plan.len().saturating_sub(BATCH);
             let mut batch = self.batch();
-            batch.frames.extend(cleaner.plan[rest..].iter().map(|(_, frame)| *frame));
+            let frames = self.frames.as_slice();
+            let lacks = |frame: &u32| Self::recovery_lsn(&frames[*frame as usize]).is_some_and(|lsn| lsn < planned_for);
+            batch.frames.extend(cleaner.plan[rest..].iter().map(|(_, frame)| *frame).filter(lacks));
             let result = self.write_batch(&mut batch);
             self.keep(batch);
             written = result?;
@@ -218,19 +223,22 @@ impl BufferPool {
         }
     }
 
-    fn sync_if_due(&self, cleaner: &mut Cleaner, now_ns: u64, before: Lsn) -> Result<CleanStep, StorageError> {
+    /// Syncs the file if the goal *log* has nothing left to write, if half of the slots for copies wait for it, or after
+    /// some time; false if not.
+    fn sync_if_due(&self, cleaner: &mut Cleaner, now_ns: u64, before: Lsn) -> Result<bool, StorageError> {
         let oldest = self.unsynced.lock().oldest();
         if oldest == Lsn::MAX {
             cleaner.unsynced_since = None;
-            return Ok(CleanStep::Idle);
+            return Ok(false);
         }
         let since = *cleaner.unsynced_since.get_or_insert(now_ns);
-        if oldest >= before && now_ns.saturating_sub(since) < SYNC_AFTER_NS {
-            return Ok(CleanStep::Idle);
+        let meets_goal = oldest >= before || !cleaner.plan.is_empty();
+        if meets_goal && now_ns.saturating_sub(since) < SYNC_AFTER_NS && !self.aside.wants_sync() {
+            return Ok(false);
         }
         self.sync()?;
         cleaner.unsynced_since = None;
-        Ok(CleanStep::Worked { pages: 0 })
+        Ok(true)
     }
 
     /// Writes every page that is dirty now and syncs the file: afterwards all changes made before the

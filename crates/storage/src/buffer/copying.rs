@@ -10,6 +10,7 @@ use std::mem;
 use super::BufferPool;
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::page::header;
 
 /// How often a page is retried that is neither sound in the file nor in the pool.
@@ -32,6 +33,13 @@ pub(crate) struct CopyReader<'p> {
     seen: usize,
 }
 
+impl DirectWrites {
+    /// Whether a copy is under way.
+    pub(super) fn is_copied(&self) -> bool {
+        self.copies > 0
+    }
+}
+
 impl BufferPool {
     /// Begins to note direct writes.
     pub(crate) fn begin_copy(&self) -> CopyReader<'_> {
@@ -40,14 +48,20 @@ impl BufferPool {
         CopyReader { pool: self, seen: direct.writes.len() }
     }
 
-    /// Writes sealed pages that were never in a frame, from page `first` on. Not durable before
-    /// [`BufferPool::sync_file`].
+    /// Writes sealed pages that were never in a frame, from page `first` on, once the log is durable to their LSNs. Not
+    /// durable before [`BufferPool::sync_file`]. The caller holds no latch.
     ///
     /// # Errors
-    /// A failed write closes the instance, because the space was there.
+    /// Those of making the log durable. A failed write closes the instance, because the space was there.
     pub(crate) fn write_direct(&self, first: PageId, pages: &[u8]) -> Result<(), StorageError> {
         debug_assert!(pages.len().is_multiple_of(PAGE_SIZE));
-        self.file.write_all_at(pages, first.offset()).inspect_err(|e| self.poison.close(e, self.wal.durable()))?;
+        let newest = Self::newest_lsn(pages);
+        if newest >= self.wal.durable() && !is_mutant(Mutant::StampLoadAtTail) {
+            // Past the beginning of the newest record that the pages show means past its end.
+            self.wal.make_durable(Lsn(newest.0 + 1))?;
+        }
+        let proved = self.prove(first, pages)?;
+        self.file.write_pages(proved).inspect_err(|e| self.poison.close(e, self.wal.durable()))?;
         self.note_direct(first, pages.len() / PAGE_SIZE);
         Ok(())
     }

@@ -42,9 +42,12 @@ impl BufferPool {
     pub(crate) fn sync(&self) -> Result<(), StorageError> {
         let _one_at_a_time = self.sync_lock.lock();
         self.poison.check()?;
+        // Before the look at the unsynced pages: those of ended batches are among them.
+        let ended = self.aside.ended();
         {
             let mut unsynced = self.unsynced.lock();
             if unsynced.oldest() == Lsn::MAX {
+                self.aside.free_before(ended);
                 return Ok(());
             }
             unsynced.syncing = unsynced.oldest();
@@ -58,6 +61,7 @@ impl BufferPool {
         }
         add(&self.counters.syncs, 1);
         self.unsynced.lock().syncing = Lsn::MAX;
+        self.aside.free_before(ended);
         Ok(())
     }
 
@@ -82,6 +86,13 @@ impl BufferPool {
         self.for_each_dirty(|_, lsn| oldest = oldest.min(lsn));
         // After the frames: a page that is written meanwhile is entered here before it is marked clean.
         oldest = oldest.min(self.unsynced.lock().oldest());
+        (oldest != Lsn::MAX).then_some(oldest)
+    }
+
+    /// As [`BufferPool::oldest_recovery_lsn`], of pages that are not written yet: what a sync now would leave.
+    pub(crate) fn oldest_dirty_lsn(&self) -> Option<Lsn> {
+        let mut oldest = Lsn::MAX;
+        self.for_each_dirty(|_, lsn| oldest = oldest.min(lsn));
         (oldest != Lsn::MAX).then_some(oldest)
     }
 

@@ -1,11 +1,13 @@
 //! Emptying frames: what the [replacement policy](super::replacement) names goes, if it is clean and not in use.
 
 use crate::base::sync::plain::Ordering;
+use std::ops::Range;
 
 use super::BufferPool;
 use super::frame::Frame;
+use super::page_table::Residency;
 use super::replacement::{Candidate, NotEvicted, Replacement, ResidentPages, Uses};
-use crate::base::ids::PageId;
+use crate::base::ids::{Lsn, PageId};
 use crate::page::header::{KIND, Kind};
 
 /// One shard's frames but those never used: in the policy's hands with a page, else free.
@@ -54,7 +56,7 @@ impl BufferPool {
     /// Takes the page out of a frame that is in no queue, if it is clean and no thread holds its latch.
     pub(super) fn try_evict(&self, victim: &Candidate) -> Result<(), NotEvicted> {
         let frame = &self.frames.as_slice()[victim.frame as usize];
-        if frame.is_dirty() {
+        if frame.is_dirty() && !self.poison.is_closed() {
             return Err(NotEvicted::Dirty);
         }
         if frame.writing.load(Ordering::Acquire) {
@@ -63,8 +65,14 @@ impl BufferPool {
         let Some(write) = frame.try_write() else { return Err(NotEvicted::Busy) };
         // Checked again, now that no other thread can change it.
         if frame.is_dirty() {
-            write.release_unchanged();
-            return Err(NotEvicted::Dirty);
+            // A writer marks a page before the log takes its record. Of a closed instance it takes none, and such a page has
+            // no change from there on.
+            let marked = frame.recovery_lsn.load(Ordering::Relaxed);
+            if !self.poison.is_closed() || frame.bytes().lsn().0 >= marked || frame.bytes().lsn() == Lsn::ZERO {
+                write.release_unchanged();
+                return Err(NotEvicted::Dirty);
+            }
+            frame.recovery_lsn.store(0, Ordering::Release);
         }
         if frame.writing.load(Ordering::Acquire) {
             write.release_unchanged();
@@ -81,26 +89,47 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Takes a page that no tree has ever used out of the pool: its frame holds what a refused change left there, which
-    /// must not be written. False if another thread holds its latch at the moment; the caller releases its latches
-    /// before it tries again.
-    pub(crate) fn discard(&self, id: PageId) -> bool {
-        let Some(frame) = self.get(id) else { return true };
+    /// Withholds a page that no tree uses: until [`BufferPool::readmit`] it is neither read nor in a frame. What its frame
+    /// holds, as after a refused change, is never written. False if another thread reads it or holds its latch at the
+    /// moment; the caller releases its latches before it tries again.
+    #[must_use]
+    pub(crate) fn withhold(&self, id: PageId) -> bool {
+        if self.table.withhold(id) {
+            return true;
+        }
+        let Some(frame) = self.get(id) else { return false };
         let Some(write) = frame.try_write() else { return false };
         if frame.page_id() != id || frame.writing.load(Ordering::Acquire) {
             write.release_unchanged();
             return false;
         }
+        // The frame stays in its queue; when it comes out without a page it becomes free.
         frame.uses.clear();
         frame.recovery_lsn.store(0, Ordering::Release);
-        self.take_out(frame);
+        self.table.remove_and_withhold(id, self.index_of(frame));
+        frame.set_page_id(PageId::NONE);
         true
     }
 
-    /// Takes the page out of a frame whose latch the caller holds. The frame stays in its queue; when it comes out
-    /// without a page it becomes free.
-    fn take_out(&self, frame: &Frame) {
-        self.table.remove(frame.page_id(), self.index_of(frame), None);
-        frame.set_page_id(PageId::NONE);
+    /// Lets pages be read that were withheld.
+    pub(crate) fn readmit(&self, pages: Range<u32>) {
+        pages.for_each(|page| self.table.readmit(PageId(page)));
+    }
+
+    /// Whether the page is withheld.
+    pub(crate) fn is_withheld(&self, id: PageId) -> bool {
+        matches!(self.table.place(id), Some(Residency::Withheld(_)))
+    }
+
+    /// Notes that pages below `end` are in use. Pages from there on that were stay readable until
+    /// [`BufferPool::set_pages_end`]: a thread may hold the number of a page that has just been moved. The caller holds the
+    /// allocator's latch.
+    pub(crate) fn raise_pages_end(&self, end: u32) {
+        self.pages_end.fetch_max(end, Ordering::Release);
+    }
+
+    /// Notes the first page that was never used. The caller holds the allocator's latch, or is the only thread.
+    pub(crate) fn set_pages_end(&self, end: u32) {
+        self.pages_end.store(end, Ordering::Release);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use super::ahead::DurablePages;
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 
@@ -13,8 +14,8 @@ pub(crate) trait PageFile: Send + Sync + Debug {
     /// Fills `buf` from `offset` if the system has all of it in memory; false if it may have to wait for a device.
     fn read_resident_at(&self, buf: &mut [u8], offset: u64) -> Result<bool, StorageError>;
 
-    /// Writes all of `buf` at `offset`, within the file's length.
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError>;
+    /// Writes pages in their place, within the file's length.
+    fn write_pages(&self, pages: DurablePages<'_>) -> Result<(), StorageError>;
 
     /// Returns when all earlier writes are on the disk.
     fn sync(&self) -> Result<(), StorageError>;
@@ -26,28 +27,44 @@ pub(crate) trait PageFile: Send + Sync + Debug {
     /// run out of it. [`StorageError::NoSpace`] leaves the file usable as it was.
     fn extend_to(&self, bytes: u64) -> Result<(), StorageError>;
 
-    /// Writes sealed pages in place, which have no image in the log, so that no crash tears them. When it returns they
-    /// are on the disk. Slow; for use when the log has no room.
+    /// Makes the file at most `bytes` long. No crash may bring the rest back into use: none of its content is wanted.
     ///
     /// # Errors
-    /// A failed write or sync: what is on the disk is not known. [`StorageError::NoSpace`]: nothing was written in
-    /// place.
-    fn write_aside(&self, _pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), StorageError> {
-        Err(StorageError::NoSpace { file: self.show() })
-    }
+    /// The file may be longer then.
+    fn cut_to(&self, bytes: u64) -> Result<(), StorageError>;
+
+    /// Slots beside the file for copies of [`SLOT_PAGES`] pages each; at least [`MIN_SLOTS`].
+    fn slots(&self) -> u64;
+
+    /// Writes copies of at most [`SLOT_PAGES`] pages to a slot, over what it held.
+    fn write_aside(&self, slot: u64, copies: &[AsideCopy<'_>]) -> Result<(), StorageError>;
+
+    /// Returns when all copies written before are on the disk: a restart repairs their pages from them.
+    fn sync_aside(&self) -> Result<(), StorageError>;
 
     /// The file's path, for messages.
     fn show(&self) -> String;
 }
 
-/// A page's content as it goes to the log before it is written in place: number, page LSN, bytes.
-pub(crate) type PageImage<'a> = (PageId, Lsn, &'a [u8; PAGE_SIZE]);
+/// Pages of a slot.
+pub(crate) const SLOT_PAGES: usize = 32;
+/// Least number of slots: two batches.
+pub(crate) const MIN_SLOTS: u64 = 8;
+
+/// A sealed page as it is put aside before it is written in place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AsideCopy<'a> {
+    /// Its number.
+    pub(crate) id: PageId,
+    /// No change that it has and the disk may lack is older: redo begins here at the latest.
+    pub(crate) recovery: Lsn,
+    /// Its content.
+    pub(crate) page: &'a [u8; PAGE_SIZE],
+}
 
 /// The log, as far as the pool is concerned.
 ///
-/// Both calls that may wait do so through the [hook](crate::base::hook::Hook); the pool holds no latch
-/// and no lock then. `log_images` must not wait for a checkpoint or for the cleaner: it is the cleaner
-/// that calls it, so the log keeps room for a batch of images in reserve.
+/// The call that may wait does so through the [hook](crate::base::hook::Hook); the pool holds no latch and no lock then.
 pub(crate) trait WriteAhead: Send + Sync + Debug {
     /// Everything below is on disk.
     fn durable(&self) -> Lsn;
@@ -57,7 +74,4 @@ pub(crate) trait WriteAhead: Send + Sync + Debug {
 
     /// Returns when everything below `lsn` is on disk.
     fn make_durable(&self, lsn: Lsn) -> Result<(), StorageError>;
-
-    /// Appends the images; returns the end of the last one.
-    fn log_images<'a>(&self, images: &mut dyn Iterator<Item = PageImage<'a>>) -> Result<Lsn, StorageError>;
 }

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::base::sync::plain::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::base::sync::plain::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::cell::UnsafeCell;
 #[cfg(not(any(loom, shuttle)))]
 use std::mem::offset_of;
@@ -27,7 +27,7 @@ use crate::page::{PageMut, PageRef};
 /// | `latch` | any |
 /// | `page`, `page_id`, `recovery_lsn` | the latch's exclusive holder (the cleaner clears `recovery_lsn` under a share); `page` also the reader that has taken a frame without a page out of circulation |
 /// | `uses` | any, at any time: a hint for replacement |
-/// | `unchecked` | the latch's exclusive holder |
+/// | `unproved` | the latch's exclusive holder |
 /// | `writing` | the thread that swapped it from false, until it stores false: one write of a page at a time |
 #[repr(C, align(64))]
 pub(crate) struct Frame {
@@ -37,12 +37,17 @@ pub(crate) struct Frame {
     pub(super) uses: Uses,
     /// A copy of the page is on its way to the disk. Such a frame keeps its page.
     pub(super) writing: AtomicBool,
-    /// The page was brought in without a look at its content: only its checksum was compared.
-    unchecked: AtomicBool,
+    /// What has still to be looked at since the page was read from the file: [`CONTENT`], [`PLACE`].
+    unproved: AtomicU8,
     /// LSN at or before the first change that is not on disk; 0 when the page is clean.
     pub(super) recovery_lsn: AtomicU64,
     page: UnsafeCell<[u64; PAGE_SIZE / 8]>,
 }
+
+/// The page was brought in without a look at its content: only its checksum was compared.
+const CONTENT: u8 = 1;
+/// No descent has compared the page with the one above (`btree/place.rs`).
+const PLACE: u8 = 2;
 
 /// Hints and slots begin cache lines.
 #[cfg(not(any(loom, shuttle)))]
@@ -71,9 +76,21 @@ impl Frame {
         self.page_id.store(id.0, Ordering::Relaxed);
     }
 
-    /// Notes whether the page's content has still to be looked at. The caller holds the exclusive latch.
-    pub(super) fn set_unchecked(&self, unchecked: bool) {
-        self.unchecked.store(unchecked, Ordering::Relaxed);
+    /// Notes that the page was read from the file, and whether its content was looked at. The caller holds the exclusive
+    /// latch.
+    pub(super) fn set_read(&self, is_checked: bool) {
+        self.unproved.store(PLACE | if is_checked { 0 } else { CONTENT }, Ordering::Relaxed);
+    }
+
+    /// Notes that the page was made in memory. The caller holds the exclusive latch.
+    pub(super) fn set_made(&self) {
+        self.unproved.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether it is still unknown if the page lies where it should: a search must not rely on it.
+    #[inline(always)]
+    pub(crate) fn is_unproved(&self) -> bool {
+        self.unproved.load(Ordering::Relaxed) & PLACE != 0
     }
 
     /// Begins to read.
@@ -255,14 +272,23 @@ impl<'a> FrameWrite<'a> {
     /// keys: a page that lies in the wrong place of a damaged tree takes keys that do not belong there.
     pub(crate) fn flaw(&self) -> Option<Flaw> {
         let look = || sound::flaw(self.stable(), self.frame.page_id());
-        if !self.frame.unchecked.load(Ordering::Relaxed) {
+        let unproved = self.frame.unproved.load(Ordering::Relaxed);
+        if unproved & CONTENT == 0 {
             let disorder = sound::disorder(self.stable());
             debug_assert!(disorder.is_some() || look().is_none(), "page {} was sound", self.frame.page_id());
             return disorder;
         }
         let flaw = look();
-        self.frame.set_unchecked(flaw.is_some());
+        if flaw.is_none() {
+            self.frame.unproved.store(unproved & !CONTENT, Ordering::Relaxed);
+        }
         flaw
+    }
+
+    /// Notes that the page lies where it should.
+    pub(crate) fn note_proved(&self) {
+        let unproved = self.frame.unproved.load(Ordering::Relaxed);
+        self.frame.unproved.store(unproved & !PLACE, Ordering::Relaxed);
     }
 
     /// The bytes, to change. Mark the page dirty first.

@@ -10,7 +10,6 @@
 
 use crate::base::sync::plain::{AtomicU8, Ordering};
 
-use crate::base::hook::thread_number;
 use crate::io::topology::Nodes;
 
 /// Frames of a chunk: 2,113,536 bytes.
@@ -21,14 +20,21 @@ pub(super) const CHUNK: usize = 256;
 pub(super) struct Homes {
     nodes: Nodes,
     shards: usize,
+    /// Frames of a chunk.
+    chunk: usize,
     /// The shard of each chunk, from when a thread took it.
     owners: Box<[AtomicU8]>,
 }
 
 impl Homes {
-    /// For so many frames in so many shards (at most 256), on this machine.
-    pub(super) fn new(frames: usize, shards: usize, nodes: Nodes) -> Homes {
-        Homes { nodes, shards, owners: (0..frames.div_ceil(CHUNK)).map(|_| AtomicU8::new(0)).collect() }
+    /// For so many frames, in chunks of so many, in so many shards (at most 256), on this machine.
+    pub(super) fn new(frames: usize, chunk: usize, shards: usize, nodes: Nodes) -> Homes {
+        Homes { nodes, shards, chunk, owners: (0..frames.div_ceil(chunk)).map(|_| AtomicU8::new(0)).collect() }
+    }
+
+    /// Frames of a chunk.
+    pub(super) fn chunk(&self) -> usize {
+        self.chunk
     }
 
     /// Whether it matters which thread touches memory first.
@@ -36,21 +42,21 @@ impl Homes {
         self.nodes.count() > 1
     }
 
-    /// The calling thread's home.
-    pub(super) fn of_this_thread(&self) -> usize {
+    /// The home of the calling thread, which has this number.
+    pub(super) fn of_this_thread(&self, number: u64) -> usize {
         let node = if self.are_on_several_nodes() { self.nodes.of_this_thread() } else { 0 };
-        home(node, self.nodes.count(), thread_number(), self.shards)
+        home(node, self.nodes.count(), number, self.shards)
     }
 
     /// The shard of a frame that a thread has taken.
     pub(super) fn of_frame(&self, index: u32) -> usize {
-        self.owners[index as usize / CHUNK].load(Ordering::Relaxed).into()
+        self.owners[index as usize / self.chunk].load(Ordering::Relaxed).into()
     }
 
     /// Gives the chunk that begins at frame `first`, which no other thread knows, to a shard.
     pub(super) fn give(&self, first: u32, shard: usize) {
         // Other threads learn of the chunk's frames through the shard's lock or the page table.
-        self.owners[first as usize / CHUNK].store(shard as u8, Ordering::Relaxed);
+        self.owners[first as usize / self.chunk].store(shard as u8, Ordering::Relaxed);
     }
 }
 
@@ -85,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_chunk_belongs_to_the_shard_that_took_it() {
-        let homes = Homes::new(CHUNK * 2 + 10, 8, Nodes::one());
+        let homes = Homes::new(CHUNK * 2 + 10, CHUNK, 8, Nodes::one());
         homes.give(CHUNK as u32, 5);
         homes.give(2 * CHUNK as u32, 7);
         assert_eq!([0, 256, 511, 512, 521].map(|frame| homes.of_frame(frame)), [0, 5, 5, 7, 7]);

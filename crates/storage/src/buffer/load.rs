@@ -145,6 +145,9 @@ impl BufferPool {
                         return self.read(claim, by, ticket).map(|()| true);
                     }
                 }
+                Some(Residency::Withheld(_)) => {
+                    return Err(self.corrupt(id, "is referred to but belongs to no tree".into()));
+                }
                 _ => return Err(self.corrupt(id, "is referred to but does not exist".into())),
             }
         }
@@ -176,9 +179,10 @@ impl BufferPool {
         }
     }
 
-    /// Whether the page lies within the file.
+    /// Whether the page lies within the file and below the end of the pages in use.
     pub(super) fn exists(&self, id: PageId) -> bool {
-        !id.is_none() && id.0 < self.file_pages.load(Ordering::Acquire)
+        let end = self.file_pages.load(Ordering::Acquire).min(self.pages_end.load(Ordering::Acquire));
+        !id.is_none() && id.0 < end
     }
 
     /// The error for a damaged page.
@@ -186,9 +190,16 @@ impl BufferPool {
         StorageError::CorruptPage { file: self.file.show(), page: id, what }
     }
 
+    /// While redo runs, a page with an LSN from `end` on is torn, even when the log has passed that: what restart appends
+    /// is no proof of it. `Lsn::MAX` ends this.
+    pub(crate) fn redo_until(&self, end: Lsn) {
+        self.log_left.store(end.0, Ordering::Relaxed);
+    }
+
     /// What is wrong with a page whose checksum is right: its content, or an LSN beyond the end of the log.
     fn unsound(&self, bytes: &[u8; PAGE_SIZE], id: PageId) -> Option<String> {
-        let (lsn, end) = (PageRef::of_bytes(bytes).lsn(), self.wal.end());
+        let (lsn, end) =
+            (PageRef::of_bytes(bytes).lsn(), self.wal.end().min(Lsn(self.log_left.load(Ordering::Relaxed))));
         if lsn >= end && lsn != Lsn::ZERO {
             return Some(format!("its LSN is {lsn}, yet the log ends at {end}"));
         }
@@ -309,8 +320,9 @@ impl PageClaim<'_> {
                 let frame = free.frame();
                 frame.set_page_id(id);
                 frame.recovery_lsn.store(0, Ordering::Relaxed);
-                frame.set_unchecked(!pool.options.sound || matches!(how, Arrival::Preloaded));
+                frame.set_read(pool.options.sound && !matches!(how, Arrival::Preloaded));
                 free.enter(how);
+                pool.note_ghosts_of(&write);
             }
             drop(write);
         }

@@ -1,8 +1,12 @@
 //! The buffer pool.
 #![doc = include_str!("README.md")]
 
+pub(crate) mod ahead;
+mod aside;
 mod cleaner;
 mod copying;
+mod cut;
+mod due;
 mod durable;
 mod evict;
 pub(crate) mod file;
@@ -33,12 +37,14 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam::utils::CachePadded;
 
+use self::aside::AsideRing;
 use self::cleaner::Cleaner;
 use self::copying::DirectWrites;
+use self::due::DuePages;
 use self::durable::Unsynced;
 use self::evict::Shard;
 use self::file::{PageFile, WriteAhead};
-use self::frame::Frame;
+use self::frame::{Frame, FrameWrite};
 use self::halfway::Noted;
 use self::homes::Homes;
 use self::load::Waiter;
@@ -51,7 +57,7 @@ use self::write::{BATCH, WriteBatch};
 use crate::base::arena::{Arena, PageSize};
 use crate::base::config::{FrameHomes, LatchKind};
 use crate::base::error::StorageError;
-use crate::base::hook::Hook;
+use crate::base::hook::{Hook, thread_number};
 use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::base::point::Points;
 use crate::base::poison::Poison;
@@ -79,6 +85,9 @@ const WAITER_SHARDS: usize = 16;
 pub(crate) const LARGE_FRAMES: usize = (16 << 20) / size_of::<Frame>();
 /// Least number of frames of a pool.
 pub(crate) const MIN_FRAMES: usize = 16;
+/// Frames beside the pool's own that are used once the instance is closed to commits, for then dirty pages keep theirs. As
+/// many pages are read at a time, if all others are dirty. Their memory is untouched until then.
+pub(crate) const SPARE_FRAMES: usize = 16;
 
 /// Settings of a pool.
 #[derive(Clone, Debug)]
@@ -103,6 +112,11 @@ pub(crate) struct PoolOptions {
     pub(crate) memory: PageSize,
     /// Which frames a thread gives to pages.
     pub(crate) homes: FrameHomes,
+    /// Frames of a shard at least, where there are several; and of a chunk of those that homes take.
+    pub(crate) shard_frames: usize,
+    pub(crate) home_chunk: usize,
+    /// Whether a simulation numbers the threads, so that a run can be repeated.
+    pub(crate) simulated: bool,
 }
 
 impl PoolOptions {
@@ -119,6 +133,9 @@ impl PoolOptions {
             grow_pages: 256,
             memory: PageSize::Usual,
             homes: FrameHomes::Shared,
+            shard_frames: SHARD_FRAMES,
+            home_chunk: homes::CHUNK,
+            simulated: false,
         }
     }
 }
@@ -131,6 +148,8 @@ pub(crate) struct BufferPool {
     _noted: Noted,
     frames: Arena<Frame>,
     shortcuts: Shortcuts,
+    /// Pages that the purge service has to look at.
+    due: DuePages,
     /// How readers of frames keep writers away.
     latching: Latching,
     points: Points,
@@ -151,16 +170,26 @@ pub(crate) struct BufferPool {
     readers: Readers,
     /// Frames from this one on have never had a page; they are in no queue and their memory is untouched.
     never_used: CachePadded<AtomicU32>,
+    /// Spare frames that are in use.
+    spares_used: AtomicU32,
     /// Shard that the next reservation begins with.
     next_shard: CachePadded<AtomicU32>,
     /// Pages in the file.
     file_pages: AtomicU32,
+    /// First page that was never used, as the allocator says: no page is read from there on. `u32::MAX` before the
+    /// allocator was read.
+    pages_end: AtomicU32,
+    /// During redo the end of the log as the crash has left it: a page from there on is of a future that is lost. Else
+    /// `u64::MAX`.
+    log_left: AtomicU64,
     /// Pages at the file's end that only undo may take.
     kept_pages: AtomicU64,
     cleaner_called: AtomicBool,
     grow_lock: Mutex<()>,
     sync_lock: Mutex<()>,
     unsynced: Mutex<Unsynced>,
+    /// Slots for copies of pages that are written in place.
+    aside: AsideRing,
     direct: Mutex<DirectWrites>,
     batches: Mutex<Vec<WriteBatch>>,
     /// The cleaner's state; `None` while a step is under way, which may wait for the log.
@@ -194,26 +223,30 @@ impl BufferPool {
         if options.latches == LatchKind::Super {
             crate::latch::provide_words(options.latch_words);
         }
-        let count = options.frames.clamp(MIN_FRAMES, MAX_FRAMES);
+        let count = options.frames.clamp(MIN_FRAMES, MAX_FRAMES - SPARE_FRAMES);
         let reserve = |e| StorageError::io("reserving memory", "buffer pool", 0, e);
-        let frames = Arena::<Frame>::new(count, options.memory).map_err(reserve)?;
+        let frames = Arena::<Frame>::new(count + SPARE_FRAMES, options.memory).map_err(reserve)?;
         let table = PageTable::new(options.max_pages, options.memory).map_err(reserve)?;
         let shortcuts = Shortcuts::new(count, options.memory).map_err(reserve)?;
+        let due = DuePages::new(options.max_pages, PageSize::Usual).map_err(reserve)?;
         let pages = (file.len()? / PAGE_SIZE as u64).min(u64::from(options.max_pages));
 
-        let shards = (count / SHARD_FRAMES).clamp(1, MAX_SHARDS);
+        let aside = AsideRing::new(file.slots());
+        let shards = (count / options.shard_frames).clamp(1, MAX_SHARDS);
         let per_shard = count / shards;
         let reserve_high = (per_shard / 32).clamp(2, 256);
         let addresses = frames.as_slice().as_ptr_range();
         let noted = Noted::new(addresses.start.addr()..addresses.end.addr(), &poison, &wal);
         let dirty_most = (per_shard / 8).clamp(1, 2 * BATCH / shards);
-        let homes =
-            (options.homes == FrameHomes::PerThread).then(|| Homes::new(count, shards, Nodes::of_this_machine()));
+        let nodes = || if options.simulated { Nodes::one() } else { Nodes::of_this_machine() };
+        let homes = (options.homes == FrameHomes::PerThread)
+            .then(|| Homes::new(count + SPARE_FRAMES, options.home_chunk, shards, nodes()));
         let shard = || Shard { free: Vec::new(), policy: Replacement::new(per_shard, count, dirty_most) };
         Ok(BufferPool {
             table,
             frames,
             shortcuts,
+            due,
             latching: Latching::new(options.latches, options.promote_at),
             points: Points::new(&hook, options.latches),
             reserve_low: reserve_high / 2,
@@ -229,13 +262,17 @@ impl BufferPool {
             waiters: Default::default(),
             readers: Readers::default(),
             never_used: CachePadded::default(),
+            spares_used: AtomicU32::new(0),
             next_shard: CachePadded::default(),
             file_pages: AtomicU32::new(pages as u32),
+            pages_end: AtomicU32::new(u32::MAX),
+            log_left: AtomicU64::new(u64::MAX),
             kept_pages: AtomicU64::new(0),
             cleaner_called: AtomicBool::new(false),
             grow_lock: Mutex::default(),
             sync_lock: Mutex::default(),
             unsynced: Mutex::new(Unsynced::new()),
+            aside,
             direct: Mutex::default(),
             batches: Mutex::default(),
             cleaner: Mutex::new(Some(Cleaner::default())),
@@ -255,6 +292,11 @@ impl BufferPool {
             HITS.set(HITS.get().wrapping_add(1));
         }
         frame
+    }
+
+    /// As [`BufferPool::get`], for a caller that does not want the page, if it is not there.
+    pub(crate) fn resident(&self, id: PageId) -> Option<&Frame> {
+        self.frames.as_slice().get(self.table.frame_of(id))
     }
 
     /// How readers exclude writers.
@@ -284,15 +326,46 @@ impl BufferPool {
         &self.shortcuts
     }
 
+    /// Notes that the page has a ghost, or is nearly empty: the purge service will look at it. The caller holds its latch.
+    #[inline]
+    pub(crate) fn note_due(&self, id: PageId) {
+        self.due.set(id);
+    }
+
+    /// As [`BufferPool::note_due`], if the latched page has ghosts.
+    pub(crate) fn note_ghosts_of(&self, page: &FrameWrite<'_>) {
+        if page.page().ghosts() > 0 {
+            self.due.set(page.frame().page_id());
+        }
+    }
+
+    /// Whether a page has become due since the last round began.
+    #[inline]
+    pub(crate) fn has_due_pages(&self) -> bool {
+        self.due.any()
+    }
+
+    /// Begins a round through the pages that await the purge service; false if there are none.
+    pub(crate) fn begin_purge_round(&self) -> bool {
+        self.due.begin_round()
+    }
+
+    /// Takes some of those pages, from `from` on, `limit` or a few more; returns where to go on, [`PageId::NONE`] at
+    /// the end of the round.
+    pub(crate) fn take_due_pages(&self, from: PageId, limit: usize, out: &mut Vec<PageId>) -> PageId {
+        let next = self.due.take(from, self.file_pages(), limit, out);
+        if next.0 >= self.file_pages() { PageId::NONE } else { next }
+    }
+
     /// Where threads that read pages let other fibers run.
     #[inline(always)]
     pub(crate) fn points(&self) -> &Points {
         &self.points
     }
 
-    /// Frames in the pool.
+    /// Frames in the pool, spare ones apart.
     pub(crate) fn frame_count(&self) -> usize {
-        self.frames.as_slice().len()
+        self.frames.as_slice().len() - SPARE_FRAMES
     }
 
     /// The memory that it lies in: what each part is, and its addresses.
@@ -343,7 +416,9 @@ impl BufferPool {
 
     /// The shard whose frames the calling thread takes for a page, where that would otherwise be `usual`.
     fn home_or(&self, usual: impl FnOnce() -> usize) -> usize {
-        self.homes.as_ref().map_or_else(usual, Homes::of_this_thread)
+        self.homes.as_ref().map_or_else(usual, |homes| {
+            homes.of_this_thread(if self.options.simulated { self.hook.task() } else { thread_number() })
+        })
     }
 
     fn shard_of_page(&self, id: PageId) -> usize {

@@ -9,9 +9,13 @@
 //! | 1 to 2^31 - 1 | in the frame of this number, less one | the holder of that frame's exclusive latch |
 //! | 2^31 + stamp | not in memory, left the probation queue at `stamp` | as 0 |
 //! | 2^31 + 2^30 + frame | being read from the file into this frame | its reader, and the creator of a new page of that number |
+//! | 2^32 - 1 | withheld: no tree has it, and its content in the file is not to be read | the owner of the number |
 //!
 //! The frame in the last kind distinguishes two reads of a page: no other read has the frame, so a reader that ends
 //! late, after the page was created anew and evicted and claimed again, does not take the other's claim for its own.
+//!
+//! A withheld number belongs to a bulk load, which writes the page past the frames, or lies in a free range. It becomes
+//! readable when the load's tree is in its place, or is created anew.
 //!
 //! The stamps are the ghost list of the replacement policy (see `replacement`): they cost no memory of
 //! their own and no lookup.
@@ -29,6 +33,7 @@ use crate::base::sync::word::{AtomicU32, Ordering};
 const GHOST: u32 = 1 << 31;
 const LOADING: u32 = GHOST | 1 << 30;
 const STAMP: u32 = (1 << 30) - 1;
+const WITHHELD: u32 = u32::MAX;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -50,6 +55,8 @@ pub(super) enum Residency {
     Absent(Absent),
     /// Being read from the file.
     Loading(Absent),
+    /// Not a page of any tree, and not to be read.
+    Withheld(Absent),
     /// In this frame.
     Frame(u32),
 }
@@ -86,6 +93,7 @@ impl PageTable {
     pub(super) fn place(&self, id: PageId) -> Option<Residency> {
         let entry = self.entry(id)?.load(Ordering::Acquire);
         Some(match entry {
+            WITHHELD => Residency::Withheld(Absent(entry)),
             LOADING.. => Residency::Loading(Absent(entry)),
             0 | GHOST.. => Residency::Absent(Absent(entry)),
             _ => Residency::Frame(entry - 1),
@@ -113,6 +121,27 @@ impl PageTable {
     #[must_use]
     pub(super) fn install(&self, id: PageId, seen: Absent, frame: u32) -> bool {
         self.change(id, seen.0, frame + 1)
+    }
+
+    /// Withholds a page that is absent; false if it is being read or in a frame. A page that is withheld stays so.
+    #[must_use]
+    pub(super) fn withhold(&self, id: PageId) -> bool {
+        match self.place(id) {
+            Some(Residency::Absent(seen)) => self.change(id, seen.0, WITHHELD),
+            Some(Residency::Withheld(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// Withholds a page that leaves its frame, whose exclusive latch the caller holds.
+    pub(super) fn remove_and_withhold(&self, id: PageId, frame: u32) {
+        let changed = self.change(id, frame + 1, WITHHELD);
+        debug_assert!(changed, "{id:?} was not in frame {frame}");
+    }
+
+    /// Lets a withheld page be read.
+    pub(super) fn readmit(&self, id: PageId) {
+        self.change(id, WITHHELD, 0);
     }
 
     /// The page leaves its frame, whose exclusive latch the caller holds. With a stamp it leaves a ghost.
@@ -173,6 +202,15 @@ mod tests {
         assert!(table.claim(id, seen, MAX_FRAMES as u32 - 1) && !table.give_up(id, seen, 0));
         assert!(table.give_up(id, seen, MAX_FRAMES as u32 - 1));
         assert_eq!(table.place(id), Some(Residency::Absent(seen)));
+        assert!(table.withhold(id) && table.withhold(id));
+        let Some(Residency::Withheld(withheld)) = table.place(id) else { panic!() };
+        assert!(table.frame_of(id) >= (1 << 31) - 1);
+        assert!(!table.claim(id, seen, 3) && table.install(id, withheld, 3));
+        table.readmit(id);
+        assert!(!table.withhold(id));
+        table.remove_and_withhold(id, 3);
+        table.readmit(id);
+        assert!(table.claim(id, Absent(0), 1) && !table.withhold(id));
         assert_eq!(table.place(PageId(1000)), None);
         assert_eq!(table.place(PageId::NONE), None);
     }

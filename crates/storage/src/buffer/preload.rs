@@ -1,7 +1,6 @@
 //! Preloading: a whole database into the pool.
 
 use super::BufferPool;
-use super::homes;
 use super::load::PageClaim;
 use super::page_table::Residency;
 use crate::base::error::StorageError;
@@ -57,7 +56,7 @@ impl BufferPool {
     /// The shard whose frames a page takes here: where threads have homes that of its neighbours, so that pages that lie side by
     /// side in the file do so in memory as well, within few large pages of it.
     fn shard_of_preloaded(&self, id: PageId) -> usize {
-        if self.homes.is_some() { id.0 as usize / homes::CHUNK } else { self.shard_of_page(id) }
+        self.homes.as_ref().map_or_else(|| self.shard_of_page(id), |homes| id.0 as usize / homes.chunk())
     }
 
     /// Frames that hold no page.

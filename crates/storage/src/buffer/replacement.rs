@@ -195,6 +195,12 @@ impl Replacement {
         None
     }
 
+    /// No page is written any more: dirty ones, as many as there are, stay where they wait to be written, and clean ones go
+    /// on making room for each other.
+    pub(super) fn write_no_more(&mut self) {
+        self.dirty_most = usize::MAX;
+    }
+
     /// The dirty page that is to be written next, so that it can go.
     pub(super) fn next_to_write(&mut self) -> Option<Candidate> {
         self.dirty.pop_front().map(|frame| Candidate { frame, from: Queue::Dirty })

@@ -3,12 +3,12 @@
 use crate::base::sync::plain::Ordering;
 use std::time::Duration;
 
-use super::BufferPool;
 use super::frame::{Frame, FrameWrite};
-use super::homes::{CHUNK, Homes};
+use super::homes::Homes;
 use super::page_table::Residency;
 use super::replacement::{Arrival, NotEvicted};
 use super::stats::add;
+use super::{BufferPool, SPARE_FRAMES};
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::{Lsn, PageId};
@@ -89,7 +89,7 @@ impl<'a> Reserved<'a> {
                     }
                     write.release_unchanged();
                 }
-                Some(Residency::Absent(seen) | Residency::Loading(seen)) => {
+                Some(Residency::Absent(seen) | Residency::Loading(seen) | Residency::Withheld(seen)) => {
                     let free = self.frames.last().expect("a reservation of fewer pages than were created");
                     let write = free.frame().write();
                     if !pool.table.install(id, seen, free.index()) {
@@ -114,7 +114,7 @@ fn begin(mut write: FrameWrite<'_>, id: PageId) -> FrameWrite<'_> {
     let mut page = write.page_mut();
     page.bytes().fill(0);
     page.put_u32(header::ID, id.0);
-    write.frame().set_unchecked(false);
+    write.frame().set_made();
     write
 }
 
@@ -158,7 +158,9 @@ impl BufferPool {
             if let Some(free) = self.evict_one(hint, &mut moved) {
                 return Ok(free);
             }
-            self.poison.check()?;
+            if self.poison.is_closed() {
+                return self.take_frame_to_read(hint);
+            }
             if self.write_victims(hint, WRITTEN)? > 0 {
                 add(&self.counters.writes_by_workers, 1);
             } else if !moved {
@@ -168,7 +170,36 @@ impl BufferPool {
                 stuck += 1;
             }
         }
-        Err(StorageError::PoolExhausted { frames: self.frames.as_slice().len() })
+        Err(StorageError::PoolExhausted { frames: self.frame_count() })
+    }
+
+    /// As [`BufferPool::take_frame`], once the instance is closed to commits. Nothing is written any more, so pages that have
+    /// changes keep their frames; the clean ones, and those in the spare frames, make room for each other.
+    #[cold]
+    fn take_frame_to_read(&self, hint: usize) -> Result<FreeFrame<'_>, StorageError> {
+        self.shards.iter().for_each(|shard| shard.lock().policy.write_no_more());
+        let token = WaitToken::new();
+        let mut stuck = 0;
+        while stuck < ROUNDS {
+            let mut moved = false;
+            if let Some(free) = self.evict_one(hint, &mut moved).or_else(|| self.spare_frame()) {
+                return Ok(free);
+            }
+            if !moved {
+                let limit = Duration::from_micros(20 << stuck.min(8));
+                self.hook.block_for(&token, BlockReason::Room, limit);
+                stuck += 1;
+            }
+        }
+        Err(StorageError::PoolExhausted { frames: self.frame_count() })
+    }
+
+    /// A spare frame that has never had a page.
+    fn spare_frame(&self) -> Option<FreeFrame<'_>> {
+        let used = self.spares_used.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |used| {
+            ((used as usize) < SPARE_FRAMES).then_some(used + 1)
+        });
+        used.ok().map(|used| FreeFrame { pool: self, index: self.frame_count() as u32 + used })
     }
 
     /// A frame that is free already.
@@ -190,26 +221,26 @@ impl BufferPool {
         }
         if unused > 0 {
             let index = self.never_used.fetch_add(1, Ordering::AcqRel);
-            if (index as usize) < self.frames.as_slice().len() {
+            if (index as usize) < self.frame_count() {
                 return Some(FreeFrame { pool: self, index });
             }
             // Keeps the counter from wrapping around: only threads that race at this moment get here.
-            self.never_used.store(self.frames.as_slice().len() as u32, Ordering::Relaxed);
+            self.never_used.store(self.frame_count() as u32, Ordering::Relaxed);
         }
         None
     }
 
     /// Takes a chunk of frames that have never had a page for a shard, and one of them for the caller.
     fn new_chunk(&self, homes: &Homes, shard: usize) -> Option<FreeFrame<'_>> {
-        let all = self.frames.as_slice().len() as u32;
-        let first = self.never_used.fetch_add(CHUNK as u32, Ordering::AcqRel);
+        let all = self.frame_count() as u32;
+        let first = self.never_used.fetch_add(homes.chunk() as u32, Ordering::AcqRel);
         if first >= all {
             // As for a single frame.
             self.never_used.store(all, Ordering::Relaxed);
             return None;
         }
         homes.give(first, shard);
-        let end = (first + CHUNK as u32).min(all);
+        let end = (first + homes.chunk() as u32).min(all);
         // The list is taken from at its end.
         self.shards[shard].lock().free.extend((first + 1..end).rev());
         Some(FreeFrame { pool: self, index: first })
@@ -217,7 +248,7 @@ impl BufferPool {
 
     /// Frames that have never had a page.
     pub(super) fn unused_frames(&self) -> usize {
-        self.frames.as_slice().len().saturating_sub(self.never_used.load(Ordering::Relaxed) as usize)
+        self.frame_count().saturating_sub(self.never_used.load(Ordering::Relaxed) as usize)
     }
 
     /// A frame from eviction of a clean page, or a free one of another shard.

@@ -33,7 +33,7 @@ counters! {
     writes,
     /// Writes to the file; neighbouring pages share one.
     write_calls,
-    /// Page images logged ahead of those writes.
+    /// Copies of pages put aside ahead of those writes.
     images,
     /// Syncs of the file.
     syncs,

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::file::{PageFile, PageImage, WriteAhead};
+use super::ahead::DurablePages;
+use super::file::{AsideCopy, PageFile, SLOT_PAGES, WriteAhead};
 use super::{BufferPool, PoolOptions};
 use crate::base::error::StorageError;
 use crate::base::hook::{Hook, ThreadHook};
@@ -39,7 +40,16 @@ pub(crate) struct MemoryFile {
     pub(crate) is_shut: AtomicBool,
     /// Reads panic.
     pub(crate) panic_reads: AtomicBool,
+    /// There is no space for copies of pages.
+    pub(crate) fail_aside: AtomicBool,
+    /// Copies of pages by slot: number, recovery LSN, content.
+    pub(crate) aside: Mutex<HashMap<u64, Vec<Copied>>>,
+    /// As of the last sync of them.
+    pub(crate) aside_synced: Mutex<HashMap<u64, Vec<Copied>>>,
 }
+
+/// A copy of a page: number, recovery LSN, content.
+pub(crate) type Copied = (u32, Lsn, Vec<u8>);
 
 impl MemoryFile {
     fn broken(&self, flag: &AtomicBool, op: &'static str, offset: u64) -> Result<(), StorageError> {
@@ -82,7 +92,8 @@ impl PageFile for MemoryFile {
         self.read_exact_at(buf, offset).map(|()| true)
     }
 
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
+    fn write_pages(&self, pages: DurablePages<'_>) -> Result<(), StorageError> {
+        let (buf, offset) = (pages.bytes(), pages.first().offset());
         self.broken(&self.fail_writes, "write", offset)?;
         let (at, tear) = (offset as usize, self.tear_write_after.load(Ordering::Relaxed) as usize);
         if tear > 0 && buf.len() > tear {
@@ -105,6 +116,11 @@ impl PageFile for MemoryFile {
         Ok(self.bytes.lock().len() as u64)
     }
 
+    fn cut_to(&self, bytes: u64) -> Result<(), StorageError> {
+        self.bytes.lock().truncate(bytes as usize);
+        Ok(())
+    }
+
     fn extend_to(&self, bytes: u64) -> Result<(), StorageError> {
         let limit = self.limit.load(Ordering::Relaxed);
         if limit != 0 && bytes > limit {
@@ -116,19 +132,42 @@ impl PageFile for MemoryFile {
         Ok(())
     }
 
+    fn slots(&self) -> u64 {
+        SLOTS
+    }
+
+    fn write_aside(&self, slot: u64, copies: &[AsideCopy<'_>]) -> Result<(), StorageError> {
+        if self.fail_aside.load(Ordering::Relaxed) {
+            return Err(StorageError::NoSpace { file: "control".into() });
+        }
+        let copies = copies.iter().map(|copy| (copy.id.0, copy.recovery, copy.page.to_vec())).collect();
+        self.aside.lock().insert(slot, copies);
+        Ok(())
+    }
+
+    fn sync_aside(&self) -> Result<(), StorageError> {
+        self.aside_synced.lock().clone_from(&self.aside.lock());
+        Ok(())
+    }
+
     fn show(&self) -> String {
         "pages.0".into()
     }
 }
 
-/// A file of the file system, for measurements.
+/// A file of the file system, for measurements, and one beside it for copies of pages.
 #[derive(Debug)]
-pub(crate) struct DiskFile(std::fs::File);
+pub(crate) struct DiskFile(std::fs::File, std::fs::File);
+
+/// Slots of a file, and the bytes of each.
+const SLOTS: u64 = 128;
+const SLOT: u64 = (SLOT_PAGES * PAGE_SIZE) as u64;
 
 impl DiskFile {
     pub(crate) fn create(path: &std::path::Path) -> io::Result<DiskFile> {
         let mut options = std::fs::OpenOptions::new();
-        Ok(DiskFile(options.read(true).write(true).create(true).truncate(true).open(path)?))
+        options.read(true).write(true).create(true).truncate(true);
+        Ok(DiskFile(options.open(path)?, options.open(path.with_extension("aside"))?))
     }
 
     fn told<T>(&self, op: &'static str, offset: u64, result: io::Result<T>) -> Result<T, StorageError> {
@@ -145,8 +184,9 @@ impl PageFile for DiskFile {
         Ok(false)
     }
 
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
-        self.told("write", offset, self.0.write_all_at(buf, offset))
+    fn write_pages(&self, pages: DurablePages<'_>) -> Result<(), StorageError> {
+        let offset = pages.first().offset();
+        self.told("write", offset, self.0.write_all_at(pages.bytes(), offset))
     }
 
     fn sync(&self) -> Result<(), StorageError> {
@@ -161,32 +201,40 @@ impl PageFile for DiskFile {
         self.told("extend", bytes, self.0.set_len(bytes))
     }
 
+    fn cut_to(&self, bytes: u64) -> Result<(), StorageError> {
+        self.told("cut", bytes, self.0.set_len(bytes))
+    }
+
+    fn slots(&self) -> u64 {
+        SLOTS
+    }
+
+    fn write_aside(&self, slot: u64, copies: &[AsideCopy<'_>]) -> Result<(), StorageError> {
+        let bytes = copies.iter().flat_map(|copy| copy.page).copied().collect::<Vec<_>>();
+        self.told("write", slot, self.1.write_all_at(&bytes, slot * SLOT))
+    }
+
+    fn sync_aside(&self) -> Result<(), StorageError> {
+        self.told("sync", 0, self.1.sync_data())
+    }
+
     fn show(&self) -> String {
         "pages.0".into()
     }
 }
 
-/// An image in the log: its end, the page's LSN, its content.
-type Image = (Lsn, Lsn, Vec<u8>);
-
-/// A log that hands out LSNs and remembers images.
+/// A log that hands out LSNs.
 #[derive(Debug)]
 pub(crate) struct MemoryLog {
     tail: AtomicU64,
     durable: AtomicU64,
+    /// It cannot be made durable.
     pub(crate) fail: AtomicBool,
-    /// The last image of each page.
-    pub(crate) images: Mutex<HashMap<u32, Image>>,
 }
 
 impl Default for MemoryLog {
     fn default() -> Self {
-        MemoryLog {
-            tail: AtomicU64::new(100),
-            durable: AtomicU64::new(100),
-            fail: AtomicBool::new(false),
-            images: Mutex::default(),
-        }
+        MemoryLog { tail: AtomicU64::new(100), durable: AtomicU64::new(100), fail: AtomicBool::new(false) }
     }
 }
 
@@ -218,19 +266,11 @@ impl WriteAhead for MemoryLog {
 
     fn make_durable(&self, lsn: Lsn) -> Result<(), StorageError> {
         assert!(lsn <= self.tail());
-        self.durable.fetch_max(lsn.0, Ordering::SeqCst);
-        Ok(())
-    }
-
-    fn log_images<'a>(&self, images: &mut dyn Iterator<Item = PageImage<'a>>) -> Result<Lsn, StorageError> {
         if self.fail.load(Ordering::Relaxed) {
             return Err(StorageError::NoSpace { file: "log.0".into() });
         }
-        for (id, lsn, bytes) in images {
-            let end = Lsn(self.append(PAGE_SIZE as u64).0 + PAGE_SIZE as u64);
-            self.images.lock().insert(id.0, (end, lsn, bytes.to_vec()));
-        }
-        Ok(self.tail())
+        self.durable.fetch_max(lsn.0, Ordering::SeqCst);
+        Ok(())
     }
 }
 

@@ -1,10 +1,9 @@
 //! Writing dirty pages in place, a batch at a time.
 //!
 //! 1. Copy each page under a share of its latch; note its LSN, its recovery LSN and the latch's version.
-//! 2. Log the copies (torn-page protection) and make the log durable to their end; that end lies after
-//!    every change that the copies contain, so this is also the write-ahead rule.
-//! 3. Seal the copies and write them in place, neighbours with one call.
-//!    Where the log has no room for images, as on a full disk, they are written aside instead, and synced in place.
+//! 2. Make the log durable to the newest change that the copies contain (the write-ahead rule), seal the copies and put
+//!    them [aside](super::aside), durably: a restart repairs a page from there that the crash has torn in place.
+//! 3. Write them in place, neighbours with one call.
 //! 4. Enter the smallest recovery LSN among the unsynced ones, and only then mark the pages clean:
 //!    [`BufferPool::oldest_recovery_lsn`] finds it in one place or the other.
 //!
@@ -13,6 +12,8 @@
 use crate::base::sync::plain::Ordering;
 
 use super::BufferPool;
+use super::aside::TakenSlots;
+use super::file::{AsideCopy, MIN_SLOTS, SLOT_PAGES};
 use super::stats::add;
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
@@ -22,6 +23,7 @@ use crate::page::header;
 
 /// Pages written at once.
 pub(super) const BATCH: usize = 128;
+const _: () = assert!(MIN_SLOTS as usize * SLOT_PAGES >= 2 * BATCH);
 
 /// Frames to write, and room for the copies.
 #[derive(Debug)]
@@ -74,18 +76,19 @@ impl BufferPool {
     /// returns how many. The caller holds no latch and no lock: this waits for the log.
     ///
     /// # Errors
-    /// A failed write closes the instance. When the file cannot grow or the log refuses, the pages
+    /// A failed write closes the instance. When the file cannot grow, or there is no space for the copies, the pages
     /// simply stay dirty.
     pub(super) fn write_batch(&self, batch: &mut WriteBatch) -> Result<usize, StorageError> {
         self.copy_pages(batch);
-        let result = if batch.copies.is_empty() { Ok(()) } else { self.write_copies(batch) };
+        let result = if batch.copies.is_empty() { Ok(None) } else { self.write_copies(batch).map(Some) };
         if result.is_ok() {
             self.mark_clean(batch);
         }
         for copied in &batch.copies {
             self.frames.as_slice()[copied.frame as usize].writing.store(false, Ordering::Release);
         }
-        result.map(|()| batch.copies.len())
+        // The slots are given back here: the pages are among the unsynced ones.
+        result.map(|_| batch.copies.len())
     }
 
     /// Step 1.
@@ -121,7 +124,7 @@ impl BufferPool {
     }
 
     /// Steps 2 and 3.
-    fn write_copies(&self, batch: &mut WriteBatch) -> Result<(), StorageError> {
+    fn write_copies(&self, batch: &mut WriteBatch) -> Result<TakenSlots<'_>, StorageError> {
         self.poison.check()?;
         let WriteBatch { copies, bytes, .. } = batch;
         let last = copies.iter().map(|c| c.id).max().unwrap_or_default();
@@ -131,19 +134,15 @@ impl BufferPool {
         for page in pages.iter_mut() {
             header::seal(page);
         }
-        let mut images = copies.iter().zip(pages.iter()).map(|(copied, page)| (copied.id, copied.lsn, page));
-        let end = if is_mutant(Mutant::SkipPageImage) {
-            Lsn(images.map(|(_, lsn, _)| lsn.0).max().unwrap_or(0) + 1)
-        } else {
-            match self.wal.log_images(&mut images) {
-                Err(error) if error.is_want_of_room() => return self.write_aside(copies, pages),
-                logged => logged?,
-            }
-        };
         if !is_mutant(Mutant::SkipWriteAhead) {
-            self.wal.make_durable(end)?;
+            // Past the beginning of the newest record that the pages show means past its end.
+            let newest = copies.iter().map(|copied| copied.lsn.0).max().unwrap_or(0);
+            self.wal.make_durable(Lsn(newest + 1))?;
         }
-        add(&self.counters.images, copies.len());
+        let taken = self.take_slots(copies.len())?;
+        if !is_mutant(Mutant::SkipPageImage) {
+            self.put_aside(&taken, copies, pages)?;
+        }
 
         let mut from = 0;
         while from < copies.len() {
@@ -152,7 +151,8 @@ impl BufferPool {
                 to += 1;
             }
             let run = &bytes[from * PAGE_SIZE..to * PAGE_SIZE];
-            if let Err(error) = self.file.write_all_at(run, copies[from].id.offset()) {
+            let run = self.prove(copies[from].id, run)?;
+            if let Err(error) = self.file.write_pages(run) {
                 self.poison.close(&error, self.wal.durable());
                 return Err(error);
             }
@@ -160,22 +160,30 @@ impl BufferPool {
             from = to;
         }
         add(&self.counters.writes, copies.len());
-        Ok(())
+        Ok(taken)
     }
 
-    /// Steps 2 and 3 where the log has no room.
-    #[cold]
-    fn write_aside(&self, copies: &[Copied], pages: &[[u8; PAGE_SIZE]]) -> Result<(), StorageError> {
-        // Past the beginning of the newest record that the pages show means past its end.
-        let newest = copies.iter().map(|copied| copied.lsn.0).max().unwrap_or(0);
-        self.wal.make_durable(Lsn(newest + 1))?;
-        let pages: Vec<_> = copies.iter().map(|copied| copied.id).zip(pages).collect();
-        self.file.write_aside(&pages).inspect_err(|error| {
+    /// Makes copies of the pages durable beside the file.
+    fn put_aside(
+        &self,
+        taken: &TakenSlots<'_>,
+        copies: &[Copied],
+        pages: &[[u8; PAGE_SIZE]],
+    ) -> Result<(), StorageError> {
+        let all = copies.iter().zip(pages);
+        let all: Vec<_> =
+            all.map(|(copied, page)| AsideCopy { id: copied.id, recovery: copied.recovery, page }).collect();
+        let written = all
+            .chunks(SLOT_PAGES)
+            .enumerate()
+            .try_for_each(|(part, some)| self.file.write_aside(taken.slot(part), some));
+        written.and_then(|()| self.file.sync_aside()).inspect_err(|error| {
+            // Nothing was written in place, so a lack of space harms nothing.
             if !error.is_want_of_room() {
                 self.poison.close(error, self.wal.durable());
             }
         })?;
-        add(&self.counters.writes, copies.len());
+        add(&self.counters.images, copies.len());
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use super::transaction::{Transaction, undecodable};
 use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
 use crate::table::codec::{Columns, Key, Row};
-use crate::table::index::Want;
+use crate::table::index::{Index, Want};
 use crate::table::info::TableInfo;
 use crate::txn::transaction::Txn;
 
@@ -34,8 +34,8 @@ impl Transaction<'_> {
     /// reading and writing all of the row.
     ///
     /// # Errors
-    /// [`TxnError::Decode`] if the row's bytes at that place are no such columns; nothing is changed then. See
-    /// [`TxnError`].
+    /// [`TxnError::Decode`] if the row's bytes at that place are no such columns; [`TxnError::Schema`] if `C` has no
+    /// proper [`Columns::RANGE`], or encodes to another number of bytes. Nothing is changed then. See [`TxnError`].
     pub fn update_columns<K: Key, V: Row, C: Columns<V>, R>(
         &mut self,
         table: &impl AsTable<K, V>,
@@ -44,26 +44,47 @@ impl Transaction<'_> {
     ) -> Result<Option<R>, TxnError> {
         let Some(info) = self.seen_to_write(table)? else { return Ok(None) };
         self.enter(OperationKind::Update, &info.primary);
+        if C::RANGE.start > C::RANGE.end || C::RANGE.end == usize::MAX {
+            return Err(misfit::<C>(&info.primary, "lie at no fixed place"));
+        }
         self.with_key(key, |tx, key| {
             let done = if info.secondaries.iter().any(|index| index.columns_from < C::RANGE.end) {
                 update_with_indexes(tx.txn.get_mut(), info, key, change)?
             } else {
                 tx.txn.get_mut().update_columns(info, key, &[C::RANGE], |bytes, _| changed::<V, C, R>(bytes, change))?
             };
-            match done {
-                Some(None) => Err(undecodable::<C>(&info.primary)),
-                done => Ok(done.flatten()),
+            match done.transpose() {
+                Ok(answer) => Ok(answer),
+                Err(Unchanged::NoColumns) => Err(undecodable::<C>(&info.primary)),
+                Err(Unchanged::OtherLength) => {
+                    Err(misfit::<C>(&info.primary, "do not encode to as many bytes as they have in a row"))
+                }
             }
         })
     }
 }
 
-/// Changes columns where they lie; `None`, and nothing is changed, if these bytes are none.
-fn changed<V: Row, C: Columns<V>, R>(bytes: &mut Vec<u8>, change: impl FnOnce(&mut C) -> R) -> Option<R> {
-    let mut columns = C::decode(bytes)?;
+/// Why columns were not changed.
+enum Unchanged {
+    /// The row's bytes at that place are none.
+    NoColumns,
+    /// Encoded they have another length.
+    OtherLength,
+}
+
+#[cold]
+fn misfit<C>(index: &Index, what: &str) -> TxnError {
+    let what = format!("the columns {} {what}", std::any::type_name::<C>());
+    TxnError::Schema { table: index.table(), what }
+}
+
+/// Changes columns where they lie. `bytes` must not be used after an error.
+fn changed<V: Row, C: Columns<V>, R>(bytes: &mut Vec<u8>, change: impl FnOnce(&mut C) -> R) -> Result<R, Unchanged> {
+    let mut columns = C::decode(bytes).ok_or(Unchanged::NoColumns)?;
     let answer = change(&mut columns);
+    let len = bytes.len();
     columns.encode(bytes);
-    Some(answer)
+    if bytes.len() == len { Ok(answer) } else { Err(Unchanged::OtherLength) }
 }
 
 fn update_with_indexes<V: Row, C: Columns<V>, R>(
@@ -71,11 +92,11 @@ fn update_with_indexes<V: Row, C: Columns<V>, R>(
     info: &TableInfo,
     key: &[u8],
     change: impl FnOnce(&mut C) -> R,
-) -> Result<Option<Option<R>>, TxnError> {
+) -> Result<Option<Result<R, Unchanged>>, TxnError> {
     txn.update_row(info, key, |row| {
-        let mut part = row.get(C::RANGE)?.to_vec();
+        let mut part = row.get(C::RANGE).ok_or(Unchanged::NoColumns)?.to_vec();
         let answer = changed::<V, C, R>(&mut part, change)?;
         row[C::RANGE].copy_from_slice(&part);
-        Some(answer)
+        Ok(answer)
     })
 }

@@ -15,7 +15,9 @@
 //! * *Nothing is from later.* E is chosen when all pages have been read, so no page of the copy has an LSN beyond it.
 //! * *No page is torn.* A page that fails its checksum is read again, from the file and from the pool
 //!   (`buffer/copying.rs`).
-//! * *Pages that bulk loads write past the log*: the pool reports them, and they are read again, before E is chosen.
+//! * *Pages that bulk loads write past the log*: the pool reports them, and they are read again, before E is chosen. A load
+//!   whose end lies behind E is not in the copy: the allocator's page there says that a load owns its pages, and the copy's
+//!   restart makes them free.
 //! * Transactions that had not ended at E are losers of the copy's restart. So the copy has exactly the transactions
 //!   whose commit records lie before E, each as a whole.
 //!
@@ -28,6 +30,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::aside::CONTROL_BYTES;
 use super::database::{Database, new_id};
 use super::{files, verify};
 use crate::base::error::{CopyError, StorageError};
@@ -76,7 +79,8 @@ impl Database {
     /// it, also in another process, and write to it. Its first open recovers, which takes as long as what was written
     /// to the log meanwhile.
     ///
-    /// Until it has returned no log file is removed, so the log grows by what is written meanwhile. The calling thread
+    /// Until it has returned no log file is removed, so the log grows by what is written meanwhile; if it reaches its limit,
+    /// four times [`Options::checkpoint_every`](crate::Options::checkpoint_every), the copy fails. The calling thread
     /// reads and writes the files itself; under a scheduler of fibers, call it from a thread of its own. If it fails,
     /// it removes the files that it has written.
     ///
@@ -155,7 +159,11 @@ impl Database {
         target.begin()?;
         let end = self.copy_pages(&mut reader, database, target)?;
         engine.make_durable(end)?;
-        target.copy_log(&hold, (body.keep(), end), database)?;
+        let copied = target.copy_log(&hold, (body.keep(), end), database);
+        if hold.is_broken() {
+            return Err(CopyError::LogLimit { directory: target.directory.clone(), limit: engine.log.limit_bytes() });
+        }
+        copied?;
         LogFiles::find(Arc::clone(disk), database)?.prove(body.keep(), end)?;
         target.finish(&Control { number: 1, database, durable: end, ..control })?;
         let Copying { pages, log_bytes, .. } = target.told;
@@ -190,7 +198,7 @@ impl Database {
             }
         };
         if !damaged.is_empty() {
-            // It does not matter if no tree refers to it: a bulk load that was broken off left it.
+            // It does not matter if no tree refers to it: a bulk load has it, or has left it.
             verify::walk(&self.engine, &self.catalog)?;
         }
         sync_file(&*file)?;
@@ -225,9 +233,10 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
 
     /// Makes a file that must not exist.
     fn make(&mut self, name: &str) -> Result<Arc<dyn DiskFile>, StorageError> {
-        self.made.push(name.to_owned());
         let show = self.disk.show(name);
-        self.disk.open(name, OpenMode::CreateNew).map_err(|e| StorageError::io("create", show, 0, e))
+        let made = self.disk.open(name, OpenMode::CreateNew).map_err(|e| StorageError::io("create", show, 0, e))?;
+        self.made.push(name.to_owned());
+        Ok(made)
     }
 
     /// Copies the pages from `from` up to `to`.
@@ -269,8 +278,8 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
     /// All files exist and are synced: makes a database of them.
     fn finish(&mut self, control: &Control) -> Result<(), CopyError> {
         self.sync_directory()?;
-        self.made.extend([files::NEW_CONTROL, files::CONTROL].map(str::to_owned));
-        ControlFile::create(self.disk, control)?;
+        let made = &mut self.made;
+        ControlFile::create(self.disk, control, CONTROL_BYTES, &mut |name| made.push(name.to_owned()))?;
         self.disk
             .remove(files::COPYING)
             .map_err(|e| StorageError::io("remove", self.disk.show(files::COPYING), 0, e))?;

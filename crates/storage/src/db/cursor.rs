@@ -8,6 +8,7 @@ use super::transaction::{Transaction, decoded_key, undecodable};
 use crate::base::config::Isolation;
 use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
+use crate::btree::MAX_KEY;
 use crate::table::codec::{Key, Row};
 use crate::table::columns::WHOLE;
 use crate::table::index::{Index, Want};
@@ -78,6 +79,14 @@ impl<'db> Transaction<'db> {
     }
 }
 
+/// The value that a row refers to; `None` if the row has gone meanwhile.
+#[cold]
+fn referred(tx: &Transaction<'_>, index: &Index, batch: &RowBatch, at: usize) -> Result<Option<Vec<u8>>, TxnError> {
+    let mut value = Vec::new();
+    let found = tx.step(|txn| txn.read_referred(index, batch.key(at), batch.value(at), &mut value))?;
+    Ok(found.then_some(value))
+}
+
 /// A range of keys as bytes: first key, and the first key behind it (`None`: to the end).
 pub(crate) fn bounds_of<K: Key>(range: &impl RangeBounds<K>) -> (Vec<u8>, Option<Vec<u8>>) {
     let mut from = Vec::new();
@@ -112,7 +121,7 @@ fn behind(key: &mut Vec<u8>) {
         }
     }
     // All bytes were 255: only longer strings of that kind lie above.
-    key.extend_from_slice(&[u8::MAX; 513]);
+    key.resize(MAX_KEY + 1, u8::MAX);
 }
 
 impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
@@ -217,9 +226,17 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
         let (tx, Some(table)) = (self.tx, self.table) else { return Ok(None) };
         let Some(by) = self.by else {
             let index = &table.primary;
-            let Some((batch, at)) = self.advance(index, from_back)? else { return Ok(None) };
-            let row = V::decode(batch.value(at)).ok_or_else(|| undecodable::<V>(index))?;
-            return Ok(Some((decoded_key(batch.key(at), index)?, row)));
+            loop {
+                let Some((batch, at)) = self.advance(index, from_back)? else { return Ok(None) };
+                let row = if batch.row(at).is_reference {
+                    let Some(row) = referred(tx, index, batch, at)? else { continue };
+                    V::decode(&row)
+                } else {
+                    V::decode(batch.value(at))
+                };
+                let row = row.ok_or_else(|| undecodable::<V>(index))?;
+                return Ok(Some((decoded_key(batch.key(at), index)?, row)));
+            }
         };
         // The entry's value is the primary key. While the entry is locked its row exists and matches it; under read
         // committed the row may have been deleted since, or have another value in the index.
@@ -227,7 +244,13 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
         let committed_only = tx.isolation() == Isolation::ReadCommitted;
         loop {
             let Some((batch, at)) = self.advance(&by.index, from_back)? else { return Ok(None) };
-            let (key, row) = (batch.key(at), batch.value(at));
+            let (key, mut row) = (batch.key(at), batch.value(at));
+            let large;
+            if batch.row(at).is_reference {
+                let Some(value) = referred(tx, &by.index, batch, at)? else { continue };
+                large = value;
+                row = &large;
+            }
             let found = tx.read(primary, row, Want::Read, WHOLE, |bytes| {
                 let belongs = !committed_only || {
                     let mut entry = Vec::new();

@@ -6,39 +6,44 @@ use std::sync::Arc;
 
 use super::duties::Duties;
 use super::files::{self, DirectoryContent, LogFront};
-use super::options::{Options, cores};
+use super::options::{MOST_POOL_BYTES, Options, cores};
 use crate::base::arena::PageSize;
 use crate::base::checked::checked;
-use crate::base::config::{Background, Isolation, LargePages, LatchKind, Service};
-use crate::base::error::{OpenError, StorageError, TxnError};
+use crate::base::config::{Background, LargePages, LatchKind, Service};
+use crate::base::error::{LogHolder, OpenError, StorageError, TxnError};
+use crate::base::hook::BlockReason;
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
 use crate::base::sync::Mutex;
+use crate::base::turns::Turns;
+use crate::btree::extent;
 use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::{BufferPool, LARGE_FRAMES, PoolOptions};
 use crate::io::memory::large_pages_available;
 use crate::io::{Disk, DiskLock, FileDisk};
 use crate::lock::{LockOptions, LockTable};
-use crate::log::{Log, LogOptions, RecordBuf};
+use crate::log::{Log, LogOptions};
 use crate::recovery::checkpoint::Checkpointer;
 use crate::recovery::control::ControlFile;
 use crate::recovery::restart::{self, Reporter};
-use crate::table::catalog::{Catalog, MAX_TABLES};
+use crate::table::catalog::Catalog;
 use crate::table::declared::Declared;
 use crate::table::index::Want;
 use crate::table::info::TableInfo;
-use crate::txn::active::Slots;
+use crate::txn::active::{OWN_SLOTS, Own, Slots};
 use crate::txn::engine::Engine;
 
 /// An open database. Share it between threads by reference or in an [`Arc`]; dropping it closes it.
 pub struct Database {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) catalog: Catalog,
+    pub(crate) catalog: Arc<Catalog>,
     pub(super) duties: Arc<Duties>,
     pub(super) reruns: u32,
     pub(super) large_pages: LargePages,
     closed: Mutex<bool>,
+    /// One thread compacts at a time.
+    pub(super) compacting: Turns<()>,
     directory: String,
     _lock: DiskLock,
 }
@@ -95,7 +100,8 @@ impl Database {
         if options.large_pages == LargePages::On {
             large_pages_available().map_err(|what| OpenError::Setting { setting: "large_pages", what })?;
         }
-        let frames = (options.pool_bytes / size_of::<crate::buffer::frame::Frame>() as u64) as usize;
+        let pool_bytes = options.pool_bytes.min(MOST_POOL_BYTES);
+        let frames = (pool_bytes / size_of::<crate::buffer::frame::Frame>() as u64) as usize;
         let memory = options.large_pages.pages(frames >= LARGE_FRAMES);
         let found = files::look(&*disk)?;
         if found == DirectoryContent::Nothing && !options.create {
@@ -104,14 +110,16 @@ impl Database {
         let lock = disk.lock().map_err(files::not_locked)?;
         let found = files::look(&*disk)?;
         let poison = Arc::new(Poison::default());
+        let segment_bytes = options.log_file_bytes();
+        let log_bounds = (options.checkpoint_bytes, options.log_limit_bytes());
         let log_options = |database| LogOptions {
-            segment_bytes: options.segment_bytes,
+            segment_bytes,
             ring_bytes: options.ring_bytes,
             memory,
-            // One slot for each transaction, one for creating tables, one for the cleaner, one for checkpoints and
-            // restart.
-            slots: options.transactions + 3,
-            reserve_bytes: options.segment_bytes / 4,
+            // One slot for each transaction, those of the engine's own transactions, one for checkpoints and restart.
+            slots: options.transactions + OWN_SLOTS + 1,
+            reserve_bytes: segment_bytes / 4,
+            checkpoint_every: Some(log_bounds),
             database,
             // Zeros written ahead make single syncs no cheaper on the file systems we measured, and cost every log byte
             // twice: 100,000 transactions/s became 120,000 without.
@@ -132,24 +140,19 @@ impl Database {
             let control = file.read()?;
             let analysis = restart::analyse(&disk, &control, options.reader_bytes, &mut report)?;
             let (redo, keep, clean) = (analysis.redo, analysis.keep, analysis.clean);
-            let (losers, images, reader) = analysis.into_parts();
+            let (losers, reader) = analysis.into_parts();
             let log =
                 Log::open(reader, keep, log_options(control.database), Arc::clone(&poison), Arc::clone(&options.hook))?;
-            (file, control, log, Some((redo, clean, losers, images)))
+            (file, control, log, Some((redo, clean, losers)))
         };
         let log = Arc::new(log);
-        let own_slot = SlotId(options.transactions as u16 + 1);
-        let service_slot = SlotId(options.transactions as u16 + 2);
+        let service_slot = SlotId((options.transactions + OWN_SLOTS) as u16);
         let driven = Arc::new(AtomicBool::new(false));
-        let front = LogFront {
-            log: Arc::clone(&log),
-            hook: Arc::clone(&options.hook),
-            driven: Arc::clone(&driven),
-            slot: own_slot,
-            rec: Mutex::new(RecordBuf::new()),
-        };
+        let front = LogFront { log: Arc::clone(&log), hook: Arc::clone(&options.hook), driven: Arc::clone(&driven) };
+        let restart_reads = (analysis.as_ref().map_or(log.tail(), |(redo, ..)| *redo), log.tail());
+        let shared = PoolOptions::new(frames);
         let pool = BufferPool::open(
-            Arc::new(files::open_pages(&*disk, control.database)?),
+            Arc::new(files::open_pages(&*disk, control.database, frames, restart_reads)?),
             PoolOptions {
                 latches: options.latches,
                 promote_at: options.promote_at,
@@ -158,7 +161,10 @@ impl Database {
                 sound: options.page_checksums,
                 memory,
                 homes: options.frame_homes,
-                ..PoolOptions::new(frames)
+                simulated: options.clock.is_simulated(),
+                shard_frames: options.shard_frames.unwrap_or(shared.shard_frames),
+                home_chunk: options.shard_frames.map_or(shared.home_chunk, |frames| (frames / 4).max(1)),
+                ..shared
             },
             Arc::new(front),
             Arc::clone(&poison),
@@ -167,10 +173,10 @@ impl Database {
         let pool = Arc::new(pool);
         let mut redo_from = log.tail();
         let mut work = None;
-        if let Some((redo, clean, losers, images)) = analysis {
+        if let Some((redo, clean, losers)) = analysis {
             redo_from = redo;
             if !clean {
-                let redone = restart::redo(&pool, &log, &images, log.reader_of_old(redo), &mut report)?;
+                let redone = restart::redo(&pool, &log, log.reader_of_old(redo), &mut report)?;
                 restart::ensure_pages(&pool, redone.pages)?;
                 restart::undo(&pool, &log, &losers, service_slot, &mut report)?;
                 work = Some((redone.records, redone.bytes));
@@ -180,6 +186,11 @@ impl Database {
         }
         let engine = Self::engine(&options, memory, control.database, pool, log, poison, driven)?;
         let checkpointer = Checkpointer::new(file, control, redo_from, service_slot);
+        match extent::reclaim(engine.structure_change(service_slot)) {
+            // A transaction that needs the allocator's page gets the error.
+            Ok(()) | Err(StorageError::CorruptPage { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
         if let Some((records, bytes)) = work {
             // The database is open even if this fails: another restart would have as much to do.
             match engine.pool.flush_all().and_then(|()| checkpointer.take(&engine)) {
@@ -187,15 +198,16 @@ impl Database {
                 _ => report.done(records, bytes),
             }
         }
-        let catalog = Catalog::load(&engine)?;
-        let duties = Duties::new(Arc::clone(&engine), checkpointer, options.checkpoint_bytes);
+        let catalog = Arc::new(Catalog::load(&engine)?);
+        let every = engine.log.bounds().every;
+        let duties = Duties::new(Arc::clone(&engine), Arc::clone(&catalog), checkpointer, every);
         match (options.background, &options.services) {
             (Background::Threads, Some(services)) => duties.share(services),
             (Background::Threads, None) => {
                 duties.start().map_err(|e| OpenError::Directory { directory: directory.clone(), source: e })?;
             }
             (Background::Stepped, _) => duties.start_stepped(),
-            (Background::Inline, _) => {}
+            (Background::Inline, _) => duties.start_inline(),
         }
         Ok(Database {
             engine,
@@ -204,6 +216,7 @@ impl Database {
             reruns: options.reruns,
             large_pages: options.large_pages,
             closed: Mutex::new(false),
+            compacting: Turns::new((), BlockReason::Room),
             directory,
             _lock: lock,
         })
@@ -224,9 +237,7 @@ impl Database {
     ) -> Result<Arc<Engine>, StorageError> {
         let locks = LockTable::new(
             LockOptions {
-                // One of them is for creating tables.
-                slots: options.transactions + 1,
-                tables: MAX_TABLES + 2,
+                slots: options.transactions + OWN_SLOTS,
                 buckets: options.lock_buckets,
                 memory,
                 escalate_at: options.escalate_at,
@@ -254,30 +265,36 @@ impl Database {
         }))
     }
 
-    /// The table with this declaration; `None` if there is none of its name.
+    /// The table with this declaration; `None` if there is none of its name. A transaction that was begun before keeps
+    /// it from becoming another, until it ends.
     #[inline]
     pub(crate) fn find(&self, declared: &Declared<'_>) -> Result<Option<&TableInfo>, TxnError> {
-        let number = match self.catalog.declared(declared) {
-            Some(number) => Some(number),
-            None => self.open_known(declared)?,
-        };
-        Ok(number.and_then(|number| self.catalog.table(number)))
+        match self.catalog.declared(declared) {
+            Some(info) => Ok(Some(info)),
+            None => self.open_known(declared),
+        }
     }
 
     #[cold]
-    fn open_known(&self, declared: &Declared<'_>) -> Result<Option<u32>, TxnError> {
-        self.catalog.open(declared)
+    fn open_known(&self, declared: &Declared<'_>) -> Result<Option<&TableInfo>, TxnError> {
+        Ok(self.catalog.open(&self.engine, declared)?.map(|(info, _)| info))
     }
 
-    pub(super) fn open_or_create(&self, declared: &Declared<'_>) -> Result<u32, TxnError> {
+    /// The table with this declaration and its ticket, created if there is none of its name.
+    pub(super) fn open_or_create(&self, declared: &Declared<'_>) -> Result<(&TableInfo, u64), TxnError> {
+        let mut created = false;
         loop {
-            if let Some(number) = self.catalog.open(declared)? {
-                return Ok(number);
+            if let Some(open) = self.catalog.open(&self.engine, declared)? {
+                if created {
+                    self.engine.answer(self.engine.log.tail())?;
+                }
+                return Ok(open);
             }
+            created = true;
             if !self.catalog.create(&self.engine, declared, false)? {
                 // Transactions rely on its absence. The transaction that locks the absence does not create the table
                 // itself.
-                let mut txn = self.engine.begin(Isolation::Serializable, None)?;
+                let mut txn = self.engine.begin_own(Own::Maintenance)?;
                 txn.lock_absence(declared.name, Want::Write)?;
                 self.catalog.create(&self.engine, declared, true)?;
             }
@@ -301,16 +318,19 @@ impl Database {
         self.engine.log.durable()
     }
 
-    /// Asks for the log to be flushed up to a commit's position, and does not wait.
+    /// Asks for the log to be flushed up to a commit's position, and does not wait. A position beyond the log's end asks
+    /// for all that is in the log: [`Database::wait_durable`] refuses it.
     #[inline]
     pub fn request_flush(&self, commit: Lsn) {
         self.engine.log.request_flush(commit);
     }
 
-    /// Returns when everything before a commit's position is on disk.
+    /// Returns when everything before a commit's position is on disk. A position is a bare number: one of another
+    /// database that this log has passed tells nothing about that database.
     ///
     /// # Errors
-    /// When the instance is closed to commits.
+    /// When the instance is closed to commits. [`StorageError::BeyondLog`], at once, if the log does not reach to the
+    /// position: no commit of this open database has it.
     pub fn wait_durable(&self, commit: Lsn) -> Result<(), StorageError> {
         self.engine.wait_to_answer(commit)
     }
@@ -382,6 +402,10 @@ impl Database {
             latch_demotions: latches.demotions,
             latch_promotions_refused: latches.refused,
             checkpoints: self.duties.checkpointer.taken(),
+            log_disk_bytes: self.engine.log.disk_bytes(),
+            log_limit_bytes: self.engine.log.limit_bytes(),
+            log_pauses: self.engine.log.pauses(),
+            log_holder: self.engine.log.holder(),
         }
     }
 
@@ -420,6 +444,7 @@ impl Database {
         }
         self.engine.locks.close();
         self.duties.stop();
+        self.duties.finish_purging();
         self.engine.log.wait_durable_inline(self.engine.log.tail())?;
         self.engine.pool.flush_all()?;
         self.duties.checkpointer.take(&self.engine)?;
@@ -455,7 +480,7 @@ pub struct Stats {
     pub pool_writes: u64,
     /// Pages dropped to make room.
     pub pool_evictions: u64,
-    /// Bytes of page images in the log, a part of `log_bytes`: torn-page protection.
+    /// Bytes of pages written a second time beside the data file, against torn pages. No part of `log_bytes`.
     pub image_bytes: u64,
     /// Times a transaction waited for a lock.
     pub lock_waits: u64,
@@ -469,6 +494,14 @@ pub struct Stats {
     pub latch_promotions: u64,
     /// Promoted latches that a writer or an eviction has demoted.
     pub latch_demotions: u64,
+    /// Bytes that the log's files take now.
+    pub log_disk_bytes: u64,
+    /// Bytes that they may take: see [`Options::checkpoint_every`](crate::Options::checkpoint_every).
+    pub log_limit_bytes: u64,
+    /// Times that a statement paused because the log was near its limit.
+    pub log_pauses: u64,
+    /// What kept the newest checkpoint from cutting the log where redo begins, if anything did.
+    pub log_holder: Option<LogHolder>,
     /// Promotions that did not take place because the process had no more reader words: those latches stay plain.
     pub latch_promotions_refused: u64,
 }

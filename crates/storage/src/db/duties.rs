@@ -1,4 +1,4 @@
-//! The background work of one database: flusher, segment maker, cleaner with checkpointer, readers.
+//! The background work of one database: flusher, segment maker, cleaner with checkpointer, purger, readers.
 //!
 //! Each is a state machine that does one bounded step at a time. Under
 //! [`Background::Threads`](crate::Background::Threads) a thread of its own drives each, or, with
@@ -15,11 +15,14 @@ use crate::base::error::StorageError;
 use crate::base::fault::{Refusable, strikes};
 use crate::base::ids::Lsn;
 use crate::base::lane::{LanePlace, NextTurn, Work};
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::buffer::{CleanGoal, CleanStep};
+use crate::db::purger::{PurgeRest, Purger};
 use crate::db::services::Services;
 use crate::recovery::checkpoint::Checkpointer;
+use crate::table::catalog::Catalog;
 use crate::txn::engine::Engine;
 
 /// How long the cleaner sleeps when it has nothing to do.
@@ -30,12 +33,17 @@ const IDLE_IN_NEED: Duration = Duration::from_millis(5);
 const READERS: usize = 16;
 /// How often a checkpoint is considered, unless much has been logged since.
 const LOOK_EVERY_NS: u64 = 200_000_000;
+/// Time of a step of the purge service's sweep, by a thread of its own and by one that has other work.
+const SWEEP_NS: u64 = 2_000_000;
+const SWEEP_INLINE_NS: u64 = 50_000;
 
 /// The background work of one database, and the state that its parts share.
 #[derive(Debug)]
 pub(crate) struct Duties {
     pub(crate) engine: Arc<Engine>,
+    catalog: Arc<Catalog>,
     pub(crate) checkpointer: Checkpointer,
+    purger: Purger,
     /// Log bytes between two checkpoints.
     pub(crate) every: u64,
     /// When the cleaner last estimated the gain of a checkpoint.
@@ -54,6 +62,7 @@ struct Shares {
     flusher: LanePlace,
     maker: LanePlace,
     cleaner: LanePlace,
+    purger: LanePlace,
     reader: LanePlace,
     /// Keeps the threads.
     _services: Services,
@@ -72,6 +81,7 @@ impl Work for Duty {
             Service::Flusher => engine.log.flusher_turn(&engine.clock),
             Service::SegmentMaker => engine.log.maker_turn(&engine.clock),
             Service::Cleaner | Service::Checkpointer => self.of.clean_some(),
+            Service::Purger => self.of.purge_some(),
             Service::PageReader if engine.pool.step_reader() => NextTurn::Now,
             Service::PageReader => NextTurn::WhenCalled,
         }
@@ -83,10 +93,17 @@ impl Work for Duty {
 }
 
 impl Duties {
-    pub(crate) fn new(engine: Arc<Engine>, checkpointer: Checkpointer, every: u64) -> Arc<Duties> {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        catalog: Arc<Catalog>,
+        checkpointer: Checkpointer,
+        every: u64,
+    ) -> Arc<Duties> {
         Arc::new(Duties {
             engine,
+            catalog,
             checkpointer,
+            purger: Purger::new(),
             every,
             looked_ns: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
@@ -96,34 +113,38 @@ impl Duties {
         })
     }
 
-    /// One step of cleaning and checkpointing; false if there was nothing to do.
+    /// One step of cleaning and checkpointing; false if there was nothing to do. A checkpoint is considered first, by time
+    /// and by what has reached the disk: a cleaner that always has pages to write would never come to it otherwise.
     ///
     /// # Errors
     /// Those of the pool and the log.
     pub(crate) fn clean(&self) -> Result<bool, StorageError> {
         let tail = self.engine.log.tail();
         let distance = self.checkpointer.distance(tail);
-        // From half-way on the oldest pages are written, so that the checkpoint need not wait for them.
-        let goal = if distance > self.every / 2 { Lsn(tail.0.saturating_sub(self.every / 4)) } else { Lsn::ZERO };
-        let step = self
-            .engine
-            .pool
-            .clean_step(self.engine.clock.now_ns(), CleanGoal { write_before: goal, step: self.step_bytes() })?;
-        if step != CleanStep::Idle {
-            return Ok(true);
+        let wants = distance > self.every / 2 || self.engine.log.is_pressed();
+        let wants = wants && !is_mutant(Mutant::CleanWhenIdle);
+        let considered =
+            if wants && self.due(self.engine.clock.now_ns(), tail) { self.advance(tail) } else { Ok(false) };
+        // From half-way on the oldest pages are written, so that the checkpoint need not wait for them; and more of them
+        // where that has not been enough.
+        let behind = match distance {
+            _ if distance > self.every => self.every / 4,
+            _ if distance > self.every / 2 => self.every / 2,
+            _ => u64::MAX,
+        };
+        let goal = CleanGoal { write_before: Lsn(tail.0.saturating_sub(behind)), step: self.step_bytes() };
+        let step = self.engine.pool.clean_step(self.engine.clock.now_ns(), goal);
+        if is_mutant(Mutant::CleanWhenIdle) && matches!(step, Ok(CleanStep::Idle)) {
+            return self.advance(tail);
         }
-        let now = self.engine.clock.now_ns();
-        if distance > self.every / 2 && self.due(now, tail) && self.progress_possible(tail) {
-            self.checkpointer.take(&self.engine)?;
-            return Ok(true);
-        }
-        Ok(false)
+        // An error of the one keeps the other from nothing.
+        Ok(considered? | (step? != CleanStep::Idle))
     }
 
     /// Whether it is time to estimate (by looking at every frame) the gain of a checkpoint.
     fn due(&self, now: u64, tail: Lsn) -> bool {
         let (last, at) = (self.looked_ns.load(Ordering::Relaxed), self.looked_at.load(Ordering::Relaxed));
-        let grown = tail.0.saturating_sub(at) >= self.step_bytes();
+        let grown = tail.0.saturating_sub(at) >= self.step_bytes() || self.engine.log.is_pressed();
         let pause = if grown { self.engine.pool.look_pause_ns() } else { LOOK_EVERY_NS };
         let due = now.saturating_sub(last) >= pause;
         if due {
@@ -138,10 +159,21 @@ impl Duties {
         self.every / 8
     }
 
-    /// Whether a checkpoint now would let a restart begin notably later than the last one did.
-    fn progress_possible(&self, tail: Lsn) -> bool {
-        let oldest = self.engine.pool.oldest_recovery_lsn().unwrap_or(tail);
-        tail.0.saturating_sub(oldest.0) + self.every / 8 < self.checkpointer.distance(tail)
+    /// Takes a checkpoint, after a sync of the pages written so far, if a restart would begin notably later by it, or if it
+    /// cuts a log that is near its limit; false if not.
+    fn advance(&self, tail: Lsn) -> Result<bool, StorageError> {
+        let Engine { pool, log, slots, .. } = &*self.engine;
+        let dirty = pool.oldest_dirty_lsn().unwrap_or(tail).min(tail);
+        let gains = dirty.0.saturating_sub(self.checkpointer.redo().0) >= self.step_bytes();
+        // A transaction or a copy that held the log may have ended since the last checkpoint.
+        let keep = || slots.active().iter().map(|a| a.first).min().unwrap_or(dirty).min(dirty);
+        let cuts = |keep| log.would_cut(keep) >= self.step_bytes() || log.would_shrink(keep);
+        if !(gains || log.is_pressed() && !log.is_held() && cuts(keep())) {
+            return Ok(false);
+        }
+        pool.sync()?;
+        self.checkpointer.take(&self.engine)?;
+        Ok(true)
     }
 
     /// Drives what is due, for [`Background::Inline`](crate::Background::Inline): a bounded amount of work.
@@ -149,7 +181,66 @@ impl Duties {
         let now = self.engine.clock.now_ns();
         self.engine.log.make_step(now);
         self.engine.log.step(now);
+        if self.purger.is_due(&self.engine, now) {
+            self.purge(SWEEP_INLINE_NS);
+        }
         self.clean().map(drop)
+    }
+
+    /// One step of the purge service; false if there was nothing to do, or while transactions are slowed: then its steps are
+    /// small and far between, because its records take what transactions wait for. It never waits for the log itself, since
+    /// its thread may be the one that has to cut it.
+    fn purge(&self, sweep_ns: u64) -> bool {
+        let is_pressed = self.engine.log.is_pressed();
+        self.purger.step(&self.engine, &self.catalog, if is_pressed { 0 } else { sweep_ns }) && !is_pressed
+    }
+
+    /// The purge service's last steps, after the threads have ended.
+    pub(crate) fn finish_purging(&self) {
+        self.purger.finish(&self.engine, &self.catalog, || self.make_log_room());
+    }
+
+    /// Removes all that no transaction needs.
+    ///
+    /// # Errors
+    /// The instance is closed.
+    pub(crate) fn purge_thoroughly(&self) -> Result<(), StorageError> {
+        self.purger.thoroughly(&self.engine, &self.catalog, || self.make_log_room())
+    }
+
+    /// Has a segment of the log made, and cuts a log that is near its limit, unless a transaction or a copy holds it.
+    ///
+    /// # Errors
+    /// Those of the pool and the log.
+    fn make_log_room(&self) -> Result<(), StorageError> {
+        let Engine { pool, log, clock, .. } = &*self.engine;
+        log.make_step(clock.now_ns());
+        if log.is_pressed() && !log.is_held() {
+            pool.flush_all()?;
+            self.checkpointer.take(&self.engine)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the purge service from changing pages until the guard is dropped.
+    pub(crate) fn rest_purger(&self) -> PurgeRest<'_> {
+        self.purger.rest(&self.engine)
+    }
+
+    /// One step of the purge service, and when the next one is due.
+    fn purge_some(&self) -> NextTurn {
+        if self.purge(SWEEP_NS) {
+            return NextTurn::Now;
+        }
+        NextTurn::Within(self.purger.pause(self.engine.clock.now_ns()))
+    }
+
+    fn run_purger(&self) {
+        while !self.stop.load(Ordering::Acquire) {
+            if let NextTurn::Within(pause) = self.purge_some() {
+                self.rest(pause);
+            }
+        }
     }
 
     /// One step of one service; true if it did something.
@@ -162,6 +253,7 @@ impl Duties {
             Service::Flusher => Ok(self.engine.log.step(now).did_work),
             Service::SegmentMaker => Ok(self.engine.log.make_step(now).did_work),
             Service::Cleaner => self.clean(),
+            Service::Purger => Ok(self.purge(SWEEP_NS)),
             Service::Checkpointer => self.checkpointer.take(&self.engine).map(|()| true),
             Service::PageReader => {
                 if self.engine.driven.load(Ordering::Acquire) {
@@ -172,8 +264,25 @@ impl Duties {
         }
     }
 
+    /// From now on a transaction that finds the log near its limit does the cleaner's work itself, for
+    /// [`Background::Inline`](crate::Background::Inline).
+    pub(crate) fn start_inline(self: &Arc<Self>) {
+        let duties = Arc::downgrade(self);
+        // The error of a full disk is met where the room is missing.
+        self.on_pressed(move || duties.upgrade().is_some_and(|duties| duties.clean().unwrap_or(false)));
+    }
+
+    /// Sets what a transaction that finds the log near its limit calls.
+    fn on_pressed(self: &Arc<Self>, cut: impl Fn() -> bool + Send + Sync + 'static) {
+        let duties = Arc::downgrade(self);
+        self.engine.log.on_pressed(cut, move |slot| {
+            duties.upgrade().map_or(Lsn::ZERO, |duties| duties.engine.slots.first_record(slot))
+        });
+    }
+
     /// From now on the program steps the services: a waiting thread does not do their work.
-    pub(crate) fn start_stepped(&self) {
+    pub(crate) fn start_stepped(self: &Arc<Self>) {
+        self.on_pressed(|| false);
         self.engine.driven.store(true, Ordering::Release);
     }
 
@@ -191,8 +300,14 @@ impl Duties {
         threads.push(self.spawn("log-maker", |s| s.engine.log.run_maker(&s.engine.clock, &s.stop))?);
         let cleaner = self.spawn("cleaner", Duties::run_cleaner)?;
         let wake: Thread = cleaner.thread().clone();
+        let pressed = wake.clone();
         self.engine.pool.on_cleaner_wanted(Box::new(move || wake.unpark()));
+        self.on_pressed(move || {
+            pressed.unpark();
+            false
+        });
         threads.push(cleaner);
+        threads.push(self.spawn("purger", Duties::run_purger)?);
         if self.engine.hook.is_cooperative() {
             self.start_readers(&mut threads)?;
         } else {
@@ -217,16 +332,22 @@ impl Duties {
             flusher: services.log().place(),
             maker: services.pages().place(),
             cleaner: services.pages().place(),
+            purger: services.pages().place(),
             reader: services.reads().place(),
             _services: services.clone(),
         });
         self.engine.log.call_instead(shares.flusher.clone(), shares.maker.clone());
-        let cleaner = shares.cleaner.clone();
+        let (cleaner, pressed) = (shares.cleaner.clone(), shares.cleaner.clone());
         self.engine.pool.on_cleaner_wanted(Box::new(move || cleaner.call()));
+        self.on_pressed(move || {
+            pressed.call();
+            false
+        });
         let duty = |service| Arc::new(Duty { of: Arc::clone(self), service });
         shares.flusher.join(duty(Service::Flusher), 1);
         shares.maker.join(duty(Service::SegmentMaker), 1);
         shares.cleaner.join(duty(Service::Cleaner), 1);
+        shares.purger.join(duty(Service::Purger), 1);
         if services.reads_pages() {
             shares.reader.join(duty(Service::PageReader), READERS);
             self.engine.pool.call_for_reads(shares.reader.clone());
@@ -320,7 +441,7 @@ impl Duties {
         // A transaction that opens the readers holds this lock: they are closed here, or it sees `stop`.
         drop(self.threads.lock());
         self.engine.pool.close_readers();
-        for place in [&shares.reader, &shares.cleaner, &shares.maker, &shares.flusher] {
+        for place in [&shares.reader, &shares.purger, &shares.cleaner, &shares.maker, &shares.flusher] {
             place.leave();
         }
         self.engine.log.end_flusher();
@@ -340,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_service_that_does_not_start_ends_those_before_it() {
-        for n in 1..=3 {
+        for n in 1..=4 {
             let disk = Arc::new(MemDisk::new());
             fault::plan(Refusable::Thread, n);
             let opened = Options::new().buffer_pool(1 << 20).open_on(disk.clone());

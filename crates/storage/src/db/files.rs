@@ -3,23 +3,24 @@
 use crate::base::sync::plain::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use super::aside::Aside;
+use super::aside::{Aside, CONTROL_BYTES};
 use crate::base::checksum::crc32c;
 use crate::base::error::{OpenError, StorageError};
 use crate::base::hook::Hook;
-use crate::base::ids::{Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
+use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::base::sync::Mutex;
 use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
-use crate::buffer::file::{PageFile, PageImage, WriteAhead};
+use crate::buffer::ahead::DurablePages;
+use crate::buffer::file::{AsideCopy, PageFile, WriteAhead};
 use crate::io::{
     Disk, DiskFile, LOCK_FILE, LockError, OpenMode, read_exact_at, read_up_to_at, sync_file, write_all_at,
 };
-use crate::log::{FIRST_LSN, Log, RecordBuf, RecordKind, is_segment, is_segment_name, is_unused_segment};
+use crate::log::{FIRST_LSN, Log, is_segment, is_segment_name, is_unused_segment};
 use crate::page::header::{self, Kind, seal};
 use crate::page::slotted::Format;
-use crate::page::{PageBytes, PageMut, PageRef};
-use crate::recovery::control::{CONTROL_BYTES, CONTROL_MAGIC, Control, ControlFile, FORMAT};
+use crate::page::{PageBytes, PageMut};
+use crate::recovery::control::{CONTROL_MAGIC, Control, ControlFile, FORMAT};
 use crate::table::catalog::CATALOG;
 
 pub(crate) use crate::recovery::control::{CONTROL, NEW_CONTROL};
@@ -75,7 +76,7 @@ pub(crate) fn look(disk: &dyn Disk) -> Result<DirectoryContent, OpenError> {
     let names = names(disk)?;
     let foreign = |why: String| Err(OpenError::NotADatabase { directory: directory(disk), why });
     if names.iter().any(|n| n == COPYING) {
-        return foreign("it holds a copy that was not finished; remove the directory, and copy again".into());
+        return foreign("it holds a copy that was not finished; copy again, into another directory".into());
     }
     let directories = names.iter().filter_map(|name| name.strip_suffix('/'));
     if let Some(name) = directories.into_iter().find(|name| is_ours(name)) {
@@ -92,7 +93,7 @@ pub(crate) fn look(disk: &dyn Disk) -> Result<DirectoryContent, OpenError> {
     // writes. The thread that takes the lock checks the lock file.
     match files.try_fold(None, |other, name| Ok::<_, StorageError>(other.or(what_is_more(disk, name)?)))? {
         Some(More::Data(name)) => {
-            let what = format!("is missing, but {name} holds data; restore a copy, or remove the files to begin anew");
+            let what = format!("is missing, but {name} holds data; restore a copy, or choose another directory");
             Err(StorageError::CorruptFile { file: disk.show(CONTROL), what }.into())
         }
         Some(More::Other(name)) => foreign(format!("'{name}' there is of no database")),
@@ -198,16 +199,21 @@ pub(crate) fn create(disk: &dyn Disk, database: u64) -> Result<(ControlFile, Con
     sync_file(&*file)?;
     disk.sync_dir().map_err(|e| StorageError::io("sync", disk.show(""), 0, e))?;
     let control = Control { number: 1, database, checkpoint: Lsn::ZERO, durable: FIRST_LSN };
-    let control_file = ControlFile::create(disk, &control)?;
+    let control_file = ControlFile::create(disk, &control, CONTROL_BYTES, &mut |_| ())?;
     Ok((control_file, control))
 }
 
-/// Opens the data file of database `database`, and repairs pages that a crash has torn while they were written past the
-/// log.
+/// Opens the data file of database `database` for a pool of `frames` frames, and repairs pages that a crash has torn. The
+/// log that a restart reads is `redo` to `end`.
 ///
 /// # Errors
 /// The file is missing, of another format or another database.
-pub(crate) fn open_pages(disk: &dyn Disk, database: u64) -> Result<DataFile, StorageError> {
+pub(crate) fn open_pages(
+    disk: &dyn Disk,
+    database: u64,
+    frames: usize,
+    (redo, end): (Lsn, Lsn),
+) -> Result<DataFile, StorageError> {
     let show = disk.show(PAGES);
     let file = disk.open(PAGES, OpenMode::Existing).map_err(|e| StorageError::io("open", &*show, 0, e))?;
     let mut bytes = vec![0; 28];
@@ -223,8 +229,8 @@ pub(crate) fn open_pages(disk: &dyn Disk, database: u64) -> Result<DataFile, Sto
     if bytes[16..24] != database.to_le_bytes() {
         return Err(corrupt("belongs to another database; put back the database's own data file"));
     }
-    let aside = Aside::open(disk)?;
-    aside.mend(&*file)?;
+    let aside = Aside::open(disk, frames)?;
+    aside.mend(&*file, redo, end)?;
     Ok(DataFile { file, aside, grown: Mutex::new(()) })
 }
 
@@ -247,8 +253,8 @@ impl PageFile for DataFile {
         Ok(read.map_err(|e| StorageError::io("read", self.file.name(), offset, e))? == Some(buf.len()))
     }
 
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
-        write_all_at(&*self.file, buf, offset)
+    fn write_pages(&self, pages: DurablePages<'_>) -> Result<(), StorageError> {
+        write_all_at(&*self.file, pages.bytes(), pages.first().offset())
     }
 
     fn sync(&self) -> Result<(), StorageError> {
@@ -268,8 +274,25 @@ impl PageFile for DataFile {
         self.file.allocate(len, bytes - len).map_err(|e| StorageError::io("extend", self.show(), len, e))
     }
 
-    fn write_aside(&self, pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), StorageError> {
-        self.aside.write(&*self.file, pages)
+    fn cut_to(&self, bytes: u64) -> Result<(), StorageError> {
+        let _one = self.grown.lock();
+        if self.len()? <= bytes {
+            return Ok(());
+        }
+        self.file.set_len(bytes).map_err(|e| StorageError::io("cut", self.show(), bytes, e))?;
+        sync_file(&*self.file)
+    }
+
+    fn slots(&self) -> u64 {
+        self.aside.slots()
+    }
+
+    fn write_aside(&self, slot: u64, copies: &[AsideCopy<'_>]) -> Result<(), StorageError> {
+        self.aside.write(slot, copies)
+    }
+
+    fn sync_aside(&self) -> Result<(), StorageError> {
+        self.aside.sync()
     }
 
     fn show(&self) -> String {
@@ -284,10 +307,6 @@ pub(crate) struct LogFront {
     pub(crate) hook: Arc<dyn Hook>,
     /// Whether threads drive the log; if not, the waiting thread does.
     pub(crate) driven: Arc<AtomicBool>,
-    /// The cleaner's own slot in the log.
-    pub(crate) slot: SlotId,
-    /// Serialises users of the slot, and is reused.
-    pub(crate) rec: Mutex<RecordBuf>,
 }
 
 impl WriteAhead for LogFront {
@@ -301,17 +320,5 @@ impl WriteAhead for LogFront {
 
     fn make_durable(&self, lsn: Lsn) -> Result<(), StorageError> {
         self.log.make_durable(lsn, self.driven.load(Ordering::Acquire), &*self.hook)
-    }
-
-    fn log_images<'a>(&self, images: &mut dyn Iterator<Item = PageImage<'a>>) -> Result<Lsn, StorageError> {
-        let mut rec = self.rec.lock();
-        let mut end = Lsn::ZERO;
-        for (id, lsn, bytes) in images {
-            rec.begin(RecordKind::PageImage as u8, TxnId(0), Lsn::ZERO);
-            ops::put_image(&mut rec, id, bytes, PageRef::of_bytes(bytes));
-            self.log.append_unlatched(self.slot, &mut rec, lsn)?;
-            end = rec.end();
-        }
-        Ok(end)
     }
 }

@@ -132,5 +132,5 @@ impl EncodedKeys {
 
 /// Brings the rows of a group of keys into the caches.
 fn announce(txn: &mut Txn<'_>, index: &Index, keys: &EncodedKeys) {
-    txn.prefetch(keys.iter().map(|key| (index.tree, key, ROW_BYTES)));
+    txn.prefetch(keys.iter().map(|key| (index.tree(), key, ROW_BYTES)));
 }

@@ -83,14 +83,15 @@ impl Database {
         rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>,
     ) {
         peeker.serve(self);
-        let keys = rows.filter_map(|(table, key, bytes)| Some((table.info(self).ok()?.primary.tree, key, bytes)));
+        let keys = rows.filter_map(|(table, key, bytes)| Some((table.info(self).ok()?.primary.tree(), key, bytes)));
         self.engine.announce(&mut peeker.announced, keys);
     }
 
     /// The row of a key as it is now, without a lock: see [`Peeker`].
     ///
     /// # Errors
-    /// [`TxnError::ForeignHandle`]; [`TxnError::Storage`] if a page cannot be read.
+    /// [`TxnError::ForeignHandle`]; [`TxnError::Dropped`] if the table has gone; [`TxnError::Storage`] if a page cannot be
+    /// read.
     pub fn peek_raw<'p, K, V>(
         &self,
         peeker: &'p mut Peeker,
@@ -114,8 +115,10 @@ impl Database {
         columns: &[Range<usize>],
     ) -> Result<(Option<&'p [u8]>, Place), TxnError> {
         peeker.serve(self);
-        let index = &table.info(self)?.primary;
-        let (there, memo) = self.engine.peek(&peeker.announced, index, key, columns, &mut peeker.row)?;
+        let info = table.info(self)?;
+        let peeked = self.engine.peek(&peeker.announced, &info.primary, key, columns, &mut peeker.row);
+        table.is_still(info, self)?;
+        let (there, memo) = peeked?;
         Ok((there.then_some(&*peeker.row), Place { instance: self.engine.instance, memo }))
     }
 
@@ -132,16 +135,21 @@ impl Database {
         most: usize,
         mut visit: impl FnMut(&[u8], &[u8], Place) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
-        let index = &table.info(self)?.primary;
+        let info = table.info(self)?;
+        let index = &info.primary;
         let instance = self.engine.instance;
         let show = |rows: &PeekedRows, (spot, leaf): (LeafSpot, PageId)| {
-            rows.iter().any(|(key, row, position)| {
-                let name = self.engine.locks.names.of(index.tree.index, key);
-                let memo = Memo { name, spot: LeafSpot { position, ..spot }, leaf, exact: true };
-                visit(key, row, Place { instance, memo }).is_break()
-            })
+            // What was read of a table that has gone is not shown.
+            !info.still_is(table.ticket())
+                || rows.iter().any(|(key, row, position)| {
+                    let name = self.engine.locks.names.of(index.id(), key);
+                    let memo = Memo { name, spot: LeafSpot { position, ..spot }, leaf, exact: true };
+                    visit(key, row, Place { instance, memo }).is_break()
+                })
         };
-        Ok(self.engine.peek_range(index, from, to, most, &mut peeker.rows, show)?)
+        let peeked = self.engine.peek_range(index, from, to, most, &mut peeker.rows, show);
+        table.is_still(info, self)?;
+        Ok(peeked?)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::db::bounds::within;
 use crate::db::services::Services;
 use crate::latch::{MOST_WORDS, PROMOTE_AT};
 use crate::lock::NAME_BITS;
+use crate::log::LogBounds;
 use crate::recovery::progress::{OnRecovery, Recovery};
 use crate::table::declared::MAX_INDEXES;
 
@@ -40,6 +41,8 @@ pub struct Options {
     pub(crate) background: Background,
     pub(crate) services: Option<Services>,
     pub(crate) checkpoint_bytes: u64,
+    /// None: as follows from `checkpoint_bytes`.
+    pub(crate) log_limit: Option<u64>,
     pub(crate) page_checksums: bool,
     pub(crate) transactions: usize,
     pub(crate) escalate_at: u32,
@@ -47,10 +50,13 @@ pub struct Options {
     pub(crate) lock_name_bits: u32,
     pub(crate) create: bool,
     pub(crate) reruns: u32,
-    pub(crate) segment_bytes: u64,
+    /// None: as fits the log's limit.
+    pub(crate) segment_bytes: Option<u64>,
     pub(crate) ring_bytes: usize,
     pub(crate) reader_bytes: usize,
     pub(crate) lock_buckets: usize,
+    /// Frames of a shard of the pool, where a campaign wants several in a small one.
+    pub(crate) shard_frames: Option<usize>,
     /// Whether the sizes must lie within the bounds of this module; not so for [`Options::sizes`].
     bounded: bool,
     pub(crate) hook: Arc<dyn Hook>,
@@ -74,6 +80,9 @@ const TRANSACTIONS: RangeInclusive<usize> = 1..=1000;
 /// often; more do not fit the cache of any processor.
 const LOCK_BUCKETS: RangeInclusive<usize> = 1 << 8..=1 << 24;
 
+/// Bytes of the largest data file, beyond which a pool is of no use.
+pub(super) const MOST_POOL_BYTES: u64 = (1 << 28) * PAGE_SIZE as u64;
+
 /// Smallest buffer pool, in bytes.
 pub const MIN_POOL_BYTES: u64 = 1 << 20;
 
@@ -92,6 +101,9 @@ pub struct Extremes {
     pub reader_bytes: usize,
     /// Buckets of the table of record locks.
     pub lock_buckets: usize,
+    /// Frames of a shard of the buffer pool, from 16 on; 2,048 otherwise. A quarter of them is what a thread's home takes
+    /// at once under [`FrameHomes::PerThread`].
+    pub shard_frames: usize,
 }
 
 impl Default for Options {
@@ -108,6 +120,7 @@ impl Default for Options {
             background: Background::default(),
             services: None,
             checkpoint_bytes: 2048 << 20,
+            log_limit: None,
             page_checksums: true,
             transactions: 128,
             escalate_at: 5000,
@@ -115,10 +128,11 @@ impl Default for Options {
             lock_name_bits: NAME_BITS,
             create: true,
             reruns: 100,
-            segment_bytes: 16 << 20,
+            segment_bytes: None,
             ring_bytes: 8 << 20,
             reader_bytes: 512 << 10,
             lock_buckets: 1 << 15,
+            shard_frames: None,
             bounded: true,
             hook: Arc::new(ThreadHook::default()),
             clock: Clock::machine(),
@@ -134,7 +148,8 @@ impl Options {
         Options::default()
     }
 
-    /// Memory for pages, in bytes; at least [`MIN_POOL_BYTES`]. Reserved at once, taken as it is used.
+    /// Memory for pages, in bytes; at least [`MIN_POOL_BYTES`]. Reserved at once, taken as it is used. More than 2 TiB,
+    /// the largest data file, is as good as that.
     pub fn buffer_pool(mut self, bytes: u64) -> Options {
         self.pool_bytes = bytes;
         self
@@ -199,9 +214,23 @@ impl Options {
         self
     }
 
-    /// Log written between two checkpoints, in bytes, at least 64 KiB: what a restart reads is about this.
+    /// Log written between two checkpoints, in bytes, at least 64 KiB: what a restart reads is about this. 2 GiB by default.
+    ///
+    /// The log's files never take more than four times as much, or 64 MiB if that is more, or four files of
+    /// [`Options::log_segment`] bytes. Where pages cannot be written fast enough for that, transactions are slowed. A
+    /// transaction that has written for so long that its first records keep the log from being cut is named by
+    /// [`Stats::log_holder`](crate::Stats::log_holder); where the limit is reached because of it, statements that write fail
+    /// with [`StorageError::LogFull`](crate::StorageError::LogFull) until it has ended. One transaction may write
+    /// about half of the limit.
     pub fn checkpoint_every(mut self, bytes: u64) -> Options {
         self.checkpoint_bytes = bytes.max(64 << 10);
+        self
+    }
+
+    /// Bytes that the log may take: for tests, whose load is short.
+    #[doc(hidden)]
+    pub fn log_limit(mut self, bytes: u64) -> Options {
+        self.log_limit = Some(bytes);
         self
     }
 
@@ -251,9 +280,10 @@ impl Options {
         self
     }
 
-    /// Size of one log file in bytes, 64 KiB to 1 GiB; 16 MiB by default.
+    /// Size of one log file in bytes, 64 KiB to 1 GiB; by default 16 MiB, or less where the log's limit is below 256 MiB (see
+    /// [`Options::checkpoint_every`]). A database that exists keeps its own.
     pub fn log_segment(mut self, bytes: u64) -> Options {
-        self.segment_bytes = bytes;
+        self.segment_bytes = Some(bytes);
         self
     }
 
@@ -276,10 +306,11 @@ impl Options {
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn sizes(mut self, sizes: Extremes) -> Options {
-        self.segment_bytes = sizes.segment_bytes;
+        self.segment_bytes = Some(sizes.segment_bytes);
         self.ring_bytes = sizes.ring_bytes;
         self.reader_bytes = sizes.reader_bytes;
         self.lock_buckets = sizes.lock_buckets;
+        self.shard_frames = Some(sizes.shard_frames.max(16));
         self.bounded = false;
         self
     }
@@ -313,6 +344,17 @@ impl Options {
         self
     }
 
+    /// Bytes that the log may take.
+    pub(super) fn log_limit_bytes(&self) -> u64 {
+        self.log_limit.unwrap_or(LogBounds::limit(self.checkpoint_bytes))
+    }
+
+    /// Size of one log file: chosen, or one of sixteen that the limit admits.
+    pub(super) fn log_file_bytes(&self) -> u64 {
+        let usual = || (self.log_limit_bytes() / 16).next_power_of_two().clamp(4 << 20, 16 << 20);
+        self.segment_bytes.unwrap_or_else(usual)
+    }
+
     /// Refuses sizes that lie out of bounds.
     ///
     /// # Errors
@@ -330,7 +372,9 @@ impl Options {
         if !self.bounded {
             return Ok(());
         }
-        within("log_segment", self.segment_bytes, &LOG_SEGMENT)?;
+        if let Some(bytes) = self.segment_bytes {
+            within("log_segment", bytes, &LOG_SEGMENT)?;
+        }
         within("log_buffer", self.ring_bytes, &(LEAST_LOG_BUFFER..=MOST_LOG_BUFFER))?;
         within("lock_table", self.lock_buckets, &LOCK_BUCKETS)
     }

@@ -6,11 +6,13 @@ use super::table::{AsTable, OpenTable};
 use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::group::GROUP;
 use crate::table::columns::{WHOLE, changed};
 use crate::table::index::{Index, Want};
 use crate::table::info::TableInfo;
 use crate::table::scan::{ScanEnd, ScanSpec};
+use crate::txn::buffers::RowBatch;
 
 /// Statements on encoded keys and rows: for programs with codecs of their own, and for scans that need no copies.
 impl Transaction<'_> {
@@ -153,8 +155,8 @@ impl Transaction<'_> {
     }
 
     /// Lets `change` edit the bytes in the first of these ranges of a row, locked for writing, and see those in the
-    /// others, one behind the other; `None` if there is no row, or the first range is not all in it. Nothing else of
-    /// the row is read, and of the first range only what has changed is logged. Ranges are as for
+    /// others, one behind the other; `None` if there is no row, or the first range is not all in it (one without bytes
+    /// is in every row). Nothing else of the row is read, and of the first range only what has changed is logged. Ranges are as for
     /// [`Transaction::read_columns_raw`]; the first should not be open. No index of the table may depend on it: see
     /// [`Table::with_raw_index`](crate::Table::with_raw_index).
     ///
@@ -341,7 +343,7 @@ impl Transaction<'_> {
         self.enter(OperationKind::Update, &info.primary);
         if !info.secondaries.is_empty() {
             let what = "has secondary indexes: update its rows one by one".into();
-            return Err(TxnError::Schema { table: info.primary.table.clone(), what });
+            return Err(TxnError::Schema { table: info.primary.table(), what });
         }
         let result = self.txn.get_mut().update_rows(info, from, ScanEnd::With(to), change);
         self.noted(result)
@@ -364,7 +366,7 @@ impl Transaction<'_> {
     ) -> Result<(), TxnError> {
         let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
         let Some(secondary) = info.secondaries.get(index) else {
-            return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no index {index}") });
+            return Err(TxnError::Schema { table: info.primary.table(), what: format!("has no index {index}") });
         };
         self.enter(OperationKind::Scan, &secondary.index);
         if descending {
@@ -384,13 +386,51 @@ impl Transaction<'_> {
         let mut scan = self.step(|txn| txn.begin_scan(index, &wanted))?;
         let result = loop {
             match self.step(|txn| txn.next_batch(index, &mut scan, &wanted)) {
-                Ok(Some(_)) if scan.batch.visit(&mut visit).is_continue() && !scan.is_over() => {}
-                Ok(_) => break Ok(()),
+                Ok(Some(_)) => match self.show(index, &scan.batch, &mut visit) {
+                    Ok(ControlFlow::Continue(())) if !scan.is_over() => {}
+                    Ok(_) => break Ok(()),
+                    Err(error) => break Err(error),
+                },
+                Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             }
         };
         self.give_back(|txn| txn.end_scan(scan));
         result
+    }
+
+    /// Shows the rows of a batch to `visit`, which may use the transaction.
+    #[inline]
+    fn show(
+        &self,
+        index: &Index,
+        batch: &RowBatch,
+        visit: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, TxnError> {
+        if batch.has_references() { self.show_large(index, batch, visit) } else { Ok(batch.visit(visit)) }
+    }
+
+    #[cold]
+    fn show_large(
+        &self,
+        index: &Index,
+        batch: &RowBatch,
+        visit: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, TxnError> {
+        let mut large = Vec::new();
+        for i in 0..batch.len() {
+            let (key, mut value) = (batch.key(i), batch.value(i));
+            if batch.row(i).is_reference {
+                if !self.step(|txn| txn.read_referred(index, key, value, &mut large))? {
+                    continue;
+                }
+                value = &large;
+            }
+            if visit(key, value).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Shows rows to `visit` in descending order; it may use the transaction.
@@ -406,8 +446,12 @@ impl Transaction<'_> {
         let mut scan = self.step(|txn| txn.begin_scan_below(index, &wanted))?;
         let result = loop {
             match self.step(|txn| txn.next_batch_below(index, &mut scan, &wanted)) {
-                Ok(true) if scan.batch.visit(&mut visit).is_continue() && !scan.is_over() => {}
-                Ok(_) => break Ok(()),
+                Ok(true) => match self.show(index, &scan.batch, &mut visit) {
+                    Ok(ControlFlow::Continue(())) if !scan.is_over() => {}
+                    Ok(_) => break Ok(()),
+                    Err(error) => break Err(error),
+                },
+                Ok(false) => break Ok(()),
                 Err(error) => break Err(error),
             }
         };
@@ -420,7 +464,7 @@ impl Transaction<'_> {
     pub fn prefetch_raw<'k, K, V>(&self, rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>) {
         let db = self.db;
         db.engine.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
-        let rows = rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree, key, bytes)));
+        let rows = rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree(), key, bytes)));
         // Inside another statement this does nothing: it is a hint.
         if let Ok(mut txn) = self.txn.try_borrow_mut() {
             txn.prefetch(rows);
@@ -438,7 +482,7 @@ impl Transaction<'_> {
     /// nothing.
     pub fn prefetch_along_raw<K, V>(&mut self, table: &OpenTable<K, V>, key: &[u8], bytes: usize) {
         if let Ok(info) = table.info(self.db) {
-            self.txn.get_mut().prefetch_along((info.primary.tree, key, bytes));
+            self.txn.get_mut().prefetch_along((info.primary.tree(), key, bytes));
         }
     }
 
@@ -456,7 +500,8 @@ impl Transaction<'_> {
 #[inline]
 fn check_changeable(info: &TableInfo, columns: &[Range<usize>]) -> Result<(), TxnError> {
     let part = changed(columns);
-    if part.end == usize::MAX || info.secondaries.iter().any(|s| s.columns_from < part.end) {
+    let reaches = if is_mutant(Mutant::StraddleIndex) { part.start } else { part.end };
+    if part.end == usize::MAX || info.secondaries.iter().any(|s| s.columns_from < reaches) {
         return Err(unchangeable(info, &part));
     }
     Ok(())
@@ -469,5 +514,5 @@ fn unchangeable(info: &TableInfo, part: &Range<usize>) -> TxnError {
     } else {
         format!("has an index that depends on its bytes before {}", part.end)
     };
-    TxnError::Schema { table: info.primary.table.clone(), what }
+    TxnError::Schema { table: info.primary.table(), what }
 }

@@ -9,7 +9,7 @@ use crate::base::fault::{Refusable, strikes};
 use crate::base::lane::Lane;
 
 /// Threads that do the background work of several databases: those opened with
-/// [`Options::services`](crate::Options::services). Without it each database has three threads of its own, and sixteen
+/// [`Options::services`](crate::Options::services). Without it each database has four threads of its own, and sixteen
 /// more once it reads from a device.
 ///
 /// A handle is cheap to clone. The threads end when the last handle is dropped and the last of the databases is closed.
@@ -40,7 +40,7 @@ use crate::base::lane::Lane;
 /// On disk it takes a few log files of [`log_segment`](crate::Options::log_segment) bytes, 268 KiB for control, and its
 /// pages, by which the file grows 2 MiB at a time.
 ///
-/// An idle database is looked at 140 times a second, mostly for log records that are not yet on disk. That takes less
+/// An idle database is looked at 160 times a second, mostly for log records that are not yet on disk. That takes less
 /// than a thousandth of a core, and a third of what threads of its own would.
 ///
 /// # What databases wait for
@@ -70,7 +70,7 @@ pub struct Services {
 pub struct ServiceThreads {
     /// Threads that write and sync logs, 1 to 64; 2 by default. Commits wait for these.
     pub log: usize,
-    /// Threads that write pages, take checkpoints and make log files, 1 to 64; 1 by default. They wait for the log
+    /// Threads that write pages, take checkpoints, make log files and purge deleted rows, 1 to 64; 1 by default. They wait for the log
     /// threads.
     pub pages: usize,
     /// Threads that read pages for transactions, 0 to 64; 4 by default. Without any, transactions read pages

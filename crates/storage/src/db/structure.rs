@@ -5,6 +5,7 @@
 //! that the parent gives them; that leaves follow each other; that free pages are free and all others in use; that rows
 //! and the entries of secondary indexes belong together; that no page is newer than the log.
 
+use std::collections::HashMap;
 use std::fmt::{Display, Formatter};
 use std::ops::ControlFlow;
 
@@ -13,11 +14,16 @@ use crate::base::error::StorageError;
 use crate::base::ids::PageId;
 use crate::btree::Tree;
 use crate::btree::ops;
+use crate::btree::overflow::{CHUNK, Chain, Reference};
+use crate::btree::ranges::Ranges;
 use crate::btree::space::{FIRST_PAGE, SPACE_PAGE};
 use crate::page::header::{self, Kind};
+use crate::page::slotted::{is_high_bound, is_low_bound};
 use crate::page::sound::{self, Flaw};
 use crate::page::{PageBytes, PageRef};
 use crate::table::catalog::TableTrees;
+use crate::table::columns::WHOLE;
+use crate::table::index::Index;
 use crate::table::indexed::entry_key;
 use crate::table::info::Secondary;
 use crate::txn::engine::Engine;
@@ -49,11 +55,13 @@ pub enum Rule {
     Secondary,
     /// Every entry of a secondary index has its row.
     Primary,
+    /// Every large value is whole, and belongs to one row.
+    LargeValues,
     /// No page was changed later than the log ends.
     PageLsn,
-    /// Every page that was ever taken belongs to a tree or to the free list. One that does not is lost space, no
-    /// damage: a bulk load, or the making of a table or an index, that a crash or a full disk broke off leaves such
-    /// pages.
+    /// Every page that was ever taken belongs to a tree, to the free list, or to a range that is free or that a bulk load
+    /// owns. One that does not is lost space, no damage: the making of a table or an index that a crash or a full disk
+    /// broke off leaves such a page.
     Orphan,
 }
 
@@ -71,6 +79,7 @@ impl Rule {
             Rule::FreeList => "free-list",
             Rule::Secondary => "secondary",
             Rule::Primary => "primary",
+            Rule::LargeValues => "large-values",
             Rule::PageLsn => "page-lsn",
             Rule::Orphan => "orphan",
         }
@@ -117,6 +126,8 @@ pub struct Structure {
     pub rows: u64,
     /// Entries of secondary indexes.
     pub entries: u64,
+    /// Values that do not lie in a page of rows.
+    pub large_values: u64,
     /// What is wrong; at most [`Structure::MOST_FINDINGS`].
     pub findings: Vec<Finding>,
     /// Findings beyond those.
@@ -138,7 +149,7 @@ impl Structure {
 impl Database {
     /// Proves the structure of everything in the data file: see [`Rule`]. Meant for a database that no transaction
     /// changes meanwhile. The rows of a table are compared with its secondary indexes if the table was opened since the
-    /// database was; for other tables the check only proves that every entry has a row.
+    /// database was; for other tables the check only proves that every entry has a row. The purge service rests meanwhile.
     ///
     /// `progress` is called now and then with how many of how many pages have been seen, and may stop the check.
     ///
@@ -148,6 +159,7 @@ impl Database {
         &self,
         progress: impl FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Result<Structure, StorageError> {
+        let _rest = self.duties.rest_purger();
         let walk = Walk {
             engine: &self.engine,
             file: self.engine.pool.file_name(),
@@ -158,7 +170,11 @@ impl Database {
             progress,
             out: Structure::default(),
         };
-        walk.run(&self.catalog.trees(), |number| self.catalog.table(number).map(|info| info.secondaries.as_slice()))
+        let secondaries = |(number, ticket)| {
+            let info = self.catalog.table(number).filter(|info| ticket != 0 && info.is(ticket));
+            info.map(|info| info.secondaries.as_slice())
+        };
+        walk.run(&self.catalog.trees(), secondaries)
     }
 }
 
@@ -168,6 +184,41 @@ enum Seen {
     Not,
     Tree,
     Free,
+    /// A bulk load owns it.
+    Owned,
+}
+
+/// The rows of a table, as far as the check knows it.
+struct Rows<'a> {
+    tree: Tree,
+    overflow: Option<Tree>,
+    indexes: &'a [Secondary],
+}
+
+impl Rows<'_> {
+    fn index(&self) -> Index {
+        of_tree(self.tree, self.overflow)
+    }
+}
+
+/// An index for reading alone.
+fn of_tree(tree: Tree, overflow: Option<Tree>) -> Index {
+    Index::new((tree, overflow), 0, "", None)
+}
+
+/// Large values of a table that were found, less those to which a row has referred.
+#[derive(Default)]
+struct Chains {
+    found: HashMap<Chain, FoundChain>,
+}
+
+struct FoundChain {
+    /// Where its first chunk lies.
+    page: PageId,
+    chunks: usize,
+    len: usize,
+    /// Its chunks follow each other.
+    fits: bool,
 }
 
 /// A child as its parent describes it.
@@ -194,7 +245,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
     fn run(
         mut self,
         tables: &[TableTrees],
-        secondaries: impl Fn(u32) -> Option<&'a [Secondary]>,
+        secondaries: impl Fn((u32, u64)) -> Option<&'a [Secondary]>,
     ) -> Result<Structure, StorageError> {
         let Some(space) = self.page(SPACE_PAGE)? else { return Ok(self.out) };
         let space = PageRef::of(&space);
@@ -205,14 +256,29 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         }
         self.seen = vec![Seen::Not; self.end as usize];
         self.out.pages = u64::from(self.end);
+        for range in Ranges::read(space).iter() {
+            let seen = if range.owned { Seen::Owned } else { Seen::Free };
+            let pages = range.pages.start as usize..range.pages.end.min(self.end) as usize;
+            self.out.free += if range.owned { 0 } else { pages.len() as u64 };
+            self.seen.get_mut(pages).into_iter().for_each(|pages| pages.fill(seen));
+        }
         self.free_list(PageId(space.u32(ops::space::FREE)))?;
         for table in tables {
-            let known = secondaries(table.number);
+            let known = secondaries(table.open);
             let indexes = known.unwrap_or_default();
-            self.tree(table.primary, &mut |walk, id, page| walk.rows(id, page, indexes))?;
+            let mut chains = Chains::default();
+            if let Some(tree) = table.overflow {
+                self.tree(tree, &mut |walk, id, page| {
+                    walk.chunks(id, page, &mut chains);
+                    Ok(())
+                })?;
+            }
+            let rows = Rows { tree: table.primary, overflow: table.overflow, indexes };
+            self.tree(table.primary, &mut |walk, id, page| walk.rows(id, page, &rows, &mut chains))?;
+            self.unreferenced(&chains);
             for (i, (tree, unique)) in table.secondaries.iter().enumerate() {
                 let index = indexes.get(i);
-                self.tree(*tree, &mut |walk, id, page| walk.entries(id, page, table.primary, *unique, index))?;
+                self.tree(*tree, &mut |walk, id, page| walk.entries(id, page, &rows, (*tree, *unique), index))?;
             }
         }
         if !self.blind && !self.out.cancelled {
@@ -270,7 +336,8 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
             return Ok(None);
         }
         let (lsn, tail) = (PageRef::of(&copy).lsn(), self.engine.log.tail());
-        if lsn > tail {
+        // A record begins before the log's end, and so does the LSN of the page that it changed.
+        if lsn >= tail {
             self.find(Rule::PageLsn, id, format!("was changed at log position {lsn}, but the log ends at {tail}"));
         }
         Ok(Some(copy))
@@ -362,7 +429,12 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
             return Ok(());
         }
         let (low, high) = (page.low_fence(), page.high_fence());
-        if low.as_deref() != expected.low || high.as_deref() != expected.high {
+        let bounded = if kind == Kind::Leaf {
+            low.as_deref() == expected.low && high.as_deref() == expected.high
+        } else {
+            is_low_bound(low.as_deref(), expected.low) && is_high_bound(high.as_deref(), expected.high)
+        };
+        if !bounded {
             self.find(Rule::FenceKeys, id, format!("has other bounds than page {parent} gives it"));
         }
         if kind == Kind::Leaf {
@@ -377,9 +449,10 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         if !page.right().is_none() {
             self.find(Rule::SiblingLinks, id, "has a neighbour, which inner pages do not");
         }
-        let mut below = low;
+        // What an inner page stores may be wider than what it covers.
+        let mut below = expected.low.map(<[u8]>::to_vec);
         for i in 0..=page.count() {
-            let above = if i < page.count() { Some(page.key(i)) } else { high.clone() };
+            let above = if i < page.count() { Some(page.key(i)) } else { expected.high.map(<[u8]>::to_vec) };
             let level = page.level().checked_sub(1);
             let child = Expected { level, low: below.as_deref(), high: above.as_deref() };
             self.subtree(tree, (id, page.child(i)), &child, last, leaf)?;
@@ -388,8 +461,41 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         Ok(())
     }
 
-    /// The rows of a leaf, and whether each has its entries.
-    fn rows(&mut self, id: PageId, page: PageRef<'_>, indexes: &[Secondary]) -> Result<(), StorageError> {
+    /// The chunks of a leaf of large values.
+    fn chunks(&mut self, id: PageId, page: PageRef<'_>, chains: &mut Chains) {
+        for i in (0..page.count()).filter(|i| !page.slot(*i).is_ghost()) {
+            let len = page.slot(i).value_len;
+            let Some((chain, number)) = Chain::of_chunk(&page.key(i)) else {
+                self.find(Rule::LargeValues, id, format!("has a key (slot {i}) that is no chunk's"));
+                continue;
+            };
+            let whole = chains.found.entry(chain).or_insert(FoundChain { page: id, chunks: 0, len: 0, fits: true });
+            whole.fits &= number == whole.chunks && whole.len == number * CHUNK && (1..=CHUNK).contains(&len);
+            (whole.chunks, whole.len) = (whole.chunks + 1, whole.len + len);
+        }
+    }
+
+    /// Chains to which no row has referred.
+    fn unreferenced(&mut self, chains: &Chains) {
+        if self.blind || self.out.cancelled {
+            return;
+        }
+        let mut left: Vec<_> = chains.found.iter().collect();
+        left.sort_unstable_by_key(|(chain, _)| **chain);
+        for (chain, found) in left {
+            let what = format!("begins large value {chain:?}, of {} bytes, to which no row refers", found.len);
+            self.find(Rule::LargeValues, found.page, what);
+        }
+    }
+
+    /// The rows of a leaf, and whether each has its entries and its large value.
+    fn rows(
+        &mut self,
+        id: PageId,
+        page: PageRef<'_>,
+        rows: &Rows<'_>,
+        chains: &mut Chains,
+    ) -> Result<(), StorageError> {
         let (mut row, mut entry) = (Vec::new(), Vec::new());
         for i in 0..page.count() {
             let slot = page.slot(i);
@@ -397,20 +503,36 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                 continue;
             }
             self.out.rows += 1;
-            if indexes.is_empty() {
+            if rows.indexes.is_empty() && !slot.is_overflow() {
                 continue;
             }
             row.clear();
             let _ = page.append_value(slot, &mut row);
             let key = page.key(i);
-            for index in indexes {
+            if slot.is_overflow() {
+                if let Some(Reference::Chain(chain, len)) = Reference::decode(&row) {
+                    self.out.large_values += 1;
+                    let fits = chains.found.remove(&chain).is_some_and(|found| found.fits && found.len == len);
+                    if !fits && !self.blind {
+                        let what =
+                            format!("has a row (slot {i}) whose large value {chain:?} is not whole or not its own");
+                        self.find(Rule::LargeValues, id, what);
+                    }
+                }
+                if rows.indexes.is_empty() {
+                    continue;
+                }
+                let Some(value) = self.whole(&rows.index(), &key, &row)? else { continue };
+                row = value;
+            }
+            for index in rows.indexes {
                 if entry_key(index, &key, &row, &mut entry)
-                    && self.value(index.index.tree, &entry)?.is_some_and(|found| found.as_ref() != Some(&key))
+                    && self.value(&index.index, &entry)?.is_some_and(|found| found.as_ref() != Some(&key))
                 {
                     self.find(
                         Rule::Secondary,
                         id,
-                        format!("has a row (slot {i}) that index {} lacks", index.index.name),
+                        format!("has a row (slot {i}) that index {} lacks", index.spec.name),
                     );
                 }
             }
@@ -423,11 +545,12 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         &mut self,
         id: PageId,
         page: PageRef<'_>,
-        primary: Tree,
-        unique: bool,
+        rows: &Rows<'_>,
+        (tree, unique): (Tree, bool),
         index: Option<&Secondary>,
     ) -> Result<(), StorageError> {
         let (mut key, mut wanted) = (Vec::new(), Vec::new());
+        let primary = rows.index();
         for i in 0..page.count() {
             let slot = page.slot(i);
             if slot.is_ghost() {
@@ -437,7 +560,12 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
             key.clear();
             let _ = page.append_value(slot, &mut key);
             let entry = page.key(i);
-            let belongs = match self.value(primary, &key)? {
+            if slot.is_overflow() {
+                let of_entry = of_tree(tree, None);
+                let Some(value) = self.whole(&of_entry, &entry, &key)? else { continue };
+                key = value;
+            }
+            let belongs = match self.value(&primary, &key)? {
                 // The page cannot be read, which is another finding.
                 None => true,
                 Some(None) => false,
@@ -453,10 +581,20 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         Ok(())
     }
 
+    /// The value that a slot refers to; `None` if it is not there, which is another finding.
+    fn whole(&mut self, index: &Index, key: &[u8], stored: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        let mut value = Vec::new();
+        match index.append_referred(&self.engine.pool, key, stored, WHOLE, &mut value) {
+            Ok(found) => Ok(found.then_some(value)),
+            Err(StorageError::CorruptPage { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The row of a key: `None` if the tree cannot be searched, `Some(None)` if there is none.
-    fn value(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Option<Vec<u8>>>, StorageError> {
+    fn value(&mut self, index: &Index, key: &[u8]) -> Result<Option<Option<Vec<u8>>>, StorageError> {
         loop {
-            let leaf = match tree.find(&self.engine.pool, key) {
+            let leaf = match index.tree().find(&self.engine.pool, key) {
                 Ok(leaf) => leaf,
                 Err(StorageError::CorruptPage { .. }) => return Ok(None),
                 Err(error) => return Err(error),
@@ -467,6 +605,10 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
             let mut value = Vec::new();
             let copied = !there || page.append_value(slot, &mut value);
             if copied && leaf.read.is_valid() {
+                if there && slot.is_overflow() {
+                    drop(leaf);
+                    return Ok(self.whole(index, key, &value)?.map(Some));
+                }
                 return Ok(Some(there.then_some(value)));
             }
         }

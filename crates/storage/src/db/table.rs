@@ -7,13 +7,14 @@ use std::marker::PhantomData;
 use super::database::Database;
 use crate::base::error::TxnError;
 use crate::table::codec::{Codec, Key, Row, key_from};
-use crate::table::declared::{Declared, IndexSpec, MAX_INDEXES};
+use crate::table::declared::{Declared, IndexSpec, MAX_INDEXES, TableHint};
 use crate::table::info::{Secondary, TableInfo};
+use crate::table::numbers::is_ticket_of;
 
 /// A table as a program declares it: a name, the types of key and row, and its secondary indexes.
 ///
-/// A declaration is a constant and belongs to no database; the table is created where it is first opened. A table that
-/// exists with other indexes is refused: [`Database::alter_indexes`] gives it the declared ones.
+/// A declaration is mostly a constant and belongs to no database; the table is created where it is first opened. A table
+/// that exists with other indexes is refused: [`Database::alter_indexes`] gives it the declared ones.
 ///
 /// ```
 /// use storage::{SecondaryIndex, Table};
@@ -31,10 +32,62 @@ use crate::table::info::{Secondary, TableInfo};
 /// const CARS: Table<u64, String> = Table::new("cars").with_index::<ByOwner>();
 /// # let _ = CARS;
 /// ```
-pub struct Table<K, V> {
-    name: &'static str,
+///
+/// The name may also come at run time: [`Table::named`]. `N` is what holds it.
+pub struct Table<K, V, N = &'static str> {
+    name: N,
     specs: [Option<IndexSpec>; MAX_INDEXES],
     types: PhantomData<fn(K) -> V>,
+}
+
+/// What can be the name of a [`Table`]: a constant, or a [`RunTimeName`].
+pub trait TableName: name::NameText {}
+
+/// The name of a [`Table`] that is known at run time only: see [`Table::named`].
+#[derive(Debug, Default)]
+pub struct RunTimeName {
+    text: String,
+    /// Where the declaration found its table last.
+    noted: TableHint,
+}
+
+mod name {
+    use super::{RunTimeName, TableHint, TableName};
+
+    pub trait NameText {
+        /// The name.
+        fn text(&self) -> &str;
+        /// Where a declaration with this name found its table last, if it notes that.
+        fn noted(&self) -> Option<&TableHint>;
+    }
+
+    impl NameText for &'static str {
+        #[inline]
+        fn text(&self) -> &str {
+            self
+        }
+
+        #[inline]
+        fn noted(&self) -> Option<&TableHint> {
+            None
+        }
+    }
+
+    impl TableName for &'static str {}
+
+    impl NameText for RunTimeName {
+        #[inline]
+        fn text(&self) -> &str {
+            &self.text
+        }
+
+        #[inline]
+        fn noted(&self) -> Option<&TableHint> {
+            Some(&self.noted)
+        }
+    }
+
+    impl TableName for RunTimeName {}
 }
 
 /// A secondary index: another order of a table's rows, kept by the engine.
@@ -59,11 +112,50 @@ impl<K, V> Table<K, V> {
         Table { name, specs: [None; MAX_INDEXES], types: PhantomData }
     }
 
+    /// The name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl<K, V> Table<K, V, RunTimeName> {
+    /// A table without secondary indexes whose name comes at run time: of a user, a job, a tenant. Statements take it
+    /// like any other, and find its table as fast, because the declaration remembers where it found it; so keep it (or
+    /// the [`OpenTable`]) for as long as the table is used, and do not make one for each statement.
+    ///
+    /// ```
+    /// use storage::{Database, Options, Table};
+    /// # let directory = std::env::temp_dir().join(format!("lockstep-named-{}", std::process::id()));
+    /// let db = Database::open(&directory, Options::new())?;
+    /// for tenant in ["ada", "grace"] {
+    ///     let scores = Table::<u64, i64, _>::named(format!("scores of {tenant}"));
+    ///     db.transact(|tx| (0..10).try_for_each(|game| tx.put(&scores, &game, &50)))?;
+    /// }
+    /// assert_eq!(db.table_names(), ["scores of ada", "scores of grace"]);
+    /// assert!(db.drop_table("scores of ada")?);
+    /// # drop(db); std::fs::remove_dir_all(directory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A name has 1 to 200 bytes. Others are refused where the table would be created, with
+    /// [`TxnError::Schema`]; no table has such a name.
+    pub fn named(name: impl Into<String>) -> Table<K, V, RunTimeName> {
+        let name = RunTimeName { text: name.into(), noted: TableHint::default() };
+        Table { name, specs: [None; MAX_INDEXES], types: PhantomData }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name.text
+    }
+}
+
+impl<K, V, N> Table<K, V, N> {
     /// The table with one more secondary index.
     ///
     /// # Panics
     /// (At compile time, in a constant.) When there are eight already.
-    pub const fn with_index<I: SecondaryIndex<Key = K, Row = V>>(self) -> Table<K, V> {
+    pub const fn with_index<I: SecondaryIndex<Key = K, Row = V>>(self) -> Table<K, V, N> {
         self.with_spec(IndexSpec {
             name: I::NAME,
             unique: I::UNIQUE,
@@ -90,11 +182,11 @@ impl<K, V> Table<K, V> {
         unique: bool,
         columns_from: usize,
         extract: fn(&[u8], &[u8], &mut Vec<u8>) -> bool,
-    ) -> Table<K, V> {
+    ) -> Table<K, V, N> {
         self.with_spec(IndexSpec { name, unique, columns_from, extract, declared_by: None, codec: None })
     }
 
-    const fn with_spec(mut self, spec: IndexSpec) -> Table<K, V> {
+    const fn with_spec(mut self, spec: IndexSpec) -> Table<K, V, N> {
         let mut i = 0;
         while self.specs[i].is_some() {
             i += 1;
@@ -102,34 +194,32 @@ impl<K, V> Table<K, V> {
         self.specs[i] = Some(spec);
         self
     }
+}
 
-    /// The name.
-    pub const fn name(&self) -> &'static str {
-        self.name
-    }
-
+impl<K, V, N: TableName> Table<K, V, N> {
     /// The declaration for statements on bytes: any codecs will do.
-    pub(crate) const fn raw(&self) -> Declared<'_> {
-        Declared { name: self.name, codecs: None, specs: &self.specs }
+    pub(crate) fn raw(&self) -> Declared<'_> {
+        Declared { name: self.name.text(), noted: None, codecs: None, specs: &self.specs }
     }
 }
 
-impl<K: Key, V: Row> Table<K, V> {
+impl<K: Key, V: Row, N: TableName> Table<K, V, N> {
     /// The declaration with its codecs.
     #[inline]
-    pub(crate) const fn typed(&self) -> Declared<'_> {
+    pub(crate) fn typed(&self) -> Declared<'_> {
         const fn codecs<K: Key, V: Row>() -> (&'static Codec, &'static Codec) {
             const { (&K::CODEC, &V::CODEC) }
         }
-        Declared { name: self.name, codecs: Some(codecs::<K, V>()), specs: &self.specs }
+        let (name, noted) = (self.name.text(), self.name.noted());
+        Declared { name, noted, codecs: Some(codecs::<K, V>()), specs: &self.specs }
     }
 }
 
 impl TableInfo {
     /// The index that `I` declares.
     pub(crate) fn secondary<I: SecondaryIndex>(&self) -> Result<&Secondary, TxnError> {
-        let schema = |what: String| TxnError::Schema { table: self.primary.table.clone(), what };
-        let Some(secondary) = self.secondaries.iter().find(|s| *s.index.name == *I::NAME) else {
+        let schema = |what: String| TxnError::Schema { table: self.primary.table(), what };
+        let Some(secondary) = self.secondaries.iter().find(|s| s.spec.name == I::NAME) else {
             return Err(schema(format!("has no index {}", I::NAME)));
         };
         match secondary.spec.declared_by {
@@ -146,9 +236,9 @@ fn extract<I: SecondaryIndex>(key: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool
     I::by(&key, &row).inspect(|by| by.encode(out)).is_some()
 }
 
-impl<K, V> Debug for Table<K, V> {
+impl<K, V, N: TableName> Debug for Table<K, V, N> {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Table").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Table").field("name", &self.name.text()).finish_non_exhaustive()
     }
 }
 
@@ -158,34 +248,53 @@ impl<K, V> Debug for Table<K, V> {
 pub enum Raw {}
 
 /// An open table: found by its number, where a [`Table`] is found by its name. It is `Copy`; it is valid
-/// for the database that gave it, as long as that is open. Every other database refuses it.
+/// for the database that gave it, as long as that is open and the table is neither dropped nor given other indexes. Every
+/// other database refuses it ([`TxnError::ForeignHandle`]), and the same one does when the table has gone
+/// ([`TxnError::Dropped`]), whatever other tables there are then.
 pub struct OpenTable<K, V> {
-    /// The open database: [`Engine::instance`](crate::txn::engine::Engine::instance).
-    instance: u64,
+    /// Which table it is: see `table/numbers.rs`.
+    ticket: u64,
     number: u32,
     types: PhantomData<fn(K) -> V>,
 }
 
 impl<K, V> OpenTable<K, V> {
-    pub(crate) fn new(instance: u64, number: u32) -> OpenTable<K, V> {
-        OpenTable { instance, number, types: PhantomData }
+    pub(crate) fn new((info, ticket): (&TableInfo, u64)) -> OpenTable<K, V> {
+        OpenTable { ticket, number: info.primary.lock_table, types: PhantomData }
     }
 
     /// The table in `database`.
     ///
     /// # Errors
-    /// [`TxnError::ForeignHandle`] if another gave the handle.
+    /// [`TxnError::ForeignHandle`] if another gave the handle; [`TxnError::Dropped`] if the table has gone.
     #[inline]
     pub(crate) fn info<'db>(&self, database: &'db Database) -> Result<&'db TableInfo, TxnError> {
         match database.catalog.table(self.number) {
-            Some(info) if self.instance == database.engine.instance => Ok(info),
-            _ => Err(self.foreign(database)),
+            Some(info) if info.is(self.ticket) => Ok(info),
+            _ => Err(self.refused(database)),
         }
     }
 
+    /// Refuses what was read of the table by no transaction, if it has gone meanwhile.
+    #[inline]
+    pub(crate) fn is_still(&self, info: &TableInfo, database: &Database) -> Result<(), TxnError> {
+        if info.still_is(self.ticket) { Ok(()) } else { Err(self.refused(database)) }
+    }
+
+    /// Which table it is.
+    #[inline]
+    pub(crate) fn ticket(&self) -> u64 {
+        self.ticket
+    }
+
     #[cold]
-    fn foreign(&self, database: &Database) -> TxnError {
-        TxnError::ForeignHandle { number: self.number, database: database.directory().into() }
+    fn refused(&self, database: &Database) -> TxnError {
+        if !is_ticket_of(self.ticket, database.engine.instance) {
+            return TxnError::ForeignHandle { number: self.number, database: database.directory().into() };
+        }
+        let info = database.catalog.table(self.number);
+        let name = info.and_then(|info| info.name_of(self.ticket));
+        TxnError::Dropped { table: name.unwrap_or_else(|| format!("table handle {}", self.number).into()) }
     }
 }
 
@@ -218,9 +327,9 @@ mod sealed {
 /// few nanoseconds faster).
 pub trait AsTable<K, V>: sealed::Sealed<K, V> {}
 
-impl<K: Key, V: Row> AsTable<K, V> for Table<K, V> {}
+impl<K: Key, V: Row, N: TableName> AsTable<K, V> for Table<K, V, N> {}
 
-impl<K: Key, V: Row> sealed::Sealed<K, V> for Table<K, V> {
+impl<K: Key, V: Row, N: TableName> sealed::Sealed<K, V> for Table<K, V, N> {
     #[inline]
     fn find<'db>(&self, database: &'db Database) -> Result<Option<&'db TableInfo>, TxnError> {
         database.find(&self.typed())

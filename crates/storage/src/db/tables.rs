@@ -1,49 +1,23 @@
-//! Operations on whole tables: opening, dropping, emptying, changing their indexes, measuring.
+//! Operations on whole tables: opening, dropping, emptying, changing their indexes.
 
 use super::database::Database;
-use super::table::{OpenTable, Raw, Table};
-use crate::base::error::{StorageError, TxnError};
-use crate::base::ids::{PAGE_SIZE, PageId};
-use crate::btree::Tree;
-use crate::page::header::Kind;
+use super::table::{OpenTable, Raw, Table, TableName};
+use crate::base::error::TxnError;
 use crate::table::codec::{Key, Row};
 use crate::table::declared::Declared;
-
-/// The space that a database takes on disk, in bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Sizes {
-    /// The data file, with free pages and room reserved ahead.
-    pub data_file: u64,
-    /// Files of the log that are in use, with room reserved ahead.
-    pub log: u64,
-    /// Each table, by name.
-    pub tables: Vec<TableSize>,
-}
-
-/// The space that a table takes in the data file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TableSize {
-    /// The table's name.
-    pub name: String,
-    /// Pages of its rows, in bytes.
-    pub rows: u64,
-    /// Pages of each secondary index, in bytes, by the index's name.
-    pub indexes: Vec<(String, u64)>,
-}
+use crate::table::info::TableInfo;
 
 impl Database {
     /// The handle of a table, which is created if there is none of its name. Waits for transactions that have relied on
-    /// the table's absence.
+    /// the table's absence. With [`Durability::Sync`](crate::Durability::Sync) a table that it creates is durable when it
+    /// returns.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if the table exists with other indexes ([`Database::alter_indexes`] changes them), or was
+    /// [`TxnError::Schema`] if the name has not 1 to 200 bytes, if the table exists with other indexes ([`Database::alter_indexes`] changes them), or was
     /// declared with others in this process; [`TxnError::OtherCodec`] if it was created with other types of keys or
     /// rows.
-    pub fn table<K: Key, V: Row>(&self, table: &Table<K, V>) -> Result<OpenTable<K, V>, TxnError> {
-        let number = self.open_or_create(&table.typed())?;
-        Ok(OpenTable::new(self.engine.instance, number))
+    pub fn table<K: Key, V: Row>(&self, table: &Table<K, V, impl TableName>) -> Result<OpenTable<K, V>, TxnError> {
+        Ok(OpenTable::new(self.open_or_create(&table.typed())?))
     }
 
     /// As [`Database::table`], for statements on bytes: the types are not compared with those that the table was
@@ -51,21 +25,21 @@ impl Database {
     ///
     /// # Errors
     /// As [`Database::table`].
-    pub fn raw_table<K, V>(&self, table: &Table<K, V>) -> Result<OpenTable<Raw, Raw>, TxnError> {
-        let number = self.open_or_create(&table.raw())?;
-        Ok(OpenTable::new(self.engine.instance, number))
+    pub fn raw_table<K, V>(&self, table: &Table<K, V, impl TableName>) -> Result<OpenTable<Raw, Raw>, TxnError> {
+        Ok(OpenTable::new(self.open_or_create(&table.raw())?))
     }
 
     /// Drops a table with its indexes; false if there is none of this name.
     ///
     /// A transaction of its own: it waits for the exclusive lock on the table, so for every transaction that has used
-    /// it and has not ended (waiting for one of the same thread fails), and cannot be rolled back. It is durable when
-    /// it returns. A crash leaves the table as it was, or none; the next open gives back the rest of its pages. Handles
-    /// of the table are refused from then on with [`TxnError::Dropped`]; writing by a [`Table`] creates a
-    /// new one. Other tables use the space again; the file does not shrink.
+    /// it and has not ended (waiting for one of the same thread fails), and cannot be rolled back. With
+    /// [`Durability::Sync`](crate::Durability::Sync) it is durable when it returns, as a commit is. A crash leaves the
+    /// table as it was, or none; the next open gives back the rest of its pages. Handles of the table are refused from
+    /// then on with [`TxnError::Dropped`]; writing by a [`Table`] creates a new one. Other tables use the space again;
+    /// [`Database::compact`] makes the file shorter.
     ///
     /// # Errors
-    /// See [`TxnError`]. After [`StorageError::NoSpace`] the table may be gone and its pages not given back: the next
+    /// See [`TxnError`]. After [`NoSpace`](crate::StorageError::NoSpace) the table may be gone and its pages not given back: the next
     /// open does it.
     pub fn drop_table(&self, name: &str) -> Result<bool, TxnError> {
         self.catalog.drop_table(&self.engine, name)
@@ -74,7 +48,7 @@ impl Database {
     /// Removes all rows of a table, without a log record for each; false if there is none of this name.
     ///
     /// A transaction of its own, as [`Database::drop_table`]: it waits for the exclusive lock on the table, cannot be
-    /// rolled back, and is durable when it returns. A crash leaves all rows or none. Handles stay valid.
+    /// rolled back, and is as durable when it returns. A crash leaves all rows or none. Handles stay valid.
     ///
     /// # Errors
     /// See [`TxnError`]. A failure in the middle closes the instance, to readers too; the next open finishes the work.
@@ -118,7 +92,7 @@ impl Database {
     ///
     /// It waits for the exclusive lock on the table, so for every transaction that has used it and has not ended
     /// (waiting for one of the same thread fails), and other transactions wait until it is done. Like
-    /// [`Database::drop_table`] it is no part of a transaction, cannot be rolled back, and is durable when it returns;
+    /// [`Database::drop_table`] it is no part of a transaction, cannot be rolled back, and is as durable when it returns;
     /// a crash leaves the indexes as they were, or as declared. Handles of the table, and statements that waited for
     /// it, are refused with [`TxnError::Dropped`]; other declarations of it with [`TxnError::Schema`] from then on.
     /// Building an index logs each of its entries, and sorts some megabytes of them at a time.
@@ -126,12 +100,14 @@ impl Database {
     /// # Errors
     /// [`TxnError::NotUnique`] names two rows that have one value in a new unique index. [`TxnError::OtherCodec`] if
     /// the types of key or row are not those of the table. [`TxnError::KeyTooLong`] for an entry of a row.
-    /// [`TxnError::Schema`] after about a thousand changes since the database was opened. Those of waiting for a lock,
-    /// no space, a failed read: the table is unchanged, and the new pages are given back now or by the next open. If
+    /// Those of waiting for a lock, no space, a failed read: the table is unchanged, and the new pages are given back now or by the next open. If
     /// the old indexes' pages cannot be given back, the error is returned although the indexes have been changed; the
     /// next open gives them back.
-    pub fn alter_indexes<K: Key, V: Row>(&self, table: &Table<K, V>) -> Result<OpenTable<K, V>, TxnError> {
-        Ok(OpenTable::new(self.engine.instance, self.alter(&table.typed())?))
+    pub fn alter_indexes<K: Key, V: Row>(
+        &self,
+        table: &Table<K, V, impl TableName>,
+    ) -> Result<OpenTable<K, V>, TxnError> {
+        Ok(OpenTable::new(self.alter(&table.typed())?))
     }
 
     /// As [`Database::alter_indexes`], for statements on bytes: the types of key and row are not checked, as by
@@ -139,82 +115,17 @@ impl Database {
     ///
     /// # Errors
     /// As [`Database::alter_indexes`].
-    pub fn alter_indexes_raw<K, V>(&self, table: &Table<K, V>) -> Result<OpenTable<Raw, Raw>, TxnError> {
-        Ok(OpenTable::new(self.engine.instance, self.alter(&table.raw())?))
+    pub fn alter_indexes_raw<K, V>(
+        &self,
+        table: &Table<K, V, impl TableName>,
+    ) -> Result<OpenTable<Raw, Raw>, TxnError> {
+        Ok(OpenTable::new(self.alter(&table.raw())?))
     }
 
-    fn alter(&self, declared: &Declared<'_>) -> Result<u32, TxnError> {
+    fn alter(&self, declared: &Declared<'_>) -> Result<(&TableInfo, u64), TxnError> {
         match self.catalog.alter(&self.engine, declared)? {
-            Some(number) => Ok(number),
+            Some(open) => Ok(open),
             None => self.open_or_create(declared),
         }
     }
-
-    /// The space that the database takes on disk. Reads the inner pages of all trees, a few in a thousand of all; while
-    /// other transactions write, the figures are not of one moment.
-    ///
-    /// # Errors
-    /// A page that cannot be read.
-    pub fn sizes(&self) -> Result<Sizes, StorageError> {
-        let mut tables = Vec::new();
-        for (name, primary, indexes) in self.catalog.named_trees() {
-            let mut sized = Vec::new();
-            for (index, tree) in indexes {
-                sized.push((index, self.pages_of(tree)? * PAGE_SIZE as u64));
-            }
-            tables.push(TableSize { name, rows: self.pages_of(primary)? * PAGE_SIZE as u64, indexes: sized });
-        }
-        Ok(Sizes {
-            data_file: u64::from(self.engine.pool.file_pages()) * PAGE_SIZE as u64,
-            log: self.engine.log.disk_bytes(),
-            tables,
-        })
-    }
-
-    /// Pages of a tree. Leaves are counted, not read.
-    fn pages_of(&self, tree: Tree) -> Result<u64, StorageError> {
-        let (mut pages, mut waiting) = (0, vec![tree.root]);
-        // While other transactions change the tree, a bound keeps the walk from going round for ever.
-        let most = u64::from(self.engine.pool.file_pages());
-        while let Some(id) = waiting.pop() {
-            let below = self.children(tree, id)?;
-            pages += 1;
-            match below {
-                Below::Leaves(leaves) => pages += leaves,
-                Below::Inner(children) => waiting.extend(children),
-                Below::Nothing => {}
-            }
-            if pages > most {
-                break;
-            }
-        }
-        Ok(pages)
-    }
-
-    fn children(&self, tree: Tree, id: PageId) -> Result<Below, StorageError> {
-        loop {
-            let frame = self.engine.pool.get_or_load(id)?;
-            let read = frame.read(self.engine.pool.latches());
-            let page = read.page();
-            let below = match page.kind() {
-                Some(Kind::Inner) if page.index() == tree.index && page.level() == 1 => {
-                    Below::Leaves(page.count() as u64 + 1)
-                }
-                Some(Kind::Inner) if page.index() == tree.index => {
-                    Below::Inner((0..=page.count()).map(|i| page.child(i)).collect())
-                }
-                _ => Below::Nothing,
-            };
-            if frame.page_id() == id && read.is_valid() {
-                return Ok(below);
-            }
-        }
-    }
-}
-
-/// The pages below a page.
-enum Below {
-    Leaves(u64),
-    Inner(Vec<PageId>),
-    Nothing,
 }

@@ -10,6 +10,7 @@ use crate::base::config::{Durability, Isolation};
 use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::{Age, Lsn};
+use crate::btree::MAX_KEY;
 use crate::lock::TableMode;
 use crate::table::codec::{BorrowedKey, Key, Row, key_from};
 use crate::table::columns::WHOLE;
@@ -131,9 +132,10 @@ impl<'db> Transaction<'db> {
         if self.is_victim() {
             return Err(TxnError::Ended);
         }
-        match table.find(self.db)? {
-            Some(info) => Ok(Some(info)),
-            None => self.absent(table.declaration(), want),
+        match table.find(self.db) {
+            Ok(Some(info)) => Ok(Some(info)),
+            Ok(None) => self.absent(table.declaration(), want),
+            Err(error) => Err(self.not_found(error)),
         }
     }
 
@@ -157,9 +159,25 @@ impl<'db> Transaction<'db> {
     #[inline]
     pub(super) fn made<K, V>(&mut self, table: &impl AsTable<K, V>) -> Result<&'db TableInfo, TxnError> {
         self.goes_on()?;
-        match table.find(self.db)? {
-            Some(info) => Ok(info),
-            None => self.create(table.declaration()),
+        match table.find(self.db) {
+            Ok(Some(info)) => Ok(info),
+            Ok(None) => self.create(table.declaration()),
+            Err(error) => Err(self.not_found(error)),
+        }
+    }
+
+    /// After a table that has gone the transaction can only be rolled back, as where it waited for the table's lock.
+    #[cold]
+    fn not_found(&self, error: TxnError) -> TxnError {
+        if !matches!(error, TxnError::Dropped { .. }) {
+            return error;
+        }
+        match self.step(|txn| {
+            txn.give_up();
+            Ok(())
+        }) {
+            Ok(()) => error,
+            Err(ended) => ended,
         }
     }
 
@@ -235,7 +253,7 @@ impl<'db> Transaction<'db> {
     /// Tells the scheduler which statement begins.
     #[inline(always)]
     pub(super) fn enter(&self, kind: OperationKind, index: &Index) {
-        self.db.engine.pool.points().enter(Operation { kind, index: index.tree.index.0 });
+        self.db.engine.pool.points().enter(Operation { kind, index: index.id().0 });
     }
 
     /// Records the consequences of an error for the transaction.
@@ -257,7 +275,10 @@ impl<'db> Transaction<'db> {
         bytes.clear();
         key.encode_key(&mut bytes);
         let result = f(self, &bytes);
-        self.txn.get_mut().slot.state().encoded.key = bytes;
+        let state = self.txn.get_mut().slot.state();
+        // A refused key may be of any length.
+        state.handled_large |= bytes.len() > MAX_KEY;
+        state.encoded.key = bytes;
         self.noted(result)
     }
 
@@ -324,7 +345,11 @@ impl<'db> Transaction<'db> {
         bytes.clear();
         key.encode_key(&mut bytes);
         let found = self.read(index, &bytes, want, columns, f);
-        self.give_back(|txn| txn.slot.state().encoded.key = bytes);
+        self.give_back(|txn| {
+            let state = txn.slot.state();
+            state.handled_large |= bytes.len() > MAX_KEY;
+            state.encoded.key = bytes;
+        });
         found
     }
 
@@ -476,7 +501,7 @@ impl<'db> Transaction<'db> {
 /// The error for bytes that are no row of this type.
 #[cold]
 pub(crate) fn undecodable<V>(index: &Index) -> TxnError {
-    TxnError::Decode { table: index.table.clone(), expected: std::any::type_name::<V>() }
+    TxnError::Decode { table: index.table(), expected: std::any::type_name::<V>() }
 }
 
 /// Decodes a key that an index holds.

@@ -12,8 +12,8 @@ use crate::txn::engine::Engine;
 
 /// Brings every page below the allocator's end through the pool, whose reads verify checksum and number.
 ///
-/// Pages that nothing refers to may hold anything: an interrupted bulk load has taken them and perhaps never written
-/// them. So damage counts only in pages of trees or of the free list. Meant for a database that no transaction changes
+/// Pages that nothing refers to may hold anything: the making of a table that was broken off has taken them and perhaps
+/// never written them. So damage counts only in pages of trees or of the free list. Meant for a database that no transaction changes
 /// meanwhile.
 ///
 /// # Errors
@@ -21,8 +21,10 @@ use crate::txn::engine::Engine;
 pub(crate) fn verify_pages(engine: &Engine, catalog: &Catalog) -> Result<u64, StorageError> {
     let end = engine.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::END);
     let mut damaged = false;
-    for id in FIRST_PAGE..end {
-        match engine.pool.get_or_load(PageId(id)) {
+    // Pages that no tree has hold what they held last.
+    let wanted = (FIRST_PAGE..end).map(PageId).filter(|id| !engine.pool.is_withheld(*id));
+    for id in wanted {
+        match engine.pool.get_or_load(id) {
             Ok(_) => {}
             Err(StorageError::CorruptPage { .. }) => damaged = true,
             Err(error) => return Err(error),

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, fallocate};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::{BLOCK, Disk, DiskFile, DiskLock, LOCK_FILE, LockError, OpenMode, write_zeros_at};
+use super::{BLOCK, Disk, DiskFile, DiskLock, LOCK_FILE, LockError, OpenMode, check_name, write_zeros_at};
 use crate::base::error::StorageError;
 
 /// Most bytes of a lock file: digits and line ends.
@@ -69,6 +69,7 @@ impl FileDisk {
 
     /// Opens a regular file of the directory. A link is not followed: its target does not belong to the database.
     fn open_at(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        check_name(name)?;
         // Non-blocking: a pipe or a terminal of that name must not stop the caller.
         let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = match retry_on_intr(|| rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(0o666))) {
@@ -96,11 +97,12 @@ impl FileDisk {
     }
 }
 
-/// The process that a lock file names, and whether the file is a lock file.
+/// The process that a lock file names, and whether the file is a lock file. After a power loss zeros may stand where the
+/// number was: a file grows before its bytes are written.
 fn holder(file: &File) -> io::Result<(Option<u32>, bool)> {
     let mut text = Vec::new();
     file.take(LOCK_TEXT + 1).read_to_end(&mut text)?;
-    let is_ours = text.len() as u64 <= LOCK_TEXT && text.iter().all(|b| b.is_ascii_digit() || *b == b'\n');
+    let is_ours = text.len() as u64 <= LOCK_TEXT && text.iter().all(|b| b.is_ascii_digit() || matches!(b, b'\n' | 0));
     Ok((str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()), is_ours))
 }
 
@@ -146,10 +148,13 @@ impl Disk for FileDisk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        check_name(name)?;
         Ok(rustix::fs::unlinkat(&self.dir, name, AtFlags::empty())?)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        check_name(from)?;
+        check_name(to)?;
         match rustix::fs::renameat_with(&self.dir, from, &self.dir, to, RenameFlags::NOREPLACE) {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             renamed => return Ok(renamed?),
@@ -168,7 +173,8 @@ impl Disk for FileDisk {
     }
 
     /// Locks the directory, and also the file `lock`, which is the only lock where directories cannot be locked. The
-    /// file stays when the lock is released: removing it would let two processes lock two files of that name.
+    /// file stays when the lock is released: removing it would let two processes lock two files of that name. A file of
+    /// that name with other content, alone in its directory, is another program's.
     fn lock(&self) -> Result<DiskLock, LockError> {
         let shown = self.show(LOCK_FILE);
         let fail = |op, e| StorageError::io(op, &*shown, 0, e);
@@ -187,12 +193,14 @@ impl Disk for FileDisk {
             Err(TryLockError::WouldBlock) => return Err(self.held(pid)),
             Err(TryLockError::Error(e)) => return Err(fail("lock", e).into()),
         }
-        if !is_ours {
+        if is_ours {
+            // The number only helps a message: without space for it the lock holds all the same.
+            let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", process::id()));
+        } else if self.list().map_err(|e| fail("list", e))?.iter().all(|name| name == LOCK_FILE) {
             let what = "is not the lock file of a database; move it away, or choose another directory".to_owned();
             return Err(StorageError::CorruptFile { file: shown, what }.into());
         }
-        // The number only helps a message: without space for it the lock holds all the same.
-        let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", process::id()));
+        // Beside the files of a database its content does not matter, and stays: the lock is what is on the descriptors.
         Ok(DiskLock(Box::new((directory, file))))
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::{Disk, DiskFile, DiskLock, LockError, OpenMode};
+use super::{Disk, DiskFile, DiskLock, LockError, OpenMode, check_name};
 
 /// Bytes of one piece of a file. Pieces let a file grow without moving its bytes, and threads that use different pieces
 /// do not contend.
@@ -33,6 +33,7 @@ impl MemDisk {
 
 impl Disk for MemDisk {
     fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        check_name(name)?;
         let mut files = self.0.files.lock();
         if let Some(file) = files.get(name) {
             return if mode == OpenMode::CreateNew {
@@ -58,6 +59,7 @@ impl Disk for MemDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        check_name(to)?;
         let mut files = self.0.files.lock();
         if files.contains_key(from) && files.contains_key(to) {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -86,17 +88,24 @@ struct MemFile {
     /// Changed under the write lock of `pieces` only.
     len: AtomicU64,
     /// Cover at least `len`; bytes beyond it are zero.
-    pieces: RwLock<Vec<RwLock<Box<[u8]>>>>,
+    pieces: RwLock<Vec<RwLock<Piece>>>,
 }
 
+/// Bytes of a file; `None` if all of them are zero because none was written.
+type Piece = Option<Box<[u8]>>;
+
 impl MemFile {
-    fn grow(&self, len: u64) {
+    /// Makes the file at least so long. Memory is taken for the list of pieces now, for a piece when it is written.
+    fn grow(&self, len: u64) -> io::Result<()> {
         let mut pieces = self.pieces.write();
-        let count = usize::try_from(len).map_or(usize::MAX, |len| len.div_ceil(PIECE));
+        let count = usize::try_from(len.div_ceil(PIECE as u64)).map_err(|_| io::ErrorKind::StorageFull)?;
         if pieces.len() < count {
-            pieces.resize_with(count, || RwLock::new(vec![0; PIECE].into_boxed_slice()));
+            let more = count - pieces.len();
+            pieces.try_reserve(more).map_err(|_| io::ErrorKind::StorageFull)?;
+            pieces.resize_with(count, RwLock::default);
         }
         self.len.fetch_max(len, Ordering::Release);
+        Ok(())
     }
 }
 
@@ -114,7 +123,10 @@ impl DiskFile for MemFile {
         let mut done = 0;
         while done < total {
             let (piece, from, n) = place(off + done as u64, total - done);
-            buf[done..done + n].copy_from_slice(&pieces[piece].read()[from..from + n]);
+            match &*pieces[piece].read() {
+                Some(bytes) => buf[done..done + n].copy_from_slice(&bytes[from..from + n]),
+                None => buf[done..done + n].fill(0),
+            }
             done += n;
         }
         Ok(total)
@@ -130,7 +142,7 @@ impl DiskFile for MemFile {
             return Ok(0);
         }
         if self.len.load(Ordering::Acquire) < end {
-            self.grow(end);
+            self.grow(end)?;
         }
         let pieces = self.pieces.read();
         let mut done = 0;
@@ -138,7 +150,9 @@ impl DiskFile for MemFile {
             let (piece, from, n) = place(off + done as u64, buf.len() - done);
             // Another thread cut the file meanwhile: the rest of the write is lost with the cut.
             let Some(piece) = pieces.get(piece) else { break };
-            piece.write()[from..from + n].copy_from_slice(&buf[done..done + n]);
+            let mut piece = piece.write();
+            let bytes = piece.get_or_insert_with(|| vec![0; PIECE].into_boxed_slice());
+            bytes[from..from + n].copy_from_slice(&buf[done..done + n]);
             done += n;
         }
         Ok(buf.len())
@@ -154,22 +168,22 @@ impl DiskFile for MemFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         if len >= self.len.load(Ordering::Acquire) {
-            self.grow(len);
-            return Ok(());
+            return self.grow(len);
         }
         let mut pieces = self.pieces.write();
         let (last, within, _) = place(len, 0);
         pieces.truncate(last + usize::from(within > 0));
-        if within > 0 {
-            pieces[last].write()[within..].fill(0);
+        if within > 0
+            && let Some(bytes) = &mut *pieces[last].write()
+        {
+            bytes[within..].fill(0);
         }
         self.len.store(len, Ordering::Release);
         Ok(())
     }
 
     fn allocate(&self, off: u64, len: u64) -> io::Result<()> {
-        self.grow(off.checked_add(len).ok_or(io::ErrorKind::FileTooLarge)?);
-        Ok(())
+        self.grow(off.checked_add(len).ok_or(io::ErrorKind::FileTooLarge)?)
     }
 
     fn name(&self) -> &str {

@@ -44,7 +44,8 @@ pub enum OpenMode {
     CreateNew,
 }
 
-/// One directory of files. A name stands for a regular file in that directory: links are not followed.
+/// One directory of files. A name stands for a regular file in that directory: links are not followed, and a name that
+/// leads elsewhere (an empty one, `.`, `..`, one with a `/` or a zero byte) is refused (`InvalidInput`).
 pub trait Disk: Send + Sync + Debug {
     /// Opens a file for reading and writing.
     fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
@@ -66,6 +67,15 @@ pub trait Disk: Send + Sync + Debug {
 
     /// Path of the file, for messages.
     fn show(&self, name: &str) -> String;
+}
+
+/// Refuses what is no name of a file in a directory.
+fn check_name(name: &str) -> io::Result<()> {
+    if matches!(name, "" | "." | "..") || name.contains(['/', '\0']) {
+        let what = format!("'{}' is no name of a file in a directory", name.escape_default());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    Ok(())
 }
 
 /// One open file. All calls may be made from any thread at once.

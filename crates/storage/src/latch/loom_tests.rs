@@ -342,6 +342,34 @@ fn loom_a_late_reader_of_a_set_disturbs_no_other_latch() {
     });
 }
 
+/// A reader that is late by a whole write finds its latch open again, with another version, and holds no share of it.
+#[test]
+fn loom_a_reader_that_is_late_by_a_write_looks_at_the_whole_word() {
+    super_model(true, |page, latching| {
+        let reader = spawn_reader(page, latching);
+        write(page);
+        write(page);
+        assert!(reader.join().unwrap() <= 2);
+        assert_eq!(page.latched(), 2);
+    });
+}
+
+/// The same where the set of reader words has changed hands meanwhile: the late reader is counted there, and its own latch
+/// is written again.
+#[test]
+fn loom_a_set_that_changes_hands_gives_no_share_of_the_latch_that_had_it() {
+    super_model(true, |page, latching| {
+        let reader = spawn_reader(page, latching);
+        write(page);
+        let other = Arc::new(Page::default());
+        read_super(&other, latching);
+        write(page);
+        assert!(reader.join().unwrap() <= 2);
+        write(&other);
+        assert_eq!((page.latched(), other.latched()), (2, 1));
+    });
+}
+
 /// A canary: the reader trusts what it saw before it counted itself.
 #[test]
 #[should_panic(expected = "Causality violation")]

@@ -170,13 +170,15 @@ impl Latch {
     #[inline(always)]
     pub(super) fn try_share_promoted(&self, word: u64, row: &'static WordRow) -> Option<(Share<'_>, Version)> {
         let readers = words::word(row, set_of(word));
-        if is_mutant(Mutant::SkipSecondLook) {
+        if is_mutant(Mutant::SkipSecondLook) || is_mutant(Mutant::LookForWriterAlone) {
             // It is late.
             yield_now();
         }
         readers.fetch_add(READER, Ordering::SeqCst);
         announced();
-        if self.word.load(Ordering::SeqCst) != word && !is_mutant(Mutant::SkipSecondLook) {
+        let now = self.word.load(Ordering::SeqCst);
+        let has_changed = if is_mutant(Mutant::LookForWriterAlone) { now & EXCLUSIVE != 0 } else { now != word };
+        if has_changed && !is_mutant(Mutant::SkipSecondLook) {
             readers.fetch_sub(READER, Ordering::Release);
             return None;
         }

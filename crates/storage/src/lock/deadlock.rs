@@ -46,6 +46,13 @@ struct Held<'a> {
 }
 
 impl LockTable {
+    /// The age of the transaction that runs in a slot, or ran there last.
+    pub(crate) fn age_in(&self, slot: SlotId) -> Age {
+        Age(self.slot(slot).age.load(Ordering::Relaxed))
+    }
+}
+
+impl LockTable {
     /// Breaks every deadlock that `requester`, just queued, is part of: for each cycle, ends the wait of one member.
     pub(super) fn resolve_deadlocks(&self, requester: SlotId) {
         let mut wakes = Wakes::default();
@@ -155,7 +162,7 @@ impl LockTable {
         buckets.sort_unstable();
         buckets.dedup();
         Held {
-            tables: tables.into_iter().map(|table| (table, self.tables.queues[table as usize].lock())).collect(),
+            tables: tables.into_iter().map(|table| (table, self.tables.queue(table))).collect(),
             buckets: buckets.into_iter().map(|bucket| (bucket, self.buckets.at(bucket).latch())).collect(),
         }
     }
@@ -174,7 +181,7 @@ impl LockTable {
                     Ask::of(request).blockers(&list, found);
                 }
             }
-            WaitsFor::Table(table) => self.tables.queues[table as usize].lock().blockers_of(self, table, owner, found),
+            WaitsFor::Table(table) => self.tables.queue(table).blockers_of(self, table, owner, found),
         }
     }
 }

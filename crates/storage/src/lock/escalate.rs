@@ -80,7 +80,7 @@ impl LockOwner {
         {
             self.release_covered(table);
             self.shared().counters.escalations.increment();
-            self.locks.tables.counters[table as usize].escalations.fetch_add(1, Ordering::Relaxed);
+            self.locks.tables.of(table).counters.escalations.fetch_add(1, Ordering::Relaxed);
         }
         let step = self.locks.options.escalate_at;
         let usage = self.usage(table);

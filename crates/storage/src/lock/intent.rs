@@ -12,40 +12,77 @@
 //! from the queue.
 //!
 //! While `strong` is not 0 all requests and releases for the table go through its queue, in order of arrival.
+//!
+//! **Low numbers and others.** Most databases have few tables, and these have low numbers: their modes and words lie in
+//! arrays of fixed length. Of a table with another number an owner keeps nothing but while a transaction uses it: its
+//! mode lies in a map of the owner's slot, whose mutex only a sweep ever waits for, and which orders the two sides of the
+//! handshake as well. So memory does not grow with tables times owners.
 
 use std::ops::ControlFlow;
 
 use super::mode::{KeyMode, TableMode};
 use super::owner::{Acquired, Attempt, IfBlocked, LockOwner, Pending, TableUse};
 use super::stats::TableCounters;
-use super::sync::{Arc, AtomicU32, Mutex, Ordering};
-use super::wait::{Outcome, OwnerSlot, WaitsFor, Wakes};
+use super::sync::{Arc, AtomicU32, Mutex, MutexGuard, Ordering};
+use super::wait::{FAR_KEPT, FarMap, Outcome, OwnerSlot, WaitsFor, Wakes};
 use super::{LockRefusal, LockTable};
+use crate::base::growing::Growing;
 use crate::base::ids::SlotId;
 
 /// What all owners share about tables.
 pub(super) struct Tables {
-    /// By table number; not 0 while S, SIX or X is held or a request waits. One array, because a transaction reads one
-    /// word for each table it touches, and these then lie in a cache line or two.
+    /// Of the tables with low numbers; not 0 while S, SIX or X is held or a request waits. One array, because a
+    /// transaction reads one word for each table it touches, and these then lie in a cache line or two.
     pub(super) strong: Arc<[AtomicU32]>,
-    pub(super) queues: Box<[Mutex<TableQueue>]>,
-    pub(super) counters: Box<[TableCounters]>,
+    /// By table number.
+    all: Growing<SharedTable>,
+}
+
+/// What all owners share about one table.
+#[derive(Default)]
+pub(super) struct SharedTable {
+    /// As [`Tables::strong`], of a table whose number is not low.
+    strong: AtomicU32,
+    pub(super) queue: Mutex<TableQueue>,
+    pub(super) counters: TableCounters,
 }
 
 impl Tables {
-    pub(super) fn new(tables: usize) -> Tables {
-        Tables {
-            strong: (0..tables).map(|_| AtomicU32::new(0)).collect(),
-            queues: (0..tables).map(|_| Mutex::default()).collect(),
-            counters: (0..tables).map(|_| TableCounters::default()).collect(),
+    pub(super) fn new(near: usize) -> Tables {
+        Tables { strong: (0..near).map(|_| AtomicU32::new(0)).collect(), all: Growing::default() }
+    }
+
+    pub(super) fn of(&self, table: u32) -> &SharedTable {
+        self.all.at(table as usize)
+    }
+
+    pub(super) fn queue(&self, table: u32) -> MutexGuard<'_, TableQueue> {
+        self.of(table).queue.lock()
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn strong(&self, table: u32) -> &AtomicU32 {
+        match self.strong.get(table as usize) {
+            Some(strong) => strong,
+            None => &self.of(table).strong,
         }
     }
-}
 
-impl Tables {
     /// Marks a table as dropped; the caller's owner holds it in X.
     pub(super) fn gone(&self, table: u32) {
-        self.queues[table as usize].lock().gone = true;
+        self.queue(table).gone = true;
+    }
+
+    /// Makes the number of a dropped table one that may be locked again, for another table. No owner that knew the
+    /// dropped one is left.
+    pub(super) fn back(&self, table: u32) {
+        let shared = self.of(table);
+        let mut queue = shared.queue.lock();
+        debug_assert!(queue.granted.is_empty() && queue.waiters.is_empty(), "locks on the number of a dropped table");
+        queue.gone = false;
+        shared.counters.reset();
+        self.strong(table).store((queue.granted.len() + queue.waiters.len()) as u32, Ordering::Release);
     }
 }
 
@@ -179,7 +216,7 @@ impl TableQueue {
     fn look_after(&mut self, locks: &LockTable, table: u32, wakes: &mut Wakes) {
         self.grant(locks, table, wakes);
         let strong = self.granted.len() + self.waiters.len() + usize::from(self.gone);
-        locks.tables.strong[table as usize].store(strong as u32, Ordering::Release);
+        locks.tables.strong(table).store(strong as u32, Ordering::Release);
     }
 }
 
@@ -198,9 +235,6 @@ impl LockTable {
 impl LockOwner {
     /// Announces that records of `table` will be read (`IS`) or written (`IX`). Waits while others have locked the
     /// whole table, so the caller holds no latch.
-    ///
-    /// # Panics
-    /// If `table` is not below [`super::LockOptions::tables`].
     #[inline]
     pub(crate) fn intent(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
         debug_assert!(!mode.is_strong());
@@ -216,7 +250,7 @@ impl LockOwner {
         }
         self.set_mode(table, want);
         self.shared().handshake.fetch_add(1, Ordering::AcqRel);
-        if self.strong[table as usize].load(Ordering::Acquire) == 0 {
+        if self.is_weak(table) {
             if held == TableMode::None {
                 self.touched.push(table);
                 self.usage(table);
@@ -229,11 +263,23 @@ impl LockOwner {
         self.lock_slowly(table, mode)
     }
 
+    /// Announces that records of `table` will be read (`IS`) or written (`IX`), unless another owner has locked the whole
+    /// table, or waits for that: then false. Never waits.
+    ///
+    /// # Errors
+    /// [`LockRefusal::Gone`] if the table was dropped.
+    pub(crate) fn try_intent(&mut self, table: u32, mode: TableMode) -> Result<bool, LockRefusal> {
+        debug_assert!(!mode.is_strong());
+        let granted = self.mode(table).covers(mode)
+            || matches!(self.attempt_table(table, mode, IfBlocked::GiveUp), Attempt::Done(_));
+        if self.locks.tables.queue(table).gone {
+            return Err(LockRefusal::Gone);
+        }
+        Ok(granted)
+    }
+
     /// Locks all of `table` in `mode`, waiting while other owners hold or await excluding modes. The caller holds no
     /// latch. See [`LockOwner::covers`] for the record locks that this makes unnecessary.
-    ///
-    /// # Panics
-    /// If `table` is not below [`super::LockOptions::tables`].
     pub(crate) fn lock_table(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
         if self.mode(table).covers(mode) {
             return Ok(());
@@ -247,7 +293,7 @@ impl LockOwner {
             Attempt::Queued => drop(self.finish_wait()?),
         }
         // Also reached by a lock that was waited for while the table was dropped.
-        if self.locks.tables.queues[table as usize].lock().gone {
+        if self.locks.tables.queue(table).gone {
             return Err(LockRefusal::Gone);
         }
         Ok(())
@@ -261,9 +307,9 @@ impl LockOwner {
         let locks = self.locks.clone();
         let mut wakes = Wakes::default();
         let attempt = {
-            let mut queue = locks.tables.queues[table as usize].lock();
+            let mut queue = locks.tables.queue(table);
             if ask.want.is_strong() {
-                locks.tables.strong[table as usize].store(1, Ordering::Relaxed);
+                locks.tables.strong(table).store(1, Ordering::Relaxed);
             }
             let ahead =
                 if ask.converts() { queue.waiters.partition_point(TableWaiter::converts) } else { queue.waiters.len() };
@@ -298,20 +344,34 @@ impl LockOwner {
         self.refresh_limit(table);
     }
 
+    /// Whether no lock on the whole table is held or asked for.
+    #[inline]
+    fn is_weak(&self, table: u32) -> bool {
+        let strong = match self.strong.get(table as usize) {
+            Some(strong) => strong,
+            None => self.locks.tables.strong(table),
+        };
+        strong.load(Ordering::Acquire) == 0
+    }
+
     /// The owner's record of `table`.
     #[inline]
     pub(super) fn usage(&mut self, table: u32) -> &mut TableUse {
         if self.tables.len() <= table as usize {
-            self.grow_tables(table);
+            return self.usage_slow(table);
         }
         &mut self.tables[table as usize]
     }
 
     #[cold]
-    fn grow_tables(&mut self, table: u32) {
+    fn usage_slow(&mut self, table: u32) -> &mut TableUse {
         let unused =
             TableUse { records: 0, limit: self.locks.options.escalate_at, escalate_at: self.locks.options.escalate_at };
+        if table as usize >= self.modes.len() {
+            return self.far.entry(table).or_insert(unused);
+        }
         self.tables.resize(table as usize + 1, unused);
+        &mut self.tables[table as usize]
     }
 
     pub(super) fn refresh_limit(&mut self, table: u32) {
@@ -322,26 +382,47 @@ impl LockOwner {
 
     #[inline]
     fn set_mode(&self, table: u32, mode: TableMode) {
-        self.modes[table as usize].store(mode as u8, Ordering::Release);
+        match self.modes.get(table as usize) {
+            Some(place) => place.store(mode as u8, Ordering::Release),
+            None => self.shared().set_mode(table, mode),
+        }
     }
 
     /// Releases all table locks and forgets about record locks.
     #[inline]
     pub(super) fn release_tables(&mut self) {
         let escalate_at = self.locks.options.escalate_at;
+        let mut is_far = false;
         for &table in &self.touched {
-            self.modes[table as usize].store(TableMode::None as u8, Ordering::Release);
+            match self.modes.get(table as usize) {
+                Some(mode) => mode.store(TableMode::None as u8, Ordering::Release),
+                None => is_far = true,
+            }
             if let Some(usage) = self.tables.get_mut(table as usize) {
                 *usage = TableUse { records: 0, limit: escalate_at, escalate_at };
             }
         }
+        if is_far {
+            self.release_far();
+        }
         self.shared().handshake.fetch_add(1, Ordering::AcqRel);
         for &table in &self.touched {
-            if self.strong[table as usize].load(Ordering::Acquire) != 0 {
+            if !self.is_weak(table) {
                 self.locks.leave(self.slot, table);
             }
         }
         self.touched.clear();
+    }
+
+    #[cold]
+    fn release_far(&mut self) {
+        self.shared().release_far();
+        // One transaction that used many tables leaves no room for them behind.
+        if self.far.capacity() > FAR_KEPT {
+            self.far = FarMap::default();
+            self.touched.shrink_to(FAR_KEPT);
+        }
+        self.far.clear();
     }
 }
 
@@ -351,7 +432,7 @@ impl LockTable {
     fn leave(&self, owner: SlotId, table: u32) {
         let mut wakes = Wakes::default();
         {
-            let mut queue = self.tables.queues[table as usize].lock();
+            let mut queue = self.tables.queue(table);
             queue.granted.retain(|&(holder, _)| holder != owner);
             queue.look_after(self, table, &mut wakes);
         }

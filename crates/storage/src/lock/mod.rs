@@ -40,6 +40,10 @@ use sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering};
 use table::Buckets;
 use wait::OwnerSlot;
 
+/// Tables with numbers below this are found in arrays: a byte for each owner that is in use, and up to twelve more.
+/// Debug builds have few, so that their tests meet others.
+pub(crate) const NEAR: usize = if cfg!(debug_assertions) { 16 } else { 1024 };
+
 /// Sizes of a lock table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LockOptions {
@@ -49,8 +53,8 @@ pub(crate) struct LockOptions {
     pub(crate) memory: PageSize,
     /// Owners (running transactions) there may be at once.
     pub(crate) slots: usize,
-    /// Table numbers lie below this.
-    pub(crate) tables: usize,
+    /// Tables whose numbers lie below this are found in arrays, others in maps.
+    pub(crate) near: usize,
     /// Record locks that one owner may have at once, rounded up to whole chunks of 64.
     pub(crate) records_per_owner: usize,
     /// Record locks of one owner in one table at which it tries to lock the table instead.
@@ -69,7 +73,7 @@ impl Default for LockOptions {
             buckets: 1 << 15,
             memory: PageSize::Usual,
             slots: 1024,
-            tables: 1024,
+            near: NEAR,
             records_per_owner: 1 << 20,
             escalate_at: 5000,
             timeout: None,
@@ -142,7 +146,7 @@ impl LockTable {
             buckets: Buckets::new(options.buckets, options.memory)?,
             slots: (0..options.slots).map(|_| OwnerSlot::new()).collect(),
             used: AtomicUsize::new(0),
-            tables: Tables::new(options.tables),
+            tables: Tables::new(options.near),
             detector: Mutex::new(Detector::default()),
             closed: AtomicBool::new(false),
             hook,
@@ -204,6 +208,12 @@ impl LockTable {
         self.tables.gone(table);
     }
 
+    /// Gives the number of a table that is gone to another one. Every transaction that began before it was gone has
+    /// ended.
+    pub(crate) fn table_is_back(&self, table: u32) {
+        self.tables.back(table);
+    }
+
     /// Ends all waits, now and from now on, with [`LockRefusal::Closed`]. Locks that are held stay so.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
@@ -222,7 +232,7 @@ impl LockTable {
     /// What happened so far in one table.
     #[cfg(test)]
     pub(crate) fn table_stats(&self, table: u32) -> LockStats {
-        self.tables.counters[table as usize].read()
+        self.tables.of(table).counters.read()
     }
 
     fn slot(&self, owner: SlotId) -> &OwnerSlot {

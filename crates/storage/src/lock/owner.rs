@@ -8,7 +8,7 @@ use super::request::{Request, RequestArena};
 use super::stats::LockStats;
 use super::sync::{Arc, AtomicU8, AtomicU32, Ordering};
 use super::table::Latched;
-use super::wait::{Outcome, OwnerSlot, WaitsFor, Wakes};
+use super::wait::{FarMap, Outcome, OwnerSlot, WaitsFor, Wakes};
 use super::{LockRefusal, LockTable};
 use crate::base::ids::SlotId;
 use crate::base::mutant::{Mutant, is_mutant};
@@ -96,12 +96,14 @@ pub(crate) struct LockOwner {
     pub(super) arena: RequestArena,
     pub(super) locks: Arc<LockTable>,
     pub(super) slot: SlotId,
-    /// The slot's row of table modes.
+    /// The slot's modes of tables with low numbers.
     pub(super) modes: Arc<[AtomicU8]>,
     /// See [`super::intent::Tables`].
     pub(super) strong: Arc<[AtomicU32]>,
-    /// By table number, as far as tables were used.
+    /// Of tables with low numbers, as far as they were used.
     pub(super) tables: Vec<TableUse>,
+    /// Of other tables, while the transaction uses them.
+    pub(super) far: FarMap<TableUse>,
     /// Tables with a mode.
     pub(super) touched: Vec<u32>,
     pub(super) pending: Option<Pending>,
@@ -111,9 +113,10 @@ impl LockOwner {
     pub(super) fn new(locks: Arc<LockTable>, slot: SlotId) -> LockOwner {
         LockOwner {
             arena: RequestArena::new(slot, locks.options.records_per_owner),
-            modes: locks.slot(slot).modes(locks.options.tables).clone(),
+            modes: locks.slot(slot).modes(locks.options.near).clone(),
             strong: locks.tables.strong.clone(),
             tables: Vec::new(),
+            far: FarMap::default(),
             touched: Vec::new(),
             pending: None,
             slot,
@@ -154,7 +157,11 @@ impl LockOwner {
         low: Prefix,
     ) -> Result<Acquired, Refused> {
         let claim = GapMode { mode, low };
-        if let Some(usage) = self.tables.get_mut(table as usize)
+        let usage = match self.tables.get_mut(table as usize) {
+            Some(usage) => Some(usage),
+            None => self.far.get_mut(&table),
+        };
+        if let Some(usage) = usage
             && usage.records < usage.limit
         {
             let bucket = self.locks.buckets.of(name);
@@ -330,7 +337,10 @@ impl LockOwner {
     /// The owner's mode in `table`.
     #[inline]
     pub(super) fn mode(&self, table: u32) -> TableMode {
-        TableMode::from_byte(self.modes[table as usize].load(Ordering::Relaxed))
+        match self.modes.get(table as usize) {
+            Some(mode) => TableMode::from_byte(mode.load(Ordering::Relaxed)),
+            None => self.shared().mode(table),
+        }
     }
 
     /// Locks `name`, or finds out that it cannot.
@@ -356,7 +366,7 @@ impl LockOwner {
             fill(request, table, name, claim);
             list.push_held(request);
             drop(list);
-            self.tables[table as usize].records += 1;
+            self.usage(table).records += 1;
             return Ok(Attempt::Done(Acquired::New));
         }
         let held = queue::find_held(&list, self.slot, table, name);
@@ -398,7 +408,7 @@ impl LockOwner {
         request.set_held(target);
         if acquired == Acquired::New {
             drop(list);
-            self.tables[table as usize].records += 1;
+            self.usage(table).records += 1;
         }
         Ok(Attempt::Done(acquired))
     }
@@ -425,7 +435,7 @@ impl LockOwner {
 
     fn count_wait(&self) {
         self.shared().counters.waits.increment();
-        self.locks.tables.counters[self.pending_table() as usize].waits.fetch_add(1, Ordering::Relaxed);
+        self.locks.tables.of(self.pending_table()).counters.waits.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Updates the owner's own records after a wait.
@@ -452,7 +462,7 @@ impl LockOwner {
             Outcome::TimedOut => Err(LockRefusal::TimedOut { holder: None }),
             Outcome::Deadlock => {
                 self.shared().counters.deadlocks.increment();
-                self.locks.tables.counters[table as usize].deadlocks.fetch_add(1, Ordering::Relaxed);
+                self.locks.tables.of(table).counters.deadlocks.fetch_add(1, Ordering::Relaxed);
                 Err(LockRefusal::Deadlock { table })
             }
         }

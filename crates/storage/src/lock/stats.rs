@@ -58,6 +58,11 @@ pub(super) struct TableCounters {
 }
 
 impl TableCounters {
+    /// Begins anew, for another table.
+    pub(super) fn reset(&self) {
+        [&self.waits, &self.deadlocks, &self.escalations].into_iter().for_each(|n| n.store(0, Ordering::Relaxed));
+    }
+
     #[cfg(test)]
     pub(super) fn read(&self) -> LockStats {
         LockStats {

@@ -6,12 +6,13 @@
 //! posts the outcome and wakes the token after it has released the latch ([`Wakes`]). Wakes may come late or twice;
 //! only the outcome counts.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::mode::TableMode;
 use super::name::LockName;
 use super::stats::OwnerCounters;
-use super::sync::{Arc, AtomicBool, AtomicU8, AtomicU32, AtomicU64, OnceLock, Ordering};
+use super::sync::{Arc, AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering};
 use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::SlotId;
 use crate::base::mutant::{Mutant, is_mutant};
@@ -46,6 +47,11 @@ pub(super) enum WaitsFor {
 const NOTHING: u32 = u32::MAX;
 const RECORD: u32 = u32::MAX - 1;
 
+/// What is known of tables whose numbers are not low, by number.
+pub(super) type FarMap<T> = HashMap<u32, T, foldhash::fast::FixedState>;
+/// Tables for which such a map keeps room from one transaction to the next.
+pub(super) const FAR_KEPT: usize = 1024;
+
 /// What others see of one owner.
 #[repr(align(128))]
 pub(super) struct OwnerSlot {
@@ -55,10 +61,12 @@ pub(super) struct OwnerSlot {
     pub(super) handshake: AtomicU32,
     /// Whether an owner uses the slot.
     pub(super) attached: AtomicBool,
-    /// The owner's table modes by table number, a [`TableMode`] each. Written by the owner
+    /// The owner's modes of tables with low numbers, a [`TableMode`] each. Written by the owner
     /// while it runs, by the owner that grants it a table lock while it waits.
     /// Absent until the slot is first used.
     modes: OnceLock<Arc<[AtomicU8]>>,
+    /// The owner's modes of other tables, while it has them. Written as `modes`.
+    far: Mutex<FarMap<TableMode>>,
     /// When the transaction began; larger is younger.
     pub(super) age: AtomicU64,
     /// The task (thread, fiber) that runs the transaction and can do nothing else while a transaction of its own waits;
@@ -78,6 +86,7 @@ impl OwnerSlot {
             handshake: AtomicU32::new(0),
             attached: AtomicBool::new(false),
             modes: OnceLock::new(),
+            far: Mutex::new(FarMap::default()),
             age: AtomicU64::new(0),
             task: AtomicU64::new(0),
             waits_for: AtomicU32::new(NOTHING),
@@ -88,23 +97,40 @@ impl OwnerSlot {
         }
     }
 
-    /// The row of table modes, made for `tables` tables if it is absent.
-    pub(super) fn modes(&self, tables: usize) -> &Arc<[AtomicU8]> {
-        self.modes.get_or_init(|| (0..tables).map(|_| AtomicU8::new(0)).collect())
+    /// The modes of tables with numbers below `near`, made if they are absent.
+    pub(super) fn modes(&self, near: usize) -> &Arc<[AtomicU8]> {
+        self.modes.get_or_init(|| (0..near).map(|_| AtomicU8::new(0)).collect())
     }
 
     /// The owner's mode in `table`.
+    #[cold]
+    #[inline(never)]
     pub(super) fn mode(&self, table: u32) -> TableMode {
-        self.modes
-            .get()
-            .map_or(TableMode::None, |row| TableMode::from_byte(row[table as usize].load(Ordering::Acquire)))
+        let Some(near) = self.modes.get() else { return TableMode::None };
+        match near.get(table as usize) {
+            Some(mode) => TableMode::from_byte(mode.load(Ordering::Acquire)),
+            None => self.far.lock().get(&table).copied().unwrap_or(TableMode::None),
+        }
     }
 
     /// Sets the owner's mode in `table`; while the owner waits for it.
+    #[cold]
+    #[inline(never)]
     pub(super) fn set_mode(&self, table: u32, mode: TableMode) {
-        if let Some(row) = self.modes.get() {
-            row[table as usize].store(mode as u8, Ordering::Relaxed);
+        match self.modes.get().and_then(|near| near.get(table as usize)) {
+            Some(place) => place.store(mode as u8, Ordering::Relaxed),
+            None if mode == TableMode::None => drop(self.far.lock().remove(&table)),
+            None => drop(self.far.lock().insert(table, mode)),
         }
+    }
+
+    /// Releases all modes of tables whose numbers are not low.
+    pub(super) fn release_far(&self) {
+        let mut far = self.far.lock();
+        if far.capacity() > FAR_KEPT {
+            *far = FarMap::default();
+        }
+        far.clear();
     }
 
     /// Says that the owner is about to wait. Under the latch or mutex of what it waits for.

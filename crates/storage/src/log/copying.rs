@@ -10,28 +10,40 @@ use super::segment::{Geometry, HEADER_BYTES, LogFiles, name};
 /// Bytes copied at once.
 const PIECE: u64 = 256 << 10;
 
-/// Keeps the log's files, however often it is truncated, until dropped.
+/// Keeps the log's files, however often it is truncated, until dropped, or until the log reaches its limit.
 #[derive(Debug)]
-pub(crate) struct Hold<'l>(&'l Log);
+pub(crate) struct Hold<'l> {
+    log: &'l Log,
+    number: u64,
+}
 
 impl Log {
     /// Keeps every record that has not been removed yet.
     pub(crate) fn hold(&self) -> Hold<'_> {
-        self.segments.hold();
-        Hold(self)
+        Hold { log: self, number: self.segments.hold() }
+    }
+
+    /// Whether records are kept for a copy.
+    pub(crate) fn is_held(&self) -> bool {
+        self.segments.is_held()
     }
 }
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        self.0.segments.release();
+        self.log.segments.release(self.number);
     }
 }
 
 impl Hold<'_> {
+    /// Whether the log has reached its limit meanwhile, so that its files were not kept: what was copied is of no use.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.log.segments.is_broken(self.number)
+    }
+
     /// Writes the log from the file of `from` up to `end` as the log of database `database`: whole files that end in
     /// zeros, synced. The caller guarantees that everything before `end` is durable and that a record ends there.
-    /// `named` is called with each file before it is made, `copied` with the bytes copied.
+    /// `named` is called with each file that was made, `copied` with the bytes copied.
     ///
     /// # Errors
     /// No space on `disk`, a failed read or write, or the first error of `copied`.
@@ -43,17 +55,17 @@ impl Hold<'_> {
         mut named: impl FnMut(&str),
         mut copied: impl FnMut(u64) -> Result<(), E>,
     ) -> Result<(), E> {
-        let segments = &self.0.segments;
+        let segments = &self.log.segments;
         let source = segments.geometry();
         let target = Geometry { database, ..source };
         let mut piece = vec![0; PIECE as usize];
         for number in source.number(from.0)..=source.number(end.0 - 1) {
-            let file = segments.file(number).ok_or_else(|| self.0.no_record(from.0))?;
+            let file = segments.file(number).ok_or_else(|| self.log.no_record(from.0))?;
             let name = name(number);
-            named(&name);
             let copy = disk
                 .open(&name, OpenMode::CreateNew)
                 .map_err(|e| StorageError::io("create", disk.show(&name), 0, e))?;
+            named(&name);
             copy.allocate(0, source.segment_bytes).map_err(|e| StorageError::io("allocate", disk.show(&name), 0, e))?;
             let to = HEADER_BYTES + (end.0 - source.base(number)).min(source.payload());
             let mut at = HEADER_BYTES;

@@ -29,8 +29,17 @@ pub(super) struct Segments {
     zero: bool,
     spares_max: usize,
     ready: RwLock<Ready>,
-    /// Stream position at which the ready segments end.
+    /// Stream positions at which the ready segments begin and end.
+    begin: AtomicU64,
     end: AtomicU64,
+    /// Records from here on are kept; those before it only as far as their file has others.
+    kept: AtomicU64,
+    /// Files at most: all but one for users' records, the last for a checkpoint. Undo may need more.
+    limit: AtomicU64,
+    /// Files: ready, being made, and waiting to be recycled.
+    count: AtomicU64,
+    /// Ready files.
+    in_use: AtomicU64,
     maker: Mutex<Maker>,
     made: AtomicU64,
     recycled: AtomicU64,
@@ -51,6 +60,8 @@ struct Maker {
     begun: Option<u64>,
     /// Copies of the log under way: no segment is removed meanwhile.
     holds: usize,
+    /// How often holds were broken.
+    broken: u64,
 }
 
 #[derive(Debug)]
@@ -143,7 +154,12 @@ impl Segments {
         }
         disk.sync_dir().map_err(|e| StorageError::io("sync", disk.show(""), 0, e))?;
         let segments = Segments::with(disk, geometry, zero, spares_max, first, ready);
-        segments.maker.lock().spares = spares;
+        segments.kept.fetch_max(end.keep_from, Ordering::AcqRel);
+        {
+            let mut maker = segments.maker.lock();
+            maker.spares = spares;
+            segments.counted(&maker);
+        }
         if next <= last_used {
             segments.make_now()?;
         }
@@ -163,7 +179,12 @@ impl Segments {
             geometry,
             zero,
             spares_max,
+            begin: AtomicU64::new(geometry.base(first)),
+            kept: AtomicU64::new(geometry.base(first)),
             end: AtomicU64::new(geometry.base(first + files.len() as u64)),
+            limit: AtomicU64::new(u64::MAX),
+            count: AtomicU64::new(files.len() as u64),
+            in_use: AtomicU64::new(0),
             ready: RwLock::new(Ready { first, files }),
             maker: Mutex::default(),
             made: AtomicU64::new(0),
@@ -179,6 +200,40 @@ impl Segments {
     #[inline]
     pub(super) fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
+    }
+
+    /// Stream position at which the ready segments begin.
+    #[inline]
+    pub(super) fn begin(&self) -> u64 {
+        self.begin.load(Ordering::Acquire)
+    }
+
+    /// Records from here on are kept.
+    #[inline]
+    pub(super) fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Acquire)
+    }
+
+    /// Sets how many files there may be.
+    pub(super) fn set_limit(&self, files: u64) {
+        self.limit.store(files, Ordering::Relaxed);
+    }
+
+    /// All files of the log.
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether a segment may be made for users' records: one more may be made after it for a checkpoint.
+    pub(super) fn may_grow(&self) -> bool {
+        is_mutant(Mutant::SkipLogLimit) || self.in_use.load(Ordering::Relaxed) + 1 < self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Notes how many files there are, after a change.
+    fn counted(&self, maker: &Maker) {
+        let (ready, spares) = (self.ready.read().files.len(), maker.spares.len());
+        self.count.store((ready + spares + usize::from(maker.making.is_some())) as u64, Ordering::Relaxed);
+        self.in_use.store(ready as u64, Ordering::Relaxed);
     }
 
     /// Segments made and, of these, recycled since open.
@@ -219,19 +274,24 @@ impl Segments {
 
     /// Does one slice of the work of making the next segment.
     pub(super) fn make_slice(&self) -> Result<(), StorageError> {
-        self.slice(&mut self.maker.lock(), false)
+        let mut maker = self.maker.lock();
+        let made = if self.may_grow() { self.slice(&mut maker, false) } else { Ok(()) };
+        self.counted(&maker);
+        made
     }
 
     /// Makes the next segment ready if `wanted` still says so once no other thread is making one.
     pub(super) fn make_if(&self, wanted: impl FnOnce() -> bool) -> Result<(), StorageError> {
         let mut maker = self.maker.lock();
         let end = self.end();
+        let mut made = Ok(());
         if wanted() {
-            while self.end() == end {
-                self.slice(&mut maker, true)?;
+            while self.end() == end && made.is_ok() {
+                made = self.slice(&mut maker, true);
             }
         }
-        Ok(())
+        self.counted(&maker);
+        made
     }
 
     /// One slice. Every file of a running log is made here, with I/O and syncs, so this asserts that the thread holds
@@ -324,14 +384,36 @@ impl Segments {
         self.end.fetch_add(self.geometry.payload(), Ordering::AcqRel);
     }
 
-    /// From now on no segment is removed, until as many calls of [`Segments::release`].
-    pub(super) fn hold(&self) {
-        self.maker.lock().holds += 1;
+    /// From now on no segment is removed, until [`Segments::release`] with the number returned, or until holds are broken.
+    pub(super) fn hold(&self) -> u64 {
+        let mut maker = self.maker.lock();
+        maker.holds += 1;
+        maker.broken
     }
 
     /// Ends a hold. The next truncation removes the segments that were held.
-    pub(super) fn release(&self) {
-        self.maker.lock().holds -= 1;
+    pub(super) fn release(&self, hold: u64) {
+        let mut maker = self.maker.lock();
+        if maker.broken == hold {
+            maker.holds -= 1;
+        }
+    }
+
+    /// Ends all holds: the next truncation removes the segments.
+    pub(super) fn break_holds(&self) {
+        let mut maker = self.maker.lock();
+        maker.broken += u64::from(maker.holds > 0);
+        maker.holds = 0;
+    }
+
+    /// Whether this hold was broken.
+    pub(super) fn is_broken(&self, hold: u64) -> bool {
+        self.maker.lock().broken != hold
+    }
+
+    /// Whether segments are held.
+    pub(super) fn is_held(&self) -> bool {
+        self.maker.lock().holds > 0
     }
 
     /// Removes segments that end at or before `at`, unless they are held; some are kept to be recycled.
@@ -350,11 +432,15 @@ impl Segments {
                 ready.files.pop_front();
                 ready.first += 1;
             }
+            self.begin.store(self.geometry.base(ready.first), Ordering::Release);
+            self.kept.fetch_max(at, Ordering::AcqRel);
         }
+        self.counted(&maker);
         // The newest are recycled: they are the most likely to be cached.
         for number in gone.into_iter().rev() {
-            if maker.spares.len() < self.spares_max {
+            if maker.spares.len() < self.spares_max && self.count() < self.limit.load(Ordering::Relaxed) {
                 maker.spares.push(number);
+                self.counted(&maker);
             } else {
                 self.remove(number)?;
             }
@@ -385,6 +471,7 @@ impl Segments {
             self.end.store(self.geometry.base(beyond), Ordering::Release);
             self.remove(beyond)?;
         }
+        self.counted(&maker);
         self.disk.sync_dir().map_err(|e| StorageError::io("sync", self.disk.show(""), 0, e))
     }
 

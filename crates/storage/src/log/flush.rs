@@ -68,18 +68,18 @@ impl Log {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    fn asked(&self) -> bool {
+    pub(super) fn asked(&self) -> bool {
         self.requested.load(Ordering::Acquire) > self.durable.load(Ordering::Acquire) && !self.poison.is_closed()
     }
 
-    /// Asks for everything before `end` to be made durable soon, and does not wait. Costs two loads if another thread
-    /// asked before, else one shared write; a system call only if the flusher's thread sleeps.
+    /// Asks for everything before `end`, as far as it is appended, to be made durable soon, and does not wait. Costs two
+    /// loads if another thread asked before, else one shared write; a system call only if the flusher's thread sleeps.
     pub(crate) fn request_flush(&self, end: Lsn) {
-        debug_assert!(end.0 <= self.reserve.tail(), "nothing was appended up to {end}");
         if self.durable.load(Ordering::Acquire) >= end.0 || self.requested.load(Ordering::Relaxed) >= end.0 {
             return;
         }
-        self.requested.fetch_max(end.0, Ordering::AcqRel);
+        // A request beyond the tail would never be met.
+        self.requested.fetch_max(end.0.min(self.reserve.tail()), Ordering::AcqRel);
         self.waker.wake_if_asleep();
     }
 
@@ -87,11 +87,12 @@ impl Log {
     /// no latch. Other wakes of `token` meanwhile are lost.
     ///
     /// # Errors
-    /// `Poisoned` if that will never happen.
+    /// `Poisoned` or `BeyondLog` if that will never happen.
     pub(crate) fn wait_durable(&self, end: Lsn, token: &WaitToken, hook: &dyn Hook) -> Result<(), StorageError> {
         if self.durable() >= end {
             return Ok(());
         }
+        self.check_appended(end)?;
         crate::base::latches::assert_none_held("a wait for the log");
         let _registered = self.waiters.register(end.0, token);
         self.request_flush(end);
@@ -102,8 +103,17 @@ impl Log {
         Ok(())
     }
 
+    /// Refuses a position up to which nothing was appended.
+    fn check_appended(&self, end: Lsn) -> Result<(), StorageError> {
+        let tail = self.tail();
+        if end > tail { Err(StorageError::BeyondLog { position: end, end: tail }) } else { Ok(()) }
+    }
+
     /// The same where no thread drives the flusher: the caller writes and syncs.
     pub(crate) fn wait_durable_inline(&self, end: Lsn) -> Result<(), StorageError> {
+        if self.durable() < end {
+            self.check_appended(end)?;
+        }
         while self.durable() < end {
             self.write_out(u64::MAX)?;
             if self.whole.load(Ordering::Acquire) < end.0 {
@@ -120,7 +130,7 @@ impl Log {
     /// caller does. No latch may be held.
     ///
     /// # Errors
-    /// `Poisoned` if that will never happen.
+    /// `Poisoned` or `BeyondLog` if that will never happen.
     pub(crate) fn make_durable(&self, end: Lsn, driven: bool, hook: &dyn Hook) -> Result<(), StorageError> {
         if driven { self.wait_durable(end, &WaitToken::new(), hook) } else { self.wait_durable_inline(end) }
     }
@@ -134,7 +144,7 @@ impl Log {
                 // Poisoned, here or elsewhere. No waiting thread will get what it waits for.
                 self.user_limit.store(0, Ordering::Relaxed);
                 self.waiters.wake(u64::MAX);
-                ServiceStep { did_work: false, next_ns: now_ns + IDLE_NS }
+                ServiceStep { did_work: false, next_ns: now_ns.saturating_add(IDLE_NS) }
             }
         }
     }
@@ -142,22 +152,22 @@ impl Log {
     fn try_step(&self, now_ns: u64) -> Result<ServiceStep, StorageError> {
         self.poison.check()?;
         let wrote = self.write_out(u64::MAX)?;
-        if self.refresh_limit() && !self.disk_full.load(Ordering::Relaxed) {
+        if self.refresh_limit() && !self.disk_full.load(Ordering::Relaxed) && self.segments.may_grow() {
             self.hurry_making.store(true, Ordering::Relaxed);
             self.maker_waker.wake_if_asleep();
         }
         if self.whole.load(Ordering::Acquire) == self.durable.load(Ordering::Acquire) {
             self.syncer.lock().unsynced_since = None;
-            return Ok(ServiceStep { did_work: false, next_ns: now_ns + IDLE_NS });
+            return Ok(ServiceStep { did_work: false, next_ns: now_ns.saturating_add(IDLE_NS) });
         }
         let since = *self.syncer.lock().unsynced_since.get_or_insert(now_ns);
-        let due = since + SYNC_EVERY_NS;
+        let due = since.saturating_add(SYNC_EVERY_NS);
         if self.asked() || now_ns >= due {
             self.sync()?;
             return Ok(ServiceStep { did_work: true, next_ns: now_ns });
         }
         let pause = if wrote { WRITE_EVERY_NS } else { IDLE_NS };
-        Ok(ServiceStep { did_work: false, next_ns: due.min(now_ns + pause) })
+        Ok(ServiceStep { did_work: false, next_ns: due.min(now_ns.saturating_add(pause)) })
     }
 
     /// Drives the flusher until `stop` is set (then call [`Log::nudge`]); records appended before are durable when it
@@ -247,8 +257,8 @@ impl Log {
     /// One step of making segments ahead of need: at most 1 MiB of zeros and one sync. A full disk is no
     /// error here; it becomes one for the append that needs the space.
     pub(crate) fn make_step(&self, now_ns: u64) -> ServiceStep {
-        let later = ServiceStep { did_work: false, next_ns: now_ns + MAKE_EVERY_NS };
-        if self.poison.is_closed() || !self.refresh_limit() {
+        let later = ServiceStep { did_work: false, next_ns: now_ns.saturating_add(MAKE_EVERY_NS) };
+        if self.poison.is_closed() || !self.refresh_limit() || !self.segments.may_grow() {
             return later;
         }
         let made = self.segments.make_slice();
@@ -275,7 +285,8 @@ impl Log {
         let kept = if is_mutant(Mutant::SkipUndoSpace) { 0 } else { kept };
         let room = self.segments.end().saturating_sub(tail + kept);
         let usable = if is_mutant(Mutant::SkipUndoSpace) { room } else { room / 2 };
-        let limit = if self.poison.is_closed() { 0 } else { tail + usable };
+        let gate = self.pace.gate(tail, tail.saturating_sub(self.segments.kept()));
+        let limit = if self.poison.is_closed() { 0 } else { (tail + usable).min(gate) };
         self.user_limit.store(limit, Ordering::Relaxed);
         room < self.segments.geometry().payload()
     }

@@ -16,8 +16,6 @@ pub(crate) enum RecordKind {
     End = 5,
     /// A fuzzy checkpoint; see `recovery::checkpoint`.
     Checkpoint = 6,
-    /// A page as it was about to be written in place: one image section.
-    PageImage = 7,
 }
 
 impl RecordKind {
@@ -30,7 +28,6 @@ impl RecordKind {
             4 => RecordKind::Commit,
             5 => RecordKind::End,
             6 => RecordKind::Checkpoint,
-            7 => RecordKind::PageImage,
             _ => return None,
         })
     }

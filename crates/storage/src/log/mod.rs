@@ -7,6 +7,7 @@ mod copying;
 mod files;
 mod flush;
 mod kind;
+mod pace;
 mod reader;
 mod record;
 mod reserve;
@@ -26,7 +27,6 @@ use crate::base::error::StorageError;
 use crate::base::fault::{Refusable, strikes};
 use crate::base::hook::Hook;
 use crate::base::ids::{Lsn, SlotId};
-use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::poison::Poison;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::base::sync::{Mutex, yield_now};
@@ -35,6 +35,7 @@ use crate::io::{Disk, read_up_to_at};
 use blocks::BlockWriter;
 use files::{LogEnd, Segments};
 use flush::SyncState;
+use pace::Pace;
 use reserve::Reservations;
 use ring::Ring;
 use segment::Geometry;
@@ -44,6 +45,7 @@ use waker::ServiceWaker;
 pub(crate) use back::ReadBack;
 pub(crate) use copying::Hold;
 pub(crate) use kind::RecordKind;
+pub(crate) use pace::LogBounds;
 pub(crate) use reader::LogReader;
 #[cfg(feature = "testing")]
 pub(crate) use record::decode as decode_record;
@@ -53,6 +55,9 @@ pub(crate) use segment::{LogFiles, is_name as is_segment_name, is_segment, is_un
 
 /// Where the first record of a new log begins.
 pub(crate) const FIRST_LSN: Lsn = Lsn(4096);
+
+/// Bytes that a compensation record takes at most beyond the record of one section that it undoes: where undo goes on.
+pub(crate) const UNDO_HEAD: u64 = 8;
 
 /// How a log is laid out and how much memory it takes.
 #[derive(Clone, Debug)]
@@ -69,8 +74,10 @@ pub(crate) struct LogOptions {
     /// Bytes that user records leave free in ready segments besides the bytes that running transactions need to be
     /// undone. At most half a segment.
     pub(crate) reserve_bytes: u64,
-    /// Truncated segments that are kept to be recycled.
+    /// Truncated segments that are kept to be recycled, as far as the limit of the log admits.
     pub(crate) spare_segments: usize,
+    /// Log between two checkpoints, and bytes that the log's files may take; none for no limit.
+    pub(crate) checkpoint_every: Option<(u64, u64)>,
     /// Write zeros into new segments (cheap syncs later) or only allocate them (cheap to make).
     pub(crate) zero_segments: bool,
     /// Bytes that a reader of the log requests from a file at once.
@@ -88,6 +95,7 @@ impl Default for LogOptions {
             slots: 256,
             reserve_bytes: 4 << 20,
             spare_segments: 8,
+            checkpoint_every: None,
             zero_segments: true,
             reader_bytes: segment::PIECE,
             database: 0,
@@ -138,6 +146,7 @@ pub(crate) struct Log {
     /// The right to move `durable`. Never taken together with `writer`.
     syncer: Mutex<SyncState>,
     segments: Segments,
+    pace: Pace,
     waiters: Waiters,
     poison: Arc<Poison>,
     options: LogOptions,
@@ -192,6 +201,11 @@ impl Log {
             .map_err(|e| StorageError::io("reserving memory", "log ring", 0, e))?;
         let mut writer = BlockWriter::new();
         let geometry = segments.geometry();
+        let bounds = match options.checkpoint_every {
+            Some((every, limit)) => LogBounds::new(every, limit, geometry.segment_bytes),
+            None => LogBounds::NONE,
+        };
+        segments.set_limit(bounds.files);
         if let Some(file) = segments.file(geometry.number(at)) {
             writer.resume(&*file, geometry.place(at).0)?;
         }
@@ -211,6 +225,7 @@ impl Log {
             writer: Mutex::new(writer),
             syncer: Mutex::default(),
             segments,
+            pace: Pace::new(bounds),
             waiters: Waiters::new(hook),
             poison,
             opened_at: at,
@@ -241,8 +256,8 @@ impl Log {
     }
 
     /// Appends a record that may have to be undone, and returns where it begins ([`RecordBuf::end`] says
-    /// where it ends). Room for as many bytes of compensation is kept until [`Log::end_txn`], or until the
-    /// slot's next record with `prev` zero.
+    /// where it ends). Room for as many bytes of compensation, and [`UNDO_HEAD`], is kept until [`Log::end_txn`] or
+    /// [`Log::set_undo_bytes`], or until the slot's next record with `prev` zero.
     ///
     /// `slot` is used by one thread at a time. `after` is the LSN of the page changed (the record must be
     /// later, which one tail for all guarantees). The caller may hold page latches, so no segment is made here.
@@ -261,19 +276,6 @@ impl Log {
         self.append_user(slot, rec, after, false)
     }
 
-    /// Appends a record that is never undone for a caller that holds no latch, a page image: makes segments as needed.
-    ///
-    /// # Errors
-    /// `NoSpace` if the disk is full, `TooManyFiles` (nothing was appended), `RecordTooLarge`, `Poisoned`.
-    pub(crate) fn append_unlatched(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
-        loop {
-            match self.append_redo_only(slot, rec, after) {
-                Ok(lsn) => return Ok(lsn),
-                Err(refused) => refused.make_room(self)?,
-            }
-        }
-    }
-
     /// Appends a compensation record, or a change of structure that undo needs. The caller may hold page latches. It
     /// uses what is kept for undo, so that a full disk does not stop it.
     ///
@@ -283,7 +285,7 @@ impl Log {
     pub(crate) fn append_undo(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, Unlogged> {
         let bytes = self.prepare(rec)?;
         if strikes(Refusable::Segment) || !self.admits_undo(bytes) {
-            return Err(Unlogged::NoRoom { bytes, for_undo: true });
+            return Err(Unlogged::NoRoom { slot, bytes, for_undo: true });
         }
         self.reserve.subtract_undo_bytes(slot, bytes);
         Ok(self.place(slot, rec, bytes, after)?)
@@ -300,25 +302,35 @@ impl Log {
         self.place(slot, rec, bytes, after)
     }
 
-    /// Appends a checkpoint's record. Where there is no space for it, half of the room for records that do not check
-    /// the limit may be taken, because a checkpoint is what lets the log be cut off.
+    /// Appends a checkpoint's record. It may take half of the room for records that do not check the limit, because a
+    /// checkpoint is what lets the log be cut; a segment is made for it only if that is not enough, whatever the limit of the
+    /// log. The caller holds no latch.
     ///
     /// # Errors
-    /// As [`Log::append_unlatched`].
+    /// `NoSpace` if the disk is full, `TooManyFiles`, `RecordTooLarge`, `Poisoned`.
     pub(crate) fn append_checkpoint(&self, slot: SlotId, rec: &mut RecordBuf) -> Result<Lsn, StorageError> {
-        match self.append_unlatched(slot, rec, Lsn::ZERO) {
-            Err(error) if error.is_want_of_room() => {
-                let left =
-                    self.reserve.tail() + rec.extent() + self.reserve.undo_bytes() + self.options.reserve_bytes / 2;
-                if left > self.segments.end() { Err(error) } else { self.append_reserved(slot, rec, Lsn::ZERO) }
-            }
-            appended => appended,
+        let bytes = self.prepare(rec)?;
+        let needs = || self.reserve.tail() + bytes + self.reserve.undo_bytes() + self.options.reserve_bytes / 2;
+        while needs() > self.segments.end() {
+            self.poison.check()?;
+            self.make_segment(|| needs() > self.segments.end())?;
         }
+        self.append_reserved(slot, rec, Lsn::ZERO)
     }
 
     /// Reserves `bytes` more for undoing the slot's transaction than its records need.
     pub(crate) fn add_undo_bytes(&self, slot: SlotId, bytes: u64) {
         self.reserve.add_undo_bytes(slot, bytes, false);
+    }
+
+    /// Bytes kept for undoing the slot's transaction.
+    pub(crate) fn undo_bytes_of(&self, slot: SlotId) -> u64 {
+        self.reserve.undo_bytes_of(slot)
+    }
+
+    /// Keeps so many bytes for undoing the rest of the slot's transaction, a part of which has been undone.
+    pub(crate) fn set_undo_bytes(&self, slot: SlotId, bytes: u64) {
+        self.reserve.set_undo_bytes(slot, bytes);
     }
 
     /// The slot's transaction has ended: releases the room kept for its undo.
@@ -335,14 +347,14 @@ impl Log {
             return Err(Unlogged::Failed(StorageError::NoSpace { file: self.segments.show(0) }));
         }
         if strikes(Refusable::Segment) {
-            return Err(Unlogged::NoRoom { bytes, for_undo: false });
+            return Err(Unlogged::NoRoom { slot, bytes, for_undo: false });
         }
         if !self.admits(bytes) {
-            self.admit(bytes)?;
+            self.admit(slot, bytes)?;
         }
         if undoable {
             // Before the reservation: a flusher that sees the tail moved sees the bytes kept for its undo.
-            self.reserve.add_undo_bytes(slot, bytes, rec.prev() == Lsn::ZERO);
+            self.reserve.add_undo_bytes(slot, bytes + UNDO_HEAD, rec.prev() == Lsn::ZERO);
         }
         Ok(self.place(slot, rec, bytes, after)?)
     }
@@ -504,9 +516,6 @@ impl Log {
     /// nor does it take them for records behind a hole: the thread that reads may append meanwhile.
     pub(crate) fn reader_of_old(&self, from: Lsn) -> LogReader {
         let files = self.segments.found().in_pieces(self.options.reader_bytes);
-        if is_mutant(Mutant::RedoWithoutEnd) {
-            return LogReader::new(&files, from, Lsn::ZERO);
-        }
         LogReader::again(&files, from, Lsn(self.opened_at))
     }
 
@@ -538,9 +547,14 @@ impl Log {
         }
     }
 
-    /// Bytes that the log's ready files take.
+    /// Bytes that the log's files take, those included that wait to be used again.
     pub(crate) fn disk_bytes(&self) -> u64 {
-        self.segments.found().files.len() as u64 * (self.segments.geometry().payload() + segment::HEADER_BYTES)
+        self.segments.count() * self.segments.geometry().segment_bytes
+    }
+
+    /// The scheduler of those that wait for the log.
+    fn hook(&self) -> &dyn Hook {
+        self.waiters.hook()
     }
 }
 

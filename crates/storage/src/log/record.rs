@@ -5,7 +5,7 @@
 //!      0    4  len     bytes of header and body; the next record starts at this rounded up to 8
 //!      4    4  crc     CRC-32C, see below
 //!      8    8  txn     transaction
-//!     16    8  prev    LSN of the transaction's record before this one (the undo chain), 0 for none
+//!     16    8  prev    LSN of the transaction's newest record before this one that was not undone, 0 for none
 //!     24    1  kind    what the body is; never 0
 //!     25    1  flags   for the module that defines the kind
 //!     26    6  synced  durable end of the log when the record was prepared, in units of 8 bytes
@@ -64,7 +64,7 @@ impl RecordBuf {
     }
 
     /// Starts a record, forgetting what was in the buffer. `kind` is not 0; `prev` is the transaction's
-    /// record before this one, or `Lsn::ZERO` for its first.
+    /// newest record that stands, or `Lsn::ZERO` if none does.
     #[inline]
     pub(crate) fn begin(&mut self, kind: u8, txn: TxnId, prev: Lsn) {
         debug_assert_ne!(kind, 0, "kind 0 is no record");

@@ -131,6 +131,16 @@ impl Reservations {
         undo.store(before + bytes, Ordering::Relaxed);
     }
 
+    /// Bytes that undoing the slot's transaction may need. For the slot's user.
+    pub(super) fn undo_bytes_of(&self, slot: SlotId) -> u64 {
+        self.slots[slot.0 as usize].undo.load(Ordering::Relaxed)
+    }
+
+    /// Replaces them.
+    pub(super) fn set_undo_bytes(&self, slot: SlotId, bytes: u64) {
+        self.slots[slot.0 as usize].undo.store(bytes, Ordering::Relaxed);
+    }
+
     /// Subtracts what has been undone.
     #[inline]
     pub(super) fn subtract_undo_bytes(&self, slot: SlotId, bytes: u64) {

@@ -29,7 +29,7 @@ use super::record::le_u64;
 /// Bytes before the payload.
 pub(super) const HEADER_BYTES: u64 = 4096;
 /// Format number in every header.
-pub(super) const FORMAT: u32 = 4;
+pub(super) const FORMAT: u32 = 5;
 const MAGIC: &[u8; 8] = b"LKSTPLOG";
 const SUMMED: usize = 40;
 /// Bounds that keep every stream position within 63 bits, whatever a name or a header says.
@@ -200,7 +200,7 @@ impl LogFiles {
             let valid = match examine(&block[..got], number, database) {
                 Header::Fits { segment_bytes } if *size.get_or_insert(segment_bytes) == segment_bytes => true,
                 Header::Fits { .. } => {
-                    return Err(corrupt("has another size than the other segments; remove the files of other logs"));
+                    return Err(corrupt("has another size than the other segments; move the files of other logs away"));
                 }
                 Header::OtherFormat(found) => {
                     return Err(StorageError::Format { file: shown.clone(), found, expected: FORMAT });

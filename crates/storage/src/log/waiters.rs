@@ -36,6 +36,10 @@ impl Waiters {
         Waiters { list: Mutex::default(), hook }
     }
 
+    pub(super) fn hook(&self) -> &dyn Hook {
+        &*self.hook
+    }
+
     /// Asks for a wake of `token` once the log is durable up to `end`. The caller then reads the durable end again,
     /// since it may have moved before.
     pub(super) fn register<'a>(&'a self, end: u64, token: &'a WaitToken) -> Registered<'a> {

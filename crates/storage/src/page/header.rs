@@ -64,6 +64,11 @@ pub(crate) fn seal(bytes: &mut [u8; PAGE_SIZE]) {
     bytes[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
+/// The LSN in bytes that may lie anywhere.
+pub(crate) fn lsn_of(bytes: &[u8; PAGE_SIZE]) -> Lsn {
+    Lsn(bytes[LSN..].first_chunk().map_or(0, |lsn| u64::from_le_bytes(*lsn)))
+}
+
 /// What is wrong with bytes read from the place of page `id`, as a clause; `None` if nothing.
 pub(crate) fn damage(bytes: &[u8; PAGE_SIZE], id: PageId, checksums: bool) -> Option<String> {
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);

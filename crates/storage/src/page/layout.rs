@@ -83,6 +83,8 @@ pub(crate) mod flags {
 
 /// Bit of a slot's flags: the row is deleted, its key still separates two gaps.
 pub(crate) const GHOST: u16 = 1;
+/// Bit of a slot's flags: the value lies elsewhere, and the slot holds a reference to it.
+pub(crate) const OVERFLOW: u16 = 2;
 
 /// The first bytes of a head, as many as are shared.
 pub(crate) const SHARED_MASK: [u32; 5] = [0, 0xFF00_0000, 0xFFFF_0000, 0xFFFF_FF00, 0xFFFF_FFFF];

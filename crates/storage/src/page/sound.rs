@@ -11,8 +11,8 @@
 use std::fmt::{Display, Formatter};
 
 use super::header::*;
-use super::slotted::head_of;
-use super::{MAX_KEY, MAX_ROW};
+use super::slotted::{WHOLE_FENCE, head_of};
+use super::{MAX_KEY, MAX_VALUE};
 use crate::base::ids::{PAGE_SIZE, PageId};
 
 /// What is wrong with a page.
@@ -66,7 +66,7 @@ pub(crate) fn flaw(bytes: &[u8; PAGE_SIZE], id: PageId) -> Option<Flaw> {
         0 => (id.0 == SPACE).then_some(Flaw::Kind),
         // The allocator never hands out itself or the catalog; page numbers are checked again where they are used.
         3 if id.0 != SPACE || u32_at(bytes, HINTS) < 3 || matches!(u32_at(bytes, HINTS + 4), 1 | 2) => Some(Flaw::Kind),
-        3 => None,
+        3 => (!ranges_ascend(bytes)).then_some(Flaw::Kind),
         1 | 2 if id.0 != SPACE && leaf == (level == 0) => tree_page(bytes, leaf).err(),
         _ => Some(Flaw::Kind),
     }
@@ -100,6 +100,21 @@ pub(crate) fn disorder(bytes: &[u8; PAGE_SIZE]) -> Option<Flaw> {
     }
     let is_above = !infinite(flags::HIGH_INFINITE) && key(last) >= fence(HIGH_OFFSET, HIGH_LEN);
     is_above.then_some(Flaw::KeyOrder(slots.len() - 1))
+}
+
+/// Whether the allocator's ranges of pages that no tree has lie behind each other, and below the end of the pages in use.
+fn ranges_ascend(bytes: &[u8; PAGE_SIZE]) -> bool {
+    let end = u32_at(bytes, HINTS);
+    let (entries, _) = bytes[SLOTS..].as_chunks::<8>();
+    let Some(entries) = entries.get(..u32_at(bytes, HINTS + 8) as usize) else { return false };
+    let mut behind = 3;
+    entries.iter().all(|entry| {
+        let word = u64::from_le_bytes(*entry);
+        let (first, pages) = (word as u32, (word >> 32) as u32 & !(1 << 31));
+        let fits = first >= behind && pages > 0 && first.checked_add(pages).is_some_and(|to| to <= end);
+        behind = first.saturating_add(pages);
+        fits
+    })
 }
 
 /// The allocator's page.
@@ -150,16 +165,17 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
     if count > MAX_SLOTS || slots_end > heap || heap > PAGE_SIZE {
         return Err(Flaw::Slots);
     }
-    let fence = |flag: usize, at: usize, len: usize| -> Result<Option<&[u8]>, Flaw> {
+    let fence = |flag: usize, at: usize, len: usize, longest: usize| -> Result<Option<&[u8]>, Flaw> {
         let bytes_of = in_heap(bytes, heap, u16_at(bytes, at), u16_at(bytes, len))?;
         match u16_at(bytes, FLAGS) & flag != 0 {
             true if bytes_of.is_empty() => Ok(None),
-            false if bytes_of.len() <= MAX_KEY => Ok(Some(bytes_of)),
+            false if bytes_of.len() <= longest => Ok(Some(bytes_of)),
             _ => Err(Flaw::Heap),
         }
     };
-    let low = fence(usize::from(flags::LOW_INFINITE), LOW_OFFSET, LOW_LEN)?;
-    let high = fence(usize::from(flags::HIGH_INFINITE), HIGH_OFFSET, HIGH_LEN)?;
+    let longest = if leaf { MAX_KEY } else { WHOLE_FENCE };
+    let low = fence(usize::from(flags::LOW_INFINITE), LOW_OFFSET, LOW_LEN, longest)?;
+    let high = fence(usize::from(flags::HIGH_INFINITE), HIGH_OFFSET, HIGH_LEN, MAX_KEY)?;
     let prefix = u16_at(bytes, PREFIX_LEN);
     let fit = match (low, high) {
         (Some(low), Some(high)) => low < high && low.get(..prefix).is_some_and(|p| high.starts_with(p)),
@@ -195,13 +211,13 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
         let (offset, key_len) = halves(word(4));
         let (value_len, slot_flags) = if leaf { halves(word(8)) } else { (0, 0) };
         let len = RECORD_HEAD + key_len + value_len;
-        if prefix + key_len > MAX_KEY || value_len > MAX_ROW || slot_flags & !usize::from(GHOST) != 0 {
+        if prefix + key_len > MAX_KEY || value_len > MAX_VALUE || slot_flags & !usize::from(GHOST | OVERFLOW) != 0 {
             return Err(Flaw::Heap);
         }
         let key = &in_heap(bytes, heap, offset, len)?[RECORD_HEAD..RECORD_HEAD + key_len];
         used += len;
         taken.take(offset, len);
-        ghosts += slot_flags;
+        ghosts += slot_flags & usize::from(GHOST);
         let (start, head) = match key.first_chunk::<8>() {
             Some(first) => {
                 let first = u64::from_be_bytes(*first);

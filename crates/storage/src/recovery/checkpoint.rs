@@ -6,8 +6,10 @@
 //!
 //! Body of the record: redo start u64, count u32, then (transaction, first LSN, last LSN) u64 each.
 
+use std::time::Duration;
+
 use super::control::{Control, ControlFile};
-use crate::base::error::StorageError;
+use crate::base::error::{LogHolder, StorageError};
 use crate::base::hook::BlockReason;
 use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
@@ -29,6 +31,8 @@ pub(crate) struct Checkpointer {
     taken: AtomicU64,
     /// Where the redo of the newest checkpoint begins.
     redo: AtomicU64,
+    /// What held the log at the newest checkpoint: its first record, and when it was first found to hold the log.
+    held: Mutex<Option<(Lsn, u64)>>,
     slot: SlotId,
 }
 
@@ -89,6 +93,7 @@ impl Checkpointer {
             control: Mutex::new(control),
             taken: AtomicU64::new(0),
             redo: AtomicU64::new(redo.0),
+            held: Mutex::default(),
             slot,
         }
     }
@@ -101,6 +106,11 @@ impl Checkpointer {
     /// The control file as the newest checkpoint has written it.
     pub(crate) fn control(&self) -> Control {
         *self.control.lock()
+    }
+
+    /// Where the redo of the newest checkpoint begins.
+    pub(crate) fn redo(&self) -> Lsn {
+        Lsn(self.redo.load(Ordering::Relaxed))
     }
 
     /// Log bytes that a restart would read now.
@@ -141,7 +151,31 @@ impl Checkpointer {
         *self.control.lock() = next;
         self.redo.store(oldest.0, Ordering::Relaxed);
         self.taken.fetch_add(1, Ordering::Relaxed);
-        engine.log.truncate_before(if is_mutant(Mutant::TruncateTooEarly) { end } else { keep })
+        engine.log.truncate_before(if is_mutant(Mutant::TruncateTooEarly) { end } else { keep })?;
+        let now = engine.clock.now_ns();
+        engine.log.note_cut(now, self.holder(engine, &body, now));
+        Ok(())
+    }
+
+    /// What keeps log that a restart does not redo: the oldest transaction, or a copy.
+    fn holder(&self, engine: &Engine, body: &CheckpointBody, now_ns: u64) -> Option<LogHolder> {
+        let oldest = body.active.iter().filter(|a| a.first < body.redo).min_by_key(|a| a.first);
+        let (transaction, first) = match oldest {
+            _ if engine.log.is_held() && engine.log.would_shrink(body.keep()) => (None, engine.log.begin()),
+            Some(oldest) => (Some(engine.locks.age_in(oldest.txn.slot())), oldest.first),
+            None => {
+                *self.held.lock() = None;
+                return None;
+            }
+        };
+        let mut held = self.held.lock();
+        let since = match *held {
+            Some((other, since)) if other == first => since,
+            _ => now_ns,
+        };
+        *held = Some((first, since));
+        let bytes = engine.log.tail().0.saturating_sub(first.0);
+        Some(LogHolder { transaction, bytes, held_for: Duration::from_nanos(now_ns.saturating_sub(since)) })
     }
 }
 

@@ -12,18 +12,18 @@
 //! | 32 | 8 | LSN of the last complete checkpoint's record |
 //! | 40 | 8 | everything before this LSN is on disk |
 //!
-//! Behind them lies room for pages: see `db::aside`.
+//! Behind them, from 8192 on, lie slots for pages that are being written in place: see `db::aside`.
 
 use std::sync::Arc;
 
 use crate::base::checksum::crc32c;
 use crate::base::error::StorageError;
-use crate::base::ids::{Lsn, PAGE_SIZE};
+use crate::base::ids::Lsn;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at};
 
 /// Version of all files. A build reads exactly one.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 /// The file's name.
 pub(crate) const CONTROL: &str = "control";
 /// Its name until it is complete.
@@ -32,12 +32,8 @@ pub(crate) const NEW_CONTROL: &str = "control.new";
 pub(crate) const CONTROL_MAGIC: &[u8; 8] = b"LOCKSTEP";
 const COPY: usize = 64;
 const APART: u64 = 4096;
-/// Most bytes of the file.
-pub(crate) const CONTROL_BYTES: u64 = ASIDE + 4096 + (ASIDE_PAGES * PAGE_SIZE) as u64;
-/// Behind the copies: room for pages that are written where the log has none (`db::aside`).
+/// Behind the copies: slots for pages that are being written in place (`db::aside`).
 pub(crate) const ASIDE: u64 = 2 * APART;
-/// How many go there at once.
-pub(crate) const ASIDE_PAGES: usize = 32;
 /// More copies than a database ever writes.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
@@ -106,18 +102,32 @@ impl ControlFile {
         Ok(ControlFile { file, show })
     }
 
-    /// Makes the file. It gets its name when it is on disk as a whole, so that a crash leaves no file or a good one.
+    /// Makes the file, of `bytes` bytes. It gets its name when it is on disk as a whole, so that a crash leaves no file or a good one.
+    /// `made` is called with each name that a file has got.
     ///
     /// # Errors
-    /// When the system refuses.
-    pub(crate) fn create(disk: &dyn Disk, control: &Control) -> Result<ControlFile, StorageError> {
+    /// When the system refuses; a file of the name that has come meanwhile.
+    pub(crate) fn create(
+        disk: &dyn Disk,
+        control: &Control,
+        bytes: u64,
+        made: &mut dyn FnMut(&str),
+    ) -> Result<ControlFile, StorageError> {
         let show = disk.show(NEW_CONTROL);
         let file = disk.open(NEW_CONTROL, OpenMode::CreateNew).map_err(|e| StorageError::io("create", &*show, 0, e))?;
+        made(NEW_CONTROL);
+        if disk.open(CONTROL, OpenMode::Existing).is_ok() {
+            let exists = std::io::ErrorKind::AlreadyExists.into();
+            return Err(StorageError::io("create", disk.show(CONTROL), 0, exists));
+        }
         // All its room now: it must be writable when the disk is full.
-        file.allocate(0, CONTROL_BYTES).map_err(|e| StorageError::io("allocate", &*show, 0, e))?;
+        file.allocate(0, bytes).map_err(|e| StorageError::io("allocate", &*show, 0, e))?;
         ControlFile { file, show }.write(control)?;
-        let named = disk.rename(NEW_CONTROL, CONTROL).and_then(|()| disk.sync_dir());
-        named.map_err(|e| StorageError::io("rename", disk.show(CONTROL), 0, e))?;
+        let named = disk.rename(NEW_CONTROL, CONTROL);
+        if named.is_ok() {
+            made(CONTROL);
+        }
+        named.and_then(|()| disk.sync_dir()).map_err(|e| StorageError::io("rename", disk.show(CONTROL), 0, e))?;
         ControlFile::open(disk)
     }
 
@@ -170,7 +180,7 @@ mod tests {
         assert!(matches!(error, StorageError::Format { found, expected, .. } if found + 1 == expected));
         let told = error.to_string();
         let named = format!("bank/control: format version {},", FORMAT - 1);
-        assert!(told.starts_with(&named) && told.contains("load its data anew"), "{told}");
+        assert!(told.starts_with(&named) && told.contains("put into a new database"), "{told}");
     }
 
     /// The number of a forged copy overflowed at the second checkpoint after it.

@@ -14,12 +14,13 @@ use crate::base::error::{OpenError, StorageError};
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::StructureChange;
+use crate::btree::extent;
 use crate::btree::ops::{self, PageChange, PageChanges, SectionAt};
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::BufferPool;
 use crate::io::Disk;
 use crate::log::{Log, LogFiles, LogReader, RecordBuf, RecordKind, RecordView};
-use crate::page::{PageBytes, PageMut, PageRef, header, sound};
+use crate::page::{header, sound};
 use crate::txn::undo::{Victim, roll_back};
 
 /// Records between two calls of the callback.
@@ -32,8 +33,6 @@ pub(crate) struct Analysis {
     pub(crate) redo: Lsn,
     /// Transactions without an end, with their last records.
     losers: HashMap<TxnId, Lsn>,
-    /// The newest image of each page that was written in place.
-    images: HashMap<PageId, Lsn>,
     /// The log goes on here.
     pub(crate) reader: LogReader,
     /// Neither redo nor undo reads anything before this.
@@ -84,7 +83,7 @@ impl<'a> Reporter<'a> {
     }
 }
 
-/// First pass: finds the log's end, the transactions without an end, and the images of pages. The log is read in pieces
+/// First pass: finds the log's end and the transactions without an end. The log is read in pieces
 /// of `reader_bytes`.
 ///
 /// # Errors
@@ -122,7 +121,6 @@ pub(crate) fn analyse(
         redo = crate::log::FIRST_LSN.max(redo);
     }
     report.begin(RecoveryPass::Analysis)?;
-    let mut images = HashMap::new();
     let mut reader = LogReader::new(&files, redo, control.durable);
     let mut clean = true;
     while let Some(record) = reader.next()? {
@@ -137,9 +135,6 @@ pub(crate) fn analyse(
                 clean = false;
             }
             Some(RecordKind::System) => clean = false,
-            Some(RecordKind::PageImage) => {
-                images.extend(sections(&record).map(|s| (s.page(), record.lsn)));
-            }
             Some(RecordKind::Checkpoint) => {}
             None => {
                 let what = format!(
@@ -152,7 +147,7 @@ pub(crate) fn analyse(
     }
     report.state.losers = losers.len() as u64;
     clean &= losers.is_empty();
-    Ok(Analysis { redo, losers, images, reader, keep: keep.min(redo), clean })
+    Ok(Analysis { redo, losers, reader, keep: keep.min(redo), clean })
 }
 
 /// The page sections of a record.
@@ -165,16 +160,16 @@ fn sections<'a>(record: &RecordView<'a>) -> PageChanges<'a> {
 /// position to its end.
 ///
 /// # Errors
-/// When a page is damaged and the log has no image of it, or the callback breaks.
+/// When a page is damaged, or the callback breaks.
 pub(crate) fn redo(
     pool: &BufferPool,
     log: &Log,
-    analysis_images: &HashMap<PageId, Lsn>,
     mut reader: LogReader,
     report: &mut Reporter<'_>,
 ) -> Result<Redone, OpenError> {
     report.begin(RecoveryPass::Redo)?;
-    let mut pages = Repeater::new(pool, log, analysis_images);
+    pool.redo_until(log.tail());
+    let mut pages = Repeater::new(pool);
     let mut parts = Vec::new();
     while let Some(record) = reader.next()? {
         report.count(record.end.0 - record.lsn.0)?;
@@ -199,7 +194,7 @@ pub(crate) fn redo(
             pages.repeat(record.lsn, of_one[0].page, changes)?;
         }
     }
-    pages.mend_torn()?;
+    pool.redo_until(Lsn::MAX);
     match pages.missing.into_iter().min_by_key(|(id, _)| *id).map(|(_, error)| error) {
         Some(error) => Err(error.into()),
         None => Ok(Redone { records: report.state.records, bytes: report.state.bytes, pages: pages.extent.seen }),
@@ -230,19 +225,14 @@ fn by_page(mut sections: PageChanges<'_>, parts: &mut Vec<Part>) -> bool {
 /// Brings pages to where the log says they were.
 struct Repeater<'a> {
     pool: &'a BufferPool,
-    log: &'a Log,
-    images: &'a HashMap<PageId, Lsn>,
     extent: Extent,
-    /// Pages that cannot be read and have no image: a later record may create them, or they were freed.
+    /// Pages that cannot be read: a later record may create them, or they were freed.
     missing: HashMap<PageId, StorageError>,
-    scratch: Vec<u8>,
 }
 
 impl<'a> Repeater<'a> {
-    fn new(pool: &'a BufferPool, log: &'a Log, images: &'a HashMap<PageId, Lsn>) -> Repeater<'a> {
-        let mut scratch = Vec::new();
-        let extent = Extent::of(pool, log, images, &mut scratch);
-        Repeater { pool, log, images, extent, missing: HashMap::new(), scratch }
+    fn new(pool: &'a BufferPool) -> Repeater<'a> {
+        Repeater { pool, extent: Extent::of(pool), missing: HashMap::new() }
     }
 
     /// Repeats what the record at `lsn` did to one page: all of it under one latch, or nothing if the page has it
@@ -257,8 +247,8 @@ impl<'a> Repeater<'a> {
         let makes_page = |change: &PageChange<'_>| matches!(change, PageChange::Image { .. } | PageChange::Free { .. });
         let brought = match self.missing.contains_key(&id) {
             true => None,
-            false => match bring(self.pool, self.log, self.images, id, self.extent.limit, &mut self.scratch) {
-                Ok(()) => Some(self.pool.get_or_load(id)?),
+            false => match self.pool.get_or_load(id) {
+                Ok(frame) => Some(frame),
                 Err(error @ StorageError::CorruptPage { .. }) => {
                     self.missing.insert(id, error);
                     None
@@ -299,24 +289,7 @@ impl<'a> Repeater<'a> {
             }
         }
         frame.page_mut().set_lsn(lsn);
-        Ok(())
-    }
-
-    /// A page may be torn although all its changes precede the start of redo: its image has them.
-    fn mend_torn(&mut self) -> Result<(), OpenError> {
-        // In order: neighbours are read one after the other, and a simulated restart repeats itself.
-        let mut ids: Vec<_> = self.images.keys().copied().collect();
-        ids.sort_unstable();
-        for id in ids {
-            if !self.missing.contains_key(&id)
-                && let Err(StorageError::CorruptPage { .. }) =
-                    bring(self.pool, self.log, self.images, id, self.extent.limit, &mut self.scratch)
-            {
-                let what = "is damaged, and so is its image in the log".into();
-                let error = StorageError::CorruptPage { file: self.pool.file_name(), page: id, what };
-                self.missing.insert(id, error);
-            }
-        }
+        self.pool.note_ghosts_of(&frame);
         Ok(())
     }
 }
@@ -340,17 +313,16 @@ struct Extent {
 
 impl Extent {
     /// Pages that one record takes at most.
-    const STEP: u64 = 64;
+    const STEP: u64 = extent::MOST_PAGES as u64;
     /// Assumed beyond the file's end when it is unknown how many pages are in use.
     const UNKNOWN: u64 = 1 << 16;
 
-    fn of(pool: &BufferPool, log: &Log, images: &HashMap<PageId, Lsn>, scratch: &mut Vec<u8>) -> Extent {
+    fn of(pool: &BufferPool) -> Extent {
         let file = u64::from(pool.file_pages());
-        let limit =
-            match bring(pool, log, images, SPACE_PAGE, file, scratch).and_then(|()| pool.get_or_load(SPACE_PAGE)) {
-                Ok(space) => file.max(space.bytes().u32(ops::space::END).into()),
-                Err(_) => file + Self::UNKNOWN,
-            };
+        let limit = match pool.get_or_load(SPACE_PAGE) {
+            Ok(space) => file.max(space.bytes().u32(ops::space::END).into()),
+            Err(_) => file + Self::UNKNOWN,
+        };
         Extent { limit, seen: 0 }
     }
 
@@ -398,35 +370,6 @@ pub(crate) fn ensure_pages(pool: &BufferPool, pages: u64) -> Result<(), StorageE
     pool.ensure_file(end)
 }
 
-/// Makes sure the page is in the pool, from its image in the log if it was torn.
-fn bring(
-    pool: &BufferPool,
-    log: &Log,
-    images: &HashMap<PageId, Lsn>,
-    id: PageId,
-    limit: u64,
-    scratch: &mut Vec<u8>,
-) -> Result<(), StorageError> {
-    let error = match pool.get_or_load(id) {
-        Ok(_) => return Ok(()),
-        Err(error @ StorageError::CorruptPage { .. }) => error,
-        Err(error) => return Err(error),
-    };
-    let Some(at) = images.get(&id).filter(|_| is_numbered(id, limit)) else { return Err(error) };
-    let record = log.read_at(*at, scratch)?;
-    let mut page = PageBytes::boxed();
-    let found = PageChanges::new(record.body).find(|s| s.page() == id);
-    let Some(section) = found else { return Err(error) };
-    if !ops::apply(&section, &mut PageMut::of(&mut page)) || !is_page(page.as_bytes(), id) {
-        return Err(error);
-    }
-    pool.ensure_file(u64::from(id.0) + 1)?;
-    let mut frame = pool.create(id)?;
-    frame.mark_dirty(PageRef::of(&page).lsn());
-    frame.page_mut().bytes().copy_from_slice(page.as_bytes());
-    Ok(())
-}
-
 /// Third pass: rolls the losers back.
 ///
 /// # Errors
@@ -460,9 +403,9 @@ pub(crate) fn undo(
 }
 
 impl Analysis {
-    /// The losers, the images, and the reader at the log's end.
-    pub(crate) fn into_parts(self) -> (HashMap<TxnId, Lsn>, HashMap<PageId, Lsn>, LogReader) {
-        (self.losers, self.images, self.reader)
+    /// The losers, and the reader at the log's end.
+    pub(crate) fn into_parts(self) -> (HashMap<TxnId, Lsn>, LogReader) {
+        (self.losers, self.reader)
     }
 }
 

@@ -5,8 +5,6 @@
 //! transactions that have found it empty; afterwards the table's own locks do the rest. Two transactions that read
 //! first and create afterwards wait for each other, like any two that read a row and write it.
 
-use std::sync::Arc;
-
 use super::catalog::CATALOG;
 use super::index::{Index, LockAttempt, Want, lock_error};
 use crate::base::config::Isolation;
@@ -23,8 +21,7 @@ const ABSENCE: IndexId = IndexId(0);
 
 /// The absence as an index, for the lock manager and for errors, which contain the table's name.
 fn index(table: &str) -> Index {
-    let table: Arc<str> = table.into();
-    Index { tree: CATALOG, lock_table: ABSENT_TABLES, table: Arc::clone(&table), name: table }
+    Index::new((CATALOG, None), ABSENT_TABLES, table, None)
 }
 
 impl Txn<'_> {

@@ -26,13 +26,14 @@ use super::declared::{Declared, IndexSpec};
 use super::dropping::carry_out;
 use super::entry::{IndexEntry, TableEntry};
 use super::index::{Index, Want};
+use super::info::TableInfo;
 use super::mark::Fate;
 use super::scan::{ScanEnd, ScanSpec};
-use crate::base::config::Isolation;
 use crate::base::error::TxnError;
 use crate::base::ids::IndexId;
 use crate::btree::Tree;
 use crate::lock::TableMode;
+use crate::txn::active::Own;
 use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
 
@@ -43,34 +44,43 @@ const RUN_BYTES: usize = if cfg!(debug_assertions) { 64 << 10 } else { 8 << 20 }
 const PART: usize = 1024;
 
 impl Catalog {
-    /// Gives a table the declared indexes; returns its number then, or `None` if there is no such table.
+    /// Gives a table the declared indexes; returns it with its ticket then, or `None` if there is no such table.
     ///
     /// # Errors
     /// See [`Database::alter_indexes`](crate::Database::alter_indexes).
-    pub(crate) fn alter(&self, engine: &Engine, declared: &Declared<'_>) -> Result<Option<u32>, TxnError> {
+    pub(crate) fn alter(
+        &self,
+        engine: &Engine,
+        declared: &Declared<'_>,
+    ) -> Result<Option<(&TableInfo, u64)>, TxnError> {
         declared.check_names()?;
         loop {
-            let Some(entry) = self.entry(declared.name) else { return Ok(None) };
+            let mut owner = engine.begin_own(Own::Maintenance)?;
+            let Some((entry, number)) = self.entry(engine, declared.name)? else { return Ok(None) };
             entry.check_codecs(declared)?;
             let wanted: Vec<_> = declared.specs().map(|spec| (spec, entry.kept(spec))).collect();
             if wanted.iter().map(|(_, kept)| *kept).eq(entry.secondaries.iter().map(Some)) {
-                return self.open(declared);
+                return self.open(engine, declared);
             }
-            let mut owner = engine.begin(Isolation::Serializable, None)?;
-            match owner.lock_number(&entry.index(declared.name), TableMode::X) {
+            match owner.lock_number(&entry.index(declared.name, number), TableMode::X) {
                 Ok(()) => {}
                 // Another transaction has dropped or altered it meanwhile.
                 Err(TxnError::Dropped { .. }) => continue,
                 Err(error) => return Err(error),
             }
-            let mut change = Change::new(self, engine, declared)?;
+            let mut change = Change::new(self, engine, declared, &entry)?;
             let new: Vec<_> = wanted.iter().filter(|(_, kept)| kept.is_none()).map(|(spec, _)| *spec).collect();
             change.make_trees(&new)?;
             for (spec, built) in new.iter().zip(&change.built) {
-                change.fill(&mut owner, &entry, spec, built)?;
+                change.fill(&mut owner, (&entry, number), spec, built)?;
             }
-            change.decide(&entry, &wanted)?;
+            let gone = change.decide((&entry, number), &wanted)?;
+            let end = match gone {
+                Some(gone) => carry_out(self, &mut owner, &gone, Fate::Dropped)?,
+                None => engine.log.tail(),
+            };
             owner.commit()?;
+            engine.answer(end)?;
         }
     }
 }
@@ -79,24 +89,24 @@ impl Catalog {
 struct Change<'c> {
     catalog: &'c Catalog,
     engine: &'c Engine,
-    table: &'static str,
+    declared: &'c Declared<'c>,
     /// The table's number after it.
     number: u32,
-    /// Number of the index made last.
-    index: u32,
     /// New indexes, in the order of declaration.
     built: Vec<IndexEntry>,
     decided: bool,
 }
 
 impl<'c> Change<'c> {
-    /// Takes a number, which has no other use from then on.
-    fn new(catalog: &'c Catalog, engine: &'c Engine, declared: &Declared<'_>) -> Result<Change<'c>, TxnError> {
-        let _creator = Creator::wait(&catalog.creation, &*engine.hook);
-        let (number, index) = catalog.free_numbers(declared)?;
-        let indexes = declared.specs().count() as u32;
-        catalog.retire_numbers(number, index + indexes);
-        Ok(Change { catalog, engine, table: declared.name, number, index, built: Vec::new(), decided: false })
+    /// Takes a number for the changed table.
+    fn new(
+        catalog: &'c Catalog,
+        engine: &'c Engine,
+        declared: &'c Declared<'c>,
+        entry: &TableEntry,
+    ) -> Result<Change<'c>, TxnError> {
+        let number = catalog.number_for(engine, declared, entry)?;
+        Ok(Change { catalog, engine, declared, number, built: Vec::new(), decided: false })
     }
 
     /// Makes the trees of new indexes, and a mark by which a restart drops them.
@@ -105,11 +115,11 @@ impl<'c> Change<'c> {
             return Ok(());
         }
         let _creator = Creator::wait(&self.catalog.creation, &*self.engine.hook);
+        let first = self.catalog.new_indexes(self.engine, self.declared, new.len() as u32)?;
         let mut txn = self.engine.begin_creating()?;
-        for spec in new {
-            self.index += 1;
+        for (index, spec) in (first..).zip(new) {
             let state = txn.slot.state();
-            let tree = Tree::create(IndexId(self.index), self.engine.structure_change(state.id), &mut state.rec)?;
+            let tree = Tree::create(IndexId(index), self.engine.structure_change(state.id), &mut state.rec)?;
             self.built.push(IndexEntry {
                 name: spec.name.to_owned(),
                 unique: spec.unique,
@@ -117,7 +127,7 @@ impl<'c> Change<'c> {
                 tree,
             });
         }
-        if let Some(trees) = TableEntry::of_trees(self.number, &self.built) {
+        if let Some(trees) = TableEntry::of_trees(&self.built) {
             txn.insert(&own_index(), &Fate::Dropped.mark(&trees), &trees.encode())?;
         }
         txn.commit()?;
@@ -128,18 +138,24 @@ impl<'c> Change<'c> {
     fn fill(
         &self,
         owner: &mut Txn<'_>,
-        table: &TableEntry,
+        (table, number): (&TableEntry, u32),
         spec: &IndexSpec,
         built: &IndexEntry,
     ) -> Result<(), TxnError> {
-        let table = table.index(self.table);
-        let name = built.name.as_str().into();
-        let index = Index { tree: built.tree, lock_table: self.number, table: table.table.clone(), name };
+        let table = table.index(self.declared.name, number);
+        let index = Index::new((built.tree, None), self.number, self.declared.name, Some(built.name.as_str().into()));
         let mut run = Run::default();
         let wanted = ScanSpec { from: &[], to: ScanEnd::Never, want: Want::Read, likely: usize::MAX };
-        owner.scan_batches(&table, wanted, |_, batch, _| {
+        let mut large = Vec::new();
+        owner.scan_batches(&table, wanted, |owner, batch, _| {
             for i in 0..batch.len() {
-                run.add(spec, batch.key(i), batch.value(i));
+                if batch.row(i).is_reference {
+                    // The table is locked, so the row is as the scan has found it.
+                    owner.read_referred(&table, batch.key(i), batch.value(i), &mut large)?;
+                    run.add(spec, batch.key(i), &large);
+                } else {
+                    run.add(spec, batch.key(i), batch.value(i));
+                }
                 if run.size() >= RUN_BYTES {
                     run.insert(self.engine, &index)?;
                 }
@@ -149,53 +165,55 @@ impl<'c> Change<'c> {
         run.insert(self.engine, &index)
     }
 
-    /// Gives the table the wanted indexes: those kept, and those built.
-    fn decide(&mut self, old: &TableEntry, wanted: &[(&IndexSpec, Option<&IndexEntry>)]) -> Result<(), TxnError> {
+    /// Gives the table the wanted indexes: those kept, and those built. Returns those that are to be given back.
+    fn decide(
+        &mut self,
+        (old, number): (&TableEntry, u32),
+        wanted: &[(&IndexSpec, Option<&IndexEntry>)],
+    ) -> Result<Option<TableEntry>, TxnError> {
         let engine = self.engine;
         let mut built = self.built.iter();
         let secondaries: Vec<_> =
             wanted.iter().filter_map(|(_, kept)| kept.or_else(|| built.next())).cloned().collect();
         let stays: BTreeSet<u32> = secondaries.iter().map(|index| index.tree.index.0).collect();
         let gone: Vec<_> = old.secondaries.iter().filter(|i| !stays.contains(&i.tree.index.0)).cloned().collect();
-        let gone = TableEntry::of_trees(old.number, &gone);
-        let new = TableEntry { number: self.number, secondaries, ..old.clone() };
+        let gone = TableEntry::of_trees(&gone);
+        let new = TableEntry { secondaries, ..old.clone() };
 
         let _creator = Creator::wait(&self.catalog.creation, &*engine.hook);
         let mut decision = engine.begin_creating()?;
-        if let Some(built) = TableEntry::of_trees(self.number, &self.built) {
+        if let Some(built) = TableEntry::of_trees(&self.built) {
             decision.delete(&own_index(), &Fate::Dropped.mark(&built))?;
         }
         if let Some(gone) = &gone {
             decision.insert(&own_index(), &Fate::Dropped.mark(gone), &gone.encode())?;
         }
         let row = new.encode();
-        if let Some(spot) = decision.fetch_for_write(&own_index(), self.table.as_bytes(), WHOLE)? {
+        if let Some(spot) = decision.fetch_for_write(&own_index(), self.declared.name.as_bytes(), WHOLE)? {
             let after = &mut decision.slot.state().after;
             after.clear();
             after.extend_from_slice(&row);
-            decision.store(&own_index(), self.table.as_bytes(), spot)?;
+            decision.store(&own_index(), self.declared.name.as_bytes(), spot)?;
         }
-        let end = decision.commit()?;
+        decision.commit()?;
         self.decided = true;
-        self.catalog.replace(self.table, old, new);
-        engine.locks.table_is_gone(old.number);
-        engine.make_durable(end)?;
-        match &gone {
-            Some(gone) => carry_out(engine, gone, Fate::Dropped),
-            None => Ok(()),
-        }
+        self.catalog.replace(engine, self.declared, (number, self.number), new);
+        Ok(gone)
     }
 }
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        let built = TableEntry::of_trees(self.number, &self.built).filter(|_| !self.decided);
-        if let Some(built) = built
+        if self.decided {
+            return;
+        }
+        self.catalog.give_number_back(self.engine, self.number);
+        if let Some(built) = TableEntry::of_trees(&self.built)
             && self.engine.poison.check().is_ok()
+            && let Ok(mut txn) = self.engine.begin_own(Own::Beside)
         {
-            let _creator = Creator::wait(&self.catalog.creation, &*self.engine.hook);
             // The next open gives back the pages that this cannot: the mark is still there.
-            let _ = carry_out(self.engine, &built, Fate::Dropped);
+            let _ = carry_out(self.catalog, &mut txn, &built, Fate::Dropped);
         }
     }
 }
@@ -239,7 +257,7 @@ impl Run {
         }
         for part in self.places.chunks(PART) {
             let entries: Vec<_> = part.iter().map(entry).collect();
-            let mut txn = engine.begin(Isolation::Serializable, None)?;
+            let mut txn = engine.begin_own(Own::Beside)?;
             txn.lock_number(index, TableMode::X)?;
             match txn.insert_run(index, &entries) {
                 Err(TxnError::DuplicateKey { .. }) => return Err(of_whom(&mut txn, index, &entries)),
@@ -263,12 +281,12 @@ fn of_whom(txn: &mut Txn<'_>, index: &Index, entries: &[(&[u8], &[u8])]) -> TxnE
             Err(error) => return error,
         }
     }
-    TxnError::DuplicateKey { table: index.table.clone(), index: index.name.clone() }
+    TxnError::DuplicateKey { table: index.table(), index: index.name() }
 }
 
 fn not_unique(index: &Index, one: &[u8], other: &[u8]) -> TxnError {
     let rows = Box::new([one.to_vec(), other.to_vec()]);
-    TxnError::NotUnique { table: index.table.clone(), index: index.name.clone(), rows }
+    TxnError::NotUnique { table: index.table(), index: index.name(), rows }
 }
 
 impl TableEntry {
@@ -280,9 +298,9 @@ impl TableEntry {
     }
 
     /// Trees of indexes, to be marked; `None` for none.
-    fn of_trees(number: u32, indexes: &[IndexEntry]) -> Option<TableEntry> {
+    fn of_trees(indexes: &[IndexEntry]) -> Option<TableEntry> {
         let (first, rest) = indexes.split_first()?;
         let (key, row) = (String::new(), String::new());
-        Some(TableEntry { number, primary: first.tree, key, row, secondaries: rest.to_vec() })
+        Some(TableEntry { primary: first.tree, overflow: None, key, row, secondaries: rest.to_vec() })
     }
 }

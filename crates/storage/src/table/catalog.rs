@@ -1,43 +1,51 @@
 //! The catalog: which tables and indexes exist, kept in a table of its own; and the tables that are open.
 
 use crate::base::sync::plain::{AtomicU32, Ordering};
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+use std::sync::{Arc, OnceLock};
 
 use super::codec::Codec;
 use super::codec::name::RAW;
+use super::columns::WHOLE;
 use super::creation::{Creation, Creator};
-use super::declared::Declared;
+use super::declared::{Declared, LONGEST_NAME, TableHint};
 use super::entry::{IndexEntry, TableEntry};
 use super::index::{Index, Want};
 use super::info::TableInfo;
-use super::mark::{Fate, Retired};
+use super::mark::{Fate, USED};
+use super::numbers::{MOST, Numbers, new_ticket};
 use super::scan::{ScanEnd, ScanSpec};
-use crate::base::config::Isolation;
 use crate::base::error::TxnError;
+use crate::base::growing::Growing;
 use crate::base::ids::{IndexId, PageId};
 use crate::base::sync::Mutex;
 use crate::btree::Tree;
+use crate::txn::active::Own;
 use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
 
 /// Most tables of a database.
-pub(crate) const MAX_TABLES: usize = 1000;
+pub(crate) const MAX_TABLES: usize = MOST as usize - 2;
+
+/// How far ahead the numbers of indexes are said to be used.
+const AHEAD: u32 = 256;
 
 /// The catalog's own tree.
 pub(crate) const CATALOG: Tree = Tree { index: IndexId(1), root: PageId(2) };
 /// The catalog's number among the tables; real tables count from here on.
 pub(crate) const CATALOG_NUMBER: u32 = 1;
 
-/// A table's name, its primary tree, and the trees of its indexes with their names.
-pub(crate) type NamedTrees = (String, Tree, Vec<(String, Tree)>);
+/// A table's name, its primary tree with that of its large values, and the trees of its indexes with their names.
+pub(crate) type NamedTrees = (String, (Tree, Option<Tree>), Vec<(String, Tree)>);
 
 /// The trees of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct TableTrees {
-    pub(crate) number: u32,
+    /// Its number in memory, and the ticket under which it is open; 0 if it is not.
+    pub(crate) open: (u32, u64),
     pub(crate) primary: Tree,
+    pub(crate) overflow: Option<Tree>,
     /// Each with whether it is unique.
     pub(crate) secondaries: Vec<(Tree, bool)>,
 }
@@ -45,18 +53,61 @@ pub(crate) struct TableTrees {
 /// The catalog in memory.
 #[derive(Debug)]
 pub(crate) struct Catalog {
-    /// The content of the catalog's table.
-    entries: Mutex<BTreeMap<String, TableEntry>>,
+    tables: Mutex<Tables>,
     /// Tables are created one after the other. A fiber of the thread that creates one may wait for its turn, so the
     /// turn is no mutex that is held meanwhile.
     pub(super) creation: Mutex<Creation>,
-    /// Numbers of tables and indexes that were dropped.
-    retired: Mutex<Retired>,
-    /// Open tables by number: found by handles without a lock.
-    open: Box<[OnceLock<TableInfo>]>,
+    /// The numbers of indexes, which are given once in the life of a database.
+    indexes: Mutex<UsedIndexes>,
+    /// See [`Engine::instance`].
+    instance: u64,
+    /// Open tables by number, and places of those that were: found by handles without a lock.
+    open: Growing<OnceLock<Box<TableInfo>>>,
     /// Numbers of open tables by the address of their name: guesses for [`Catalog::declared`], written only when they
     /// were wrong. A guess is compared with the open table itself.
     guesses: Box<[AtomicU32; GUESSES]>,
+}
+
+/// The tables that there are.
+#[derive(Debug)]
+struct Tables {
+    entries: BTreeMap<Arc<str>, KnownTable>,
+    /// The table of each index, by the index's number.
+    by_index: BTreeMap<u32, Arc<str>>,
+    numbers: Numbers,
+}
+
+/// A table that there is.
+#[derive(Debug)]
+struct KnownTable {
+    /// Its row in the catalog's table.
+    entry: TableEntry,
+    /// Its number in memory, once it has been used: see `numbers`.
+    number: Option<u32>,
+}
+
+impl Tables {
+    fn put(&mut self, name: &str, entry: TableEntry, number: Option<u32>) {
+        self.remove(name);
+        let name: Arc<str> = name.into();
+        self.by_index.extend(entry.trees().map(|tree| (tree.index.0, Arc::clone(&name))));
+        self.entries.insert(name, KnownTable { entry, number });
+    }
+
+    fn remove(&mut self, name: &str) {
+        if let Some(table) = self.entries.remove(name) {
+            table.entry.trees().for_each(|tree| drop(self.by_index.remove(&tree.index.0)));
+        }
+    }
+}
+
+/// Numbers of indexes, which are the names of trees on the disk.
+#[derive(Debug)]
+struct UsedIndexes {
+    /// The number given last.
+    last: u32,
+    /// No number above this one is in use, according to the catalog's table.
+    said: u32,
 }
 
 /// A power of two, and far more than the declarations of most programs.
@@ -84,198 +135,335 @@ impl Catalog {
     /// # Errors
     /// When it cannot be read or understood.
     pub(crate) fn load(engine: &Engine) -> Result<Catalog, TxnError> {
-        let mut entries = BTreeMap::new();
+        let (entries, by_index) = (BTreeMap::new(), BTreeMap::new());
+        let mut tables = Tables { entries, by_index, numbers: Numbers::new(CATALOG_NUMBER + 1) };
         let mut damaged = false;
         let mut marks = Vec::new();
-        let mut txn = engine.begin(Isolation::Serializable, None)?;
+        let mut said = CATALOG.index.0;
+        let mut txn = engine.begin_own(Own::Open)?;
         let wanted = ScanSpec { from: &[], to: ScanEnd::Never, want: Want::Read, likely: usize::MAX };
         txn.scan(&own_index(), wanted, |key, row| {
-            if let (Some(fate), Some(entry)) = (Fate::of_mark(key), TableEntry::decode(row)) {
-                marks.push((fate, entry));
+            if let (USED, Some(number)) = (key, row.first_chunk()) {
+                said = said.max(u32::from_le_bytes(*number));
                 return ControlFlow::Continue(());
             }
-            match (String::from_utf8(key.to_vec()), TableEntry::decode(row)) {
-                (Ok(name), Some(entry)) if (entry.number as usize) < MAX_TABLES + 2 => {
-                    drop(entries.insert(name, entry))
-                }
+            match (Fate::of_mark(key), String::from_utf8(key.to_vec()), TableEntry::decode(row)) {
+                (Some(fate), _, Some(entry)) => marks.push((fate, entry)),
+                (None, Ok(name), Some(entry)) if name.len() <= LONGEST_NAME => tables.put(&name, entry, None),
                 _ => damaged = true,
             }
             ControlFlow::Continue(())
         })?;
         txn.commit()?;
-        if damaged {
+        let marked = marks.iter().flat_map(|(_, entry)| entry.trees()).map(|tree| tree.index_number());
+        if damaged
+            || marked
+                .chain(tables.by_index.keys().map(|index| Tree::number_of(IndexId(*index))))
+                .any(|index| index > said)
+        {
             let what = "has a row that is no table: it is damaged; restore a copy".into();
             return Err(TxnError::Schema { table: "catalog".into(), what });
         }
-        let open = (0..MAX_TABLES + 2).map(|_| OnceLock::new()).collect();
-        let guesses = Box::new([const { AtomicU32::new(0) }; GUESSES]);
-        let (creation, retired) = (Mutex::default(), Mutex::default());
-        let catalog = Catalog { entries: Mutex::new(entries), creation, retired, open, guesses };
+        let catalog = Catalog {
+            tables: Mutex::new(tables),
+            creation: Mutex::default(),
+            // Those between the last one in use and this one are left out.
+            indexes: Mutex::new(UsedIndexes { last: said, said }),
+            instance: engine.instance,
+            open: Growing::default(),
+            guesses: Box::new([const { AtomicU32::new(0) }; GUESSES]),
+        };
         catalog.finish(engine, marks)?;
         Ok(catalog)
     }
 
-    /// The catalog's entry for a table.
-    pub(super) fn entry(&self, name: &str) -> Option<TableEntry> {
-        self.entries.lock().get(name).cloned()
-    }
-
-    /// Numbers for one more table: its own, and the highest that an index has had.
+    /// The catalog's entry for a table, and its number. A transaction that the caller has begun before keeps the number
+    /// from being another table's until it ends.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if all are in use.
-    pub(super) fn free_numbers(&self, declared: &Declared<'_>) -> Result<(u32, u32), TxnError> {
-        let (entries, retired) = (self.entries.lock(), self.retired.lock());
-        let used: BTreeSet<u32> = entries.values().map(|e| e.number).chain(retired.tables.iter().copied()).collect();
-        let index = entries.values().flat_map(TableEntry::trees).map(|tree| tree.index.0).max();
-        let index = index.unwrap_or(CATALOG.index.0).max(retired.index);
-        let number = (CATALOG_NUMBER + 1..MAX_TABLES as u32 + 2).find(|number| !used.contains(number));
-        number.map(|number| (number, index)).ok_or_else(|| {
-            let what = format!(
-                "a database has at most {MAX_TABLES} tables, counting those that were dropped, and one more for each \
-                 change of a table's indexes, since it was opened"
-            );
-            declared.schema(what)
-        })
+    /// [`TxnError::Schema`] if no number is left.
+    pub(super) fn entry(&self, engine: &Engine, name: &str) -> Result<Option<(TableEntry, u32)>, TxnError> {
+        let Tables { entries, numbers, .. } = &mut *self.tables.lock();
+        let Some(table) = entries.get_mut(name) else { return Ok(None) };
+        let number = match table.number {
+            Some(number) => number,
+            None => numbers.take(engine, 0, |_| true).ok_or_else(|| too_many(name))?,
+        };
+        table.number = Some(number);
+        Ok(Some((table.entry.clone(), number)))
     }
 
-    /// Notes that the table has other indexes now, and with them another number.
-    pub(super) fn replace(&self, name: &str, old: &TableEntry, new: TableEntry) {
-        self.retire(old);
-        self.entries.lock().insert(name.to_owned(), new);
-        self.unnote(old.number);
+    /// Whether there is a table of this name.
+    fn has(&self, name: &str) -> bool {
+        self.tables.lock().entries.contains_key(name)
     }
 
-    /// Keeps the numbers of a table from being used again.
-    pub(super) fn retire(&self, entry: &TableEntry) {
-        let index = entry.trees().map(|tree| tree.index.0).max();
-        self.retire_numbers(entry.number, index.unwrap_or(0));
+    /// A number for the table that a declaration will describe once its entry is replaced by `entry`.
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if there is none.
+    pub(super) fn number_for(
+        &self,
+        engine: &Engine,
+        declared: &Declared<'_>,
+        entry: &TableEntry,
+    ) -> Result<u32, TxnError> {
+        self.take_number(engine, &mut self.tables.lock().numbers, declared, entry)
     }
 
-    /// Keeps a table's number, and those of indexes up to one, from being used again.
-    pub(super) fn retire_numbers(&self, number: u32, index: u32) {
-        let mut retired = self.retired.lock();
-        retired.tables.insert(number);
-        retired.index = retired.index.max(index);
+    fn take_number(
+        &self,
+        engine: &Engine,
+        numbers: &mut Numbers,
+        declared: &Declared<'_>,
+        entry: &TableEntry,
+    ) -> Result<u32, TxnError> {
+        let fits = |number| self.table(number).is_none_or(|info| info.may_become(declared, entry));
+        numbers.take(engine, entry.shape(declared), fits).ok_or_else(|| too_many(declared.name))
+    }
+
+    /// Takes a number back that no table has got.
+    pub(super) fn give_number_back(&self, engine: &Engine, number: u32) {
+        let shape = self.table(number).map_or(0, |info| info.shape);
+        self.tables.lock().numbers.retire(engine, shape, number);
+    }
+
+    /// Numbers for so many more indexes; returns the first. The caller has the turn, and has begun no transaction with
+    /// it.
+    ///
+    /// # Errors
+    /// No space; [`TxnError::Schema`] when all have been used.
+    pub(super) fn new_indexes(&self, engine: &Engine, declared: &Declared<'_>, n: u32) -> Result<u32, TxnError> {
+        let (first, said) = {
+            let mut used = self.indexes.lock();
+            let Some(last) = used.last.checked_add(n).filter(|last| Tree::number_of(IndexId(*last)) == *last) else {
+                let what = "no number is left for another index: every one of two billion has been used since the \
+                            database was made; move its tables to a new database";
+                return Err(declared.schema(what.into()));
+            };
+            let first = used.last + 1;
+            used.last = last;
+            (first, (last > used.said).then(|| last.saturating_add(AHEAD)))
+        };
+        if let Some(said) = said {
+            let mut txn = engine.begin_creating()?;
+            let row = said.to_le_bytes();
+            match txn.fetch_for_write(&own_index(), USED, WHOLE)? {
+                Some(spot) => {
+                    let after = &mut txn.slot.state().after;
+                    after.clear();
+                    after.extend_from_slice(&row);
+                    txn.store(&own_index(), USED, spot)?;
+                }
+                None => txn.insert(&own_index(), USED, &row)?,
+            }
+            // What is made under these numbers comes behind this in the log.
+            txn.commit()?;
+            self.indexes.lock().said = said;
+        }
+        Ok(first)
+    }
+
+    /// Notes that the table, which had the number `old`, has other indexes now and the number `new`, and opens it.
+    pub(super) fn replace(&self, engine: &Engine, declared: &Declared<'_>, (old, new): (u32, u32), entry: TableEntry) {
+        let mut tables = self.tables.lock();
+        self.end_open(engine, &mut tables.numbers, old);
+        self.place(declared, &entry, new);
+        tables.put(declared.name, entry, Some(new));
     }
 
     /// Notes that the table has been dropped.
-    pub(super) fn forget(&self, name: &str, entry: &TableEntry) {
-        self.retire(entry);
-        self.entries.lock().remove(name);
-        self.unnote(entry.number);
+    pub(super) fn forget(&self, engine: &Engine, name: &str, number: u32) {
+        let mut tables = self.tables.lock();
+        tables.remove(name);
+        self.end_open(engine, &mut tables.numbers, number);
     }
 
-    /// Clears all guesses of a number, after its entry: [`Catalog::open`] notes one and then looks for the entry again.
-    fn unnote(&self, number: u32) {
-        self.guesses.iter().for_each(|guess| self.unnote_guess(guess, number));
+    /// Makes sure that no statement finds a table any more that is locked exclusively, and refuses the requests of
+    /// transactions that have found it before.
+    fn end_open(&self, engine: &Engine, numbers: &mut Numbers, number: u32) {
+        let info = self.table(number);
+        info.inspect(|info| info.end());
+        engine.locks.table_is_gone(number);
+        numbers.retire(engine, info.map_or(0, |info| info.shape), number);
     }
 
-    fn unnote_guess(&self, guess: &AtomicU32, number: u32) {
-        let _ = guess.compare_exchange(number, 0, Ordering::Relaxed, Ordering::Relaxed);
+    /// Makes a table one that is open, in the place of its number.
+    fn place(&self, declared: &Declared<'_>, entry: &TableEntry, number: u32) -> (&TableInfo, u64) {
+        let place = self.open.at(number as usize);
+        let info = place.get_or_init(|| Box::new(TableInfo::new(number, declared, entry.shape(declared))));
+        let ticket = new_ticket(self.instance);
+        info.become_table(declared.name, entry, ticket);
+        (info, ticket)
     }
 
-    /// The open table of this number.
+    /// The open table of this number, or the place of one.
     #[inline]
     pub(crate) fn table(&self, number: u32) -> Option<&TableInfo> {
-        self.open.get(number as usize)?.get()
+        self.open.get(number as usize)?.get().map(|info| &**info)
     }
 
     /// Names of all tables.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.entries.lock().keys().cloned().collect()
+        self.tables.lock().entries.keys().map(|name| name.as_ref().to_owned()).collect()
     }
 
     /// The trees of all tables, the catalog's own first.
     pub(crate) fn trees(&self) -> Vec<TableTrees> {
-        let own = TableTrees { number: CATALOG_NUMBER, primary: CATALOG, secondaries: Vec::new() };
-        let entries = self.entries.lock();
-        let tables = entries.values().map(|e| TableTrees {
-            number: e.number,
-            primary: e.primary,
-            secondaries: e.secondaries.iter().map(|index| (index.tree, index.unique)).collect(),
+        let own = TableTrees { open: (0, 0), primary: CATALOG, overflow: None, secondaries: Vec::new() };
+        let open = |number: u32| self.table(number).map_or((0, 0), |info| (number, info.ticket()));
+        let tables = self.tables.lock();
+        let tables = tables.entries.values().map(|KnownTable { entry, number }| TableTrees {
+            open: number.map_or((0, 0), open),
+            primary: entry.primary,
+            overflow: entry.overflow,
+            secondaries: entry.secondaries.iter().map(|index| (index.tree, index.unique)).collect(),
         });
         std::iter::once(own).chain(tables).collect()
+    }
+
+    /// The tree with this index number, and the number of its table; `None` if no table has such a tree (any more). A
+    /// transaction that the caller has begun before keeps the number from being another table's until it ends.
+    pub(crate) fn tree(&self, engine: &Engine, index: IndexId) -> Option<(Tree, u32)> {
+        if index == CATALOG.index {
+            return Some((CATALOG, CATALOG_NUMBER));
+        }
+        let Tables { entries, by_index, numbers } = &mut *self.tables.lock();
+        let table = entries.get_mut(by_index.get(&index.0)?)?;
+        let tree = table.entry.trees().find(|tree| tree.index == index)?;
+        let number = match table.number {
+            Some(number) => number,
+            None => numbers.take(engine, 0, |_| true)?,
+        };
+        table.number = Some(number);
+        Some((tree, number))
+    }
+
+    /// The index of this number, for locks; `None` if there is none (any more). As for [`Catalog::tree`].
+    pub(crate) fn index(&self, engine: &Engine, id: IndexId) -> Option<Index> {
+        if id == CATALOG.index {
+            return Some(own_index());
+        }
+        let (tree, number) = self.tree(engine, id)?;
+        let tables = self.tables.lock();
+        let (table, KnownTable { entry, .. }) = tables.entries.get_key_value(tables.by_index.get(&id.0)?)?;
+        let secondary = entry.secondaries.iter().find(|index| index.tree == tree);
+        let overflow = entry.overflow.filter(|_| tree == entry.primary);
+        Some(Index::new((tree, overflow), number, table, secondary.map(|index| index.name.as_str().into())))
+    }
+
+    /// The number of the tree with the next higher index number.
+    pub(crate) fn index_after(&self, index: IndexId) -> Option<IndexId> {
+        if index < CATALOG.index {
+            return Some(CATALOG.index);
+        }
+        let above = (Bound::Excluded(index.0), Bound::Unbounded);
+        self.tables.lock().by_index.range(above).next().map(|(index, _)| IndexId(*index))
     }
 
     /// Every table by name, with its primary tree and those of its indexes by their names.
     pub(crate) fn named_trees(&self) -> Vec<NamedTrees> {
         let indexes = |entry: &TableEntry| entry.secondaries.iter().map(|i| (i.name.clone(), i.tree)).collect();
-        self.entries.lock().iter().map(|(name, entry)| (name.clone(), entry.primary, indexes(entry))).collect()
+        let tables = self.tables.lock();
+        let tables = tables.entries.iter().map(|(name, table)| (name, &table.entry));
+        tables
+            .map(|(name, entry)| (name.as_ref().to_owned(), (entry.primary, entry.overflow), indexes(entry)))
+            .collect()
     }
 
-    /// Number, table and name of every index; a primary one has the table's name.
+    /// Number, table and name of every index, by number; a primary one has the table's name.
     pub(crate) fn indexes(&self) -> Vec<(u32, String, String)> {
-        let entries = self.entries.lock();
-        let mut all = Vec::new();
-        for (table, entry) in entries.iter() {
-            all.push((entry.primary.index.0, table.clone(), table.clone()));
-            let secondaries = entry.secondaries.iter();
-            all.extend(secondaries.map(|index| (index.tree.index.0, table.clone(), index.name.clone())));
-        }
-        all.sort_unstable();
-        all
+        let tables = self.tables.lock();
+        let name_in = |table: &str, number: u32| {
+            let entry = &tables.entries.get(table)?.entry;
+            entry.secondaries.iter().find(|index| index.tree.index.0 == number).map(|index| index.name.clone())
+        };
+        let indexes = tables.by_index.iter().filter(|(number, _)| Tree::number_of(IndexId(**number)) == **number);
+        let named = indexes.map(|(number, table)| {
+            let name = name_in(table, *number).unwrap_or_else(|| table.as_ref().to_owned());
+            (*number, table.as_ref().to_owned(), name)
+        });
+        named.collect()
     }
 
     /// Root pages of all trees.
     pub(crate) fn roots(&self) -> Vec<PageId> {
-        let entries = self.entries.lock();
-        std::iter::once(CATALOG).chain(entries.values().flat_map(TableEntry::trees)).map(|tree| tree.root).collect()
+        let tables = self.tables.lock();
+        let trees = tables.entries.values().flat_map(|table| table.entry.trees());
+        std::iter::once(CATALOG).chain(trees).map(|tree| tree.root).collect()
     }
 
-    /// The number of the open table that a program declares so, if it is known to match: takes no lock and writes
-    /// nothing.
+    /// The open table that a program declares so, if it is known to match: takes no lock and writes nothing.
     #[inline]
-    pub(crate) fn declared(&self, declared: &Declared<'_>) -> Option<u32> {
+    pub(crate) fn declared(&self, declared: &Declared<'_>) -> Option<&TableInfo> {
+        if let Some(noted) = declared.noted {
+            return self.noted(noted);
+        }
         self.guesses(declared.name).into_iter().find_map(|guess| {
-            let number = guess.load(Ordering::Relaxed);
-            self.table(number)?.fits(declared).then_some(number)
+            let info = self.table(guess.load(Ordering::Relaxed))?;
+            info.fits(declared).then_some(info)
         })
+    }
+
+    #[inline(never)]
+    fn noted(&self, noted: &TableHint) -> Option<&TableInfo> {
+        let (number, ticket) = noted.get();
+        self.table(number).filter(|info| ticket != 0 && info.is(ticket))
     }
 
     /// Where a name's number may be: two places, so that only three names that share them are looked up again and
     /// again.
     #[inline]
-    fn guesses(&self, name: &'static str) -> [&AtomicU32; 2] {
+    fn guesses(&self, name: &str) -> [&AtomicU32; 2] {
         let hash = (name.as_ptr() as usize).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize);
         let at = hash >> (usize::BITS - GUESSES.ilog2());
         [&self.guesses[at], &self.guesses[at ^ 1]]
     }
 
-    fn note_guess(&self, name: &'static str, number: u32) {
+    fn note_guess(&self, name: &str, number: u32) {
         let [first, second] = self.guesses(name);
-        let free = [first, second].into_iter().find(|guess| guess.load(Ordering::Relaxed) == 0);
+        let is_free = |guess: &&AtomicU32| self.table(guess.load(Ordering::Relaxed)).is_none_or(|info| info.is(0));
+        let free = [first, second].into_iter().find(is_free);
         free.unwrap_or(first).store(number, Ordering::Relaxed);
     }
 
-    /// Opens a table that exists; returns its number, or `None` if there is none of this name.
+    /// Opens a table that exists; returns it with its ticket, or `None` if there is none of this name.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if the table has other indexes, [`TxnError::OtherCodec`] if it was created with other
     /// codecs.
-    pub(crate) fn open(&self, declared: &Declared<'_>) -> Result<Option<u32>, TxnError> {
-        let Some(entry) = self.entries.lock().get(declared.name).cloned() else { return Ok(None) };
+    pub(crate) fn open(&self, engine: &Engine, declared: &Declared<'_>) -> Result<Option<(&TableInfo, u64)>, TxnError> {
+        let Tables { entries, numbers, .. } = &mut *self.tables.lock();
+        let Some(KnownTable { entry, number }) = entries.get_mut(declared.name) else { return Ok(None) };
         entry.check(declared)?;
-        let info = self.open[entry.number as usize].get_or_init(|| entry.open(declared));
+        let at = match *number {
+            Some(at) => at,
+            None => self.take_number(engine, numbers, declared, entry)?,
+        };
+        *number = Some(at);
+        let (info, ticket) = match self.table(at) {
+            Some(info) if !info.is(0) => (info, info.ticket()),
+            _ => self.place(declared, entry, at),
+        };
         if !info.has_indexes(declared) {
             let what = "an index of it was declared otherwise where this process opened it first: one declaration for \
                         all, or the same handle";
             return Err(declared.schema(what.into()));
         }
-        if let Some((key, row)) = declared.codecs {
-            info.verified.get_or_init(|| (declared.name, key, row));
-            self.note_guess(declared.name, entry.number);
-            if self.entry(declared.name).is_none_or(|now| now.number != entry.number) {
-                // The table has been dropped since, and this guess may have been noted after all guesses were cleared.
-                self.guesses(declared.name).into_iter().for_each(|guess| self.unnote_guess(guess, entry.number));
-            }
+        info.verified(declared);
+        match (declared.codecs, declared.noted) {
+            (None, _) => {}
+            (Some(_), Some(noted)) => noted.set(at, ticket),
+            (Some(_), None) => self.note_guess(declared.name, at),
         }
-        Ok(Some(entry.number))
+        Ok(Some((info, ticket)))
     }
 
     /// Creates the table if there is none; [`Catalog::open`] then finds it. `absence_held`: the caller's transaction
     /// has locked the table's absence (`table/absent.rs`). False if another transaction has, and the caller has to lock
     /// it first.
+    ///
+    /// The table is durable with the first commit that comes after it.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if the name is not allowed or there are too many tables; no space.
@@ -287,46 +475,78 @@ impl Catalog {
     ) -> Result<bool, TxnError> {
         declared.check_names()?;
         let _creator = Creator::wait(&self.creation, &*engine.hook);
-        if self.entries.lock().contains_key(declared.name) {
+        if self.has(declared.name) {
             // Another transaction has created it meanwhile.
             return Ok(true);
         }
+        if self.tables.lock().entries.len() >= MAX_TABLES {
+            return Err(too_many(declared.name));
+        }
+        let index = self.new_indexes(engine, declared, 1 + declared.specs().count() as u32)?;
         let mut txn = engine.begin_creating()?;
         if !absence_held && !txn.try_lock_absence(declared.name)? {
             return Ok(false);
         }
-        self.create_in(txn, declared)?;
+        self.create_in(txn, declared, index)?;
         Ok(true)
     }
 
     /// Creates a table. The caller holds the turn: no other transaction creates one meanwhile.
-    fn create_in(&self, mut txn: Txn<'_>, declared: &Declared<'_>) -> Result<(), TxnError> {
-        let (number, mut index) = self.free_numbers(declared)?;
-        let engine = txn.engine;
-        let state = txn.slot.state();
-        let change = engine.structure_change(state.id);
-        let mut tree = |rec: &mut crate::log::RecordBuf| {
-            index += 1;
-            Tree::create(IndexId(index), change, rec)
+    fn create_in(&self, mut txn: Txn<'_>, declared: &Declared<'_>, first: u32) -> Result<(), TxnError> {
+        let mut trees = Vec::new();
+        let entry = match make(&mut txn, declared, first, &mut trees) {
+            Ok(entry) => entry,
+            Err(error) => {
+                let change = txn.engine.structure_change(txn.slot.peek().id);
+                for tree in trees {
+                    // What cannot be given back now is lost: no row of the catalog leads to it.
+                    let _ = tree.give_root_back(change, &mut txn.slot.state().rec);
+                }
+                return Err(error);
+            }
         };
-        let primary = tree(&mut state.rec)?;
-        let mut secondaries = Vec::new();
-        for spec in declared.specs() {
-            let (name, unique, codec) = (spec.name.to_owned(), spec.unique, spec.codec_text());
-            secondaries.push(IndexEntry { name, unique, codec, tree: tree(&mut state.rec)? });
-        }
-        let text = |codec: Option<&Codec>| codec.map_or_else(|| RAW.to_owned(), Codec::text);
-        let (key, row) = (text(declared.codecs.map(|c| c.0)), text(declared.codecs.map(|c| c.1)));
-        let entry = TableEntry { number, primary, key, row, secondaries };
-        txn.insert(&own_index(), declared.name.as_bytes(), &entry.encode())?;
-        let end = txn.commit()?;
-        engine.make_durable(end)?;
-        self.entries.lock().insert(declared.name.to_owned(), entry);
+        txn.commit()?;
+        self.tables.lock().put(declared.name, entry, None);
         Ok(())
     }
 }
 
+/// Makes the trees of a table, and its row in the catalog.
+fn make(txn: &mut Txn<'_>, declared: &Declared<'_>, first: u32, trees: &mut Vec<Tree>) -> Result<TableEntry, TxnError> {
+    let change = txn.engine.structure_change(txn.slot.peek().id);
+    let mut index = first;
+    let mut tree = |txn: &mut Txn<'_>| {
+        let tree = Tree::create(IndexId(index), change, &mut txn.slot.state().rec)?;
+        trees.push(tree);
+        index += 1;
+        Ok::<_, TxnError>(tree)
+    };
+    let primary = tree(txn)?;
+    let mut secondaries = Vec::new();
+    for spec in declared.specs() {
+        let (name, unique, codec) = (spec.name.to_owned(), spec.unique, spec.codec_text());
+        secondaries.push(IndexEntry { name, unique, codec, tree: tree(txn)? });
+    }
+    let overflow = Tree::create(Tree::overflow_index(primary.index), change, &mut txn.slot.state().rec)?;
+    trees.push(overflow);
+    let text = |codec: Option<&Codec>| codec.map_or_else(|| RAW.to_owned(), Codec::text);
+    let (key, row) = (text(declared.codecs.map(|c| c.0)), text(declared.codecs.map(|c| c.1)));
+    let entry = TableEntry { primary, overflow: Some(overflow), key, row, secondaries };
+    txn.insert(&own_index(), declared.name.as_bytes(), &entry.encode())?;
+    Ok(entry)
+}
+
+/// The error where no number is left.
+#[cold]
+fn too_many(name: &str) -> TxnError {
+    let what = format!(
+        "cannot be used: {MAX_TABLES} tables are, beside each other or in transactions that began before they were \
+         dropped; end those, or drop tables"
+    );
+    TxnError::Schema { table: name.into(), what }
+}
+
 /// The catalog's own index, for its rows and for the absence of tables.
 pub(super) fn own_index() -> Index {
-    Index { tree: CATALOG, lock_table: CATALOG_NUMBER, table: "catalog".into(), name: "catalog".into() }
+    Index::new((CATALOG, None), CATALOG_NUMBER, "catalog", None)
 }

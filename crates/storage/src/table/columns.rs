@@ -14,7 +14,7 @@ pub(crate) const NOTHING: &[Range<usize>] = &[];
 
 /// The parts that a value of this length has: up to the first that it ends before.
 #[inline]
-fn parts_within(columns: &[Range<usize>], value_len: usize) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn parts_within(columns: &[Range<usize>], value_len: usize) -> impl Iterator<Item = Range<usize>> {
     columns.iter().map_while(move |part| {
         let to = if part.end == usize::MAX { value_len } else { part.end };
         (part.start <= to && to <= value_len).then_some(part.start..to)

@@ -7,6 +7,10 @@ use super::codec::Codec;
 use super::codec::name::RAW;
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
+use crate::base::sync::plain::{AtomicU32, AtomicU64, Ordering};
+
+/// Length of the longest name of a table or an index, in bytes.
+pub(super) const LONGEST_NAME: usize = 200;
 
 /// Most secondary indexes of a table.
 pub(crate) const MAX_INDEXES: usize = 8;
@@ -47,6 +51,27 @@ impl IndexSpec {
     }
 }
 
+/// Where the table of a declaration was found last. It belongs to one declaration, whose name came at run time.
+#[derive(Debug, Default)]
+pub struct TableHint {
+    number: AtomicU32,
+    /// That of the table; of another one if both were noted at once, and then it does not fit the number.
+    ticket: AtomicU64,
+}
+
+impl TableHint {
+    /// Number and ticket; the ticket is 0 if there are none.
+    #[inline]
+    pub(super) fn get(&self) -> (u32, u64) {
+        (self.number.load(Ordering::Relaxed), self.ticket.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set(&self, number: u32, ticket: u64) {
+        self.number.store(number, Ordering::Relaxed);
+        self.ticket.store(ticket, Ordering::Relaxed);
+    }
+}
+
 /// Whether two names are equal; equal constants mostly share one address.
 #[inline]
 pub(super) fn same_name(a: &'static str, b: &'static str) -> bool {
@@ -56,7 +81,9 @@ pub(super) fn same_name(a: &'static str, b: &'static str) -> bool {
 /// A table as a program declares it.
 #[derive(Clone, Copy, Debug)]
 pub struct Declared<'a> {
-    pub(crate) name: &'static str,
+    pub(crate) name: &'a str,
+    /// Absent where the name is a constant.
+    pub(crate) noted: Option<&'a TableHint>,
     /// Codecs of key and row; `None` for statements on bytes, which need none.
     pub(crate) codecs: Option<(&'static Codec, &'static Codec)>,
     pub(crate) specs: &'a [Option<IndexSpec>],
@@ -82,7 +109,7 @@ impl<'a> Declared<'a> {
 
     /// Checks that a table can have these names.
     pub(super) fn check_names(&self) -> Result<(), TxnError> {
-        let is_name = |name: &str| !name.is_empty() && name.len() <= 200;
+        let is_name = |name: &str| (1..=LONGEST_NAME).contains(&name.len());
         if !is_name(self.name) || !self.specs().all(|s| is_name(s.name)) {
             return Err(self.schema("names have 1 to 200 bytes".into()));
         }

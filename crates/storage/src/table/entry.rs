@@ -1,10 +1,8 @@
 //! A table as its row in the catalog describes it: numbers, trees, and the names of codecs and indexes.
 
-use std::sync::{Arc, OnceLock};
+use std::hash::{BuildHasher, Hash, Hasher};
 
 use super::declared::{Declared, IndexSpec};
-use super::index::Index;
-use super::info::{Secondary, TableInfo};
 use crate::base::error::TxnError;
 use crate::base::ids::{IndexId, PageId};
 use crate::btree::Tree;
@@ -12,8 +10,9 @@ use crate::btree::Tree;
 /// A table as its catalog row describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TableEntry {
-    pub(super) number: u32,
     pub(super) primary: Tree,
+    /// Where its large values lie. Entries that mark trees of indexes alone have none.
+    pub(super) overflow: Option<Tree>,
     /// Codecs of key and row: [`Codec::text`](super::codec::Codec::text), or [`RAW`](super::codec::name::RAW).
     pub(super) key: String,
     pub(super) row: String,
@@ -41,8 +40,8 @@ impl TableEntry {
             out.push(text.len() as u8);
             out.extend_from_slice(text.as_bytes());
         };
-        out.extend_from_slice(&self.number.to_le_bytes());
         tree(&mut out, self.primary);
+        out.extend_from_slice(&self.overflow.map_or(0, |tree| tree.root.0).to_le_bytes());
         text(&mut out, &self.key);
         text(&mut out, &self.row);
         out.push(self.secondaries.len() as u8);
@@ -67,7 +66,9 @@ impl TableEntry {
             let len = usize::from(take(bytes, 1)?[0]);
             String::from_utf8(take(bytes, len)?.to_vec()).ok()
         };
-        let (number, primary) = (word(&mut bytes)?, tree(&mut bytes)?);
+        let primary = tree(&mut bytes)?;
+        let root = PageId(word(&mut bytes)?);
+        let overflow = (!root.is_none()).then_some(Tree { index: Tree::overflow_index(primary.index), root });
         let (key, row) = (text(&mut bytes)?, text(&mut bytes)?);
         let n = take(&mut bytes, 1)?[0];
         let mut secondaries = Vec::new();
@@ -77,12 +78,21 @@ impl TableEntry {
             let codec = text(&mut bytes)?;
             secondaries.push(IndexEntry { name, unique, codec, tree: tree(&mut bytes)? });
         }
-        bytes.is_empty().then_some(TableEntry { number, primary, key, row, secondaries })
+        bytes.is_empty().then_some(TableEntry { primary, overflow, key, row, secondaries })
+    }
+
+    /// Trees without a table, to be marked; `None` for none.
+    pub(super) fn of_bare_trees(trees: &[Tree]) -> Option<TableEntry> {
+        let (first, rest) = trees.split_first()?;
+        let bare = |tree: &Tree| IndexEntry { name: String::new(), unique: false, codec: String::new(), tree: *tree };
+        let (key, row) = (String::new(), String::new());
+        let secondaries = rest.iter().map(bare).collect();
+        Some(TableEntry { primary: *first, overflow: None, key, row, secondaries })
     }
 
     /// All trees, the primary one first.
     pub(super) fn trees(&self) -> impl Iterator<Item = Tree> {
-        std::iter::once(self.primary).chain(self.secondaries.iter().map(|index| index.tree))
+        std::iter::once(self.primary).chain(self.overflow).chain(self.secondaries.iter().map(|index| index.tree))
     }
 
     /// Compares a declaration with the catalog's entry.
@@ -114,21 +124,14 @@ impl TableEntry {
         declared.compare("row", &self.row, row.text())
     }
 
-    /// The table in its open form.
-    pub(super) fn open(&self, declared: &Declared<'_>) -> TableInfo {
-        let table: Arc<str> = declared.name.into();
-        let index = |name: Arc<str>, tree| Index { tree, lock_table: self.number, table: Arc::clone(&table), name };
-        let secondary = |(entry, spec): (&IndexEntry, &IndexSpec)| Secondary {
-            index: index(entry.name.as_str().into(), entry.tree),
-            unique: entry.unique,
-            columns_from: spec.columns_from,
-            extract: spec.extract,
-            spec: *spec,
-        };
-        TableInfo {
-            primary: index(Arc::clone(&table), self.primary),
-            secondaries: self.secondaries.iter().zip(declared.specs()).map(secondary).collect(),
-            verified: OnceLock::new(),
+    /// A number for what tables have in common that may have one number after another: the codecs, and the indexes as
+    /// far as text tells. Not 0.
+    pub(super) fn shape(&self, declared: &Declared<'_>) -> u64 {
+        let mut hasher = foldhash::fast::FixedState::with_seed(1).build_hasher();
+        (&self.key, &self.row).hash(&mut hasher);
+        for spec in declared.specs() {
+            (spec.name, spec.unique, spec.columns_from, spec.codec_text()).hash(&mut hasher);
         }
+        hasher.finish() | 1
     }
 }

@@ -85,7 +85,7 @@ impl Parted {
         }
         let mut whole = [0; STEM];
         whole[..stem.len()].copy_from_slice(stem);
-        let run = u128::from(engine.instance) << 64 | u128::from(index.tree.index.0) << 32 | key.len() as u128;
+        let run = u128::from(engine.instance) << 64 | u128::from(index.id().0) << 32 | key.len() as u128;
         Some(Parted { stem: u128::from_be_bytes(whole), run, tail: u32::from_be_bytes(*tail) })
     }
 
@@ -115,7 +115,7 @@ impl<'db> Txn<'db> {
             return Some(LeafAt { read, position: usize::from(finger.position) + 1, exact: false });
         }
         drop(read);
-        index.tree.find_in(&engine.pool, (finger.frame, finger.leaf), key)
+        index.tree().find_in(&engine.pool, (finger.frame, finger.leaf), key)
     }
 
     /// Releases a leaf into which `key` was put at `position` (the last key if there were several), and remembers the

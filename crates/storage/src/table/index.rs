@@ -5,21 +5,96 @@ use std::sync::Arc;
 use crate::base::config::Isolation;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::fault::{Refusable, strikes};
+use crate::base::ids::{IndexId, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
+use crate::base::sync::Mutex;
+use crate::base::sync::plain::{AtomicU32, Ordering};
 use crate::btree::Tree;
 use crate::lock::{LockName, LockRefusal, Names, Prefix, RecordMode, Refused, TableMode};
 use crate::txn::transaction::Txn;
 
 /// A primary or secondary index.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Index {
-    pub(crate) tree: Tree,
+    /// Number and root page of the tree. Of an open table's index they change when another table gets its number: in
+    /// between no transaction uses it.
+    id: AtomicU32,
+    root: AtomicU32,
+    /// Root page of the tree in which values of its rows lie that do not fit a slot; 0 for none, as in a secondary index.
+    overflow: AtomicU32,
     /// The table's number in the lock manager; all indexes of a table share it.
     pub(crate) lock_table: u32,
+    table: Arc<TableTitle>,
+    /// The index's name; none for the primary one, which has that of the table.
+    name: Option<Arc<str>>,
+}
+
+/// The name of an open table, for errors.
+#[derive(Debug, Default)]
+pub(super) struct TableTitle(Mutex<Arc<str>>);
+
+impl Index {
+    /// An index of a table for one piece of work.
+    pub(crate) fn new(
+        (tree, overflow): (Tree, Option<Tree>),
+        lock_table: u32,
+        table: &str,
+        name: Option<Arc<str>>,
+    ) -> Index {
+        let index = Index::of_open(lock_table, &Arc::default(), name);
+        index.set(tree, overflow);
+        index.rename(table);
+        index
+    }
+
+    /// An index of an open table, without a tree yet.
+    pub(super) fn of_open(lock_table: u32, table: &Arc<TableTitle>, name: Option<Arc<str>>) -> Index {
+        let word = || AtomicU32::new(0);
+        Index { id: word(), root: word(), overflow: word(), lock_table, table: Arc::clone(table), name }
+    }
+
+    /// Gives it a tree, and one for large values.
+    pub(super) fn set(&self, tree: Tree, overflow: Option<Tree>) {
+        self.overflow.store(overflow.map_or(PageId::NONE, |tree| tree.root).0, Ordering::Relaxed);
+        self.id.store(tree.index.0, Ordering::Relaxed);
+        self.root.store(tree.root.0, Ordering::Relaxed);
+    }
+
+    /// Gives all indexes of its table the table's name.
+    pub(super) fn rename(&self, table: &str) {
+        *self.table.0.lock() = table.into();
+    }
+
+    /// The tree.
+    #[inline]
+    pub(crate) fn tree(&self) -> Tree {
+        Tree { index: self.id(), root: PageId(self.root.load(Ordering::Relaxed)) }
+    }
+
+    /// The tree in which values of its rows lie that do not fit a slot.
+    #[inline]
+    pub(crate) fn overflow(&self) -> Option<Tree> {
+        let root = PageId(self.overflow.load(Ordering::Relaxed));
+        (!root.is_none()).then(|| Tree { index: Tree::overflow_index(self.id()), root })
+    }
+
+    /// The number of the tree.
+    #[inline]
+    pub(crate) fn id(&self) -> IndexId {
+        IndexId(self.id.load(Ordering::Relaxed))
+    }
+
     /// The table's name.
-    pub(crate) table: Arc<str>,
+    #[cold]
+    pub(crate) fn table(&self) -> Arc<str> {
+        Arc::clone(&self.table.0.lock())
+    }
+
     /// The index's name; that of the table for the primary one.
-    pub(crate) name: Arc<str>,
+    #[cold]
+    pub(crate) fn name(&self) -> Arc<str> {
+        self.name.as_ref().map_or_else(|| self.table(), Arc::clone)
+    }
 }
 
 /// What a statement wants to do with the rows it finds.
@@ -31,6 +106,8 @@ pub(crate) enum Want {
     Update,
     /// Write.
     Write,
+    /// Write, and insert if there is no row: nothing that is seen decides what is done.
+    Put,
 }
 
 /// The result of trying a lock.
@@ -55,11 +132,11 @@ impl Index {
         if at < page.count() {
             // A torn page yields some other name; the lock is then useless but harmless.
             let _ = page.append_key(at, key);
-            names.of(self.tree.index, key)
+            names.of(self.id(), key)
         } else if page.append_high(key) {
-            names.of(self.tree.index, key)
+            names.of(self.id(), key)
         } else {
-            names.supremum(self.tree.index)
+            names.supremum(self.id())
         }
     }
 }
@@ -93,8 +170,8 @@ impl Txn<'_> {
         match want {
             Want::Read => RecordMode::S,
             Want::Update => RecordMode::U,
-            Want::Write if is_mutant(Mutant::SkipWriteLock) => RecordMode::S,
-            Want::Write => RecordMode::X,
+            Want::Write | Want::Put if is_mutant(Mutant::SkipWriteLock) => RecordMode::S,
+            Want::Write | Want::Put => RecordMode::X,
         }
     }
 
@@ -104,10 +181,21 @@ impl Txn<'_> {
         self.isolation == Isolation::Serializable && !is_mutant(Mutant::SkipNextKeyLock)
     }
 
+    /// Whether keys that were found absent stay so.
+    #[inline]
+    pub(crate) fn protects_absence(&self) -> bool {
+        self.isolation == Isolation::Serializable && !is_mutant(Mutant::SkipAbsentKeyLock)
+    }
+
     /// Whether a row that was read need not stay locked.
     #[inline]
     fn reads_instantly(&self) -> bool {
         self.isolation == Isolation::ReadCommitted || is_mutant(Mutant::ReleaseReadLocksEarly)
+    }
+
+    /// Whether a row that was read for this stays locked.
+    pub(super) fn keeps_lock(&self, want: Want) -> bool {
+        want != Want::Read || !self.reads_instantly()
     }
 
     /// Locks a key, a gap or both if that is possible at once. Latches may be held.
@@ -132,10 +220,10 @@ impl Txn<'_> {
         low: Prefix,
     ) -> Result<LockAttempt, TxnError> {
         if strikes(Refusable::Lock) {
-            return Err(TxnError::TooManyLocks { table: Arc::clone(&index.table) });
+            return Err(TxnError::TooManyLocks { table: index.table() });
         }
         if strikes(Refusable::Wait) {
-            return Err(TxnError::Deadlock { table: Arc::clone(&index.table) });
+            return Err(TxnError::Deadlock { table: index.table() });
         }
         let instant = mode == RecordMode::S && self.reads_instantly();
         let owner = &mut self.slot.state().owner;
@@ -149,7 +237,7 @@ impl Txn<'_> {
         match owner.try_acquire(index.lock_table, name, mode, low) {
             Ok(_) => Ok(LockAttempt::Lock),
             Err(Refused::WouldBlock) => Ok(LockAttempt::MustWait),
-            Err(Refused::TooManyLocks) => Err(TxnError::TooManyLocks { table: Arc::clone(&index.table) }),
+            Err(Refused::TooManyLocks) => Err(TxnError::TooManyLocks { table: index.table() }),
         }
     }
 
@@ -183,7 +271,7 @@ impl Txn<'_> {
 /// The error for a lock manager's refusal, with the table's name.
 #[cold]
 pub(crate) fn lock_error(error: LockRefusal, index: &Index) -> TxnError {
-    let table = Arc::clone(&index.table);
+    let table = index.table();
     match error {
         LockRefusal::Deadlock { .. } => TxnError::Deadlock { table },
         LockRefusal::OwnTask => TxnError::OwnTask { table },

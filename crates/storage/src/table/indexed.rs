@@ -66,10 +66,24 @@ impl Txn<'_> {
         // Taken, because an insert builds other keys in the slot's buffers.
         let mut entry = std::mem::take(&mut self.slot.state().entry);
         let result = table.secondaries.iter().try_for_each(|secondary| {
-            if entry_key(secondary, key, row, &mut entry) { self.insert(&secondary.index, &entry, key) } else { Ok(()) }
+            if entry_key(secondary, key, row, &mut entry) { self.insert_entry(secondary, &entry, key) } else { Ok(()) }
         });
         self.slot.state().entry = entry;
         result
+    }
+
+    /// Inserts the entry of a row that had none.
+    fn insert_entry(&mut self, secondary: &Secondary, entry: &[u8], key: &[u8]) -> Result<(), TxnError> {
+        match self.insert(&secondary.index, entry, key) {
+            // It ends with the row's key, and the row is locked.
+            Err(TxnError::DuplicateKey { .. }) if !secondary.unique => {
+                let tree = secondary.index.tree();
+                Err(tree
+                    .damaged(&self.engine.pool, tree.root, "leads to an entry of a row that should have none")
+                    .into())
+            }
+            result => result,
+        }
     }
 
     /// Inserts rows whose keys ascend. On an error all of them are undone.
@@ -96,17 +110,24 @@ impl Txn<'_> {
         state.after.clear();
         state.after.extend_from_slice(&state.before);
         let answer = change(&mut state.after);
-        if !concerns_indexes(table, &state.before, &state.after) {
-            self.store(&table.primary, key, spot)?;
-            return Ok(Some(answer));
-        }
-        self.store_indexed(table, key, spot)?;
+        self.store_row(table, key, spot)?;
         Ok(Some(answer))
     }
 
-    /// Lets `change` edit the first of these parts of the row of `key`, which keeps its length, seeing the others;
-    /// `None` if there is no row. Of a row that ends before the first part does, it sees nothing. No index may depend on
-    /// that part.
+    /// Stores `after` over `before`, the row of `key`, which was read at `spot`.
+    #[inline]
+    fn store_row(&mut self, table: &TableInfo, key: &[u8], spot: LeafSpot) -> Result<(), TxnError> {
+        let state = self.slot.peek();
+        if concerns_indexes(table, &state.before, &state.after) {
+            self.store_indexed(table, key, spot)
+        } else {
+            self.store(&table.primary, key, spot)
+        }
+    }
+
+    /// Lets `change` edit the first of these parts of the row of `key`, seeing the others; `None` if there is no row. Of
+    /// a row that ends before the first part does, it sees nothing. A part that gets another length is not stored, which
+    /// `change` has to notice. No index may depend on that part.
     #[inline]
     pub(crate) fn update_columns<R>(
         &mut self,
@@ -124,7 +145,9 @@ impl Txn<'_> {
         state.after.clear();
         state.after.extend_from_slice(part);
         let answer = change(&mut state.after, rest);
-        debug_assert_eq!(state.after.len(), len, "columns keep their length");
+        if state.after.len() != len {
+            return Ok(Some(answer));
+        }
         self.store_columns(&table.primary, key, changed.start, spot)?;
         Ok(Some(answer))
     }
@@ -145,33 +168,33 @@ impl Txn<'_> {
         self.atomically(|txn| {
             txn.store(&table.primary, key, spot)?;
             for (i, old, new) in &moves {
-                let index = &table.secondaries[*i].index;
+                let secondary = &table.secondaries[*i];
                 if let Some(old) = old
                     && !is_mutant(Mutant::KeepOldIndexEntries)
                 {
-                    txn.delete(index, old)?;
+                    txn.delete(&secondary.index, old)?;
                 }
                 if let Some(new) = new {
-                    txn.insert(index, new, key)?;
+                    txn.insert_entry(secondary, new, key)?;
                 }
             }
             Ok(())
         })
     }
 
-    /// Inserts a row or replaces the existing one.
+    /// Inserts a row or replaces the existing one. It promises what the insert or the update promises that it ends with: a
+    /// key that was absent when it looked is not protected before the insert locks it.
     pub(crate) fn put_row(&mut self, table: &TableInfo, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         loop {
-            let replaced = self.update_row(table, key, |old| {
-                old.clear();
-                old.extend_from_slice(row);
-            })?;
-            if replaced.is_some() {
-                return Ok(());
+            if let Some(spot) = self.fetch_for_put(&table.primary, key)? {
+                let state = self.slot.state();
+                state.after.clear();
+                state.after.extend_from_slice(row);
+                return self.store_row(table, key, spot);
             }
             match self.insert_row(table, key, row) {
-                // Below serializable other transactions may have inserted the key meanwhile.
-                Err(TxnError::DuplicateKey { index, .. }) if std::sync::Arc::ptr_eq(&index, &table.primary.name) => {}
+                // Other transactions may have inserted the key meanwhile.
+                Err(TxnError::DuplicateKey { index, .. }) if std::sync::Arc::ptr_eq(&index, &table.primary.name()) => {}
                 result => return result,
             }
         }
@@ -207,7 +230,9 @@ impl Txn<'_> {
         let mut first = None;
         let wanted = ScanSpec { from, to, want: Want::Write, likely: 1 };
         self.scan_batches(&table.primary, wanted, |_, batch, (frame, version)| {
-            let spot = LeafSpot { frame, version, position: batch.row(0).position };
+            let row = batch.row(0);
+            let spot = LeafSpot { frame, version, position: row.position };
+            let spot = if row.is_reference { LeafSpot::NONE } else { spot };
             first = Some((batch.key(0).to_vec(), spot));
             Ok(ControlFlow::Break(()))
         })?;
@@ -235,9 +260,9 @@ impl Txn<'_> {
         loop {
             keys.clear();
             let wanted = ScanSpec { from: &from, to, want: Want::Write, likely: KEYS };
-            self.scan(&table.primary, wanted, |key, _| {
-                keys.push(key.to_vec());
-                if keys.len() < KEYS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            self.scan_batches(&table.primary, wanted, |_, batch, _| {
+                keys.extend((0..batch.len()).take(KEYS - keys.len()).map(|i| batch.key(i).to_vec()));
+                Ok(if keys.len() < KEYS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
             })?;
             for key in &keys {
                 deleted += u64::from(self.delete_row(table, key)?);
@@ -256,9 +281,9 @@ impl Txn<'_> {
     pub(crate) fn count_rows(&mut self, table: &TableInfo, from: &[u8], to: ScanEnd<'_>) -> Result<u64, TxnError> {
         let mut rows = 0;
         let wanted = ScanSpec { from, to, want: Want::Read, likely: usize::MAX };
-        self.scan(&table.primary, wanted, |_, _| {
-            rows += 1;
-            ControlFlow::Continue(())
+        self.scan_batches(&table.primary, wanted, |_, batch, _| {
+            rows += batch.len() as u64;
+            Ok(ControlFlow::Continue(()))
         })?;
         Ok(rows)
     }

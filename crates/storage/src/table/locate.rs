@@ -77,10 +77,10 @@ impl<'db> Txn<'db> {
             return;
         }
         let engine = self.engine;
-        let mut group: [KeyQuery<'_>; GROUP] = [(index.tree, &[], bytes); GROUP];
+        let mut group: [KeyQuery<'_>; GROUP] = [(index.tree(), &[], bytes); GROUP];
         for ((name, wanted), key) in names.iter_mut().zip(&mut group).zip(keys) {
             wanted.1 = key;
-            *name = engine.locks.name_ahead(index.tree.index, key);
+            *name = engine.locks.name_ahead(index.id(), key);
         }
         if self.slot.peek().along.is_empty() {
             return Tree::find_or_fetch_group(&engine.pool, &group[..keys.len()], places);
@@ -169,7 +169,7 @@ pub(super) fn locate<'db>(
         }
         return locate_again(engine, memo, index, key);
     }
-    index.tree.find(&engine.pool, key)
+    index.tree().find(&engine.pool, key)
 }
 
 /// The leaf of a remembered place, if it has not changed since.
@@ -183,9 +183,9 @@ pub(super) fn unchanged<'db>(engine: &'db Engine, memo: &Memo) -> Option<LeafAt<
 /// The place of `key`, which is not where it was: perhaps elsewhere in the same leaf.
 #[cold]
 fn locate_again<'db>(engine: &'db Engine, memo: Memo, index: &Index, key: &[u8]) -> Result<LeafAt<'db>, StorageError> {
-    match index.tree.find_in(&engine.pool, (memo.spot.frame, memo.leaf), key) {
+    match index.tree().find_in(&engine.pool, (memo.spot.frame, memo.leaf), key) {
         Some(leaf) => Ok(leaf),
-        None => index.tree.find(&engine.pool, key),
+        None => index.tree().find(&engine.pool, key),
     }
 }
 
@@ -194,5 +194,5 @@ fn locate_again<'db>(engine: &'db Engine, memo: Memo, index: &Index, key: &[u8])
 pub(super) fn is_place(page: PageRef<'_>, memo: &Memo, index: &Index, key: &[u8]) -> bool {
     let position = usize::from(memo.spot.position);
     let has = || if memo.exact { page.has_key(position, key) } else { page.lacks_key(position, key) };
-    page.index() == index.tree.index && has() || is_mutant(Mutant::TrustLockNames)
+    page.index() == index.id() && has() || is_mutant(Mutant::TrustLockNames)
 }

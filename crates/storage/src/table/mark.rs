@@ -1,20 +1,12 @@
 //! Marks in the catalog: what is to be done with trees that no table has any more.
 
-use std::collections::BTreeSet;
-
 use super::entry::TableEntry;
 
 /// The first byte of a mark's key. Names are UTF-8, in which it does not occur.
 const MARK: u8 = 0xFF;
 
-/// Numbers that are not to be used again.
-#[derive(Debug, Default)]
-pub(super) struct Retired {
-    /// Of tables.
-    pub(super) tables: BTreeSet<u32>,
-    /// The highest of an index.
-    pub(super) index: u32,
-}
+/// The key of the row that says how far the numbers of indexes are used.
+pub(super) const USED: &[u8] = &[MARK, b'N'];
 
 /// What a mark says to do with a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +19,14 @@ pub(super) enum Fate {
 }
 
 impl Fate {
+    /// The key of the mark. The first tree's number is in it, which no other tree has or had.
     pub(super) fn mark(self, entry: &TableEntry) -> Vec<u8> {
         let mut key = vec![MARK, self as u8];
-        key.extend_from_slice(&entry.number.to_le_bytes());
+        key.extend_from_slice(&entry.primary.index.0.to_le_bytes());
         key
     }
 
-    /// The action and the table that a catalog row's key marks, if it is a mark.
+    /// What is to be done according to a catalog row's key, if it is a mark.
     pub(super) fn of_mark(key: &[u8]) -> Option<Fate> {
         let (&MARK, rest) = key.split_first()? else { return None };
         match rest {

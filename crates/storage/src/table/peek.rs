@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::catalog::CATALOG;
-use super::columns::{append_columns, has_columns};
+use super::columns::{WHOLE, append_columns, has_columns};
 use super::index::{Index, LockAttempt, Want};
 use super::info::TableInfo;
 use super::locate::{is_place, locate, memo_at, spot, unchanged};
@@ -73,7 +73,7 @@ impl Engine {
         row: &mut Vec<u8>,
     ) -> Result<(bool, Memo), StorageError> {
         self.poison.check_memory()?;
-        let name = self.locks.names.of(index.tree.index, key);
+        let name = self.locks.names.of(index.id(), key);
         let memo = Some(announced.0[name.low_bits() % ANNOUNCED]).filter(|memo| memo.name == name);
         loop {
             let leaf = locate(self, memo, index, key)?;
@@ -83,6 +83,12 @@ impl Engine {
             if leaf.exact {
                 let slot = page.slot(leaf.position);
                 there = !slot.is_ghost();
+                if slot.is_overflow() && there {
+                    match self.peek_large(index, (name, key), columns, leaf, row)? {
+                        Some(memo) => return Ok((true, memo)),
+                        None => continue,
+                    }
+                }
                 if there && !append_columns(page, (slot.value_at(), slot.value_len), columns, row) {
                     continue;
                 }
@@ -91,6 +97,55 @@ impl Engine {
                 return Ok((there, memo));
             }
         }
+    }
+
+    /// As [`Engine::peek`], of a row that lies outside its slot; `None` if it has changed meanwhile.
+    #[cold]
+    fn peek_large(
+        &self,
+        index: &Index,
+        (name, key): (LockName, &[u8]),
+        columns: &[Range<usize>],
+        leaf: LeafAt<'_>,
+        row: &mut Vec<u8>,
+    ) -> Result<Option<Memo>, StorageError> {
+        let page = leaf.read.page();
+        let mut stored = Vec::new();
+        let copied = page.append_value(page.slot(leaf.position), &mut stored);
+        let Some(memo) = memo_at(&self.pool, name, &leaf).filter(|_| copied) else { return Ok(None) };
+        drop(leaf);
+        if index.append_referred(&self.pool, key, &stored, columns, row)? {
+            return Ok(Some(memo));
+        }
+        // A leaf that has not changed refers to it still.
+        if unchanged(self, &memo).is_some() { Err(index.dangling(&self.pool, key)) } else { Ok(None) }
+    }
+
+    /// Puts large values in the places of the references in a leaf's rows; false if one has changed meanwhile. The leaf was
+    /// read at `spot`.
+    #[cold]
+    fn resolve(&self, index: &Index, rows: &mut PeekedRows, spot: LeafSpot) -> Result<bool, StorageError> {
+        let mut whole = Vec::new();
+        for i in 0..rows.rows.len() {
+            let PeekedRow { begin, middle, end, is_reference, .. } = rows.rows[i];
+            let (key, value) = (rows.bytes[begin..middle].to_vec(), rows.bytes[middle..end].to_vec());
+            let begin = whole.len();
+            whole.extend_from_slice(&key);
+            let middle = whole.len();
+            if !is_reference {
+                whole.extend_from_slice(&value);
+            } else if !index.append_referred(&self.pool, &key, &value, WHOLE, &mut whole)? {
+                let memo = Memo { spot, ..Memo::NONE };
+                return if unchanged(self, &memo).is_some() {
+                    Err(index.dangling(&self.pool, &key))
+                } else {
+                    Ok(false)
+                };
+            }
+            rows.rows[i] = PeekedRow { begin, middle, end: whole.len(), ..rows.rows[i] };
+        }
+        rows.bytes = whole;
+        Ok(true)
     }
 
     /// Shows the first `most` rows of `[from, to]` as they are now, perhaps uncommitted, and their places to `add`, a leaf at
@@ -112,7 +167,7 @@ impl Engine {
         let mut left = most;
         let mut high = Vec::new();
         loop {
-            let leaf = index.tree.find(&self.pool, &from)?;
+            let leaf = index.tree().find(&self.pool, &from)?;
             let page = leaf.read.page();
             leaf_rows.clear();
             high.clear();
@@ -123,6 +178,9 @@ impl Engine {
                 continue;
             }
             drop(leaf);
+            if leaf_rows.rows.iter().any(|row| row.is_reference) && !self.resolve(index, leaf_rows, spot.0)? {
+                continue;
+            }
             left -= leaf_rows.rows.len();
             if add(leaf_rows, spot) || left == 0 || is_last || high.as_slice() > to {
                 return Ok(());
@@ -136,8 +194,18 @@ impl Engine {
 #[derive(Debug, Default)]
 pub(crate) struct PeekedRows {
     bytes: Vec<u8>,
-    /// Where each key begins, ends, where its row ends, and the row's slot.
-    rows: Vec<(usize, usize, usize, u16)>,
+    rows: Vec<PeekedRow>,
+}
+
+/// Where a key begins, ends, and its row ends, and the row's slot.
+#[derive(Clone, Copy, Debug)]
+struct PeekedRow {
+    begin: usize,
+    middle: usize,
+    end: usize,
+    position: u16,
+    /// In place of the row there is a reference to it.
+    is_reference: bool,
 }
 
 impl PeekedRows {
@@ -169,15 +237,16 @@ impl PeekedRows {
             if !page.append_value(slot, &mut self.bytes) {
                 return false;
             }
-            self.rows.push((begin, middle, self.bytes.len(), at as u16));
+            let (end, position, is_reference) = (self.bytes.len(), at as u16, slot.is_overflow());
+            self.rows.push(PeekedRow { begin, middle, end, position, is_reference });
         }
         true
     }
 
     /// Keys, rows and slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], u16)> {
-        let part = |&(begin, middle, end, slot): &(usize, usize, usize, u16)| {
-            (&self.bytes[begin..middle], &self.bytes[middle..end], slot)
+        let part = |&PeekedRow { begin, middle, end, position, .. }: &PeekedRow| {
+            (&self.bytes[begin..middle], &self.bytes[middle..end], position)
         };
         self.rows.iter().map(part)
     }
@@ -216,7 +285,7 @@ impl Txn<'_> {
             let has_key = |leaf: LeafAt<'_>| is_place(leaf.read.page(), &place, index, key) && leaf.read.is_valid();
             let is_there = place.exact && unchanged(engine, &place).is_some_and(has_key);
             // A place that still has the key has the key's name, too.
-            let name = if is_there { place.name } else { engine.locks.names.of(index.tree.index, key) };
+            let name = if is_there { place.name } else { engine.locks.names.of(index.id(), key) };
             self.lock_name(index, name, want)?;
             loop {
                 let leaf = match is_there.then(|| unchanged(engine, &place)).flatten() {
@@ -225,6 +294,9 @@ impl Txn<'_> {
                 };
                 let page = leaf.read.page();
                 let slot = page.slot(leaf.position);
+                if leaf.exact && slot.is_overflow() {
+                    break;
+                }
                 let same = leaf.exact
                     && !slot.is_ghost()
                     && has_columns(page, (slot.value_at(), slot.value_len), columns, seen);
@@ -261,7 +333,7 @@ impl Txn<'_> {
         self.intend(index, Want::Write)?;
         for group in rows.chunks(TOGETHER) {
             for row in group {
-                self.lock_name(index, self.engine.locks.names.of(index.tree.index, row.key), Want::Write)?;
+                self.lock_name(index, self.engine.locks.names.of(index.id(), row.key), Want::Write)?;
             }
             if self.replace_together(table, group)? {
                 found += group.len();
@@ -302,10 +374,11 @@ impl Txn<'_> {
             let Some(leaf) = &leaves[at] else { return Ok(unlatch(leaves)) };
             let (page, position) = (leaf.page(), usize::from(place.spot.position));
             let is_there = !frame.page_id().is_none()
-                && page.index() == index.tree.index
+                && !frame.is_unproved()
+                && page.index() == index.id()
                 && page.is_leaf()
                 && page.has_key(position, key)
-                && !page.slot(position).is_ghost()
+                && page.slot(position).flags == 0
                 && page.slot(position).value_len == row.len();
             // A row that comes twice is written twice, one after the other.
             if !is_there || places[..i].contains(&(at, position)) {
@@ -315,7 +388,7 @@ impl Txn<'_> {
         }
         self.begin_record(RecordKind::Data);
         let mut differences = [(0, 0); TOGETHER];
-        let mut before = None;
+        let (mut before, mut sections) = (None, 0);
         for (i, SeenRow { key, row, .. }) in rows.iter().enumerate() {
             let (at, position) = places[i];
             let Some(leaf) = &leaves[at] else { continue };
@@ -328,10 +401,11 @@ impl Txn<'_> {
             }
             if from < to {
                 let page = leaf.frame().page_id();
-                let place = RowAt { page, tree: index.tree, position, key };
+                let place = RowAt { page, tree: index.tree(), position, key };
                 let bytes = (&old[from..to], &row[from..to]);
                 ops::put_patch(&mut self.slot.state().rec, &place, before, from, bytes);
-                before = Some((page, index.tree));
+                before = Some((page, index.tree()));
+                sections += 1;
             }
         }
         if before.is_none() {
@@ -343,7 +417,7 @@ impl Txn<'_> {
             leaf.mark_dirty_at(|| engine.log.tail());
             after = after.max(leaf.page().lsn());
         }
-        let lsn = match self.append(after) {
+        let lsn = match self.append_several(after, sections) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 unlatch(leaves);

@@ -9,8 +9,9 @@ use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
 use crate::btree::group::{GROUP, KeyHint};
+use crate::btree::overflow::Reference;
 use crate::btree::search::LeafAt;
-use crate::lock::{LockName, Prefix, RecordMode};
+use crate::lock::{LockName, Prefix};
 use crate::txn::memos::LeafSpot;
 use crate::txn::transaction::Txn;
 
@@ -42,16 +43,17 @@ impl Txn<'_> {
     ) -> Result<Option<LeafSpot>, TxnError> {
         let names = &self.engine.locks.names;
         self.intend(index, want)?;
-        let name = names.of(index.tree.index, key);
+        let name = names.of(index.id(), key);
         let mode = self.key_mode(want);
         if self.engine.pool.points().in_descents() {
             self.engine.locks.prefetch(name);
         }
         self.engine.pool.points().at(&site::BEFORE_READ);
+        let mut gone = None;
         loop {
             let leaf = self.locate(index, name, key)?;
             if !leaf.exact {
-                if self.is_absent(index, (name, key), want, leaf)? {
+                if self.is_absent(index, name, want, leaf)? {
                     return Ok(None);
                 }
                 continue;
@@ -70,15 +72,61 @@ impl Txn<'_> {
             if !(leaf.read.is_valid() || is_mutant(Mutant::SkipRevalidation)) || !whole {
                 continue;
             }
-            if slot.is_ghost() {
-                self.missed(want, name, &leaf);
-                return Ok(None);
+            if slot.flags != 0 {
+                if slot.is_ghost() {
+                    self.missed(want, name, &leaf);
+                    return Ok(None);
+                }
+                if self.fetch_large(index, key, (want, columns), leaf, &mut gone)? {
+                    return Ok(Some(LeafSpot::NONE));
+                }
+                continue;
             }
             let spot = self.spot(&leaf);
             drop(leaf);
             self.engine.pool.points().at(&site::AFTER_COPY);
             return Ok(Some(spot));
         }
+    }
+
+    /// Copies these parts of a row that lies outside its slot to `before`; false if the leaf has changed, or the value is not
+    /// there any more, because the row is not locked. `gone` is the reference with which that happened last.
+    #[cold]
+    fn fetch_large(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        (want, columns): (Want, &[Range<usize>]),
+        leaf: LeafAt<'_>,
+        gone: &mut Option<Reference>,
+    ) -> Result<bool, TxnError> {
+        let engine = self.engine;
+        let page = leaf.read.page();
+        let mut stored = Vec::new();
+        if !page.append_value(page.slot(leaf.position), &mut stored) || !leaf.read.is_valid() {
+            return Ok(false);
+        }
+        drop(leaf);
+        self.handles_large();
+        let mut before = std::mem::take(&mut self.slot.state().before);
+        before.clear();
+        let read = index.append_referred(&engine.pool, key, &stored, columns, &mut before);
+        let state = self.slot.state();
+        state.before = before;
+        // For who opens the row and reads it later.
+        state.large.clear();
+        state.large.extend_from_slice(&stored);
+        if read? {
+            engine.pool.points().at(&site::AFTER_COPY);
+            return Ok(true);
+        }
+        // No chain has the number of another: what refers to it once more has never lost it.
+        let reference = Reference::decode(&stored);
+        if self.keeps_lock(want) || reference.is_none() || *gone == reference {
+            return Err(index.dangling(&engine.pool, key).into());
+        }
+        *gone = reference;
+        Ok(false)
     }
 
     /// Locks the rows of up to [`GROUP`] keys for reading and appends these parts of each to `out`; notes where the parts
@@ -133,39 +181,31 @@ impl Txn<'_> {
         let page = read.page();
         let is_there = place.exact
             && read.version() == place.version
-            && (place.proven || page.index() == index.tree.index && page.has_key(place.position, key));
+            && (place.proven || page.index() == index.id() && page.has_key(place.position, key));
         if !is_there || self.try_lock_row(index, name, self.key_mode(want), Prefix::MIN)? == LockAttempt::MustWait {
             return Ok(false);
         }
         engine.pool.points().at(&site::BEFORE_COPY);
         let slot = page.slot(place.position);
         let whole = append_columns(page, (slot.value_at(), slot.value_len), columns, out);
-        let copied = whole && !slot.is_ghost() && (read.is_valid() || is_mutant(Mutant::SkipRevalidation));
+        let copied = whole && slot.flags == 0 && (read.is_valid() || is_mutant(Mutant::SkipRevalidation));
         drop(read);
         engine.pool.points().at(&site::AFTER_COPY);
         Ok(copied)
     }
 
-    /// Whether `key`, whose place this is, has no row, and will have none until the transaction ends (serializable). False
-    /// if it has to be looked for again.
+    /// Whether `key`, whose place this is, has no row, and will have none until the transaction ends (serializable, and
+    /// unless [`Want::Put`]). False if it has to be looked for again.
+    ///
+    /// An absent key is locked under its own name and in the mode of a row that is there: a transaction that inserts it asks for that
+    /// name first. The gap around it stays open.
     #[inline(never)]
-    fn is_absent(
-        &mut self,
-        index: &Index,
-        (name, key): (LockName, &[u8]),
-        want: Want,
-        leaf: LeafAt<'_>,
-    ) -> Result<bool, TxnError> {
-        if self.locks_gaps() {
-            let state = self.slot.state();
-            let next = index.name_at(&self.engine.locks.names, leaf.read.page(), leaf.position, &mut state.key);
-            if !leaf.read.is_valid() {
-                return Ok(false);
-            }
-            let low = Prefix::of(key);
-            if self.try_lock(index, next, RecordMode::GAP, low)? == LockAttempt::MustWait {
+    fn is_absent(&mut self, index: &Index, name: LockName, want: Want, leaf: LeafAt<'_>) -> Result<bool, TxnError> {
+        if want != Want::Put && self.protects_absence() {
+            let mode = self.key_mode(want);
+            if self.try_lock(index, name, mode, Prefix::MIN)? == LockAttempt::MustWait {
                 drop(leaf);
-                self.wait_for(index, next, RecordMode::GAP, low)?;
+                self.wait_for(index, name, mode, Prefix::MIN)?;
                 return Ok(false);
             }
         }
@@ -179,7 +219,7 @@ impl Txn<'_> {
     /// Remembers where a row would lie that was to be written: a put goes on with inserting it there.
     #[inline]
     fn missed(&mut self, want: Want, name: LockName, leaf: &LeafAt<'_>) {
-        if want == Want::Write
+        if matches!(want, Want::Write | Want::Put)
             && let Some(memo) = memo_at(&self.engine.pool, name, leaf)
         {
             self.slot.state().memos.remember(memo);

@@ -2,10 +2,10 @@
 //! for those that lie together.
 
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 
 use super::columns::{NOTHING, bytes_until, changed};
 use super::index::{Index, LockAttempt, Want};
+use super::overflow::fits_slot;
 use super::scan::{ScanEnd, ScanSpec};
 use super::write::difference;
 use crate::base::bytes::{compare_few, copy_few};
@@ -50,13 +50,13 @@ impl Txn<'_> {
         for (i, (key, row)) in rows.iter().enumerate() {
             self.check_sizes(index, key, row.len())?;
             if i > 0 && compare_few(rows[i - 1].0, key).is_ge() {
-                return Err(TxnError::NotAscending { table: Arc::clone(&index.table) });
+                return Err(TxnError::NotAscending { table: index.table() });
             }
         }
         for rows in rows.chunks(MOST) {
             let mut names = [LockName::NONE; MOST];
             for (name, (key, _)) in names.iter_mut().zip(rows) {
-                *name = self.engine.locks.name_ahead(index.tree.index, key);
+                *name = self.engine.locks.name_ahead(index.id(), key);
             }
             let mut at = 0;
             while at < rows.len() {
@@ -81,7 +81,7 @@ impl Txn<'_> {
     ) -> Result<usize, TxnError> {
         let leaf = match self.finger(index, rows[0].0) {
             Some(leaf) => leaf,
-            None => index.tree.find(&self.engine.pool, rows[0].0)?,
+            None => index.tree().find(&self.engine.pool, rows[0].0)?,
         };
         let page = leaf.read.page();
         let (position, exact) = (leaf.position, leaf.exact);
@@ -97,7 +97,7 @@ impl Txn<'_> {
         for (key, row) in rows {
             // At most this much: the page's prefix reduces it.
             let need = SLOT + RECORD_HEAD + key.len() + row.len();
-            if need > room || !(all_below || is_below(key)) {
+            if need > room || !fits_slot(key.len(), row.len()) || !(all_below || is_below(key)) {
                 break;
             }
             room -= need;
@@ -124,11 +124,11 @@ impl Txn<'_> {
         self.begin_record(RecordKind::Data);
         let id = leaf.frame().page_id();
         for (i, (key, row)) in rows[..n].iter().enumerate() {
-            let place = RowAt { page: id, tree: index.tree, position: position + i, key };
-            let row_before = (i > 0).then_some((id, index.tree));
-            ops::put_insert(&mut self.slot.state().rec, &place, row_before, row);
+            let place = RowAt { page: id, tree: index.tree(), position: position + i, key };
+            let row_before = (i > 0).then_some((id, index.tree()));
+            ops::put_insert(&mut self.slot.state().rec, &place, row_before, (row, 0));
         }
-        let lsn = match self.append(leaf.page().lsn()) {
+        let lsn = match self.append_several(leaf.page().lsn(), n) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop(leaf);
@@ -159,6 +159,10 @@ impl Txn<'_> {
         let mut rows = 0;
         self.scan_batches(index, wanted, |txn, batch, place| {
             rows += batch.len();
+            if batch.has_references() {
+                txn.modify_one_by_one(index, batch, &mut change)?;
+                return Ok(ControlFlow::Continue(()));
+            }
             for first in (0..batch.len()).step_by(MOST) {
                 let last = (first + MOST).min(batch.len());
                 txn.modify_batch(index, batch, first..last, (first == 0).then_some(place), &mut change)?;
@@ -166,6 +170,37 @@ impl Txn<'_> {
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(rows)
+    }
+
+    /// Changes rows of one leaf some of which lie outside their slots.
+    #[cold]
+    fn modify_one_by_one(
+        &mut self,
+        index: &Index,
+        batch: &RowBatch,
+        change: &mut impl FnMut(&[u8], &mut [u8]),
+    ) -> Result<(), TxnError> {
+        for i in 0..batch.len() {
+            let (key, value) = (batch.key(i), batch.value(i));
+            let mut before = std::mem::take(&mut self.slot.state().before);
+            before.clear();
+            let read = match batch.row(i).is_reference {
+                // The scan has locked it for writing.
+                true => self.read_referred(index, key, value, &mut before),
+                false => {
+                    before.extend_from_slice(value);
+                    Ok(true)
+                }
+            };
+            let state = self.slot.state();
+            state.after.clear();
+            state.after.extend_from_slice(&before);
+            state.before = before;
+            read?;
+            change(key, &mut state.after);
+            self.store(index, key, LeafSpot::NONE)?;
+        }
+        Ok(())
     }
 
     /// Changes rows of one leaf, together if the leaf has not changed since they were read.
@@ -226,8 +261,8 @@ impl Txn<'_> {
             let (from, to) = difference(before, row);
             if from < to {
                 let position = batch.row(i).position;
-                let place = RowAt { page: id, tree: index.tree, position: usize::from(position), key: batch.key(i) };
-                let row_before = (n > 0).then_some((id, index.tree));
+                let place = RowAt { page: id, tree: index.tree(), position: usize::from(position), key: batch.key(i) };
+                let row_before = (n > 0).then_some((id, index.tree()));
                 let bytes = (&before[from..to], &row[from..to]);
                 ops::put_patch(&mut self.slot.state().rec, &place, row_before, from, bytes);
                 patches[n] = (position, from as u16, (start + from) as u32, (to - from) as u16);
@@ -239,7 +274,7 @@ impl Txn<'_> {
             leaf.release_unchanged();
             return Ok(());
         }
-        let lsn = match self.append(leaf.page().lsn()) {
+        let lsn = match self.append_several(leaf.page().lsn(), n) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop(leaf);
@@ -406,7 +441,7 @@ impl Txn<'_> {
             after = after.max(leaf.page().lsn());
         }
         self.begin_record(RecordKind::Data);
-        let mut before = None;
+        let (mut before, mut sections) = (None, 0);
         let mut ranges = [(0, 0); TOGETHER];
         for (at, (i, spot)) in spots.iter().enumerate() {
             let Some(leaf) = &leaves[leaf_of[at]] else { continue };
@@ -415,17 +450,18 @@ impl Txn<'_> {
             ranges[at] = (from, to);
             if from < to {
                 let (page, position) = (leaf.frame().page_id(), usize::from(spot.position));
-                let place = RowAt { page, tree: index.tree, position, key: keys[*i] };
+                let place = RowAt { page, tree: index.tree(), position, key: keys[*i] };
                 let bytes = (&old[from..to], &new[from..to]);
                 ops::put_patch(&mut self.slot.state().rec, &place, before, part_at + from, bytes);
-                before = Some((page, index.tree));
+                before = Some((page, index.tree()));
+                sections += 1;
             }
         }
         if before.is_none() {
             unlatch(&mut leaves);
             return Ok(true);
         }
-        let lsn = match self.append(after) {
+        let lsn = match self.append_several(after, sections) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 unlatch(&mut leaves);

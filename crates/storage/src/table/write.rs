@@ -6,17 +6,18 @@
 //! unlatches, has one made and begins again.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use super::columns::NOTHING;
+use super::columns::{NOTHING, WHOLE};
 use super::index::{Index, LockAttempt, Want};
+use super::overflow::fits_slot;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PAGE_SIZE;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
+use crate::btree::MAX_KEY;
+use crate::btree::merge::{MergeLimits, Merger};
 use crate::btree::ops::{self, RowAt};
 use crate::btree::split::SplitOutcome;
-use crate::btree::{MAX_KEY, MAX_ROW};
 use crate::buffer::frame::FrameWrite;
 use crate::latch::Version;
 use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
@@ -88,13 +89,11 @@ enum LeafAttempt {
 }
 
 impl<'db> Txn<'db> {
-    /// Checks lengths that no page could take.
-    pub(crate) fn check_sizes(&self, index: &Index, key: &[u8], row: usize) -> Result<(), TxnError> {
-        if key.len() > MAX_KEY {
-            return Err(TxnError::KeyTooLong { table: Arc::clone(&index.table), bytes: key.len(), limit: MAX_KEY });
-        }
-        if row > MAX_ROW {
-            return Err(TxnError::RowTooLarge { table: Arc::clone(&index.table), bytes: row, limit: MAX_ROW });
+    /// Checks lengths that cannot be stored.
+    #[inline]
+    pub(crate) fn check_sizes(&mut self, index: &Index, key: &[u8], row: usize) -> Result<(), TxnError> {
+        if key.len() > MAX_KEY || !fits_slot(key.len(), row) {
+            return self.check_large(index, key, row);
         }
         Ok(())
     }
@@ -103,7 +102,7 @@ impl<'db> Txn<'db> {
     #[inline]
     pub(super) fn rows_come(&mut self, index: &Index) {
         if !self.slot.peek().ghosts.is_empty() {
-            self.slot.state().ghosts.forget(index.tree.index);
+            self.slot.state().ghosts.forget(index.id());
         }
     }
 
@@ -112,10 +111,18 @@ impl<'db> Txn<'db> {
     /// # Errors
     /// See [`TxnError`].
     pub(crate) fn insert(&mut self, index: &Index, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
-        self.check_sizes(index, key, row.len())?;
+        if key.len() > MAX_KEY || !fits_slot(key.len(), row.len()) {
+            return self.insert_large(index, key, row);
+        }
+        self.insert_value(index, key, (row, 0))
+    }
+
+    /// As [`Txn::insert`], of what is to lie in the slot, and the slot's flags.
+    #[inline]
+    pub(super) fn insert_value(&mut self, index: &Index, key: &[u8], value: (&[u8], u16)) -> Result<(), TxnError> {
         self.intend(index, Want::Write)?;
         self.rows_come(index);
-        let name = self.engine.locks.name_ahead(index.tree.index, key);
+        let name = self.engine.locks.name_ahead(index.id(), key);
         loop {
             let leaf = match self.finger(index, key) {
                 Some(leaf) => leaf,
@@ -129,23 +136,20 @@ impl<'db> Txn<'db> {
             let (position, exact) = (leaf.position, leaf.exact);
             if exact && !leaf.read.page().slot(position).is_ghost() {
                 if leaf.read.is_valid() {
-                    return Err(TxnError::DuplicateKey {
-                        table: Arc::clone(&index.table),
-                        index: Arc::clone(&index.name),
-                    });
+                    return Err(TxnError::DuplicateKey { table: index.table(), index: index.name() });
                 }
                 continue;
             }
             let Some(leaf) = leaf.read.upgrade() else { continue };
             let placed = if exact {
-                self.revive(index, key, row, position, leaf)?
+                self.revive(index, key, value, position, leaf)?
             } else {
-                self.place(index, key, row, position, leaf)?
+                self.place(index, key, value, position, leaf)?
             };
             match placed {
                 LeafAttempt::Done => return Ok(()),
                 LeafAttempt::Again => {}
-                LeafAttempt::Full => self.make_room(index, key, row.len())?,
+                LeafAttempt::Full => self.make_room(index, key, value.0.len())?,
             }
         }
     }
@@ -155,7 +159,7 @@ impl<'db> Txn<'db> {
         &mut self,
         index: &Index,
         key: &[u8],
-        row: &[u8],
+        (row, flags): (&[u8], u16),
         position: usize,
         mut leaf: FrameWrite<'_>,
     ) -> Result<LeafAttempt, TxnError> {
@@ -174,7 +178,7 @@ impl<'db> Txn<'db> {
         };
         if let Some(low) = own_gap {
             // The new key divides a gap that this transaction has read: both halves stay locked.
-            let name = names.of(index.tree.index, key);
+            let name = names.of(index.id(), key);
             if self.try_lock(index, name, RecordMode::X_GAP, low)? == LockAttempt::MustWait {
                 leaf.release_unchanged();
                 self.wait_for(index, name, RecordMode::X_GAP, low)?;
@@ -190,8 +194,8 @@ impl<'db> Txn<'db> {
         }
         leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
-        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
-        ops::put_insert(&mut self.slot.state().rec, &place, None, row);
+        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key };
+        ops::put_insert(&mut self.slot.state().rec, &place, None, (row, flags));
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
             Err(refused) => {
@@ -201,7 +205,7 @@ impl<'db> Txn<'db> {
             }
         };
         let mut page = leaf.page_mut();
-        page.insert(position, key, 0, row, 0);
+        page.insert(position, key, 0, row, flags);
         page.note_insert(position);
         page.set_lsn(lsn);
         self.release_inserted(index, key, position, leaf);
@@ -213,7 +217,7 @@ impl<'db> Txn<'db> {
         &mut self,
         index: &Index,
         key: &[u8],
-        row: &[u8],
+        value: (&[u8], u16),
         position: usize,
         leaf: FrameWrite<'_>,
     ) -> Result<LeafAttempt, TxnError> {
@@ -221,7 +225,7 @@ impl<'db> Txn<'db> {
         let state = self.slot.state();
         state.before.clear();
         let _ = leaf.page().append_value(slot, &mut state.before);
-        self.replace(index, key, (row, false), true, position, leaf)
+        self.replace(index, key, value, slot.flags, position, leaf)
     }
 
     /// Replaces the value in a slot; the value before is in `before`.
@@ -229,8 +233,8 @@ impl<'db> Txn<'db> {
         &mut self,
         index: &Index,
         key: &[u8],
-        after: (&[u8], bool),
-        was_ghost: bool,
+        after: (&[u8], u16),
+        was: u16,
         position: usize,
         mut leaf: FrameWrite<'_>,
     ) -> Result<LeafAttempt, TxnError> {
@@ -238,7 +242,7 @@ impl<'db> Txn<'db> {
         let shorter = after.0.len() < slot.value_len;
         if shorter && !self.may_shorten() {
             leaf.release_unchanged();
-            self.keep_for_one_shorter()?;
+            self.keep_for_one_shorter(index.tree())?;
             return Ok(LeafAttempt::Again);
         }
         if after.0.len() > slot.value_len && leaf.page().free_bytes() < after.0.len() - slot.value_len + RECORD_HEAD {
@@ -247,9 +251,9 @@ impl<'db> Txn<'db> {
         }
         leaf.mark_dirty_at(|| self.engine.log.tail());
         self.begin_record(RecordKind::Data);
-        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
+        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key };
         let state = self.slot.state();
-        ops::put_replace(&mut state.rec, &place, (&state.before, was_ghost), after);
+        ops::put_replace(&mut state.rec, &place, (&state.before, was), after);
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
             Err(refused) => {
@@ -259,7 +263,7 @@ impl<'db> Txn<'db> {
             }
         };
         let mut page = leaf.page_mut();
-        ops::replace(&mut page, position, after.0, after.1);
+        ops::replace(&mut page, position, after);
         page.set_lsn(lsn);
         if shorter {
             self.has_shortened();
@@ -277,7 +281,7 @@ impl<'db> Txn<'db> {
         let prefix = Prefix::of(key);
         let state = self.slot.state();
         let change = engine.structure_change(state.id);
-        let name = engine.locks.names.of(index.tree.index, key);
+        let name = engine.locks.names.of(index.id(), key);
         let mut next = LockName::NONE;
         // The prefix from which on the transaction's own gap lock has to be renewed, if that was not possible at once.
         let mut own_gap = None;
@@ -296,7 +300,7 @@ impl<'db> Txn<'db> {
                 InsertCheck::Blocked => false,
             }
         };
-        let made = index.tree.split(change, rec, key, 0, value_len, &mut gap_is_free)?;
+        let made = index.tree().split(change, rec, key, 0, value_len, &mut gap_is_free)?;
         match own_gap {
             _ if made != SplitOutcome::GapLocked => Ok(()),
             Some(low) => self.wait_for(index, name, RecordMode::X_GAP, low),
@@ -310,8 +314,8 @@ impl<'db> Txn<'db> {
         let engine = self.engine;
         let state = self.slot.state();
         let change = engine.structure_change(state.id);
-        let mut referenced = |key: &[u8]| engine.locks.is_referenced(engine.locks.names.of(index.tree.index, key));
-        let leaf = index.tree.leaf(&engine.pool, key)?;
+        let mut referenced = |key: &[u8]| engine.locks.is_referenced(engine.locks.names.of(index.id(), key));
+        let leaf = index.tree().leaf(&engine.pool, key)?;
         let mut gone = 0;
         let nearly_empty;
         // Under a table lock the transaction's own ghosts, which a rollback needs, cannot be told from ghosts that no
@@ -319,7 +323,7 @@ impl<'db> Txn<'db> {
         let may_go = !state.owner.writes_unnamed(index.lock_table);
         if leaf.page().ghosts() > 0 && may_go {
             let Some(mut leaf) = leaf.upgrade() else { return Ok(0) };
-            gone = index.tree.purge(change, &mut state.rec, &mut leaf, &mut referenced)?;
+            gone = index.tree().purge(change, &mut state.rec, &mut leaf, &mut referenced)?;
             nearly_empty = leaf.page().used_bytes() < PAGE_SIZE / 8;
             if gone == 0 {
                 leaf.release_unchanged();
@@ -329,7 +333,8 @@ impl<'db> Txn<'db> {
             drop(leaf);
         }
         if nearly_empty {
-            index.tree.try_merge(change, &mut state.rec, key, &mut referenced)?;
+            let (limits, rec) = (MergeLimits::PASSING, &mut state.rec);
+            index.tree().merge(&mut Merger { change, rec, limits, waits: true, referenced: &mut referenced }, key)?;
         }
         Ok(gone)
     }
@@ -347,6 +352,17 @@ impl<'db> Txn<'db> {
         columns: &[Range<usize>],
     ) -> Result<Option<LeafSpot>, TxnError> {
         let found = self.fetch(index, key, Want::Write, columns)?;
+        self.engine.pool.points().at(&site::BEFORE_WRITE);
+        Ok(found)
+    }
+
+    /// As [`Txn::fetch_for_write`], of a whole row that is written in any case: that there is none is not protected.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub(crate) fn fetch_for_put(&mut self, index: &Index, key: &[u8]) -> Result<Option<LeafSpot>, TxnError> {
+        let found = self.fetch(index, key, Want::Put, WHOLE)?;
         self.engine.pool.points().at(&site::BEFORE_WRITE);
         Ok(found)
     }
@@ -385,7 +401,7 @@ impl<'db> Txn<'db> {
 
     #[cold]
     fn latch_row_anew(&mut self, index: &Index, key: &[u8]) -> Result<Option<(FrameWrite<'db>, usize)>, TxnError> {
-        let leaf = index.tree.find(&self.engine.pool, key)?;
+        let leaf = index.tree().find(&self.engine.pool, key)?;
         let (position, exact) = (leaf.position, leaf.exact);
         match leaf.read.upgrade() {
             Some(leaf) if !exact => Err(self.vanished(index, leaf)),
@@ -412,12 +428,15 @@ impl<'db> Txn<'db> {
             return Ok(());
         }
         let at = if is_mutant(Mutant::ShiftColumns) { 0 } else { at };
+        if spot.version == Version::NEVER && self.is_large(index, key)? {
+            return self.store_columns_of_large(index, key, at);
+        }
         loop {
             let Some((mut leaf, position)) = self.latch_row(index, key, &mut spot)? else { continue };
             leaf.mark_dirty_at(|| self.engine.log.tail());
             self.begin_record(RecordKind::Data);
             let state = self.slot.state();
-            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
+            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key };
             ops::put_patch(&mut state.rec, &place, None, at + from, (&state.before[from..to], &state.after[from..to]));
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
@@ -443,20 +462,39 @@ impl<'db> Txn<'db> {
     }
 
     fn store_value(&mut self, index: &Index, key: &[u8], after: &[u8]) -> Result<(), TxnError> {
-        self.check_sizes(index, key, after.len())?;
+        if !fits_slot(key.len(), after.len()) || self.is_large(index, key)? {
+            return self.store_large(index, key, after);
+        }
+        self.replace_value(index, key, (after, 0))
+    }
+
+    /// Replaces what lies in the slot of a row that is locked for writing, and the slot's flags.
+    pub(super) fn replace_value(&mut self, index: &Index, key: &[u8], after: (&[u8], u16)) -> Result<(), TxnError> {
         loop {
-            let leaf = index.tree.find(&self.engine.pool, key)?;
+            let leaf = index.tree().find(&self.engine.pool, key)?;
             let (position, exact) = (leaf.position, leaf.exact);
             let Some(leaf) = leaf.read.upgrade() else { continue };
             if !exact {
                 return Err(self.vanished(index, leaf));
             }
-            match self.replace(index, key, (after, false), false, position, leaf)? {
+            let slot = leaf.page().slot(position);
+            let before = &mut self.slot.state().before;
+            before.clear();
+            let _ = leaf.page().append_value(slot, before);
+            match self.replace(index, key, after, slot.flags, position, leaf)? {
                 LeafAttempt::Done => return Ok(()),
                 LeafAttempt::Again => {}
-                LeafAttempt::Full => self.make_room(index, key, after.len())?,
+                LeafAttempt::Full => self.make_room(index, key, after.0.len())?,
             }
         }
+    }
+
+    #[cold]
+    fn store_columns_of_large(&mut self, index: &Index, key: &[u8], at: usize) -> Result<(), TxnError> {
+        let after = std::mem::take(&mut self.slot.state().after);
+        let result = self.store_part_of_large(index, key, at, &after);
+        self.slot.state().after = after;
+        result
     }
 
     /// Deletes the row of `key`, leaving a ghost; false if there is none.
@@ -470,13 +508,26 @@ impl<'db> Txn<'db> {
     }
 
     /// Marks a row deleted that is locked for writing and was read at `spot`.
-    pub(crate) fn mark_deleted(&mut self, index: &Index, key: &[u8], mut spot: LeafSpot) -> Result<(), TxnError> {
+    pub(crate) fn mark_deleted(&mut self, index: &Index, key: &[u8], spot: LeafSpot) -> Result<(), TxnError> {
+        if spot.version == Version::NEVER && self.is_large(index, key)? {
+            return self.delete_large(index, key);
+        }
+        self.mark_at(index, key, spot)
+    }
+
+    /// Marks the slot of a row deleted that is locked for writing.
+    pub(super) fn mark_slot_deleted(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
+        self.mark_at(index, key, LeafSpot::NONE)
+    }
+
+    #[inline]
+    fn mark_at(&mut self, index: &Index, key: &[u8], mut spot: LeafSpot) -> Result<(), TxnError> {
         loop {
             let Some((mut leaf, position)) = self.latch_row(index, key, &mut spot)? else { continue };
             leaf.mark_dirty_at(|| self.engine.log.tail());
             self.begin_record(RecordKind::Data);
-            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
-            ops::put_mark(&mut self.slot.state().rec, &place, true);
+            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree(), position, key };
+            ops::put_mark(&mut self.slot.state().rec, &place, None, true);
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
                 Err(refused) => {
@@ -488,6 +539,7 @@ impl<'db> Txn<'db> {
             let mut page = leaf.page_mut();
             ops::mark(&mut page, position, true);
             page.set_lsn(lsn);
+            self.engine.pool.note_due(leaf.frame().page_id());
             return Ok(());
         }
     }
@@ -498,7 +550,7 @@ impl<'db> Txn<'db> {
         let page = leaf.frame().page_id();
         leaf.release_unchanged();
         let error: StorageError =
-            index.tree.damaged(&self.engine.pool, page, "is not the leaf of the keys that lead to it");
+            index.tree().damaged(&self.engine.pool, page, "is not the leaf of the keys that lead to it");
         error.into()
     }
 
@@ -507,7 +559,7 @@ impl<'db> Txn<'db> {
     fn vanished(&self, index: &Index, leaf: FrameWrite<'_>) -> TxnError {
         let page = leaf.frame().page_id();
         leaf.release_unchanged();
-        let error: StorageError = index.tree.damaged(&self.engine.pool, page, "lost a row that was locked");
+        let error: StorageError = index.tree().damaged(&self.engine.pool, page, "lost a row that was locked");
         error.into()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | field | written by | read by |
 //! | --- | --- | --- |
-//! | `claimed` | the thread that claims or gives back the slot | all |
+//! | `claims` | the thread that claims or gives back the slot | all |
 //! | `own` | the claimer alone | the claimer alone |
 //! | `state`, `first`, `last` | the claimer | the checkpointer |
 //! | `hits` | the claimer | threads that read the counters |
@@ -10,15 +10,19 @@
 //! `state` is the transaction's number, shifted left, with the lowest bit set while its last record
 //! (commit or end) is being appended. The checkpointer waits out that bit: otherwise it could list a
 //! transaction as unfinished whose end lies before the checkpoint.
+//!
+//! Behind the slots of users are those of the engine's own transactions: creating, dropping, emptying and changing
+//! tables, bulk loads, background work. They are made when they are first needed. So nothing of the engine's own is
+//! refused because users have as many transactions open as they may.
 
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::slot_state::SlotState;
 use crate::base::ids::{Lsn, SlotId, TxnId};
-use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::base::sync::yield_now;
 use crate::lock::LockTable;
 
@@ -26,7 +30,8 @@ use crate::lock::LockTable;
 #[derive(Debug)]
 #[repr(align(128))]
 struct Slot {
-    claimed: AtomicBool,
+    /// How often it was claimed and given back: odd while it is claimed.
+    claims: AtomicU32,
     state: AtomicU64,
     first: AtomicU64,
     last: AtomicU64,
@@ -35,14 +40,59 @@ struct Slot {
     own: UnsafeCell<SlotState>,
 }
 
-// SAFETY: `own` is touched only through a `SlotGuard`, of which there is at most one per slot (`claimed`).
+// SAFETY: `own` is touched only through a `SlotGuard`, of which there is at most one per slot (`claims`).
 unsafe impl Sync for Slot {}
 
-/// All places: those for transactions of users, and one more behind them for creating a table, so that a table may be
-/// created in the middle of the last transaction there is room for.
+/// Places for transactions of the engine's own.
+pub(crate) const OWN_SLOTS: usize = 4 + 2 * MAINTENANCE;
+/// Calls of users that change whole tables, at once.
+const MAINTENANCE: usize = 64;
+
+/// What a transaction of the engine's own is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// A short one on the catalog, whose caller has the turn of `table/creation.rs`: one at a time.
+    Catalog,
+    /// One that opens the database.
+    Open,
+    /// One of the purge service, which runs one at a time.
+    Purge,
+    /// One that moves pages together, one at a time.
+    Compact,
+    /// Maintenance that a user calls: dropping, emptying, changing a table, a bulk load.
+    Maintenance,
+    /// One beside a [`Own::Maintenance`], of the same call: there is always a place for it.
+    Beside,
+}
+
+impl Own {
+    /// The places for such transactions, among those of the engine's own.
+    fn places(self) -> std::ops::Range<usize> {
+        match self {
+            Own::Catalog => 0..1,
+            Own::Open => 1..2,
+            Own::Purge => 2..3,
+            Own::Compact => 3..4,
+            Own::Maintenance => 4..4 + MAINTENANCE,
+            Own::Beside => 4 + MAINTENANCE..OWN_SLOTS,
+        }
+    }
+
+    /// How many such transactions there may be at once.
+    pub(crate) fn limit(self) -> usize {
+        self.places().len()
+    }
+}
+
+/// All places: those for transactions of users, and behind them those for the engine's own.
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Box<[Slot]>,
+    own: Box<[OnceLock<Box<Slot>>]>,
+    /// Changed whenever one of `own` is claimed, and by [`Slots::running`]: it comes before the making of a place, or
+    /// sees it.
+    made: AtomicU32,
+    locks: Arc<LockTable>,
     /// Whether threads prefer the place they had before. If not, the first free place is taken, so that a simulation
     /// repeats itself whatever threads it runs on.
     remembers: bool,
@@ -58,6 +108,10 @@ pub(crate) struct Active {
     pub(crate) last: Lsn,
 }
 
+/// The transactions that ran at some moment: their places, and how often each had been claimed.
+#[derive(Debug)]
+pub(crate) struct Running(Vec<(usize, u32)>);
+
 /// How often a thread searches all places before it reports them taken: places become free behind the search, and other
 /// threads take places ahead of it.
 const PASSES: usize = 64;
@@ -72,6 +126,19 @@ fn hint_for_new_thread() -> usize {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+impl Slot {
+    fn new(i: usize, locks: &Arc<LockTable>) -> Slot {
+        Slot {
+            claims: AtomicU32::new(0),
+            state: AtomicU64::new(0),
+            first: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            own: UnsafeCell::new(SlotState::new(locks.attach(SlotId(i as u16)))),
+        }
+    }
+}
+
 impl Slots {
     /// Addresses of the places, and how far apart two are.
     #[cfg(feature = "measure")]
@@ -80,35 +147,42 @@ impl Slots {
         (slots.start.addr()..slots.end.addr(), size_of::<Slot>())
     }
 
-    /// `n` places for users, and one more. See [`Slots::remembers`].
+    /// `n` places for users, and [`OWN_SLOTS`] more. See [`Slots::remembers`].
     pub(crate) fn new(n: usize, locks: &Arc<LockTable>, remembers: bool) -> Slots {
-        let slot = |i: usize| Slot {
-            claimed: AtomicBool::new(false),
-            state: AtomicU64::new(0),
-            first: AtomicU64::new(0),
-            last: AtomicU64::new(0),
-            hits: AtomicU64::new(0),
-            own: UnsafeCell::new(SlotState::new(locks.attach(SlotId(i as u16)))),
-        };
-        Slots { slots: (0..=n).map(slot).collect(), remembers }
+        Slots {
+            slots: (0..n).map(|i| Slot::new(i, locks)).collect(),
+            own: (0..OWN_SLOTS).map(|_| OnceLock::new()).collect(),
+            made: AtomicU32::new(0),
+            locks: Arc::clone(locks),
+            remembers,
+        }
     }
 
     /// Greatest number of user transactions.
     pub(crate) fn limit(&self) -> usize {
-        self.slots.len() - 1
+        self.slots.len()
     }
 
-    /// Takes the place for creating a table; `None` if it is taken, so only one may create at a time.
-    pub(crate) fn claim_last(&self) -> Option<SlotGuard<'_>> {
-        let slot = self.slots.last()?;
-        Self::try_claim(slot).then_some(SlotGuard { slot })
+    /// Takes a place for a transaction of the engine's own; `None` if all of this kind are taken.
+    #[cold]
+    pub(crate) fn claim_own(&self, own: Own) -> Option<SlotGuard<'_>> {
+        own.places().find_map(|i| {
+            let slot = self.own[i].get_or_init(|| Box::new(Slot::new(self.slots.len() + i, &self.locks)));
+            self.made.fetch_add(1, Ordering::AcqRel);
+            Self::try_claim(slot).then(|| SlotGuard { slot })
+        })
+    }
+
+    /// All places that there are.
+    fn all(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().chain(self.own.iter().filter_map(|own| own.get().map(|slot| &**slot)))
     }
 
     /// Takes a free place, preferably the one this thread had before; `None` when all are taken.
     #[inline]
     pub(crate) fn claim(&self) -> Option<SlotGuard<'_>> {
         let hint = if self.remembers { HINT.get() } else { 0 };
-        let slots = &self.slots[..self.limit()];
+        let slots = &self.slots;
         if let Some(slot) = slots.get(hint)
             && Self::try_claim(slot)
         {
@@ -128,7 +202,7 @@ impl Slots {
     /// Takes a free place behind the hint, which has just been found taken.
     #[cold]
     fn claim_slow(&self, hint: usize) -> Option<SlotGuard<'_>> {
-        let slots = &self.slots[..self.limit()];
+        let slots = &self.slots;
         let next = if hint < slots.len() { hint + 1 } else { 0 };
         let (before, behind) = slots.split_at(next);
         for pass in 0..PASSES {
@@ -149,15 +223,24 @@ impl Slots {
 
     #[inline]
     fn try_claim(slot: &Slot) -> bool {
-        !slot.claimed.load(Ordering::Relaxed)
-            && slot.claimed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let claims = slot.claims.load(Ordering::Relaxed);
+        claims & 1 == 0
+            && slot
+                .claims
+                .compare_exchange(claims, claims.wrapping_add(1), Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// The first record of the slot's transaction, `Lsn::ZERO` if it has none.
+    pub(crate) fn first_record(&self, slot: SlotId) -> Lsn {
+        self.place(usize::from(slot.0)).map_or(Lsn::ZERO, |slot| Lsn(slot.first.load(Ordering::Acquire)))
     }
 
     /// The transactions that have written records and not yet their last. Those that begin meanwhile may be missing:
     /// all their records come after the log's tail at the call.
     pub(crate) fn active(&self) -> Vec<Active> {
         let mut all = Vec::new();
-        for slot in &self.slots {
+        for slot in self.all() {
             let state = loop {
                 let state = slot.state.load(Ordering::SeqCst);
                 if state & 1 == 0 {
@@ -173,15 +256,34 @@ impl Slots {
         all
     }
 
+    /// The transactions that run now. Each that begins later sees what this thread has stored before the call.
+    pub(crate) fn running(&self) -> Running {
+        self.made.fetch_add(0, Ordering::AcqRel);
+        // Each is a read-modify-write: a claim comes before it and is seen, or after it and acquires what it releases.
+        let places = (0..self.slots.len() + self.own.len()).filter_map(|at| Some((at, self.place(at)?)));
+        let claims = places.map(|(at, slot)| (at, slot.claims.fetch_add(0, Ordering::AcqRel)));
+        Running(claims.filter(|(_, claims)| claims & 1 == 1).collect())
+    }
+
+    /// Whether all of them have ended; those that have are forgotten.
+    pub(crate) fn have_ended(&self, running: &mut Running) -> bool {
+        running.0.retain(|(at, claims)| self.place(*at).is_some_and(|s| s.claims.load(Ordering::Acquire) == *claims));
+        running.0.is_empty()
+    }
+
+    fn place(&self, at: usize) -> Option<&Slot> {
+        self.slots.get(at).or_else(|| self.own.get(at - self.slots.len())?.get().map(|slot| &**slot))
+    }
+
     /// Pages that transactions have found in the pool.
     pub(crate) fn hits(&self) -> u64 {
-        self.slots.iter().map(|slot| slot.hits.load(Ordering::Relaxed)).sum()
+        self.all().map(|slot| slot.hits.load(Ordering::Relaxed)).sum()
     }
 
     /// How many places are taken.
     #[cfg(test)]
     pub(crate) fn claimed(&self) -> usize {
-        self.slots.iter().filter(|s| s.claimed.load(Ordering::Relaxed)).count()
+        self.all().filter(|s| s.claims.load(Ordering::Relaxed) & 1 == 1).count()
     }
 }
 
@@ -240,7 +342,8 @@ impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
         let hits = &self.slot.hits;
         hits.store(hits.load(Ordering::Relaxed) + crate::buffer::take_hits(), Ordering::Relaxed);
-        self.slot.claimed.store(false, Ordering::Release);
+        let claims = self.slot.claims.load(Ordering::Relaxed);
+        self.slot.claims.store(claims.wrapping_add(1), Ordering::Release);
     }
 }
 
@@ -255,9 +358,18 @@ mod tests {
         let a = slots.claim().unwrap();
         let b = slots.claim().unwrap();
         assert!(slots.claim().is_none());
-        let creating = slots.claim_last().unwrap();
-        assert!(slots.claim_last().is_none() && slots.claim().is_none());
-        drop(creating);
+        let creating = slots.claim_own(Own::Catalog).unwrap();
+        let service = slots.claim_own(Own::Purge).unwrap();
+        assert!(slots.claim_own(Own::Catalog).is_none() && slots.claim_own(Own::Purge).is_none());
+        let called: Vec<_> = std::iter::from_fn(|| slots.claim_own(Own::Maintenance)).collect();
+        assert_eq!(called.len(), MAINTENANCE);
+        let beside: Vec<_> = std::iter::from_fn(|| slots.claim_own(Own::Beside)).collect();
+        assert_eq!(beside.len(), MAINTENANCE);
+        assert!(slots.claim().is_none());
+        called[7].announce(TxnId(9), Lsn(50));
+        assert_eq!(slots.active(), [Active { txn: TxnId(9), first: Lsn(50), last: Lsn::ZERO }]);
+        called[7].ended();
+        drop((creating, service, called, beside));
         assert!(slots.active().is_empty());
         a.announce(TxnId(7), Lsn(100));
         assert_eq!(slots.active(), [Active { txn: TxnId(7), first: Lsn(100), last: Lsn::ZERO }]);
@@ -266,7 +378,15 @@ mod tests {
         a.ending(TxnId(7));
         a.ended();
         assert!(slots.active().is_empty());
-        drop((a, b));
+        // A transaction that ran then has ended once its place was given back, also if another one has it now.
+        let mut running = slots.running();
+        assert_eq!(running.0.len(), 2);
+        drop(a);
+        assert!(!slots.have_ended(&mut running));
+        let a = slots.claim().unwrap();
+        drop(b);
+        assert!(slots.have_ended(&mut running));
+        drop(a);
         assert_eq!(slots.claimed(), 0);
     }
 

@@ -89,6 +89,8 @@ impl Along {
 pub(crate) struct RowBatch {
     bytes: Vec<u8>,
     rows: Vec<BatchRow>,
+    /// Some values are references to large ones.
+    has_references: bool,
     /// Ghosts that the scan has visited so far.
     pub(crate) ghosts: usize,
 }
@@ -100,6 +102,8 @@ pub(crate) struct BatchRow {
     value: (u32, u32),
     /// Slot in the leaf.
     pub(crate) position: u16,
+    /// The value is a reference to a large one.
+    pub(crate) is_reference: bool,
 }
 
 impl RowBatch {
@@ -107,6 +111,23 @@ impl RowBatch {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.rows.clear();
+        self.has_references = false;
+    }
+
+    /// Notes that the value of the last row is a reference.
+    #[cold]
+    pub(crate) fn refers(&mut self) {
+        if let Some(last) = self.rows.last_mut() {
+            last.is_reference = true;
+            self.has_references = true;
+        }
+    }
+
+    /// Whether values are references to large ones: they are to be read by
+    /// [`Txn::read_referred`](crate::txn::transaction::Txn::read_referred).
+    #[inline]
+    pub(crate) fn has_references(&self) -> bool {
+        self.has_references
     }
 
     /// Forgets the rows after the first `n`.
@@ -121,7 +142,8 @@ impl RowBatch {
         let start = self.bytes.len() as u32;
         let Some(key_len) = fill(&mut self.bytes) else { return false };
         let (middle, end) = (start + key_len as u32, self.bytes.len() as u32);
-        self.rows.push(BatchRow { key: (start, middle), value: (middle, end), position: position as u16 });
+        let (key, value) = ((start, middle), (middle, end));
+        self.rows.push(BatchRow { key, value, position: position as u16, is_reference: false });
         true
     }
 

@@ -54,6 +54,15 @@ impl Engine {
         self.make_durable(end)
     }
 
+    /// Returns when a change of a whole table may be reported: everything before its end is on disk, if commits wait for
+    /// that.
+    ///
+    /// # Errors
+    /// When the instance is closed to commits.
+    pub(crate) fn answer(&self, end: Lsn) -> Result<(), StorageError> {
+        if self.durability == Durability::Sync { self.wait_to_answer(end) } else { self.poison.check() }
+    }
+
     /// Every slot is taken.
     #[cold]
     pub(super) fn too_many(&self) -> StorageError {

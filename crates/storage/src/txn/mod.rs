@@ -2,7 +2,9 @@
 
 pub(crate) mod active;
 pub(crate) mod buffers;
+pub(crate) mod chains;
 pub(crate) mod engine;
+mod freeing;
 pub(crate) mod ghosts;
 pub(crate) mod memos;
 pub(crate) mod slot_state;

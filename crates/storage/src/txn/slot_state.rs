@@ -1,6 +1,7 @@
 //! The private state of a running transaction: its records, and buffers that are used again and again.
 
 use super::buffers::{Along, Encoded, RowBatch};
+use super::chains::Chains;
 use super::ghosts::GhostRuns;
 use super::memos::Memos;
 use crate::base::ids::{Lsn, SlotId, TxnId};
@@ -16,7 +17,7 @@ pub(crate) struct SlotState {
     pub(crate) sequence: u64,
     /// The number of the running transaction, once it has written something.
     pub(crate) txn: TxnId,
-    /// The newest record of the running transaction; zero if it has written nothing.
+    /// The newest record of the running transaction that stands; zero if there is none.
     pub(crate) last: Lsn,
     pub(crate) rec: RecordBuf,
     /// A key being built: a secondary entry's, a scan's.
@@ -35,6 +36,12 @@ pub(crate) struct SlotState {
     pub(crate) cursors: (Vec<u8>, Vec<u8>),
     /// Parts of several rows, before and after.
     pub(crate) heads: Vec<u8>,
+    /// A large value of a scan's row.
+    pub(crate) large: Vec<u8>,
+    /// Chains of large values that it has written or replaced.
+    pub(crate) chains: Chains,
+    /// Whether there are any, or a buffer may hold a large value.
+    pub(crate) handled_large: bool,
     /// Where its scans can skip ghosts.
     pub(crate) ghosts: GhostRuns,
     /// What the next group of keys takes along.
@@ -60,6 +67,9 @@ impl SlotState {
             batch: RowBatch::default(),
             cursors: Default::default(),
             heads: Vec::new(),
+            large: Vec::new(),
+            chains: Chains::default(),
+            handled_large: false,
             ghosts: GhostRuns::default(),
             along: Along::default(),
             memos: Memos::default(),

@@ -1,14 +1,14 @@
 //! A running transaction: begin, records, commit, roll back.
 
-use super::active::SlotGuard;
+use super::active::{Own, SlotGuard};
 use super::engine::Engine;
-use super::undo::{Victim, roll_back};
+use super::undo::{UNDO_OF_ANOTHER, Victim, roll_back};
 use crate::base::config::Isolation;
 use crate::base::error::StorageError;
 use crate::base::ids::{Age, Lsn, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::btree::StructureChange;
 use crate::btree::space::Kept;
+use crate::btree::{StructureChange, Tree};
 use crate::log::{RecordKind, Unlogged};
 
 /// A running transaction, below the public [`Transaction`](crate::Transaction). Rolled back on drop unless ended.
@@ -39,13 +39,35 @@ impl Engine {
         Ok(Txn::begin(self, slot, isolation, age))
     }
 
-    /// Begins the transaction that creates a table. One at a time: the second one gets an error.
+    /// Begins a transaction of the engine's own, which takes no place of a user's.
     ///
     /// # Errors
-    /// `TooManyTransactions`.
-    pub(crate) fn begin_creating(&self) -> Result<Txn<'_>, StorageError> {
-        let Some(slot) = self.slots.claim_last() else { return Err(self.too_many()) };
+    /// `TooMuchMaintenance` when all places for such transactions are taken; `Poisoned` as for [`Engine::begin`].
+    pub(crate) fn begin_own(&self, own: Own) -> Result<Txn<'_>, StorageError> {
+        self.poison.check_memory()?;
+        let Some(slot) = self.slots.claim_own(own) else {
+            return Err(StorageError::TooMuchMaintenance { limit: own.limit() });
+        };
         Ok(Txn::begin(self, slot, Isolation::Serializable, None))
+    }
+
+    /// Begins a short transaction on the catalog. The caller has the turn for it (`table/creation.rs`).
+    ///
+    /// # Errors
+    /// As [`Engine::begin_own`].
+    pub(crate) fn begin_creating(&self) -> Result<Txn<'_>, StorageError> {
+        self.begin_own(Own::Catalog)
+    }
+
+    /// Begins a transaction of the engine's own that shares tables, and writes no rows. `None` while one of the kind
+    /// runs.
+    ///
+    /// # Errors
+    /// As [`Engine::begin`].
+    pub(crate) fn begin_alone(&self, own: Own) -> Result<Option<Txn<'_>>, StorageError> {
+        self.poison.check_memory()?;
+        let slot = self.slots.claim_own(own);
+        Ok(slot.map(|slot| Txn::begin(self, slot, Isolation::ReadCommitted, None)))
     }
 }
 
@@ -96,13 +118,24 @@ impl<'db> Txn<'db> {
         Ok(lsn)
     }
 
-    /// Keeps room for making one more row shorter. No latch may be held.
+    /// As [`Txn::append`], of a record of so many sections, each of which is undone with a record of its own.
+    #[inline]
+    pub(crate) fn append_several(&mut self, after: Lsn, sections: usize) -> Result<Lsn, Unlogged> {
+        let lsn = self.append(after)?;
+        self.engine.log.add_undo_bytes(self.slot.peek().id, (sections.max(1) - 1) as u64 * UNDO_OF_ANOTHER);
+        Ok(lsn)
+    }
+
+    /// Keeps room for making one more row of a tree shorter. No latch may be held.
     ///
     /// # Errors
     /// No space.
     #[cold]
-    pub(crate) fn keep_for_one_shorter(&mut self) -> Result<(), StorageError> {
-        self.kept.keep(self.engine.structure_change(self.slot.peek().id))
+    pub(crate) fn keep_for_one_shorter(&mut self, tree: Tree) -> Result<(), StorageError> {
+        let change = self.engine.structure_change(self.slot.peek().id);
+        // A hint: the root may leave the pool and come back.
+        let levels = u64::from(change.pool.get_or_load(tree.root)?.bytes().level()) + 1;
+        self.kept.keep(change, levels)
     }
 
     /// Whether a row may be made shorter.
@@ -170,10 +203,17 @@ impl<'db> Txn<'db> {
             // A commit that is not on disk yet may have written what it read.
             end = if is_mutant(Mutant::AckReadsAtOnce) { Lsn::ZERO } else { self.engine.log.tail() };
         }
+        if self.slot.peek().handled_large {
+            self.free_chains(true);
+        }
         Ok(end)
     }
 
-    /// Undoes everything after the savepoint.
+    /// Undoes everything after the savepoint. What was kept for undoing it is given back: a transaction may go back to one
+    /// savepoint as often as it likes.
+    ///
+    /// If nothing stands then, the transaction has ended as far as the log and checkpoints are concerned; what it writes
+    /// afterwards gets a number of its own.
     ///
     /// # Errors
     /// When a page cannot be read, or the log takes no more. The transaction is then broken: it can only be rolled back
@@ -191,11 +231,41 @@ impl<'db> Txn<'db> {
         let mut victim = Victim { txn: state.txn, last: state.last };
         let mut bytes = std::mem::take(&mut state.before);
         let change = StructureChange { for_undo: true, ..engine.structure_change(state.id) };
+        let owed = engine.log.undo_bytes_of(state.id);
         let result = roll_back(change, &mut state.rec, &mut bytes, &mut victim, savepoint);
-        (state.last, state.before) = (victim.last, bytes);
-        self.slot.advance(victim.last);
-        self.broken |= result.is_err();
-        result
+        state.before = bytes;
+        let undone = match result {
+            Ok(undone) => undone,
+            Err(error) => {
+                // A rollback goes on where this one stopped.
+                state.last = victim.last;
+                self.slot.advance(victim.last);
+                self.broken = true;
+                return Err(error);
+            }
+        };
+        let shorter = self.kept.give_back(&engine.pool, undone.shortened);
+        engine.log.set_undo_bytes(state.id, owed.saturating_sub(undone.owed + shorter));
+        state.last = undone.stands;
+        if state.handled_large {
+            state.chains.undone(savepoint);
+        }
+        self.slot.advance(undone.stands);
+        if undone.stands == Lsn::ZERO && victim.last != Lsn::ZERO {
+            self.end_rollback(&victim)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the log and checkpoints that nothing of the transaction stands.
+    fn end_rollback(&mut self, victim: &Victim) -> Result<(), StorageError> {
+        self.slot.ending(victim.txn);
+        let state = self.slot.state();
+        state.rec.begin(RecordKind::End as u8, victim.txn, victim.last);
+        let appended = self.engine.log.append_reserved(state.id, &mut state.rec, Lsn::ZERO);
+        self.engine.log.end_txn(state.id);
+        self.slot.ended();
+        appended.map(drop)
     }
 
     /// Undoes everything and releases all locks. Returns the position that must be durable before the answer may leave.
@@ -225,22 +295,20 @@ impl<'db> Txn<'db> {
         }
         self.kept.release(&self.engine.pool);
         self.slot.state().owner.release_all();
+        if self.slot.peek().handled_large {
+            self.free_chains(false);
+        }
         result
     }
 
     fn undo_all(&mut self) -> Result<Lsn, StorageError> {
-        if !is_mutant(Mutant::SkipUndo) {
+        if is_mutant(Mutant::SkipUndo) {
+            let state = self.slot.peek();
+            self.end_rollback(&Victim { txn: state.txn, last: state.last })?;
+        } else {
             self.rollback_to(Lsn::ZERO)?;
         }
-        let (txn, last) = (self.slot.peek().txn, self.slot.peek().last);
-        self.slot.ending(txn);
-        let state = self.slot.state();
-        state.rec.begin(RecordKind::End as u8, txn, last);
-        let appended = self.engine.log.append_reserved(state.id, &mut state.rec, Lsn::ZERO);
-        let end = state.rec.end();
-        self.engine.log.end_txn(state.id);
-        self.slot.ended();
-        appended.map(|_| end)
+        Ok(self.slot.peek().rec.end())
     }
 }
 
@@ -259,9 +327,12 @@ mod tests {
     use std::sync::Arc;
 
     use crate::base::config::Isolation;
+    use crate::base::ids::Lsn;
     use crate::db::options::Options;
     use crate::db::table::Table;
     use crate::io::MemDisk;
+    use crate::log::{RecordKind, UNDO_HEAD};
+    use crate::table::scan::ScanEnd;
 
     #[test]
     fn no_two_transactions_that_write_have_one_number() {
@@ -289,6 +360,95 @@ mod tests {
                 other.commit().unwrap();
             }
             db.close().unwrap();
+        }
+    }
+
+    /// Going back to a savepoint leaves the transaction where it was: what it has to undo, and the room kept for that.
+    #[test]
+    fn going_back_again_and_again_costs_what_is_undone() {
+        const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
+        let db = Options::new().buffer_pool(1 << 20).open_on(Arc::new(MemDisk::new())).unwrap();
+        db.transact(|tx| (0..100).try_for_each(|key| tx.put(&ROWS, &key, &vec![1; 100]))).unwrap();
+        let info = db.catalog.table(2).unwrap();
+        let key = |key: u64| key.to_be_bytes();
+        for from_begin in [false, true] {
+            let mut txn = db.engine.begin(Isolation::Serializable, None).unwrap();
+            if !from_begin {
+                txn.insert(&info.primary, &key(1_000), &[0; 8]).unwrap();
+            }
+            let slot = txn.slot.peek().id;
+            let owed = |txn: &super::Txn<'_>| if from_begin { 0 } else { txn.engine.log.undo_bytes_of(slot) };
+            let savepoint = txn.savepoint();
+            let (owed_before, kept_before) = (owed(&txn), db.engine.pool.keep_pages(0));
+            for turn in 0..50 {
+                txn.put_row(info, &key(2_000 + turn % 7), &[2; 300]).unwrap();
+                txn.put_row(info, &key(turn), &[3; 100]).unwrap();
+                txn.put_row(info, &key(turn), &[4; 20]).unwrap();
+                txn.put_row(info, &key(turn), &vec![4; 20 + turn as usize]).unwrap();
+                txn.delete_row(info, &key(50 + turn)).unwrap();
+                let runs: Vec<_> = (0..9).map(|i| key(3_000 + 9 * turn + i)).collect();
+                let rows: Vec<(&[u8], &[u8])> = runs.iter().map(|key| (&key[..], &[5; 50][..])).collect();
+                txn.insert_rows(info, &rows).unwrap();
+                txn.update_rows(info, &key(3_000), ScanEnd::Never, |_, row| row.fill(turn as u8)).unwrap();
+                assert!(turn > 0 || txn.engine.log.undo_bytes_of(slot) > owed_before + 1000);
+                txn.rollback_to(savepoint).unwrap();
+                assert_eq!((txn.savepoint(), owed(&txn)), (savepoint, owed_before), "turn {turn}");
+            }
+            // Above the pages of rows there are some that are kept once.
+            assert!(db.engine.pool.keep_pages(0) <= kept_before + 8);
+            // As restart does, from the newest record on.
+            txn.insert(&info.primary, &key(9_000), &[0; 8]).unwrap();
+            let (mut at, mut steps) = (txn.savepoint(), 0);
+            while at > Lsn::ZERO {
+                let mut bytes = Vec::new();
+                let record = db.engine.log.read_at(at, &mut bytes).unwrap();
+                assert_eq!(record.kind, RecordKind::Data as u8);
+                (at, steps) = (record.prev, steps + 1);
+            }
+            assert_eq!(steps, if from_begin { 1 } else { 2 });
+            txn.rollback().unwrap();
+            assert_eq!(db.engine.pool.keep_pages(0), kept_before);
+        }
+        let rows = db.begin().unwrap().range(&ROWS, ..).unwrap().map(Result::unwrap).collect::<Vec<_>>();
+        assert!(rows.len() == 100 && rows.iter().all(|(_, row)| *row == [1; 100]));
+    }
+
+    /// What is kept for undo suffices, whatever was done: compensation records are no longer than that in sum.
+    #[test]
+    fn undo_takes_no_more_log_than_was_kept() {
+        const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
+        let db = Options::new().buffer_pool(1 << 20).open_on(Arc::new(MemDisk::new())).unwrap();
+        db.transact(|tx| (0..200).try_for_each(|key| tx.put(&ROWS, &key, &vec![1; 30]))).unwrap();
+        let info = db.catalog.table(2).unwrap();
+        let key = |key: u64| key.to_be_bytes();
+        let statements: [&dyn Fn(&mut super::Txn<'_>); 6] = [
+            &|txn| (0..50).for_each(|n| txn.put_row(info, &key(n), &[1; 29].map(|b| b + n as u8)).unwrap()),
+            &|txn| {
+                (0..50).for_each(|n| {
+                    let _ = txn.update_row(info, &key(n), |row| row[3] ^= 1).unwrap();
+                });
+            },
+            &|txn| (0..50).for_each(|n| assert!(txn.delete_row(info, &key(n)).unwrap())),
+            &|txn| {
+                let keys: Vec<_> = (1_000..1_060).map(key).collect();
+                let rows: Vec<(&[u8], &[u8])> = keys.iter().map(|key| (&key[..], &[][..])).collect();
+                txn.insert_rows(info, &rows).unwrap();
+            },
+            &|txn| assert_eq!(txn.update_rows(info, &[], ScanEnd::Never, |_, row| row[0] ^= 1).unwrap(), 200),
+            &|txn| {
+                let keys: Vec<_> = (0..16).map(|n| key(12 * n)).collect();
+                let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+                let changed = txn.update_columns_of(info, &keys, &[7..8, 0..7], |_, column, _| column[0] ^= 1).unwrap();
+                assert_eq!(changed, 16);
+            },
+        ];
+        for (number, statement) in statements.iter().enumerate() {
+            let mut txn = db.engine.begin(Isolation::Serializable, None).unwrap();
+            statement(&mut txn);
+            let (kept, before) = (txn.engine.log.undo_bytes_of(txn.slot.peek().id), txn.engine.log.tail().0);
+            let end = txn.rollback().unwrap();
+            // The end record is the transaction's own, as a commit's is.
+            assert!(end.0 - before <= kept + 32 + UNDO_HEAD, "statement {number}: {} of {kept}", end.0 - before);
         }
     }
 }

@@ -8,20 +8,38 @@ use crate::base::ids::{Lsn, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::ops::{self, PageChange, PageChanges, RowAt};
 use crate::btree::search::LeafAt;
-use crate::btree::{MAX_KEY, MAX_ROW, StructureChange, Tree};
+use crate::btree::{MAX_KEY, MAX_VALUE, StructureChange, Tree};
 use crate::buffer::frame::{Frame, FrameWrite};
 use crate::latch::Version;
-use crate::log::{ReadBack, RecordBuf, RecordKind, Unlogged};
+use crate::log::{ReadBack, RecordBuf, RecordKind, UNDO_HEAD, Unlogged};
+
+/// Bytes of log that undoing a further section of a record takes beyond the section's own: a record's header and what the
+/// section has left out because the one before it said it.
+pub(crate) const UNDO_OF_ANOTHER: u64 = 64;
 
 /// A transaction being rolled back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim {
     pub(crate) txn: TxnId,
-    /// Its newest record.
+    /// Its newest record that stands; a compensation record if it has been partly undone.
     pub(crate) last: Lsn,
 }
 
+/// What a rollback has undone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Undone {
+    /// The victim's newest record that stands, at or before the savepoint; zero if none does.
+    pub(crate) stands: Lsn,
+    /// Bytes of log that were kept for undoing them.
+    pub(crate) owed: u64,
+    /// Rows that they had made shorter.
+    pub(crate) shortened: u64,
+}
+
 /// Undoes the victim's changes after `savepoint`, following its records back (ARIES section 6.4). `bytes` is scratch.
+///
+/// It reads the records that it undoes and no others: a record names as the one before it the newest that stood when it was
+/// written, and a compensation record the one with which undo goes on.
 ///
 /// # Errors
 /// When a page or the log cannot be read, or there is no space for a split. What was undone stays undone.
@@ -31,9 +49,10 @@ pub(crate) fn roll_back(
     bytes: &mut Vec<u8>,
     victim: &mut Victim,
     savepoint: Lsn,
-) -> Result<(), StorageError> {
+) -> Result<Undone, StorageError> {
     let mut records = ReadBack::new(change.log, bytes, savepoint);
-    let mut undo = Undo { change, rec, victim, leaf: None };
+    let mut undone = Undone::default();
+    let mut undo = Undo { change, rec, victim, leaf: None, shortened: 0 };
     // The places of the sections of a record, except the first one. Nearly all records have one section.
     let mut others = Vec::new();
     let mut at = undo.victim.last;
@@ -57,6 +76,7 @@ pub(crate) fn roll_back(
                 if let Some(section) = first {
                     undo.section(&section, record.prev)?;
                 }
+                undone.owed += record.end.0 - at.0 + UNDO_HEAD + others.len() as u64 * UNDO_OF_ANOTHER;
                 record.prev
             }
             // Its first word says where undo goes on: changes that it undid are not undone twice.
@@ -71,7 +91,7 @@ pub(crate) fn roll_back(
         }
         at = next;
     }
-    Ok(())
+    Ok(Undone { stands: at, shortened: undo.shortened, ..undone })
 }
 
 /// The leaf of the row undone last, as it was left. Rows that were written one after the other are neighbours more
@@ -88,6 +108,8 @@ struct Undo<'a> {
     rec: &'a mut RecordBuf,
     victim: &'a mut Victim,
     leaf: Option<LastLeaf<'a>>,
+    /// Rows undone that the victim had made shorter.
+    shortened: u64,
 }
 
 impl<'a> Undo<'a> {
@@ -107,11 +129,13 @@ impl<'a> Undo<'a> {
             // The other sections are redo only.
             _ => return Ok(()),
         };
-        let longest = match section {
-            PageChange::Replace { before, .. } => before.len(),
-            _ => 0,
+        let (longest, is_shorter) = match section {
+            PageChange::Replace { before: (before, _), after: (after, _), .. } => {
+                (before.len(), after.len() < before.len())
+            }
+            _ => (0, false),
         };
-        if key.len() > MAX_KEY || longest > MAX_ROW {
+        if key.len() > MAX_KEY || longest > MAX_VALUE {
             return Err(change.log.damaged_at(self.victim.last, "tells of a row that is too long"));
         }
         if is_mutant(Mutant::SkipIndexUndo)
@@ -141,20 +165,23 @@ impl<'a> Undo<'a> {
                     }
                     PageChange::Patch { at, offset, before: after, after: before }
                 }
-                PageChange::Replace { before, was_ghost, after, is_ghost, .. } => {
+                PageChange::Replace { before, after, .. } => {
                     let slot = leaf.page().slot(position);
-                    let grows = before.len().saturating_sub(slot.value_len);
+                    let grows = before.0.len().saturating_sub(slot.value_len);
                     if grows > 0 && leaf.page().free_bytes() < grows + crate::page::layout::RECORD_HEAD {
                         leaf.release_unchanged();
-                        tree.split(change, self.rec, key, 0, before.len(), &mut |_| true)?;
+                        tree.split(change, self.rec, key, 0, before.0.len(), &mut |_| true)?;
                         continue;
                     }
-                    PageChange::Replace { at, before: after, was_ghost: is_ghost, after: before, is_ghost: was_ghost }
+                    PageChange::Replace { at, before: after, after: before }
                 }
                 _ => unreachable!("redo-only sections returned above"),
             };
             match self.write(tree, &back, next, leaf) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.shortened += u64::from(is_shorter);
+                    return Ok(());
+                }
                 Err(refused) => refused.make_room(change.log)?,
             }
         }
@@ -190,13 +217,11 @@ impl<'a> Undo<'a> {
         self.rec.begin(RecordKind::Compensation as u8, self.victim.txn, self.victim.last);
         self.rec.put_u64(next.0);
         match back {
-            PageChange::Mark { at, ghost } => ops::put_mark(self.rec, at, *ghost),
+            PageChange::Mark { at, ghost } => ops::put_mark(self.rec, at, None, *ghost),
             PageChange::Patch { at, offset, before, after } => {
                 ops::put_patch(self.rec, at, None, *offset, (before, after));
             }
-            PageChange::Replace { at, before, was_ghost, after, is_ghost } => {
-                ops::put_replace(self.rec, at, (before, *was_ghost), (after, *is_ghost));
-            }
+            PageChange::Replace { at, before, after } => ops::put_replace(self.rec, at, *before, *after),
             _ => unreachable!("no other section compensates"),
         }
         leaf.mark_dirty_at(|| log.tail());
@@ -209,6 +234,7 @@ impl<'a> Undo<'a> {
         let done = ops::apply(back, &mut leaf.page_mut());
         debug_assert!(done, "a section built for this page fits it");
         leaf.page_mut().set_lsn(lsn);
+        self.change.pool.note_ghosts_of(&leaf);
         let frame = leaf.frame();
         self.leaf = Some(LastLeaf { tree, frame, version: leaf.release() });
         Ok(())

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses a part")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use storage::disk::{Disk, SimDisk};
 use storage::{Background, Database, Options, SecondaryIndex, Table};
@@ -72,5 +73,27 @@ impl Rng {
     /// `n` bytes.
     pub fn bytes(&mut self, n: usize) -> Vec<u8> {
         (0..n).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// Sets a flag when it is dropped, at the end of its scope or by a panic: whatever runs until the flag is set then ends.
+#[derive(Debug)]
+pub struct StopAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Sets a flag when a panic drops it: whatever waits for its thread, and for the flag, then ends.
+#[derive(Debug)]
+pub struct StopOnPanic<'a>(pub &'a AtomicBool);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::SeqCst);
+        }
     }
 }

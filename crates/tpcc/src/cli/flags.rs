@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Check(CheckFlags),
     /// Copy a database into another directory
     Copy(CopyFlags),
+    /// Move pages together and give the rest of the data file back to the system
+    Compact(CompactFlags),
     /// Recover if needed, then prove that every acknowledged transaction is there
     Verify(VerifyFlags),
     /// Those of the laboratory.
@@ -209,6 +211,19 @@ pub(crate) struct CopyFlags {
     /// Directory of the copy; it must not exist, or be empty
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) output: JsonFlag,
+}
+
+/// `tpcc compact`.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Data")]
+#[command(after_help = "Free pages are used again without this. It may be interrupted at any time and begun again.")]
+pub(crate) struct CompactFlags {
+    #[command(flatten)]
+    pub(crate) directory: DirectoryFlag,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
@@ -480,7 +495,9 @@ pub(crate) struct HistoryFlags {
 /// `tpcc verify`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Data")]
-#[command(after_help = "Exit status 0: everything acknowledged is there, and the database is whole. 1: not so.")]
+#[command(
+    after_help = "Exit status 0: everything acknowledged is there, and the database is whole. 1: not so, or FILE has no acknowledgement, which proves nothing."
+)]
 pub(crate) struct VerifyFlags {
     #[command(flatten)]
     pub(crate) directory: DirectoryFlag,

@@ -36,6 +36,7 @@ use crate::workload::ops::Ops;
 use crate::workload::schema::rows::When;
 use crate::workload::schema::tables::Meta;
 use crate::workload::settings::{Admission, ClockKind, Length};
+use crate::workload::time::nanos;
 use crate::workload::txn::StepOrder;
 use ack::Sink;
 use admission::{ByKind, Fifo};
@@ -195,13 +196,13 @@ impl Clock {
     /// Starts now.
     pub(crate) fn start() -> Clock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock { start: Instant::now(), start_unix_us: since.as_micros() as u64 }
+        Clock { start: Instant::now(), start_unix_us: nanos(since) / 1_000 }
     }
 
     /// Nanoseconds since the start.
     #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
+        nanos(self.start.elapsed())
     }
 
     /// The date of a reading of [`Self::now_ns`].
@@ -479,7 +480,7 @@ fn look_on<E: Engine>(
     begins(control.phase());
     loop {
         let phase_ends = if is_warmup { Some(plan.length.warmup) } else { plan.length.duration }
-            .map(|d| phase_start.saturating_add(d.as_nanos() as u64));
+            .map(|d| phase_start.saturating_add(nanos(d)));
         let now = clock.now_ns();
         let wake = phase_ends.unwrap_or(u64::MAX).min(last_ns + SECOND);
         if control.finished.load(Ordering::Acquire) == boards.len() || control.phase() == Phase::Stop {

@@ -596,6 +596,27 @@ pub(crate) struct Copied {
     pub(crate) peak_rss_bytes: Option<u64>,
 }
 
+/// What `tpcc compact --json` writes.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[cfg_attr(test, schemars(title = "tpcc compact --json"))]
+pub(crate) struct Compacted {
+    pub(crate) schema: String,
+    pub(crate) notice: String,
+    pub(crate) provenance: Provenance,
+    pub(crate) machine: Machine,
+    pub(crate) config: Config,
+    /// From opening the database until it was closed, seconds.
+    pub(crate) compact_s: f64,
+    /// Bytes of the data file before.
+    pub(crate) bytes_before: u64,
+    /// Bytes of the data file after.
+    pub(crate) bytes_after: u64,
+    /// Pages that went to another place, of 8 KiB each.
+    pub(crate) pages_moved: u64,
+    pub(crate) peak_rss_bytes: Option<u64>,
+}
+
 /// What a file of acknowledgements says, against the database.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
@@ -671,6 +692,7 @@ mod tests {
             ("run", schemars::schema_for!(Run)),
             ("load", schemars::schema_for!(Load)),
             ("check", schemars::schema_for!(Checked)),
+            ("compact", schemars::schema_for!(Compacted)),
             ("copy", schemars::schema_for!(Copied)),
             ("verify", schemars::schema_for!(Verified)),
             ("index-fetch", schemars::schema_for!(crate::lab::index_fetch::Done)),

@@ -14,5 +14,6 @@ pub(crate) mod loaded;
 pub(crate) mod ops;
 pub(crate) mod schema;
 pub(crate) mod settings;
+pub(crate) mod time;
 pub(crate) mod txn;
 pub(crate) mod words;

@@ -119,7 +119,7 @@ impl Model {
                     Some(key) if rng.once_in(2) => key.clone(),
                     _ => long_key(rng),
                 };
-                let n = 100 + rng.index(700);
+                let n = if rng.once_in(12) { rng.index(14_000) } else { 100 + rng.index(700) };
                 Change::Long(key, (!gone).then(|| rng.bytes(n)))
             }
         }
@@ -127,7 +127,8 @@ impl Model {
 
     fn row(&mut self, rng: &mut Rng) -> Vec<u8> {
         self.stamp += 1;
-        let n = if rng.once_in(30) { rng.index(3900) } else { rng.index(200) };
+        let most = if rng.once_in(30) { rng.pick(&[3900, 10_000]) } else { 200 };
+        let n = rng.index(most);
         let mut row = vec![rng.below(6) as u8];
         row.extend_from_slice(&self.stamp.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());
         row.extend(rng.bytes(n));
@@ -135,10 +136,10 @@ impl Model {
     }
 }
 
-/// A key of some 400 bytes that begins like many others.
+/// A key of some 400 bytes, or of many more, that begins like many others.
 fn long_key(rng: &mut Rng) -> Vec<u8> {
     let mut key = vec![b'a' + rng.below(3) as u8; 200];
-    let n = 100 + rng.index(190);
+    let n = if rng.once_in(10) { 1500 } else { 100 + rng.index(190) };
     key.extend(rng.bytes(n).into_iter().map(|b| b | 1));
     key
 }

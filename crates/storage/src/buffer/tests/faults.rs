@@ -69,20 +69,23 @@ fn a_full_disk_is_told_and_gets_better() {
 }
 
 #[test]
-fn a_log_that_refuses_images_leaves_pages_dirty() {
+fn without_space_for_copies_or_a_durable_log_pages_stay_dirty() {
     let t = pool(16);
     for id in 1..=12 {
         t.make(id, 1);
     }
     let before = t.file.bytes.lock().clone();
-    t.log.fail.store(true, Ordering::Relaxed);
-    assert!(matches!(t.pool.flush_all(), Err(StorageError::NoSpace { .. })));
-    assert!(*t.file.bytes.lock() == before, "nothing is written in place before its image is logged");
-    // A miss that would have to write fails as well, and loses no frame.
-    for _ in 0..50 {
-        assert!(t.pool.reserve(10).is_err());
+    for fail in [&t.file.fail_aside, &t.log.fail] {
+        fail.store(true, Ordering::Relaxed);
+        assert!(matches!(t.pool.flush_all(), Err(StorageError::NoSpace { .. })));
+        assert!(*t.file.bytes.lock() == before, "nothing is written in place before it is put aside");
+        // A miss that would have to write fails as well, and loses no frame.
+        for _ in 0..50 {
+            assert!(t.pool.reserve(10).is_err());
+        }
+        assert!(!t.poison.is_closed());
+        fail.store(false, Ordering::Relaxed);
     }
-    t.log.fail.store(false, Ordering::Relaxed);
     assert_eq!(t.pool.reserve(10).unwrap().len(), 10);
     t.pool.flush_all().unwrap();
     for id in 1..=12 {
@@ -91,7 +94,7 @@ fn a_log_that_refuses_images_leaves_pages_dirty() {
 }
 
 #[test]
-fn a_torn_page_has_its_image_in_the_durable_log() {
+fn a_torn_page_has_a_durable_copy_aside() {
     let t = pool(16);
     for id in 1..=9 {
         t.make(id, 1);
@@ -110,7 +113,7 @@ fn a_torn_page_has_its_image_in_the_durable_log() {
     assert!(t.pool.flush_all().is_err());
     assert!(t.poison.is_closed());
     let disk = t.file.bytes.lock().clone();
-    let images = t.log.images.lock();
+    let copies = t.file.aside_synced.lock();
     let mut damaged = 0;
     for id in 1..=9u32 {
         let at = id as usize * PAGE_SIZE;
@@ -118,12 +121,13 @@ fn a_torn_page_has_its_image_in_the_durable_log() {
         if damage(page, PageId(id), true).is_some() {
             damaged += 1;
         }
-        let (end, _, image) = &images[&id];
-        assert!(*end <= t.log.durable_lsn(), "page {id} may be torn, its image is not durable");
-        let image: &[u8; PAGE_SIZE] = image.as_slice().try_into().unwrap();
-        assert_eq!(damage(image, PageId(id), true), None);
-        assert_eq!(image[VALUE], 2);
-        assert!(t.pool.oldest_recovery_lsn().unwrap() < *end, "restart begins early enough to find it");
+        let newest = copies.values().flatten().filter(|(copied, ..)| *copied == id).max_by_key(|(_, lsn, _)| *lsn);
+        let (_, recovery, copy) = newest.unwrap();
+        let copy: &[u8; PAGE_SIZE] = copy.as_slice().try_into().unwrap();
+        assert_eq!(damage(copy, PageId(id), true), None);
+        assert_eq!(copy[VALUE], 2);
+        assert!(t.lsn_of(id) < t.log.durable_lsn(), "a copy may be newer than the log");
+        assert!(t.pool.oldest_recovery_lsn().unwrap() <= *recovery, "the copy counts: redo begins early enough");
     }
     assert_eq!(damaged, 1);
 }

@@ -12,11 +12,11 @@ use rand_pcg::Pcg64;
 use super::*;
 use crate::base::clock::Clock;
 use crate::base::hook::ThreadHook;
-use crate::base::ids::PAGE_SIZE;
-use crate::buffer::file::{PageImage, WriteAhead};
+use crate::base::stop::StopAtEnd;
+use crate::buffer::file::WriteAhead;
 use crate::buffer::testing::DiskFile;
 
-/// A log of images in a file that is synced; one mutex, so neither fast nor unfair.
+/// A log in a file that is synced; one mutex, so neither fast nor unfair.
 #[derive(Debug)]
 struct DiskLog {
     file: std::fs::File,
@@ -74,15 +74,6 @@ impl WriteAhead for DiskLog {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         self.durable.store(end, Ordering::SeqCst);
         Ok(())
-    }
-
-    fn log_images<'a>(&self, images: &mut dyn Iterator<Item = PageImage<'a>>) -> Result<Lsn, StorageError> {
-        let mut pending = self.append.lock();
-        for (_, _, bytes) in images {
-            pending.extend_from_slice(bytes);
-            self.tail.fetch_add(PAGE_SIZE as u64, Ordering::SeqCst);
-        }
-        Ok(Lsn(self.tail.load(Ordering::SeqCst)))
     }
 }
 
@@ -262,6 +253,7 @@ fn a_database_larger_than_the_pool() {
                     })
                 })
                 .collect();
+            let _told = StopAtEnd(&done);
             if background {
                 s.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
@@ -291,7 +283,6 @@ fn a_database_larger_than_the_pool() {
                 (after.writes_by_workers - before.writes_by_workers) as f64 / seconds,
                 (after.writes - before.writes) as f64 / (after.write_calls - before.write_calls) as f64,
             );
-            done.store(true, Ordering::Relaxed);
         });
     }
     drop(pool);

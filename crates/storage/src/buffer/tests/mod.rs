@@ -11,15 +11,24 @@ mod timing;
 use std::sync::atomic::Ordering;
 
 use super::homes::CHUNK;
+use super::page_table::Residency;
 use super::testing::{TestPool, pool, pool_over, pool_under};
 use super::*;
 use crate::base::ids::Lsn;
+use crate::page::PageBytes;
 use crate::page::sound::Flaw;
 
 /// Where the tests keep a page's content.
 const VALUE: usize = 512;
 
 impl TestPool {
+    /// Takes a page out of its frame, so that the next access reads it; false if that has to be tried again.
+    fn leave(&self, id: u32) -> bool {
+        let left = self.pool.withhold(PageId(id));
+        self.pool.readmit(id..id + 1);
+        left
+    }
+
     /// Makes a page with a value.
     fn make(&self, id: u32, value: u64) {
         self.pool.grow_to_hold(PageId(id)).unwrap();
@@ -224,19 +233,94 @@ fn eviction_alone_is_noticed_before_the_frame_is_used_again() {
 }
 
 #[test]
-fn the_frame_of_a_discarded_page_comes_free() {
+fn the_frame_of_a_withheld_page_comes_free() {
     let t = pool(16);
     t.make(1, 5);
     t.pool.flush_all().unwrap();
-    assert!(t.pool.discard(PageId(1)));
+    assert!(t.leave(1));
     assert!(t.pool.get(PageId(1)).is_none());
     assert_eq!(t.value(1), 5);
     // Its frame, without a page, has stayed in its queue; it must come out of it free.
-    assert!(t.pool.discard(PageId(1)));
+    assert!(t.leave(1));
     for id in 2..200 {
         t.make(id, 5);
     }
     assert_eq!(t.pool.reserve(12).unwrap().len(), 12);
+}
+
+/// Whatever the file holds in the place of a page that no tree has, or beyond the pages in use: no reader brings it in.
+#[test]
+fn a_withheld_page_is_not_read() {
+    let t = pool(256);
+    (1..10).for_each(|id| t.make(id, 5));
+    t.pool.flush_all().unwrap();
+    assert!((4..7).all(|id| t.pool.withhold(PageId(id))) && t.pool.is_withheld(PageId(4)));
+    t.pool.set_pages_end(9);
+    (1..10).filter(|id| !(4..7).contains(id)).for_each(|id| assert!(t.leave(id)));
+    assert!(t.pool.load_group(&[PageId(3), PageId(5)]));
+    t.pool.preload(9).unwrap();
+    for id in [4, 5, 6, 9] {
+        assert!(t.pool.get(PageId(id)).is_none(), "page {id}");
+        assert!(matches!(t.try_value(id), Err(StorageError::CorruptPage { .. })), "page {id}");
+    }
+    [1, 2, 3, 7, 8].into_iter().for_each(|id| assert_eq!(t.value(id), 5));
+    t.pool.readmit(4..6);
+    assert_eq!(t.value(4), 5);
+    t.make(6, 7);
+    assert_eq!(t.value(6), 7, "made anew");
+}
+
+/// A read that is under way when its page is to be withheld comes to its end first.
+#[test]
+fn a_page_that_is_being_read_is_withheld_afterwards() {
+    let t = pool(32);
+    t.make(1, 5);
+    t.pool.flush_all().unwrap();
+    assert!(t.leave(1));
+    let Some(Residency::Absent(seen)) = t.pool.table.place(PageId(1)) else { panic!() };
+    let claim = t.pool.claim(PageId(1), seen, t.pool.take_frame(0).unwrap()).unwrap();
+    assert!(!t.pool.withhold(PageId(1)));
+    claim.read().unwrap();
+    assert!(t.pool.withhold(PageId(1)) && t.pool.get(PageId(1)).is_none());
+}
+
+/// A page past the log's durable end closes the instance, by whichever way it would be written.
+#[test]
+fn no_page_is_written_before_its_log() {
+    let t = pool(16);
+    t.pool.grow_to_hold(PageId(9)).unwrap();
+    let mut page = PageBytes::boxed();
+    crate::page::PageMut::of(&mut page).set_lsn(t.log.append(64));
+    // A load waits for the log.
+    t.pool.write_direct(PageId(3), page.as_bytes()).unwrap();
+    assert_eq!(t.pool.prove(PageId(3), page.as_bytes()).unwrap().first(), PageId(3));
+    crate::page::PageMut::of(&mut page).set_lsn(t.log.durable_lsn());
+    let error = t.pool.prove(PageId(3), page.as_bytes()).unwrap_err();
+    assert!(error.to_string().contains("page 3 was to be written with LSN"), "{error}");
+    assert!(t.poison.is_closed());
+}
+
+/// While redo runs, a page of a lost future is damaged, although the log has passed its LSN meanwhile.
+#[test]
+fn redo_reads_no_page_from_behind_the_logs_end() {
+    let mut options = PoolOptions::new(32);
+    options.sound = true;
+    let t = pool_over(Arc::default(), options);
+    t.pool.grow_to_hold(PageId(6)).unwrap();
+    let left = t.log.append(64);
+    for (id, lsn) in [(5, Lsn(left.0 - 1)), (6, left)] {
+        let mut frame = t.pool.create(PageId(id)).unwrap();
+        frame.mark_dirty(lsn);
+        frame.page_mut().set_lsn(lsn);
+    }
+    t.pool.flush_all().unwrap();
+    assert!(t.leave(5) && t.leave(6));
+    t.pool.redo_until(left);
+    t.pool.get_or_load(PageId(5)).unwrap();
+    let error = t.pool.get_or_load(PageId(6)).unwrap_err().to_string();
+    assert!(error.contains("yet the log ends at"), "{error}");
+    t.pool.redo_until(Lsn::MAX);
+    t.pool.get_or_load(PageId(6)).unwrap();
 }
 
 #[test]
@@ -295,7 +379,7 @@ fn the_cleaner_writes_the_oldest_first_and_then_syncs() {
             }
         }
     }
-    assert_eq!(steps, 1000usize.div_ceil(write::BATCH) + 1);
+    assert_eq!(steps, 1000usize.div_ceil(write::BATCH), "the last one syncs as well");
     assert_eq!(t.pool.oldest_recovery_lsn(), None);
     assert_eq!(t.file.syncs.load(Ordering::Relaxed), 1);
     // Nothing is left to do for this goal, and the step that finds that out is cheap.

@@ -110,7 +110,7 @@ proptest! {
                 },
                 Op::Discard(id) => {
                     if t.pool.get(PageId(id)).is_some_and(|frame| !frame.is_dirty()) {
-                        prop_assert!(t.pool.discard(PageId(id)));
+                        prop_assert!(t.leave(id));
                     }
                 }
                 Op::Reserve(n) => prop_assert!(full || t.pool.reserve(n).unwrap().len() == n),

@@ -276,7 +276,7 @@ fn a_page_created_while_it_is_read_is_the_new_one_and_no_reader_is_waited_for() 
         t.make(5, 55);
         assert_eq!(t.value(5), 55);
         t.pool.flush_all().unwrap();
-        assert!(t.pool.discard(PageId(5)));
+        assert!(t.leave(5));
         // Another reader begins to read the new one.
         assert!(begin(&second));
         late.finish(Ok(())).unwrap();

@@ -10,6 +10,7 @@ use super::*;
 use crate::base::config::FrameHomes;
 use crate::base::hook::{BlockReason, ThreadHook, WaitToken};
 use crate::base::ids::PAGE_SIZE;
+use crate::base::stop::StopAtEnd;
 
 const PAGES: u32 = 120;
 
@@ -271,6 +272,7 @@ fn pages_created_while_stale_readers_load_them_are_the_new_ones() {
             }
         });
         s.spawn(|| {
+            let _told = StopAtEnd(&done);
             for value in 2..400u64 {
                 for id in 1..=60 {
                     if id % 3 == 0 {
@@ -283,7 +285,6 @@ fn pages_created_while_stale_readers_load_them_are_the_new_ones() {
                     }
                 }
             }
-            done.store(true, Ordering::Relaxed);
         });
     });
 }

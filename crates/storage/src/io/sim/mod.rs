@@ -20,7 +20,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::mem::InUse;
-use super::{Disk, DiskFile, DiskLock, LockError, OpenMode};
+use super::{Disk, DiskFile, DiskLock, LockError, OpenMode, check_name};
 use crate::base::checksum::Crc;
 use crate::base::rng::Rng;
 use inode::{Inode, Keep};
@@ -274,7 +274,7 @@ impl SimDisk {
 
 impl DiskState {
     fn used(&self) -> u64 {
-        self.names.values().map(|inode| self.inodes[inode].len()).sum()
+        self.names.values().fold(0, |sum: u64, inode| sum.saturating_add(self.inodes[inode].len()))
     }
 
     /// Counts a call, decides whether it may happen, and returns a fault that does not fail it.
@@ -327,6 +327,12 @@ impl DiskState {
     }
 }
 
+/// Where a range ends; no file reaches beyond the largest signed number, as on systems of 64 bits.
+fn end_of(off: u64, len: u64) -> io::Result<u64> {
+    let end = off.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
+    end.ok_or_else(|| io::ErrorKind::FileTooLarge.into())
+}
+
 fn no_space() -> io::Error {
     io::Error::from_raw_os_error(28)
 }
@@ -361,6 +367,7 @@ impl Disk for SimDisk {
     fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.0.state.lock();
         state.enter(Call::Open, [name_fact(name), mode as u64, 0], &[])?;
+        check_name(name)?;
         let inode = match (state.names.get(name).copied(), mode) {
             (Some(_), OpenMode::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
             (None, OpenMode::Existing) => return Err(io::ErrorKind::NotFound.into()),
@@ -394,6 +401,7 @@ impl Disk for SimDisk {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.0.state.lock();
         state.enter(Call::Rename, [name_fact(from), name_fact(to), 0], &[])?;
+        check_name(to)?;
         let inode = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
         if state.names.contains_key(to) {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -469,7 +477,7 @@ impl DiskFile for SimFile {
             Some(Fault::Misdirect(by)) => off.saturating_add(by),
             _ => off,
         };
-        let end = off.checked_add(n as u64).ok_or(io::ErrorKind::FileTooLarge)?;
+        let end = end_of(off, n as u64)?;
         state.room_for(self.inode, end)?;
         if fault == Some(Fault::Flip) && n > 0 {
             let mut wrong = buf[..n].to_vec();
@@ -502,11 +510,11 @@ impl DiskFile for SimFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.grow(Call::SetLen, len, false)
+        self.grow(Call::SetLen, end_of(len, 0)?, false)
     }
 
     fn allocate(&self, off: u64, len: u64) -> io::Result<()> {
-        self.grow(Call::Allocate, off.checked_add(len).ok_or(io::ErrorKind::FileTooLarge)?, true)
+        self.grow(Call::Allocate, end_of(off, len)?, true)
     }
 
     fn name(&self) -> &str {

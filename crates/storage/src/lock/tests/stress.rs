@@ -8,6 +8,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::*;
+use crate::base::stop::StopAtEnd;
 use crate::lock::InsertCheck;
 
 const THREADS: u16 = 4;
@@ -217,6 +218,7 @@ fn a_writer_gets_in_among_readers_that_never_stop() {
     let locks = on_threads(small());
     let stop = std::sync::atomic::AtomicBool::new(false);
     thread::scope(|scope| {
+        let _told = StopAtEnd(&stop);
         for slot in 1..4 {
             let (locks, stop) = (&locks, &stop);
             scope.spawn(move || {
@@ -233,7 +235,6 @@ fn a_writer_gets_in_among_readers_that_never_stop() {
             owner.acquire_wait(TABLE, key(1), RecordMode::X, Prefix::MIN).unwrap();
             owner.release_all();
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert_idle(&locks);
 }

@@ -65,7 +65,7 @@ fn intentions_queue_behind_a_waiting_strong_request() {
     o[1].release_all();
     assert!(o[2].poll().unwrap().is_ok() && o[3].poll().unwrap().is_ok());
     // Nothing strong is left: the fast path is open again.
-    assert_eq!(o[0].locks.tables.strong[3].load(crate::lock::sync::Ordering::SeqCst), 0);
+    assert_eq!(o[0].locks.tables.strong(3).load(crate::lock::sync::Ordering::SeqCst), 0);
     o[0].intent(3, IX).unwrap();
 }
 

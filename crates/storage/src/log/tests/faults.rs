@@ -4,6 +4,28 @@ use super::*;
 use crate::base::hook::WaitToken;
 use crate::io::{Call, Fault, OpenMode, SimDisk, When};
 
+/// Nothing is asked of the flusher that it cannot do, and what is appended later becomes durable.
+#[test]
+fn a_position_beyond_the_tail_is_refused_and_leaves_nothing_to_do() {
+    let log = create(&MemDisk::new(), small());
+    let hook = ThreadHook::default();
+    let token = WaitToken::new();
+    for n in 0..3 {
+        let before = append(&log, 1, 1, Lsn::ZERO, n, 20).unwrap();
+        for end in [Lsn(before.end.0 + 1), Lsn(u64::MAX - 1), Lsn::MAX] {
+            log.request_flush(end);
+            for driven in [false, true] {
+                let refused = log.make_durable(end, driven, &hook);
+                assert!(matches!(refused, Err(StorageError::BeyondLog { position, .. }) if position == end));
+            }
+            assert!(matches!(log.wait_durable(end, &token, &hook), Err(StorageError::BeyondLog { .. })));
+        }
+        // The request counts for all that is there.
+        assert!(log.step(0).did_work && log.durable() == before.end);
+        assert!(!log.step(0).did_work && !log.asked(), "the flusher has work for ever");
+    }
+}
+
 #[test]
 fn a_full_disk_stops_users_and_not_their_rollback() {
     let disk = SimDisk::new(1);

@@ -56,7 +56,7 @@ fn undo_takes_what_is_kept_and_is_refused_behind_it() {
     disk.plan(Some(Call::Open), When::Once(1), Fault::Enospc);
     assert!(matches!(refused.make_room(&log), Err(StorageError::NoSpace { .. })));
     log.poison.check().unwrap();
-    Unlogged::NoRoom { bytes: rec.extent(), for_undo: true }.make_room(&log).unwrap();
+    Unlogged::NoRoom { slot: SlotId(1), bytes: rec.extent(), for_undo: true }.make_room(&log).unwrap();
     log.append_undo(SlotId(0), &mut rec, Lsn::ZERO).unwrap();
 }
 

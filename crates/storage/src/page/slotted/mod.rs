@@ -13,7 +13,8 @@
 //! inner page), the rest of the key, the value.
 //!
 //! The **fences** bound what keys may come to lie here: `low <= key < high`, both stored whole, either
-//! may be infinite. All keys share the fences' common prefix, which is stored once.
+//! may be infinite. All keys share the fences' common prefix, which is stored once. Long fences of inner pages are stored
+//! as shorter bounds (`bounds`).
 //!
 //! A page at the edge of its tree (so the root) has an infinite fence and thus no prefix. Its keys may still share
 //! their first bytes; so that heads differ, heads there begin behind the bytes that all keys share (`SKIP`, `SHARED`),
@@ -27,6 +28,7 @@
 //! In an inner page, the child in slot `i` holds the keys below the key of slot `i` (and not below that
 //! of slot `i - 1`); the header's `UPPER` child holds the rest.
 
+mod bounds;
 mod dense;
 mod read;
 mod write;
@@ -34,6 +36,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use bounds::{GivenFence, WHOLE_FENCE, is_high_bound, is_low_bound};
 pub(crate) use dense::LeafPlace;
 pub(crate) use read::Narrowed;
 pub(super) use read::head_of;

@@ -17,7 +17,7 @@ pub(crate) struct Slot {
     pub(crate) key_len: usize,
     /// Bytes of the value.
     pub(crate) value_len: usize,
-    /// See [`GHOST`].
+    /// See [`GHOST`] and [`OVERFLOW`].
     pub(crate) flags: u16,
 }
 
@@ -32,6 +32,12 @@ impl Slot {
     #[inline]
     pub(crate) fn is_ghost(self) -> bool {
         self.flags & GHOST != 0
+    }
+
+    /// Whether the slot holds a reference in place of the value.
+    #[inline]
+    pub(crate) fn is_overflow(self) -> bool {
+        self.flags & OVERFLOW != 0
     }
 
     pub(super) fn record_len(self) -> usize {
@@ -386,13 +392,13 @@ impl<'a> PageRef<'a> {
 
     /// The low fence, `None` when infinite.
     pub(crate) fn low_fence(self) -> Option<Vec<u8>> {
-        let mut fence = Vec::new();
+        let mut fence = Vec::with_capacity(self.prefix_len() + usize::from(self.u16(LOW_LEN)));
         self.append_low(&mut fence).then_some(fence)
     }
 
     /// The high fence, `None` when infinite.
     pub(crate) fn high_fence(self) -> Option<Vec<u8>> {
-        let mut fence = Vec::new();
+        let mut fence = Vec::with_capacity(self.prefix_len() + usize::from(self.u16(HIGH_LEN)));
         self.append_high(&mut fence).then_some(fence)
     }
 

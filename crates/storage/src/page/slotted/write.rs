@@ -2,6 +2,7 @@
 
 use super::super::access::{PageBytes, PageMut, PageRef};
 use super::super::header::*;
+use super::bounds::{high_bound, low_bound};
 use super::read::{Slot, common_prefix, head_of};
 use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
 
@@ -12,7 +13,7 @@ pub(crate) struct Format<'a> {
     pub(crate) index: IndexId,
     /// 0 for a leaf.
     pub(crate) level: u8,
-    /// `None`: minus infinity.
+    /// `None`: minus infinity. An inner page stores long fences as bounds.
     pub(crate) low: Option<&'a [u8]>,
     /// `None`: plus infinity.
     pub(crate) high: Option<&'a [u8]>,
@@ -41,8 +42,14 @@ impl PageMut<'_> {
         }
         let mut bits = 0;
         let mut heap = PAGE_SIZE;
+        let (mut low, mut high) = (f.low, f.high);
+        let bound;
+        if f.level > 0 {
+            bound = high.map(|high| high_bound(low, high));
+            (low, high) = (low.map(low_bound), bound.as_deref());
+        }
         for (fence, infinite, at, len) in
-            [(f.low, flags::LOW_INFINITE, LOW_OFFSET, LOW_LEN), (f.high, flags::HIGH_INFINITE, HIGH_OFFSET, HIGH_LEN)]
+            [(low, flags::LOW_INFINITE, LOW_OFFSET, LOW_LEN), (high, flags::HIGH_INFINITE, HIGH_OFFSET, HIGH_LEN)]
         {
             let bytes = fence.unwrap_or(&[]);
             heap -= bytes.len();
@@ -51,7 +58,7 @@ impl PageMut<'_> {
             self.put_u16(len, bytes.len() as u16);
             bits |= if fence.is_none() { infinite } else { 0 };
         }
-        if let (Some(low), Some(high)) = (f.low, f.high) {
+        if let (Some(low), Some(high)) = (low, high) {
             let prefix = common_prefix(low, high);
             self.put_u16(PREFIX_LEN, prefix as u16);
             if f.level == 0 && prefix <= LEAD_BYTES {
@@ -258,6 +265,12 @@ impl PageMut<'_> {
             self.put_u16(SLOTS + position * SLOT + 10, if ghost { slot.flags | GHOST } else { slot.flags & !GHOST });
             self.add_ghosts(if ghost { 1 } else { -1 });
         }
+    }
+
+    /// Sets all flags of a slot.
+    pub(crate) fn set_flags(&mut self, position: usize, flags: u16) {
+        self.set_ghost(position, flags & GHOST != 0);
+        self.put_u16(SLOTS + position * SLOT + 10, flags);
     }
 
     /// Adds one change to the version of the row in a slot. Versions go up by 4 a change.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::Row;
+use super::composite::check_size;
 
 /// Some columns of the rows of type `V`, which lie at the same place in the encoding of each. [`columns!`](crate::columns)
 /// makes a struct such columns in one line, checked against the row's fields; for a row with a codec of your own,
@@ -12,12 +13,12 @@ use super::Row;
 /// [`Transaction::update_columns`](crate::Transaction::update_columns) take them.
 pub trait Columns<V: Row>: Sized {
     /// The bytes of the row's encoding that hold them, and perhaps others between them. Wrong ones read and write wrong
-    /// columns: this is part of the row's codec.
+    /// columns: this is part of the row's codec. Both ends are places in the row, the first not behind the second.
     const RANGE: Range<usize>;
     /// Reads them from the bytes of [`Columns::RANGE`]; `None` if that is not what these bytes are.
     fn decode(bytes: &[u8]) -> Option<Self>;
-    /// Writes them over `bytes`, which are those of [`Columns::RANGE`] and keep their number. What lies between them
-    /// stays as it is.
+    /// Writes them over `bytes`, which are those of [`Columns::RANGE`] and keep their number: otherwise the update is
+    /// refused. What lies between them stays as it is.
     fn encode(&self, bytes: &mut Vec<u8>);
 }
 
@@ -78,10 +79,13 @@ const fn is_same(a: &str, b: &str) -> bool {
 }
 
 /// Writes one column over its place.
+///
+/// # Panics
+/// If the column's codec promises a size and encodes to another.
 pub fn put_column<T: Row>(column: &T, place: Range<usize>, bytes: &mut Vec<u8>) {
     let end = bytes.len();
     column.encode(bytes);
-    debug_assert_eq!(bytes.len() - end, place.len(), "the size that the codec {} promises", T::CODEC);
+    check_size::<T>(bytes.len().wrapping_sub(end), place.len());
     bytes.copy_within(end.., place.start);
     bytes.truncate(end);
 }

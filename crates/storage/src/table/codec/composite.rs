@@ -1,24 +1,45 @@
 //! Codecs of composed values: tuples, arrays, options.
 //!
 //! Parts of a key follow each other: each knows its own end and orders like its value. Parts of a row follow each other
-//! as well; a part of variable size has its length before it, in two bytes (little-endian).
+//! as well; a part of variable size has its length before it, in two bytes (little-endian), or, from 65,535 on, that
+//! number in two bytes and then the length in eight.
 
 use super::{Codec, Key, Row, take};
 
+/// The length that says that a longer one follows.
+const LONG: u16 = u16::MAX;
+
 /// Appends a part of a row.
+///
+/// # Panics
+/// If the part's codec promises a size and encodes to another: the parts behind it would be taken for others.
 #[inline]
 pub fn put_part<T: Row>(part: &T, out: &mut Vec<u8>) {
     let begin = out.len();
     if let Some(size) = T::SIZE {
         part.encode(out);
-        debug_assert_eq!(out.len() - begin, size, "the size that the codec {} promises", T::CODEC);
+        check_size::<T>(out.len().wrapping_sub(begin), size);
         return;
     }
     out.extend_from_slice(&[0, 0]);
     part.encode(out);
-    // A part whose length does not fit two bytes is refused: rows are far shorter.
-    let len = (out.len() - begin - 2) as u16;
-    out[begin..begin + 2].copy_from_slice(&len.to_le_bytes());
+    let len = out.len() - begin - 2;
+    match u16::try_from(len) {
+        Ok(len) if len < LONG => out[begin..begin + 2].copy_from_slice(&len.to_le_bytes()),
+        _ => {
+            let prefix = LONG.to_le_bytes().into_iter().chain((len as u64).to_le_bytes());
+            out.splice(begin..begin + 2, prefix);
+        }
+    }
+}
+
+/// Holds a codec to the size that it promises.
+///
+/// # Panics
+/// If it does not keep it.
+#[inline]
+pub(super) fn check_size<T: Row>(found: usize, promised: usize) {
+    assert!(found == promised, "the codec {} promises {promised} bytes and has encoded to {found}", T::CODEC);
 }
 
 /// Takes a part of a row off the front of `bytes`; `None` if it is not one.
@@ -26,7 +47,10 @@ pub fn put_part<T: Row>(part: &T, out: &mut Vec<u8>) {
 pub fn take_part<T: Row>(bytes: &mut &[u8]) -> Option<T> {
     let len = match T::SIZE {
         Some(size) => size,
-        None => usize::from(u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?)),
+        None => match u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?) {
+            LONG => usize::try_from(u64::from_le_bytes(take(bytes, 8)?.try_into().ok()?)).ok()?,
+            len => usize::from(len),
+        },
     };
     T::decode(take(bytes, len)?)
 }

@@ -104,7 +104,8 @@ pub trait Row: Sized {
     fn decode(bytes: &[u8]) -> Option<Self>;
 
     /// The size of every encoding in bytes, if all have the same. As a part of another row such a value needs no length
-    /// before it. This is part of the encoding: changing it requires a new version of the codec.
+    /// before it. This is part of the encoding: changing it requires a new version of the codec. A codec that encodes to
+    /// another size panics where the value is a part of a row.
     const SIZE: Option<usize> = None;
 
     /// Encodes all of an array: here, so that bytes are copied at once.

@@ -3,6 +3,7 @@
 use super::{Scan, ScanEnd, ScanSpec, Stop};
 use crate::base::error::TxnError;
 use crate::base::ids::PageId;
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::lock::{Prefix, RecordMode};
 use crate::page::PageRef;
 use crate::table::index::{Index, LockAttempt};
@@ -138,7 +139,7 @@ impl Txn<'_> {
     ) -> Result<(), TxnError> {
         loop {
             let above = (!scan.unbounded).then_some(scan.above.as_slice());
-            let leaf = index.tree.leaf_before(&self.engine.pool, above)?;
+            let leaf = index.tree().leaf_before(&self.engine.pool, above)?;
             let stop = self.gather_below(index, scan, wanted, leaf.frame().page_id(), leaf.page())?;
             if !leaf.is_valid() {
                 continue;
@@ -167,7 +168,7 @@ impl Txn<'_> {
         next.clear();
         batch.clear();
         let position = if *unbounded { page.count() } else { page.lower_bound(above).0 };
-        if gaps && !*gap_locked {
+        if gaps && !*gap_locked && !is_mutant(Mutant::SkipGapAbove) {
             let name = index.name_at(names, page, position, next);
             if self.try_lock(index, name, RecordMode::GAP, low)? == LockAttempt::MustWait {
                 return Ok(Stop::Wait(name, RecordMode::GAP, low));
@@ -185,14 +186,19 @@ impl Txn<'_> {
                 batch.truncate(row);
                 return Ok(Stop::End);
             }
-            let name = names.of(index.tree.index, key);
+            let name = names.of(index.id(), key);
             if self.try_lock(index, name, mode, low)? == LockAttempt::MustWait {
                 batch.truncate(row);
                 return Ok(Stop::Wait(name, mode, low));
             }
-            if slot.is_ghost() {
-                batch.truncate(row);
-            } else if batch.len() >= *likely {
+            if slot.flags != 0 {
+                if slot.is_ghost() {
+                    batch.truncate(row);
+                    continue;
+                }
+                batch.refers();
+            }
+            if batch.len() >= *likely {
                 return Ok(Stop::Full);
             }
         }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::{BatchPlace, Scan, ScanEnd, ScanSpec, Stop};
-use crate::base::error::{StorageError, TxnError};
+use crate::base::error::TxnError;
 use crate::base::ids::PageId;
 use crate::lock::{Prefix, RecordMode};
 use crate::page::PageRef;
@@ -108,7 +108,9 @@ impl Txn<'_> {
         wanted: ScanSpec<'_>,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
-        self.scan_batches(index, wanted, |_, batch, _| Ok(batch.visit(&mut visit)))
+        self.scan_batches(index, wanted, |txn, batch, _| {
+            if batch.has_references() { txn.visit_large(index, batch, &mut visit) } else { Ok(batch.visit(&mut visit)) }
+        })
     }
 
     /// Visits the rows of a range in batches, each from one leaf and locked; `visit` may use the transaction.
@@ -160,7 +162,7 @@ impl Txn<'_> {
         scan.batch.ghosts = 0;
         if !state.ghosts.is_empty()
             && gaps
-            && let Some(end) = state.ghosts.end_of(index.tree.index, wanted.from)
+            && let Some(end) = state.ghosts.end_of(index.id(), wanted.from)
         {
             if wanted.to.stops_before(end) || wanted.to == ScanEnd::Before(end) {
                 scan.stop = Some(Stop::End);
@@ -201,7 +203,7 @@ impl Txn<'_> {
             if !scan.delivered {
                 scan.delivered = true;
                 if (scan.behind_run || scan.batch.ghosts >= ghosts::WORTH) && self.locks_gaps() {
-                    self.slot.state().ghosts.note(index.tree.index, wanted.from, scan.batch.key(0));
+                    self.slot.state().ghosts.note(index.id(), wanted.from, scan.batch.key(0));
                 }
             }
             return Ok(Some(place));
@@ -216,21 +218,22 @@ impl Txn<'_> {
         wanted: &ScanSpec<'_>,
     ) -> Result<BatchPlace, TxnError> {
         loop {
-            let leaf = index.tree.find(&self.engine.pool, scan.at(wanted))?;
+            let leaf = index.tree().find(&self.engine.pool, scan.at(wanted))?;
             // Before the scan locks any of them: a locked ghost stays.
             let page = leaf.read.frame().page_id();
             if scan.behind_run && scan.purged.is_none() {
                 // The ghosts here are this transaction's own, which stay until it ends.
                 scan.purged = page;
             }
-            if scan.purged != page && page != index.tree.root && wants_purge(leaf.read.page()) {
+            let is_new = scan.purged != page && page != index.tree().root;
+            let may_log = || !self.engine.poison.is_closed() && !self.engine.log.is_pressed();
+            if is_new && wants_purge(leaf.read.page()) && may_log() {
                 drop(leaf);
                 scan.purged = page;
-                match self.purge_leaf(index, scan.at(wanted)) {
-                    // This only helps later readers, so it can wait while the disk is full.
-                    Ok(_) | Err(TxnError::Storage(StorageError::NoSpace { .. })) => continue,
-                    Err(error) => return Err(error),
-                }
+                // This helps later readers alone. What this one reads needs neither the log nor the pages beside this one, so
+                // no failure of theirs is one of the scan.
+                let _ = self.purge_leaf(index, scan.at(wanted));
+                continue;
             }
             let stop = self.gather(index, scan, wanted, page, leaf.read.page(), leaf.position)?;
             if !leaf.read.is_valid() {
@@ -270,15 +273,19 @@ impl Txn<'_> {
                 return Ok(Stop::Leaf(here, low));
             }
             let row = batch.len() - 1;
-            let name = names.of(index.tree.index, batch.key(row));
+            let name = names.of(index.id(), batch.key(row));
             if self.try_lock_row(index, name, mode, low)? == LockAttempt::MustWait {
                 batch.truncate(row);
                 return Ok(Stop::Wait(name, mode, low));
             }
             low = Prefix::MIN;
-            if slot.is_ghost() {
-                batch.truncate(row);
-                batch.ghosts += 1;
+            if slot.flags != 0 {
+                if slot.is_ghost() {
+                    batch.truncate(row);
+                    batch.ghosts += 1;
+                } else {
+                    batch.refers();
+                }
             }
             if batch.len() >= *likely {
                 return Ok(Stop::Full);
@@ -294,7 +301,7 @@ impl Txn<'_> {
         }
         let over = is_inside || !more || wanted.to.stops_before(next) || wanted.to == ScanEnd::Before(next);
         if gaps {
-            let name = if more { names.of(index.tree.index, next) } else { names.supremum(index.tree.index) };
+            let name = if more { names.of(index.id(), next) } else { names.supremum(index.id()) };
             if self.try_lock(index, name, RecordMode::GAP, low)? == LockAttempt::MustWait {
                 // Gap locks never exclude each other; a waiting insert may be ahead in the queue.
                 return Ok(Stop::Wait(name, RecordMode::GAP, low));

@@ -107,7 +107,7 @@ impl Txn<'_> {
             // If a damaged tree led back, the scan would never end.
             Some(Stop::Leaf(_, low)) if scan.goes_on(wanted) => scan.go_to_fence(low),
             Some(Stop::Leaf(page, _)) => {
-                return Err(index.tree.damaged(&self.engine.pool, page, S::LEADS_BACK).into());
+                return Err(index.tree().damaged(&self.engine.pool, page, S::LEADS_BACK).into());
             }
             Some(Stop::Full) => {
                 scan.go_past_last();

@@ -1,6 +1,7 @@
 //! The commands.
 
 pub(crate) mod check;
+pub(crate) mod compact;
 pub(crate) mod compare;
 pub(crate) mod copy;
 pub(crate) mod footprint;

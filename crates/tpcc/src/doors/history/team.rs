@@ -18,6 +18,7 @@ use crate::workload::error::Error;
 use crate::workload::generate::Random;
 use crate::workload::settings::CtxPoints;
 use crate::workload::settings::TeamsOf;
+use crate::workload::time::nanos;
 
 /// Stack of a fiber: sessions keep what they read on the heap.
 const STACK_BYTES: usize = 256 << 10;
@@ -57,7 +58,7 @@ impl Siblings {
         let (groups, board) = (Arc::clone(&self.groups), Arc::clone(&self.board));
         let scheduler = Scheduler::new(worker, groups, board, self.mode.policy(), self.settings);
         let began = Instant::now();
-        let clock = move || began.elapsed().as_nanos() as u64;
+        let clock = move || nanos(began.elapsed());
         core_order(scheduler, self.ids.clone(), clock).map(|(order, _)| order)
     }
 }

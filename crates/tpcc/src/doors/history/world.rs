@@ -20,6 +20,7 @@ use std::time::Instant;
 use storage::{Database, Isolation, OpenTable, Table, TxnError};
 
 use super::{Form, Params};
+use crate::workload::time::nanos;
 
 /// The rows: lists, or versions with padding.
 const ROWS: Table<u64, Vec<u8>> = Table::new("history_rows");
@@ -88,7 +89,7 @@ impl<'db> World<'db> {
 
     /// Nanoseconds since the world began.
     pub(super) fn now(&self) -> u64 {
-        self.clock.elapsed().as_nanos() as u64
+        nanos(self.clock.elapsed())
     }
 
     pub(super) fn isolation(&self) -> Isolation {

@@ -167,7 +167,9 @@ pub(super) fn refused(error: &TxnError) -> String {
 pub(super) fn kind_below(error: &StorageError) -> &'static str {
     match error {
         StorageError::NoSpace { .. } => "no-space",
+        StorageError::LogFull { .. } => "log-full",
         StorageError::TooManyTransactions { .. }
+        | StorageError::TooMuchMaintenance { .. }
         | StorageError::PoolExhausted { .. }
         | StorageError::TooManyFiles { .. } => "too-many",
         StorageError::CorruptPage { .. } | StorageError::CorruptFile { .. } | StorageError::Format { .. } => "corrupt",

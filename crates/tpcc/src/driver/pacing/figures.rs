@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::times::{DEFERRED_LIMIT, MEAN_SLACK, asked};
 use crate::driver::measure::{Stats, Times};
 use crate::workload::generate::deck::Kind;
+use crate::workload::time::nanos;
 
 /// What became of deferred Deliveries that were queued while measuring.
 #[derive(Clone, Debug)]
@@ -27,13 +28,13 @@ impl Deferrals {
     /// One is done, so long after it was queued.
     pub(super) fn done(&mut self, after: Duration) {
         self.done += 1;
-        self.times.record(after.as_nanos() as u64);
+        self.times.record(nanos(after));
     }
 
     /// One was not done, so long after it was queued.
     pub(super) fn left(&mut self, after: Duration) {
         self.left += 1;
-        self.times.record(after.as_nanos() as u64);
+        self.times.record(nanos(after));
     }
 
     /// Adds those of another worker.

@@ -23,6 +23,7 @@ use crate::driver::{Board, Clock, Control, Phase};
 use crate::workload::generate::Random;
 use crate::workload::generate::deck::{Deck, Kind};
 use crate::workload::generate::input::{Input, InputSpace};
+use crate::workload::time::nanos;
 
 /// Random streams of decks and of waits lie beyond those of terminals' inputs.
 const DECKS: u64 = 1 << 40;
@@ -143,7 +144,7 @@ impl<S: TerminalServer> Shared<S> {
                 self.count(&input, answer, keying, pause, response);
             }
             if let Some(board) = self.hall.boards.last() {
-                board.times.add(response.as_nanos() as u64);
+                board.times.add(nanos(response));
                 Board::add(&board.completed, 1);
             }
             sleep(pause).await;
@@ -159,7 +160,7 @@ impl<S: TerminalServer> Shared<S> {
     fn count(&self, input: &Input, answer: Option<PacedAnswer>, keying: Duration, pause: Duration, response: Duration) {
         let CountedCycles { stats, cycles } = &mut *self.counted.borrow_mut();
         let kind = input.kind();
-        stats.answered(kind, response.as_nanos() as u64);
+        stats.answered(kind, nanos(response));
         // A Delivery that is queued is counted by the worker that runs it.
         if let Some(answer) = answer {
             stats.ran(input, answer.rolled_back, 0, answer.run_ns);

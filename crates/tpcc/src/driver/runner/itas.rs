@@ -22,6 +22,7 @@ use crate::engines::storage::fibers;
 use crate::engines::storage::waits_only::WaitsOnly;
 use crate::workload::engine::Engine;
 use crate::workload::error::Error;
+use crate::workload::time::nanos;
 
 /// Stack of a fiber: transactions keep groups of rows on theirs.
 const STACK_BYTES: usize = 128 << 10;
@@ -113,7 +114,7 @@ impl Conduct for ByWarehouse<'_> {
     }
 
     fn measuring(&self) {
-        let now = self.began.elapsed().as_nanos() as u64;
+        let now = nanos(self.began.elapsed());
         self.core.with(|scheduler| scheduler.reset_statistics(now));
     }
 }
@@ -128,7 +129,7 @@ impl Runner for ItasRunner {
         let (groups, board) = (Arc::clone(&self.groups), Arc::clone(&self.board));
         let scheduler = Scheduler::new(place.number, groups, board, self.mode.policy(), settings);
         let began = self.began;
-        let ordered = core_order(scheduler, self.ids.clone(), move || began.elapsed().as_nanos() as u64);
+        let ordered = core_order(scheduler, self.ids.clone(), move || nanos(began.elapsed()));
         let (order, core) = match ordered {
             Ok(ordered) => ordered,
             Err(error) => return Share::failed(error.to_string()),

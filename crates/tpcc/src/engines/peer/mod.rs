@@ -185,7 +185,9 @@ pub(crate) enum PeerFailure<E: PeerError> {
     #[error(transparent)]
     Peer(#[from] E),
     /// It holds bytes that are no row or key of this schema.
-    #[error("{table}: holds a row of another layout; load the database anew with this build")]
+    #[error(
+        "{table}: holds a row of another layout; use the build that wrote it, or load another directory with this one"
+    )]
     Layout {
         /// Where.
         table: &'static str,

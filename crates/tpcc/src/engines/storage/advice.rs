@@ -44,13 +44,15 @@ pub(crate) fn cannot_open(error: &OpenError, shown: &str) -> Error {
 /// What to do when files or pages of the database in the directory `shown` fail.
 pub(crate) fn below(error: &StorageError, shown: &str) -> Error {
     let failed = Error::failed(error.to_string());
-    let replace = || command("load", shown, "--replace");
     match error {
-        StorageError::CorruptPage { .. } | StorageError::CorruptFile { .. } => {
-            failed.help(format!("restore a copy, or delete and load again with {}", replace()))
+        StorageError::CorruptPage { .. } | StorageError::CorruptFile { .. } => failed.help(format!(
+            "keep {shown}, of which more may be readable; a copy of it, or a new load, goes into another directory (--data)"
+        )),
+        StorageError::Format { .. } => {
+            failed.help("use the build that wrote it, or load into another directory with --data")
         }
-        StorageError::Format { .. } => failed.help(format!("use the build that wrote it, or {}", replace())),
         StorageError::PoolExhausted { .. } => failed.help("pass a larger --buffer-pool, or fewer --workers"),
+        StorageError::LogFull { .. } => failed.help("pass a larger --checkpoint-mib; nothing acknowledged is lost"),
         StorageError::NoSpace { .. } => failed.help("free space on that disk; nothing acknowledged is lost"),
         _ => failed,
     }

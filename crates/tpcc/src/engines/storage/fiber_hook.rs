@@ -110,11 +110,12 @@ impl<P: FiberPolicy + 'static> Hook for FiberHook<P> {
         if !fiber::is_fiber() {
             return self.threads.block_for(token, reason, limit);
         }
-        let until = Instant::now() + limit;
+        // None: a time that does not come.
+        let until = Instant::now().checked_add(limit);
         let woken = Cell::new(false);
         fiber::block_until(|| {
             woken.set(woken.get() || token.try_consume());
-            woken.get() || Instant::now() >= until
+            woken.get() || until.is_some_and(|until| Instant::now() >= until)
         });
         woken.get()
     }

@@ -67,8 +67,8 @@ impl Store {
         PerTable::<Nothing>::try_new(&mut ours)?;
         match ours.table {
             Some(table) => Ok(table),
-            // The engine wants names that stay. Few databases hold tables of other programs, and few of them.
-            None => Ok(self.db.raw_table(&Table::<(), ()>::new(name.to_owned().leak()))?),
+            // A table of another program.
+            None => Ok(self.db.raw_table(&Table::<(), (), _>::named(name))?),
         }
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod advice;
 pub(crate) mod ahead;
 pub(crate) mod codec;
+pub(crate) mod compacting;
 pub(crate) mod copying;
 pub(crate) mod database;
 mod delayed;

@@ -63,7 +63,9 @@ pub(crate) enum StoreError {
     #[error("the tables have too many indexes for teams: {0}")]
     Operations(#[from] sched_steps::team::TooManyOperations),
     /// A row or key that is not of this schema.
-    #[error("{table}: holds a row of another layout; load the database anew with this build")]
+    #[error(
+        "{table}: holds a row of another layout; use the build that wrote it, or load another directory with this one"
+    )]
     Layout {
         /// Where.
         table: &'static str,

@@ -31,6 +31,7 @@ use crate::workload::generate::nurand::Constants;
 use crate::workload::interrupt;
 use crate::workload::loaded::Loaded;
 use crate::workload::settings::{Speculate, StoreConfig};
+use crate::workload::time::nanos;
 
 /// Transactions that speculation is tried on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -311,7 +312,7 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
                 for job in &jobs {
                     let begun = Instant::now();
                     lane.transact(job)?;
-                    let (ns, loops) = (begun.elapsed().as_nanos() as u64, lane.take_traces());
+                    let (ns, loops) = (nanos(begun.elapsed()), lane.take_traces());
                     ran += 1;
                     if block >= warm && ran.is_multiple_of(every) {
                         traces[way - WAYS].push(TracedTransaction::new(ns, loops));
@@ -323,7 +324,7 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
             for job in &jobs {
                 let begun = Instant::now();
                 lane.transact(job)?;
-                let ns = begun.elapsed().as_nanos() as u64;
+                let ns = nanos(begun.elapsed());
                 sum += ns;
                 if block >= warm {
                     times[way].add(ns);

@@ -213,9 +213,9 @@ fn counted(count: &AtomicU64, stop: &AtomicBool) -> Progress {
 
 /// Sleeps; less if all is to stop.
 fn rest(time: Duration, stop: &AtomicBool) {
-    let until = Instant::now() + time;
+    let begun = Instant::now();
     while !stop.load(Ordering::Relaxed) && !interrupt::requested() {
-        let left = until.saturating_duration_since(Instant::now());
+        let left = time.saturating_sub(begun.elapsed());
         if left.is_zero() {
             return;
         }

@@ -102,14 +102,10 @@ impl<E: fmt::Display> fmt::Display for Failure<E> {
         match self {
             Failure::Engine(error) => error.fmt(f),
             Failure::Missing { table, key } => {
-                write!(
-                    f,
-                    "{}: no row {key}, which every whole database has; check it, then load it again",
-                    table.name()
-                )
+                write!(f, "{}: no row {key}, which every whole database has; check it, and load another", table.name())
             }
             Failure::Full { table, column } => {
-                write!(f, "{}: {column} can count no further; load the database again", table.name())
+                write!(f, "{}: {column} can count no further; load another database", table.name())
             }
         }
     }

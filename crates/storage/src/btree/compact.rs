@@ -1,0 +1,399 @@
+//! Moving pages from the file's end to free pages before it, one change of structure at a time.
+//!
+//! A step takes the last page in use out of use: a free page leaves the free list; a page of a tree goes to the first page
+//! of the free list, and its parent, and the leaf on its left, name it there. The allocator's end falls by one in the same
+//! record. So a crash behind any step finds a whole database with an earlier end, and the work may go on at any time.
+//!
+//! Roots keep their numbers, because undo finds trees by them: a root is where the work ends.
+
+use std::collections::HashMap;
+
+use super::ops::{self, PageChange};
+use super::ranges::Ranges;
+use super::space::{self, Change, SPACE_PAGE};
+use super::{StructureChange, Tree};
+use crate::base::error::StorageError;
+use crate::base::ids::{IndexId, Lsn, PageId, TxnId};
+use crate::buffer::frame::FrameWrite;
+use crate::log::{RecordBuf, RecordKind};
+use crate::page::header::{self, Kind};
+use crate::page::{PageBytes, PageMut, PageRef};
+
+/// How a step ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CompactStep {
+    /// The last page is out of use.
+    Shorter,
+    /// Another thread was in the way: try again.
+    Again,
+    /// The last page belongs to a tree, whose table the caller has to share before it calls [`Compactor::move_last`].
+    OfTree(IndexId),
+    /// The last page stays where it is: no tree of the catalog has it, or it is a root, or of no kind that can be moved.
+    Stays,
+    /// There is no free page before the last one.
+    Dense,
+}
+
+/// The last page in use, as a look without latches found it.
+struct Last {
+    page: PageId,
+    free: PageId,
+    /// It is the end of a free range.
+    is_ranged: bool,
+}
+
+/// Compacts the file, step by step.
+pub(crate) struct Compactor {
+    /// The page before each page of the free list, as far as it was walked; a guess.
+    before: HashMap<u32, u32>,
+    is_walked: bool,
+    /// The last page, once it is known to belong to a tree.
+    index: IndexId,
+}
+
+impl Compactor {
+    pub(crate) fn new() -> Compactor {
+        Compactor { before: HashMap::new(), is_walked: false, index: IndexId(0) }
+    }
+
+    /// Takes the last page out of use if it is free, and else says what it is. No latch may be held.
+    ///
+    /// # Errors
+    /// A page that cannot be read, or a log that takes no more.
+    pub(crate) fn step(
+        &mut self,
+        change: StructureChange<'_>,
+        rec: &mut RecordBuf,
+    ) -> Result<CompactStep, StorageError> {
+        let Some(last) = last_page(change)? else { return Ok(CompactStep::Dense) };
+        if last.is_ranged {
+            return trim(change, rec);
+        }
+        if last.free.is_none() {
+            return Ok(CompactStep::Dense);
+        }
+        let frame = match change.pool.get_or_load(last.page) {
+            // It was never written, or is damaged: a reader of what refers to it is told.
+            Err(StorageError::CorruptPage { .. }) => return Ok(CompactStep::Stays),
+            frame => frame?,
+        };
+        let read = frame.read(change.pool.latches());
+        let (kind, index) = (read.page().kind(), read.page().index());
+        if frame.page_id() != last.page || !read.is_valid() {
+            return Ok(CompactStep::Again);
+        }
+        drop(read);
+        match kind {
+            Some(Kind::Free) => self.unlink(change, rec, &last),
+            Some(Kind::Leaf | Kind::Inner) => {
+                self.index = index;
+                Ok(CompactStep::OfTree(index))
+            }
+            _ => Ok(CompactStep::Stays),
+        }
+    }
+
+    /// Takes the last page, which is free, out of the free list.
+    fn unlink(
+        &mut self,
+        change: StructureChange<'_>,
+        rec: &mut RecordBuf,
+        last: &Last,
+    ) -> Result<CompactStep, StorageError> {
+        let is_first = last.free == last.page;
+        if !is_first && !self.is_walked {
+            self.walk(change, last.free)?;
+        }
+        let before = match self.before.get(&last.page.0) {
+            _ if is_first => None,
+            Some(before) => Some(PageId(*before)),
+            None => {
+                self.is_walked = false;
+                return Ok(CompactStep::Again);
+            }
+        };
+        for id in before.into_iter().chain([last.page, SPACE_PAGE]) {
+            change.pool.get_or_load(id)?;
+        }
+        let mut link = None;
+        if let Some(before) = before {
+            match change.try_latch(before) {
+                Some(page) if page.page().kind() == Some(Kind::Free) && page.page().right() == last.page => {
+                    link = Some(page);
+                }
+                other => {
+                    // The list has changed.
+                    if let Some(page) = other {
+                        page.release_unchanged();
+                    }
+                    self.is_walked = false;
+                    return Ok(CompactStep::Again);
+                }
+            }
+        }
+        let Some(page) = change.try_latch(last.page) else { return Ok(leave(link)) };
+        let Some(mut space) = space::latch_space(change) else {
+            page.release_unchanged();
+            return Ok(leave(link));
+        };
+        let next = page.page().right();
+        let (end, free) = space::state(space.page());
+        if page.page().kind() != Some(Kind::Free) || end != last.page.0 + 1 || (free == last.page) != is_first {
+            space.release_unchanged();
+            page.release_unchanged();
+            return Ok(leave(link));
+        }
+        let free = if is_first { next } else { free };
+        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        let next_state = Change { end: last.page.0, free, ranges: None };
+        next_state.log(rec);
+        let mut after = space.page().lsn();
+        space.mark_dirty(change.log.tail());
+        if let Some(link) = &mut link {
+            link.mark_dirty(change.log.tail());
+            after = after.max(link.page().lsn());
+            ops::put_link(rec, link.frame().page_id(), 0, next);
+        }
+        let lsn = match change.log.append_redo_only(change.slot, rec, after) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                drop((space, page, link));
+                refused.make_room(change.log)?;
+                return Ok(CompactStep::Again);
+            }
+        };
+        if let Some(link) = &mut link {
+            link_to(link, 0, next, lsn);
+        }
+        next_state.finish(change.pool, space, lsn);
+        page.release_unchanged();
+        self.before.remove(&last.page.0);
+        if let (Some(before), false) = (before, next.is_none()) {
+            self.before.insert(next.0, before.0);
+        }
+        Ok(CompactStep::Shorter)
+    }
+
+    /// Notes which page precedes which in the free list. Gives up quietly when the list changes meanwhile: the notes are
+    /// guesses.
+    fn walk(&mut self, change: StructureChange<'_>, first: PageId) -> Result<(), StorageError> {
+        self.before.clear();
+        self.is_walked = true;
+        let mut at = first;
+        for _ in 0..change.pool.file_pages() {
+            let frame = change.pool.get_or_load(at)?;
+            let read = frame.read(change.pool.latches());
+            let (kind, next) = (read.page().kind(), read.page().right());
+            if frame.page_id() != at || !read.is_valid() {
+                continue;
+            }
+            if kind != Some(Kind::Free) || next.is_none() {
+                break;
+            }
+            self.before.insert(next.0, at.0);
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// Moves the last page, which belongs to `tree`, to the first page of the free list. The caller shares the tree's
+    /// table. No latch may be held.
+    ///
+    /// # Errors
+    /// As [`Compactor::step`].
+    pub(crate) fn move_last(
+        &mut self,
+        change: StructureChange<'_>,
+        rec: &mut RecordBuf,
+        tree: Tree,
+    ) -> Result<CompactStep, StorageError> {
+        let Some(last) = last_page(change)? else { return Ok(CompactStep::Dense) };
+        let frame = change.pool.get_or_load(last.page)?;
+        let read = frame.read(change.pool.latches());
+        let page = read.page();
+        let (level, low, is_of_tree) = (page.level(), page.low_fence(), page.index() == tree.index);
+        let first = (level > 0 && page.count() > 0).then(|| page.key(0));
+        let is_page = matches!(page.kind(), Some(Kind::Leaf | Kind::Inner));
+        if frame.page_id() != last.page || !read.is_valid() || !is_page || !is_of_tree {
+            return Ok(CompactStep::Again);
+        }
+        drop(read);
+        if last.page == tree.root {
+            return Ok(CompactStep::Stays);
+        }
+        // An inner page may have a bound in place of its fence, which the page on its left has as well.
+        let key = first.or_else(|| low.clone()).unwrap_or_default();
+        let (node, parent) = match tree.with_parent(change.pool, &key, level) {
+            Err(StorageError::CorruptPage { .. }) => return Ok(CompactStep::Stays),
+            found => found?,
+        };
+        let (found, version, at) = match &parent {
+            Some(parent) => (node.frame().page_id(), parent.read.version(), parent.position),
+            None => return Ok(CompactStep::Stays),
+        };
+        let Some(parent) = parent else { return Ok(CompactStep::Stays) };
+        let above = parent.read.frame();
+        let is_still = node.is_valid() && parent.read.is_valid();
+        drop((node, parent));
+        if !is_still {
+            return Ok(CompactStep::Again);
+        }
+        if found != last.page {
+            // No tree has it: what an interrupted load left, say.
+            return Ok(CompactStep::Stays);
+        }
+        let left = match &low {
+            Some(low) if level == 0 => Some(tree.leaf_before(change.pool, Some(low))?.frame().page_id()),
+            _ => None,
+        };
+        for id in left.into_iter().chain([last.page, last.free, SPACE_PAGE]) {
+            if !id.is_none() {
+                change.pool.get_or_load(id)?;
+            }
+        }
+        let Some(parent) = above.write_at(version) else { return Ok(CompactStep::Again) };
+        let moving = Moving { change, tree, last, at, level, left };
+        moving.latched(rec, parent)
+    }
+}
+
+/// A page of a tree that is about to move.
+struct Moving<'a> {
+    change: StructureChange<'a>,
+    tree: Tree,
+    last: Last,
+    /// Its position in its parent.
+    at: usize,
+    level: u8,
+    /// The leaf on its left.
+    left: Option<PageId>,
+}
+
+impl<'a> Moving<'a> {
+    /// The rest, with the parent latched.
+    fn latched(self, rec: &mut RecordBuf, mut parent: FrameWrite<'a>) -> Result<CompactStep, StorageError> {
+        let Moving { change, tree, last, at, level, left } = self;
+        let Some(mut page) = change.try_latch(last.page) else { return Ok(leave(Some(parent))) };
+        let mut before = None;
+        if let Some(left) = left {
+            let Some(leaf) = change.try_latch(left) else { return Ok(leave_all([page, parent])) };
+            let follows = leaf.page().kind() == Some(Kind::Leaf)
+                && leaf.page().index() == tree.index
+                && leaf.page().right() == last.page;
+            if !follows {
+                return Ok(leave_all([leaf, page, parent]));
+            }
+            before = Some(leaf);
+        }
+        let target = (!last.free.is_none()).then(|| change.try_latch(last.free)).flatten();
+        let Some(mut target) = target else { return Ok(leave_all(before.into_iter().chain([page, parent]))) };
+        let Some(mut space) = space::latch_space(change) else {
+            return Ok(leave_all(before.into_iter().chain([target, page, parent])));
+        };
+        let is_as_seen = space::state(space.page()) == (last.page.0 + 1, last.free)
+            && target.page().kind() == Some(Kind::Free)
+            && last.free < last.page
+            && parent.page().child(at) == last.page
+            && page.page().index() == tree.index
+            && page.page().level() == level;
+        if !is_as_seen || page.flaw().is_some() {
+            return Ok(leave_all(before.into_iter().chain([space, target, page, parent])));
+        }
+        let next = target.page().right();
+        let mut image = PageBytes::boxed_of(page.stable());
+        PageMut::of(&mut image).put_u32(header::ID, last.free.0);
+        PageMut::of(&mut image).bump_splits();
+        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        ops::put_image(rec, last.free, image.as_bytes(), PageRef::of(&image));
+        ops::put_link(rec, parent.frame().page_id(), at, last.free);
+        if let Some(before) = &before {
+            ops::put_link(rec, before.frame().page_id(), 0, last.free);
+        }
+        ops::put_free(rec, last.page, PageId::NONE);
+        let next_state = Change { end: last.page.0, free: next, ranges: None };
+        next_state.log(rec);
+        let tail = change.log.tail();
+        let mut after = Lsn::ZERO;
+        for frame in [&mut parent, &mut page, &mut target, &mut space].into_iter().chain(before.as_mut()) {
+            frame.mark_dirty(tail);
+            after = after.max(frame.page().lsn());
+        }
+        let lsn = match change.log.append_redo_only(change.slot, rec, after) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                drop((space, target, before, page, parent));
+                refused.make_room(change.log)?;
+                return Ok(CompactStep::Again);
+            }
+        };
+        target.page_mut().bytes().copy_from_slice(image.as_bytes());
+        target.page_mut().set_lsn(lsn);
+        change.pool.note_ghosts_of(&target);
+        link_to(&mut parent, at, last.free, lsn);
+        if let Some(before) = &mut before {
+            link_to(before, 0, last.free, lsn);
+        }
+        let freed = ops::apply(&PageChange::Free { page: last.page, next: PageId::NONE }, &mut page.page_mut());
+        debug_assert!(freed);
+        page.page_mut().set_lsn(lsn);
+        next_state.finish(change.pool, space, lsn);
+        Ok(CompactStep::Shorter)
+    }
+}
+
+/// The last page in use; `None` if only the allocator and the catalog's root are left.
+fn last_page(change: StructureChange<'_>) -> Result<Option<Last>, StorageError> {
+    loop {
+        let space = change.pool.get_or_load(SPACE_PAGE)?;
+        let read = space.read(change.pool.latches());
+        let (end, free) = space::state(read.page());
+        let is_ranged = ops::space::range_count(read.page()) > 0 && Ranges::read(read.page()).trim(end) < end;
+        if space.page_id() == SPACE_PAGE && read.is_valid() {
+            return Ok((end > space::FIRST_PAGE + 1).then(|| Last { page: PageId(end - 1), free, is_ranged }));
+        }
+    }
+}
+
+/// Takes the free range at the end out of use.
+fn trim(change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<CompactStep, StorageError> {
+    change.pool.get_or_load(SPACE_PAGE)?;
+    let Some(mut space) = space::latch_space(change) else { return Ok(CompactStep::Again) };
+    let (end, free) = space::state(space.page());
+    let mut ranges = Ranges::read(space.page());
+    let shorter = ranges.trim(end);
+    if shorter == end {
+        return Ok(leave(Some(space)));
+    }
+    rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+    let next_state = Change { end: shorter, free, ranges: Some(ranges) };
+    next_state.log(rec);
+    space.mark_dirty(change.log.tail());
+    match change.log.append_redo_only(change.slot, rec, space.page().lsn()) {
+        Ok(lsn) => {
+            next_state.finish(change.pool, space, lsn);
+            Ok(CompactStep::Shorter)
+        }
+        Err(refused) => {
+            drop(space);
+            refused.make_room(change.log)?;
+            Ok(CompactStep::Again)
+        }
+    }
+}
+
+fn leave(page: Option<FrameWrite<'_>>) -> CompactStep {
+    leave_all(page)
+}
+
+fn leave_all<'a>(pages: impl IntoIterator<Item = FrameWrite<'a>>) -> CompactStep {
+    pages.into_iter().for_each(FrameWrite::release_unchanged);
+    CompactStep::Again
+}
+
+/// Has a page name another one, as its record says.
+fn link_to(page: &mut FrameWrite<'_>, position: usize, to: PageId, lsn: Lsn) {
+    let id = page.frame().page_id();
+    let done = ops::apply(&PageChange::Link { page: id, position, to }, &mut page.page_mut());
+    debug_assert!(done, "a section built for this page fits it");
+    page.page_mut().set_lsn(lsn);
+}

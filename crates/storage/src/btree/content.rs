@@ -1,0 +1,57 @@
+//! Whether a tree has rows. Ghosts are none: they are left by deletes, and by inserts that were rolled back.
+
+use super::Tree;
+use crate::base::error::StorageError;
+use crate::buffer::BufferPool;
+use crate::page::PageRef;
+
+/// What a tree holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TreeContent {
+    /// The root is a leaf without rows. It may have ghosts.
+    Empty,
+    /// Several pages, and no rows but ghosts.
+    GhostPages,
+    /// At least one row, perhaps of a transaction that has not ended.
+    Rows,
+}
+
+/// Whether a leaf has rows besides ghosts.
+pub(super) fn has_rows(leaf: PageRef<'_>) -> bool {
+    leaf.ghosts() < leaf.count()
+}
+
+impl Tree {
+    /// What the tree holds. Looks at leaves from the left up to the first row. While other transactions change the tree,
+    /// the answer holds for no moment in particular.
+    ///
+    /// # Errors
+    /// A page that cannot be read or is damaged.
+    pub(crate) fn content(&self, pool: &BufferPool) -> Result<TreeContent, StorageError> {
+        let (mut key, mut next) = (Vec::new(), Vec::new());
+        let mut content = TreeContent::Empty;
+        loop {
+            let leaf = self.leaf(pool, &key)?;
+            let page = leaf.page();
+            let (rows, root) = (has_rows(page), leaf.frame().page_id() == self.root);
+            next.clear();
+            let more = page.append_high(&mut next);
+            if !leaf.is_valid() {
+                continue;
+            }
+            if rows {
+                return Ok(TreeContent::Rows);
+            }
+            if !root {
+                content = TreeContent::GhostPages;
+            }
+            if !more {
+                return Ok(content);
+            }
+            if next <= key {
+                return Err(self.damaged(pool, leaf.frame().page_id(), "ends before it begins"));
+            }
+            std::mem::swap(&mut key, &mut next);
+        }
+    }
+}

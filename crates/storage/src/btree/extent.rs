@@ -1,0 +1,253 @@
+//! Extents: pages in a row that a bulk load takes, owns, and hands to its tree or gives back.
+//!
+//! The allocator's page lists the ranges that loads own ([`ranges`](super::ranges)), in the record that takes them. The
+//! pages are *withheld* from the pool meanwhile, which reads none of them: what the file holds there may be of an earlier
+//! load. A load that is broken off gives its pages back with one record; one that a crash broke off is given back by the
+//! next open ([`reclaim`]).
+
+use std::ops::Range;
+
+use super::StructureChange;
+use super::ranges::Ranges;
+use super::space::{self, Change, SPACE_PAGE};
+use crate::base::error::StorageError;
+use crate::base::ids::{Lsn, PageId, TxnId};
+use crate::base::mutant::{Mutant, is_mutant};
+use crate::base::sync::yield_now;
+use crate::buffer::frame::FrameWrite;
+use crate::log::{RecordBuf, RecordKind};
+
+/// Fewest pages of an extent.
+const LEAST: usize = 64;
+/// Most pages of an extent. One record adds no more to the file (`recovery::restart` relies on it).
+pub(crate) const MOST_PAGES: usize = 1 << 16;
+/// A load takes this part of what it has already, so that the number of its ranges grows with the logarithm of its size.
+const GROWTH: usize = 4;
+
+/// Pages in a row that a load has just taken.
+#[derive(Debug)]
+pub(super) struct Extent {
+    pub(super) pages: Range<u32>,
+    /// LSN of the record that took them.
+    pub(super) lsn: Lsn,
+}
+
+impl Extent {
+    /// The first pages that are left, at most `most`.
+    pub(super) fn first_pages(&self, most: usize) -> Range<u32> {
+        self.pages.start..self.pages.end.min(self.pages.start.saturating_add(most as u32))
+    }
+}
+
+/// Pages that were taken for a tree and are not part of it yet. Dropped before they are, it gives them back.
+pub(super) struct Owned<'a> {
+    change: StructureChange<'a>,
+    ranges: Vec<Range<u32>>,
+    /// The first page of the last range that the load has not used.
+    rest: u32,
+}
+
+impl<'a> Owned<'a> {
+    pub(super) fn new(change: StructureChange<'a>) -> Owned<'a> {
+        Owned { change, ranges: Vec::new(), rest: 0 }
+    }
+
+    /// Takes more pages, and asks for the log to be flushed to there, since they cannot be written before.
+    ///
+    /// # Errors
+    /// No space on the disk; too many ranges.
+    pub(super) fn take(&mut self, rec: &mut RecordBuf) -> Result<Extent, StorageError> {
+        let change = self.change;
+        let have: usize = self.ranges.iter().map(ExactSizeIterator::len).sum();
+        let mut wanted = (have / GROWTH).clamp(LEAST, MOST_PAGES);
+        loop {
+            // The file grows only if no free range will do.
+            if !has_free_range(change)? {
+                let beyond = space::first_unused(change)? + wanted as u64;
+                match change.pool.ensure_file(beyond + change.pool.kept_pages()) {
+                    Err(StorageError::NoSpace { .. }) if wanted > LEAST => {
+                        wanted = LEAST;
+                        continue;
+                    }
+                    ensured => ensured?,
+                }
+            }
+            let Some(mut latched) = space::latch_space(change) else {
+                change.pool.get_or_load(SPACE_PAGE)?;
+                continue;
+            };
+            let (end, free) = space::state(latched.page());
+            let mut ranges = Ranges::read(latched.page());
+            let pages = ranges.largest(LEAST, wanted).unwrap_or(end..end.saturating_add(wanted as u32));
+            let next_end = end.max(pages.end);
+            if !change.pool.file_holds(u64::from(next_end) + change.pool.kept_pages()) {
+                latched.release_unchanged();
+                continue;
+            }
+            if let Some(page) = space::first_used(change, pages.start, pages.len()) {
+                latched.release_unchanged();
+                return Err(space::called_unused(change, page));
+            }
+            if !ranges.own(pages.clone(), self.ranges.last()) {
+                latched.release_unchanged();
+                return Err(too_many(change));
+            }
+            if !withhold(change, &pages) {
+                latched.release_unchanged();
+                yield_now();
+                continue;
+            }
+            let ranges = (!is_mutant(Mutant::SkipLoadMark)).then_some(ranges);
+            let next = Change { end: next_end, free, ranges };
+            rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+            next.log(rec);
+            latched.mark_dirty(change.log.tail());
+            let lsn = match change.log.append_redo_only(change.slot, rec, latched.page().lsn()) {
+                Ok(lsn) => lsn,
+                Err(refused) => {
+                    drop(latched);
+                    refused.make_room(change.log)?;
+                    continue;
+                }
+            };
+            next.finish(change.pool, latched, lsn);
+            change.log.request_flush(rec.end());
+            self.rest = pages.end;
+            match self.ranges.last_mut() {
+                Some(last) if last.end == pages.start => last.end = pages.end,
+                _ => self.ranges.push(pages.clone()),
+            }
+            return Ok(Extent { pages, lsn });
+        }
+    }
+
+    /// The load needs no page from `rest` on, which lies in its last range.
+    pub(super) fn use_no_more(&mut self, rest: u32) {
+        self.rest = rest;
+    }
+
+    /// In the lists of ranges: the pages belong to the tree from the record on.
+    pub(super) fn settle(&self, ranges: &mut Ranges) {
+        for (i, pages) in self.ranges.iter().enumerate() {
+            let rest = if i + 1 == self.ranges.len() { self.rest } else { pages.end };
+            ranges.settle(pages, rest);
+        }
+    }
+
+    /// The pages belong to the tree now: they may be read. The caller has the trees' roots latched.
+    pub(super) fn keep(&mut self) {
+        let last = self.ranges.len().saturating_sub(1);
+        for (i, pages) in self.ranges.drain(..).enumerate() {
+            let end = if i == last { self.rest } else { pages.end };
+            self.change.pool.readmit(pages.start..end);
+        }
+    }
+}
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        // A panic of the engine's own closes the instance as well. The next open gives back what this cannot.
+        if !self.ranges.is_empty() && !self.change.pool.is_closed() {
+            let _ = give_back(self.change, &mut RecordBuf::new(), Some(&self.ranges));
+        }
+    }
+}
+
+/// Withholds pages; if one cannot be withheld at the moment, as a reader has it, false.
+fn withhold(change: StructureChange<'_>, pages: &Range<u32>) -> bool {
+    is_mutant(Mutant::ReadOwnedPages) || pages.clone().all(|page| change.pool.withhold(PageId(page)))
+}
+
+fn has_free_range(change: StructureChange<'_>) -> Result<bool, StorageError> {
+    loop {
+        let frame = change.pool.get_or_load(SPACE_PAGE)?;
+        let read = frame.read(change.pool.latches());
+        let found = Ranges::read(read.page()).largest(LEAST, LEAST).is_some();
+        if frame.page_id() == SPACE_PAGE && read.is_valid() {
+            return Ok(found);
+        }
+    }
+}
+
+#[cold]
+fn too_many(change: StructureChange<'_>) -> StorageError {
+    let what =
+        "loads under way, and what earlier loads have left, take too many ranges of pages; end some of them first";
+    StorageError::io("take pages", change.pool.file_name(), 0, std::io::Error::other(what))
+}
+
+/// Makes owned ranges free: `some` of them, or all. What lies at the end of the pages in use is never used again before
+/// the file grows there.
+fn give_back(
+    change: StructureChange<'_>,
+    rec: &mut RecordBuf,
+    some: Option<&[Range<u32>]>,
+) -> Result<(), StorageError> {
+    loop {
+        change.pool.get_or_load(SPACE_PAGE)?;
+        let Some(mut latched) = space::latch_space(change) else { continue };
+        let (end, free) = space::state(latched.page());
+        let mut ranges = Ranges::read(latched.page());
+        let all = if some.is_none() { ranges.owned() } else { Vec::new() };
+        let gone = some.unwrap_or(&all);
+        if gone.is_empty() {
+            latched.release_unchanged();
+            return Ok(());
+        }
+        gone.iter().for_each(|pages| ranges.give_back(pages));
+        let next = Change { end: ranges.trim(end), free, ranges: Some(ranges) };
+        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        next.log(rec);
+        latched.mark_dirty(change.log.tail());
+        let lsn = match change.log.append_redo_only(change.slot, rec, latched.page().lsn()) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                drop(latched);
+                refused.make_room(change.log)?;
+                continue;
+            }
+        };
+        let trimmed = next.end..end;
+        next.finish(change.pool, latched, lsn);
+        change.pool.readmit(trimmed);
+        return Ok(());
+    }
+}
+
+/// Gives back the pages of loads that a crash has broken off, at open; then withholds all pages that no tree has.
+///
+/// # Errors
+/// The allocator's page cannot be read, or the log cannot be written. On a full disk the pages stay owned until the next
+/// open.
+pub(crate) fn reclaim(change: StructureChange<'_>) -> Result<(), StorageError> {
+    match give_back(change, &mut RecordBuf::new(), None) {
+        Err(error) if !error.is_want_of_room() => return Err(error),
+        _ => {}
+    }
+    let space = change.pool.get_or_load(SPACE_PAGE)?.read(change.pool.latches());
+    let ((end, _), ranges) = (space::state(space.page()), Ranges::read(space.page()));
+    drop(space);
+    change.pool.set_pages_end(end);
+    for range in ranges.iter() {
+        // No other thread uses the pool.
+        let _ = withhold(change, &range.pages);
+    }
+    Ok(())
+}
+
+/// Latches the allocator's page and settles the ranges of loads that come to their end, in the record being built.
+/// `None` if the page has left the pool: release all latches, load it, begin again.
+pub(super) fn settle<'a>(
+    change: StructureChange<'a>,
+    loads: &[&mut Owned<'_>],
+    rec: &mut RecordBuf,
+) -> Option<(FrameWrite<'a>, Change)> {
+    let mut latched = space::latch_space(change)?;
+    let (end, free) = space::state(latched.page());
+    let mut ranges = Ranges::read(latched.page());
+    loads.iter().for_each(|owned| owned.settle(&mut ranges));
+    let next = Change { end: ranges.trim(end), free, ranges: Some(ranges) };
+    next.log(rec);
+    latched.mark_dirty(change.log.tail());
+    Some((latched, next))
+}

@@ -1,0 +1,271 @@
+//! Values that do not fit a slot beside their key: what the slot holds in their place, and the chunks that they are cut
+//! into.
+//!
+//! A table has a second tree for such values, its *overflow tree*. A value lies there as a *chain* of chunks, rows of the
+//! tree under the chain's number and their own, and the slot holds a reference: number and length. Chunks are written
+//! once and never changed. A value that replaces another is a new chain with a number that no chain has ever had, so
+//! chunks that are found under the number of a reference are those of its value, marked deleted or not, for as long as
+//! they are there.
+//!
+//! Chunks are rows like others: logged once, by the transaction that writes them, undone by key, deleted by a mark, and
+//! removed as ghosts when no lock refers to them. What a lock refers to is the chain: see [`Tree::lock_key`].
+
+use std::ops::Range;
+
+use super::merge::{MergeLimits, MergeOutcome, Merger};
+use super::{MAX_VALUE, StructureChange, Tree};
+use crate::base::error::StorageError;
+use crate::base::ids::IndexId;
+use crate::buffer::BufferPool;
+use crate::log::RecordBuf;
+use crate::page::layout::{RECORD_HEAD, SLOT, SLOTS};
+
+/// Bytes of a chunk, but for the last of a chain. Two of them fill a leaf.
+pub(crate) const CHUNK: usize = 3968;
+/// Longest value, in bytes.
+pub(crate) const MAX_LARGE: usize = u32::MAX as usize;
+
+const _: () = assert!(
+    CHUNK <= MAX_VALUE
+        && SLOTS + 2 * CHUNK_KEY + 2 * (SLOT + RECORD_HEAD + CHUNK_KEY + CHUNK) <= crate::base::ids::PAGE_SIZE
+);
+
+/// Bytes of a chain's number as keys begin with it.
+const CHAIN_KEY: usize = 12;
+const CHUNK_KEY: usize = CHAIN_KEY + 4;
+
+/// The bit of an index's number that its overflow tree has set.
+const OVERFLOW_TREE: u32 = 1 << 31;
+
+/// The number of a chain: no two of a table's life are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Chain {
+    /// That of a transaction that began when the chain did, or of the load that wrote it.
+    pub(crate) number: u64,
+    /// Which chain of a load.
+    pub(crate) part: u32,
+}
+
+impl Chain {
+    /// What the keys of all its chunks begin with.
+    pub(crate) fn key(self) -> [u8; CHAIN_KEY] {
+        let mut key = [0; CHAIN_KEY];
+        key[..8].copy_from_slice(&self.number.to_be_bytes());
+        key[8..].copy_from_slice(&self.part.to_be_bytes());
+        key
+    }
+
+    /// The key of a chunk.
+    pub(crate) fn chunk(self, number: usize) -> [u8; CHUNK_KEY] {
+        let mut key = [0; CHUNK_KEY];
+        key[..CHAIN_KEY].copy_from_slice(&self.key());
+        key[CHAIN_KEY..].copy_from_slice(&(number as u32).to_be_bytes());
+        key
+    }
+
+    /// The chain and number of the chunk that has this key.
+    pub(crate) fn of_chunk(key: &[u8]) -> Option<(Chain, usize)> {
+        let (number, rest) = key.split_first_chunk()?;
+        let (part, rest) = rest.split_first_chunk()?;
+        let chain = Chain { number: u64::from_be_bytes(*number), part: u32::from_be_bytes(*part) };
+        Some((chain, u32::from_be_bytes(rest.try_into().ok()?) as usize))
+    }
+}
+
+/// What a slot holds in place of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reference {
+    /// The value is the last bytes of the key, as in the entries of most indexes.
+    OfKey(usize),
+    /// The value is a chain of so many bytes.
+    Chain(Chain, usize),
+}
+
+/// A reference as a slot holds it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReferenceBytes {
+    bytes: [u8; 16],
+    len: usize,
+}
+
+impl ReferenceBytes {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Reference {
+    pub(crate) fn encode(self) -> ReferenceBytes {
+        let mut bytes = [0; 16];
+        let len = match self {
+            Reference::OfKey(len) => {
+                bytes[..2].copy_from_slice(&(len as u16).to_le_bytes());
+                2
+            }
+            Reference::Chain(chain, len) => {
+                bytes[..8].copy_from_slice(&chain.number.to_le_bytes());
+                bytes[8..12].copy_from_slice(&chain.part.to_le_bytes());
+                bytes[12..].copy_from_slice(&(len as u32).to_le_bytes());
+                16
+            }
+        };
+        ReferenceBytes { bytes, len }
+    }
+
+    /// The reference in a slot; `None` if these bytes are none.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Reference> {
+        if let Ok(len) = <[u8; 2]>::try_from(bytes) {
+            return Some(Reference::OfKey(usize::from(u16::from_le_bytes(len))));
+        }
+        let (number, rest) = bytes.split_first_chunk()?;
+        let (part, rest) = rest.split_first_chunk()?;
+        let len = u32::from_le_bytes(rest.try_into().ok()?);
+        let chain = Chain { number: u64::from_le_bytes(*number), part: u32::from_le_bytes(*part) };
+        (len > 0).then_some(Reference::Chain(chain, len as usize))
+    }
+}
+
+/// Chunks of a value of so many bytes.
+pub(crate) fn chunks_of(len: usize) -> usize {
+    len.div_ceil(CHUNK)
+}
+
+impl Tree {
+    /// The number of a table's overflow tree. It follows from that of its primary index, so it is used again when that is.
+    pub(crate) fn overflow_index(primary: IndexId) -> IndexId {
+        IndexId(primary.0 | OVERFLOW_TREE)
+    }
+
+    /// The number of the index, or of the one that the tree holds large values for.
+    pub(crate) fn index_number(&self) -> u32 {
+        Tree::number_of(self.index)
+    }
+
+    /// The number of the index that has such a tree, of its own or for large values.
+    pub(crate) fn number_of(tree: IndexId) -> u32 {
+        tree.0 & !OVERFLOW_TREE
+    }
+
+    pub(crate) fn is_overflow(&self) -> bool {
+        self.index.0 & OVERFLOW_TREE != 0
+    }
+
+    /// What locks on a key of the tree are named by: of a chunk's key the chain, for all chunks of which one lock stands.
+    pub(crate) fn lock_key<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        if self.is_overflow() { &key[..key.len().min(CHAIN_KEY)] } else { key }
+    }
+
+    /// Appends these bytes of a chain's value to `out`. False, and what was appended means nothing, if a chunk is not there:
+    /// the value was replaced, deleted or rolled back, or pages are damaged, which the caller can tell.
+    ///
+    /// # Errors
+    /// A page that cannot be read or is damaged.
+    pub(crate) fn read_chain(
+        &self,
+        pool: &BufferPool,
+        (chain, len): (Chain, usize),
+        bytes: Range<usize>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, StorageError> {
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let (begin, mut number) = (out.len(), at / CHUNK);
+            let mut next = at;
+            let leaf = self.find(pool, &chain.chunk(number))?;
+            let page = leaf.read.page();
+            let mut position = leaf.position;
+            let mut whole = true;
+            while next < bytes.end && position < page.count() && page.has_key(position, &chain.chunk(number)) {
+                let slot = page.slot(position);
+                let first = number * CHUNK;
+                let in_chunk = (next - first)..(bytes.end - first).min(CHUNK).min(len - first);
+                whole &= slot.value_len == CHUNK.min(len - first) && !slot.is_overflow();
+                whole &= page.append_to(slot.value_at() + in_chunk.start, in_chunk.len(), out);
+                if !whole {
+                    break;
+                }
+                (number, position, next) = (number + 1, position + 1, first + in_chunk.end);
+            }
+            if !leaf.read.is_valid() {
+                out.truncate(begin);
+                continue;
+            }
+            if !whole || next == at {
+                return Ok(false);
+            }
+            at = next;
+        }
+        Ok(true)
+    }
+
+    /// Takes the chunks of a chain that nothing refers to any more out of the tree, and gives back the pages that this
+    /// leaves empty. Tries each leaf once: what is left is removed as ghosts are.
+    ///
+    /// # Errors
+    /// A page that cannot be read, or a log that takes no more.
+    pub(crate) fn free_chain(
+        &self,
+        change: StructureChange<'_>,
+        rec: &mut RecordBuf,
+        chain: Chain,
+        chunks: usize,
+    ) -> Result<(), StorageError> {
+        let begins = chain.key();
+        // Under a table lock of another transaction no lock refers to its ghosts: only those of the chain may go.
+        let mut of_others = |key: &[u8]| *key != begins;
+        let mut number = 0;
+        while number < chunks {
+            let leaf = self.leaf(change.pool, &chain.chunk(number))?;
+            let mut last = number;
+            let page = leaf.page();
+            for i in 0..page.count() {
+                if let Some((of, n)) = Chain::of_chunk(&page.key(i))
+                    && of == chain
+                    && n < chunks
+                {
+                    last = last.max(n);
+                }
+            }
+            let Some(mut leaf) = leaf.upgrade() else { continue };
+            if self.purge(change, rec, &mut leaf, &mut of_others)? == 0 {
+                leaf.release_unchanged();
+            }
+            number = last + 1;
+        }
+        // Empty leaves first merge with each other, which costs little log.
+        let mut number = 0;
+        while number < chunks {
+            let key = chain.chunk(number);
+            let mut merger =
+                Merger { change, rec, limits: MergeLimits::PASSING, waits: true, referenced: &mut |_| false };
+            while self.merge(&mut merger, &key)? == MergeOutcome::Merged {}
+            number += 2;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_read_as_written() {
+        let chain = Chain { number: 0x0102_0304_0506_0708, part: 9 };
+        for reference in [
+            Reference::OfKey(0),
+            Reference::OfKey(2048),
+            Reference::Chain(chain, 1),
+            Reference::Chain(chain, MAX_LARGE),
+        ] {
+            assert_eq!(Reference::decode(reference.encode().as_bytes()), Some(reference));
+        }
+        for none in [&[][..], &[1], &[0; 3], &[0; 15], &[0; 16], &[1; 17]] {
+            assert_eq!(Reference::decode(none), None, "{none:?}");
+        }
+        assert_eq!(Chain::of_chunk(&chain.chunk(7)), Some((chain, 7)));
+        assert!(
+            chain.chunk(255) < chain.chunk(256) && chain.chunk(usize::MAX >> 32) < Chain { part: 10, ..chain }.chunk(0)
+        );
+    }
+}

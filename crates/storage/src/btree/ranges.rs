@@ -1,0 +1,251 @@
+//! Ranges of pages that no tree has: a list on the allocator's page.
+//!
+//! A bulk load takes pages by the range, and *owns* them until its tree is in its place; pages that it gives back become
+//! *free* ranges, which later changes take pages from. Taking, giving back and the change of the root are each one record
+//! with the list, so after a crash every page is in exactly one of a tree, the free list, a range, or beyond the end. A
+//! restart frees what is still owned: the load that owned it is gone.
+
+use std::ops::Range;
+
+use super::ops::space::{MOST_RANGES, OWNED, RANGE, RANGES, range_count};
+use crate::page::PageRef;
+
+/// A range of pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PageRange {
+    pub(crate) pages: Range<u32>,
+    /// A load owns it; else it is free.
+    pub(crate) owned: bool,
+}
+
+/// All ranges, in ascending order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ranges(Vec<PageRange>);
+
+impl Ranges {
+    /// The list of the allocator's page. On a page that is changing meanwhile it is any list.
+    pub(crate) fn read(page: PageRef<'_>) -> Ranges {
+        let range = |i: usize| {
+            let (first, pages) = (page.u32(RANGES + RANGE * i), page.u32(RANGES + RANGE * i + 4));
+            PageRange { pages: first..first.saturating_add(pages & !OWNED), owned: pages & OWNED != 0 }
+        };
+        Ranges((0..range_count(page)).map(range).collect())
+    }
+
+    /// The list as it lies on the page.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.0.len() * RANGE);
+        for PageRange { pages, owned } in &self.0 {
+            bytes.extend_from_slice(&pages.start.to_le_bytes());
+            let count = (pages.end - pages.start) | if *owned { OWNED } else { 0 };
+            bytes.extend_from_slice(&count.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The ranges.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PageRange> {
+        self.0.iter()
+    }
+
+    /// Those that loads own.
+    pub(super) fn owned(&self) -> Vec<Range<u32>> {
+        self.0.iter().filter(|range| range.owned).map(|range| range.pages.clone()).collect()
+    }
+
+    /// Takes the first free page, if there is one.
+    pub(super) fn take_one(&mut self) -> Option<u32> {
+        let at = self.0.iter().position(|range| !range.owned)?;
+        let page = self.0[at].pages.next();
+        if self.0[at].pages.is_empty() {
+            self.0.remove(at);
+        }
+        page
+    }
+
+    /// The largest free range of at least `least` pages, cut to `most`.
+    pub(super) fn largest(&self, least: usize, most: usize) -> Option<Range<u32>> {
+        let fits = self.0.iter().filter(|range| !range.owned && range.pages.len() >= least);
+        let pages = fits.map(|range| &range.pages).max_by_key(|pages| pages.len())?;
+        Some(pages.start..pages.start + pages.len().min(most) as u32)
+    }
+
+    /// A load takes pages: the beginning of a free range, or beyond all. `last` is its range before, which grows if they
+    /// follow it. False if there is no room for one more range; nothing has happened then.
+    #[must_use]
+    pub(super) fn own(&mut self, pages: Range<u32>, last: Option<&Range<u32>>) -> bool {
+        let joins = last.is_some_and(|last| last.end == pages.start);
+        let at = self.0.partition_point(|range| range.pages.start < pages.start);
+        let (from_free, whole) = match self.0.get(at) {
+            Some(free) if free.pages.start == pages.start => (true, free.pages.end == pages.end),
+            _ => (false, false),
+        };
+        if !joins && !whole && self.0.len() == MOST_RANGES {
+            return false;
+        }
+        if whole {
+            self.0.remove(at);
+        } else if from_free {
+            self.0[at].pages.start = pages.end;
+        }
+        if joins && at > 0 {
+            self.0[at - 1].pages.end = pages.end;
+        } else {
+            self.0.insert(at, PageRange { pages, owned: true });
+        }
+        true
+    }
+
+    /// The pages of an owned range belong to a tree, but for those from `rest` on, which become free.
+    pub(super) fn settle(&mut self, pages: &Range<u32>, rest: u32) {
+        let Some(at) = self.0.iter().position(|range| range.owned && range.pages == *pages) else { return };
+        self.0.remove(at);
+        if rest < pages.end {
+            self.free(at, rest..pages.end);
+        }
+    }
+
+    /// An owned range becomes free.
+    pub(super) fn give_back(&mut self, pages: &Range<u32>) {
+        self.settle(pages, pages.start);
+    }
+
+    /// Adds a free range before the one at `at`.
+    fn free(&mut self, at: usize, mut pages: Range<u32>) {
+        let is_free = |range: Option<&PageRange>| range.filter(|range| !range.owned).map(|range| range.pages.clone());
+        let mut at = at;
+        if let Some(after) = is_free(self.0.get(at))
+            && after.start == pages.end
+        {
+            pages.end = after.end;
+            self.0.remove(at);
+        }
+        if let Some(before) = at.checked_sub(1).and_then(|before| is_free(self.0.get(before)))
+            && before.end == pages.start
+        {
+            at -= 1;
+            pages.start = before.start;
+            self.0.remove(at);
+        }
+        self.0.insert(at, PageRange { pages, owned: false });
+    }
+
+    /// The first page never used once a free range before it is given up.
+    pub(super) fn trim(&mut self, end: u32) -> u32 {
+        match self.0.pop_if(|last| !last.owned && last.pages.end == end) {
+            Some(last) => last.pages.start,
+            None => end,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::Rng;
+    use std::collections::BTreeMap;
+
+    /// The owner of a page, in a model.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Has {
+        Tree,
+        Free,
+        Load(usize),
+    }
+
+    fn sound(ranges: &Ranges, end: u32, model: &BTreeMap<u32, Has>) {
+        let mut listed = BTreeMap::new();
+        let mut behind = 0;
+        for PageRange { pages, owned } in ranges.iter() {
+            assert!(pages.start >= behind && !pages.is_empty() && pages.end <= end, "{ranges:?}, {end}");
+            behind = pages.end;
+            listed.extend(pages.clone().map(|page| (page, *owned)));
+        }
+        let wanted: BTreeMap<_, _> =
+            model.iter().filter(|(_, has)| **has != Has::Tree).map(|(page, has)| (*page, *has != Has::Free)).collect();
+        assert_eq!(listed, wanted);
+        assert!(
+            ranges
+                .iter()
+                .collect::<Vec<_>>()
+                .windows(2)
+                .all(|pair| { pair[0].owned || pair[1].owned || pair[0].pages.end < pair[1].pages.start })
+        );
+    }
+
+    /// Several loads take ranges, end or are broken off, while single pages are taken: no page is lost or doubled.
+    #[test]
+    fn every_page_has_one_owner() {
+        for seed in 0..200 {
+            let mut rng = Rng(seed);
+            let (mut ranges, mut end) = (Ranges::default(), 3u32);
+            let mut loads: Vec<Vec<Range<u32>>> = vec![Vec::new(); 3];
+            let mut model: BTreeMap<u32, Has> = BTreeMap::new();
+            for _ in 0..200 {
+                let which = rng.below(3) as usize;
+                match rng.below(8) {
+                    0 => {
+                        let page = ranges.take_one().unwrap_or(end);
+                        end = end.max(page + 1);
+                        model.insert(page, Has::Tree);
+                    }
+                    1 => {
+                        let used = rng.below(20) as u32;
+                        let pages = std::mem::take(&mut loads[which]);
+                        let last = pages.len().saturating_sub(1);
+                        for (i, pages) in pages.iter().enumerate() {
+                            let rest = if i < last { pages.end } else { pages.end - used.min(pages.len() as u32) };
+                            ranges.settle(pages, rest);
+                            pages.clone().for_each(|page| {
+                                model.insert(page, if page < rest { Has::Tree } else { Has::Free });
+                            });
+                        }
+                    }
+                    2 => {
+                        for pages in std::mem::take(&mut loads[which]) {
+                            ranges.give_back(&pages);
+                            pages.for_each(|page| {
+                                model.insert(page, Has::Free);
+                            });
+                        }
+                        let before = end;
+                        end = ranges.trim(end);
+                        (end..before).for_each(|page| {
+                            model.remove(&page);
+                        });
+                    }
+                    _ => {
+                        let wanted = 1 + rng.below(30) as usize;
+                        let pages = ranges.largest(4, wanted).unwrap_or(end..end + wanted as u32);
+                        assert!(ranges.own(pages.clone(), loads[which].last()));
+                        end = end.max(pages.end);
+                        pages.clone().for_each(|page| {
+                            model.insert(page, Has::Load(which));
+                        });
+                        match loads[which].last_mut() {
+                            Some(last) if last.end == pages.start => last.end = pages.end,
+                            _ => loads[which].push(pages),
+                        }
+                    }
+                }
+                sound(&ranges, end, &model);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_list_takes_no_more() {
+        let mut ranges = Ranges::default();
+        for i in 0..MOST_RANGES as u32 {
+            assert!(ranges.own(3 + 2 * i..4 + 2 * i, None));
+        }
+        let whole = ranges.clone();
+        let end = 3 + 2 * MOST_RANGES as u32;
+        assert!(!ranges.own(end..end + 1, None));
+        assert_eq!(ranges, whole);
+        let last = end - 2..end - 1;
+        assert!(ranges.own(end - 1..end, Some(&last)));
+        ranges.give_back(&(3..4));
+        assert!(ranges.own(3..4, None), "a whole free range takes no more room");
+    }
+}

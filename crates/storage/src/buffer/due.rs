@@ -1,0 +1,156 @@
+//! Pages that the purge service has to look at: a bit for each page of the file.
+//!
+//! A thread that leaves a ghost in a page, brings in a page that has ghosts, or moves ghosts to another page sets the
+//! page's bit while it holds the page's latch. The service takes bits out 32 at a time, then latches the pages: so a
+//! ghost made before is seen, and one made after has set the bit again. A bit stays set while its page is not in memory;
+//! it is lost when the database is closed, and the service's sweep through the trees finds such pages again.
+//!
+//! Setting a bit that is set reads one word, which threads share. Most deletes find their page's bit set.
+
+use std::io;
+
+use crate::base::arena::{Arena, PageSize};
+use crate::base::ids::PageId;
+use crate::base::sync::plain::{AtomicBool, AtomicU32, Ordering};
+
+/// Pages of a word, and words of a summary word.
+const WIDTH: u32 = u32::BITS;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct DuePages {
+    /// A bit for each page.
+    pages: Arena<AtomicU32>,
+    /// A bit for each word of `pages` that may have a bit.
+    words: Arena<AtomicU32>,
+    /// A bit has been set since the last look.
+    any: AtomicBool,
+}
+
+impl DuePages {
+    /// For pages below `pages`, in memory of this kind; the system gives it where bits are set.
+    pub(super) fn new(pages: u32, memory: PageSize) -> io::Result<DuePages> {
+        let words = pages.div_ceil(WIDTH);
+        Ok(DuePages {
+            pages: Arena::new(words as usize, memory)?,
+            words: Arena::new(words.div_ceil(WIDTH) as usize, memory)?,
+            any: AtomicBool::new(false),
+        })
+    }
+
+    /// Sets the page's bit. The caller holds the page's latch, or knows that it need not be exact.
+    #[inline]
+    pub(super) fn set(&self, id: PageId) {
+        if let Some(word) = self.pages.as_slice().get((id.0 / WIDTH) as usize)
+            && word.load(Ordering::Relaxed) & (1 << (id.0 % WIDTH)) == 0
+        {
+            self.set_first(id, word);
+        }
+    }
+
+    #[cold]
+    fn set_first(&self, id: PageId, word: &AtomicU32) {
+        word.fetch_or(1 << (id.0 % WIDTH), Ordering::AcqRel);
+        let at = id.0 / WIDTH;
+        if let Some(summary) = self.words.as_slice().get((at / WIDTH) as usize) {
+            summary.fetch_or(1 << (at % WIDTH), Ordering::AcqRel);
+        }
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Whether a bit has been set since the last round began.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// Begins a round through all bits; false if none is set.
+    pub(super) fn begin_round(&self) -> bool {
+        self.any.swap(false, Ordering::AcqRel)
+    }
+
+    /// Takes out bits of pages from `from` on and below `end`, until there are `limit` or a few more; returns where to
+    /// go on, `end` or above once all were seen.
+    pub(super) fn take(&self, from: PageId, end: u32, limit: usize, out: &mut Vec<PageId>) -> PageId {
+        let summaries = self.words.as_slice();
+        let mut at = from.0 / WIDTH;
+        while at < end.div_ceil(WIDTH) && out.len() < limit {
+            let Some(summary) = summaries.get((at / WIDTH) as usize) else { break };
+            let rest = summary.load(Ordering::Acquire) >> (at % WIDTH);
+            if rest == 0 {
+                at = (at / WIDTH + 1) * WIDTH;
+                continue;
+            }
+            at += rest.trailing_zeros();
+            // First the summary's bit: a page's bit that is set after the swap sets it again.
+            summary.fetch_and(!(1 << (at % WIDTH)), Ordering::AcqRel);
+            if let Some(word) = self.pages.as_slice().get(at as usize) {
+                let mut bits = word.swap(0, Ordering::AcqRel);
+                while bits != 0 {
+                    out.push(PageId(at * WIDTH + bits.trailing_zeros()));
+                    bits &= bits - 1;
+                }
+            }
+            at += 1;
+        }
+        PageId(at.saturating_mul(WIDTH))
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::base::rng::Rng;
+
+    #[test]
+    fn what_was_set_is_taken_once_in_order() {
+        let mut rng = Rng(7);
+        for round in 0..200_u64 {
+            let end = [70, 1500, 40_000][(round % 3) as usize];
+            let due = DuePages::new(end, PageSize::Usual).unwrap();
+            assert!(!due.begin_round());
+            let mut model = BTreeSet::new();
+            for _ in 0..rng.below(100) + 1 {
+                let id = PageId(rng.below(u64::from(end)) as u32);
+                due.set(id);
+                model.insert(id);
+            }
+            due.set(PageId(end + 64));
+            assert!(due.begin_round());
+            let (mut at, mut taken) = (PageId(0), Vec::new());
+            while at.0 < end {
+                let mut some = Vec::new();
+                at = due.take(at, end, 1 + rng.below(8) as usize, &mut some);
+                taken.append(&mut some);
+            }
+            assert_eq!(taken, model.into_iter().collect::<Vec<_>>(), "round {round}");
+            assert!(due.take(PageId(0), end, usize::MAX, &mut Vec::new()).0 >= end);
+        }
+    }
+
+    #[test]
+    fn none_is_lost_while_threads_set_them() {
+        let due = DuePages::new(4096, PageSize::Usual).unwrap();
+        let seen: Vec<std::sync::atomic::AtomicBool> = (0..4096).map(|_| false.into()).collect();
+        std::thread::scope(|scope| {
+            let setters: Vec<_> = (0..2_u32)
+                .map(|me| {
+                    let due = &due;
+                    scope.spawn(move || (0..2048).for_each(|i| due.set(PageId((i * 2 + me) * 37 % 4096))))
+                })
+                .collect();
+            let take = || {
+                let mut some = Vec::new();
+                due.take(PageId(0), 4096, usize::MAX, &mut some);
+                some.iter().for_each(|id| seen[id.0 as usize].store(true, Ordering::Relaxed));
+            };
+            while !setters.iter().all(|setter| setter.is_finished()) {
+                take();
+            }
+            take();
+        });
+        assert_eq!(seen.iter().filter(|seen| !seen.load(Ordering::Relaxed)).count(), 0);
+    }
+}

@@ -1,0 +1,486 @@
+//! The purge service: removes deleted rows that no transaction needs any more, merges pages that have become nearly empty,
+//! and so gives pages back, one bounded step at a time.
+//!
+//! *Which pages.* Threads that leave ghosts in a page, or bring in a page that has some, set its bit (`buffer/due.rs`).
+//! The service goes through the bits in rounds. A page whose ghosts a transaction still needs gets its bit back, and is
+//! looked at again in the next round; the more of a round's pages are so, the longer the pause before the next.
+//!
+//! *What was left before the database was opened* has no bit. A slow sweep through all trees, once, reads the leaves that
+//! are not in memory, a few at a time, and finds it.
+//!
+//! *Which ghosts.* Those whose key no lock refers to, in tables that no transaction has locked as a whole: the service
+//! shares the table for the length of a step, as a reader of it does, and waits for nothing.
+//!
+//! A page that cannot be read, a full disk, a closed instance: the service pauses, and nothing has changed.
+
+use std::time::Duration;
+
+use crate::base::error::StorageError;
+use crate::base::hook::{BlockReason, WaitToken};
+use crate::base::ids::{IndexId, PageId};
+use crate::base::sync::Mutex;
+use crate::base::sync::plain::{AtomicU64, Ordering};
+use crate::btree::merge::MergeLimits;
+use crate::btree::{Tree, space};
+use crate::page::PageRef;
+use crate::page::header::Kind;
+use crate::table::catalog::Catalog;
+use crate::table::purge::TableShare;
+use crate::txn::active::Own;
+use crate::txn::engine::Engine;
+use crate::txn::transaction::Txn;
+
+/// Pages looked at in one step, and in one while transactions are slowed.
+const STEP: usize = 32;
+const STEP_PRESSED: usize = 4;
+/// Bits taken out at once.
+const TAKEN: usize = 256;
+/// Least and longest pause after a round that met pages whose time has not come.
+const PAUSE_NS: (u64, u64) = (5_000_000, 1_000_000_000);
+/// Pause after a failure.
+const AFTER_FAILURE_NS: u64 = 1_000_000_000;
+/// When the sweep begins after opening, its steps' distance, and most leaves that one of them looks at.
+const SWEEP_AFTER_NS: u64 = 500_000_000;
+const SWEEP_EVERY_NS: u64 = 50_000_000;
+const SWEEP_STEP: usize = 1024;
+/// Most steps, and most time, that closing the database spends on pages that are due.
+const LAST_STEPS: usize = 256;
+const LAST_NS: u64 = 300_000_000;
+/// How long the service sleeps when there is nothing to do, shortly after there was something and else.
+const IDLE: Duration = Duration::from_millis(50);
+const IDLE_AFTER_WORK: Duration = Duration::from_millis(10);
+const AFTER_WORK_NS: u64 = 1_000_000_000;
+
+/// The state of the service.
+#[derive(Debug)]
+pub(crate) struct Purger {
+    /// `None` while a step is under way, which may wait for pages.
+    state: Mutex<Option<PurgeState>>,
+    /// When a step would do something although no page has become due since the last.
+    next_ns: AtomicU64,
+    /// When a step would do something if a page is due.
+    not_before_ns: AtomicU64,
+    /// Rests under way.
+    rests: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct PurgeState {
+    /// Pages of this round, the next one last.
+    queue: Vec<PageId>,
+    round: Option<Round>,
+    /// No round begins before.
+    not_before: u64,
+    sweep: Sweep,
+    /// When a step last removed something.
+    worked_ns: Option<u64>,
+}
+
+/// A round through the pages that are due.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    /// Where more of them are looked for; none once all were seen.
+    next: Option<PageId>,
+    begun_ns: u64,
+    done: u64,
+    /// Pages whose time has not come.
+    deferred: u64,
+}
+
+/// The way through all trees.
+#[derive(Debug, Default)]
+struct Sweep {
+    /// The tree it is in, and the key from which on its leaves have to be looked at; the tree before the next one if none.
+    index: IndexId,
+    cursor: Option<Vec<u8>>,
+    /// Leaves to be looked at, the next one last.
+    leaves: Vec<PageId>,
+    next_ns: Option<u64>,
+    is_over: bool,
+    /// It does not wait for tables that are locked as a whole.
+    passes_over: bool,
+}
+
+/// A step that is under way.
+struct PurgeTurn<'p> {
+    purger: &'p Purger,
+    state: PurgeState,
+}
+
+impl Drop for PurgeTurn<'_> {
+    fn drop(&mut self) {
+        *self.purger.state.lock() = Some(std::mem::take(&mut self.state));
+    }
+}
+
+/// No step begins meanwhile.
+pub(crate) struct PurgeRest<'p>(&'p Purger);
+
+impl Drop for PurgeRest<'_> {
+    fn drop(&mut self) {
+        self.0.rests.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Purger {
+    pub(crate) fn new() -> Purger {
+        Purger {
+            state: Mutex::new(Some(PurgeState::default())),
+            next_ns: AtomicU64::new(0),
+            not_before_ns: AtomicU64::new(0),
+            rests: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether a step would do something: a guess that costs three loads, for callers that step after each transaction.
+    #[inline]
+    pub(crate) fn is_due(&self, engine: &Engine, now_ns: u64) -> bool {
+        let is_past = |time: &AtomicU64| now_ns >= time.load(Ordering::Relaxed);
+        is_past(&self.next_ns) || engine.pool.has_due_pages() && is_past(&self.not_before_ns)
+    }
+
+    /// One step; true if there may be more to do at once. The caller holds no latch. A step begun while another is under
+    /// way does nothing. The sweep takes `sweep_ns` of it at most, and one page.
+    pub(crate) fn step(&self, engine: &Engine, catalog: &Catalog, sweep_ns: u64) -> bool {
+        let taken = {
+            let mut state = self.state.lock();
+            if self.rests.load(Ordering::Acquire) == 0 { state.take() } else { None }
+        };
+        let Some(state) = taken else { return false };
+        let mut turn = PurgeTurn { purger: self, state };
+        if engine.poison.check().is_err() {
+            return false;
+        }
+        let now = engine.clock.now_ns();
+        let worked = turn.state.purge(engine, catalog, now);
+        turn.state.sweep.step(engine, catalog, (now, sweep_ns));
+        let state = &turn.state;
+        let of_sweep = state.sweep.next_ns.filter(|_| !state.sweep.is_over).unwrap_or(u64::MAX);
+        let of_round = if state.round.is_some() { state.not_before } else { u64::MAX };
+        let next = if worked { 0 } else { of_sweep.min(of_round) };
+        self.next_ns.store(next, Ordering::Relaxed);
+        self.not_before_ns.store(turn.state.not_before, Ordering::Relaxed);
+        worked
+    }
+
+    /// Keeps the service from changing pages until the guard is dropped; waits for a step that is under way.
+    pub(crate) fn rest(&self, engine: &Engine) -> PurgeRest<'_> {
+        // A step that looks at the state later sees it.
+        self.rests.fetch_add(1, Ordering::AcqRel);
+        let rest = PurgeRest(self);
+        while self.state.lock().is_none() {
+            engine.hook.block_for(&WaitToken::new(), BlockReason::Room, Duration::from_nanos(PAUSE_NS.0));
+        }
+        rest
+    }
+
+    /// Sweeps through all trees at once, and then takes steps until one finds nothing to do. Tables that a transaction has
+    /// locked as a whole are passed over. `make_room` makes room in the log, for which no step waits.
+    ///
+    /// # Errors
+    /// The instance is closed.
+    pub(crate) fn thoroughly(
+        &self,
+        engine: &Engine,
+        catalog: &Catalog,
+        make_room: impl Fn() -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        let mut sweep = Sweep { passes_over: true, ..Sweep::default() };
+        let mut idle = 0;
+        // Beside transactions that delete all the time there is always something to do.
+        let mut steps = 100 + engine.pool.file_pages() as usize / STEP;
+        while !sweep.is_over || (idle < 3 && steps > 0) {
+            engine.poison.check()?;
+            let mut worked = false;
+            if !sweep.is_over {
+                worked = sweep.look(engine, catalog, u64::MAX).unwrap_or_else(|_| {
+                    sweep.skip();
+                    true
+                });
+            }
+            make_room()?;
+            worked |= self.step(engine, catalog, 0);
+            idle = if worked || !sweep.is_over { 0 } else { idle + 1 };
+            steps -= usize::from(sweep.is_over && steps > 0);
+            if !worked {
+                // A step of another thread may be under way, or a round has ended that met pages whose time has not come.
+                engine.hook.block_for(&WaitToken::new(), BlockReason::Room, Duration::from_nanos(PAUSE_NS.0));
+                self.end_pause();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes steps for a while before the database is closed, so that the next open finds less to do. No service makes room
+    /// in the log any more: `make_room` does.
+    pub(crate) fn finish(&self, engine: &Engine, catalog: &Catalog, make_room: impl Fn() -> Result<(), StorageError>) {
+        let begun = engine.clock.now_ns();
+        for _ in 0..LAST_STEPS {
+            if make_room().is_err() {
+                break;
+            }
+            let worked = self.step(engine, catalog, 0);
+            if !worked && !engine.pool.has_due_pages() || engine.clock.now_ns().saturating_sub(begun) > LAST_NS {
+                break;
+            }
+            self.end_pause();
+        }
+    }
+
+    /// Lets the next round begin at once.
+    fn end_pause(&self) {
+        if let Some(state) = &mut *self.state.lock() {
+            state.not_before = 0;
+        }
+    }
+
+    /// How long to wait after a step that found nothing to do.
+    pub(crate) fn pause(&self, now_ns: u64) -> Duration {
+        let worked = self.state.lock().as_ref().and_then(|state| state.worked_ns);
+        let lately = worked.is_some_and(|then| now_ns.saturating_sub(then) < AFTER_WORK_NS);
+        if lately { IDLE_AFTER_WORK } else { IDLE }
+    }
+}
+
+/// Tables that a step shares, by their trees.
+struct Shared<'s, 'db> {
+    engine: &'db Engine,
+    catalog: &'s Catalog,
+    txn: Txn<'db>,
+    granted: Vec<(Tree, u32)>,
+    refused: Vec<IndexId>,
+}
+
+impl<'s, 'db> Shared<'s, 'db> {
+    /// `None` if another such transaction runs, or the instance is closed.
+    fn begin(engine: &'db Engine, catalog: &'s Catalog) -> Option<Shared<'s, 'db>> {
+        let txn = engine.begin_alone(Own::Purge).ok().flatten()?;
+        Some(Shared { engine, catalog, txn, granted: Vec::new(), refused: Vec::new() })
+    }
+
+    /// The tree of this number, whose table is shared until the step ends.
+    fn tree(&mut self, index: IndexId) -> Result<Tree, TableShare> {
+        if let Some((tree, _)) = self.granted.iter().find(|(tree, _)| tree.index == index) {
+            return Ok(*tree);
+        }
+        if self.refused.contains(&index) {
+            return Err(TableShare::Refused);
+        }
+        let (tree, table) = self.catalog.tree(self.engine, index).ok_or(TableShare::Gone)?;
+        match self.txn.try_share(table) {
+            // Only now can it be neither dropped nor given to another table.
+            TableShare::Granted if self.catalog.tree(self.engine, index) == Some((tree, table)) => {
+                self.granted.push((tree, table));
+                Ok(tree)
+            }
+            TableShare::Gone => Err(TableShare::Gone),
+            TableShare::Granted | TableShare::Refused => {
+                self.refused.push(index);
+                Err(TableShare::Refused)
+            }
+        }
+    }
+
+    /// Looks at a page that is due; true if it has to be looked at again.
+    fn look(&mut self, id: PageId) -> Result<(bool, bool), StorageError> {
+        let Some(leaf) = Leaf::read(self.engine, id)? else { return Ok((false, false)) };
+        let tree = match self.tree(leaf.index) {
+            Ok(tree) => tree,
+            // A tree that is being built or was dropped.
+            Err(TableShare::Gone) => return Ok((false, false)),
+            Err(_) => return Ok((true, false)),
+        };
+        let purge = self.txn.purge_page(tree, id, &leaf.low)?;
+        Ok((purge.is_due, purge.ghosts > 0 || purge.merged))
+    }
+}
+
+/// What the service knows of a leaf before it latches it.
+struct Leaf {
+    index: IndexId,
+    /// A key that lies in it, if it is a leaf of its tree.
+    low: Vec<u8>,
+}
+
+impl Leaf {
+    /// Reads a page; `None` if it is no leaf.
+    fn read(engine: &Engine, id: PageId) -> Result<Option<Leaf>, StorageError> {
+        loop {
+            let frame = engine.pool.get_or_load(id)?;
+            let read = frame.read(engine.pool.latches());
+            let page: PageRef<'_> = read.page();
+            let leaf = (page.kind() == Some(Kind::Leaf))
+                .then(|| Leaf { index: page.index(), low: page.low_fence().unwrap_or_default() });
+            if frame.page_id() == id && read.is_valid() {
+                return Ok(leaf);
+            }
+        }
+    }
+
+    /// Whether the page is a leaf that has ghosts, or is nearly empty.
+    fn is_worth_a_look(engine: &Engine, id: PageId) -> Result<bool, StorageError> {
+        loop {
+            let frame = engine.pool.get_or_load(id)?;
+            let read = frame.read(engine.pool.latches());
+            let page = read.page();
+            let is_leaf = page.kind() == Some(Kind::Leaf);
+            let is_due = is_leaf && (page.ghosts() > 0 || page.used_bytes() < MergeLimits::PASSING.below);
+            if frame.page_id() == id && read.is_valid() {
+                return Ok(is_due);
+            }
+        }
+    }
+}
+
+impl PurgeState {
+    /// Looks at some of the pages that are due; true if there may be more.
+    fn purge(&mut self, engine: &Engine, catalog: &Catalog, now: u64) -> bool {
+        if !self.refill(engine, now) {
+            return false;
+        }
+        let Some(mut shared) = Shared::begin(engine, catalog) else { return false };
+        let Ok(end) = space::first_unused(engine.structure_change(shared.txn.slot.peek().id)) else { return false };
+        let step = if engine.log.is_pressed() { STEP_PRESSED } else { STEP };
+        for _ in 0..step {
+            let Some(id) = self.queue.pop() else { break };
+            if u64::from(id.0) >= end {
+                continue;
+            }
+            let looked = shared.look(id);
+            let Some(round) = &mut self.round else { break };
+            match looked {
+                Ok((is_due, worked)) => {
+                    if worked {
+                        self.worked_ns = Some(now);
+                    }
+                    if is_due {
+                        engine.pool.note_due(id);
+                        round.deferred += 1;
+                    }
+                    round.done += u64::from(worked || !is_due);
+                }
+                // A reader of the page is told.
+                Err(StorageError::CorruptPage { .. }) => {}
+                Err(_) => {
+                    engine.pool.note_due(id);
+                    self.not_before = now.saturating_add(AFTER_FAILURE_NS);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Takes more pages if none are left; false if there are none for now.
+    fn refill(&mut self, engine: &Engine, now: u64) -> bool {
+        while self.queue.is_empty() {
+            match &mut self.round {
+                Some(Round { next: Some(next), .. }) => {
+                    let at = engine.pool.take_due_pages(*next, TAKEN, &mut self.queue);
+                    self.queue.reverse();
+                    if let Some(round) = &mut self.round {
+                        round.next = (!at.is_none()).then_some(at);
+                    }
+                }
+                Some(round) => {
+                    if round.deferred > 0 {
+                        // At least half of the time is spent on pages that can be done.
+                        let took = now.saturating_sub(round.begun_ns);
+                        let pause = took.saturating_mul(round.deferred) / (round.done + 1);
+                        self.not_before = now.saturating_add(pause.clamp(PAUSE_NS.0, PAUSE_NS.1));
+                    }
+                    self.round = None;
+                }
+                None => {
+                    if now < self.not_before || !engine.pool.begin_purge_round() {
+                        return false;
+                    }
+                    self.round = Some(Round { next: Some(PageId(0)), begun_ns: now, done: 0, deferred: 0 });
+                }
+            }
+        }
+        now >= self.not_before
+    }
+}
+
+impl Sweep {
+    /// Looks at the next leaves, if it is time.
+    fn step(&mut self, engine: &Engine, catalog: &Catalog, (now, at_most): (u64, u64)) {
+        let due = *self.next_ns.get_or_insert(now.saturating_add(SWEEP_AFTER_NS));
+        if self.is_over || now < due {
+            return;
+        }
+        self.next_ns = Some(now.saturating_add(SWEEP_EVERY_NS));
+        // A page that cannot be read, say: then its neighbours are not looked at either.
+        if self.look(engine, catalog, at_most).is_err() {
+            self.skip();
+        }
+    }
+
+    /// Goes on with the next tree.
+    fn skip(&mut self) {
+        self.leaves.clear();
+        self.cursor = None;
+    }
+
+    /// Looks at some leaves; false if another step keeps it from finding the next ones.
+    fn look(&mut self, engine: &Engine, catalog: &Catalog, at_most_ns: u64) -> Result<bool, StorageError> {
+        if self.leaves.is_empty() {
+            let Some(mut shared) = Shared::begin(engine, catalog) else { return Ok(false) };
+            self.gather(engine, catalog, &mut shared)?;
+        }
+        let begun = engine.clock.now_ns();
+        for _ in 0..SWEEP_STEP {
+            let Some(id) = self.leaves.pop() else { break };
+            if Leaf::is_worth_a_look(engine, id)? {
+                engine.pool.note_due(id);
+            }
+            if engine.clock.now_ns().saturating_sub(begun) >= at_most_ns {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Notes the leaves below the next inner page.
+    fn gather(&mut self, engine: &Engine, catalog: &Catalog, shared: &mut Shared<'_, '_>) -> Result<(), StorageError> {
+        let Some(key) = &self.cursor else {
+            match catalog.index_after(self.index) {
+                Some(index) => (self.index, self.cursor) = (index, Some(Vec::new())),
+                None => self.is_over = true,
+            }
+            return Ok(());
+        };
+        let tree = match shared.tree(self.index) {
+            Ok(tree) => tree,
+            // Later.
+            Err(TableShare::Refused) if !self.passes_over => return Ok(()),
+            Err(_) => {
+                self.cursor = None;
+                return Ok(());
+            }
+        };
+        loop {
+            let root = engine.pool.get_or_load(tree.root)?;
+            let read = root.read(engine.pool.latches());
+            let is_leaf = read.page().is_leaf();
+            if root.page_id() != tree.root || !read.is_valid() {
+                continue;
+            }
+            drop(read);
+            if is_leaf {
+                self.leaves.push(tree.root);
+                self.cursor = None;
+                return Ok(());
+            }
+            let (node, _) = tree.with_parent(&engine.pool, key, 1)?;
+            let page = node.page();
+            let leaves: Vec<PageId> = (0..=page.count()).rev().map(|i| page.child(i)).collect();
+            let high = page.high_fence();
+            if node.is_valid() {
+                (self.leaves, self.cursor) = (leaves, high);
+                return Ok(());
+            }
+        }
+    }
+}

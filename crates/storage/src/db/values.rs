@@ -1,0 +1,191 @@
+//! Rows that are read and written piece by piece.
+
+use std::io::{self, BufRead, Read};
+
+use super::table::AsTable;
+use super::transaction::Transaction;
+use crate::base::error::TxnError;
+use crate::base::hook::OperationKind;
+use crate::table::codec::{BorrowedKey, Key};
+use crate::table::index::{Index, Want};
+use crate::table::streaming::OpenedRow;
+
+/// A row that is read piece by piece: [`Transaction::read_value`].
+///
+/// It reads as a program's [`Read`], or by [`ValueReader::piece`], whose error is typed.
+#[derive(Debug)]
+pub struct ValueReader<'tx, 'db> {
+    tx: &'tx Transaction<'db>,
+    index: &'db Index,
+    key: Vec<u8>,
+    row: OpenedRow,
+    /// Bytes that have been read before those of the piece.
+    at: usize,
+    /// The piece that is being read, and how much of it has been.
+    piece: Vec<u8>,
+    taken: usize,
+}
+
+impl<'db> Transaction<'db> {
+    /// Opens a row of bytes for reading it piece by piece, so that only some kilobytes of a long one are in memory;
+    /// `None` if there is none. It is locked as by [`Transaction::get`]; below repeatable read a row of more than some
+    /// kilobytes cannot be replaced or deleted until the transaction ends.
+    ///
+    /// ```
+    /// # use std::io::Read;
+    /// # use storage::{Database, Options, Table};
+    /// # let directory = std::env::temp_dir().join(format!("lockstep-values-{}", std::process::id()));
+    /// # let db = Database::open(&directory, Options::new())?;
+    /// const FILMS: Table<String, Vec<u8>> = Table::new("films");
+    /// let mut tx = db.begin()?;
+    /// let source = std::io::repeat(7).take(1_000_000);
+    /// assert_eq!(tx.write_value(&FILMS, "seven", source)?, 1_000_000);
+    /// let mut film = tx.read_value(&FILMS, "seven")?.expect("it was written");
+    /// assert_eq!(film.len(), 1_000_000);
+    /// std::io::copy(&mut film, &mut std::io::sink())?;
+    /// # drop(tx); drop(db); std::fs::remove_dir_all(directory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn read_value<'tx, K: Key>(
+        &'tx self,
+        table: &impl AsTable<K, Vec<u8>>,
+        key: &K::Borrowed,
+    ) -> Result<Option<ValueReader<'tx, 'db>>, TxnError> {
+        let mut bytes = Vec::new();
+        key.encode_key(&mut bytes);
+        self.read_value_raw(table, &bytes)
+    }
+
+    /// As [`Transaction::read_value`], of the encoding of a row of any table.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn read_value_raw<'tx, K, V>(
+        &'tx self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+    ) -> Result<Option<ValueReader<'tx, 'db>>, TxnError> {
+        let Some(info) = self.seen(table, Want::Read)? else { return Ok(None) };
+        let index = &info.primary;
+        self.enter(OperationKind::Fetch, index);
+        let opened = self.step(|txn| txn.open_row(index, key))?;
+        Ok(opened.map(|row| ValueReader {
+            tx: self,
+            index,
+            key: key.to_vec(),
+            row,
+            at: 0,
+            piece: Vec::new(),
+            taken: 0,
+        }))
+    }
+
+    /// Inserts a row of bytes, or replaces the existing one, by all that `source` gives, which is read piece by piece;
+    /// returns the number of bytes. On an error, or when the source panics, nothing is changed.
+    ///
+    /// # Errors
+    /// [`TxnError::Source`] if the source cannot be read, [`TxnError::RowTooLarge`] if it does not end; those of
+    /// [`Transaction::write_value_raw`]; see [`TxnError`].
+    pub fn write_value<K: Key>(
+        &mut self,
+        table: &impl AsTable<K, Vec<u8>>,
+        key: &K::Borrowed,
+        source: impl Read,
+    ) -> Result<u64, TxnError> {
+        let mut bytes = Vec::new();
+        key.encode_key(&mut bytes);
+        self.write_value_raw(table, &bytes, source)
+    }
+
+    /// As [`Transaction::write_value`], of the encoding of a row of any table.
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if the table has secondary indexes, which are made from whole rows; see
+    /// [`Transaction::write_value`].
+    pub fn write_value_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        mut source: impl Read,
+    ) -> Result<u64, TxnError> {
+        let info = self.made(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
+        if !info.secondaries.is_empty() {
+            let what = "has secondary indexes, which are made from whole rows: put the row".into();
+            return Err(TxnError::Schema { table: info.primary.table(), what });
+        }
+        let result = self.txn.get_mut().put_from(info, key, &mut source);
+        self.noted(result)
+    }
+}
+
+impl ValueReader<'_, '_> {
+    /// Bytes of the row.
+    pub fn len(&self) -> u64 {
+        self.whole_len() as u64
+    }
+
+    /// Whether the row has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.whole_len() == 0
+    }
+
+    fn whole_len(&self) -> usize {
+        match &self.row {
+            OpenedRow::Whole(row) => row.len(),
+            OpenedRow::Chain(_, len) => *len,
+        }
+    }
+
+    /// The next bytes, some kilobytes at most; none at the row's end. Those that [`Read`] has taken are not among them.
+    ///
+    /// # Errors
+    /// A page that cannot be read; see [`TxnError`]. The next call tries again.
+    pub fn piece(&mut self) -> Result<&[u8], TxnError> {
+        self.at_hand()?;
+        let from = std::mem::replace(&mut self.taken, self.piece.len());
+        Ok(&self.piece[from..])
+    }
+
+    /// Makes sure that a byte of the piece has not been taken, unless the row is at its end.
+    fn at_hand(&mut self) -> Result<(), TxnError> {
+        let at = self.at + self.piece.len();
+        if self.taken < self.piece.len() || at == self.whole_len() {
+            return Ok(());
+        }
+        let ValueReader { tx, index, key, row, piece, .. } = self;
+        match row {
+            OpenedRow::Whole(row) => piece.clone_from(row),
+            OpenedRow::Chain(chain, len) => {
+                let mut next = Vec::new();
+                tx.step(|txn| txn.read_piece(index, key, (*chain, *len), at, &mut next))?;
+                *piece = next;
+            }
+        }
+        (self.at, self.taken) = (at, 0);
+        Ok(())
+    }
+}
+
+impl Read for ValueReader<'_, '_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let mut left = self.fill_buf()?;
+        let read = left.read(out)?;
+        self.consume(read);
+        Ok(read)
+    }
+}
+
+impl BufRead for ValueReader<'_, '_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.at_hand().map_err(io::Error::other)?;
+        Ok(&self.piece[self.taken..])
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.taken = (self.taken + bytes).min(self.piece.len());
+    }
+}

@@ -1,0 +1,150 @@
+//! The fences of inner pages: bounds that may be wider than what the page covers.
+//!
+//! A leaf stores both fences whole, because the gap at its end is locked under the name of its high fence. Nothing is
+//! locked under a fence of an inner page, where two fences of the longest kind would leave room for one separator. So an
+//! inner page stores fences of at most [`WHOLE_FENCE`] bytes whole; of a longer low one the first bytes, which order at or
+//! below it, and of a longer high one a string of as many bytes that orders above it. So a fence of fewer bytes is known to
+//! be whole.
+//!
+//! The common prefix of the two never gets shorter when a page is split, or else the rest of its keys would grow and
+//! might not fit: a high fence keeps the bytes that it shares with the low one, and where only bytes of 255 follow among
+//! the first, or none, it is stored whole.
+
+use std::borrow::Cow;
+
+use super::read::common_prefix;
+
+/// Longest fence that an inner page stores whole.
+pub(crate) const WHOLE_FENCE: usize = 512;
+
+/// What an inner page stores of its low fence.
+pub(crate) fn low_bound(low: &[u8]) -> &[u8] {
+    &low[..low.len().min(WHOLE_FENCE)]
+}
+
+/// What an inner page with this low fence stores of its high one.
+pub(crate) fn high_bound<'k>(low: Option<&[u8]>, high: &'k [u8]) -> Cow<'k, [u8]> {
+    if high.len() <= WHOLE_FENCE {
+        return Cow::Borrowed(high);
+    }
+    let first = &high[..WHOLE_FENCE];
+    let shared = low.map_or(0, |low| common_prefix(low, high));
+    match first.iter().rposition(|byte| *byte < u8::MAX) {
+        Some(at) if at >= shared => {
+            let mut above = first[..=at].to_vec();
+            above[at] += 1;
+            above.resize(WHOLE_FENCE, 0);
+            Cow::Owned(above)
+        }
+        _ => Cow::Borrowed(high),
+    }
+}
+
+/// Whether an inner page may store `stored` where its parent gives it the low fence `low`.
+pub(crate) fn is_low_bound(stored: Option<&[u8]>, low: Option<&[u8]>) -> bool {
+    match (stored, low) {
+        (Some(stored), Some(low)) => stored == low_bound(low),
+        (stored, low) => stored == low,
+    }
+}
+
+/// Whether an inner page may store `stored` where its parent gives it the high fence `high`: which of the bounds above a
+/// long fence it has depends on the splits that it comes from.
+pub(crate) fn is_high_bound(stored: Option<&[u8]>, high: Option<&[u8]>) -> bool {
+    match (stored, high) {
+        (Some(stored), Some(high)) if high.len() > WHOLE_FENCE => stored.len() >= WHOLE_FENCE && stored >= high,
+        (stored, high) => stored == high,
+    }
+}
+
+/// A bound of a page as the page above has it.
+#[derive(Clone, Debug)]
+pub(crate) struct GivenFence {
+    /// `None` is the tree's end.
+    pub(crate) key: Option<Vec<u8>>,
+    /// It is a separator, and not a fence of the page above, which may stand for a longer one.
+    pub(crate) is_separator: bool,
+}
+
+impl GivenFence {
+    /// The end of the tree.
+    pub(crate) const NONE: GivenFence = GivenFence { key: None, is_separator: true };
+
+    /// The fence, if it is known as a whole.
+    fn whole(&self) -> Option<Option<&[u8]>> {
+        let known = self.is_separator || self.key.as_ref().is_none_or(|key| key.len() != WHOLE_FENCE);
+        known.then_some(self.key.as_deref())
+    }
+
+    /// Whether a page may have this low fence.
+    pub(crate) fn admits_low(&self, stored: Option<&[u8]>, is_leaf: bool) -> bool {
+        match self.whole() {
+            Some(low) if is_leaf => stored == low,
+            Some(low) => is_low_bound(stored, low),
+            None => stored.zip(self.key.as_deref()).is_some_and(|(stored, begin)| stored.starts_with(begin)),
+        }
+    }
+
+    /// Whether a page may have this high fence.
+    pub(crate) fn admits_high(&self, stored: Option<&[u8]>, is_leaf: bool) -> bool {
+        match self.whole() {
+            Some(high) if is_leaf => stored == high,
+            Some(high) => is_high_bound(stored, high),
+            None => stored.zip(self.key.as_deref()).is_some_and(|(stored, above)| {
+                if is_leaf {
+                    stored == above || stored.len() > WHOLE_FENCE && stored <= above
+                } else {
+                    stored.len() >= WHOLE_FENCE
+                }
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strings(count: usize) -> Vec<Vec<u8>> {
+        let mut state = 7u64;
+        let mut next = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let mut all: Vec<Vec<u8>> = (0..count)
+            .map(|_| {
+                // Few bytes, and long runs of 255 and of equal bytes around the border.
+                let mut key = vec![[0xFF, 7, 0][next(3)]; [0, 3, 300, 511, 512, 513, 700][next(7)]];
+                key.extend((0..next(600)).map(|i| if i % 200 == 0 { next(256) as u8 } else { 0xFF }));
+                key
+            })
+            .collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    /// For every page and every cut of it: bounds are bounds, and neither half shares less than the whole did.
+    #[test]
+    fn bounds_are_wide_and_share_no_less_after_a_split() {
+        let keys = strings(90);
+        let stored = |low: &[u8], high: &[u8]| (low_bound(low).to_vec(), high_bound(Some(low), high).into_owned());
+        let shared = |bounds: &(Vec<u8>, Vec<u8>)| common_prefix(&bounds.0, &bounds.1);
+        for (i, low) in keys.iter().enumerate() {
+            for (j, high) in keys.iter().enumerate().skip(i + 1) {
+                let whole = stored(low, high);
+                assert!(whole.0 <= *low && whole.1 >= *high && whole.0.len() <= WHOLE_FENCE);
+                assert!(is_low_bound(Some(&whole.0), Some(low)) && is_high_bound(Some(&whole.1), Some(high)));
+                assert!(low.starts_with(&whole.0[..shared(&whole)]) && high.starts_with(&whole.0[..shared(&whole)]));
+                for cut in &keys[i + 1..j] {
+                    let left = stored(&whole.0, cut);
+                    // The right half knows the bound, not the fence.
+                    let right = stored(cut, &whole.1);
+                    assert!(shared(&left) >= shared(&whole) && shared(&right) >= shared(&whole));
+                    assert!(is_high_bound(Some(&left.1), Some(cut)) && is_high_bound(Some(&right.1), Some(high)));
+                    assert!(is_low_bound(Some(&right.0), Some(cut)) && is_low_bound(Some(&left.0), Some(low)));
+                }
+            }
+        }
+    }
+}

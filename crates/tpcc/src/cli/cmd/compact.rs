@@ -1,0 +1,47 @@
+//! `tpcc compact`: gives unused space at the end of the data file back to the system.
+
+use std::time::Instant;
+
+use super::Ended;
+use crate::cli::flags::CompactFlags;
+use crate::cli::resolve::on_disk;
+use crate::engines::storage::compacting;
+use crate::report::json::{JsonOut, conclude};
+use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
+use crate::report::{self, model};
+use crate::workload::error::Error;
+
+/// Carries the command out.
+pub(crate) fn run(flags: &CompactFlags) -> Result<Ended, Error> {
+    let config = on_disk("compact", flags.directory.data.as_deref(), &flags.engine, Some(1))?;
+    let json = JsonOut::open(flags.output.json.as_deref())?;
+    let (cpu, start) = (CpuTime::now(), Instant::now());
+    let Some(compacted) = compacting::compact(&config)? else {
+        let shown = config.shown();
+        return Err(Error::failed(format!("{shown}: no database there"))
+            .help("--data names the directory of the database to compact"));
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    let report = model::Compacted {
+        schema: model::schema_of("compact"),
+        notice: report::NOTICE.to_owned(),
+        provenance: model::Provenance::here(),
+        machine: Machine::describe(cpu),
+        config: report::store_config("compact", &config),
+        compact_s: seconds,
+        bytes_before: compacted.before,
+        bytes_after: compacted.after,
+        pages_moved: compacted.moved,
+        peak_rss_bytes: peak_rss_bytes(),
+    };
+    let text = format!(
+        "{}\ncompacted {} in {seconds:.2} s: data file {} MiB, was {} MiB; {} pages moved\n",
+        report::NOTICE,
+        config.shown(),
+        compacted.after >> 20,
+        compacted.before >> 20,
+        compacted.moved,
+    );
+    conclude(json, &report, text, false)?;
+    Ok(Ended::Well)
+}

@@ -1,0 +1,27 @@
+//! Compacting a database directory, for the command.
+
+use storage::{Compacted, Database};
+
+use super::advice::{below, cannot_open, failed_transaction};
+use super::database::options;
+use crate::workload::error::Error;
+use crate::workload::settings::StoreConfig;
+
+/// Compacts the database in the directory that `config` names; none if there is none. Opens no table: so every page can
+/// move.
+pub(crate) fn compact(config: &StoreConfig) -> Result<Option<Compacted>, Error> {
+    let shown = config.shown();
+    let opened = options(config, None)?.create(false).open(&config.data);
+    let db: Database = match opened {
+        Err(storage::OpenError::Missing { .. }) => return Ok(None),
+        Err(storage::OpenError::Directory { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        opened => opened.map_err(|error| cannot_open(&error, &shown))?,
+    };
+    let compacted = db.compact();
+    let closed = db.close();
+    let compacted = compacted.map_err(|error| failed_transaction(&error, &shown))?;
+    closed.map_err(|error| below(&error, &shown))?;
+    Ok(Some(compacted))
+}

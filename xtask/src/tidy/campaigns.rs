@@ -1,0 +1,133 @@
+//! Every public method of the engine is called by a campaign, or says why not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::{ImplItem, Item, Visibility};
+
+use super::Finding;
+use super::code::{Code, is_test};
+
+pub(super) const RULE: &str = "campaigns";
+
+/// Where the engine's public interface is, and the disks that tests run it on.
+const INTERFACE: [&str; 2] = ["crates/storage/src/db/", "crates/storage/src/io/sim/mod.rs"];
+/// What drives it.
+const CAMPAIGNS: [&str; 2] = ["xtask/src/sim/", "xtask/src/torture/"];
+
+/// Methods that no campaign can call, and why not.
+const NOT_THERE: [(&str, &str); 9] = [
+    ("copy_to", "makes a directory of files: `copy_on` of a simulated disk does the same work"),
+    ("claim", "takes a directory of files: tests/directory.rs"),
+    ("foreign", "names files of a directory: tests/directory.rs"),
+    ("passed", "campaigns look at the findings, of which some are no failure after a crash"),
+    ("page_checksums", "off they find nothing, which is what campaigns look for: tests/settings.rs"),
+    ("shared_lines", "addresses, for tools that follow accesses"),
+    ("planned", "counts the faults of a disk, which campaigns plan themselves"),
+    ("drop_syncs", "a canary, which the tests of the log and of the disks set"),
+    ("poke", "damage of a byte: campaigns have disks of their own that damage (torture/damage)"),
+];
+
+pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
+    let called = called(code);
+    // A tree without campaigns is one of a test of another rule.
+    if called.is_empty() {
+        return;
+    }
+    let public = public(code);
+    for (name, (file, line)) in &public {
+        let excused = NOT_THERE.iter().any(|(other, _)| other == name);
+        let what = match (called.contains(name), excused) {
+            (false, false) => format!("no campaign calls `{name}`: let `xtask/src/sim` do it, or say why not"),
+            (true, true) => format!("a campaign calls `{name}`, which is said to be in none"),
+            _ => continue,
+        };
+        findings.push(Finding { file: file.clone(), line: *line, rule: RULE, what });
+    }
+    for (name, _) in NOT_THERE.iter().filter(|(name, _)| !public.contains_key(*name)) {
+        let what = format!("there is no public method `{name}` to excuse");
+        findings.push(Finding { file: "xtask/src/tidy/campaigns.rs".to_owned(), line: 1, rule: RULE, what });
+    }
+}
+
+/// Public functions and methods by name, with file and line.
+fn public(code: &Code) -> BTreeMap<String, (String, usize)> {
+    let mut all = BTreeMap::new();
+    for file in code.files.iter().filter(|file| INTERFACE.iter().any(|of| file.path.starts_with(of))) {
+        for item in &file.syntax.items {
+            let mut add = |name: &syn::Ident| {
+                all.insert(name.to_string(), (file.path.clone(), name.span().start().line));
+            };
+            match item {
+                Item::Fn(item) if matches!(item.vis, Visibility::Public(_)) && !is_test(&item.attrs) => {
+                    add(&item.sig.ident);
+                }
+                Item::Impl(item) if item.trait_.is_none() && !is_test(&item.attrs) => {
+                    for inner in &item.items {
+                        if let ImplItem::Fn(method) = inner
+                            && matches!(method.vis, Visibility::Public(_))
+                        {
+                            add(&method.sig.ident);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    all
+}
+
+/// Names that campaigns call: behind a dot or two colons.
+fn called(code: &Code) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for file in code.files.iter().filter(|file| CAMPAIGNS.iter().any(|of| file.path.starts_with(of))) {
+        for item in &file.syntax.items {
+            if !matches!(item, Item::Mod(inner) if is_test(&inner.attrs)) {
+                behind_dots(item.to_token_stream(), &mut names);
+            }
+        }
+    }
+    names
+}
+
+fn behind_dots(tokens: TokenStream, names: &mut BTreeSet<String>) {
+    let mut before = None;
+    for token in tokens {
+        match token {
+            TokenTree::Punct(punct) => before = Some(punct.as_char()),
+            TokenTree::Ident(ident) => {
+                if matches!(before, Some('.' | ':')) {
+                    names.insert(ident.to_string());
+                }
+                before = None;
+            }
+            TokenTree::Group(group) => {
+                behind_dots(group.stream(), names);
+                before = None;
+            }
+            TokenTree::Literal(_) => before = None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::tree::Tree;
+
+    #[test]
+    fn a_method_that_no_campaign_calls_is_found() {
+        let interface = "impl Database {\n    pub fn used(&self) {}\n    pub fn also(&self) {}\n    \
+                         pub fn alone(&self) {}\n    pub(crate) fn inner(&self) {}\n}\nimpl Drop for Database {\n    \
+                         fn drop(&mut self) {}\n}\npub fn free() {}\n";
+        let campaign = "fn f(db: &Database) {\n    db.used();\n    Database::also(db);\n    let alone = 1;\n}\n\
+                        #[cfg(test)]\nmod tests {\n    fn g() { free::free() }\n}\n";
+        let files = [("crates/storage/src/db/a.rs", interface), ("xtask/src/sim/a.rs", campaign)];
+        let mut findings = Vec::new();
+        check(&Code::parse(&Tree::of(&files), &mut Vec::new()), &mut findings);
+        let lines: Vec<usize> = findings.iter().filter(|f| f.file.ends_with("a.rs")).map(|f| f.line).collect();
+        assert_eq!(lines, [4, 9], "{findings:?}");
+    }
+}

@@ -1,0 +1,474 @@
+//! Lives: a scripted workload about page numbers that are used again. In each life tables are loaded in bulk (to the end,
+//! broken off, or cut off by the crash), emptied, dropped, given and deprived of an index, copied and preloaded, between
+//! transactions that commit at once or later. Each life ends at any call of the disk; the restart may be cut off as well,
+//! more than once; and the next life goes on with the page numbers that the one before has left.
+//!
+//! After every restart the rows are those of a permitted state, the structure check finds nothing, and each copy has what
+//! had been committed when it was made.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use storage::disk::{Crash, SimDisk};
+use storage::{
+    Background, BulkLoad, CopyError, Database, Extremes, OpenTable, Options, Part, Rule, SecondaryIndex, Table,
+    TxnError,
+};
+
+use super::seeds::Tried;
+use crate::sim::caught::caught;
+use crate::sim::rng::Rng;
+use crate::sim::scheduler::Scheduler;
+use crate::sim::sizes;
+
+/// Tables of a life, without their indexes and with them.
+const PLAIN: [Table<u64, Vec<u8>>; 3] = [Table::new("first"), Table::new("second"), Table::new("third")];
+const INDEXED: [Table<u64, Vec<u8>>; 3] = [
+    Table::new("first").with_index::<ByStamp>(),
+    Table::new("second").with_index::<ByStamp>(),
+    Table::new("third").with_index::<ByStamp>(),
+];
+
+/// Orders rows by the first bytes.
+struct ByStamp;
+
+impl SecondaryIndex for ByStamp {
+    type Key = u64;
+    type Row = Vec<u8>;
+    type By = u32;
+    const NAME: &'static str = "by_stamp";
+    fn by(_: &u64, row: &Vec<u8>) -> Option<u32> {
+        row.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+    }
+}
+
+/// How a row is made: its stamp, which no other write has, and its length.
+type Spec = (u32, usize);
+
+fn row((stamp, bytes): Spec) -> Vec<u8> {
+    let mut row = stamp.to_le_bytes().repeat(bytes / 4 + 1);
+    row.truncate(bytes.max(4));
+    row
+}
+
+/// The rows of all tables.
+type Rows = [BTreeMap<u64, Spec>; 3];
+
+/// A life's failures: the disk lost its power, or something that must not be.
+enum End {
+    Power,
+    Wrong(String),
+}
+
+impl From<String> for End {
+    fn from(what: String) -> End {
+        End::Wrong(what)
+    }
+}
+
+/// All lives of a seed, a case each. `restarts`: how often a restart is cut off, at most.
+pub(super) fn one(campaign: &str, seed: u64, restarts: u64, tried: &mut Tried) {
+    let mut rng = Rng::new(seed ^ 0x11fe);
+    let (mut disk, mut possible) = (SimDisk::new(seed), vec![Rows::default()]);
+    let mut history = History::default();
+    for life in 0..3 + rng.below(4) {
+        tried.cases += 1;
+        let lived = caught(|| live(&disk, seed, restarts, &mut possible, &mut history, &mut rng));
+        match lived.and_then(|lived| lived.unwrap_or_else(|| Err("stopped".into()))) {
+            Ok(left) => disk = left,
+            Err(what) => return tried.fail(campaign, Scheduler::Threads, seed, format!("life {life}: {what}")),
+        }
+    }
+}
+
+/// What lives hand on beside their rows.
+#[derive(Default)]
+struct History {
+    /// Stamp of the row written last.
+    stamp: u32,
+    /// Pages that may belong to nothing: a table or index that was being made when power was lost.
+    lost: usize,
+}
+
+/// One life, from a restart to a crash: the disk that it leaves. `possible` are the states that may be found there.
+fn live(
+    disk: &SimDisk,
+    seed: u64,
+    restarts: u64,
+    possible: &mut Vec<Rows>,
+    history: &mut History,
+    rng: &mut Rng,
+) -> Result<SimDisk, String> {
+    let mut disk = disk.clone();
+    for _ in 0..rng.below(restarts + 1) {
+        disk.power_off_after(rng.below(250));
+        let cut = open(&disk, seed, rng);
+        if let (Err(error), false) = (&cut, disk.is_off()) {
+            return Err(format!("restart: {error}"));
+        }
+        disk = lose_power(&disk, rng, || drop(cut));
+    }
+    let db = open(&disk, seed, rng).map_err(|error| format!("restart: {error}"))?;
+    let mut life = Life { db: &db, disk: &disk, tables: Vec::new(), possible: possible.clone(), history, rng };
+    let lived = life.all();
+    *possible = std::mem::take(&mut life.possible);
+    let left = lose_power(&disk, rng, || ());
+    drop(db);
+    match lived {
+        Ok(()) | Err(End::Power) => Ok(left),
+        Err(End::Wrong(what)) => Err(what),
+    }
+}
+
+/// The disk after a loss of power. What `end` does reaches it no more.
+fn lose_power(disk: &SimDisk, rng: &mut Rng, end: impl FnOnce()) -> SimDisk {
+    let how = match rng.below(3) {
+        0 => Crash::Nothing,
+        1 => Crash::All,
+        _ => Crash::Random(rng.next()),
+    };
+    let left = disk.crash(how);
+    disk.power_off_after(0);
+    end();
+    left
+}
+
+fn open(disk: &SimDisk, seed: u64, rng: &mut Rng) -> Result<Database, String> {
+    let sizes = Extremes { segment_bytes: rng.pick(&[32 << 10, 64 << 10, 1 << 20]), ..sizes::draw(rng) };
+    let options = Options::new()
+        .buffer_pool(rng.pick(&[storage::MIN_POOL_BYTES, 1 << 20, 16 << 20]))
+        .sizes(sizes)
+        .checkpoint_every(rng.pick(&[128 << 10, 1 << 20, 64 << 20]))
+        .transactions(6)
+        .clock(Arc::new(AtomicU64::new(1)))
+        .database_id(seed | 1)
+        .background(Background::Inline);
+    options.open_on(Arc::new(disk.clone())).map_err(|error| error.to_string())
+}
+
+/// The tables of a database, whichever indexes they have.
+fn tables(db: &Database) -> Result<Vec<OpenTable<u64, Vec<u8>>>, TxnError> {
+    let table = |i: usize| match db.table(&PLAIN[i]) {
+        Err(TxnError::Schema { .. }) => db.table(&INDEXED[i]),
+        other => other,
+    };
+    (0..PLAIN.len()).map(table).collect()
+}
+
+/// The rows of all tables, and whatever is wrong with the structure; `lost` pages may belong to nothing.
+fn read(db: &Database, lost: usize) -> Result<Rows, String> {
+    let tables = tables(db).map_err(|error| format!("tables: {error}"))?;
+    let mut found = Rows::default();
+    let tx = db.begin().map_err(|error| error.to_string())?;
+    for (table, rows) in tables.iter().zip(&mut found) {
+        for read in tx.range(table, ..).map_err(|error| error.to_string())? {
+            let (key, bytes) = read.map_err(|error| format!("reading: {error}"))?;
+            let stamp = bytes.first_chunk().map_or(0, |stamp| u32::from_le_bytes(*stamp));
+            if bytes != row((stamp, bytes.len())) {
+                return Err(format!("row {key} is made of two"));
+            }
+            rows.insert(key, (stamp, bytes.len()));
+        }
+    }
+    drop(tx);
+    let structure = db.check_structure(|_, _| ControlFlow::Continue(())).map_err(|error| error.to_string())?;
+    let orphans = structure.findings.iter().filter(|finding| finding.rule == Rule::Orphan).count();
+    let wrong = structure.findings.iter().find(|finding| finding.rule != Rule::Orphan || orphans > lost);
+    match wrong {
+        Some(finding) => Err(format!("structure: {finding} (pages that belong to nothing: {orphans}, of {lost})")),
+        None => db.verify_pages().map(|_| found).map_err(|error| format!("verify: {error}")),
+    }
+}
+
+struct Life<'l> {
+    db: &'l Database,
+    disk: &'l SimDisk,
+    tables: Vec<OpenTable<u64, Vec<u8>>>,
+    /// The states that a crash now may leave, oldest first.
+    possible: Vec<Rows>,
+    history: &'l mut History,
+    rng: &'l mut Rng,
+}
+
+impl<'l> Life<'l> {
+    fn all(&mut self) -> Result<(), End> {
+        let found = read(self.db, self.history.lost).map_err(|what| format!("after the restart: {what}"))?;
+        if !self.possible.contains(&found) {
+            return Err(End::Wrong(self.unlike(&found)));
+        }
+        // What was found may not be durable yet: it is when this transaction is.
+        self.possible = vec![found];
+        if self.rng.once_in(4) {
+            self.disk.power_off_after(self.rng.below(3));
+        }
+        self.tables = self.told(tables(self.db))?;
+        self.write(true)?;
+        if self.rng.once_in(2) {
+            self.disk.power_off_after(1 + self.rng.below(600));
+        }
+        for _ in 0..4 + self.rng.below(12) {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    fn unlike(&self, found: &Rows) -> String {
+        let newest = &self.possible[self.possible.len() - 1];
+        let differs = |table: &usize| found[*table] != newest[*table];
+        let Some(table) = (0..PLAIN.len()).find(differs) else { return "another state".into() };
+        let (found, wanted) = (&found[table], &newest[table]);
+        let lost = wanted.iter().find(|(key, _)| !found.contains_key(key));
+        let other = found.iter().find(|(key, spec)| wanted.get(key) != Some(spec));
+        format!(
+            "no permitted state ({} are): table {table} has {} rows, the newest {}; lost {lost:?}, other {other:?}",
+            self.possible.len(),
+            found.len(),
+            wanted.len()
+        )
+    }
+
+    fn now(&self) -> &Rows {
+        &self.possible[self.possible.len() - 1]
+    }
+
+    /// An error is the end of the life if the disk has lost its power; else it is wrong.
+    fn told<T>(&self, result: Result<T, impl std::fmt::Display>) -> Result<T, End> {
+        result.map_err(|error| match self.disk.is_off() {
+            true => End::Power,
+            false => End::Wrong(format!("an error without a cause: {error}")),
+        })
+    }
+
+    /// A change that is durable when the call returns; if it fails, it may have happened.
+    fn change(&mut self, next: Rows, result: Result<(), TxnError>) -> Result<(), End> {
+        self.possible.push(next);
+        self.told(result)?;
+        self.possible.drain(..self.possible.len() - 1);
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<(), End> {
+        let table = self.rng.index(PLAIN.len());
+        match self.rng.below(16) {
+            0..4 => self.load(table),
+            4..7 => self.write(false),
+            7 => self.delete_all(table),
+            8 => {
+                let mut next = self.now().clone();
+                next[table].clear();
+                let done = self.db.truncate(PLAIN[table].name()).map(drop);
+                self.change(next, done)
+            }
+            9 => self.drop_table(table),
+            10 => self.alter(table),
+            11 => self.roll_back(table),
+            12 => self.copy(|_| Ok(())),
+            13 => self.told(self.db.checkpoint()),
+            14 => self.told(self.db.preload()).map(drop),
+            _ => self.told(self.db.step()),
+        }
+    }
+
+    fn spec(&mut self) -> Spec {
+        self.history.stamp += 1;
+        (self.history.stamp, self.rng.pick(&[4, 40, 300, 300, 1500]))
+    }
+
+    /// Rows come and go in one transaction.
+    fn write(&mut self, sync: bool) -> Result<(), End> {
+        let mut next = self.now().clone();
+        let db = self.db;
+        let mut tx = self.told(db.begin())?;
+        let most = if self.rng.once_in(4) { 300 } else { 12 };
+        for _ in 0..1 + self.rng.below(most) {
+            let (table, key) = (self.rng.index(PLAIN.len()), self.rng.below(4000));
+            if self.rng.once_in(4) {
+                self.told(tx.delete(&self.tables[table], &key))?;
+                next[table].remove(&key);
+            } else {
+                let spec = self.spec();
+                self.told(tx.put(&self.tables[table], &key, &row(spec)))?;
+                next[table].insert(key, spec);
+            }
+        }
+        if sync || self.rng.once_in(2) {
+            let done = tx.commit();
+            return self.change(next, done);
+        }
+        self.possible.push(next);
+        self.told(tx.commit_async()).map(drop)
+    }
+
+    fn roll_back(&mut self, table: usize) -> Result<(), End> {
+        let mut tx = self.told(self.db.begin())?;
+        let first = self.rng.below(4000);
+        for key in first..first + self.rng.below(200) {
+            let spec = self.spec();
+            self.told(tx.put(&self.tables[table], &key, &row(spec)))?;
+        }
+        self.told(tx.rollback()).map(drop)
+    }
+
+    fn delete_all(&mut self, table: usize) -> Result<(), End> {
+        let mut next = self.now().clone();
+        let keys: Vec<u64> = std::mem::take(&mut next[table]).into_keys().collect();
+        let db = self.db;
+        let mut tx = self.told(db.begin())?;
+        for key in keys {
+            self.told(tx.delete(&self.tables[table], &key))?;
+        }
+        let done = tx.commit();
+        self.change(next, done)
+    }
+
+    fn drop_table(&mut self, table: usize) -> Result<(), End> {
+        let mut next = self.now().clone();
+        next[table].clear();
+        let done = self.db.drop_table(PLAIN[table].name()).map(drop);
+        self.change(next, done)?;
+        self.history.lost += 6;
+        self.tables = self.told(tables(self.db))?;
+        self.history.lost -= 6;
+        Ok(())
+    }
+
+    /// Gives the table an index, or takes it.
+    fn alter(&mut self, table: usize) -> Result<(), End> {
+        let with = self.rng.once_in(2);
+        let declared = if with { &INDEXED[table] } else { &PLAIN[table] };
+        self.history.lost += 3;
+        self.tables[table] = self.told(self.db.alter_indexes(declared))?;
+        self.history.lost -= 3;
+        Ok(())
+    }
+
+    /// Loads a table, if it is empty: whole, or its rows alone; to the end, or not.
+    fn load(&mut self, table: usize) -> Result<(), End> {
+        if !self.now()[table].is_empty() {
+            return match self.db.bulk_load(&self.tables[table]) {
+                Err(TxnError::Schema { .. }) => Ok(()),
+                Ok(_) => Err(End::Wrong("a table with rows is loaded".into())),
+                Err(error) => self.told(Err(error)),
+            };
+        }
+        let db = self.db;
+        let handle = self.tables[table];
+        let rows = self.rng.pick(&[0, 3, 400, 2000, 5000]);
+        let specs: Vec<Spec> = (0..rows).map(|_| self.spec()).collect();
+        let loaded: BTreeMap<u64, Spec> = specs.iter().enumerate().map(|(key, spec)| (key as u64, *spec)).collect();
+        // Other tables change while a load is under way.
+        let with_load = |now: &Rows| {
+            let mut next = now.clone();
+            next[table] = loaded.clone();
+            next
+        };
+        let name = PLAIN[table].name();
+        let has_index = db.indexes().iter().filter(|(_, table, _)| table == name).count() > 1;
+        if !has_index && self.rng.once_in(3) {
+            let mut part = self.told(db.bulk_load_part(&handle, Part::Rows))?;
+            for (key, spec) in specs.iter().enumerate() {
+                self.told(part.push_raw(&(key as u64).to_be_bytes(), &row(*spec)))?;
+                // A stranger comes and goes.
+                if key == 100 {
+                    self.roll_back(table)?;
+                }
+            }
+            if self.rng.once_in(4) {
+                return Ok(());
+            }
+            let (next, done) = (with_load(self.now()), part.finish().map(drop));
+            return self.change(next, done);
+        }
+        let mut load = self.told(db.bulk_load(&handle))?;
+        let mut rest = specs.iter().enumerate().map(|(key, spec)| (key as u64, *spec));
+        while let Some((key, spec)) = rest.next() {
+            self.told(load.push(&key, &row(spec)))?;
+            if self.rng.once_in(700) {
+                self.amid(table, &mut load, &mut rest)?;
+            }
+        }
+        if self.rng.once_in(4) {
+            return Ok(());
+        }
+        let (next, done) = (with_load(self.now()), load.finish().map(drop));
+        self.change(next, done)
+    }
+
+    /// What happens while a load of a table is under way.
+    fn amid(
+        &mut self,
+        loaded: usize,
+        load: &mut BulkLoad<'_, u64, Vec<u8>>,
+        rest: &mut dyn Iterator<Item = (u64, Spec)>,
+    ) -> Result<(), End> {
+        match self.rng.below(8) {
+            0..3 => self.told(self.db.preload()).map(drop),
+            3 => self.told(self.db.checkpoint()),
+            // The process is killed.
+            4 => {
+                self.disk.power_off_after(0);
+                Err(End::Power)
+            }
+            5 => self.copy(|_| match rest.next() {
+                Some((key, spec)) => load.push(&key, &row(spec)),
+                None => Ok(()),
+            }),
+            _ => {
+                let other = (loaded + 1) % PLAIN.len();
+                let mut next = self.now().clone();
+                let db = self.db;
+                let mut tx = self.told(db.begin())?;
+                for _ in 0..self.rng.below(100) {
+                    let (key, spec) = (self.rng.below(4000), self.spec());
+                    self.told(tx.put(&self.tables[other], &key, &row(spec)))?;
+                    next[other].insert(key, spec);
+                }
+                let done = tx.commit();
+                self.change(next, done)
+            }
+        }
+    }
+
+    /// A copy has all that was committed when it was made. `meanwhile` is called while it is.
+    fn copy(&mut self, mut meanwhile: impl FnMut(&Database) -> Result<(), TxnError>) -> Result<(), End> {
+        let target = SimDisk::new(self.rng.next());
+        let mut wrong = None;
+        let copied = self.db.copy_on(Arc::new(target.clone()), |_| {
+            for _ in 0..40 {
+                if let Err(error) = meanwhile(self.db) {
+                    wrong = Some(error);
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        self.told(wrong.map_or(Ok(()), Err))?;
+        match copied {
+            Ok(_) => {}
+            Err(CopyError::Storage(error)) => return self.told(Err(error)),
+            Err(error) => return Err(End::Wrong(format!("copy: {error}"))),
+        }
+        let db = open(&target, 1, self.rng).map_err(|error| format!("opening a copy: {error}"))?;
+        let found = read(&db, self.history.lost).map_err(|what| format!("a copy: {what}"))?;
+        target.power_off_after(0);
+        if found != *self.now() {
+            return Err(End::Wrong(format!("a copy: {}", self.unlike(&found))));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_lives_on_one_disk_lose_nothing() {
+        let mut tried = Tried::default();
+        (0..12).for_each(|seed| one("crash", seed, 2, &mut tried));
+        assert_eq!(tried.failures, [""; 0]);
+        assert!(tried.cases > 36);
+    }
+}
