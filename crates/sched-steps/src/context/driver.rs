@@ -13,10 +13,6 @@ pub(crate) trait Driver {
     /// The running fiber is about to unwind because it was cancelled.
     fn begin_unwinding(&self);
 
-    /// Asked while the thread panics: whether the running fiber unwinds. (Else its driver itself was begun in the middle of
-    /// a panic, by a destructor.)
-    fn unwinds(&self) -> bool;
-
     /// A hop by way of the general switch, for builds in which it cannot be inlined.
     #[cfg(any(
         feature = "asan",

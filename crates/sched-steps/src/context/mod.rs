@@ -38,20 +38,13 @@ pub(crate) use stack::{Slab, used_bytes};
 pub fn hop() {
     let local = local();
     if local.hold.get() == 0 {
-        if std::thread::panicking() && unwinds() {
+        if std::thread::panicking() {
             return;
         }
         // SAFETY: `hold` is zero only while a fiber runs whose `next` is another suspended context of its driver: its mate
         // in the ring, or the context of the thread if it was cancelled.
         unsafe { pass(local) }
     }
-}
-
-/// Asked while the thread panics: whether it is the running fiber that unwinds.
-#[cold]
-#[inline(never)]
-fn unwinds() -> bool {
-    driving(|driver| driver.unwinds()).unwrap_or(true)
 }
 
 /// The hop itself, without its checks.
@@ -96,7 +89,7 @@ pub fn is_fiber() -> bool {
 #[inline(always)]
 #[must_use]
 pub fn may_hop() -> bool {
-    local().hold.get() == 0 && !(std::thread::panicking() && unwinds())
+    local().hold.get() == 0 && !std::thread::panicking()
 }
 
 /// Counts a latch that the running fiber holds: no point switches while one lives (paper 4.1.3, the counter

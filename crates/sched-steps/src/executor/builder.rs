@@ -298,7 +298,7 @@ impl Executor {
     ///
     /// # Errors
     /// The first panic of a fiber whose handle was not joined; it names the fiber. [`FiberError::Stopped`] if no fiber could
-    /// go on before that.
+    /// go on before that. [`FiberError::InPanic`] in a destructor that runs in the middle of a panic: `with` was not called.
     pub fn scope<'env, R>(
         &mut self,
         with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,

@@ -57,8 +57,6 @@ pub(crate) struct Cold {
     /// A wake that came while the fiber was not parked.
     pub(super) pending: Cell<bool>,
     pub(super) cancelled: Cell<bool>,
-    /// It has begun to unwind because it was cancelled.
-    pub(super) unwinding: Cell<bool>,
     /// What it waits for while it is polled, on its own stack.
     pub(super) condition: Cell<Option<*const Condition<'static>>>,
     pub(super) operation: Cell<u8>,
@@ -80,7 +78,6 @@ impl Cold {
             waker_given: Cell::new(false),
             pending: Cell::new(false),
             cancelled: Cell::new(false),
-            unwinding: Cell::new(false),
             condition: Cell::new(None),
             operation: Cell::new(NO_OPERATION),
             joined: Cell::new(0),
@@ -102,7 +99,6 @@ impl Cold {
             waker_given,
             pending,
             cancelled,
-            unwinding,
             condition,
             operation,
             joined,
@@ -118,7 +114,6 @@ impl Cold {
         waker_given.set(false);
         pending.set(false);
         cancelled.set(false);
-        unwinding.set(false);
         condition.set(None);
         operation.set(NO_OPERATION);
         joined.set(0);
@@ -174,8 +169,6 @@ pub(crate) struct Core {
     pub(super) choosing: Cell<bool>,
     /// The fiber on the stack, if it was cancelled: it ends, or unwinds at each wait. Its hops lead to the thread.
     pub(super) condemned: Cell<u32>,
-    /// The scope was begun by a destructor in the middle of a panic, which fibers see that do not panic themselves.
-    pub(super) in_panic: Cell<bool>,
     pub(super) callbacks: Callbacks,
     #[cfg(feature = "asan")]
     pub(super) shadow: context::tools::asan::MainStack,
@@ -229,7 +222,6 @@ impl Core {
             driving: Cell::new(false),
             choosing: Cell::new(false),
             condemned: Cell::new(NONE),
-            in_panic: Cell::new(false),
             callbacks: parts.callbacks,
             #[cfg(feature = "asan")]
             shadow: context::tools::asan::MainStack::default(),
@@ -452,13 +444,7 @@ impl Driver for Core {
 
     fn begin_unwinding(&self) {
         let Some(index) = self.running() else { return };
-        self.cold(index).unwinding.set(true);
         self.condemn(index);
-    }
-
-    /// In a scope that began in the middle of a panic only a fiber that was cancelled is known to unwind.
-    fn unwinds(&self) -> bool {
-        !self.in_panic.get() || self.running().is_some_and(|index| self.cold(index).unwinding.get())
     }
 
     #[cfg(any(
@@ -501,7 +487,6 @@ mod tests {
             waker_given,
             pending,
             cancelled,
-            unwinding,
             condition,
             operation,
             joined,
@@ -518,7 +503,6 @@ mod tests {
             waker_given: Cell::new(!waker_given.get()),
             pending: Cell::new(!pending.get()),
             cancelled: Cell::new(!cancelled.get()),
-            unwinding: Cell::new(!unwinding.get()),
             condition: Cell::new(Some((&raw const waits_for).cast())),
             operation: Cell::new(operation.get() - 1),
             joined: Cell::new(joined.get() + 1),
@@ -535,7 +519,6 @@ mod tests {
         assert_eq!(cold.waker_given.get(), waker_given.get());
         assert_eq!(cold.pending.get(), pending.get());
         assert_eq!(cold.cancelled.get(), cancelled.get());
-        assert_eq!(cold.unwinding.get(), unwinding.get());
         assert!(cold.condition.get().is_none() && condition.get().is_none());
         assert_eq!(cold.operation.get(), operation.get());
         assert_eq!(cold.joined.get(), joined.get());

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use super::core::{Awaits, Core, Task};
 use super::stop::Stop;
 use crate::context::panic::{Unwound, message};
-use crate::context::{OWN_STACKS, discard, dropped};
+use crate::context::{discard, dropped};
 use crate::fifo::{NONE, broken};
 
 /// Why a fiber returned nothing.
@@ -41,6 +41,9 @@ pub enum FiberError {
         /// Its name.
         fiber: String,
     },
+    /// A destructor that ran in the middle of a panic was to begin a scope. No fiber may run there, so nothing of it ran.
+    #[error("no scope of fibers begins in the middle of a panic")]
+    InPanic,
 }
 
 impl std::fmt::Debug for FiberError {
@@ -177,8 +180,11 @@ pub(super) fn enter<'env, R>(
     core: &Core,
     with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
 ) -> Result<R, FiberError> {
-    // Where fibers are threads, each panics for itself.
-    core.in_panic.set(OWN_STACKS && std::thread::panicking());
+    // Fibers share the thread's count of panics: one of them could not be told from one that unwinds.
+    if std::thread::panicking() {
+        dropped(with).unwrap_or_else(discard);
+        return Err(FiberError::InPanic);
+    }
     let shared = Rc::new(Shared { failure: RefCell::new(None) });
     let scope = Scope { core, shared: Rc::clone(&shared), env: PhantomData };
     let borrowing = Borrowing(core);
@@ -209,7 +215,6 @@ pub(super) fn enter<'env, R>(
     }
     // Nothing that a fiber borrows ends before this line.
     drop(borrowing);
-    core.in_panic.set(false);
     let failure = shared.failure.take();
     match (result, failure) {
         (Ok(result), None) => Ok(result),

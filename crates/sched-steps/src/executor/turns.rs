@@ -345,7 +345,7 @@ impl Core {
     /// Whether the running fiber, or the code that is about to drive, unwinds: it may not let others run then.
     #[inline]
     pub(super) fn is_unwinding(&self) -> bool {
-        std::thread::panicking() && self.unwinds()
+        std::thread::panicking()
     }
 
     /// What each wait of the running fiber does before it is put anywhere: a panic finds it where it was. One that was

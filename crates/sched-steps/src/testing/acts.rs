@@ -78,7 +78,6 @@ struct Room<'w, 's, 'e> {
     handles: RefCell<Vec<(usize, JoinHandle<'s, Made<'w>>)>>,
     /// All fibers of the scope.
     born: &'w RefCell<Vec<usize>>,
-    in_panic: bool,
     /// The scope that this one's executor runs inside of.
     outer: Option<&'w dyn Outer>,
 }
@@ -190,16 +189,11 @@ impl<'w: 's, 's> Me<'w, 's, '_> {
         self.room.world
     }
 
-    /// True where a destructor runs in the middle of a panic of this fiber.
-    fn unwinds(&self) -> bool {
-        panicking() && !self.room.in_panic
-    }
-
     fn live(&self) {
         let (world, known) = (self.world(), &self.known);
         world.must(!known.begun.replace(true), || format!("fiber {} has begun twice", self.number));
         world.must(!known.cancelled.get(), || format!("fiber {} has begun after it was cancelled", self.number));
-        world.must(panicking() == self.room.in_panic, || format!("fiber {} begins in a panic", self.number));
+        world.must(!panicking(), || format!("fiber {} begins in a panic", self.number));
         world.current.set(Some(self.number));
         let _dropped = Acts(self);
         for _ in 0..world.draws.below(24) {
@@ -220,7 +214,7 @@ impl<'w: 's, 's> Me<'w, 's, '_> {
         }
         let (world, me) = (self.world(), self.number);
         let words = black_box([me; 16]);
-        let unwound = self.unwinds();
+        let unwound = panicking();
         let clock = world.clock.get();
         let result = {
             let _back = Back(world, world.current.replace(None));
@@ -233,7 +227,7 @@ impl<'w: 's, 's> Me<'w, 's, '_> {
             .must(fiber::index() == self.index || fiber::index().is_none(), || format!("{what}: another runs as {me}"));
         if unwound {
             world.must(world.clock.get() == clock, || format!("{what}: others ran while {me} unwound"));
-        } else if !self.room.in_panic {
+        } else {
             world.must(!panicking(), || format!("{what}: fiber {me} sees the panic of another"));
             world.must(!(looks && self.known.cancelled.get()), || {
                 format!("{what}: {me} went on after it was cancelled")
@@ -346,7 +340,7 @@ impl<'w: 's, 's> Me<'w, 's, '_> {
         let answer = Rc::new(Cell::new(false));
         let (asked, needed, mischief) = (Cell::new(0), world.draws.below(5), world.draws.below(16));
         let words = black_box([me; 16]);
-        let unwinds = self.unwinds();
+        let unwinds = panicking();
         let (waits_for, answered) = (Rc::clone(&waits), Rc::clone(&answer));
         let condition = move || {
             world.must(waits_for.get(), || format!("a condition of fiber {me} is asked that waits no more"));
@@ -354,7 +348,7 @@ impl<'w: 's, 's> Me<'w, 's, '_> {
             world.must(world.current.get().is_none(), || {
                 format!("a condition of fiber {me} is asked while a fiber runs")
             });
-            world.must(panicking() == (unwinds || self.room.in_panic), || format!("a condition of {me} sees a panic"));
+            world.must(panicking() == unwinds, || format!("a condition of {me} sees a panic"));
             asked.set(asked.get() + 1);
             if asked.get() == 2 && !unwinds {
                 match mischief {
@@ -391,7 +385,7 @@ impl<'w: 's, 's> Drop for Acts<'_, 'w, 's, '_> {
         let me = self.0;
         let (world, draws) = (me.room.world, &me.room.world.draws);
         // A destructor must not panic in the middle of a panic; what it does may, so it does little.
-        if !me.room.in_panic && panicking() && world.step() {
+        if panicking() && world.step() {
             let any_id = me.room.ids[draws.below(me.room.ids.len())];
             match draws.below(12) {
                 0 => me.wait("hop", true, fiber::hop),
@@ -443,8 +437,7 @@ fn scope(world: &World, steps: &mut Executor, ids: &[OperationId], outer: Option
     let born = RefCell::new(Vec::new());
     let result = catch_unwind(AssertUnwindSafe(|| {
         steps.scope(|s| {
-            let room =
-                Rc::new(Room { world, scope: s, ids, handles: RefCell::default(), born: &born, in_panic, outer });
+            let room = Rc::new(Room { world, scope: s, ids, handles: RefCell::default(), born: &born, outer });
             let _broken = Broken(&room);
             (0..1 + world.draws.below(6)).for_each(|_| room.spawn());
             for _ in 0..world.draws.below(4) {
@@ -464,6 +457,8 @@ fn scope(world: &World, steps: &mut Executor, ids: &[OperationId], outer: Option
         "a scope has ended before its fibers".to_owned()
     });
     match result {
+        Ok(Err(FiberError::InPanic)) => world.must(in_panic, || "a scope was refused outside of a panic".to_owned()),
+        _ if in_panic => world.find("a scope has begun in the middle of a panic".to_owned()),
         Ok(Ok(())) => {
             let unwound = of(|known| known.unwound.get() && !known.cancelled.get());
             world.must(!unwound, || "a fiber was unwound that nobody has cancelled".to_owned());
@@ -503,7 +498,7 @@ pub(super) fn outermost(world: &World) {
             let innocents = [0, 1].map(|mine| {
                 s.spawn(move || {
                     let asked = Cell::new(0);
-                    fiber::block_until(|| asked.replace(asked.get() + 1) > 2);
+                    fiber::block_until(|| asked.replace(asked.get() + 1) > 0);
                     fiber::yield_now();
                     OWN.with(|own| own.0.get()).map_or(mine, |_| usize::MAX)
                 })
