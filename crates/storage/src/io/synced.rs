@@ -9,7 +9,7 @@ use crate::base::sync::plain::{AtomicU64, Ordering};
 
 /// A file whose syncs run one at a time, and never again after one that failed.
 ///
-/// The system reports bytes that it could not write once, to the sync that comes first. The next sync succeeds, whether
+/// The system reports bytes that it could not write once: to the sync that comes first. The next sync succeeds, whether
 /// or not it is another thread's that had written those bytes (Rebello et al., ATC 2020). So a file that several threads
 /// sync is held by one of these, which gives all of them the first failure.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl SyncedFile {
     /// # Errors
     /// The first failure of a sync, at each call from then on.
     pub(crate) fn sync(&self) -> Result<(), StorageError> {
-        // A read that writes: whoever begins a later sync has synchronized with it, and so with the caller's writes.
+        // A read that writes: the thread that begins a later sync has synchronized with it, and so with the caller's writes.
         let before = self.begun.fetch_add(0, Ordering::AcqRel);
         let mut state = self.state.lock();
         if let Some(failure) = &state.failure {
