@@ -214,6 +214,16 @@ impl<'l> Life<'l> {
         Ok(())
     }
 
+    /// Reads everything: what the pool shows beside what the file holds.
+    fn look(&self) -> Result<(), End> {
+        match read(self.db, self.history.lost) {
+            Ok(found) if found == *self.now() => Ok(()),
+            Ok(found) => Err(End::Wrong(self.unlike(&found))),
+            Err(_) if self.disk.is_off() => Err(End::Power),
+            Err(what) => Err(End::Wrong(what)),
+        }
+    }
+
     fn unlike(&self, found: &Rows) -> String {
         let newest = &self.possible[self.possible.len() - 1];
         let differs = |table: &usize| found[*table] != newest[*table];
@@ -398,7 +408,8 @@ impl<'l> Life<'l> {
             return Ok(());
         }
         let (next, done) = (with_load(self.now()), load.finish().map(drop));
-        self.change(next, done)
+        self.change(next, done)?;
+        if self.rng.once_in(2) { self.look() } else { Ok(()) }
     }
 
     /// What happens while a load of a table is under way.

@@ -120,7 +120,7 @@ mod breeding {
         fn campaign(self) -> (&'static str, u64) {
             match self {
                 Crash => ("crash", 6000),
-                Recovery => ("recovery", 3000),
+                Recovery => ("recovery", 8000),
                 IoErrors => ("io-errors", 500),
                 Bitflips => ("bitflips", 1000),
                 Malformed => ("malformed", 10_000),
