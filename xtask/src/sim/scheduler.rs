@@ -132,14 +132,13 @@ impl Sim for Baton {
     }
 
     fn is_over(&self) -> bool {
-        let state = self.state();
-        state.working == 0 || state.broken.is_some()
+        self.state().working == 0
     }
 
     fn is_last(&self) -> bool {
         let state = self.state();
         let left = state.actors.iter().filter(|a| a.stand != Stand::Ended).count();
-        left <= 1 || state.broken.is_some()
+        left <= 1
     }
 }
 
@@ -148,9 +147,11 @@ impl Baton {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After the run is stopped all workers that still run unwind; their state is dropped with the whole run.
+    /// After the run is stopped all workers that still run unwind; their state is dropped with the whole run. Servants go
+    /// on: a transaction that is dropped rolls back, which may need them.
     fn stop_if_broken(&self, state: &BatonState) {
-        if state.broken.is_some() && !std::thread::panicking() {
+        let serves = state.running.is_some_and(|me| state.actors[me].serves) && state.working > 0;
+        if state.broken.is_some() && !serves && !std::thread::panicking() {
             caught::stop();
         }
     }
@@ -199,6 +200,11 @@ impl Baton {
             return false;
         };
         let until = limit.map(|limit| self.now_ns.load(Ordering::Relaxed).saturating_add(nanos(limit)));
+        if state.broken.is_some() && std::thread::panicking() && state.are_others_ended(me) {
+            // The wait does not end, and the run cannot without it.
+            eprintln!("a worker that unwinds waits for ever ({reason:?}), after: {:?}", state.broken);
+            std::process::abort();
+        }
         state.actors[me].stand = Stand::Waiting(std::ptr::from_ref(token).addr(), until);
         state.dice.note(reason as u64 + 100);
         self.switch(state, me);
@@ -207,6 +213,10 @@ impl Baton {
 }
 
 impl BatonState {
+    fn are_others_ended(&self, me: usize) -> bool {
+        self.actors.iter().enumerate().all(|(other, actor)| other == me || actor.stand == Stand::Ended)
+    }
+
     /// Chooses the worker that goes on and gives it the baton. `None` if all have ended.
     fn choose(&mut self, now_ns: &AtomicU64) -> Option<usize> {
         loop {

@@ -468,12 +468,13 @@ impl Hand<'_, '_> {
 
     /// Bytes that an index depends on are not changed in place, wherever the columns begin.
     fn straddle(&mut self, table: usize, n: u64) -> Result<(), TxnError> {
-        let parts = vec![self.rng.index(HEAD + 4)..HEAD + 1 + self.rng.index(8)];
-        match self.tx.update_columns_raw(&self.tables[table], &key(n), &parts, |part, _| part.fill(0xEE)) {
+        let part = self.rng.index(HEAD + 4)..HEAD + 1 + self.rng.index(8);
+        let parts = std::slice::from_ref(&part);
+        match self.tx.update_columns_raw(&self.tables[table], &key(n), parts, |bytes, _| bytes.fill(0xEE)) {
             Err(TxnError::Schema { .. }) => Ok(()),
             Err(error) => Err(error),
-            Ok(_) if parts[0].is_empty() => Ok(()),
-            Ok(_) => caught::find(format!("{parts:?} of a row were changed in place, on which an index depends")),
+            Ok(_) if part.is_empty() => Ok(()),
+            Ok(_) => caught::find(format!("{part:?} of a row were changed in place, on which an index depends")),
         }
     }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU64;
 use storage::disk::{Crash, SimDisk};
 use storage::{
     Background, BulkLoad, CopyError, Database, Extremes, OpenTable, Options, Part, Rule, SecondaryIndex, Table,
-    TxnError,
+    Transaction, TxnError,
 };
 
 use super::seeds::Tried;
@@ -214,6 +214,16 @@ impl<'l> Life<'l> {
         Ok(())
     }
 
+    /// Reads everything: what the pool shows beside what the file holds.
+    fn look(&self) -> Result<(), End> {
+        match read(self.db, self.history.lost) {
+            Ok(found) if found == *self.now() => Ok(()),
+            Ok(found) => Err(End::Wrong(self.unlike(&found))),
+            Err(_) if self.disk.is_off() => Err(End::Power),
+            Err(what) => Err(End::Wrong(what)),
+        }
+    }
+
     fn unlike(&self, found: &Rows) -> String {
         let newest = &self.possible[self.possible.len() - 1];
         let differs = |table: &usize| found[*table] != newest[*table];
@@ -293,6 +303,11 @@ impl<'l> Life<'l> {
                 next[table].insert(key, spec);
             }
         }
+        self.commit(tx, next, sync)
+    }
+
+    /// Commits at once, or so that a crash may lose it.
+    fn commit(&mut self, tx: Transaction<'_>, next: Rows, sync: bool) -> Result<(), End> {
         if sync || self.rng.once_in(2) {
             let done = tx.commit();
             return self.change(next, done);
@@ -393,7 +408,8 @@ impl<'l> Life<'l> {
             return Ok(());
         }
         let (next, done) = (with_load(self.now()), load.finish().map(drop));
-        self.change(next, done)
+        self.change(next, done)?;
+        if self.rng.once_in(2) { self.look() } else { Ok(()) }
     }
 
     /// What happens while a load of a table is under way.
@@ -416,19 +432,26 @@ impl<'l> Life<'l> {
                 None => Ok(()),
             }),
             _ => {
-                let other = (loaded + 1) % PLAIN.len();
-                let mut next = self.now().clone();
-                let db = self.db;
-                let mut tx = self.told(db.begin())?;
-                for _ in 0..self.rng.below(100) {
-                    let (key, spec) = (self.rng.below(4000), self.spec());
-                    self.told(tx.put(&self.tables[other], &key, &row(spec)))?;
-                    next[other].insert(key, spec);
+                // The log's tail may get far from what is durable.
+                for _ in 0..1 + self.rng.below(4) {
+                    self.write_amid((loaded + 1) % PLAIN.len())?;
                 }
-                let done = tx.commit();
-                self.change(next, done)
+                Ok(())
             }
         }
+    }
+
+    /// A transaction on a table that is not being loaded.
+    fn write_amid(&mut self, other: usize) -> Result<(), End> {
+        let mut next = self.now().clone();
+        let db = self.db;
+        let mut tx = self.told(db.begin())?;
+        for _ in 0..self.rng.below(100) {
+            let (key, spec) = (self.rng.below(4000), self.spec());
+            self.told(tx.put(&self.tables[other], &key, &row(spec)))?;
+            next[other].insert(key, spec);
+        }
+        self.commit(tx, next, false)
     }
 
     /// A copy has all that was committed when it was made. `meanwhile` is called while it is.

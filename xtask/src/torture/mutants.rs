@@ -83,7 +83,7 @@ mod breeding {
     use crate::torture::report::{Fate, Progress, Report};
 
     /// The time that a campaign may take without a mutant.
-    const LIMIT: Duration = Duration::from_secs(100);
+    const LIMIT: Duration = Duration::from_secs(200);
     /// With a mutant it is stopped, and has found nothing, if it takes this long and so many times longer than without.
     const LEAST: Duration = Duration::from_secs(20);
     const LONGER: u32 = 4;
@@ -119,12 +119,12 @@ mod breeding {
 
         fn campaign(self) -> (&'static str, u64) {
             match self {
-                Crash => ("crash", 2000),
-                Recovery => ("recovery", 200),
+                Crash => ("crash", 6000),
+                Recovery => ("recovery", 8000),
                 IoErrors => ("io-errors", 500),
                 Bitflips => ("bitflips", 1000),
                 Malformed => ("malformed", 10_000),
-                Oracle => ("oracle", 300),
+                Oracle => ("oracle", 150),
                 Isolation => ("isolation", 50),
                 Speculate => ("speculate", 4000),
                 Starvation => ("starvation", 8000),
@@ -222,7 +222,7 @@ mod breeding {
             Mutant::StampLoadAtTail | Mutant::SkipLoadMark | Mutant::ReadOwnedPages => &[Recovery, Crash],
             Mutant::LsnOutOfCrc | Mutant::KeepStaleTail => &[Crash, Malformed, Recovery],
             Mutant::SkipRecordCrc | Mutant::SkipPageChecksum => &[Bitflips, Malformed, Crash],
-            Mutant::CleanWhenIdle | Mutant::SkipLogLimit => &[Sustained],
+            Mutant::SkipCheckpoints | Mutant::SkipLogLimit => &[Sustained],
             Mutant::MakeSegmentLatched => &[Crash, Recovery, IoErrors],
             Mutant::ForgiveFailedSync | Mutant::SkipUndoSpace => &[IoErrors, Crash],
         }

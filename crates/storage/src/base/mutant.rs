@@ -142,8 +142,8 @@ mutants! {
     /// A page's checksum is not checked.
     SkipPageChecksum = "skip-page-checksum",
     // Checkpoint and restart.
-    /// The cleaner writes old pages when room is plenty, and checkpoints are taken when it has nothing to write.
-    CleanWhenIdle = "clean-when-idle",
+    /// The services take no checkpoint.
+    SkipCheckpoints = "skip-checkpoints",
     /// Users' records take as many log files as they want.
     SkipLogLimit = "skip-log-limit",
     /// A checkpoint lets redo begin at itself, whatever pages are dirty.

@@ -17,6 +17,7 @@ use super::space::SPACE_PAGE;
 use super::{MAX_KEY, MAX_RECORD, StructureChange, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
 use crate::page::header::{self, SLOTS, seal};
@@ -391,6 +392,9 @@ impl<'a> Builder<'a> {
     }
 
     fn write_page(&mut self, id: PageId) -> Result<(), StorageError> {
+        if is_mutant(Mutant::StampLoadAtTail) {
+            PageMut::of(&mut self.scratch).set_lsn(self.change.log.tail());
+        }
         seal(self.scratch.as_bytes_mut());
         if self.chunk.put(id, self.scratch.as_bytes()) {
             return Ok(());

@@ -39,7 +39,7 @@ impl BufferPool {
         let durable = self.wal.durable();
         let (pages, _) = bytes.as_chunks::<PAGE_SIZE>();
         let early = pages.iter().position(|page| header::lsn_of(page) >= durable);
-        match early.filter(|_| !is_mutant(Mutant::SkipWriteAhead) && !is_mutant(Mutant::StampLoadAtTail)) {
+        match early.filter(|_| !is_mutant(Mutant::SkipWriteAhead)) {
             None => Ok(DurablePages { first, bytes }),
             Some(at) => {
                 let id = PageId(first.0 + at as u32);

@@ -22,7 +22,6 @@ use super::write::BATCH;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::Lsn;
-use crate::base::mutant::{Mutant, is_mutant};
 
 /// Frames looked at in one shard in one step.
 const LOOKED_AT: usize = 1024;
@@ -116,9 +115,6 @@ impl BufferPool {
         self.cleaner_called.store(false, Ordering::Release);
         let room = self.make_room();
         let populated = self.populate_ahead(cleaner);
-        if is_mutant(Mutant::CleanWhenIdle) && matches!(room, Ok(Some(_))) {
-            return Ok(CleanStep::Worked { pages: 0 });
-        }
         let wants_log = goal.write_before > cleaner.none_below || !cleaner.plan.is_empty();
         let written = if wants_log { self.write_oldest(cleaner, now_ns, goal)? } else { 0 };
         let synced = self.sync_if_due(cleaner, now_ns, goal.write_before)?;

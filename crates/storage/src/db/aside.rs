@@ -30,9 +30,10 @@ use crate::base::checksum::crc32c;
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::buffer::file::{AsideCopy, MIN_SLOTS, SLOT_PAGES};
-use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at};
+use crate::io::synced::SyncedFile;
+use crate::io::{read_up_to_at, write_all_at};
 use crate::page::header::{self, CRC, LSN};
-use crate::recovery::control::{ASIDE, CONTROL};
+use crate::recovery::control::ASIDE;
 
 const MAGIC: &[u8; 8] = b"LOCKSIDE";
 const ENTRY: usize = 16;
@@ -51,7 +52,7 @@ pub(crate) const CONTROL_BYTES: u64 = ASIDE + MIN_SLOTS * SLOT;
 /// The slots of an open database.
 #[derive(Debug)]
 pub(crate) struct Aside {
-    file: Arc<dyn DiskFile>,
+    file: Arc<SyncedFile>,
     slots: u64,
 }
 
@@ -76,14 +77,14 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Aside {
-    /// Opens the slots of the control file, and makes as many as a pool of `frames` frames wants. Without space for them
-    /// fewer do.
+    /// The slots of the control file, of which there will be as many as a pool of `frames` frames wants. Without space for
+    /// them fewer do.
     ///
     /// # Errors
     /// When the system refuses.
-    pub(crate) fn open(disk: &dyn Disk, frames: usize) -> Result<Aside, StorageError> {
-        let fail = |op, e| StorageError::io(op, disk.show(CONTROL), 0, e);
-        let file = disk.open(CONTROL, OpenMode::Existing).map_err(|e| fail("open", e))?;
+    pub(crate) fn open(control: Arc<SyncedFile>, frames: usize) -> Result<Aside, StorageError> {
+        let file = control.file();
+        let fail = |op, e| StorageError::io(op, file.name(), 0, e);
         let wanted = ((frames / FRAMES_PER_SLOT) as u64).clamp(MIN_SLOTS, MOST_SLOTS);
         let len = file.len().map_err(|e| fail("measure", e))?;
         let bytes = ASIDE + wanted * SLOT;
@@ -94,7 +95,7 @@ impl Aside {
             }
         }
         let len = file.len().map_err(|e| fail("measure", e))?;
-        Ok(Aside { file, slots: (len.saturating_sub(ASIDE) / SLOT).clamp(1, wanted) })
+        Ok(Aside { file: control, slots: (len.saturating_sub(ASIDE) / SLOT).clamp(1, wanted) })
     }
 
     /// Slots that batches may use.
@@ -122,15 +123,15 @@ impl Aside {
         for copy in copies {
             bytes.extend_from_slice(copy.page);
         }
-        write_all_at(&*self.file, &bytes, place(slot))
+        write_all_at(self.file.file(), &bytes, place(slot))
     }
 
     /// Makes all copies written so far durable.
     ///
     /// # Errors
-    /// A failed sync.
+    /// A failed sync of the control file, now or before.
     pub(crate) fn sync(&self) -> Result<(), StorageError> {
-        sync_file(&*self.file)
+        self.file.sync()
     }
 
     /// After a crash: repairs the pages that were torn in place, before any thread reads them, and pages of a future that
@@ -138,8 +139,8 @@ impl Aside {
     ///
     /// # Errors
     /// When the system refuses. It can be done again.
-    pub(crate) fn mend(&self, data: &dyn DiskFile, redo: Lsn, end: Lsn) -> Result<(), StorageError> {
-        let mut mended = false;
+    pub(crate) fn mend(&self, synced: &SyncedFile, redo: Lsn, end: Lsn) -> Result<(), StorageError> {
+        let (data, mut mended) = (synced.file(), false);
         let len = data.len().map_err(|e| StorageError::io("measure", data.name(), 0, e))?;
         for (id, copies) in self.noted(redo)? {
             if id.offset() + PAGE_SIZE as u64 > len {
@@ -156,7 +157,7 @@ impl Aside {
             for at in copies {
                 let mut copy = [0; PAGE_SIZE];
                 let from = place(at.slot) + PAGES_AT + (at.page * PAGE_SIZE) as u64;
-                let whole = read_up_to_at(&*self.file, &mut copy, from)? == PAGE_SIZE;
+                let whole = read_up_to_at(self.file.file(), &mut copy, from)? == PAGE_SIZE;
                 let sound = whole && word(&copy, CRC) == at.crc && header::damage(&copy, id, true).is_none();
                 let lsn = long(&copy, LSN);
                 if sound && lsn < end.0 && newest.is_none_or(|(other, _)| other < lsn) {
@@ -169,16 +170,17 @@ impl Aside {
             }
         }
         // Before the slots are used again.
-        if mended { sync_file(data) } else { Ok(()) }
+        if mended { synced.sync() } else { Ok(()) }
     }
 
     /// The copies that count if redo begins at `redo`.
     fn noted(&self, redo: Lsn) -> Result<BTreeMap<PageId, Vec<CopyPlace>>, StorageError> {
         let mut noted: BTreeMap<PageId, Vec<CopyPlace>> = BTreeMap::new();
-        let len = self.file.len().map_err(|e| StorageError::io("measure", self.file.name(), 0, e))?;
+        let file = self.file.file();
+        let len = file.len().map_err(|e| StorageError::io("measure", file.name(), 0, e))?;
         for slot in 0..len.saturating_sub(ASIDE) / SLOT {
             let mut header = [0; HEADER];
-            if read_up_to_at(&*self.file, &mut header, place(slot))? < HEADER || &header[..8] != MAGIC {
+            if read_up_to_at(file, &mut header, place(slot))? < HEADER || &header[..8] != MAGIC {
                 continue;
             }
             let (count, crc) = (word(&header, 8) as usize, word(&header, 12));
@@ -202,8 +204,9 @@ impl Aside {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::{Crash, SimDisk};
+    use crate::io::{Crash, Disk, OpenMode, SimDisk};
     use crate::page::PageBytes;
+    use crate::recovery::control::CONTROL;
 
     const PAGES: u32 = SLOT_PAGES as u32;
 
@@ -227,18 +230,26 @@ mod tests {
     }
 
     /// Writes pages 1 to 32 with this content: aside, durably, and then in place.
-    fn write(aside: &Aside, data: &dyn DiskFile, slot: u64, byte: u8, lsn: u64) -> Result<(), StorageError> {
+    fn write(aside: &Aside, data: &SyncedFile, slot: u64, byte: u8, lsn: u64) -> Result<(), StorageError> {
         let pages: Vec<_> = (1..=PAGES).map(|id| (PageId(id), page(id, byte, lsn))).collect();
         let copies: Vec<_> =
             pages.iter().map(|(id, page)| AsideCopy { id: *id, recovery: Lsn(lsn), page: page.as_bytes() }).collect();
         aside.write(slot, &copies)?;
         aside.sync()?;
-        pages.iter().try_for_each(|(id, page)| write_all_at(data, page.as_bytes(), id.offset()))
+        pages.iter().try_for_each(|(id, page)| write_all_at(data.file(), page.as_bytes(), id.offset()))
     }
 
-    fn content(data: &dyn DiskFile, id: u32) -> [u8; PAGE_SIZE] {
+    fn file(disk: &SimDisk, name: &str) -> SyncedFile {
+        SyncedFile::new(disk.open(name, OpenMode::Existing).unwrap())
+    }
+
+    fn slots(disk: &SimDisk, frames: usize) -> Aside {
+        Aside::open(Arc::new(file(disk, CONTROL)), frames).unwrap()
+    }
+
+    fn content(data: &SyncedFile, id: u32) -> [u8; PAGE_SIZE] {
         let mut bytes = [0; PAGE_SIZE];
-        read_up_to_at(data, &mut bytes, PageId(id).offset()).unwrap();
+        read_up_to_at(data.file(), &mut bytes, PageId(id).offset()).unwrap();
         bytes
     }
 
@@ -249,24 +260,24 @@ mod tests {
         let mut mended = 0;
         for seed in 0..400 {
             let disk = disk(seed);
-            let (aside, data) = (Aside::open(&disk, 0).unwrap(), disk.open("data", OpenMode::Existing).unwrap());
-            write(&aside, &*data, 0, 1, 10).unwrap();
+            let (aside, data) = (slots(&disk, 0), file(&disk, "data"));
+            write(&aside, &data, 0, 1, 10).unwrap();
             data.sync().unwrap();
             disk.power_off_after(seed % 150);
             // Two batches without a sync of the data file, a sync, and one that uses a slot again.
-            let done = (1..=2).take_while(|n| write(&aside, &*data, *n, 1 + *n as u8, 10 * n + 10).is_ok()).count();
+            let done = (1..=2).take_while(|n| write(&aside, &data, *n, 1 + *n as u8, 10 * n + 10).is_ok()).count();
             let synced = done == 2 && data.sync().is_ok();
-            let again = synced && write(&aside, &*data, 1, 4, 40).is_ok();
+            let again = synced && write(&aside, &data, 1, 4, 40).is_ok();
             let left = disk.crash(Crash::Random(seed));
-            let data = left.open("data", OpenMode::Existing).unwrap();
+            let data = file(&left, "data");
             let oldest = if synced { 3 } else { 1 };
             let is_one = |id: u32| {
-                let bytes = content(&*data, id);
+                let bytes = content(&data, id);
                 (oldest..=4).any(|byte| bytes == *page(id, byte, 10 * u64::from(byte)).as_bytes())
             };
             mended += (1..=PAGES).filter(|id| !is_one(*id)).count();
             let redo = Lsn(if synced { 31 } else { 11 });
-            Aside::open(&left, 0).unwrap().mend(&*data, redo, Lsn(100)).unwrap();
+            slots(&left, 0).mend(&data, redo, Lsn(100)).unwrap();
             assert!((1..=PAGES).all(is_one), "seed {seed}: {done} {synced} {again}");
         }
         assert!(mended > 50, "{mended} pages were torn");
@@ -276,14 +287,14 @@ mod tests {
     #[test]
     fn an_old_copy_repairs_nothing() {
         let disk = disk(1);
-        let (aside, data) = (Aside::open(&disk, 0).unwrap(), disk.open("data", OpenMode::Existing).unwrap());
-        write(&aside, &*data, 3, 1, 10).unwrap();
+        let (aside, data) = (slots(&disk, 0), file(&disk, "data"));
+        write(&aside, &data, 3, 1, 10).unwrap();
         let damaged = [9; PAGE_SIZE];
-        let spoil = || write_all_at(&*data, &damaged, PageId(5).offset()).unwrap();
+        let spoil = || write_all_at(data.file(), &damaged, PageId(5).offset()).unwrap();
         for (redo, end, repairs) in [(11, 100, false), (10, 10, false), (10, 100, true), (1, 11, true)] {
             spoil();
-            aside.mend(&*data, Lsn(redo), Lsn(end)).unwrap();
-            let after = content(&*data, 5);
+            aside.mend(&data, Lsn(redo), Lsn(end)).unwrap();
+            let after = content(&data, 5);
             assert_eq!(after == *page(5, 1, 10).as_bytes(), repairs, "redo from {redo} to {end}");
             assert_eq!(after == damaged, !repairs);
         }
@@ -293,21 +304,21 @@ mod tests {
         let copy =
             |id: u32, page: &'static PageBytes| AsideCopy { id: PageId(id), recovery: Lsn(20), page: page.as_bytes() };
         aside.write(3, &[copy(6, Box::leak(other)), copy(5, Box::leak(newer))]).unwrap();
-        write_all_at(&*aside.file, page(5, 1, 10).as_bytes(), place(3) + PAGES_AT + PAGE_SIZE as u64).unwrap();
+        write_all_at(aside.file.file(), page(5, 1, 10).as_bytes(), place(3) + PAGES_AT + PAGE_SIZE as u64).unwrap();
         spoil();
-        aside.mend(&*data, Lsn(10), Lsn(100)).unwrap();
-        assert_eq!(content(&*data, 5), damaged);
+        aside.mend(&data, Lsn(10), Lsn(100)).unwrap();
+        assert_eq!(content(&data, 5), damaged);
         // Pages behind the end of a file that was cut off do not make it longer.
-        write(&aside, &*data, 2, 7, 50).unwrap();
-        data.set_len(5 * PAGE_SIZE as u64).unwrap();
-        aside.mend(&*data, Lsn(10), Lsn(100)).unwrap();
-        assert_eq!(data.len().unwrap(), 5 * PAGE_SIZE as u64);
+        write(&aside, &data, 2, 7, 50).unwrap();
+        data.file().set_len(5 * PAGE_SIZE as u64).unwrap();
+        aside.mend(&data, Lsn(10), Lsn(100)).unwrap();
+        assert_eq!(data.file().len().unwrap(), 5 * PAGE_SIZE as u64);
     }
 
     #[test]
     fn a_larger_pool_gets_more_slots_and_a_full_disk_the_least_number() {
         let disk = disk(1);
-        let slots = |frames| Aside::open(&disk, frames).unwrap().slots();
+        let slots = |frames| slots(&disk, frames).slots();
         assert_eq!((slots(0), slots(10 * FRAMES_PER_SLOT), slots(128)), (MIN_SLOTS, 10, MIN_SLOTS));
         assert_eq!(slots(usize::MAX), MOST_SLOTS);
     }

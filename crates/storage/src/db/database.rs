@@ -152,7 +152,7 @@ impl Database {
         let restart_reads = (analysis.as_ref().map_or(log.tail(), |(redo, ..)| *redo), log.tail());
         let shared = PoolOptions::new(frames);
         let pool = BufferPool::open(
-            Arc::new(files::open_pages(&*disk, control.database, frames, restart_reads)?),
+            Arc::new(files::open_pages(&*disk, &file, control.database, frames, restart_reads)?),
             PoolOptions {
                 latches: options.latches,
                 promote_at: options.promote_at,

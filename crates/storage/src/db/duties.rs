@@ -122,7 +122,7 @@ impl Duties {
         let tail = self.engine.log.tail();
         let distance = self.checkpointer.distance(tail);
         let wants = distance > self.every / 2 || self.engine.log.is_pressed();
-        let wants = wants && !is_mutant(Mutant::CleanWhenIdle);
+        let wants = wants && !is_mutant(Mutant::SkipCheckpoints);
         let considered =
             if wants && self.due(self.engine.clock.now_ns(), tail) { self.advance(tail) } else { Ok(false) };
         // From half-way on the oldest pages are written, so that the checkpoint need not wait for them; and more of them
@@ -134,9 +134,6 @@ impl Duties {
         };
         let goal = CleanGoal { write_before: Lsn(tail.0.saturating_sub(behind)), step: self.step_bytes() };
         let step = self.engine.pool.clean_step(self.engine.clock.now_ns(), goal);
-        if is_mutant(Mutant::CleanWhenIdle) && matches!(step, Ok(CleanStep::Idle)) {
-            return self.advance(tail);
-        }
         // An error of the one keeps the other from nothing.
         Ok(considered? | (step? != CleanStep::Idle))
     }

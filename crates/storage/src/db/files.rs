@@ -13,6 +13,7 @@ use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::ahead::DurablePages;
 use crate::buffer::file::{AsideCopy, PageFile, WriteAhead};
+use crate::io::synced::SyncedFile;
 use crate::io::{
     Disk, DiskFile, LOCK_FILE, LockError, OpenMode, read_exact_at, read_up_to_at, sync_file, write_all_at,
 };
@@ -210,6 +211,7 @@ pub(crate) fn create(disk: &dyn Disk, database: u64) -> Result<(ControlFile, Con
 /// The file is missing, of another format or another database.
 pub(crate) fn open_pages(
     disk: &dyn Disk,
+    control: &ControlFile,
     database: u64,
     frames: usize,
     (redo, end): (Lsn, Lsn),
@@ -229,40 +231,41 @@ pub(crate) fn open_pages(
     if bytes[16..24] != database.to_le_bytes() {
         return Err(corrupt("belongs to another database; put back the database's own data file"));
     }
-    let aside = Aside::open(disk, frames)?;
-    aside.mend(&*file, redo, end)?;
+    let file = SyncedFile::new(file);
+    let aside = Aside::open(control.shared(), frames)?;
+    aside.mend(&file, redo, end)?;
     Ok(DataFile { file, aside, grown: Mutex::new(()) })
 }
 
 /// The data file as the pool sees it.
 #[derive(Debug)]
 pub(crate) struct DataFile {
-    file: Arc<dyn DiskFile>,
+    file: SyncedFile,
     aside: Aside,
     grown: Mutex<()>,
 }
 
 impl PageFile for DataFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), StorageError> {
-        read_exact_at(&*self.file, buf, offset)
+        read_exact_at(self.file.file(), buf, offset)
     }
 
     fn read_resident_at(&self, buf: &mut [u8], offset: u64) -> Result<bool, StorageError> {
-        let read = self.file.read_resident_at(buf, offset);
+        let read = self.file.file().read_resident_at(buf, offset);
         // A part of it is in memory and a part not: read the whole.
-        Ok(read.map_err(|e| StorageError::io("read", self.file.name(), offset, e))? == Some(buf.len()))
+        Ok(read.map_err(|e| StorageError::io("read", self.file.file().name(), offset, e))? == Some(buf.len()))
     }
 
     fn write_pages(&self, pages: DurablePages<'_>) -> Result<(), StorageError> {
-        write_all_at(&*self.file, pages.bytes(), pages.first().offset())
+        write_all_at(self.file.file(), pages.bytes(), pages.first().offset())
     }
 
     fn sync(&self) -> Result<(), StorageError> {
-        sync_file(&*self.file)
+        self.file.sync()
     }
 
     fn len(&self) -> Result<u64, StorageError> {
-        self.file.len().map_err(|e| StorageError::io("measure", self.show(), 0, e))
+        self.file.file().len().map_err(|e| StorageError::io("measure", self.show(), 0, e))
     }
 
     fn extend_to(&self, bytes: u64) -> Result<(), StorageError> {
@@ -271,7 +274,7 @@ impl PageFile for DataFile {
         if len >= bytes {
             return Ok(());
         }
-        self.file.allocate(len, bytes - len).map_err(|e| StorageError::io("extend", self.show(), len, e))
+        self.file.file().allocate(len, bytes - len).map_err(|e| StorageError::io("extend", self.show(), len, e))
     }
 
     fn cut_to(&self, bytes: u64) -> Result<(), StorageError> {
@@ -279,8 +282,8 @@ impl PageFile for DataFile {
         if self.len()? <= bytes {
             return Ok(());
         }
-        self.file.set_len(bytes).map_err(|e| StorageError::io("cut", self.show(), bytes, e))?;
-        sync_file(&*self.file)
+        self.file.file().set_len(bytes).map_err(|e| StorageError::io("cut", self.show(), bytes, e))?;
+        self.file.sync()
     }
 
     fn slots(&self) -> u64 {
@@ -296,7 +299,7 @@ impl PageFile for DataFile {
     }
 
     fn show(&self) -> String {
-        self.file.name().to_owned()
+        self.file.file().name().to_owned()
     }
 }
 

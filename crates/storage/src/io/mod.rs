@@ -14,6 +14,7 @@ mod mem;
 #[allow(clippy::disallowed_methods, reason = "the one place where the system's own files are read")]
 pub(crate) mod memory;
 mod sim;
+pub(crate) mod synced;
 #[allow(clippy::disallowed_methods, reason = "the one place where the system's own files are read")]
 pub(crate) mod topology;
 

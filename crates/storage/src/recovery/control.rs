@@ -20,7 +20,8 @@ use crate::base::checksum::crc32c;
 use crate::base::error::StorageError;
 use crate::base::ids::Lsn;
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at};
+use crate::io::synced::SyncedFile;
+use crate::io::{Disk, OpenMode, read_up_to_at, write_all_at};
 
 /// Version of all files. A build reads exactly one.
 pub(crate) const FORMAT: u32 = 5;
@@ -49,7 +50,7 @@ pub(crate) struct Control {
 /// The open file.
 #[derive(Debug)]
 pub(crate) struct ControlFile {
-    file: Arc<dyn DiskFile>,
+    file: Arc<SyncedFile>,
     show: String,
 }
 
@@ -99,7 +100,7 @@ impl ControlFile {
     pub(crate) fn open(disk: &dyn Disk) -> Result<ControlFile, StorageError> {
         let show = disk.show(CONTROL);
         let file = disk.open(CONTROL, OpenMode::Existing).map_err(|e| StorageError::io("open", &*show, 0, e))?;
-        Ok(ControlFile { file, show })
+        Ok(ControlFile { file: Arc::new(SyncedFile::new(file)), show })
     }
 
     /// Makes the file, of `bytes` bytes. It gets its name when it is on disk as a whole, so that a crash leaves no file or a good one.
@@ -122,7 +123,7 @@ impl ControlFile {
         }
         // All its room now: it must be writable when the disk is full.
         file.allocate(0, bytes).map_err(|e| StorageError::io("allocate", &*show, 0, e))?;
-        ControlFile { file, show }.write(control)?;
+        ControlFile { file: Arc::new(SyncedFile::new(file)), show }.write(control)?;
         let named = disk.rename(NEW_CONTROL, CONTROL);
         if named.is_ok() {
             made(CONTROL);
@@ -139,7 +140,7 @@ impl ControlFile {
         let mut newest: Option<Control> = None;
         for copy in 0..2 {
             let mut bytes = [0; COPY];
-            let n = read_up_to_at(&*self.file, &mut bytes, copy * APART)?;
+            let n = read_up_to_at(self.file.file(), &mut bytes, copy * APART)?;
             if let Some(control) = Control::decode(&bytes[..n], &self.show)?
                 && newest.is_none_or(|n| n.number < control.number)
             {
@@ -158,8 +159,13 @@ impl ControlFile {
     /// When the system refuses: the older copy then still holds.
     pub(crate) fn write(&self, control: &Control) -> Result<(), StorageError> {
         let at = if is_mutant(Mutant::OneControlCopy) { 0 } else { (control.number % 2) * APART };
-        write_all_at(&*self.file, &control.encode(), at)?;
-        sync_file(&*self.file)
+        write_all_at(self.file.file(), &control.encode(), at)?;
+        self.file.sync()
+    }
+
+    /// The file, of which the slots for pages put aside are a part.
+    pub(crate) fn shared(&self) -> Arc<SyncedFile> {
+        Arc::clone(&self.file)
     }
 }
 
