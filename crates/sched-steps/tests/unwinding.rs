@@ -222,38 +222,28 @@ fn what_cannot_be_waited_for_in_the_middle_of_a_panic_is_told() {
     assert!(error.to_string().contains("second"), "{error}");
 }
 
-/// A scope that begins in the middle of a panic is one like others: its fibers take turns.
+/// Its fibers could not tell a panic of theirs from the one around them.
 #[test]
-fn a_destructor_may_have_an_executor_of_its_own() {
-    let (ended, turns) = (Cell::new(0), RefCell::new(Vec::new()));
+fn a_scope_does_not_begin_in_the_middle_of_a_panic() {
+    let (told, begun) = (RefCell::new(String::new()), Cell::new(false));
     let error = team(2)
         .scope(|s| {
-            let (ended, turns) = (&ended, &turns);
+            let (told, begun) = (&told, &begun);
             s.spawn(move || {
                 let _does = Does(|| {
-                    team(3)
-                        .scope(|inner| {
-                            let first = inner.spawn(|| {
-                                turns.borrow_mut().push(1);
-                                fiber::yield_now();
-                                turns.borrow_mut().push(1);
-                            });
-                            inner.spawn(|| {
-                                turns.borrow_mut().push(2);
-                                first.join().unwrap();
-                                turns.borrow_mut().push(2);
-                            });
-                            inner.spawn(|| fiber::block_until(|| turns.borrow().len() == 4));
-                        })
-                        .unwrap();
-                    ended.set(ended.get() + 1);
+                    let refused = team(3).scope(|_| begun.set(true)).unwrap_err();
+                    assert!(matches!(refused, FiberError::InPanic));
+                    *told.borrow_mut() = refused.to_string();
                 });
                 panic!("outer");
             });
         })
         .unwrap_err();
     assert!(error.to_string().contains("outer"));
-    assert_eq!((ended.get(), &turns.borrow()[..]), (1, &[1, 2, 1, 2][..]));
+    assert_eq!(&told.borrow()[..], "no scope of fibers begins in the middle of a panic");
+    assert!(!begun.get());
+    // The same executor, when the panic is over.
+    assert_eq!(team(1).scope(|s| s.spawn(|| 7).join().unwrap()).unwrap(), 7);
 }
 
 #[test]
