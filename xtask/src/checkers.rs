@@ -176,7 +176,12 @@ fn sanitized(flags: &Sanitize) -> Result<bool, String> {
     );
     let tests = succeeds(build("test").args(["--package", "storage", "--test", "isolation", "--test", "eviction"]));
     let speculate = succeeds(build("test").args(["--package", "speculate", "--lib", "--tests"]));
-    let tests = lib && tests && speculate;
+    // ThreadSanitizer is not told of switches between fibers.
+    let fibers = flags.sanitizer == Sanitizer::Thread
+        || succeeds(
+            build("test").args(["--package", "sched-steps", "--features", "asan,testing", "--lib", "--tests"]),
+        );
+    let tests = lib && tests && speculate && fibers;
     if flags.seconds == 0 || !tests {
         return Ok(tests);
     }

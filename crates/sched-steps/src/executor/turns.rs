@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::core::{Condition, Core, FiberState};
 use super::order::Asked;
-use crate::context::{self, Driver, INERT, Node, local, outside};
+use crate::context::{self, INERT, Node, local, outside};
 use crate::fifo::{Links, NONE, UNLINKED, broken};
 use crate::point::OperationId;
 use crate::teams::{Member, Membership, NO_OPERATION, Statistics, add};
