@@ -178,9 +178,7 @@ fn sanitized(flags: &Sanitize) -> Result<bool, String> {
     let speculate = succeeds(build("test").args(["--package", "speculate", "--lib", "--tests"]));
     // ThreadSanitizer is not told of switches between fibers.
     let fibers = flags.sanitizer == Sanitizer::Thread
-        || succeeds(
-            build("test").args(["--package", "sched-steps", "--features", "asan,testing", "--lib", "--tests"]),
-        );
+        || succeeds(build("test").args(["--package", "sched-steps", "--features", "asan,testing", "--lib", "--tests"]));
     let tests = lib && tests && speculate && fibers;
     if flags.seconds == 0 || !tests {
         return Ok(tests);

@@ -310,7 +310,7 @@ fn a_join_swallows_no_wake() {
             let (given, woken) = (Rc::clone(&waker), Cell::new(false));
             let other = s.spawn(move || {
                 (0..3).for_each(|_| fiber::yield_now());
-                given.take().map(fiber::Waker::wake);
+                given.take().into_iter().for_each(fiber::Waker::wake);
                 (0..3).for_each(|_| fiber::yield_now());
             });
             s.spawn(move || {

@@ -67,7 +67,9 @@ impl Shared {
                 Some(_) => Some(error),
             }
         };
-        rest.map(forget);
+        if let Some(rest) = rest {
+            forget(rest);
+        }
     }
 
     /// A fiber's value, of which nobody will be told otherwise, was dropped.
@@ -226,7 +228,7 @@ pub(super) fn enter<'env, R>(
             }
         },
         (Err(payload), failure) => {
-            failure.map(forget);
+            failure.into_iter().for_each(forget);
             resume_unwind(payload)
         }
     }
