@@ -78,7 +78,7 @@ mod tests {
         let disk = SimDisk::new(1);
         let file = synced(&disk);
         file.sync().unwrap();
-        disk.plan(Some(Call::Sync), When::Once(2), Fault::Eio);
+        disk.plan(Some(Call::Sync), When::Once(1), Fault::Eio);
         let first = file.sync().unwrap_err().to_string();
         let calls = disk.count(Call::Sync);
         assert_eq!([file.sync(), file.sync()].map(|again| again.unwrap_err().to_string()), [first.clone(), first]);
