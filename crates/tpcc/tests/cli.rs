@@ -108,7 +108,7 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["compare", "--run", "--seed 1", "--run", "--json x"], "--json: means nothing with --run"),
         (&["compare", "--sweep", "workers"], "--sweep workers: has no values"),
         (&["compare", "--sweep", "workers=0,1"], "--workers 0: at least 1"),
-        (&["run", "--seed", "-1"], "--seed -1"),
+        (&["run", "--seed", "-1"], "--seed -1: a whole number from 0 to 18446744073709551615"),
         (&["run", "--speculat"], "--speculat: no such flag"),
         (&["run", "--seed", "1", "--seed", "2"], "--seed"),
         (&["run", "--replace"], "--replace"),

@@ -16,7 +16,8 @@ use speculate::MOST_WORKERS;
 
 use self::report::{KeepFlags, ReportFlags, RunFileFlags};
 use super::values::{
-    EngineChoice, LEAST_POOL_MIB, MOST_MIB, ctx_points, engine, geometry, number, probability, seconds, table, up_to,
+    EngineChoice, LEAST_POOL_MIB, MOST_MIB, ctx_points, engine, geometry, number, probability, seconds, seed, table,
+    up_to,
 };
 use crate::doors::history::Params;
 use crate::lab::footprint::geometry::Geometry;
@@ -288,7 +289,7 @@ pub(crate) struct IndexFetchFlags {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Runs each transaction in four ways, in turn, on copies of the database in memory (a warehouse takes about 1 GB in all); the
-directory stays as it is. All four must leave the same rows. After the TLS paper (TODS 2008).")]
+directory stays as it is. All four must leave the same rows. After the TLS paper (TOCS 2008).")]
 pub(crate) struct LatencyFlags {
     #[command(flatten)]
     pub(crate) directory: DirectoryFlag,
@@ -460,7 +461,7 @@ pub(crate) struct HistoryFlags {
     /// Seed of what transactions do [default: a new one, printed]
     ///
     /// In which order sessions come to run is the machine's choice: a seed repeats the work, not the history.
-    #[arg(long, value_name = "N", default_value_t = fresh_seed(), hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = fresh_seed(), hide_default_value = true, value_parser = seed)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) seed: u64,
     /// Isolation of all transactions
@@ -563,7 +564,7 @@ pub(crate) struct WarehousesFlag {
 #[command(next_help_heading = "Load")]
 pub(crate) struct SeedFlag {
     /// Seed of everything random [default: a new one, printed]
-    #[arg(long, value_name = "N", default_value_t = fresh_seed(), hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = fresh_seed(), hide_default_value = true, value_parser = seed)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) seed: u64,
 }
@@ -714,7 +715,7 @@ pub(crate) struct SpeculationFlags {
     /// Run the loop of a transaction ahead of it, on several threads: on, always; auto, where a governor that measures both
     /// finds it quicker
     ///
-    /// The rows are the same as without. For a transaction that has to be over soon, on cores that would idle (TLS, TODS
+    /// The rows are the same as without. For a transaction that has to be over soon, on cores that would idle (TLS, TOCS
     /// 2008); with as many workers as cores it can only lose, and auto sees that.
     #[arg(long, value_name = "on|off|auto", default_value = "off", hide_possible_values = true)]
     pub(crate) speculate: Speculate,

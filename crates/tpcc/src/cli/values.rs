@@ -41,6 +41,11 @@ pub(super) fn number<T: TryFrom<i64>, const LEAST: i64, const MOST: i64>(text: &
     }
 }
 
+/// A seed: any number of 64 bits.
+pub(super) fn seed(text: &str) -> Parsed<u64> {
+    text.parse().or_else(|_| refused(format!(" {text}: a whole number from 0 to {}", u64::MAX), None))
+}
+
 /// How many of something `tpcc index-fetch` has.
 pub(super) fn up_to<const MOST: i64>(text: &str) -> Parsed<u64> {
     match text.parse()? {

@@ -17,17 +17,27 @@ pub(crate) fn run(run: &model::Run, checked: Option<&Audit>) -> String {
     text
 }
 
+/// Says so if some warehouses have no terminal: terminals are dealt to the warehouses in turn.
+fn unserved(terminals: u32, warehouses: u32) -> String {
+    if terminals >= warehouses {
+        return String::new();
+    }
+    format!(" ({terminals} of {warehouses} warehouses have one)")
+}
+
 fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std::fmt::Result {
     let config = &run.config;
     writeln!(to, "{NOTICE}")?;
     let seed = config.seed.unwrap_or_default();
+    let (warehouses, terminals) = (config.warehouses.unwrap_or_default(), config.terminals.unwrap_or_default());
     writeln!(to, "{:<72}seed {seed}", format!("build     {}", run.provenance.line()))?;
     writeln!(
         to,
-        "load      {}, {}, {}, mix {}, {}",
-        counted(u64::from(config.warehouses.unwrap_or_default()), "warehouse"),
+        "load      {}, {}, {}{}, mix {}, {}",
+        counted(u64::from(warehouses), "warehouse"),
         counted(config.workers.unwrap_or_default() as u64, "worker"),
-        counted(u64::from(config.terminals.unwrap_or_default()), "terminal"),
+        counted(u64::from(terminals), "terminal"),
+        unserved(terminals, warehouses),
         config.mix.as_deref().unwrap_or("-"),
         if run.pacing.is_some() { "paced (5.2.5)" } else { "no think time" },
     )?;
@@ -380,4 +390,15 @@ fn whole(number: Option<f64>) -> String {
 
 fn count(number: Option<u64>) -> String {
     number.map_or("-".to_owned(), grouped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warehouses_without_a_terminal_are_told() {
+        assert_eq!(unserved(3, 5), " (3 of 5 warehouses have one)");
+        assert_eq!((unserved(5, 5), unserved(50, 5)), (String::new(), String::new()));
+    }
 }

@@ -1,6 +1,6 @@
 //! How long one transaction takes, run in four ways: one step after the other on one core, with and without groups of rows
 //! announced, and with its loop running ahead of it on several cores (after the TLS paper: Colohan, Ailamaki, Steffan,
-//! Mowry, TODS 2008).
+//! Mowry, TOCS 2008).
 //!
 //! Each way has a copy of the database of its own, in memory, and runs the same inputs. They take turns in short blocks, so
 //! that what else happens on the machine concerns all of them. At the end all copies must hold the same rows.
