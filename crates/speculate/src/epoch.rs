@@ -295,10 +295,13 @@ impl<S: Store> Epoch<'_, S> {
                 resume_unwind(Box::new(Unwind));
             }
         }
-        // Nothing else tells whether a long body goes on for ever because it has read what is not so.
-        if self.next >= LONG && self.shared.token.load(Ordering::Acquire) == self.number {
+        // Nothing else tells whether a long body goes on for ever because it has read what is not so. Where this worker
+        // commits for all, the body does not become the oldest before it ends.
+        if self.next >= LONG && (self.waits.commits_for_all || self.shared.token.load(Ordering::Acquire) == self.number)
+        {
             let since = *self.homefree_since.get_or_insert(self.next);
             if self.next - since >= LONG {
+                self.waits.gave_up = self.waits.commits_for_all;
                 resume_unwind(Box::new(Unwind));
             }
         }

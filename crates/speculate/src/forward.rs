@@ -14,6 +14,7 @@ use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use crate::mutant::{Mutant, is_mutant};
+use crate::quiet::quietly;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
@@ -175,7 +176,8 @@ impl<K: Eq + Hash + Clone, V> Directory<K, V> {
     /// Forgets all writes.
     pub(crate) fn clear(&mut self) {
         for shard in &mut self.shards {
-            shard.keys.get_mut().clear();
+            let keys = std::mem::take(shard.keys.get_mut());
+            quietly(|| drop(keys));
             *shard.writes.get_mut() = 0;
         }
         self.counters.iter_mut().for_each(|counter| *counter.get_mut() = 0);

@@ -91,6 +91,7 @@ mod mailbox;
 mod mutant;
 mod pool;
 mod prefetch;
+mod quiet;
 mod range;
 mod scan;
 mod shared;

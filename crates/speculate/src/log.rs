@@ -8,6 +8,7 @@ use crate::forward::{Site, WriteId};
 use crate::last::Last;
 use crate::mutant::{Mutant, is_mutant};
 use crate::prefetch::prefetch_write;
+use crate::quiet::quietly;
 use crate::scan::Scan;
 use crate::shared::{Shared, Stale};
 use crate::store::{RangeRow, Seen, Store, Written};
@@ -239,13 +240,17 @@ impl<S: Store> Log<S> {
     /// `hash` gives the hash of a key.
     pub(crate) fn rewind(&mut self, at: usize, hash: impl Fn(&S::Key) -> u64, mut written: impl FnMut(&S::Key, usize)) {
         while self.ops.len() > at {
-            match self.ops.pop() {
-                Some(Op::Write { key, .. }) => written(&key, self.ops.len()),
-                Some(Op::Escape { escape: Escape { undo: Some(undo), .. }, .. }) if !is_mutant(Mutant::KeepEscapes) => {
-                    undo()
-                }
-                _ => {}
+            let op = self.ops.pop();
+            if let Some(Op::Write { key, .. }) = &op {
+                written(key, self.ops.len());
             }
+            // What it was does not count, whatever its destructors and its undo say.
+            quietly(|| match op {
+                Some(Op::Escape { escape: Escape { undo: Some(undo), .. }, .. }) if !is_mutant(Mutant::KeepEscapes) => {
+                    undo();
+                }
+                op => drop(op),
+            });
         }
         self.last.clear();
         while self.scans.pop_if(|last| *last >= at).is_some() {}

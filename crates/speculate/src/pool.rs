@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
+use crate::quiet::discard;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::thread::{self, JoinHandle, Thread};
 use crate::sync::{Mutex, Patience, Spin};
@@ -81,7 +82,7 @@ impl Pool {
                 job_of_any_lifetime,
             )
         };
-        *self.shared.panic.lock() = None;
+        self.forget_panic();
         *self.shared.job.lock() = Some(Job(job_static));
         self.shared.running.store(self.threads.len(), Ordering::Relaxed);
         // SeqCst, as in `serve`: either the thread sees the new number before it sleeps, or it is seen asleep here.
@@ -90,9 +91,16 @@ impl Pool {
         let ended = AllEnded(&self.shared);
         job(0);
         drop(ended);
-        if let Some(panic) = self.shared.panic.lock().take() {
+        let panic = self.shared.panic.lock().take();
+        if let Some(panic) = panic {
             resume_unwind(panic);
         }
+    }
+
+    /// Drops the panic of a thread in a job in which the calling thread has panicked as well.
+    fn forget_panic(&self) {
+        let panic = self.shared.panic.lock().take();
+        panic.into_iter().for_each(discard);
     }
 
     /// Keeps the threads awake until [`Pool::may_sleep`] has been called as often.
@@ -116,6 +124,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        self.forget_panic();
         self.shared.closing.store(true, Ordering::SeqCst);
         self.wake();
         for thread in self.threads.drain(..) {
@@ -149,7 +158,15 @@ fn serve(shared: &Shared, number: usize) {
             // SAFETY: `running` counts this thread, so the `broadcast` that lent the closure still runs.
             let job = unsafe { &*job };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(number + 1))) {
-                *shared.panic.lock() = Some(panic);
+                // The first is told.
+                let mut told = shared.panic.lock();
+                match &*told {
+                    None => *told = Some(panic),
+                    Some(_) => {
+                        drop(told);
+                        discard(panic);
+                    }
+                }
             }
         }
         shared.running.fetch_sub(1, Ordering::Release);

@@ -12,6 +12,7 @@ use crate::error::{BuildError, LoopError, MOST_WORKERS, OptionsError};
 use crate::forward::{Directory, Site};
 use crate::log::SubEpochs;
 use crate::pool::Pool;
+use crate::quiet::{discard, quietly};
 use crate::shared::Shared;
 use crate::sites::{SourcePlace, Suspects, WaitSites, Waiting};
 use crate::stats::{Dependence, Profile, Stats};
@@ -19,7 +20,7 @@ use crate::store::Store;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::{Mutex, thread_local};
 use crate::trace::{self, LoopTrace};
-use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, Worker, ns_between};
+use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, StopUnlessDone, Worker, ns_between};
 
 /// Which worker confirms and writes an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -397,16 +398,24 @@ impl<S: Store> Speculator<S> {
         let ran = catch_unwind(AssertUnwindSafe(|| {
             pool.broadcast(&|me| {
                 let _at_work = if me > 0 { AtWork::begin() } else { None };
+                // A panic of what belongs to the embedder, wherever it is called: no worker waits for this one then.
+                let stop = StopUnlessDone(work.shared);
                 let worker = &mut workers[me].lock();
                 match &work.mail {
                     Some(boxes) if me > 0 => work.help(me, worker, &boxes[me - 1]),
                     _ => work.work(me, worker),
                 }
+                std::mem::forget(stop);
             });
         }));
         let ended = Instant::now();
         let traced = work.traced;
-        let error = work.error.into_inner();
+        let Loop { feed, body, in_order, error, mail, .. } = work;
+        // What was posted and not committed goes quietly.
+        drop(mail);
+        let error = error.into_inner();
+        // What an ordinary loop would drop at its end.
+        let mut dropped = catch_unwind(AssertUnwindSafe(|| drop((feed, body, in_order))));
         let after = done(workers);
         heat.add(after.0 - before.0, after.1 - before.1);
         if options.waiting == Waiting::Adaptive {
@@ -414,19 +423,33 @@ impl<S: Store> Speculator<S> {
             suspects.judge();
             workers.iter_mut().for_each(|worker| suspects.have_counted(&mut worker.get_mut().violated));
         }
-        let whole = ran.is_ok() && !*shared.stopped.get_mut();
+        let mut whole = ran.is_ok() && !*shared.stopped.get_mut();
         let mut epochs = Vec::new();
         for worker in workers {
             let worker = worker.get_mut();
             epochs.append(&mut worker.traces);
-            worker.forget(|epoch, log| {
-                if whole {
-                    log.retire(shared, epoch);
+            let forgotten = catch_unwind(AssertUnwindSafe(|| {
+                worker.forget(|epoch, log| {
+                    if whole {
+                        log.retire(shared, epoch);
+                    }
+                    if whole && traced {
+                        epochs.push(trace::of_epoch(store, epoch, log, |key| shared.directory.hash(key)));
+                    }
+                });
+            }));
+            if forgotten.is_err() || ran.is_err() {
+                // The next loop finds nothing of this one, in whichever state a panic has left it.
+                worker.begin_anew();
+            }
+            whole &= forgotten.is_ok();
+            dropped = match dropped {
+                Ok(()) => forgotten,
+                Err(first) => {
+                    forgotten.unwrap_or_else(discard);
+                    Err(first)
                 }
-                if whole && traced {
-                    epochs.push(trace::of_epoch(store, epoch, log, |key| shared.directory.hash(key)));
-                }
-            });
+            };
         }
         if whole && traced {
             epochs.sort_by_key(|epoch| epoch.number);
@@ -439,9 +462,19 @@ impl<S: Store> Speculator<S> {
         if options.waiting == Waiting::Adaptive {
             shared.wait_sites = WaitSites::of(listed, suspects);
         }
-        match ran {
-            Ok(()) => error.map_or(Ok(()), Err),
-            Err(panic) => resume_unwind(panic),
+        match (ran, error, dropped) {
+            (Ok(()), None, Ok(())) => Ok(()),
+            (Ok(()), None, Err(panic)) => resume_unwind(panic),
+            // The first of what has happened is told.
+            (Ok(()), Some(error), dropped) => {
+                dropped.unwrap_or_else(discard);
+                Err(error)
+            }
+            (Err(panic), error, dropped) => {
+                quietly(|| drop(error));
+                dropped.unwrap_or_else(discard);
+                resume_unwind(panic)
+            }
         }
     }
 

@@ -16,6 +16,7 @@ use crate::error::LoopError;
 use crate::log::{Log, Op, Source, SubEpochs};
 use crate::mailbox::Mailbox;
 use crate::mutant::{Mutant, is_mutant};
+use crate::quiet::{Quiet, QuietVec, discard, drop_each, quietly};
 use crate::shared::{Shared, Stale, changed};
 use crate::sites::Violated;
 use crate::stats::{Profile, Stats, Writer};
@@ -122,12 +123,21 @@ impl<S: Store> Worker<S> {
         }
     }
 
+    /// Forgets all logs, in whichever state a panic has left them, and keeps the counts.
+    pub(crate) fn begin_anew(&mut self) {
+        let logs = std::iter::once(std::mem::replace(&mut self.log, Log::new()));
+        let logs = logs.chain(self.waiting.drain(..)).chain(self.retired.drain(..).map(|(_, log)| log));
+        logs.chain(self.spare.drain(..)).for_each(|log| quietly(|| drop(log)));
+        quietly(|| self.local = S::Local::default());
+        self.violated = Violated::default();
+    }
+
     /// Keeps the log of an epoch that has committed, and does what was to be done then.
-    fn committed(&mut self, number: u64, after_commit: Vec<AfterCommit>) {
+    fn committed(&mut self, number: u64, mut after_commit: QuietVec<AfterCommit>) {
         let log = std::mem::replace(&mut self.log, self.spare.pop().unwrap_or_else(Log::new));
         self.count_reads(&log);
         self.retired.push_back((number, log));
-        after_commit.into_iter().for_each(|run| run());
+        after_commit.0.drain(..).for_each(|run| run());
     }
 
     /// Counts the reads of an epoch that has committed, at sites that were violated.
@@ -147,10 +157,11 @@ impl<S: Store> Worker<S> {
     }
 
     fn keep<It, T, E>(&mut self, epoch: Posted<S, It, T, E>) {
-        let Posted { number, log, after_commit, .. } = epoch;
+        let Posted { number, log, mut after_commit, mut items, .. } = epoch;
         self.count_reads(&log);
         self.retired.push_back((number, log));
-        after_commit.into_iter().for_each(|run| run());
+        after_commit.0.drain(..).for_each(|run| run());
+        drop_each(&mut items.0).unwrap_or_else(|panic| resume_unwind(panic));
     }
 
     /// Whether a read is to be violated. A xorshift generator: nothing hangs on its quality.
@@ -165,14 +176,17 @@ impl<S: Store> Worker<S> {
     }
 }
 
+/// What the iterator has panicked with behind the items of an epoch.
+type IteratorPanic = Option<Quiet<Box<dyn Any + Send>>>;
+
 /// How the body of an epoch has ended.
 enum Ending<E> {
     /// After the last item.
     Done,
     /// With an error of this iteration's.
-    Failed(E),
+    Failed(Quiet<E>),
     /// With a panic.
-    Panicked(Box<dyn Any + Send>),
+    Panicked(Quiet<Box<dyn Any + Send>>),
     /// Its answers were wrong.
     Unwound,
     Diverged(Diverged),
@@ -181,19 +195,19 @@ enum Ending<E> {
 /// An epoch that has run and waits for another worker to commit it; and back, when it has committed.
 pub(crate) struct Posted<S: Store, It, T, E> {
     number: u64,
-    items: Vec<It>,
+    items: QuietVec<It>,
     log: Log<S>,
-    results: Vec<(T, usize)>,
-    after_commit: Vec<AfterCommit>,
+    results: QuietVec<(T, usize)>,
+    after_commit: QuietVec<AfterCommit>,
     checkpoint: usize,
     ran_ns: u64,
     ending: Ending<E>,
-    of_iterator: Option<Box<dyn Any + Send>>,
+    of_iterator: IteratorPanic,
     committed: bool,
 }
 
-/// Ends the loop unless the epoch commits, also if a panic passes: the others must not wait for its token.
-struct StopUnlessDone<'a, K, V>(&'a Shared<K, V>);
+/// Ends the loop unless it is forgotten, also if a panic passes: the others must not wait for this worker.
+pub(crate) struct StopUnlessDone<'a, K, V>(pub(crate) &'a Shared<K, V>);
 
 impl<K, V> Drop for StopUnlessDone<'_, K, V> {
     fn drop(&mut self) {
@@ -208,8 +222,8 @@ struct Attempt<'w, S: Store, It, T> {
     worker: &'w mut Worker<S>,
     me: usize,
     /// What the iterations returned, and where in the log each ended.
-    results: &'w mut Vec<(T, usize)>,
-    after_commit: Vec<AfterCommit>,
+    results: &'w mut QuietVec<(T, usize)>,
+    after_commit: QuietVec<AfterCommit>,
     /// Operations up to here are replayed in the next run.
     checkpoint: usize,
     looked_at: u64,
@@ -232,11 +246,11 @@ where
 {
     /// What worker `me` does until the loop is over.
     pub(crate) fn work(&self, me: usize, worker: &mut Worker<S>) {
-        let (mut items, mut results) = (Vec::with_capacity(self.grain), Vec::with_capacity(self.grain));
+        let (mut items, mut results) = (QuietVec(Vec::new()), QuietVec(Vec::new()));
         loop {
             let free_since = self.traced.then(Instant::now);
             let (number, of_iterator) = self.take(me, &mut items);
-            if items.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
+            if items.0.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
                 if me == 0 && self.mail.is_some() {
                     self.commit_rest(worker);
                 }
@@ -245,11 +259,11 @@ where
             self.retire(worker, free_since);
             let mut attempt = Attempt {
                 number,
-                items: &items,
+                items: &items.0,
                 worker: &mut *worker,
                 me,
                 results: &mut results,
-                after_commit: Vec::new(),
+                after_commit: QuietVec(Vec::new()),
                 checkpoint: 0,
                 looked_at: 0,
                 refused: false,
@@ -272,19 +286,19 @@ where
         let mut posted = false;
         loop {
             let free_since = self.traced.then(Instant::now);
-            let (mut items, mut results) = (Vec::with_capacity(self.grain), Vec::with_capacity(self.grain));
+            let (mut items, mut results) = (QuietVec(Vec::new()), QuietVec(Vec::new()));
             let (number, of_iterator) = self.take(me, &mut items);
-            if items.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
+            if items.0.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
                 break;
             }
             self.retire(worker, free_since);
             let mut attempt = Attempt {
                 number,
-                items: &items,
+                items: &items.0,
                 worker: &mut *worker,
                 me,
                 results: &mut results,
-                after_commit: Vec::new(),
+                after_commit: QuietVec(Vec::new()),
                 checkpoint: 0,
                 looked_at: 0,
                 refused: false,
@@ -362,7 +376,7 @@ where
         worker.waiting.push(std::mem::replace(&mut worker.log, posted.log));
         let mut attempt = Attempt {
             number: posted.number,
-            items: &posted.items,
+            items: &posted.items.0,
             worker: &mut *worker,
             me: 0,
             results: &mut posted.results,
@@ -421,8 +435,12 @@ where
     }
 
     /// Takes the items of the next epoch, and the panic of the iterator if it ends the loop.
-    fn take(&self, me: usize, items: &mut Vec<I::Item>) -> (u64, Option<Box<dyn Any + Send>>) {
-        items.clear();
+    ///
+    /// # Panics
+    /// With that of a destructor of the items of the epoch before, which has committed.
+    fn take(&self, me: usize, items: &mut QuietVec<I::Item>) -> (u64, IteratorPanic) {
+        drop_each(&mut items.0).unwrap_or_else(|panic| resume_unwind(panic));
+        let items = &mut items.0;
         let mut feed = self.feed.lock();
         let number = feed.epochs;
         let mut panic = None;
@@ -430,7 +448,7 @@ where
             match catch_unwind(AssertUnwindSafe(|| feed.items.next())) {
                 Ok(Some(item)) => items.push(item),
                 Ok(None) => feed.over = true,
-                Err(of_iterator) => (feed.over, panic) = (true, Some(of_iterator)),
+                Err(of_iterator) => (feed.over, panic) = (true, Some(Quiet::new(of_iterator))),
             }
         }
         if !items.is_empty() || panic.is_some() {
@@ -466,7 +484,7 @@ where
     }
 
     /// Runs an epoch until it has committed; false if the loop has ended before or with it.
-    fn run(&self, attempt: &mut Attempt<'_, S, I::Item, T>, of_iterator: Option<Box<dyn Any + Send>>) -> bool {
+    fn run(&self, attempt: &mut Attempt<'_, S, I::Item, T>, of_iterator: IteratorPanic) -> bool {
         let stop = StopUnlessDone(self.shared);
         let mut ending = if self.sequential { Ending::Unwound } else { self.speculate(attempt) };
         let waits_since = attempt.ended.unwrap_or_else(Instant::now);
@@ -542,7 +560,7 @@ where
         attempt: &mut Attempt<'_, S, I::Item, T>,
         in_order: &mut InOrder<'_, S, H>,
         mut ending: Ending<E>,
-        of_iterator: Option<Box<dyn Any + Send>>,
+        of_iterator: IteratorPanic,
     ) -> Result<(), LoopError<E, S::Error>> {
         let stale = self.confirm(attempt, in_order.order)?;
         if stale.is_some() || matches!(ending, Ending::Unwound) {
@@ -556,19 +574,37 @@ where
             return Err(LoopError::NotDeterministic { operation, site });
         }
         let done = self.finish(attempt, in_order, matches!(ending, Ending::Done | Ending::Unwound));
-        match (done, ending) {
-            // The store refused a read, and what failed since then may have done so for the same reason.
-            (_, Ending::Failed(error)) if attempt.refused => return Err(LoopError::Body(error)),
-            // In the closure that runs in order, for an iteration before.
-            (Err(error @ LoopError::Body(_)), _) => return Err(error),
-            // The store refused a write that the body had made before it failed.
-            (Err(error), Ending::Failed(_)) => return Err(error),
-            (Ok(()), Ending::Failed(error)) => return Err(LoopError::Body(error)),
-            (_, Ending::Panicked(panic)) => resume_unwind(panic),
+        let (failed, panicked) = match ending {
+            Ending::Failed(error) => (error.take(), None),
+            Ending::Panicked(panic) => (None, panic.take()),
             // No answer is wrong in order, so no body is unwound there.
-            (done, Ending::Done | Ending::Unwound | Ending::Diverged(_)) => done?,
+            Ending::Done | Ending::Unwound | Ending::Diverged(_) => (None, None),
+        };
+        match (done, failed, panicked) {
+            // The store refused a read, and what failed since then may have done so for the same reason.
+            (done, Some(error), _) if attempt.refused => {
+                quietly(|| drop(done));
+                return Err(LoopError::Body(error));
+            }
+            // In the closure that runs in order, for an iteration before. Or the store refused a write that the body had
+            // made before it failed.
+            (Err(error @ LoopError::Body(_)), failed, panicked) => {
+                quietly(|| drop(failed));
+                panicked.into_iter().for_each(discard);
+                return Err(error);
+            }
+            (Err(error), Some(failed), _) => {
+                quietly(|| drop(failed));
+                return Err(error);
+            }
+            (Ok(()), Some(failed), _) => return Err(LoopError::Body(failed)),
+            (done, None, Some(panic)) => {
+                quietly(|| drop(done));
+                resume_unwind(panic)
+            }
+            (done, None, None) => done?,
         }
-        if let Some(panic) = of_iterator {
+        if let Some(panic) = of_iterator.and_then(Quiet::take) {
             resume_unwind(panic);
         }
         let Worker { stats, log, .. } = &mut *attempt.worker;
@@ -591,7 +627,9 @@ where
             self.write(&mut worker.log.ops, 0..len, in_order.order)?;
             done = len;
         }
-        for (result, end) in results.drain(..) {
+        // The last one last: what is left after an error does not count.
+        results.0.reverse();
+        while let Some((result, end)) = results.0.pop() {
             self.write(&mut worker.log.ops, done..end, in_order.order)?;
             done = done.max(end);
             (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
@@ -673,7 +711,7 @@ where
             next: 0,
             replayed: attempt.checkpoint,
             order,
-            after_commit: &mut attempt.after_commit,
+            after_commit: &mut attempt.after_commit.0,
             looked_at: attempt.looked_at,
             homefree_since: None,
             diverged: None,
@@ -686,7 +724,7 @@ where
         let run = catch_unwind(AssertUnwindSafe(|| {
             for item in items {
                 let result = (self.body)(&mut epoch, item)?;
-                results.push((result, epoch.next));
+                results.0.push((result, epoch.next));
             }
             Ok(())
         }));
@@ -706,15 +744,19 @@ where
         attempt.gave_up = epoch.waits.gave_up;
         (attempt.ran_ns, attempt.ended) = (ns_between(begun, ended), Some(ended));
         let ending = match run {
-            _ if let Some(diverged) = diverged => Ending::Diverged(diverged),
+            run if let Some(diverged) = diverged => {
+                quietly(|| drop(run));
+                Ending::Diverged(diverged)
+            }
             // It ended early although its answers were the same.
-            Ok(_) if let Some(operation) = unfinished => {
+            Ok(run) if let Some(operation) = unfinished => {
+                quietly(|| drop(run));
                 Ending::Diverged(Diverged { operation, site: worker.log.ops[operation].site() })
             }
             Ok(Ok(())) => Ending::Done,
-            Ok(Err(error)) => Ending::Failed(error),
+            Ok(Err(error)) => Ending::Failed(Quiet::new(error)),
             Err(unwound) if unwound.is::<Unwind>() => Ending::Unwound,
-            Err(panic) => Ending::Panicked(panic),
+            Err(panic) => Ending::Panicked(Quiet::new(panic)),
         };
         if !matches!(ending, Ending::Unwound) {
             self.shared.body_has_ended(attempt.me);

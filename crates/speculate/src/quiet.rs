@@ -1,0 +1,108 @@
+//! Panics that nobody is told of: those of destructors and undo closures of epochs that do not count.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Calls what belongs to the embedder; its panic is forgotten.
+pub(crate) fn quietly(call: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
+        discard(payload);
+    }
+}
+
+/// Drops a payload of which nobody is told. Its destructor may panic in turn.
+pub(crate) fn discard(payload: Box<dyn Any + Send>) {
+    /// Payloads, each from the destructor of the one before, that are dropped; the next one is leaked.
+    const MOST: usize = 16;
+    let mut payload = payload;
+    for _ in 0..MOST {
+        match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            Ok(()) => return,
+            Err(next) => payload = next,
+        }
+    }
+    std::mem::forget(payload);
+}
+
+/// Drops all values, each on its own; returns the first panic of a destructor.
+pub(crate) fn drop_each<T>(values: &mut Vec<T>) -> std::thread::Result<()> {
+    let mut told = Ok(());
+    for value in values.drain(..) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+            match told {
+                Ok(()) => told = Err(payload),
+                Err(_) => discard(payload),
+            }
+        }
+    }
+    told
+}
+
+/// Values of an epoch. Those that are there when it is dropped do not count: nobody is told of their panics.
+pub(crate) struct QuietVec<T>(pub(crate) Vec<T>);
+
+impl<T> QuietVec<T> {
+    /// Drops all; nobody is told of a panic.
+    pub(crate) fn clear(&mut self) {
+        if let Err(payload) = drop_each(&mut self.0) {
+            discard(payload);
+        }
+    }
+}
+
+impl<T> Drop for QuietVec<T> {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// A value of an epoch that may not count: nobody is told of its panic unless it is taken.
+pub(crate) struct Quiet<T>(Option<T>);
+
+impl<T> Quiet<T> {
+    pub(crate) fn new(value: T) -> Quiet<T> {
+        Quiet(Some(value))
+    }
+
+    /// The value, of an epoch that counts.
+    pub(crate) fn take(mut self) -> Option<T> {
+        self.0.take()
+    }
+}
+
+impl<T> Drop for Quiet<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.0.take() {
+            quietly(|| drop(value));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its destructor panics with the next one.
+    struct Bomb(u32);
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if self.0 > 0 {
+                std::panic::resume_unwind(Box::new(Bomb(self.0 - 1)));
+            }
+        }
+    }
+
+    #[test]
+    fn however_many_payloads_panic_nobody_is_told() {
+        for depth in [0, 1, 3, 40] {
+            quietly(|| drop(Bomb(depth)));
+            drop(Quiet::new(Bomb(depth)));
+            drop(QuietVec(vec![Bomb(depth), Bomb(0), Bomb(depth)]));
+            discard(Box::new(Bomb(depth)));
+        }
+        let first = drop_each(&mut vec![Bomb(0), Bomb(2), Bomb(1)]).unwrap_err();
+        assert_eq!(first.downcast_ref::<Bomb>().map(|bomb| bomb.0), Some(1));
+        discard(first);
+    }
+}
