@@ -284,14 +284,17 @@ impl<S: Store> Speculator<S> {
     ///
     /// `items` is advanced in order, perhaps some epochs ahead (the paper's pre-fork region). Bodies run speculatively, on
     /// several threads. `then` runs in order, holding the token (the post-homefree region): what it takes, all epochs
-    /// wait for. What a body gives to [`Epoch::after_commit`] runs beside later epochs.
+    /// wait for. It must not write what bodies of the loop read: they may have been answered before. What a body gives to
+    /// [`Epoch::after_commit`] runs beside later epochs.
     ///
     /// # Errors
     /// The first error in the order of the loop; later iterations have done nothing then. See [`LoopError`].
     ///
     /// # Panics
     /// With the first panic in the order of the loop, on the terms of an error. Panics in violated epochs are forgotten
-    /// (but printed by the program's panic hook).
+    /// (but printed by the program's panic hook), those of what such epochs drop or undo included. A panic of another call into
+    /// the embedder's code (a destructor, a comparison of keys, the store) ends the loop as well. Either way the next loop
+    /// begins anew.
     pub fn run<I, T, E, B, H>(
         &mut self,
         store: &S,
@@ -417,7 +420,7 @@ impl<S: Store> Speculator<S> {
         // What an ordinary loop would drop at its end.
         let mut dropped = catch_unwind(AssertUnwindSafe(|| drop((feed, body, in_order))));
         let after = done(workers);
-        heat.add(after.0 - before.0, after.1 - before.1);
+        heat.add(after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
         if options.waiting == Waiting::Adaptive {
             workers.iter_mut().for_each(|worker| suspects.add(&mut worker.get_mut().violated));
             suspects.judge();

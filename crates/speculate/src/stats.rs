@@ -37,7 +37,7 @@ pub struct Stats {
 impl Stats {
     /// Epochs, and violations that were not asked for.
     pub(crate) fn done(&self) -> (u64, u64) {
-        (self.epochs, self.violations - self.injected)
+        (self.epochs, self.violations.saturating_sub(self.injected))
     }
 }
 
