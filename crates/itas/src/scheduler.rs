@@ -64,13 +64,21 @@ struct Slot {
     group: GroupId,
     weight: u32,
     vruntime: u64,
+    /// What was charged and is less than one of `vruntime`, times the weight.
+    rest: u64,
     /// Since when it can run and does not, in nanoseconds.
     ready_since: u64,
 }
 
 impl Slot {
-    const FREE: Slot =
-        Slot { state: FiberState::Free, group: GroupId(0), weight: DEFAULT_WEIGHT, vruntime: 0, ready_since: 0 };
+    const FREE: Slot = Slot {
+        state: FiberState::Free,
+        group: GroupId(0),
+        weight: DEFAULT_WEIGHT,
+        vruntime: 0,
+        rest: 0,
+        ready_since: 0,
+    };
 }
 
 /// See the module's documentation.
@@ -252,6 +260,8 @@ impl Scheduler {
         let weight = self.look_up(group)?.weight;
         let Some(fiber) = self.running else { return Ok(false) };
         let slot = &mut self.slots[fiber as usize];
+        slot.rest = slot.rest.min(u64::from(weight) - 1);
+        slot.rest = slot.rest.min(u64::from(weight) - 1);
         slot.weight = weight;
         self.extremes.heaviest = self.extremes.heaviest.max(weight);
         self.extremes.lightest = self.extremes.lightest.min(weight);
@@ -281,7 +291,10 @@ impl Scheduler {
         slot.vruntime += if slot.weight == DEFAULT_WEIGHT {
             charged
         } else {
-            charged * u64::from(DEFAULT_WEIGHT) / u64::from(slot.weight)
+            // The rest is kept: runs that are shorter than the weight's part of a nanosecond are charged as well.
+            let due = charged * u64::from(DEFAULT_WEIGHT) + slot.rest;
+            slot.rest = due % u64::from(slot.weight);
+            due / u64::from(slot.weight)
         };
         self.extremes.longest_ns = self.extremes.longest_ns.max(taken);
         self.statistics.group(slot.group.index()).ran(ran, self.slice_ns);
@@ -449,5 +462,26 @@ impl Scheduler {
 impl Default for Box<dyn Policy> {
     fn default() -> Box<dyn Policy> {
         Box::new(Fair)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Aggregation;
+
+    /// Runs that are too short for a whole nanosecond of the weight's are charged all the same.
+    #[test]
+    fn a_heavy_group_pays_for_short_runs() {
+        let groups = Arc::new(Groups::new());
+        let heavy = groups.add("heavy", 1000 * DEFAULT_WEIGHT, Aggregation::default()).unwrap();
+        let board = Arc::new(Board::new(1));
+        let mut core = Scheduler::new(0, groups, board, Box::new(Fair), CoreSettings::default());
+        core.arrive(0, 0, heavy).unwrap();
+        for run in 1..=10_000_u64 {
+            core.pick(400 * (run - 1)).unwrap();
+            core.stop(400 * run, Stops::Preempted);
+        }
+        assert_eq!(core.slots[0].vruntime, 400 * 10_000 / 1000);
     }
 }

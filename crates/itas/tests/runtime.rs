@@ -148,6 +148,49 @@ fn blocking_work_leaves_the_core_to_others() {
     assert_eq!(itas::blocking(|| 5), 5, "outside of a runtime");
 }
 
+/// Helpers come as they are needed: a chain of calls, each of which waits for what the next one sends.
+#[test]
+fn blocking_calls_may_wait_for_each_other() {
+    let mut runtime = build(Runtime::builder().workers(1).helpers(12));
+    let group = runtime.group("g").unwrap();
+    let (first, mut receive) = std::sync::mpsc::channel::<u32>();
+    let (tell, told) = std::sync::mpsc::channel();
+    runtime
+        .run(|spawner| {
+            for link in 0..10 {
+                let (send, next) = std::sync::mpsc::channel();
+                let receive = std::mem::replace(&mut receive, next);
+                let tell = tell.clone();
+                let pass = move || {
+                    let got = itas::blocking(move || {
+                        let got = receive.recv().unwrap_or(0);
+                        // The last one sends to nobody.
+                        let _ = send.send(got + 1);
+                        got
+                    });
+                    tell.send((link, got)).unwrap();
+                };
+                spawner.spawn(group, pass).unwrap();
+            }
+            let begins = move || itas::blocking(move || first.send(7)).unwrap();
+            spawner.spawn(group, begins).unwrap();
+        })
+        .unwrap();
+    drop(tell);
+    let mut told: Vec<(u32, u32)> = told.iter().collect();
+    told.sort_unstable();
+    assert_eq!(told, (0..10).map(|link| (link, 7 + link)).collect::<Vec<_>>());
+}
+
+/// A trace may be as long as can be: memory comes with the slices.
+#[test]
+fn a_trace_without_end_is_no_reservation() {
+    let mut runtime = build(Runtime::builder().workers(1).trace(usize::MAX));
+    let group = runtime.group("g").unwrap();
+    let ((), report) = runtime.run(|spawner| spawner.spawn(group, itas::point).unwrap()).unwrap();
+    assert!(!report.slices[0].is_empty());
+}
+
 #[test]
 fn an_idle_core_takes_over_work() {
     let mut runtime = build(Runtime::builder().workers(2).placement(Placement::Packed));

@@ -85,7 +85,7 @@ impl Default for Builder {
                 core: CoreSettings::default(),
                 policy: Arc::new(|_| Box::new(Fair)),
                 pin: false,
-                helpers: 1,
+                helpers: 64,
                 trace: 0,
                 watchdog: None,
                 on_stuck: None,
@@ -176,7 +176,7 @@ impl Builder {
         self
     }
 
-    /// Threads for work that [blocks](crate::blocking), from 1; 1.
+    /// Threads for work that [blocks](crate::blocking), at most, 1 to 512; 64. They are started as they are needed.
     #[must_use]
     pub fn helpers(mut self, helpers: usize) -> Builder {
         self.config.helpers = helpers;
@@ -221,7 +221,7 @@ impl Builder {
         check(slices.contains(&core.slice), "slice", format!("{:?}", core.slice), "from 1 us to 10 s")?;
         let credit = core.sleeper_credit;
         check(credit <= Duration::from_secs(3600), "sleeper credit", format!("{credit:?}"), "at most an hour")?;
-        check((1..=64).contains(helpers), "helpers", helpers.to_string(), "from 1 to 64")?;
+        check((1..=512).contains(helpers), "helpers", helpers.to_string(), "from 1 to 512")?;
         let least = Duration::from_millis(1);
         let limit = watchdog.unwrap_or(least);
         check(limit >= least, "watchdog", format!("{limit:?}"), "at least 1 ms")?;

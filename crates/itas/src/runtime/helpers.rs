@@ -1,8 +1,11 @@
 //! Work that blocks: threads beside the workers, so that no worker waits in the kernel.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Scope;
 
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
@@ -37,15 +40,67 @@ pub(super) fn channel() -> (Sender<Call>, Receiver<Call>) {
     crossbeam_channel::unbounded()
 }
 
-/// A helper: makes calls until all senders are gone.
-pub(super) fn help(calls: &Receiver<Call>) {
-    for call in calls {
-        call();
+/// The helpers of a run: one at first, and one more whenever the last idle one gets a call, up to a bound. So calls that
+/// depend on each other get on, as long as fewer than that are under way.
+pub(super) struct Helpers {
+    waiting: Receiver<Call>,
+    most: usize,
+    threads: AtomicUsize,
+    /// Those that are in no call.
+    idle: AtomicUsize,
+}
+
+impl Helpers {
+    pub(super) fn new(waiting: Receiver<Call>, most: usize) -> Helpers {
+        Helpers { waiting, most, threads: AtomicUsize::new(0), idle: AtomicUsize::new(0) }
+    }
+
+    /// Starts one more, unless there are as many as there may be.
+    ///
+    /// # Errors
+    /// When the system starts no thread.
+    pub(super) fn grow<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> std::io::Result<()> {
+        let more = |threads: usize| (threads < self.most).then_some(threads + 1);
+        let Ok(number) = self.threads.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) else { return Ok(()) };
+        self.idle.fetch_add(1, Ordering::AcqRel);
+        let started = std::thread::Builder::new()
+            .name(format!("itas-helper-{number}"))
+            .spawn_scoped(scope, move || self.help(scope));
+        started.map(drop).inspect_err(|_| {
+            self.idle.fetch_sub(1, Ordering::AcqRel);
+            self.threads.fetch_sub(1, Ordering::AcqRel);
+        })
+    }
+
+    /// A helper: makes calls until all senders are gone.
+    fn help<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        for call in &self.waiting {
+            if self.idle.fetch_sub(1, Ordering::AcqRel) == 1 {
+                // Without another thread calls wait for this one; the next call tries again.
+                let _ = self.grow(scope);
+            }
+            // An answer that no fiber waits for any more is dropped here, and its destructor may panic.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
+                discard(payload);
+            }
+            self.idle.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Drops a payload of which nobody is told. Its destructor may panic in turn.
+fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        // However many there are: the process goes on.
+        std::mem::forget(next);
     }
 }
 
 /// Runs `call`, which may block its thread (a file, a socket, a lock of the standard library), on a helper thread. The fiber
 /// waits, its worker goes on with others. Outside of a runtime it is simply called.
+///
+/// Helpers are started as they are needed, up to [`Builder::helpers`](crate::Builder::helpers): calls beyond that wait until
+/// others have ended.
 ///
 /// A fiber that is cancelled meanwhile unwinds; the call is made to its end, and what it returns is dropped.
 ///
@@ -69,5 +124,48 @@ pub fn blocking<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static) ->
             return answer.unwrap_or_else(|payload| resume_unwind(payload));
         }
         fiber::park();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Loud;
+
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            resume_unwind(Box::new("of a destructor"));
+        }
+    }
+
+    /// A payload that panics when it is dropped, twice.
+    struct Bomb(bool);
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            resume_unwind(if self.0 { Box::new(Bomb(false)) } else { Box::new(()) });
+        }
+    }
+
+    #[test]
+    fn a_helper_outlives_what_its_calls_panic_with() {
+        let (calls, waiting) = channel();
+        let helpers = Helpers::new(waiting, 1);
+        let count = Arc::new(AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            helpers.grow(scope).unwrap();
+            for _ in 0..3 {
+                let count = Arc::clone(&count);
+                calls.send(Box::new(|| drop(Loud))).unwrap();
+                calls.send(Box::new(|| resume_unwind(Box::new(Bomb(true))))).unwrap();
+                let counts = move || {
+                    count.fetch_add(1, Ordering::Relaxed);
+                };
+                calls.send(Box::new(counts)).unwrap();
+            }
+            drop(calls);
+        });
+        assert_eq!(count.load(Ordering::Relaxed), 3);
     }
 }

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 pub use builder::{BuildError, Builder};
+use helpers::Helpers;
 pub use helpers::blocking;
 pub use slice::point;
 pub use trace::Slice;
@@ -56,6 +57,12 @@ pub enum RunError {
     Thread {
         /// The core.
         core: usize,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The operating system gave no thread for work that [blocks](blocking).
+    #[error("no thread for blocking calls: {error}")]
+    Helper {
         /// Why.
         error: std::io::Error,
     },
@@ -188,14 +195,12 @@ impl Runtime {
         let cores = self.config.workers;
         let shared = Shared::new(Arc::clone(&self.groups), cores, Arc::clone(&self.placement));
         let (calls, waiting) = helpers::channel();
+        let helpers = Helpers::new(waiting, self.config.helpers);
         let (over, is_over) = crossbeam_channel::bounded::<()>(0);
         let watched = Mutex::new(vec![None; cores]);
         let stuck = Mutex::new(Vec::new());
         let (result, ends) = std::thread::scope(|threads| {
-            for _ in 0..self.config.helpers {
-                let waiting = waiting.clone();
-                threads.spawn(move || helpers::help(&waiting));
-            }
+            let helped = helpers.grow(threads).map_err(|error| RunError::Helper { error });
             if let Some(limit) = self.config.watchdog {
                 let (watched, stuck, tell) = (&watched, &stuck, &self.config.on_stuck);
                 let is_over = is_over.clone();
@@ -235,14 +240,14 @@ impl Runtime {
                 .collect();
             drop(calls);
             let spawner = Spawner { shared: &shared };
-            if workers.iter().any(Result::is_err) {
+            if helped.is_err() || workers.iter().any(Result::is_err) {
                 shared.tally.give_up();
             }
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| with(&spawner)));
             shared.tally.close();
             let ends: Vec<_> = workers.into_iter().map(|worker| worker.map(ScopedJoinHandle::join)).collect();
             drop(over);
-            (result, ends)
+            (result, helped.map(|()| ends))
         });
         shared.clear();
         let result = result.unwrap_or_else(|payload| std::panic::resume_unwind(payload));
@@ -254,7 +259,7 @@ impl Runtime {
             stuck: stuck.into_inner(),
             elapsed: began.elapsed(),
         };
-        for end in ends {
+        for end in ends? {
             let WorkerEnd { statistics, bound, cpu, slices } =
                 end?.unwrap_or_else(|payload: Box<dyn Any + Send>| std::panic::resume_unwind(payload))?;
             report.cores.push(statistics);

@@ -15,6 +15,9 @@ pub struct Slice {
     pub ended_ns: u64,
 }
 
+/// Slices for which there is memory from the start, at most.
+const MOST_AT_ONCE: usize = 1 << 16;
+
 /// The first slices of a worker, up to a number.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
@@ -24,7 +27,8 @@ pub(super) struct Recorder {
 
 impl Recorder {
     pub(super) fn new(room: usize) -> Recorder {
-        Recorder { slices: Vec::with_capacity(room), room }
+        // More memory comes with the slices: the number may be as large as can be.
+        Recorder { slices: Vec::with_capacity(room.min(MOST_AT_ONCE)), room }
     }
 
     #[inline]
