@@ -208,6 +208,17 @@ fn space_is_used_again() {
         assert!(structure.passed(), "{:?}", structure.findings);
         structure.pages - structure.free
     };
+    // What nobody needs any more is given back in the background, which rests between its steps.
+    let comes_to = |db: &Database, most: u64| {
+        for _ in 0..500 {
+            if pages(db) <= most {
+                break;
+            }
+            db.step().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        pages(db)
+    };
     db.table(&PLAIN).unwrap();
     db.transact(|tx| tx.put(&PLAIN, &[1], &vec![1; 100_000])).unwrap();
     let least = pages(&db);
@@ -229,10 +240,12 @@ fn space_is_used_again() {
         tx.delete(&PLAIN, &[3]).unwrap();
         tx.commit().unwrap();
     }
-    assert!(pages(&db) <= least + 4, "{} pages instead of {least}", pages(&db));
+    let now = comes_to(&db, least + 4);
+    assert!(now <= least + 4, "{now} pages instead of {least}");
     assert!(db.sizes().unwrap().tables[0].large_values <= (least + 4) * 8192);
     db.transact(|tx| tx.delete(&PLAIN, &[1])).unwrap();
-    assert!(pages(&db) < 20, "{} pages for nothing", pages(&db));
+    let now = comes_to(&db, 19);
+    assert!(now < 20, "{now} pages for nothing");
     assert!(db.transact(|tx| tx.put(&PLAIN, &[1], &vec![1; 100_000])).is_ok());
     assert!(db.truncate("plain").unwrap());
     assert!(rows(&db, &PLAIN).is_empty() && pages(&db) < 10);
