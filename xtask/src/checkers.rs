@@ -116,7 +116,7 @@ pub(crate) fn miri(flags: &Miri) -> ExitCode {
     done(clean)
 }
 
-/// Fibers are threads there that hand each other a baton: who is preempted between handing it over and going on is drawn.
+/// Fibers are threads there that hand each other a baton: which one is preempted between handing it over and going on is drawn.
 fn fibers_under_miri() -> Command {
     let mut fibers = cargo(Some("nightly"), "miri", "");
     fibers.args(["miri", "test", "--package", "sched-steps", "--lib", "--tests"]);

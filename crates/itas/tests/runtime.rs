@@ -164,7 +164,7 @@ fn blocking_calls_may_wait_for_each_other() {
                 let pass = move || {
                     let got = itas::blocking(move || {
                         let got = receive.recv().unwrap_or(0);
-                        // The last one sends to nobody.
+                        // The last one has no receiver.
                         let _ = send.send(got + 1);
                         got
                     });

@@ -256,7 +256,7 @@ fn panics_of_destructors_are_told() {
             }
         }
     }
-    // Of a result that nobody takes.
+    // Of a result that no handle takes.
     let told = team(2).scope(|s| drop(s.spawn_named("a", || Angry("result")))).unwrap_err();
     assert_eq!(told.to_string(), "fiber 'a' panicked: result");
     // Of what a fiber that never began was to work with.
@@ -269,7 +269,7 @@ fn panics_of_destructors_are_told() {
         })
         .unwrap();
     assert_eq!(told, "fiber 'b' panicked: captured");
-    // Of a payload that nobody is told of.
+    // Of a payload that is not reported.
     let told = team(3)
         .scope(|s| {
             for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Panics that nobody is told of: those of destructors and undo closures of epochs that do not count.
+//! Panics that are not reported: those of destructors and undo closures of epochs that do not count.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ pub(crate) fn quietly(call: impl FnOnce()) {
     }
 }
 
-/// Drops a payload of which nobody is told. Its destructor may panic in turn.
+/// Drops a payload that is not reported. Its destructor may panic in turn.
 pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     /// Payloads, each from the destructor of the one before, that are dropped; the next one is leaked.
     const MOST: usize = 16;
@@ -38,11 +38,11 @@ pub(crate) fn drop_each<T>(values: &mut Vec<T>) -> std::thread::Result<()> {
     told
 }
 
-/// Values of an epoch. Those that are there when it is dropped do not count: nobody is told of their panics.
+/// Values of an epoch. Those that are there when it is dropped do not count: their panics are not reported.
 pub(crate) struct QuietVec<T>(pub(crate) Vec<T>);
 
 impl<T> QuietVec<T> {
-    /// Drops all; nobody is told of a panic.
+    /// Drops all; panics are not reported.
     pub(crate) fn clear(&mut self) {
         if let Err(payload) = drop_each(&mut self.0) {
             discard(payload);
@@ -56,7 +56,7 @@ impl<T> Drop for QuietVec<T> {
     }
 }
 
-/// A value of an epoch that may not count: nobody is told of its panic unless it is taken.
+/// A value of an epoch that may not count: its panic is not reported unless it is taken.
 pub(crate) struct Quiet<T>(Option<T>);
 
 impl<T> Quiet<T> {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_payloads_panic_nobody_is_told() {
+    fn however_many_payloads_panic_none_is_reported() {
         for depth in [0, 1, 3, 40] {
             quietly(|| drop(Bomb(depth)));
             drop(Quiet::new(Bomb(depth)));

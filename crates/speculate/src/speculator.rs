@@ -19,8 +19,9 @@ use crate::stats::{Dependence, Profile, Stats};
 use crate::store::Store;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::{Mutex, thread_local};
+use crate::times::ns_between;
 use crate::trace::{self, LoopTrace};
-use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, StopUnlessDone, Worker, ns_between};
+use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, StopUnlessDone, Worker};
 
 /// Which worker confirms and writes an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

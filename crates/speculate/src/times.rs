@@ -76,3 +76,8 @@ pub(crate) fn clock_ns() -> u64 {
         (0..5).map(|_| once()).min().unwrap_or_default()
     })
 }
+
+/// Time between two moments, in nanoseconds.
+pub(crate) fn ns_between(from: Instant, to: Instant) -> u64 {
+    u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
+}

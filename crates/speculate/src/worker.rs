@@ -23,7 +23,7 @@ use crate::stats::{Profile, Stats, Writer};
 use crate::store::{Seen, Store, Written};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, Spin, thread};
-use crate::times::Timing;
+use crate::times::{Timing, ns_between};
 use crate::trace::{self, EpochTrace};
 
 /// A loop, as all workers see it.
@@ -237,6 +237,31 @@ struct Attempt<'w, S: Store, It, T> {
     ended: Option<Instant>,
 }
 
+impl<'w, S: Store, It, T> Attempt<'w, S, It, T> {
+    fn new(
+        number: u64,
+        items: &'w [It],
+        worker: &'w mut Worker<S>,
+        me: usize,
+        results: &'w mut QuietVec<(T, usize)>,
+    ) -> Attempt<'w, S, It, T> {
+        Attempt {
+            number,
+            items,
+            worker,
+            me,
+            results,
+            after_commit: QuietVec(Vec::new()),
+            checkpoint: 0,
+            looked_at: 0,
+            refused: false,
+            gave_up: false,
+            ran_ns: 0,
+            ended: None,
+        }
+    }
+}
+
 impl<S, I, B, H, E, T> Loop<'_, S, I, B, H, E, T>
 where
     S: Store,
@@ -257,20 +282,7 @@ where
                 return;
             }
             self.retire(worker, free_since);
-            let mut attempt = Attempt {
-                number,
-                items: &items.0,
-                worker: &mut *worker,
-                me,
-                results: &mut results,
-                after_commit: QuietVec(Vec::new()),
-                checkpoint: 0,
-                looked_at: 0,
-                refused: false,
-                gave_up: false,
-                ran_ns: 0,
-                ended: None,
-            };
+            let mut attempt = Attempt::new(number, &items.0, &mut *worker, me, &mut results);
             if !self.run(&mut attempt, of_iterator) {
                 return;
             }
@@ -292,20 +304,7 @@ where
                 break;
             }
             self.retire(worker, free_since);
-            let mut attempt = Attempt {
-                number,
-                items: &items.0,
-                worker: &mut *worker,
-                me,
-                results: &mut results,
-                after_commit: QuietVec(Vec::new()),
-                checkpoint: 0,
-                looked_at: 0,
-                refused: false,
-                gave_up: false,
-                ran_ns: 0,
-                ended: None,
-            };
+            let mut attempt = Attempt::new(number, &items.0, &mut *worker, me, &mut results);
             let mut ending = if self.sequential { Ending::Unwound } else { self.speculate(&mut attempt) };
             let waits_since = Instant::now();
             let mut spin = Spin::default();
@@ -795,9 +794,4 @@ where
         }
         attempt.checkpoint = replayed;
     }
-}
-
-/// Time between two moments, in nanoseconds.
-pub(crate) fn ns_between(from: Instant, to: Instant) -> u64 {
-    u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
 }

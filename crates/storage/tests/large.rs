@@ -208,7 +208,7 @@ fn space_is_used_again() {
         assert!(structure.passed(), "{:?}", structure.findings);
         structure.pages - structure.free
     };
-    // What nobody needs any more is given back in the background, which rests between its steps.
+    // What no transaction needs any more is given back in the background, which rests between its steps.
     let comes_to = |db: &Database, most: u64| {
         for _ in 0..500 {
             if pages(db) <= most {

@@ -128,6 +128,6 @@ mod tests {
         let mut findings = Vec::new();
         check(&Code::parse(&Tree::of(&files), &mut Vec::new()), &mut findings);
         let lines: Vec<usize> = findings.iter().filter(|f| f.file.ends_with("a.rs")).map(|f| f.line).collect();
-        assert_eq!(lines, [4, 9], "{findings:?}");
+        assert_eq!(lines, [4, 10], "{findings:?}");
     }
 }

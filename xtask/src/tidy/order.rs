@@ -15,6 +15,7 @@ const ORDERS: [(&str, &[&str]); 5] = [
     (
         "crates/speculate",
         &[
+            "quiet",
             "sync",
             "mutant",
             "store",

@@ -88,7 +88,7 @@ impl Helpers {
     }
 }
 
-/// Drops a payload of which nobody is told. Its destructor may panic in turn.
+/// Drops a payload that is not reported. Its destructor may panic in turn.
 fn discard(payload: Box<dyn Any + Send>) {
     if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         // However many there are: the process goes on.

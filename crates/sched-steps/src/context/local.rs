@@ -64,7 +64,7 @@ impl Local {
         with()
     }
 
-    /// The context of `driver` whose frames lie on the running stack, and its `hold`, whoever drives now: while another
+    /// The context of `driver` whose frames lie on the running stack, and its `hold`, also while another driver drives: while another
     /// driver or code of the embedder runs, both are set aside. `None` if `driver` does not drive.
     pub(crate) fn seat_of(&self, driver: *const ()) -> Option<(*const Node, &Cell<u32>)> {
         let is = |other: Option<NonNull<dyn Driver>>| other.is_some_and(|other| ptr::addr_eq(other.as_ptr(), driver));

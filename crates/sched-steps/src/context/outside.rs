@@ -16,7 +16,7 @@ pub(crate) fn dropped<T>(value: T) -> std::thread::Result<()> {
     catch_unwind(AssertUnwindSafe(|| drop(value)))
 }
 
-/// Drops a payload that nobody will be told of. Its destructor may panic in turn.
+/// Drops a payload that is not reported. Its destructor may panic in turn.
 pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     /// Payloads, each from the destructor of the one before, that are dropped; the next one is leaked.
     const MOST: usize = 16;

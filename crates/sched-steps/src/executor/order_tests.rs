@@ -196,7 +196,7 @@ impl Order for Fails {
 }
 
 /// While a fiber runs that has not given way, a condition spawns, and the order panics: the fiber on the stack is in no queue,
-/// whoever drives the thread at that moment.
+/// also while another executor drives the thread.
 #[test]
 fn an_order_that_panics_does_not_queue_the_fiber_on_the_stack() {
     use crate::team::{self, Operations};

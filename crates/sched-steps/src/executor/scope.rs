@@ -72,7 +72,7 @@ impl Shared {
         }
     }
 
-    /// A fiber's value, of which nobody will be told otherwise, was dropped.
+    /// A fiber's value was dropped; its panic is reported nowhere else.
     fn tell(&self, core: &Core, dropped: std::thread::Result<()>) {
         match dropped {
             Err(payload) if payload.is::<Unwound>() => discard(payload),
@@ -82,7 +82,7 @@ impl Shared {
     }
 }
 
-/// Drops an error that nobody is told of.
+/// Drops an error that is not reported.
 fn forget(error: FiberError) {
     if let FiberError::Panicked { payload, .. } = error {
         discard(payload);
@@ -147,7 +147,7 @@ fn live<T>(core: &Core, packet: Rc<Packet<T>>, run: impl FnOnce() -> T, is_cance
     });
     let shared = Rc::clone(&packet.shared);
     packet.end(core, result);
-    // The result is dropped here if nobody is left to take it.
+    // The result is dropped here if no handle is left to take it.
     shared.tell(core, dropped(packet));
     shared.tell(core, end_locals(core));
 }

@@ -335,7 +335,7 @@ impl Core {
         let _ = last;
     }
 
-    /// Lets the next context run. Whoever gives way looks afterwards whether it was cancelled.
+    /// Lets the next context run. A fiber that gives way looks afterwards whether it was cancelled.
     fn give_way(&self) {
         let latches = local().hold.get() & !INERT;
         self.switch(self.choose(), false);
