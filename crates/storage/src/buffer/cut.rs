@@ -47,10 +47,7 @@ impl FileCut<'_> {
     /// The file is longer than it needs to be then. A failed sync closes the instance.
     pub(crate) fn finish(self) -> Result<(), StorageError> {
         let pages = self.pool.file_pages.load(Ordering::Acquire);
-        self.pool.file.cut_to(u64::from(pages) * PAGE_SIZE as u64).inspect_err(|e| {
-            if matches!(e, StorageError::Io { op: "sync", .. }) {
-                self.pool.poison.close(e, self.pool.wal.durable());
-            }
-        })
+        self.pool.file.cut_to(u64::from(pages) * PAGE_SIZE as u64)?;
+        self.pool.sync_file()
     }
 }

@@ -282,8 +282,7 @@ impl PageFile for DataFile {
         if self.len()? <= bytes {
             return Ok(());
         }
-        self.file.file().set_len(bytes).map_err(|e| StorageError::io("cut", self.show(), bytes, e))?;
-        self.file.sync()
+        self.file.file().set_len(bytes).map_err(|e| StorageError::io("cut", self.show(), bytes, e))
     }
 
     fn slots(&self) -> u64 {
