@@ -23,7 +23,7 @@ use sched_steps::{Executor, Idle};
 use storage::{BlockReason, Hook, Operation, WaitToken, points};
 
 use super::caught::{self, caught};
-use super::order::{Dice, Role, Sim, VAIN_STEPS_MAX, nanos};
+use super::order::{self, Dice, Role, Sim, VAIN_STEPS_MAX, nanos};
 use super::rng::Rng;
 
 /// Stack of a fiber: debug builds need more than others.
@@ -180,8 +180,7 @@ impl Fibers {
 
     /// Waits until the token is woken, or until the limit; false if it was not woken.
     fn wait(&self, token: &WaitToken, reason: BlockReason, limit: Option<Duration>) -> bool {
-        // A time that does not come is no limit.
-        let limit = limit.filter(|limit| nanos(*limit) < u64::MAX);
+        let limit = order::limit(limit);
         if token.try_consume() {
             return true;
         }

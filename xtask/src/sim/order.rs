@@ -19,6 +19,11 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// The limit of a wait; a time that does not come is none.
+pub(crate) fn limit(of: Option<Duration>) -> Option<Duration> {
+    of.filter(|limit| nanos(*limit) < u64::MAX)
+}
+
 /// One run's scheduler, and as its [`Hook`] the engine's.
 pub(crate) trait Sim: Hook {
     /// A number that differs between two runs, unless all decisions were equal.

@@ -8,7 +8,7 @@ use storage::{BlockReason, Hook, WaitToken};
 
 use super::caught::{self, caught};
 use super::fibers::Fibers;
-use super::order::{Dice, Role, Sim, VAIN_STEPS_MAX, nanos};
+use super::order::{self, Dice, Role, Sim, VAIN_STEPS_MAX, nanos};
 use super::rng::Rng;
 use super::seats::{Seats, Work};
 
@@ -184,8 +184,7 @@ impl Baton {
     }
 
     fn wait(&self, token: &WaitToken, reason: BlockReason, limit: Option<Duration>) -> bool {
-        // A time that does not come is no limit.
-        let limit = limit.filter(|limit| nanos(*limit) < u64::MAX);
+        let limit = order::limit(limit);
         if token.try_consume() {
             return true;
         }
