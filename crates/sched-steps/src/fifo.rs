@@ -7,8 +7,8 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// The link of a fiber that is in no queue.
 pub(crate) const UNLINKED: u32 = u32::MAX - 1;
 
-/// First in, first out. The links lie with the fibers, so a fiber is in at most one queue; one that is in a queue is not taken into
-/// another.
+/// First in, first out. The links lie with the fibers, so a fiber is in at most one queue: one that is in a queue is not
+/// taken into another.
 #[derive(Debug)]
 pub(crate) struct Fifo {
     head: Cell<u32>,

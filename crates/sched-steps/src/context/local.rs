@@ -64,8 +64,8 @@ impl Local {
         with()
     }
 
-    /// The context of `driver` whose frames lie on the running stack, and its `hold`, also while another driver drives: while another
-    /// driver or code of the embedder runs, both are set aside. `None` if `driver` does not drive.
+    /// The context of `driver` whose frames lie on the running stack, and its `hold`. While another driver or code of the
+    /// embedder runs, both are set aside, and found there. `None` if `driver` does not drive.
     pub(crate) fn seat_of(&self, driver: *const ()) -> Option<(*const Node, &Cell<u32>)> {
         let is = |other: Option<NonNull<dyn Driver>>| other.is_some_and(|other| ptr::addr_eq(other.as_ptr(), driver));
         if is(self.driver.get()) {

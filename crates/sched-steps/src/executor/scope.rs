@@ -6,6 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
+use std::thread::panicking;
 
 use super::core::{Awaits, Core, Task};
 use super::stop::Stop;
@@ -183,7 +184,7 @@ pub(super) fn enter<'env, R>(
     with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
 ) -> Result<R, FiberError> {
     // Fibers share the thread's count of panics: one of them could not be told from one that unwinds.
-    if std::thread::panicking() {
+    if panicking() {
         dropped(with).unwrap_or_else(discard);
         return Err(FiberError::InPanic);
     }
@@ -300,7 +301,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 Ok(index) => return JoinHandle { core: self.core, packet, index },
                 Err(back) => task = back,
             }
-            if self.core.is_unwinding() {
+            if panicking() {
                 dropped(task).unwrap_or_else(discard);
                 let error = || FiberError::Unwinding { fiber: name.to_owned() };
                 self.shared.fail(error());
@@ -322,7 +323,7 @@ impl<T> JoinHandle<'_, T> {
     /// the middle of a panic.
     pub fn join(self) -> Result<T, FiberError> {
         while !self.packet.ended.get() {
-            if self.core.is_unwinding() {
+            if panicking() {
                 return Err(FiberError::Unwinding { fiber: self.core.name(self.index) });
             }
             // A fiber of another executor drives this one, as the thread does.

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::panic::resume_unwind;
 use std::ptr;
+use std::thread::panicking;
 use std::time::{Duration, Instant};
 
 use super::core::{Condition, Core, FiberState};
@@ -342,19 +343,13 @@ impl Core {
         local().hold.set(local().hold.get() + latches);
     }
 
-    /// Whether the running fiber, or the code that is about to drive, unwinds: it may not let others run then.
-    #[inline]
-    pub(super) fn is_unwinding(&self) -> bool {
-        std::thread::panicking()
-    }
-
     /// What each wait of the running fiber does before it is put anywhere: a panic finds it where it was. One that was
     /// cancelled unwinds.
     ///
     /// False in the middle of a panic, where no other fiber may run.
     #[inline]
     fn may_suspend(&self, index: u32) -> bool {
-        if self.is_unwinding() {
+        if panicking() {
             return false;
         }
         self.heed_cancellation(index);
@@ -363,7 +358,7 @@ impl Core {
     }
 
     pub(super) fn heed_cancellation(&self, index: u32) {
-        if self.cold(index).cancelled.get() && !self.is_unwinding() {
+        if self.cold(index).cancelled.get() && !panicking() {
             context::panic::unwind_now();
         }
     }
@@ -444,7 +439,7 @@ impl Core {
             add(&counts.teams, 1);
             add(&counts.size_in, u64::from(self.ring_len.get()));
         }
-        if self.is_unwinding() {
+        if panicking() {
             // No condition of another fiber is asked in the middle of a panic.
         } else if self.remote.has_wakes() {
             self.attend();
