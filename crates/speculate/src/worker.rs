@@ -587,13 +587,9 @@ where
             }
             // In the closure that runs in order, for an iteration before. Or the store refused a write that the body had
             // made before it failed.
-            (Err(error @ LoopError::Body(_)), failed, panicked) => {
+            (Err(error @ LoopError::Body(_)), failed, panicked) | (Err(error), failed @ Some(_), panicked) => {
                 quietly(|| drop(failed));
                 panicked.into_iter().for_each(discard);
-                return Err(error);
-            }
-            (Err(error), Some(failed), _) => {
-                quietly(|| drop(failed));
                 return Err(error);
             }
             (Ok(()), Some(failed), _) => return Err(LoopError::Body(failed)),

@@ -223,9 +223,7 @@ fn body(epoch: &mut Epoch<'_, Rows>, item: &Item, fuse: &Arc<Fuse>, fails: u64) 
     epoch.put(own(item.0 % 3), Value(before + 1, Arc::clone(fuse)));
     let again = epoch.get(&own(item.0 % 3))?.map_or(0, |value| value.0);
     epoch.put(own(1000 + item.0), Value(again, Arc::clone(fuse)));
-    if fuse.call == Call::DropPayload {
-        fuse.burn(Call::DropPayload);
-    }
+    fuse.burn(Call::DropPayload);
     if item.0 == fails {
         return Err(Refusal(item.0, Arc::clone(fuse)));
     }
@@ -300,7 +298,7 @@ fn a_panic_in_any_call_ends_the_loop_and_nothing_else() {
                     assert_eq!(got, (100..110).collect::<Vec<_>>(), "{cell}: the loop after it");
                     assert_eq!((100..110).filter(|n| rows.row(1000 + n).1 == 1).count(), 10, "{cell}: its rows");
                 }
-                let never = [Call::Read].contains(&call) || call == Call::Undo;
+                let never = matches!(call, Call::Read | Call::Undo);
                 assert!(burnt > 0 || never, "{call:?}, {committer:?}, {forwarding:?}: no call has panicked");
             }
         }
