@@ -13,7 +13,6 @@ use super::space::{self, Change, SPACE_PAGE};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PageId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::base::sync::yield_now;
 use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
 
@@ -94,7 +93,7 @@ impl<'a> Owned<'a> {
             }
             if !withhold(change, &pages) {
                 latched.release_unchanged();
-                yield_now();
+                change.pool.pause();
                 continue;
             }
             let ranges = (!is_mutant(Mutant::SkipLoadMark)).then_some(ranges);

@@ -2,11 +2,13 @@
 
 use crate::base::sync::plain::Ordering;
 use std::ops::Range;
+use std::time::Duration;
 
 use super::BufferPool;
 use super::frame::Frame;
 use super::page_table::Residency;
 use super::replacement::{Candidate, NotEvicted, Replacement, ResidentPages, Uses};
+use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::{Lsn, PageId};
 use crate::page::header::{KIND, Kind};
 
@@ -91,7 +93,8 @@ impl BufferPool {
 
     /// Withholds a page that no tree uses: until [`BufferPool::readmit`] it is neither read nor in a frame. What its frame
     /// holds, as after a refused change, is never written. False if another thread reads it or holds its latch at the
-    /// moment; the caller releases its latches before it tries again.
+    /// moment, or it is being read or written; the caller releases its latches and [pauses](BufferPool::pause) before it
+    /// tries again.
     #[must_use]
     pub(crate) fn withhold(&self, id: PageId) -> bool {
         if self.table.withhold(id) {
@@ -109,6 +112,12 @@ impl BufferPool {
         self.table.remove_and_withhold(id, self.index_of(frame));
         frame.set_page_id(PageId::NONE);
         true
+    }
+
+    /// Waits a little for a page that another thread reads or writes. That thread may itself be waiting for the log, on
+    /// a fiber of this thread, so this gives way through the hook. No latch may be held.
+    pub(crate) fn pause(&self) {
+        self.hook.block_for(&WaitToken::new(), BlockReason::Room, Duration::from_micros(20));
     }
 
     /// Lets pages be read that were withheld.
