@@ -106,8 +106,9 @@ impl Compactor {
         }
         let before = match self.before.get(&last.page.0) {
             _ if is_first => None,
-            Some(before) => Some(PageId(*before)),
-            None => {
+            // A page behind the last one in use was taken out of the list, and names its next one still.
+            Some(before) if *before < last.page.0 => Some(PageId(*before)),
+            _ => {
                 self.is_walked = false;
                 return Ok(CompactStep::Again);
             }
@@ -168,9 +169,10 @@ impl Compactor {
         next_state.finish(change.pool, space, lsn);
         page.release_unchanged();
         self.before.remove(&last.page.0);
-        if let (Some(before), false) = (before, next.is_none()) {
-            self.before.insert(next.0, before.0);
-        }
+        match before {
+            Some(before) => self.before.insert(next.0, before.0),
+            None => self.before.remove(&next.0),
+        };
         Ok(CompactStep::Shorter)
     }
 
@@ -396,4 +398,67 @@ fn link_to(page: &mut FrameWrite<'_>, position: usize, to: PageId, lsn: Lsn) {
     let done = ops::apply(&PageChange::Link { page: id, position, to }, &mut page.page_mut());
     debug_assert!(done, "a section built for this page fits it");
     page.page_mut().set_lsn(lsn);
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::space::FreeOne;
+    use super::*;
+    use crate::base::ids::SlotId;
+    use crate::io::MemDisk;
+    use crate::{Database, Options};
+
+    const SOUND: &str = "the disk is sound and has room";
+
+    /// Puts a page at the beginning of the free list.
+    fn free(change: StructureChange<'_>, id: PageId) {
+        let mut rec = RecordBuf::new();
+        let mut page = change.try_latch(id).expect("the page is in memory");
+        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        page.mark_dirty(change.log.tail());
+        let freed = FreeOne::log(change, id, &mut rec).expect("the allocator's page is in memory");
+        let lsn = change.log.append_redo_only(change.slot, &mut rec, page.page().lsn()).expect("the log has room");
+        freed.finish(&mut page, lsn);
+    }
+
+    /// The end of the pages in use, and the free list.
+    fn list(change: StructureChange<'_>) -> (u32, Vec<u32>) {
+        let space = change.pool.get_or_load(SPACE_PAGE).expect(SOUND).read(change.pool.latches());
+        let (end, mut at) = space::state(space.page());
+        let mut listed = Vec::new();
+        while !at.is_none() && listed.len() < 100 {
+            listed.push(at.0);
+            at = change.pool.get_or_load(at).expect(SOUND).read(change.pool.latches()).page().right();
+        }
+        (end, listed)
+    }
+
+    /// Takes the last page out of use.
+    fn shorten(compactor: &mut Compactor, change: StructureChange<'_>) {
+        let steps = std::iter::repeat_with(|| compactor.step(change, &mut RecordBuf::new()).expect(SOUND));
+        let ended = steps.take(10).find(|step| *step != CompactStep::Again);
+        assert_eq!(ended, Some(CompactStep::Shorter));
+    }
+
+    #[test]
+    fn a_page_out_of_use_is_not_taken_for_one_of_the_free_list() {
+        let db: Database = Options::new().buffer_pool(8 << 20).open_on(Arc::new(MemDisk::new())).expect(SOUND);
+        let change = StructureChange { pool: &db.engine.pool, log: &db.engine.log, slot: SlotId(9), for_undo: false };
+        let pages: Vec<PageId> = (900..904)
+            .map(|index| Tree::create(IndexId(index), change, &mut RecordBuf::new()).expect(SOUND).root)
+            .collect();
+        let [first, second, third, fourth] = pages[..] else { panic!("{pages:?}") };
+        assert_eq!(list(change), (fourth.0 + 1, vec![]));
+        [second, fourth, third].into_iter().for_each(|page| free(change, page));
+        let mut compactor = Compactor::new();
+        shorten(&mut compactor, change);
+        // The first of the list, which names the second page still when it is out of use.
+        shorten(&mut compactor, change);
+        assert_eq!(list(change), (third.0, vec![second.0]));
+        free(change, first);
+        shorten(&mut compactor, change);
+        assert_eq!(list(change), (second.0, vec![first.0]));
+    }
 }

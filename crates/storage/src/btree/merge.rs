@@ -10,7 +10,8 @@ use super::split::ASCENDING;
 use super::{MAX_LEVELS, StructureChange, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
-use crate::buffer::frame::FrameWrite;
+use crate::buffer::frame::{Frame, FrameWrite};
+use crate::latch::{Latching, Version};
 use crate::log::{RecordBuf, RecordKind, Unlogged};
 use crate::page::header::Kind;
 use crate::page::layout::{RECORD_HEAD, SLOT};
@@ -80,13 +81,17 @@ struct Pair {
 }
 
 impl Pair {
-    /// Whether the latched page is this parent, and has the two there.
-    fn is_below(&self, parent: &FrameWrite<'_>, id: PageId) -> bool {
-        let page = parent.page();
+    /// Whether the page is an inner page with the two at this place.
+    fn is_below(&self, page: PageRef<'_>) -> bool {
         let at = self.position;
         let has = |position: usize, child: PageId| page.child(position) == child;
-        let is_parent = parent.frame().page_id() == id && page.kind() == Some(Kind::Inner);
-        is_parent && at < page.count() && has(at, self.left) && has(at + 1, self.right)
+        page.kind() == Some(Kind::Inner) && at < page.count() && has(at, self.left) && has(at + 1, self.right)
+    }
+
+    /// The latch version at which the frame holds this parent with the two below it; `None` if it no longer does.
+    fn version_above(&self, frame: &Frame, parent: PageId, latches: &Latching) -> Option<Version> {
+        let read = frame.read(latches);
+        (frame.page_id() == parent && self.is_below(read.page()) && read.is_valid()).then(|| read.version())
     }
 }
 
@@ -164,12 +169,16 @@ impl Tree {
         if count == 0 {
             return Ok(MergeOutcome::OnlyChild);
         }
-        let (above, mut version) = (parent.read.frame(), parent.read.version());
+        let above = parent.read.frame();
         let parent_id = above.page_id();
         // Under plain latches both are held, and loading may wait.
         drop((node, parent));
         let mut outcome = MergeOutcome::Stays;
         for pair in pairs.into_iter().flatten() {
+            // Since the pair was read the first one may have waited, and the children have changed.
+            let Some(version) = pair.version_above(above, parent_id, pool.latches()) else {
+                return Ok(MergeOutcome::Obstructed);
+            };
             for id in [pair.left, pair.right, SPACE_PAGE] {
                 match pool.get_or_load(id) {
                     // It has moved meanwhile.
@@ -180,18 +189,12 @@ impl Tree {
                 }
             }
             let Some(parent) = above.write_at(version) else { return Ok(MergeOutcome::Obstructed) };
-            // At the second pair the frame may hold another page, or the parent other children.
-            if !pair.is_below(&parent, parent_id) {
-                parent.release_unchanged();
-                return Ok(MergeOutcome::Obstructed);
-            }
             match self.merge_pair(merger, parent, &pair, level)? {
                 MergeOutcome::Stays => {}
                 // The name of a fence is in use, say: the other neighbour has another.
                 MergeOutcome::Obstructed => outcome = MergeOutcome::Obstructed,
                 merged => return Ok(merged),
             }
-            version = above.latch_version();
         }
         Ok(outcome)
     }
