@@ -79,7 +79,7 @@ impl<'a> Owned<'a> {
             let mut ranges = Ranges::read(latched.page());
             let pages = ranges.largest(LEAST, wanted).unwrap_or(end..end.saturating_add(wanted as u32));
             let next_end = end.max(pages.end);
-            if !change.pool.file_holds(u64::from(next_end) + change.pool.kept_pages()) {
+            if next_end > end && !change.pool.file_holds(u64::from(next_end) + change.pool.kept_pages()) {
                 latched.release_unchanged();
                 continue;
             }

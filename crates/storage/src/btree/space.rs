@@ -361,7 +361,8 @@ impl<'a> Grant<'a> {
     /// `None` when other threads have used up what was prepared: release all latches and prepare again.
     pub(crate) fn take(self, change: StructureChange<'a>) -> Option<Taken<'a>> {
         let space = latch_space(change)?;
-        let (mut end, mut free) = state(space.page());
+        let (in_use, mut free) = state(space.page());
+        let mut end = in_use;
         let ranged = from_ranges(space.page(), self.n);
         if first_used(change, end, self.n).is_some() || ranged.iter().any(|page| first_used(change, *page, 1).is_some())
         {
@@ -385,7 +386,8 @@ impl<'a> Grant<'a> {
                 end = end.saturating_add(1);
             }
         }
-        if !change.pool.file_holds(u64::from(end) + change.kept()) {
+        // A page that was in use before needs no room. Another thread may just be making the room that it keeps.
+        if end > in_use && !change.pool.file_holds(u64::from(end) + change.kept()) {
             space.release_unchanged();
             return None;
         }
