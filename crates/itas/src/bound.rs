@@ -1,24 +1,30 @@
 //! How long a fiber that can run waits at most.
 //!
 //! # The bound
-//! A core gives each of its slots (one fiber at a time each) a vruntime that only grows: by the time its fibers run, at most
-//! two slices of it a run, divided by their weight. A fiber that takes a slot over begins with the slot's vruntime, or with
-//! the core's smallest if that is larger; one that wakes up is set no further back than the *credit* below the core's
-//! smallest. And the core chooses no fiber whose vruntime exceeds the smallest by more than the *lead* of its group,
-//! `min(agg_bonus, agg_limit * slice)`.
+//! A core gives each of its fibers a vruntime that only grows: by the time that the fiber runs, at most two slices of it a
+//! run, divided by its weight. The core chooses no fiber whose vruntime exceeds the smallest by more than the *lead* of its
+//! group, `min(agg_bonus, agg_limit * slice)`. A fiber that wakes up is set no further back than the *credit* below the
+//! core's smallest vruntime. A new fiber begins above it, by the largest lead so far and what a slice is charged (a start
+//! debit, as in CFS): before the core chooses it, the smallest vruntime has grown by that slice.
 //!
-//! Let `k` be 1024 divided by the smallest weight. A fiber X that begins to wait stands at most `lead + 2 * slice * k` above
-//! the core's smallest vruntime: it was within the lead when it was chosen, and then ran. Any other slot stands at most
-//! `credit` below the smallest. While X waits, the smallest does not exceed X's vruntime, so no slot is chosen that stands
-//! more than `lead` above X; its last run adds `2 * slice * k`. So each of the other `n - 1` slots moves by at most
-//! `2 * lead + credit + 4 * slice * k`, which takes that long times its weight. Runs that exceed two slices are charged for
-//! two only (else a core that the operating system takes away for a while would cost one fiber its turns); they take longer
-//! by the factor `max(1, longest / (2 * slice))`. A run counts from the end
-//! of the one before, so that choosing, and whatever else the thread does, is part of it. With the run that was under way
-//! when X began to wait, and the choice of X itself:
+//! Let `k` be 1024 divided by the smallest weight, and `n` the most fibers that lived at a time. A fiber X that begins to wait
+//! stands at most `R = lead + 2 * slice * k` above the smallest vruntime: it was within the lead when it was chosen, and then
+//! ran, or it is new. While X waits, the smallest vruntime does not exceed X's: it grows by at most `R`.
+//!
+//! The other fibers that run while X waits form at most `n - 1` chains, in which each fiber arrives after the one before it
+//! has ended. The first of a chain stands at most `credit` below the smallest, and no more than `lead` above it when it is
+//! chosen for the last time; so it moves by what the smallest grows meanwhile, and `credit + lead + 2 * slice * k`. Each
+//! later one begins `lead` and a slice above the smallest, and is charged at most two slices after its last choice: it moves
+//! by at most twice what the smallest grows meanwhile. So a chain moves by at most `2 * R + credit + lead + 2 * slice * k`,
+//! however many fibers it has, which takes that long times the weight.
+//!
+//! Runs that exceed two slices are charged for two only (else a core that the operating system takes away for a while would
+//! cost one fiber its turns); they take longer by the factor `max(1, longest / (2 * slice))`. A run counts from the end of the
+//! one before, so that choosing, and whatever else the thread does, is part of it. With the run that was under way when X
+//! began to wait, and the choice of X itself:
 //!
 //! ```text
-//! wait <= 2 * longest + (n - 1) * max(1, longest / (2 * slice)) * (largest weight / 1024) * (2 * lead + credit + 4 * slice * k)
+//! wait <= 2 * longest + (n - 1) * max(1, longest / (2 * slice)) * (largest weight / 1024) * (3 * lead + credit + 6 * slice * k)
 //! ```
 //!
 //! The paper's own rules bound nothing on a slave (IP6.1 sets `agg_count` to 0, so that a slave follows for ever): there the
@@ -62,8 +68,8 @@ impl Extremes {
     pub(crate) fn wait_bound(&self) -> Duration {
         let weight = f64::from(DEFAULT_WEIGHT);
         let stolen = (self.longest_ns as f64 / (2.0 * self.shortest_slice_ns as f64)).max(1.0);
-        let charged = 4.0 * self.slice_ns as f64 * weight / f64::from(self.lightest);
-        let each = (2 * self.lead_ns + self.credit_ns) as f64 + charged;
+        let charged = 6.0 * self.slice_ns as f64 * weight / f64::from(self.lightest);
+        let each = (3 * self.lead_ns + self.credit_ns) as f64 + charged;
         let others = self.fibers.saturating_sub(1) as f64 * stolen * f64::from(self.heaviest) / weight * each;
         Duration::from_nanos((others.ceil() as u64).saturating_add(2 * self.longest_ns))
     }

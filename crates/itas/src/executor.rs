@@ -163,7 +163,7 @@ mod tests {
             .unwrap();
         assert_eq!(*ran.borrow(), "aaaaaabbbbbb");
         assert!(core.with(|scheduler| scheduler.longest_wait_to_bound()) <= 1.0);
-        assert!(core.change_group(GroupId(9)).is_err());
+        assert!(core.change_group(GroupId::NONE).is_err());
         assert_eq!(core.change_group(ids[2]), Ok(false), "nothing runs");
     }
 }

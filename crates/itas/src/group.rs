@@ -11,18 +11,49 @@ use parking_lot::RwLock;
 
 /// The weight of a fiber that is neither preferred nor put back: CFS' weight of a thread with nice level 0.
 pub const DEFAULT_WEIGHT: u32 = 1024;
-/// Groups that a table holds at most.
+/// Groups that a table holds at most at a time.
 pub const MAX_GROUPS: usize = 1 << 16;
 
-/// The number of a group in its [`Groups`].
+/// Names a group of a [`Groups`], and no other of that table or of another one, as long as the process creates fewer than
+/// 2^32 groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupId(pub(crate) u32);
+pub struct GroupId {
+    index: u32,
+    stamp: u32,
+}
+
+/// The stamp of the next group of any table.
+static NEXT_STAMP: AtomicU32 = AtomicU32::new(1);
 
 impl GroupId {
-    /// Its number, from 0, in the order of creation.
+    /// A name that no group has.
+    pub(crate) const NONE: GroupId = GroupId { index: u32::MAX, stamp: 0 };
+
+    /// Its number, from 0. The number of a group that was removed is used again; statistics by number go on there.
     #[must_use]
     pub fn index(self) -> usize {
-        self.0 as usize
+        self.index as usize
+    }
+
+    /// A new name of the group with this number.
+    fn fresh(index: usize) -> GroupId {
+        GroupId { index: index as u32, stamp: NEXT_STAMP.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// The name in one word.
+    pub(crate) const fn word(self) -> u64 {
+        (self.stamp as u64) << 32 | self.index as u64
+    }
+
+    /// The name that the word holds.
+    pub(crate) fn of_word(word: u64) -> GroupId {
+        GroupId { index: word as u32, stamp: (word >> 32) as u32 }
+    }
+
+    /// The name of a group in tests without a table.
+    #[cfg(test)]
+    pub(crate) fn numbered(index: u32) -> GroupId {
+        GroupId { index, stamp: 0 }
     }
 }
 
@@ -59,7 +90,7 @@ pub enum GroupError {
         bonus: Duration,
     },
     /// The table is full.
-    #[error("more than {MAX_GROUPS} groups")]
+    #[error("more than {MAX_GROUPS} groups at a time; remove those that have no fibers")]
     TooMany,
     /// Fibers of the group live.
     #[error("group '{group}' has {fibers} live fibers; it can be destroyed when they have ended")]
@@ -69,9 +100,9 @@ pub enum GroupError {
         /// Its fibers.
         fibers: usize,
     },
-    /// A number of another table, or of a group that was destroyed.
-    #[error("group {0} is not one of this runtime's, or was destroyed")]
-    Unknown(u32),
+    /// A group of another table, or one that was removed. Holds its number.
+    #[error("group {0} is not one of this runtime's, or was removed")]
+    Unknown(usize),
 }
 
 /// The largest bonus: beyond it a bound on waiting says nothing.
@@ -89,6 +120,7 @@ fn humantime(duration: Duration) -> String {
 /// A group, as cores see it.
 #[derive(Debug)]
 pub(crate) struct Group {
+    pub(crate) id: GroupId,
     pub(crate) name: String,
     pub(crate) weight: u32,
     bonus_ns: AtomicU64,
@@ -120,7 +152,22 @@ impl Group {
 /// The groups of a runtime.
 #[derive(Debug, Default)]
 pub struct Groups {
-    table: RwLock<Vec<Option<Arc<Group>>>>,
+    table: RwLock<GroupTable>,
+}
+
+/// Groups by number.
+#[derive(Debug, Default)]
+struct GroupTable {
+    groups: Vec<Option<Arc<Group>>>,
+    /// Numbers below the table's length that no group has.
+    unused: Vec<usize>,
+}
+
+impl GroupTable {
+    fn get(&self, id: GroupId) -> Result<&Arc<Group>, GroupError> {
+        let group = self.groups.get(id.index()).and_then(Option::as_ref);
+        group.filter(|group| group.id == id).ok_or(GroupError::Unknown(id.index()))
+    }
 }
 
 impl Groups {
@@ -139,7 +186,14 @@ impl Groups {
             return Err(GroupError::NoWeight(name.to_owned()));
         }
         check(name, aggregation)?;
+        let mut table = self.table.write();
+        if table.unused.is_empty() && table.groups.len() == MAX_GROUPS {
+            return Err(GroupError::TooMany);
+        }
+        let index = table.unused.pop().unwrap_or(table.groups.len());
+        let id = GroupId::fresh(index);
         let group = Group {
+            id,
             name: name.to_owned(),
             weight,
             bonus_ns: AtomicU64::new(0),
@@ -148,12 +202,11 @@ impl Groups {
             seats: AtomicUsize::new(0),
         };
         group.set(aggregation);
-        let mut table = self.table.write();
-        if table.len() == MAX_GROUPS {
-            return Err(GroupError::TooMany);
+        if index == table.groups.len() {
+            table.groups.push(None);
         }
-        table.push(Some(Arc::new(group)));
-        Ok(GroupId(table.len() as u32 - 1))
+        table.groups[index] = Some(Arc::new(group));
+        Ok(id)
     }
 
     /// Changes how far siblings are preferred. Cores take it in when they next choose.
@@ -184,37 +237,36 @@ impl Groups {
         Ok(self.get(group)?.name.clone())
     }
 
-    /// Forgets a group without fibers; its number is not used again.
+    /// Forgets a group without fibers. Its number is free for another one, and its name means nothing any more.
     ///
     /// # Errors
     /// An unknown group, live fibers.
     pub fn remove(&self, group: GroupId) -> Result<(), GroupError> {
         let mut table = self.table.write();
-        let slot = table.get_mut(group.index()).ok_or(GroupError::Unknown(group.0))?;
-        let found = slot.as_ref().ok_or(GroupError::Unknown(group.0))?;
+        let found = table.get(group)?;
         let fibers = found.live.load(Ordering::Acquire);
         if fibers > 0 {
             return Err(GroupError::Live { group: found.name.clone(), fibers });
         }
-        *slot = None;
+        table.groups[group.index()] = None;
+        table.unused.push(group.index());
         Ok(())
     }
 
     /// The groups that there are.
     #[must_use]
     pub fn ids(&self) -> Vec<GroupId> {
-        let table = self.table.read();
-        (0..table.len() as u32).filter(|&id| table[id as usize].is_some()).map(GroupId).collect()
+        self.table.read().groups.iter().flatten().map(|group| group.id).collect()
     }
 
     pub(crate) fn get(&self, group: GroupId) -> Result<Arc<Group>, GroupError> {
-        self.table.read().get(group.index()).and_then(Clone::clone).ok_or(GroupError::Unknown(group.0))
+        self.table.read().get(group).cloned()
     }
 
     /// The group, counted as having one more fiber, so that it is not removed.
     pub(crate) fn enter(&self, group: GroupId) -> Result<Arc<Group>, GroupError> {
         let table = self.table.read();
-        let found = table.get(group.index()).and_then(Option::as_ref).ok_or(GroupError::Unknown(group.0))?;
+        let found = table.get(group)?;
         found.live.fetch_add(1, Ordering::AcqRel);
         Ok(Arc::clone(found))
     }
@@ -240,7 +292,7 @@ mod tests {
         assert!(matches!(groups.add("a", 1, endless), Err(GroupError::Bonus { .. })));
         let a = groups.add("a", 1, some).unwrap();
         assert!(matches!(groups.set_aggregation(a, endless), Err(GroupError::Bonus { .. })));
-        assert_eq!(groups.set_aggregation(GroupId(7), some), Err(GroupError::Unknown(7)));
+        assert_eq!(groups.set_aggregation(GroupId::numbered(7), some), Err(GroupError::Unknown(7)));
     }
 
     #[test]
@@ -253,6 +305,26 @@ mod tests {
         groups.remove(a).unwrap();
         assert_eq!(groups.remove(a), Err(GroupError::Unknown(0)));
         assert!(groups.enter(a).is_err() && groups.ids().is_empty());
-        assert_eq!(groups.add("b", 1, Aggregation::default()).unwrap().index(), 1);
+        let b = groups.add("b", 1, Aggregation::default()).unwrap();
+        assert_eq!(b.index(), 0, "the number is used again");
+        assert!(groups.name(a).is_err(), "by another name");
+    }
+
+    #[test]
+    fn groups_come_and_go_without_end() {
+        let groups = Groups::new();
+        for _ in 0..2 * MAX_GROUPS {
+            let group = groups.add("tenant", 1, Aggregation::default()).unwrap();
+            groups.remove(group).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_group_of_another_table_is_unknown() {
+        let (one, other) = (Groups::new(), Groups::new());
+        let group = one.add("a", 1, Aggregation::default()).unwrap();
+        other.add("b", 1, Aggregation::default()).unwrap();
+        assert!(other.enter(group).is_err() && one.enter(group).is_ok());
+        assert_eq!(GroupId::of_word(group.word()), group);
     }
 }

@@ -33,11 +33,12 @@
 //!
 //! # How long a fiber waits
 //! A core chooses no fiber whose vruntime exceeds the smallest by more than its group's *lead*, `min(agg_bonus, agg_limit *
-//! slice)`, whatever the policy says, and a slot's vruntime only grows. So with `n` fibers on a core and `k` = 1024 / the
-//! smallest weight
+//! slice)`, whatever the policy says; a fiber's vruntime only grows, and a new fiber begins a lead and a slice above the
+//! smallest. So with at most `n` fibers alive at a time on a core, however many come and go, and `k` = 1024 / the smallest
+//! weight
 //!
 //! ```text
-//! wait <= 2 * longest + (n - 1) * max(1, longest / (2 * slice)) * (largest weight / 1024) * (2 * lead + credit + 4 * slice * k)
+//! wait <= 2 * longest + (n - 1) * max(1, longest / (2 * slice)) * (largest weight / 1024) * (3 * lead + credit + 6 * slice * k)
 //! ```
 //!
 //! where `longest` is the longest time between two choices and `credit` what sleepers are preferred by. The proof is in the

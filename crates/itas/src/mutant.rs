@@ -33,8 +33,8 @@ macro_rules! mutants {
 mutants! {
     /// A policy may choose a fiber however far it is above the smallest vruntime.
     NoLead = "no-lead",
-    /// A fiber that takes a slot over begins with the core's smallest vruntime, whatever the slot's was.
-    ForgetSlot = "forget-slot",
+    /// A new fiber begins with the core's smallest vruntime.
+    StartAtSmallest = "start-at-smallest",
     /// A fiber that wakes up keeps its vruntime, however long it slept.
     KeepSleepers = "keep-sleepers",
 }

@@ -4,14 +4,14 @@
 //! and no core waits for another. A slave that reads an old value follows for one slice too long, which costs nothing but
 //! that slice's locality.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
 use crate::group::GroupId;
 
 /// `ia_mm` is NULL.
-const NONE: u32 = u32::MAX;
+const NONE: u64 = GroupId::NONE.word();
 /// In a role: it is a master.
 const MASTER: u32 = u32::MAX;
 
@@ -27,7 +27,7 @@ pub enum Role {
 /// The words by which cores coordinate. As many masters publish as there are.
 #[derive(Debug)]
 pub struct Board {
-    published: Box<[CachePadded<AtomicU32>]>,
+    published: Box<[CachePadded<AtomicU64>]>,
     roles: Box<[AtomicU32]>,
 }
 
@@ -36,7 +36,7 @@ impl Board {
     #[must_use]
     pub fn new(cores: usize) -> Board {
         Board {
-            published: (0..cores).map(|_| CachePadded::new(AtomicU32::new(NONE))).collect(),
+            published: (0..cores).map(|_| CachePadded::new(AtomicU64::new(NONE))).collect(),
             roles: (0..cores).map(|core| AtomicU32::new(if core == 0 { MASTER } else { 0 })).collect(),
         }
     }
@@ -76,14 +76,14 @@ impl Board {
     #[must_use]
     pub fn published(&self, core: usize) -> Option<GroupId> {
         let group = self.published[core].load(Ordering::Relaxed);
-        (group != NONE).then_some(GroupId(group))
+        (group != NONE).then(|| GroupId::of_word(group))
     }
 
     /// The master `core` publishes `group`; nothing, if it is none. A store only where that is a change: slaves keep the
     /// line in their caches otherwise.
     #[inline]
     pub fn publish(&self, core: usize, group: Option<GroupId>) {
-        let word = group.map_or(NONE, |group| group.0);
+        let word = group.unwrap_or(GroupId::NONE).word();
         let slot = &self.published[core];
         if slot.load(Ordering::Relaxed) != word {
             slot.store(word, Ordering::Relaxed);
@@ -102,9 +102,9 @@ mod tests {
         assert!(board.set_role(2, Role::Master) && board.set_role(3, Role::SlaveOf(2)));
         assert!(!board.set_role(3, Role::SlaveOf(3)) && !board.set_role(3, Role::SlaveOf(9)));
         assert!(!board.set_role(4, Role::Master));
-        board.publish(0, Some(GroupId(7)));
-        board.publish(2, Some(GroupId(8)));
-        assert_eq!((board.published(0), board.published(2)), (Some(GroupId(7)), Some(GroupId(8))));
+        board.publish(0, Some(GroupId::numbered(7)));
+        board.publish(2, Some(GroupId::numbered(8)));
+        assert_eq!((board.published(0), board.published(2)), (Some(GroupId::numbered(7)), Some(GroupId::numbered(8))));
         board.set_role(0, Role::SlaveOf(2));
         assert_eq!(board.published(0), None);
     }

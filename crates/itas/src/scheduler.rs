@@ -73,7 +73,7 @@ struct Slot {
 impl Slot {
     const FREE: Slot = Slot {
         state: FiberState::Free,
-        group: GroupId(0),
+        group: GroupId::NONE,
         weight: DEFAULT_WEIGHT,
         vruntime: 0,
         rest: 0,
@@ -101,6 +101,8 @@ pub struct Scheduler {
     /// When the fiber before stopped, or one could run after none could: since then the core is taken up by the choice, or by
     /// what else its thread does.
     free_since: u64,
+    /// The latest time of a call.
+    now_ns: u64,
     idle_since: Option<u64>,
     last: Option<GroupId>,
     /// Siblings chosen in a row: `agg_count` of the last fiber's group on this core.
@@ -153,6 +155,7 @@ impl Scheduler {
             running: None,
             running_since: 0,
             free_since: 0,
+            now_ns: 0,
             idle_since: Some(0),
             last: None,
             agg_count: 0,
@@ -218,8 +221,8 @@ impl Scheduler {
         (slot.state != FiberState::Free).then_some(slot.group)
     }
 
-    /// A new fiber of `group` takes slot number `fiber`, and can run. It begins with the smallest vruntime of the core, or
-    /// where the last fiber of its slot ended if that is larger.
+    /// A new fiber of `group` takes slot number `fiber`, and can run. It begins above the smallest vruntime of the core, by
+    /// the largest lead so far and a slice: see [the bound](crate#how-long-a-fiber-waits).
     ///
     /// # Errors
     /// The group is unknown.
@@ -228,6 +231,7 @@ impl Scheduler {
     /// If the slot is taken.
     pub fn arrive(&mut self, now_ns: u64, fiber: u32, group: GroupId) -> Result<(), GroupError> {
         let weight = self.look_up(group)?.weight;
+        self.now_ns = self.now_ns.max(now_ns);
         if fiber as usize >= self.slots.len() {
             self.slots.resize_with(fiber as usize + 1, || Slot::FREE);
         }
@@ -235,7 +239,9 @@ impl Scheduler {
         assert!(slot.state == FiberState::Free, "slot {fiber} is taken");
         slot.group = group;
         slot.weight = weight;
-        slot.vruntime = if is_mutant(Mutant::ForgetSlot) { self.smallest } else { slot.vruntime.max(self.smallest) };
+        slot.rest = 0;
+        let debit = self.extremes.lead_ns + (self.slice_ns * u64::from(DEFAULT_WEIGHT)).div_ceil(u64::from(weight));
+        slot.vruntime = self.smallest + if is_mutant(Mutant::StartAtSmallest) { 0 } else { debit };
         self.live += 1;
         self.extremes.fibers = self.extremes.fibers.max(self.live);
         self.extremes.heaviest = self.extremes.heaviest.max(weight);
@@ -261,7 +267,6 @@ impl Scheduler {
         let Some(fiber) = self.running else { return Ok(false) };
         let slot = &mut self.slots[fiber as usize];
         slot.rest = slot.rest.min(u64::from(weight) - 1);
-        slot.rest = slot.rest.min(u64::from(weight) - 1);
         slot.weight = weight;
         self.extremes.heaviest = self.extremes.heaviest.max(weight);
         self.extremes.lightest = self.extremes.lightest.min(weight);
@@ -285,6 +290,7 @@ impl Scheduler {
         let ran = now_ns.saturating_sub(self.running_since);
         let taken = now_ns.saturating_sub(self.free_since);
         self.free_since = now_ns;
+        self.now_ns = self.now_ns.max(now_ns);
         let slot = &mut self.slots[fiber as usize];
         // A core that was taken away by the operating system does not cost its fiber all turns of that time.
         let charged = taken.min(2 * self.slice_ns);
@@ -342,11 +348,19 @@ impl Scheduler {
         self.extremes.wait_bound()
     }
 
+    /// The longest wait of a fiber in nanoseconds, also of those that wait still, up to the latest time of a call.
+    #[must_use]
+    pub fn longest_wait_ns(&self) -> u64 {
+        let queued = self.slots.iter().filter(|slot| slot.state == FiberState::Queued);
+        let waiting = queued.map(|slot| self.now_ns.saturating_sub(slot.ready_since)).max().unwrap_or(0);
+        self.statistics.longest_wait_ns().max(waiting)
+    }
+
     /// The longest wait of a fiber, as a part of the bound; at most 1.
     #[must_use]
     pub fn longest_wait_to_bound(&self) -> f64 {
         let bound = self.wait_bound().as_nanos() as f64;
-        if bound == 0.0 { 0.0 } else { self.statistics.longest_wait_ns() as f64 / bound }
+        if bound == 0.0 { 0.0 } else { self.longest_wait_ns() as f64 / bound }
     }
 
     /// What the core did.
@@ -447,14 +461,16 @@ impl Scheduler {
     }
 
     fn look_up(&mut self, group: GroupId) -> Result<&Group, GroupError> {
-        if group.index() >= self.known.len() {
-            self.known.resize(group.index() + 1, None);
+        let at = group.index();
+        let known = self.known.get(at).and_then(Option::as_ref);
+        if known.is_none_or(|known| known.id != group) {
+            let found = self.groups.get(group)?;
+            if at >= self.known.len() {
+                self.known.resize(at + 1, None);
+            }
+            self.known[at] = Some(found);
         }
-        let known = &mut self.known[group.index()];
-        if known.is_none() {
-            *known = Some(self.groups.get(group)?);
-        }
-        known.as_deref().ok_or(GroupError::Unknown(group.0))
+        self.known[at].as_deref().ok_or(GroupError::Unknown(at))
     }
 }
 
@@ -478,10 +494,11 @@ mod tests {
         let board = Arc::new(Board::new(1));
         let mut core = Scheduler::new(0, groups, board, Box::new(Fair), CoreSettings::default());
         core.arrive(0, 0, heavy).unwrap();
+        let begin = core.slots[0].vruntime;
         for run in 1..=10_000_u64 {
             core.pick(400 * (run - 1)).unwrap();
             core.stop(400 * run, Stops::Preempted);
         }
-        assert_eq!(core.slots[0].vruntime, 400 * 10_000 / 1000);
+        assert_eq!(core.slots[0].vruntime - begin, 400 * 10_000 / 1000);
     }
 }

@@ -18,6 +18,8 @@ pub enum After {
     Waits(u64),
     /// It ends. Another fiber, of this group, takes its slot after so many nanoseconds.
     Ends(GroupId, u64),
+    /// It ends. Another fiber, of this group, takes this slot, which is free, at once.
+    EndsFor(GroupId, u32),
     /// It ends, and its slot stays free.
     Leaves,
 }
@@ -137,7 +139,7 @@ impl VirtualCore {
             }
             return Ok(false);
         };
-        let group = self.scheduler.group_of(fiber).ok_or(GroupError::Unknown(u32::MAX))?;
+        let group = self.scheduler.group_of(fiber).ok_or(GroupError::Unknown(usize::MAX))?;
         let run = model.run(number, fiber, group, self.scheduler.slice_ns(), self.now_ns);
         let ends = self.now_ns + run.ns.max(1);
         // Who becomes ready in the meantime waits from then on.
@@ -152,6 +154,10 @@ impl VirtualCore {
             After::Ends(group, ns) => {
                 self.scheduler.stop(ends, Stops::Ended);
                 self.events.push(Reverse((ends + ns, fiber, Event::Arrives(group))));
+            }
+            After::EndsFor(group, slot) => {
+                self.scheduler.stop(ends, Stops::Ended);
+                self.events.push(Reverse((ends, slot, Event::Arrives(group))));
             }
             After::Leaves => self.scheduler.stop(ends, Stops::Ended),
         }

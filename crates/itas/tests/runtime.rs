@@ -332,6 +332,7 @@ fn settings_that_make_no_sense_are_refused() {
     let mut runtime = build(Runtime::builder().workers(1));
     let mut other = build(Runtime::builder().workers(1));
     let unknown = other.group("of another runtime").unwrap();
+    runtime.group("of the same number").unwrap();
     runtime.run(|spawner| assert!(spawner.spawn(unknown, || {}).is_err())).unwrap();
     let _ = other.run(|_| ()).unwrap();
 }
@@ -376,4 +377,41 @@ fn an_automatic_runtime_finds_the_placement_that_pays() {
         .unwrap();
     assert!(runtime.chosen_mode().is_none_or(|mode| mode == Mode::Packed), "{:?}", runtime.chosen_mode());
     assert!(report.longest_wait_to_bound() <= 1.0 && !report.cpu[0].is_zero());
+}
+
+/// A worker that has no room for its stacks ends the run before the program is called, which would wait for its work.
+#[test]
+fn a_worker_that_cannot_begin_is_told_before_the_program_is_called() {
+    let mut runtime = build(Runtime::builder().workers(2).fibers(64).stack_bytes(1 << 42));
+    let ended = runtime.run(|_| panic!("it was called"));
+    assert!(matches!(ended, Err(RunError::Worker { .. })), "{:?}", ended.err());
+}
+
+/// A fiber that does not give way keeps nothing waiting beside a core that has nothing to do: neither work that comes later,
+/// nor what has a fiber behind it already.
+#[test]
+fn an_idle_core_takes_what_waits_behind_a_fiber_that_does_not_give_way() {
+    let mut runtime = build(Runtime::builder().workers(2).placement(Placement::Packed));
+    let group = runtime.group("all").unwrap();
+    let (held, done) = (AtomicBool::new(true), AtomicUsize::new(0));
+    let all_ran = runtime
+        .run(|spawner| {
+            let hold = || {
+                // Another core runs these while this one is held.
+                let begun = Instant::now();
+                while done.load(Ordering::SeqCst) < 8 && begun.elapsed() < Duration::from_secs(20) {
+                    std::hint::spin_loop();
+                }
+                held.store(false, Ordering::SeqCst);
+            };
+            spawner.spawn(group, hold).unwrap();
+            for _ in 0..8 {
+                spawner
+                    .spawn(group, || drop(done.fetch_add(usize::from(held.load(Ordering::SeqCst)), Ordering::SeqCst)))
+                    .unwrap();
+            }
+        })
+        .map(|_| done.load(Ordering::SeqCst) == 8)
+        .unwrap();
+    assert!(all_ran);
 }

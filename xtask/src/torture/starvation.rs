@@ -1,9 +1,10 @@
 //! Waits against their bound: random loads on the schedulers of crate `itas`, in virtual time.
 //!
-//! Fibers arrive, run, overrun, wait, end and are followed by others in their slots, of groups with random weights; groups
-//! change their parameters, cores their roles, settings and policies while they run. One of the policies is a bad one, which
+//! Fibers arrive, run, overrun, wait, end and are followed by others in their slots or in fresh ones, of groups with random
+//! weights; groups change their parameters, cores their roles, settings and policies while they run. One of the policies is a bad one, which
 //! always wants the same group. No wait may exceed what the scheduler says it is at most.
 
+use std::ops::RangeFrom;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,6 +80,8 @@ struct Tendencies {
     pause: u64,
     /// Runs are short: a part of the slice.
     short: bool,
+    /// A fiber that ends without a pause is followed by one in a slot that no fiber has had.
+    fresh: bool,
 }
 
 fn one(rng: &mut Rng) -> Result<(), String> {
@@ -110,11 +113,14 @@ fn one(rng: &mut Rng) -> Result<(), String> {
         ends: rng.pick(&[1, 3, 20, 1000]),
         pause: rng.pick(&[0, 1, 10, 200]),
         short: rng.once_in(2),
+        fresh: rng.once_in(2),
     };
     let mut draws = rng.split();
+    let mut unused = fibers..;
     for part in 0..PARTS {
-        let mut model =
-            |_: usize, _: u32, group: GroupId, slice: u64, _: u64| run_of(&mut draws, tendencies, group, &ids, slice);
+        let mut model = |_: usize, _: u32, group: GroupId, slice: u64, _: u64| {
+            run_of(&mut draws, tendencies, group, &ids, slice, &mut unused)
+        };
         cores_in_time.run(SLICES, &mut model).map_err(|error| error.to_string())?;
         for core in 0..cores {
             held(cores_in_time.scheduler(core)).map_err(|what| format!("core {core}, part {part}: {what}"))?;
@@ -124,7 +130,14 @@ fn one(rng: &mut Rng) -> Result<(), String> {
     Ok(())
 }
 
-fn run_of(rng: &mut Rng, of: Tendencies, group: GroupId, ids: &[GroupId], slice: u64) -> Run {
+fn run_of(
+    rng: &mut Rng,
+    of: Tendencies,
+    group: GroupId,
+    ids: &[GroupId],
+    slice: u64,
+    unused: &mut RangeFrom<u32>,
+) -> Run {
     let ns = if rng.once_in(of.overruns) {
         slice + rng.below(6 * slice)
     } else if of.short {
@@ -136,7 +149,11 @@ fn run_of(rng: &mut Rng, of: Tendencies, group: GroupId, ids: &[GroupId], slice:
     let after = if rng.once_in(of.waits) {
         After::Waits(pause)
     } else if rng.once_in(of.ends) {
-        After::Ends(if rng.once_in(2) { group } else { ids[rng.index(ids.len())] }, pause)
+        let next = if rng.once_in(2) { group } else { ids[rng.index(ids.len())] };
+        match unused.next().filter(|_| of.fresh) {
+            Some(slot) => After::EndsFor(next, slot),
+            None => After::Ends(next, pause),
+        }
     } else {
         After::GoesOn
     };
@@ -144,7 +161,7 @@ fn run_of(rng: &mut Rng, of: Tendencies, group: GroupId, ids: &[GroupId], slice:
 }
 
 fn held(scheduler: &Scheduler) -> Result<(), String> {
-    let (longest, bound) = (scheduler.statistics().longest_wait_ns(), scheduler.wait_bound().as_nanos());
+    let (longest, bound) = (scheduler.longest_wait_ns(), scheduler.wait_bound().as_nanos());
     if u128::from(longest) <= bound {
         return Ok(());
     }

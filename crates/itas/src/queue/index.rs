@@ -13,12 +13,12 @@ const ABSENT: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 struct Player {
     place: SortKey,
-    group: u32,
+    group: GroupId,
     fiber: u32,
 }
 
 /// It loses against all others.
-const NO_PLAYER: Player = Player { place: SortKey::LAST, group: 0, fiber: 0 };
+const NO_PLAYER: Player = Player { place: SortKey::LAST, group: GroupId::NONE, fiber: 0 };
 
 /// See the module.
 #[derive(Debug)]
@@ -41,13 +41,13 @@ impl GroupIndex {
     #[inline]
     pub(super) fn first(&self) -> Option<Candidate> {
         let Player { place, group, fiber } = self.matches[1];
-        (place != SortKey::LAST).then(|| Candidate { group: GroupId(group), fiber, vruntime: place.vruntime() })
+        (place != SortKey::LAST).then(|| Candidate { group, fiber, vruntime: place.vruntime() })
     }
 
     /// All groups in it.
     pub(super) fn groups(&self) -> impl Iterator<Item = GroupId> {
         let seats = &self.matches[self.matches.len() / 2..];
-        seats.iter().filter(|player| player.place != SortKey::LAST).map(|player| GroupId(player.group))
+        seats.iter().filter(|player| player.place != SortKey::LAST).map(|player| player.group)
     }
 
     /// Adds a group, or changes its first fiber.
@@ -57,7 +57,7 @@ impl GroupIndex {
             Some(&seat) if seat != ABSENT => seat,
             _ => self.admit(group),
         };
-        self.play(seat, Player { place, group: group.0, fiber });
+        self.play(seat, Player { place, group, fiber });
     }
 
     /// Takes a group out.

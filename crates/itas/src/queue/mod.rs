@@ -146,7 +146,7 @@ mod tests {
             let mut queue = RunQueue::new();
             let mut model: Vec<Candidate> = Vec::new();
             for (fiber, &(group, vruntime, takes)) in steps.iter().enumerate() {
-                let group = GroupId(group);
+                let group = GroupId::numbered(group);
                 if takes {
                     let first = model.iter().enumerate().filter(|(_, c)| c.group == group).min_by_key(|(_, c)| c.vruntime);
                     let expected = first.map(|(at, _)| at).map(|at| model.remove(at));
@@ -158,7 +158,7 @@ mod tests {
                 }
                 prop_assert_eq!(queue.len(), model.len());
                 prop_assert_eq!(queue.highest(), model.iter().min_by_key(|c| c.vruntime).copied());
-                for group in (0..6).map(GroupId) {
+                for group in (0..6).map(GroupId::numbered) {
                     let mut of_group = model.iter().filter(|c| c.group == group);
                     prop_assert_eq!(queue.len_of(group), of_group.clone().count());
                     prop_assert_eq!(queue.first_of(group), of_group.clone().min_by_key(|c| c.vruntime).copied());

@@ -180,13 +180,13 @@ impl Runtime {
         PlacementChanger(Arc::clone(&self.placement))
     }
 
-    /// Starts the workers, calls `with` on the calling thread, and returns when `with` has returned and all work that was
-    /// spawned has ended. Work may borrow what outlives the call.
+    /// Starts the workers, calls `with` on the calling thread when all have begun, and returns when `with` has returned and
+    /// all work that was spawned has ended. Work may borrow what outlives the call.
     ///
     /// What the work does keeps the contract of [`Builder::build`].
     ///
     /// # Errors
-    /// [`RunError`]: a worker could not begin, or work panicked; the first of these.
+    /// [`RunError`]: a worker could not begin, and `with` was not called; or work panicked; the first of these.
     ///
     /// # Panics
     /// If `with` panics; what has begun is run to its end before.
@@ -199,6 +199,7 @@ impl Runtime {
         let (over, is_over) = crossbeam_channel::bounded::<()>(0);
         let watched = Mutex::new(vec![None; cores]);
         let stuck = Mutex::new(Vec::new());
+        let (ready, begun) = crossbeam_channel::bounded(cores);
         let (result, ends) = std::thread::scope(|threads| {
             let helped = helpers.grow(threads).map_err(|error| RunError::Helper { error });
             if let Some(limit) = self.config.watchdog {
@@ -231,6 +232,7 @@ impl Runtime {
                         shared: &shared,
                         watched: &watched,
                         helpers: calls.clone(),
+                        ready: ready.clone(),
                     };
                     std::thread::Builder::new()
                         .name(format!("itas-{core}"))
@@ -238,19 +240,21 @@ impl Runtime {
                         .map_err(|error| RunError::Thread { core, error })
                 })
                 .collect();
-            drop(calls);
+            drop((calls, ready));
             let spawner = Spawner { shared: &shared };
-            if helped.is_err() || workers.iter().any(Result::is_err) {
+            // A worker that cannot begin drops its end of the channel.
+            let have_begun = helped.is_ok() && begun.iter().take(cores).count() == cores;
+            if !have_begun {
                 shared.tally.give_up();
             }
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| with(&spawner)));
+            let result = have_begun.then(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| with(&spawner))));
             shared.tally.close();
             let ends: Vec<_> = workers.into_iter().map(|worker| worker.map(ScopedJoinHandle::join)).collect();
             drop(over);
             (result, helped.map(|()| ends))
         });
         shared.clear();
-        let result = result.unwrap_or_else(|payload| std::panic::resume_unwind(payload));
+        let result = result.transpose().unwrap_or_else(|payload| std::panic::resume_unwind(payload));
         let mut report = Report {
             cores: Vec::new(),
             wait_bounds: Vec::new(),
@@ -267,6 +271,8 @@ impl Runtime {
             report.slices.push(slices);
             report.cpu.push(cpu);
         }
+        // A worker that has not begun has told why above.
+        let Some(result) = result else { unreachable!("all workers ended well, and not all had begun") };
         Ok((result, report))
     }
 }

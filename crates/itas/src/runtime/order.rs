@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sched_steps::Order;
 use sched_steps::fiber::Waker;
@@ -17,13 +17,13 @@ use crate::group::GroupId;
 use crate::scheduler::{Scheduler, Stops};
 
 /// In [`Shown::groups`]: no fiber of a group.
-pub(super) const NO_GROUP: u32 = u32::MAX;
+const NO_GROUP: u64 = GroupId::NONE.word();
 
 /// What other threads may know of a core.
 #[derive(Debug)]
 pub(super) struct Shown {
-    /// By slot: the group of its fiber.
-    pub(super) groups: Box<[AtomicU32]>,
+    /// By slot: the group of its fiber, as a word.
+    groups: Box<[AtomicU64]>,
     /// By group, as far as there is room, and by the slice's place in a row of its group: what its fibers did on this core.
     work: Box<[[WorkWords; PLACES]]>,
     /// Operations that ended since the fiber that runs was chosen.
@@ -43,10 +43,16 @@ const SHOWN_GROUPS: usize = 1024;
 impl Shown {
     pub(super) fn new(slots: usize) -> Shown {
         Shown {
-            groups: (0..slots).map(|_| AtomicU32::new(NO_GROUP)).collect(),
+            groups: (0..slots).map(|_| AtomicU64::new(NO_GROUP)).collect(),
             work: (0..SHOWN_GROUPS).map(|_| Default::default()).collect(),
             operations: AtomicU64::new(0),
         }
+    }
+
+    /// The group of the fiber in a slot, if there is one.
+    pub(super) fn group_of(&self, slot: usize) -> Option<GroupId> {
+        let word = self.groups.get(slot)?.load(Ordering::Relaxed);
+        (word != NO_GROUP).then(|| GroupId::of_word(word))
     }
 
     /// Fibers that have not ended.
@@ -147,7 +153,7 @@ impl Order for WorkerOrder {
         } else if state.running == Some(fiber) {
             state.stop(fiber, now_ns(), Stops::Preempted);
         } else if let Some(group) = state.arriving.take() {
-            state.shown.groups[fiber].store(group.0, Ordering::Relaxed);
+            state.shown.groups[fiber].store(group.word(), Ordering::Relaxed);
             // The group is known: it was entered when the work was handed in.
             if let Err(error) = state.scheduler.arrive(now_ns(), fiber as u32, group) {
                 unreachable!("{error}");

@@ -20,7 +20,7 @@ pub(super) struct Tally {
     closed: AtomicBool,
     /// The run is given up: what has not begun does not begin.
     given_up: AtomicBool,
-    /// Work that waits for a core.
+    /// Work that has not begun.
     backlog: CachePadded<AtomicUsize>,
     /// Cores without a fiber that can run, a bit each, as far as 64 bits go.
     pub(super) hungry: CachePadded<AtomicU64>,
@@ -73,10 +73,27 @@ impl Tally {
         (0..self.intakes.len()).for_each(|core| self.wake(core));
     }
 
-    /// Work waits for a core, on any.
+    /// Some work has not begun, on any core.
     pub(super) fn has_backlog(&self) -> bool {
-        self.backlog.load(Ordering::Relaxed) > 0
+        self.backlog.load(Ordering::SeqCst) > 0
     }
+
+    fn has_begun(&self) {
+        self.backlog.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Wakes a core that has nothing to do, if there is one and it is not `core`, which is to be woken anyway.
+    fn wake_hungry(&self, core: usize) {
+        let hungry = self.hungry.load(Ordering::SeqCst);
+        if hungry != 0 && !is_in(hungry, core) {
+            self.wake(hungry.trailing_zeros() as usize);
+        }
+    }
+}
+
+/// Whether core `core` is in a set of cores, a bit each.
+fn is_in(cores: u64, core: usize) -> bool {
+    core < 64 && cores >> core & 1 == 1
 }
 
 /// Counts one piece of work until it is dropped.
@@ -103,12 +120,59 @@ pub(super) struct Job<'env> {
     pub(super) ticket: Ticket,
 }
 
+/// Work that has a fiber on a core, until the fiber begins or another core takes it.
+pub(super) struct Arrived<'env>(Mutex<Option<Job<'env>>>);
+
+/// Work of a core that has not begun.
+#[derive(Default)]
+struct CoreQueue<'env> {
+    /// Work without a fiber.
+    waiting: VecDeque<Job<'env>>,
+    /// Work with a fiber, and some that has begun since.
+    arrived: VecDeque<Arc<Arrived<'env>>>,
+}
+
+impl<'env> CoreQueue<'env> {
+    /// Work that arrived, and has not begun yet.
+    fn note_arrived(&mut self, arrived: Arc<Arrived<'env>>) {
+        let capacity = self.arrived.capacity();
+        if self.arrived.len() == capacity {
+            self.arrived.retain(|arrived| arrived.0.lock().is_some());
+            // So that each is looked at a constant number of times.
+            if self.arrived.len() > capacity / 2 {
+                self.arrived.reserve(capacity);
+            }
+        }
+        self.arrived.push_back(arrived);
+    }
+
+    /// Takes the newest work of `group`.
+    fn take_of(&mut self, group: GroupId) -> Option<Job<'env>> {
+        if let Some(at) = self.waiting.iter().rposition(|job| job.group == group) {
+            return self.waiting.remove(at);
+        }
+        let is_of = |job: &mut Job<'_>| job.group == group;
+        self.arrived.iter().rev().find_map(|arrived| arrived.0.lock().take_if(is_of))
+    }
+
+    /// Takes the newest work.
+    fn take_any(&mut self) -> Option<Job<'env>> {
+        let waiting = self.waiting.pop_back();
+        waiting.or_else(|| std::iter::from_fn(|| self.arrived.pop_back()).find_map(|arrived| arrived.0.lock().take()))
+    }
+
+    /// How much there is at most.
+    fn len(&self) -> usize {
+        self.waiting.len() + self.arrived.len()
+    }
+}
+
 /// See the module.
 pub(super) struct Shared<'env> {
     pub(super) groups: Arc<Groups>,
     pub(super) tally: Arc<Tally>,
     pub(super) placement: Arc<PlacementWord>,
-    queues: Box<[CachePadded<Mutex<VecDeque<Job<'env>>>>]>,
+    queues: Box<[CachePadded<Mutex<CoreQueue<'env>>>]>,
 }
 
 impl<'env> Shared<'env> {
@@ -138,37 +202,44 @@ impl<'env> Shared<'env> {
 
     /// Gives work to a core.
     pub(super) fn hand(&self, core: usize, job: Job<'env>) {
-        self.tally.backlog.fetch_add(1, Ordering::Relaxed);
-        self.queues[core].lock().push_back(job);
+        // Before the core is looked for that has nothing to do, which looks for work when it has said so.
+        self.tally.backlog.fetch_add(1, Ordering::SeqCst);
+        self.queues[core].lock().waiting.push_back(job);
         self.tally.wake(core);
+        // The core may be kept by a fiber that does not give way.
+        self.tally.wake_hungry(core);
     }
 
-    /// The next work for `core`.
-    pub(super) fn take(&self, core: usize) -> Option<Job<'env>> {
-        let job = self.queues[core].lock().pop_front()?;
-        self.tally.backlog.fetch_sub(1, Ordering::Relaxed);
+    /// The next work for `core`, which is about to have a fiber.
+    pub(super) fn take(&self, core: usize) -> Option<(GroupId, Arc<Arrived<'env>>)> {
+        let mut queue = self.queues[core].lock();
+        let job = queue.waiting.pop_front()?;
+        let group = job.group;
+        let arrived = Arc::new(Arrived(Mutex::new(Some(job))));
+        queue.note_arrived(Arc::clone(&arrived));
+        Some((group, arrived))
+    }
+
+    /// The work of a fiber that begins, unless another core has taken it.
+    pub(super) fn begin(&self, arrived: &Arrived<'env>) -> Option<Job<'env>> {
+        let job = arrived.0.lock().take()?;
+        self.tally.has_begun();
         Some(job)
     }
 
-    /// Work that waits for another core, for `core`, which has none: of group `preferred` if there is some, else the last
-    /// of the longest queue.
+    /// Work that has not begun on another core, for `core`, which has none: of group `preferred` if there is some, else the
+    /// last of the longest queue.
     pub(super) fn steal(&self, core: usize, preferred: Option<GroupId>) -> Option<Job<'env>> {
         if !self.tally.has_backlog() {
             return None;
         }
         let others = || (0..self.cores()).filter(|&other| other != core);
-        let sibling = preferred.and_then(|group| {
-            others().find_map(|other| {
-                let mut queue = self.queues[other].lock();
-                let at = queue.iter().rposition(|job| job.group == group)?;
-                queue.remove(at)
-            })
-        });
+        let sibling = preferred.and_then(|group| others().find_map(|other| self.queues[other].lock().take_of(group)));
         let job = sibling.or_else(|| {
             let longest = others().max_by_key(|&other| self.queues[other].lock().len())?;
-            self.queues[longest].lock().pop_back()
+            self.queues[longest].lock().take_any()
         })?;
-        self.tally.backlog.fetch_sub(1, Ordering::Relaxed);
+        self.tally.has_begun();
         Some(job)
     }
 
@@ -197,10 +268,15 @@ impl<'env> Shared<'env> {
         (other != core && self.tally.hungry.fetch_and(!bit, Ordering::AcqRel) & bit != 0).then_some(other)
     }
 
-    /// Drops what waits for a core.
+    /// Drops what has not begun.
     pub(super) fn clear(&self) {
-        for core in 0..self.cores() {
-            while self.take(core).is_some() {}
+        for queue in &self.queues {
+            let CoreQueue { waiting, arrived } = std::mem::take(&mut *queue.lock());
+            drop(waiting);
+            for arrived in arrived {
+                let job = arrived.0.lock().take();
+                drop(job);
+            }
         }
     }
 

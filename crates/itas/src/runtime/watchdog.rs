@@ -1,14 +1,13 @@
 //! Fibers that do not give way: a thread that looks from outside.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 use sched_steps::fiber::{Monitor, Sample};
 
-use super::order::{NO_GROUP, Shown};
+use super::order::Shown;
 use crate::group::GroupId;
 
 /// A fiber that has kept its core for longer than the watchdog allows.
@@ -51,8 +50,7 @@ pub(super) fn watch(
                     let stalled = since.elapsed();
                     let Some(fiber) = sample.fiber.filter(|_| stalled >= *told_at) else { continue };
                     *told_at = 2 * stalled;
-                    let group = watched.shown.groups.get(fiber).map(|group| group.load(Ordering::Relaxed));
-                    let group = group.filter(|&group| group != NO_GROUP).map(GroupId);
+                    let group = watched.shown.group_of(fiber);
                     found(Stuck { core, fiber, group, for_at_least: stalled });
                 }
                 _ => *seen = Some((sample, Instant::now(), limit)),

@@ -15,11 +15,12 @@ use super::builder::Config;
 use super::clock::now_ns;
 use super::helpers::Connected;
 use super::order::{CoreState, Shown, WorkerOrder};
-use super::shared::{Job, Shared, Tally};
+use super::shared::{Arrived, Job, Shared, Tally};
 use super::slice::{self, point};
 use super::trace::{Recorder, Slice};
 use super::watchdog::Watched;
 use super::work::Progress;
+use crate::group::GroupId;
 use crate::publish::Board;
 use crate::scheduler::Scheduler;
 use crate::stats::CoreStatistics;
@@ -40,6 +41,8 @@ pub(super) struct Worker<'run, 'env> {
     pub(super) shared: &'run Shared<'env>,
     pub(super) watched: &'run Mutex<Vec<Option<Watched>>>,
     pub(super) helpers: Sender<Box<dyn FnOnce() + Send>>,
+    /// Is told once that the worker has begun.
+    pub(super) ready: Sender<()>,
 }
 
 impl<'env> Worker<'_, 'env> {
@@ -73,6 +76,9 @@ impl<'env> Worker<'_, 'env> {
         #[allow(unsafe_code)]
         let built = unsafe { builder.build() };
         let mut executor = built.map_err(|error| RunError::Worker { core, error })?;
+        // It holds as many as there are workers.
+        let _ = self.ready.send(());
+        drop(self.ready);
         let ran = executor.scope(|scope| {
             let state = &state;
             scope.spawn_named("intake", move || {
@@ -117,9 +123,20 @@ fn rest(idle: &Idle<'_>, core: usize, tally: &Tally) {
         return;
     }
     let bit = if core < 64 { 1u64 << core } else { 0 };
-    tally.hungry.fetch_or(bit, Ordering::AcqRel);
-    idle.wait();
+    tally.hungry.fetch_or(bit, Ordering::SeqCst);
+    // What came before the bit was set woke another core only.
+    if !tally.has_backlog() {
+        idle.wait();
+    }
     tally.hungry.fetch_and(!bit, Ordering::AcqRel);
+}
+
+/// The next work for a core.
+enum Next<'env> {
+    /// Its own: until the fiber begins, a core that has nothing to do may take it.
+    Arrives(GroupId, Arc<Arrived<'env>>),
+    /// Another core's, which nothing else could run here.
+    Begins(Job<'env>),
 }
 
 /// What the fibers of a core know of it.
@@ -145,7 +162,12 @@ impl<'a, 'env> Here<'a, 'env> {
                 continue;
             }
             match self.next() {
-                Some(job) => self.spawn(scope, job),
+                Some(Next::Arrives(group, arrived)) => self.spawn(scope, group, move |here| {
+                    if let Some(job) = here.shared.begin(&arrived) {
+                        here.serve(job);
+                    }
+                }),
+                Some(Next::Begins(job)) => self.spawn(scope, job.group, move |here| here.serve(job)),
                 None => fiber::park(),
             }
         }
@@ -153,27 +175,30 @@ impl<'a, 'env> Here<'a, 'env> {
     }
 
     /// Work for this core; another's, if this one has nothing else to do.
-    fn next(&self) -> Option<Job<'env>> {
-        if let Some(job) = self.shared.take(self.core) {
-            return Some(job);
+    fn next(&self) -> Option<Next<'env>> {
+        if let Some((group, arrived)) = self.shared.take(self.core) {
+            return Some(Next::Arrives(group, arrived));
         }
         let state = self.state.borrow();
         if state.scheduler.queued() > 0 {
             return None;
         }
-        self.shared.steal(self.core, state.scheduler.last_group())
+        self.shared.steal(self.core, state.scheduler.last_group()).map(Next::Begins)
     }
 
-    fn spawn<'scope>(&self, scope: &'scope Scope<'scope, '_>, job: Job<'env>)
-    where
+    /// Runs `serve` on a fiber of `group`.
+    fn spawn<'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        group: GroupId,
+        serve: impl FnOnce(&Here<'a, 'env>) + 'scope,
+    ) where
         'env: 'scope,
         'a: 'scope,
     {
         let Here { core, capacity, shared, state } = *self;
-        state.borrow_mut().arriving = Some(job.group);
-        scope.spawn(move || {
-            Here { core, capacity, shared, state }.serve(job);
-        });
+        state.borrow_mut().arriving = Some(group);
+        scope.spawn(move || serve(&Here { core, capacity, shared, state }));
     }
 
     /// A fiber: operations of one piece of work, until it is done or goes on elsewhere.
