@@ -406,9 +406,11 @@ fn an_idle_core_takes_what_waits_behind_a_fiber_that_does_not_give_way() {
             };
             spawner.spawn(group, hold).unwrap();
             for _ in 0..8 {
-                spawner
-                    .spawn(group, || drop(done.fetch_add(usize::from(held.load(Ordering::SeqCst)), Ordering::SeqCst)))
-                    .unwrap();
+                let work = || {
+                    let beside = usize::from(held.load(Ordering::SeqCst));
+                    done.fetch_add(beside, Ordering::SeqCst);
+                };
+                spawner.spawn(group, work).unwrap();
             }
         })
         .map(|_| done.load(Ordering::SeqCst) == 8)
