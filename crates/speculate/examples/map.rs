@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use speculate::{Epoch, Options, Seen, Speculator, Store, Writer, Written};
 
-/// Pieces and a stamp, by article.
-struct Articles(RwLock<BTreeMap<u64, (u64, u64)>>);
+/// Pieces, if the article is not deleted, and a stamp, by article.
+struct Articles(RwLock<BTreeMap<u64, (Option<u64>, u64)>>);
 
 /// There are no other writers, so nothing has to be locked.
 impl Store for Articles {
@@ -22,7 +22,7 @@ impl Store for Articles {
 
     fn peek(&self, (): &mut (), article: &u64) -> Result<(Option<u64>, u64), Infallible> {
         let articles = self.0.read().unwrap_or_else(|poison| poison.into_inner());
-        Ok(articles.get(article).map_or((None, 0), |(pieces, stamp)| (Some(*pieces), *stamp)))
+        Ok(articles.get(article).copied().unwrap_or_default())
     }
 
     fn confirm(&self, (): &mut (), seen: Seen<'_, Self>) -> Result<bool, Infallible> {
@@ -36,8 +36,8 @@ impl Store for Articles {
     fn write(&self, (): &mut (), write: &Written<'_, Self>) -> Result<(), Infallible> {
         let mut articles = self.0.write().unwrap_or_else(|poison| poison.into_inner());
         // An article that is deleted keeps its entry here, so that its stamp never comes again.
-        let (value, stamp) = articles.entry(*write.key).or_insert((0, 0));
-        (*value, *stamp) = (write.value.copied().unwrap_or(0), *stamp + 1);
+        let (value, stamp) = articles.entry(*write.key).or_default();
+        (*value, *stamp) = (write.value.copied(), *stamp + 1);
         Ok(())
     }
 }
@@ -45,7 +45,7 @@ impl Store for Articles {
 const ARTICLES: u64 = 10_000;
 
 fn articles() -> Articles {
-    Articles(RwLock::new((0..ARTICLES).map(|article| (article, (100, 0))).collect()))
+    Articles(RwLock::new((0..ARTICLES).map(|article| (article, (Some(100), 0))).collect()))
 }
 
 /// What an order line costs takes some microseconds to find out.
@@ -59,7 +59,12 @@ fn book(epoch: &mut Epoch<'_, Articles>, line: &u64) -> Result<u64, Infallible> 
     let article = (line - u64::from(line % 10 == 4)) * 7_919 % ARTICLES;
     let pieces = epoch.get(&article)?.unwrap_or(0);
     let price = price(article);
-    epoch.put(article, if pieces == 0 { 100 } else { pieces - 1 });
+    match pieces {
+        // The last piece.
+        1 => epoch.delete(article),
+        0 => epoch.put(article, 100),
+        _ => epoch.put(article, pieces - 1),
+    }
     Ok(price)
 }
 

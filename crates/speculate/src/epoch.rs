@@ -43,7 +43,7 @@ pub(crate) struct Waits {
     since: Option<Instant>,
     /// The worker commits for all, so it must not wait for a commit.
     commits_for_all: bool,
-    /// The body ended at a read that can only go on in order.
+    /// The body ended where it can only go on in order.
     pub(crate) gave_up: bool,
 }
 
@@ -294,6 +294,10 @@ impl<S: Store> Epoch<'_, S> {
             if self.log.first_stale(self.shared, self.number).is_some() {
                 resume_unwind(Box::new(Unwind));
             }
+        }
+        if self.next >= self.shared.budget() {
+            self.waits.gave_up = true;
+            resume_unwind(Box::new(Unwind));
         }
         // Nothing else tells whether a long body goes on for ever because it has read what is not so. Where this worker
         // commits for all, the body does not become the oldest before it ends.

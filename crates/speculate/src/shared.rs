@@ -4,13 +4,15 @@ use crossbeam_utils::CachePadded;
 
 use crate::forward::{Directory, Site};
 use crate::sites::WaitSites;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// What the epochs of a loop share.
 pub(crate) struct Shared<K, V> {
     pub(crate) directory: Directory<K, V>,
     /// The epoch that is homefree: all before it have committed.
     pub(crate) token: CachePadded<AtomicU64>,
+    /// The most operations of an epoch that has committed.
+    pub(crate) most_operations: CachePadded<AtomicUsize>,
     /// The loop has ended early: nothing commits any more.
     pub(crate) stopped: AtomicBool,
     /// Epochs read what earlier ones in flight have written.
@@ -27,6 +29,10 @@ pub(crate) struct Shared<K, V> {
 
 /// The number of no epoch.
 const NONE: u64 = u64::MAX;
+
+/// Operations that each epoch may do ahead, and how many times as many as the longest that has committed.
+const BUDGET: usize = 8192;
+const BUDGET_TIMES: usize = 16;
 
 impl<K, V> Shared<K, V> {
     /// Moves whenever a write is forwarded or withdrawn.
@@ -62,9 +68,23 @@ impl<K, V> Shared<K, V> {
         self.running.iter().any(|epoch| (first..end).contains(&epoch.load(Ordering::Acquire)))
     }
 
+    /// Operations that an epoch may do before it is homefree: one that does more has probably read what is not so, and may
+    /// never end.
+    pub(crate) fn budget(&self) -> usize {
+        self.most_operations.load(Ordering::Relaxed).saturating_mul(BUDGET_TIMES).max(BUDGET)
+    }
+
+    /// An epoch with so many operations commits. The caller holds the token.
+    pub(crate) fn note_operations(&self, operations: usize) {
+        if operations > self.most_operations.load(Ordering::Relaxed) {
+            self.most_operations.store(operations, Ordering::Relaxed);
+        }
+    }
+
     /// Begins a loop.
     pub(crate) fn begin(&mut self) {
         *self.token.get_mut() = 0;
+        *self.most_operations.get_mut() = 0;
         *self.stopped.get_mut() = false;
         self.running.iter_mut().for_each(|epoch| *epoch.get_mut() = NONE);
     }

@@ -260,6 +260,7 @@ impl<S: Store> Speculator<S> {
             shared: Shared {
                 directory: Directory::new(),
                 token: CachePadded::default(),
+                most_operations: CachePadded::default(),
                 stopped: AtomicBool::new(false),
                 window: 1,
                 forwards: false,

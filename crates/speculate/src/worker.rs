@@ -605,6 +605,7 @@ where
         let Worker { stats, log, .. } = &mut *attempt.worker;
         stats.epochs += 1;
         stats.operations += log.ops.len() as u64;
+        self.shared.note_operations(log.ops.len());
         Ok(())
     }
 

@@ -174,6 +174,39 @@ fn a_body_that_is_not_deterministic_is_told() {
     assert_eq!(store.contents(), BTreeMap::from([(1, 3)]));
 }
 
+/// A body that has seen what never was, and goes on for ever because of that, stops long before it is the oldest.
+#[test]
+fn a_body_that_is_led_astray_stops() {
+    for committer in [Committer::Owner, Committer::Caller] {
+        let (store, reads, held) = (Rows::default(), AtomicUsize::new(0), AtomicUsize::new(0));
+        let options = Options::new().workers(2).forwarding(Forwarding::Always).committer(committer);
+        let mut speculator = Speculator::new(options).unwrap();
+        let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
+            if *item == 0 {
+                epoch.put(1, 1);
+                // The other body has seen one of the two only, and reads on.
+                let begun = std::time::Instant::now();
+                let mut quiet = (0, 0);
+                while quiet.1 < 10_000 && begun.elapsed().as_secs() < 20 {
+                    let now = reads.load(Ordering::Relaxed);
+                    quiet = if now == quiet.0 && now > 0 { (now, quiet.1 + 1) } else { (now, 0) };
+                    std::thread::yield_now();
+                }
+                held.store(reads.load(Ordering::Relaxed), Ordering::Relaxed);
+                epoch.put(2, 1);
+            } else {
+                while epoch.get(&1)? != epoch.get(&2)? {
+                    reads.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Ok::<_, Infallible>(())
+        };
+        speculator.run(&store, &mut Locks::default(), 0..2u8, body, |_, ()| Ok(())).unwrap();
+        let held = held.load(Ordering::Relaxed);
+        assert!(held < 50_000, "{held} reads in vain, {committer:?}");
+    }
+}
+
 #[test]
 fn a_loop_inside_a_body_is_refused() {
     let (store, inner) = (Rows::default(), std::sync::Mutex::new(Speculator::new(Options::new()).unwrap()));
