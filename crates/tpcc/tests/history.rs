@@ -48,11 +48,20 @@ fn sessions_may_be_fibers() {
     lines("alone", &["--scheduler", "steps", "--team-size", "1"]);
 }
 
+#[test]
+fn steps_may_run_ahead_of_their_transaction() {
+    lines_of("ahead", &["--speculate", "on"], &["list-append"], &["serializable", "repeatable-read"]);
+}
+
 fn lines(name: &str, how: &[&str]) {
+    lines_of(name, how, &["list-append", "register"], &["serializable", "repeatable-read", "read-committed"]);
+}
+
+fn lines_of(name: &str, how: &[&str], forms: &[&str], levels: &[&str]) {
     let scratch = Scratch::new(name);
     let (data, out) = (scratch.path("db"), scratch.path("history.jsonl"));
-    for form in ["list-append", "register"] {
-        for level in ["serializable", "repeatable-read", "read-committed"] {
+    for &form in forms {
+        for &level in levels {
             let load = [
                 "--data",
                 &data,
@@ -126,6 +135,16 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["--out", "x", "--team-size", "4"], "--team-size: means nothing with --scheduler threads"),
         (&["--out", "x", "--ctx-points", "all"], "--ctx-points: means nothing with --scheduler threads"),
         (&["--out", "x", "--workers", "2"], "--workers: means nothing with --scheduler threads"),
+        (&["--out", "x", "--speculate", "auto"], "--speculate auto"),
+        (
+            &["--out", "x", "--speculate", "on", "--scheduler", "steps"],
+            "--speculate: means nothing with --scheduler steps",
+        ),
+        (&["--out", "x", "--speculate", "on", "--form", "register"], "--speculate: means nothing with --form register"),
+        (
+            &["--out", "x", "--speculate", "on", "--isolation", "read-committed"],
+            "--speculate: means nothing with --isolation read-committed",
+        ),
         (&["--out", "x", "--scheduler", "steps", "--team-size", "0"], "--team-size 0: at least 1"),
         (&["--out", "x", "--scheduler", "steps", "--workers", "9"], "--workers 9: at most 8"),
         (&[], "--out"),

@@ -484,6 +484,15 @@ pub(crate) struct HistoryFlags {
     pub(crate) buffer_pool: u64,
     #[command(flatten)]
     pub(crate) scheduling: SchedulingFlags,
+    /// Run the steps of each transaction ahead of it, on a second thread; with --form list-append
+    #[arg(
+        long,
+        value_name = "on|off",
+        default_value = "off",
+        hide_possible_values = true,
+        help_heading = "Speculation"
+    )]
+    pub(crate) speculate: Switch,
     /// Threads that share the sessions, with --scheduler steps [default: cores]; without it every session has its own
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, { i64::MAX }>, allow_negative_numbers = true)]
     #[arg(help_heading = "Scheduling")]

@@ -34,8 +34,8 @@ pub(crate) struct HistoryConfig {
     pub(crate) store: StoreConfig,
     /// What is run.
     pub(crate) params: history::Params,
-    /// The fibers that sessions are; none if they are threads.
-    pub(crate) teams: Option<history::Teams>,
+    /// What sessions are.
+    pub(crate) kind: history::SessionKind,
     /// How sessions run, in words.
     pub(crate) scheduler: String,
     /// The form as typed.
@@ -355,8 +355,11 @@ pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
         checkpoint_mib: 64,
         ..StoreConfig::usual(&flags.data, params.sessions as usize)
     };
-    let (teams, scheduler) = teams(&flags.scheduling, flags.workers, params.sessions)?;
-    Ok(HistoryConfig { store, params, teams, scheduler, form: flags.form, out: flags.out })
+    let (kind, scheduler) = match flags.speculate {
+        Switch::Off => session_kind(&flags.scheduling, flags.workers, params.sessions)?,
+        Switch::On => ahead(&flags)?,
+    };
+    Ok(HistoryConfig { store, params, kind, scheduler, form: flags.form, out: flags.out })
 }
 
 /// Reader words, which superlatches alone have, and of which each core needs one.
@@ -384,18 +387,34 @@ fn at_most(flag: &str, given: u64, most: u64, explained: &str) -> Result<u64, Er
 }
 
 /// The teams of `tpcc history`, and how its sessions run in words.
-fn teams(
+/// Sessions whose steps run ahead of their transaction.
+fn ahead(flags: &HistoryFlags) -> Result<(history::SessionKind, String), Error> {
+    let scheduler = flags.scheduling.scheduler;
+    let help = "fibers of a worker share its core; leave one of the two out";
+    let with = format!("--scheduler {}", scheduler.name());
+    means_nothing(&[("--speculate", scheduler != Scheduler::Threads)], &with, help)?;
+    let help = "versions are drawn while a row is locked; pass --form list-append, or leave --speculate out";
+    means_nothing(&[("--speculate", flags.form == Form::Register)], "--form register", help)?;
+    let help = "what ran ahead is confirmed by locks that are kept; pass a higher level, or leave --speculate out";
+    let is_kept = flags.isolation != crate::workload::settings::Isolation::ReadCommitted;
+    means_nothing(&[("--speculate", !is_kept)], "--isolation read-committed", help)?;
+    let (_, threads) = session_kind(&flags.scheduling, flags.workers, flags.sessions)?;
+    Ok((history::SessionKind::Ahead, format!("{threads}, steps ahead of their transaction")))
+}
+
+fn session_kind(
     flags: &SchedulingFlags,
     workers: Option<u64>,
     sessions: u32,
-) -> Result<(Option<history::Teams>, String), Error> {
+) -> Result<(history::SessionKind, String), Error> {
+    use history::SessionKind::{Fibers, Threads};
     let scheduling = scheduling(flags)?;
     if let Scheduling::Threads = scheduling {
         if workers.is_some() {
             return Err(Error::usage("--workers: means nothing with --scheduler threads")
                 .help("every session has a thread of its own; pass --scheduler steps or itas, or leave the flag out"));
         }
-        return Ok((None, Scheduler::Threads.name().to_owned()));
+        return Ok((Threads, Scheduler::Threads.name().to_owned()));
     }
     let workers = workers.unwrap_or(u64::from(sessions).min(cores() as u64));
     let workers = at_most("--workers", workers, sessions.into(), "the flags")?;
@@ -403,7 +422,7 @@ fn teams(
     match &scheduling {
         Scheduling::Steps { team_size, teams_of, points } => {
             let said = format!("{name}, {on}, teams of at most {team_size}, points {}", points.name());
-            Ok((Some(history::Teams::as_run(workers as usize, *team_size, *teams_of, points)?), said))
+            Ok((Fibers(history::Teams::as_run(workers as usize, *team_size, *teams_of, points)?), said))
         }
         Scheduling::Itas { policy: SiblingPolicy::Packed, .. } => {
             Err(Error::usage("--policy packed: means nothing here")
@@ -412,9 +431,9 @@ fn teams(
         Scheduling::Itas { policy, slice_us, .. } => {
             let said = format!("{name}, {on}, policy {}, slices of {slice_us} us", policy.name());
             let slice = Duration::from_micros(*slice_us);
-            Ok((Some(history::Teams::of_siblings(workers as usize, policy.mode(), slice)?), said))
+            Ok((Fibers(history::Teams::of_siblings(workers as usize, policy.mode(), slice)?), said))
         }
-        Scheduling::Threads => Ok((None, name.to_owned())),
+        Scheduling::Threads => Ok((Threads, name.to_owned())),
     }
 }
 

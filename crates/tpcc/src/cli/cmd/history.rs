@@ -32,8 +32,8 @@ pub(crate) fn run(flags: HistoryFlags) -> Result<Ended, Error> {
 fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
     let shown = config.store.shown();
     let options = options(&config.store, None)?.on_recovery(announce(&shown));
-    let options = match &config.teams {
-        Some(teams) => options.hook(teams.hook()),
+    let options = match config.kind.hook() {
+        Some(hook) => options.hook(hook),
         None => options,
     };
     let db = options.open(&config.store.data).map_err(|error| cannot_open(&error, &shown))?;
@@ -42,12 +42,13 @@ fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
             .help("choose another directory with --data"));
     }
     let start = Instant::now();
-    let ran = history::run(&db, &config.params, config.teams.as_ref(), &interrupt::requested);
+    let ran = history::run(&db, &config.params, &config.kind, &interrupt::requested);
     let ran = ran.map_err(|error| match error {
         RunError::Txn(error) => failed_transaction(&error, &shown),
         error @ RunError::Fibers(_) => {
             Error::failed(error.to_string()).help("pass a smaller --team-size or --sessions")
         }
+        error @ RunError::Ahead(_) => Error::failed(error.to_string()).help("pass fewer --sessions"),
     })?;
     let seconds = start.elapsed().as_secs_f64();
     write_out(&config.out, file, &ran)?;

@@ -14,6 +14,7 @@
 //!   write, too: a later read of the absent row returns the version that the delete drew. Deletes have odd
 //!   versions, other writes even ones. Never written is `null`.
 
+mod ahead;
 pub mod check;
 mod format;
 mod generate;
@@ -25,7 +26,7 @@ mod world;
 
 pub use format::{FormatError, read, write};
 pub use generate::{Program, Programs, Step};
-pub use run::{Recorded, RunError, run};
+pub use run::{Recorded, RunError, SessionKind, run};
 pub use session::RecordedSession;
 pub use team::Teams;
 pub use trial::{Trial, Tried};

@@ -1,8 +1,10 @@
 //! Runs the sessions: each on a thread of its own, or as fibers of some.
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 
-use storage::{Database, TxnError};
+use storage::{Database, Hook, TxnError};
+
+use speculate::BuildError;
 
 use super::session::drive;
 use super::team::{SessionEnd, Teams};
@@ -28,10 +30,33 @@ pub enum RunError {
     /// There are no fibers to be had.
     #[error("no fibers for the sessions: {0}")]
     Fibers(String),
+    /// There are no threads to be had for loops.
+    #[error("no threads for the sessions' loops: {0}")]
+    Ahead(#[from] BuildError),
 }
 
-/// Runs the sessions of `params`, as `teams` if there are any: `db` was opened with their hook. The last transaction of
-/// the first session reads every row when all others are over.
+/// What sessions are.
+#[derive(Clone, Debug)]
+pub enum SessionKind {
+    /// A thread each.
+    Threads,
+    /// Fibers of some threads. The database was opened with their hook.
+    Fibers(Teams),
+    /// A thread each, with another one that runs steps ahead of their transaction. For the list-append form.
+    Ahead,
+}
+
+impl SessionKind {
+    /// What a database must be opened with for these sessions to run in it.
+    pub fn hook(&self) -> Option<Arc<dyn Hook>> {
+        match self {
+            SessionKind::Fibers(teams) => Some(teams.hook()),
+            SessionKind::Threads | SessionKind::Ahead => None,
+        }
+    }
+}
+
+/// Runs the sessions of `params`. The last transaction of the first session reads every row when all others are over.
 /// `interrupted` is asked between transactions whether to end early.
 ///
 /// # Errors
@@ -39,13 +64,20 @@ pub enum RunError {
 pub fn run(
     db: &Database,
     params: &Params,
-    teams: Option<&Teams>,
+    kind: &SessionKind,
     interrupted: &(dyn Fn() -> bool + Sync),
 ) -> Result<Recorded, RunError> {
     let world = World::new(db, params)?;
-    let mut sessions = match teams {
-        Some(teams) => teams.run(&world, interrupted).map_err(RunError::Fibers)?,
-        None => on_threads(&world, interrupted),
+    let numbers = 0..params.sessions;
+    let mut sessions = match kind {
+        SessionKind::Fibers(teams) => teams.run(&world, interrupted).map_err(RunError::Fibers)?,
+        SessionKind::Threads => {
+            on_threads(numbers.map(|number| RecordedSession::new(&world, number)).collect(), interrupted)
+        }
+        SessionKind::Ahead => {
+            let sessions = numbers.map(|number| RecordedSession::ahead(&world, number)).collect::<Result<_, _>>()?;
+            on_threads(sessions, interrupted)
+        }
     };
     let mut error = sessions.iter_mut().find_map(|(_, error)| error.take());
     let interrupted = interrupted();
@@ -62,16 +94,20 @@ pub fn run(
     })
 }
 
-fn on_threads<'w, 'db>(world: &'w World<'db>, interrupted: &(dyn Fn() -> bool + Sync)) -> Vec<SessionEnd<'w, 'db>> {
-    let together = Barrier::new(world.params.sessions as usize);
+fn on_threads<'w, 'db>(
+    sessions: Vec<RecordedSession<'w, 'db>>,
+    interrupted: &(dyn Fn() -> bool + Sync),
+) -> Vec<SessionEnd<'w, 'db>> {
+    let together = Barrier::new(sessions.len());
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..world.params.sessions)
-            .map(|number| {
+        let threads: Vec<_> = sessions
+            .into_iter()
+            .map(|mut session| {
                 let together = &together;
                 scope.spawn(move || {
-                    let mut session = RecordedSession::new(world, number);
                     together.wait();
-                    let error = drive(&mut session, number == 0, &mut std::thread::yield_now, interrupted).err();
+                    let is_first = session.number() == 0;
+                    let error = drive(&mut session, is_first, &mut std::thread::yield_now, interrupted).err();
                     (session, error)
                 })
             })

@@ -6,8 +6,10 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
+use speculate::BuildError;
 use storage::{Key, Row, Transaction, TxnError};
 
+use super::ahead::{AheadSteps, ListStep, StepsError};
 use super::generate::MOST_STEPS;
 use super::world::Absence;
 use super::{Form, Op, Outcome, Program, Programs, Step, Txn, World};
@@ -22,6 +24,8 @@ pub struct RecordedSession<'w, 'db> {
     number: u32,
     generator: Programs,
     done: Vec<Txn>,
+    /// Runs the steps of transactions ahead of them.
+    ahead: Option<AheadSteps<'db>>,
 }
 
 /// One transaction under way.
@@ -41,7 +45,16 @@ impl<'w, 'db> RecordedSession<'w, 'db> {
     /// A session that has not begun.
     pub fn new(world: &'w World<'db>, number: u32) -> RecordedSession<'w, 'db> {
         let generator = Programs::new(&world.params, number);
-        RecordedSession { world, number, generator, done: Vec::with_capacity(world.params.transactions as usize) }
+        let done = Vec::with_capacity(world.params.transactions as usize);
+        RecordedSession { world, number, generator, done, ahead: None }
+    }
+
+    /// One whose steps run ahead of their transaction.
+    ///
+    /// # Errors
+    /// No thread.
+    pub(super) fn ahead(world: &'w World<'db>, number: u32) -> Result<RecordedSession<'w, 'db>, BuildError> {
+        Ok(RecordedSession { ahead: Some(AheadSteps::new(world)?), ..RecordedSession::new(world, number) })
     }
 
     /// Its place among the sessions.
@@ -99,7 +112,10 @@ impl<'w, 'db> RecordedSession<'w, 'db> {
             number: id * u64::from(MOST_STEPS) + 1,
         };
         let carried = if id.is_multiple_of(2) { running.announce(plan) } else { Ok(()) };
-        let carried = carried.and_then(|()| running.steps(plan, pause));
+        let carried = carried.and_then(|()| match &mut self.ahead {
+            Some(ahead) => running.steps_ahead(plan, ahead, pause),
+            None => running.steps(plan, pause),
+        });
         if carried.is_err() || plan.abort {
             running.put_back();
         }
@@ -120,7 +136,7 @@ impl<'w, 'db> RecordedSession<'w, 'db> {
     }
 }
 
-impl Running<'_, '_, '_> {
+impl<'db> Running<'_, '_, 'db> {
     /// Lets the engine look ahead for the rows of a plan: what it remembers of where they are must not be believed for
     /// longer than it is true.
     fn announce(&mut self, plan: &Program) -> Result<(), TxnError> {
@@ -167,6 +183,34 @@ impl Running<'_, '_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// The same for lists, with all steps in one loop ahead of the transaction.
+    fn steps_ahead(
+        &mut self,
+        plan: &Program,
+        ahead: &mut AheadSteps<'db>,
+        pause: &mut dyn FnMut(),
+    ) -> Result<(), TxnError> {
+        let steps = plan.steps.iter().map(|(step, _)| match *step {
+            Step::Write(place, _) => {
+                let number = self.number;
+                self.number += 1;
+                ListStep::Append { key: self.key(place, 1), number }
+            }
+            Step::Delete(place) | Step::Read(place) | Step::ReadForUpdate(place) => ListStep::Read(self.key(place, 0)),
+            Step::Range { at, below, above, .. } => {
+                let at = self.key(at, 0);
+                ListStep::Range(at.saturating_sub(below), self.world.range_end(at + above))
+            }
+        });
+        let steps = steps.collect();
+        pause();
+        match ahead.run(self.tx, steps, self.ops) {
+            Ok(()) => Ok(()),
+            Err(StepsError::Txn(error)) => Err(error),
+            Err(StepsError::Loop(what)) => unreachable!("{what}"),
+        }
     }
 
     /// Takes back what deletes have left, while the rows are still this transaction's alone.
@@ -301,18 +345,18 @@ impl Running<'_, '_, '_> {
     }
 }
 
-fn encoded(key: u64) -> Vec<u8> {
+pub(super) fn encoded(key: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size_of::<u64>());
     Key::encode(&key, &mut bytes);
     bytes
 }
 
-fn decoded(mut key: &[u8]) -> Option<u64> {
+pub(super) fn decoded(mut key: &[u8]) -> Option<u64> {
     <u64 as Key>::decode(&mut key)
 }
 
 /// The numbers of a list. What is no number is shown as one that no transaction wrote.
-fn numbers(row: &[u8]) -> Vec<u64> {
+pub(super) fn numbers(row: &[u8]) -> Vec<u64> {
     row.chunks(size_of::<u32>()).map(|bytes| <u32 as Row>::decode(bytes).map_or(u64::MAX, u64::from)).collect()
 }
 

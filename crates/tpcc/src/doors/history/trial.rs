@@ -6,7 +6,7 @@ use storage::disk::MemDisk;
 use storage::{Background, Durability, Isolation, LatchKind, Options};
 
 use super::check::{Findings, check};
-use super::{Form, Params, Teams, Txn, run};
+use super::{Form, Params, SessionKind, Teams, Txn, run};
 use crate::workload::generate::Random;
 
 /// One trial.
@@ -20,8 +20,8 @@ pub struct Trial {
     pub promote_at: u16,
     /// Record locks of a transaction above which its table is locked.
     pub escalate_at: u32,
-    /// The fibers that sessions are; none if they are threads.
-    pub teams: Option<Teams>,
+    /// What sessions are.
+    pub kind: SessionKind,
 }
 
 /// What came of a trial.
@@ -65,7 +65,7 @@ impl Trial {
             latches: if random.percent(75) { LatchKind::Optimistic } else { LatchKind::Plain },
             promote_at: [1, 3, 30, 512][(seed / 12 % 4) as usize],
             escalate_at: if random.percent(15) { random.within(3, 20) } else { 5000 },
-            teams: None,
+            kind: SessionKind::Threads,
         }
     }
 
@@ -73,7 +73,7 @@ impl Trial {
     #[must_use]
     pub fn on_fibers(self) -> Trial {
         let teams = Teams::of_seed(self.params.seed, self.params.sessions);
-        Trial { teams: Some(teams), ..self }
+        Trial { kind: SessionKind::Fibers(teams), ..self }
     }
 
     /// The same trial with sessions that are fibers of sibling groups, which follow from the seed.
@@ -82,7 +82,17 @@ impl Trial {
     /// None that a seed could bring about.
     pub fn on_siblings(self) -> Result<Trial, String> {
         let teams = Teams::of_seed_as_siblings(self.params.seed, self.params.sessions)?;
-        Ok(Trial { teams: Some(teams), ..self })
+        Ok(Trial { kind: SessionKind::Fibers(teams), ..self })
+    }
+
+    /// The same trial with steps that run ahead of their transaction: of lists, where reads are repeatable at least.
+    #[must_use]
+    pub fn ahead(mut self) -> Trial {
+        self.params.form = Form::ListAppend;
+        if self.params.isolation == Isolation::ReadCommitted {
+            self.params.isolation = Isolation::Serializable;
+        }
+        Trial { kind: SessionKind::Ahead, ..self }
     }
 
     /// The same trial with latches of this kind.
@@ -106,12 +116,12 @@ impl Trial {
             .promote_at(self.promote_at)
             .escalate_at(self.escalate_at)
             .transactions(self.params.sessions as usize + 2);
-        let options = match &self.teams {
-            Some(teams) => options.hook(teams.hook()),
+        let options = match self.kind.hook() {
+            Some(hook) => options.hook(hook),
             None => options,
         };
         let db = options.open_on(Arc::new(MemDisk::new())).map_err(|e| format!("cannot be opened: {e}"))?;
-        let ran = run(&db, &self.params, self.teams.as_ref(), &|| false).map_err(|e| format!("did not begin: {e}"))?;
+        let ran = run(&db, &self.params, &self.kind, &|| false).map_err(|e| format!("did not begin: {e}"))?;
         if let Some(error) = ran.error {
             return Err(format!("a transaction failed: {error}"));
         }
