@@ -193,7 +193,8 @@ impl Runtime {
     pub fn run<'env, R>(&mut self, with: impl FnOnce(&Spawner<'_, 'env>) -> R) -> Result<(R, Report), RunError> {
         let began = Instant::now();
         let cores = self.config.workers;
-        let shared = Shared::new(Arc::clone(&self.groups), cores, Arc::clone(&self.placement));
+        let slice_ns = nanos(self.config.slice());
+        let shared = Shared::new(Arc::clone(&self.groups), cores, Arc::clone(&self.placement), slice_ns);
         let (calls, waiting) = helpers::channel();
         let helpers = Helpers::new(waiting, self.config.helpers);
         let (over, is_over) = crossbeam_channel::bounded::<()>(0);
@@ -220,7 +221,6 @@ impl Runtime {
             }
             if let Some(tuning) = &self.tuning {
                 let (watched, groups, is_over) = (&watched, &self.groups, is_over.clone());
-                let slice_ns = nanos(self.config.slice());
                 threads.spawn(move || tuning.lock().control(watched, groups, slice_ns, &is_over));
             }
             let workers: Vec<_> = (0..cores)

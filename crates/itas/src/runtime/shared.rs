@@ -8,6 +8,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use sched_steps::fiber::Waker;
 
+use super::clock::now_ns;
 use super::work::Work;
 use crate::group::{Group, GroupError, GroupId, Groups};
 use crate::placement::{Placement, PlacementWord};
@@ -96,6 +97,9 @@ fn is_in(cores: u64, core: usize) -> bool {
     core < 64 && cores >> core & 1 == 1
 }
 
+/// Work is left to its core for at most a millisecond: a core with nothing to do spins meanwhile.
+const MOST_LEFT_NS: u64 = 1_000_000;
+
 /// Counts one piece of work until it is dropped.
 #[derive(Debug)]
 pub(super) struct Ticket {
@@ -118,6 +122,8 @@ pub(super) struct Job<'env> {
     pub(super) group: GroupId,
     pub(super) work: Box<dyn Work + 'env>,
     pub(super) ticket: Ticket,
+    /// Since when it waits to begin on its core, in nanoseconds.
+    since_ns: u64,
 }
 
 /// Work that has a fiber on a core, until the fiber begins or another core takes it.
@@ -146,24 +152,12 @@ impl<'env> CoreQueue<'env> {
         self.arrived.push_back(arrived);
     }
 
-    /// Takes the newest work of `group`.
-    fn take_of(&mut self, group: GroupId) -> Option<Job<'env>> {
-        if let Some(at) = self.waiting.iter().rposition(|job| job.group == group) {
+    /// Takes the newest work of those that are `wanted`.
+    fn take(&mut self, wanted: impl Fn(&Job<'env>) -> bool) -> Option<Job<'env>> {
+        if let Some(at) = self.waiting.iter().rposition(&wanted) {
             return self.waiting.remove(at);
         }
-        let is_of = |job: &mut Job<'_>| job.group == group;
-        self.arrived.iter().rev().find_map(|arrived| arrived.0.lock().take_if(is_of))
-    }
-
-    /// Takes the newest work.
-    fn take_any(&mut self) -> Option<Job<'env>> {
-        let waiting = self.waiting.pop_back();
-        waiting.or_else(|| std::iter::from_fn(|| self.arrived.pop_back()).find_map(|arrived| arrived.0.lock().take()))
-    }
-
-    /// How much there is at most.
-    fn len(&self) -> usize {
-        self.waiting.len() + self.arrived.len()
+        self.arrived.iter().rev().find_map(|arrived| arrived.0.lock().take_if(|job| wanted(job)))
     }
 }
 
@@ -172,15 +166,18 @@ pub(super) struct Shared<'env> {
     pub(super) groups: Arc<Groups>,
     pub(super) tally: Arc<Tally>,
     pub(super) placement: Arc<PlacementWord>,
+    /// Work is left for so long to the core where its placement wants it.
+    left_ns: u64,
     queues: Box<[CachePadded<Mutex<CoreQueue<'env>>>]>,
 }
 
 impl<'env> Shared<'env> {
-    pub(super) fn new(groups: Arc<Groups>, cores: usize, placement: Arc<PlacementWord>) -> Shared<'env> {
+    pub(super) fn new(groups: Arc<Groups>, cores: usize, placement: Arc<PlacementWord>, slice_ns: u64) -> Shared<'env> {
         Shared {
             groups,
             tally: Arc::new(Tally::new(cores)),
             placement,
+            left_ns: slice_ns.min(MOST_LEFT_NS),
             queues: (0..cores).map(|_| CachePadded::default()).collect(),
         }
     }
@@ -196,12 +193,13 @@ impl<'env> Shared<'env> {
         let seat = entered.next_seat();
         let ticket = Ticket { tally: Arc::clone(&self.tally), group: entered, seat };
         let core = self.placement.get().0.core(group, seat, self.cores());
-        self.hand(core, Job { group, work, ticket });
+        self.hand(core, Job { group, work, ticket, since_ns: 0 });
         Ok(())
     }
 
     /// Gives work to a core.
-    pub(super) fn hand(&self, core: usize, job: Job<'env>) {
+    pub(super) fn hand(&self, core: usize, mut job: Job<'env>) {
+        job.since_ns = now_ns();
         // Before the core is looked for that has nothing to do, which looks for work when it has said so.
         self.tally.backlog.fetch_add(1, Ordering::SeqCst);
         self.queues[core].lock().waiting.push_back(job);
@@ -227,18 +225,20 @@ impl<'env> Shared<'env> {
         Some(job)
     }
 
-    /// Work that has not begun on another core, for `core`, which has none: of group `preferred` if there is some, else the
-    /// last of the longest queue.
+    /// Work that has waited for another core for a slice, or a millisecond, for `core`, which has none: of group `preferred`
+    /// if there is some.
     pub(super) fn steal(&self, core: usize, preferred: Option<GroupId>) -> Option<Job<'env>> {
         if !self.tally.has_backlog() {
             return None;
         }
-        let others = || (0..self.cores()).filter(|&other| other != core);
-        let sibling = preferred.and_then(|group| others().find_map(|other| self.queues[other].lock().take_of(group)));
-        let job = sibling.or_else(|| {
-            let longest = others().max_by_key(|&other| self.queues[other].lock().len())?;
-            self.queues[longest].lock().take_any()
-        })?;
+        let handed_before = now_ns().saturating_sub(self.left_ns);
+        let is_old = |job: &Job<'_>| job.since_ns <= handed_before;
+        let from_others = |wanted: &dyn Fn(&Job<'env>) -> bool| {
+            let others = (core + 1..self.cores()).chain(0..core);
+            others.into_iter().find_map(|other| self.queues[other].lock().take(wanted))
+        };
+        let sibling = preferred.and_then(|group| from_others(&|job| job.group == group && is_old(job)));
+        let job = sibling.or_else(|| from_others(&is_old))?;
         self.tally.has_begun();
         Some(job)
     }
