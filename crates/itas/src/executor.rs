@@ -6,13 +6,15 @@ use std::rc::Rc;
 
 use sched_steps::Order;
 
-use crate::group::{GroupError, GroupId};
+use crate::group::{GroupEntry, GroupError, GroupId};
 use crate::scheduler::{Scheduler, Stops};
 
 /// What the order and its handle share.
 struct Shared {
     scheduler: RefCell<Scheduler>,
     groups: Vec<GroupId>,
+    /// So that they are not removed.
+    _entries: Vec<GroupEntry>,
     clock: Box<dyn Fn() -> u64>,
     running: Cell<Option<usize>>,
     /// When the slice of the running fiber is over.
@@ -33,7 +35,7 @@ impl std::fmt::Debug for CoreHandle {
 }
 
 /// The order of an executor: fiber number `i` is of `groups[i % groups.len()]` until it changes its group. `clock` gives
-/// nanoseconds; it may be a simulated one.
+/// nanoseconds; it may be a simulated one. The groups cannot be removed before the order and its handles are dropped.
 ///
 /// # Errors
 /// A group that the scheduler does not know, or no group at all.
@@ -45,10 +47,11 @@ pub fn core_order(
     if groups.is_empty() {
         return Err(GroupError::Unknown(0));
     }
-    groups.iter().try_for_each(|group| scheduler.knows(*group))?;
+    let entries = groups.iter().map(|group| scheduler.enter(*group)).collect::<Result<_, _>>()?;
     let shared = Rc::new(Shared {
         scheduler: RefCell::new(scheduler),
         groups,
+        _entries: entries,
         clock: Box::new(clock),
         running: Cell::new(None),
         ends_ns: Cell::new(0),

@@ -126,7 +126,7 @@ pub(crate) struct Group {
     bonus_ns: AtomicU64,
     limit: AtomicU32,
     /// Fibers that were spawned and have not ended.
-    pub(crate) live: AtomicUsize,
+    live: AtomicUsize,
     /// Fibers that were ever spawned.
     seats: AtomicUsize,
 }
@@ -136,11 +136,6 @@ impl Group {
     #[inline]
     pub(crate) fn aggregation(&self) -> (u64, u32) {
         (self.bonus_ns.load(Ordering::Relaxed), self.limit.load(Ordering::Relaxed))
-    }
-
-    /// The number of the next fiber in the group.
-    pub(crate) fn next_seat(&self) -> usize {
-        self.seats.fetch_add(1, Ordering::Relaxed)
     }
 
     fn set(&self, aggregation: Aggregation) {
@@ -263,12 +258,38 @@ impl Groups {
         self.table.read().get(group).cloned()
     }
 
-    /// The group, counted as having one more fiber, so that it is not removed.
-    pub(crate) fn enter(&self, group: GroupId) -> Result<Arc<Group>, GroupError> {
-        let table = self.table.read();
-        let found = table.get(group)?;
-        found.live.fetch_add(1, Ordering::AcqRel);
-        Ok(Arc::clone(found))
+    /// The group, counted as having one more fiber.
+    pub(crate) fn enter(&self, group: GroupId) -> Result<GroupEntry, GroupError> {
+        Ok(GroupEntry::new(self.table.read().get(group)?))
+    }
+}
+
+/// A group that is not removed meanwhile: it counts as one of its fibers.
+#[derive(Debug)]
+pub(crate) struct GroupEntry(Arc<Group>);
+
+impl GroupEntry {
+    /// The group is in its table, by another entry or by the table's lock.
+    fn new(group: &Arc<Group>) -> GroupEntry {
+        group.live.fetch_add(1, Ordering::AcqRel);
+        GroupEntry(Arc::clone(group))
+    }
+
+    /// The number of the next fiber in the group.
+    pub(crate) fn next_seat(&self) -> usize {
+        self.0.seats.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Clone for GroupEntry {
+    fn clone(&self) -> GroupEntry {
+        GroupEntry::new(&self.0)
+    }
+}
+
+impl Drop for GroupEntry {
+    fn drop(&mut self) {
+        self.0.live.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -301,7 +322,7 @@ mod tests {
         let a = groups.add("a", 1, Aggregation::default()).unwrap();
         let entered = groups.enter(a).unwrap();
         assert_eq!(groups.remove(a), Err(GroupError::Live { group: "a".to_owned(), fibers: 1 }));
-        entered.live.fetch_sub(1, Ordering::AcqRel);
+        drop(entered);
         groups.remove(a).unwrap();
         assert_eq!(groups.remove(a), Err(GroupError::Unknown(0)));
         assert!(groups.enter(a).is_err() && groups.ids().is_empty());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bound::Extremes;
-use crate::group::{DEFAULT_WEIGHT, Group, GroupError, GroupId, Groups, nanos};
+use crate::group::{DEFAULT_WEIGHT, Group, GroupEntry, GroupError, GroupId, Groups, nanos};
 use crate::mutant::{Mutant, is_mutant};
 use crate::policy::{Choice, Fair, Policy, View};
 use crate::publish::{Board, Role};
@@ -248,6 +248,11 @@ impl Scheduler {
         self.extremes.lightest = self.extremes.lightest.min(weight);
         self.enqueue(now_ns, fiber);
         Ok(())
+    }
+
+    /// Keeps a group from being removed.
+    pub(crate) fn enter(&self, group: GroupId) -> Result<GroupEntry, GroupError> {
+        self.groups.enter(group)
     }
 
     /// Whether there is such a group.

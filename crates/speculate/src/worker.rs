@@ -306,6 +306,7 @@ where
             self.retire(worker, free_since);
             let mut attempt = Attempt::new(number, &items.0, &mut *worker, me, &mut results);
             let mut ending = if self.sequential { Ending::Unwound } else { self.speculate(&mut attempt) };
+            self.tell_given_up(&attempt);
             let waits_since = Instant::now();
             let mut spin = Spin::default();
             while posted && !mailbox.has_returned() {
@@ -314,7 +315,10 @@ where
                     return;
                 }
                 match self.mend(&mut attempt) {
-                    Some(mended) => ending = mended,
+                    Some(mended) => {
+                        ending = mended;
+                        self.tell_given_up(&attempt);
+                    }
                     None => spin.pause(),
                 }
             }
@@ -352,6 +356,13 @@ where
         }
         if posted {
             worker.collect(mailbox);
+        }
+    }
+
+    /// A body that was given up goes on where worker 0 commits it, which must not wait for its end before.
+    fn tell_given_up(&self, attempt: &Attempt<'_, S, I::Item, T>) {
+        if attempt.gave_up {
+            self.shared.body_has_ended(attempt.me);
         }
     }
 

@@ -20,14 +20,12 @@ fn fifty_histories_of_fibers_show_nothing_that_their_level_forbids() {
     histories(20_270_000, Trial::on_fibers);
 }
 
-/// Lists, of which all levels that a loop may have forbid the same anomalies but one.
 #[test]
-fn fifty_histories_of_steps_ahead_of_their_transactions_show_nothing_that_their_level_forbids() {
-    let mut permitted = BTreeSet::new();
+fn fifty_histories_of_steps_ahead_of_their_transactions_are_serializable() {
     for seed in 20_280_000..20_280_000 + HISTORIES {
-        permitted.extend(history(seed, &Trial::of_seed(seed, TRANSACTIONS / 4).ahead()));
+        let seen = history(seed, &Trial::of_seed(seed, TRANSACTIONS / 4).ahead());
+        assert_eq!(seen, [], "seed {seed}");
     }
-    assert!(permitted.contains(&Phenomenon::G2), "no {} below serializable: {permitted:?}", Phenomenon::G2);
 }
 
 fn histories(first: u64, how: impl Fn(Trial) -> Trial) {

@@ -113,7 +113,7 @@ impl Tuner {
     fn longest_row(&self, slice_ns: u64, fibers: usize) -> u32 {
         let others = fibers.saturating_sub(1).max(1) as f64;
         let each = self.settings.longest_wait.as_nanos() as f64 / others;
-        let lead = (each - 5.0 * slice_ns as f64) / 2.0;
+        let lead = (each - 7.0 * slice_ns as f64) / 3.0;
         ((lead / slice_ns as f64).max(0.0) as u32).clamp(LEAST, MOST)
     }
 }
@@ -220,7 +220,7 @@ mod tests {
         let mut tuner = Tuner::new(settings);
         for _ in 0..40 {
             let aggregation = tuner.interval(&[rows(500_000.0, 5, 16)], SLICE, 16)[0];
-            let wait = 15.0 * (2.0 * aggregation.bonus.as_secs_f64() + 5.0 * SLICE as f64 / 1e9);
+            let wait = 15.0 * (3.0 * aggregation.bonus.as_secs_f64() + 7.0 * SLICE as f64 / 1e9);
             assert!(wait <= 0.0101, "{aggregation:?}");
         }
         let tight = TunerSettings { longest_wait: Duration::from_micros(1), ..TunerSettings::default() };

@@ -10,7 +10,7 @@ use sched_steps::fiber::Waker;
 
 use super::clock::now_ns;
 use super::work::Work;
-use crate::group::{Group, GroupError, GroupId, Groups};
+use crate::group::{GroupEntry, GroupError, GroupId, Groups};
 use crate::placement::{Placement, PlacementWord};
 
 /// Counts work that has not ended, and knows how to tell the workers that all has.
@@ -79,16 +79,26 @@ impl Tally {
         self.backlog.load(Ordering::SeqCst) > 0
     }
 
-    fn has_begun(&self) {
+    fn note_begun(&self) {
         self.backlog.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Wakes a core that has nothing to do, if there is one and it is not `core`, which is to be woken anyway.
-    fn wake_hungry(&self, core: usize) {
+    /// Wakes `core`, and if it has something to do, or is about to be woken already, another one that has not.
+    fn wake_for(&self, core: usize) {
+        self.wake(core);
         let hungry = self.hungry.load(Ordering::SeqCst);
-        if hungry != 0 && !is_in(hungry, core) {
-            self.wake(hungry.trailing_zeros() as usize);
+        if hungry != 0 && !(is_in(hungry, core) && self.claim(core)) {
+            let other = hungry.trailing_zeros() as usize;
+            if self.claim(other) {
+                self.wake(other);
+            }
         }
+    }
+
+    /// Takes a core out of those that have nothing to do; true for one caller only, which wakes it.
+    fn claim(&self, core: usize) -> bool {
+        let bit = 1 << core;
+        self.hungry.fetch_and(!bit, Ordering::AcqRel) & bit != 0
     }
 }
 
@@ -97,20 +107,19 @@ fn is_in(cores: u64, core: usize) -> bool {
     core < 64 && cores >> core & 1 == 1
 }
 
-/// Work is left to its core for at most a millisecond: a core with nothing to do spins meanwhile.
+/// Work is left to its core for at most a millisecond.
 const MOST_LEFT_NS: u64 = 1_000_000;
 
 /// Counts one piece of work until it is dropped.
 #[derive(Debug)]
 pub(super) struct Ticket {
     tally: Arc<Tally>,
-    group: Arc<Group>,
+    group: GroupEntry,
     pub(super) seat: usize,
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.group.live.fetch_sub(1, Ordering::AcqRel);
         if self.tally.outstanding.fetch_sub(1, Ordering::SeqCst) == 1 && self.tally.is_over() {
             self.tally.wake_all();
         }
@@ -166,8 +175,8 @@ pub(super) struct Shared<'env> {
     pub(super) groups: Arc<Groups>,
     pub(super) tally: Arc<Tally>,
     pub(super) placement: Arc<PlacementWord>,
-    /// Work is left for so long to the core where its placement wants it.
-    left_ns: u64,
+    /// Work is left for so long to the core where its placement wants it, in nanoseconds.
+    pub(super) left_ns: u64,
     queues: Box<[CachePadded<Mutex<CoreQueue<'env>>>]>,
 }
 
@@ -200,28 +209,27 @@ impl<'env> Shared<'env> {
     /// Gives work to a core.
     pub(super) fn hand(&self, core: usize, mut job: Job<'env>) {
         job.since_ns = now_ns();
-        // Before the core is looked for that has nothing to do, which looks for work when it has said so.
+        // Counted before cores are looked for that have nothing to do: such a core says so before it looks at the count.
         self.tally.backlog.fetch_add(1, Ordering::SeqCst);
         self.queues[core].lock().waiting.push_back(job);
-        self.tally.wake(core);
         // The core may be kept by a fiber that does not give way.
-        self.tally.wake_hungry(core);
+        self.tally.wake_for(core);
     }
 
-    /// The next work for `core`, which is about to have a fiber.
-    pub(super) fn take(&self, core: usize) -> Option<(GroupId, Arc<Arrived<'env>>)> {
+    /// The next work for `core`, which is about to have a fiber, whose group it enters.
+    pub(super) fn take(&self, core: usize) -> Option<(GroupId, GroupEntry, Arc<Arrived<'env>>)> {
         let mut queue = self.queues[core].lock();
         let job = queue.waiting.pop_front()?;
-        let group = job.group;
+        let (group, entry) = (job.group, job.ticket.group.clone());
         let arrived = Arc::new(Arrived(Mutex::new(Some(job))));
         queue.note_arrived(Arc::clone(&arrived));
-        Some((group, arrived))
+        Some((group, entry, arrived))
     }
 
     /// The work of a fiber that begins, unless another core has taken it.
     pub(super) fn begin(&self, arrived: &Arrived<'env>) -> Option<Job<'env>> {
         let job = arrived.0.lock().take()?;
-        self.tally.has_begun();
+        self.tally.note_begun();
         Some(job)
     }
 
@@ -239,7 +247,7 @@ impl<'env> Shared<'env> {
         };
         let sibling = preferred.and_then(|group| from_others(&|job| job.group == group && is_old(job)));
         let job = sibling.or_else(|| from_others(&is_old))?;
-        self.tally.has_begun();
+        self.tally.note_begun();
         Some(job)
     }
 
@@ -264,8 +272,7 @@ impl<'env> Shared<'env> {
             return None;
         }
         let other = hungry.trailing_zeros() as usize;
-        let bit = 1 << other;
-        (other != core && self.tally.hungry.fetch_and(!bit, Ordering::AcqRel) & bit != 0).then_some(other)
+        (other != core && self.tally.claim(other)).then_some(other)
     }
 
     /// Drops what has not begun.

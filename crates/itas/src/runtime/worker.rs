@@ -20,7 +20,7 @@ use super::slice::{self, point};
 use super::trace::{Recorder, Slice};
 use super::watchdog::Watched;
 use super::work::Progress;
-use crate::group::GroupId;
+use crate::group::{GroupEntry, GroupId};
 use crate::publish::Board;
 use crate::scheduler::Scheduler;
 use crate::stats::CoreStatistics;
@@ -64,12 +64,12 @@ impl<'env> Worker<'_, 'env> {
         scheduler.reset_statistics(now_ns());
         let recorder = Recorder::new(config.trace);
         let state = Rc::new(RefCell::new(CoreState::new(scheduler, Arc::clone(&shown), recorder)));
-        let tally = Arc::clone(&shared.tally);
+        let mut rest = Rest::new(core, Arc::clone(&shared.tally), Duration::from_nanos(shared.left_ns));
         let builder = Executor::builder()
             .fibers(slots)
             .stack_bytes(config.stack_bytes)
             .order(WorkerOrder(Rc::clone(&state)))
-            .idle(move |idle| rest(idle, core, &tally));
+            .idle(move |idle| rest.rest(idle));
         // SAFETY: the caller of `Builder::build` has promised it for all work. The runtime's own fibers give way in the
         // intake, in `point` and in `blocking`, where no thread-local is open: those of this crate are cells that are read
         // and written within one call.
@@ -114,27 +114,46 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// No fiber of the core can run: it tells the others, and waits.
-fn rest(idle: &Idle<'_>, core: usize, tally: &Tally) {
-    if tally.has_backlog() {
-        tally.wake(core);
-        // What waits may be for a core that has not looked yet.
-        std::hint::spin_loop();
-        return;
+/// What a core does while no fiber of it can run.
+struct Rest {
+    core: usize,
+    tally: Arc<Tally>,
+    /// Work of other cores may be taken after so long.
+    left: Duration,
+    /// The intake has looked for work that waits, and there was none that it may take yet.
+    has_looked: bool,
+}
+
+impl Rest {
+    fn new(core: usize, tally: Arc<Tally>, left: Duration) -> Rest {
+        Rest { core, tally, left, has_looked: false }
     }
-    let bit = if core < 64 { 1u64 << core } else { 0 };
-    tally.hungry.fetch_or(bit, Ordering::SeqCst);
-    // What came before the bit was set woke another core only.
-    if !tally.has_backlog() {
-        idle.wait();
+
+    /// Has the intake look for work that waits somewhere; without, tells the others that there is nothing to do here, and
+    /// waits.
+    fn rest(&mut self, idle: &Idle<'_>) {
+        let Rest { core, tally, left, has_looked } = self;
+        if tally.has_backlog() && !std::mem::replace(has_looked, true) {
+            tally.wake(*core);
+            return;
+        }
+        *has_looked = false;
+        let bit = if *core < 64 { 1u64 << *core } else { 0 };
+        tally.hungry.fetch_or(bit, Ordering::SeqCst);
+        if tally.has_backlog() {
+            // It is left to its core for a while. What came before the bit was set has woken another core only.
+            idle.park(Some(*left));
+        } else {
+            idle.wait();
+        }
+        tally.hungry.fetch_and(!bit, Ordering::AcqRel);
     }
-    tally.hungry.fetch_and(!bit, Ordering::AcqRel);
 }
 
 /// The next work for a core.
 enum Next<'env> {
     /// Its own: until the fiber begins, a core that has nothing to do may take it.
-    Arrives(GroupId, Arc<Arrived<'env>>),
+    Arrives(GroupId, GroupEntry, Arc<Arrived<'env>>),
     /// Another core's, which nothing else could run here.
     Begins(Job<'env>),
 }
@@ -162,7 +181,8 @@ impl<'a, 'env> Here<'a, 'env> {
                 continue;
             }
             match self.next() {
-                Some(Next::Arrives(group, arrived)) => self.spawn(scope, group, move |here| {
+                Some(Next::Arrives(group, entry, arrived)) => self.spawn(scope, group, move |here| {
+                    let _entry = entry;
                     if let Some(job) = here.shared.begin(&arrived) {
                         here.serve(job);
                     }
@@ -176,8 +196,8 @@ impl<'a, 'env> Here<'a, 'env> {
 
     /// Work for this core; another's, if this one has nothing else to do.
     fn next(&self) -> Option<Next<'env>> {
-        if let Some((group, arrived)) = self.shared.take(self.core) {
-            return Some(Next::Arrives(group, arrived));
+        if let Some((group, entry, arrived)) = self.shared.take(self.core) {
+            return Some(Next::Arrives(group, entry, arrived));
         }
         let state = self.state.borrow();
         if state.scheduler.queued() > 0 {

@@ -4,6 +4,9 @@
 //! of the free list, and its parent, and the leaf on its left, name it there. The allocator's end falls by one in the same
 //! record. So a crash behind any step finds a whole database with an earlier end, and the work may go on at any time.
 //!
+//! A step tries all its latches. A thread that takes pages holds the allocator's and waits for those of free pages: to wait
+//! here for the allocator's with a free page latched would never end.
+//!
 //! Roots keep their numbers, because undo finds trees by them: a root is where the work ends.
 
 use std::collections::HashMap;
@@ -106,7 +109,7 @@ impl Compactor {
         }
         let before = match self.before.get(&last.page.0) {
             _ if is_first => None,
-            // A page behind the last one in use was taken out of the list, and names its next one still.
+            // The noted page may have left the file since: it looks free still, and names this one.
             Some(before) if *before < last.page.0 => Some(PageId(*before)),
             _ => {
                 self.is_walked = false;
@@ -133,7 +136,7 @@ impl Compactor {
             }
         }
         let Some(page) = change.try_latch(last.page) else { return Ok(leave(link)) };
-        let Some(mut space) = space::latch_space(change) else {
+        let Some(mut space) = change.try_latch(SPACE_PAGE) else {
             page.release_unchanged();
             return Ok(leave(link));
         };
@@ -289,7 +292,7 @@ impl<'a> Moving<'a> {
         }
         let target = (!last.free.is_none()).then(|| change.try_latch(last.free)).flatten();
         let Some(mut target) = target else { return Ok(leave_all(before.into_iter().chain([page, parent]))) };
-        let Some(mut space) = space::latch_space(change) else {
+        let Some(mut space) = change.try_latch(SPACE_PAGE) else {
             return Ok(leave_all(before.into_iter().chain([target, page, parent])));
         };
         let is_as_seen = space::state(space.page()) == (last.page.0 + 1, last.free)

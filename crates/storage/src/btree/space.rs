@@ -386,7 +386,8 @@ impl<'a> Grant<'a> {
                 end = end.saturating_add(1);
             }
         }
-        // A page that was in use before needs no room. Another thread may just be making the room that it keeps.
+        // Only a page beyond the old end needs room. Another transaction may have counted pages that it keeps, and not yet
+        // made the file longer.
         if end > in_use && !change.pool.file_holds(u64::from(end) + change.kept()) {
             space.release_unchanged();
             return None;

@@ -230,14 +230,21 @@ impl RequestArena {
     /// The request at `position`.
     #[inline]
     pub(super) fn at(&self, position: u32) -> &Request {
+        // SAFETY: a request of a chunk that `self` owns and that lives at least as long as this borrow.
+        unsafe { &*self.pointer_to(position) }
+    }
+
+    /// The request at `position`, by a pointer that may be moved within its chunk: one made from a reference may not.
+    #[inline]
+    fn pointer_to(&self, position: u32) -> *const Request {
         let chunk = self.chunks[position as usize / CHUNK].start();
-        // SAFETY: the remainder is below CHUNK, so this is a request of that chunk, which lives as long as this borrow.
-        unsafe { &*chunk.add(position as usize % CHUNK) }
+        // SAFETY: the remainder is below CHUNK, so this stays in the chunk.
+        unsafe { chunk.add(position as usize % CHUNK) }
     }
 
     /// Returns the request at `position`, which is not linked any more.
     pub(super) fn give_back(&mut self, position: u32) {
-        let request = ptr::from_ref(self.at(position));
+        let request = self.pointer_to(position);
         // SAFETY: as in `at`; `request` is no borrow, so that `self` can be changed.
         let fields = unsafe { &*request };
         fields.held.set(RecordMode::NONE);

@@ -484,7 +484,7 @@ pub(crate) struct HistoryFlags {
     pub(crate) buffer_pool: u64,
     #[command(flatten)]
     pub(crate) scheduling: SchedulingFlags,
-    /// Run the steps of each transaction ahead of it, on a second thread; with --form list-append
+    /// Run the steps of each transaction ahead of it, on a second thread; of lists, serializable
     #[arg(
         long,
         value_name = "on|off",

@@ -357,7 +357,7 @@ pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
     };
     let (kind, scheduler) = match flags.speculate {
         Switch::Off => session_kind(&flags.scheduling, flags.workers, params.sessions)?,
-        Switch::On => ahead(&flags)?,
+        Switch::On => sessions_ahead(&flags)?,
     };
     Ok(HistoryConfig { store, params, kind, scheduler, form: flags.form, out: flags.out })
 }
@@ -386,22 +386,23 @@ fn at_most(flag: &str, given: u64, most: u64, explained: &str) -> Result<u64, Er
     Err(Error::usage(format!("{flag} {given}: at most {most}")).help(help))
 }
 
-/// The teams of `tpcc history`, and how its sessions run in words.
 /// Sessions whose steps run ahead of their transaction.
-fn ahead(flags: &HistoryFlags) -> Result<(history::SessionKind, String), Error> {
+fn sessions_ahead(flags: &HistoryFlags) -> Result<(history::SessionKind, String), Error> {
+    use storage::Isolation::Serializable;
     let scheduler = flags.scheduling.scheduler;
     let help = "fibers of a worker share its core; leave one of the two out";
     let with = format!("--scheduler {}", scheduler.name());
     means_nothing(&[("--speculate", scheduler != Scheduler::Threads)], &with, help)?;
     let help = "versions are drawn while a row is locked; pass --form list-append, or leave --speculate out";
     means_nothing(&[("--speculate", flags.form == Form::Register)], "--form register", help)?;
-    let help = "what ran ahead is confirmed by locks that are kept; pass a higher level, or leave --speculate out";
-    let is_kept = flags.isolation != crate::workload::settings::Isolation::ReadCommitted;
-    means_nothing(&[("--speculate", !is_kept)], "--isolation read-committed", help)?;
+    let help = "below serializable nothing keeps a row away that was seen to be absent; leave one of the two out";
+    let with = format!("--isolation {}", flags.isolation.name());
+    means_nothing(&[("--speculate", flags.isolation.of_storage() != Serializable)], &with, help)?;
     let (_, threads) = session_kind(&flags.scheduling, flags.workers, flags.sessions)?;
     Ok((history::SessionKind::Ahead, format!("{threads}, steps ahead of their transaction")))
 }
 
+/// What the sessions of `tpcc history` are without speculation, and in words.
 fn session_kind(
     flags: &SchedulingFlags,
     workers: Option<u64>,

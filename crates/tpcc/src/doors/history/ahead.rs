@@ -2,7 +2,8 @@
 //! transaction, which confirms it in order.
 //!
 //! Of the two forms only list-append can be run so: the register form draws versions while a row is locked, which an
-//! iteration that runs ahead has not done.
+//! iteration that runs ahead has not done. And only serializable: below it nothing keeps a row away that was seen to be
+//! absent, and the list that is written in its place would replace another's.
 
 use std::fmt;
 use std::ops::ControlFlow;

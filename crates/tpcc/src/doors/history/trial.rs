@@ -85,13 +85,10 @@ impl Trial {
         Ok(Trial { kind: SessionKind::Fibers(teams), ..self })
     }
 
-    /// The same trial with steps that run ahead of their transaction: of lists, where reads are repeatable at least.
+    /// The same trial with steps that run ahead of their transaction: of lists, serializable.
     #[must_use]
     pub fn ahead(mut self) -> Trial {
-        self.params.form = Form::ListAppend;
-        if self.params.isolation == Isolation::ReadCommitted {
-            self.params.isolation = Isolation::Serializable;
-        }
+        (self.params.form, self.params.isolation) = (Form::ListAppend, Isolation::Serializable);
         Trial { kind: SessionKind::Ahead, ..self }
     }
 
