@@ -190,7 +190,7 @@ impl Latch {
     fn try_share_plain(&self, word: u64) -> Option<(Share<'_>, Version)> {
         let taken = word & (EXCLUSIVE | PROMOTED) == 0
             && word & READERS != MOST_READERS
-            && self.word.compare_exchange_weak(word, word + READER, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            && self.word.compare_exchange(word, word + READER, Ordering::Acquire, Ordering::Relaxed).is_ok();
         taken.then(|| {
             note(1);
             (Share(&self.word), Version(word & VERSION_MASK))

@@ -145,7 +145,7 @@ impl Latch {
     /// The latch is not promoted, or a writer is there.
     #[inline(never)]
     fn lock_counting(&self, promotion: &Promotion) -> (Share<'_>, Version) {
-        let mut backoff = Backoff::default();
+        let (mut backoff, mut is_counted) = (Backoff::default(), false);
         loop {
             let word = self.word.load(Ordering::Relaxed);
             if is_open_and_promoted(word) {
@@ -153,8 +153,11 @@ impl Latch {
                     return held;
                 }
             } else if word & EXCLUSIVE == 0 {
-                count_towards_epoch();
-                let is_hot = self.heat.count(Version(word & VERSION_MASK), promotion.promote_at);
+                // However often it tries, a read is one.
+                let is_hot = !std::mem::replace(&mut is_counted, true) && {
+                    count_towards_epoch();
+                    self.heat.count(Version(word & VERSION_MASK), promotion.promote_at)
+                };
                 if is_hot && let Some(held) = self.promote(promotion) {
                     return held;
                 }
