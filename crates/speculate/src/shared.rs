@@ -101,6 +101,15 @@ impl<K, V> Shared<K, V> {
     }
 }
 
+/// Ends the loop unless it is forgotten, also if a panic passes: the others must not wait for this worker.
+pub(crate) struct StopUnlessDone<'a, K, V>(pub(crate) &'a Shared<K, V>);
+
+impl<K, V> Drop for StopUnlessDone<'_, K, V> {
+    fn drop(&mut self) {
+        self.0.stopped.store(true, Ordering::Release);
+    }
+}
+
 /// A read that is no longer right.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stale {

@@ -13,7 +13,7 @@ use crate::forward::{Directory, Site};
 use crate::log::SubEpochs;
 use crate::pool::Pool;
 use crate::quiet::{discard, quietly};
-use crate::shared::Shared;
+use crate::shared::{Shared, StopUnlessDone};
 use crate::sites::{SourcePlace, Suspects, WaitSites, Waiting};
 use crate::stats::{Dependence, Profile, Stats};
 use crate::store::Store;
@@ -21,7 +21,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::{Mutex, thread_local};
 use crate::times::ns_between;
 use crate::trace::{self, LoopTrace};
-use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, StopUnlessDone, Worker};
+use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, Worker};
 
 /// Which worker confirms and writes an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

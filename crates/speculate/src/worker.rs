@@ -17,7 +17,7 @@ use crate::log::{Log, Op, Source, SubEpochs};
 use crate::mailbox::Mailbox;
 use crate::mutant::{Mutant, is_mutant};
 use crate::quiet::{Quiet, QuietVec, discard, drop_each, quietly};
-use crate::shared::{Shared, Stale, changed};
+use crate::shared::{Shared, Stale, StopUnlessDone, changed};
 use crate::sites::Violated;
 use crate::stats::{Profile, Stats, Writer};
 use crate::store::{Seen, Store, Written};
@@ -204,15 +204,6 @@ pub(crate) struct Posted<S: Store, It, T, E> {
     ending: Ending<E>,
     of_iterator: IteratorPanic,
     committed: bool,
-}
-
-/// Ends the loop unless it is forgotten, also if a panic passes: the others must not wait for this worker.
-pub(crate) struct StopUnlessDone<'a, K, V>(pub(crate) &'a Shared<K, V>);
-
-impl<K, V> Drop for StopUnlessDone<'_, K, V> {
-    fn drop(&mut self) {
-        self.0.stopped.store(true, Ordering::Release);
-    }
 }
 
 /// An epoch in work.

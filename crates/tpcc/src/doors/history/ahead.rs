@@ -15,7 +15,7 @@ use speculate::{
 use storage::optimistic::{Peeker, Place};
 use storage::{Database, OpenTable, Transaction, TxnError};
 
-use super::session::{decoded, encoded, numbers};
+use super::world::{decoded, encoded, numbers};
 use super::{Op, World};
 
 /// Threads that run the steps of a transaction.

@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use speculate::BuildError;
-use storage::{Key, Row, Transaction, TxnError};
+use storage::{Row, Transaction, TxnError};
 
 use super::ahead::{AheadSteps, ListStep, StepsError};
 use super::generate::MOST_STEPS;
-use super::world::Absence;
+use super::world::{Absence, decoded, encoded, numbers};
 use super::{Form, Op, Outcome, Program, Programs, Step, Txn, World};
 
 /// A row of the register form that was inserted and has not got its version yet. No other transaction may see it.
@@ -343,21 +343,6 @@ impl<'db> Running<'_, '_, 'db> {
         }
         Ok(())
     }
-}
-
-pub(super) fn encoded(key: u64) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(size_of::<u64>());
-    Key::encode(&key, &mut bytes);
-    bytes
-}
-
-pub(super) fn decoded(mut key: &[u8]) -> Option<u64> {
-    <u64 as Key>::decode(&mut key)
-}
-
-/// The numbers of a list. What is no number is shown as one that no transaction wrote.
-pub(super) fn numbers(row: &[u8]) -> Vec<u64> {
-    row.chunks(size_of::<u32>()).map(|bytes| <u32 as Row>::decode(bytes).map_or(u64::MAX, u64::from)).collect()
 }
 
 /// The version of a register's row. What is none is shown as one that no transaction wrote.

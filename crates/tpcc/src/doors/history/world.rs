@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use storage::{Database, Isolation, OpenTable, Table, TxnError};
+use storage::{Database, Isolation, Key, OpenTable, Row, Table, TxnError};
 
 use super::{Form, Params};
 use crate::workload::time::nanos;
@@ -144,4 +144,21 @@ impl<'db> World<'db> {
         absence.changes += 1;
         std::mem::replace(&mut absence.version, version)
     }
+}
+
+/// A key as the table has it.
+pub(super) fn encoded(key: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(size_of::<u64>());
+    Key::encode(&key, &mut bytes);
+    bytes
+}
+
+/// The key that the table has so.
+pub(super) fn decoded(mut key: &[u8]) -> Option<u64> {
+    <u64 as Key>::decode(&mut key)
+}
+
+/// The numbers of a list. What is no number is shown as one that no transaction wrote.
+pub(super) fn numbers(row: &[u8]) -> Vec<u64> {
+    row.chunks(size_of::<u32>()).map(|bytes| <u32 as Row>::decode(bytes).map_or(u64::MAX, u64::from)).collect()
 }
