@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{Rng, on, small};
 use storage::disk::{Crash, MemDisk, SimDisk};
@@ -402,10 +402,11 @@ fn what_was_of_a_dropped_table_is_refused_by_the_one_with_its_number() {
 fn who_waits_for_a_dropped_table_never_gets_another() {
     let db = in_memory();
     let (stop, shared) = (AtomicBool::new(false), declared("shared", false));
+    let [made, done, dropped] = [(); 3].map(|()| AtomicU64::new(0));
     std::thread::scope(|scope| {
         let makers: Vec<_> = (0..2u64)
             .map(|maker| {
-                let (db, stop) = (&db, &stop);
+                let (db, stop, all) = (&db, &stop, &made);
                 scope.spawn(move || {
                     let mut made = 0u64;
                     while !stop.load(Ordering::Relaxed) {
@@ -415,40 +416,46 @@ fn who_waits_for_a_dropped_table_never_gets_another() {
                         assert_eq!(own, 1, "rows of others have come");
                         db.drop_table(table.name()).unwrap();
                         made += 1;
+                        all.fetch_add(1, Ordering::Relaxed);
                     }
-                    made
                 })
             })
             .collect();
         let users: Vec<_> = (0..2u64)
             .map(|user| {
-                let (db, stop, shared) = (&db, &stop, &shared);
+                let (db, stop, shared, done, dropped) = (&db, &stop, &shared, &done, &dropped);
                 scope.spawn(move || {
-                    let (mut done, mut dropped) = (0u64, 0u64);
                     let mut handle = db.table(shared).unwrap();
                     while !stop.load(Ordering::Relaxed) {
                         match db.transact(|tx| tx.put(&handle, &(1000 + user), &7)) {
-                            Ok(()) => done += 1,
+                            Ok(()) => {
+                                done.fetch_add(1, Ordering::Relaxed);
+                            }
                             Err(TxnError::Dropped { .. }) => {
-                                dropped += 1;
+                                dropped.fetch_add(1, Ordering::Relaxed);
                                 handle = db.table(shared).unwrap();
                             }
                             Err(error) => panic!("{error}"),
                         }
                     }
-                    (done, dropped)
                 })
             })
             .collect();
-        for _ in 0..300 {
+        // As often as it takes until all of this has happened, or a thread has failed.
+        let is_over =
+            |threads: &[std::thread::ScopedJoinHandle<'_, ()>]| threads.iter().any(|thread| thread.is_finished());
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let mut rounds = 0;
+        while rounds < 300 || count(&made) <= 20 || count(&done) == 0 || count(&dropped) == 0 {
             std::thread::yield_now();
             db.drop_table("shared").unwrap();
+            rounds += 1;
+            if is_over(&makers) || is_over(&users) {
+                break;
+            }
         }
         stop.store(true, Ordering::Relaxed);
-        let made: u64 = makers.into_iter().map(|maker| maker.join().unwrap()).sum();
-        let (done, dropped) =
-            users.into_iter().map(|user| user.join().unwrap()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-        assert!(made > 20 && done > 0 && dropped > 0, "{made} made, {done} done, {dropped} refused");
+        makers.into_iter().chain(users).for_each(|thread| thread.join().unwrap());
     });
     is_whole(&db);
 }
