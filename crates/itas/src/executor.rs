@@ -12,9 +12,7 @@ use crate::scheduler::{Scheduler, Stops};
 /// What the order and its handle share.
 struct Shared {
     scheduler: RefCell<Scheduler>,
-    groups: Vec<GroupId>,
-    /// So that they are not removed.
-    _entries: Vec<GroupEntry>,
+    groups: Vec<GroupEntry>,
     clock: Box<dyn Fn() -> u64>,
     running: Cell<Option<usize>>,
     /// When the slice of the running fiber is over.
@@ -47,11 +45,10 @@ pub fn core_order(
     if groups.is_empty() {
         return Err(GroupError::Unknown(0));
     }
-    let entries = groups.iter().map(|group| scheduler.enter(*group)).collect::<Result<_, _>>()?;
+    let groups = groups.into_iter().map(|group| scheduler.enter(group)).collect::<Result<_, _>>()?;
     let shared = Rc::new(Shared {
         scheduler: RefCell::new(scheduler),
         groups,
-        _entries: entries,
         clock: Box::new(clock),
         running: Cell::new(None),
         ends_ns: Cell::new(0),
@@ -79,7 +76,8 @@ impl Order for CoreOrder {
         let mut scheduler = shared.scheduler.borrow_mut();
         if scheduler.group_of(fiber as u32).is_some() {
             scheduler.wake(now, fiber as u32);
-        } else if let Err(error) = scheduler.arrive(now, fiber as u32, shared.groups[fiber % shared.groups.len()]) {
+        } else if let Err(error) = scheduler.arrive(now, fiber as u32, shared.groups[fiber % shared.groups.len()].id())
+        {
             unreachable!("its groups were known: {error}");
         }
     }

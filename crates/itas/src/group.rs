@@ -275,6 +275,10 @@ impl GroupEntry {
         GroupEntry(Arc::clone(group))
     }
 
+    pub(crate) fn id(&self) -> GroupId {
+        self.0.id
+    }
+
     /// The number of the next fiber in the group.
     pub(crate) fn next_seat(&self) -> usize {
         self.0.seats.fetch_add(1, Ordering::Relaxed)

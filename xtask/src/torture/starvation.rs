@@ -1,8 +1,8 @@
 //! Waits against their bound: random loads on the schedulers of crate `itas`, in virtual time.
 //!
 //! Fibers arrive, run, overrun, wait, end and are followed by others in their slots or in fresh ones, of groups with random
-//! weights; groups change their parameters, cores their roles, settings and policies while they run. One of the policies is a bad one, which
-//! always wants the same group. No wait may exceed what the scheduler says it is at most.
+//! weights; groups change their parameters, cores their roles, settings and policies while they run. One of the policies is
+//! a bad one, which always wants the same group. No wait may exceed what the scheduler says it is at most.
 
 use std::ops::RangeFrom;
 use std::sync::Arc;

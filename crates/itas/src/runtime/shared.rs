@@ -217,13 +217,13 @@ impl<'env> Shared<'env> {
     }
 
     /// The next work for `core`, which is about to have a fiber, whose group it enters.
-    pub(super) fn take(&self, core: usize) -> Option<(GroupId, GroupEntry, Arc<Arrived<'env>>)> {
+    pub(super) fn take(&self, core: usize) -> Option<(GroupEntry, Arc<Arrived<'env>>)> {
         let mut queue = self.queues[core].lock();
         let job = queue.waiting.pop_front()?;
-        let (group, entry) = (job.group, job.ticket.group.clone());
+        let group = job.ticket.group.clone();
         let arrived = Arc::new(Arrived(Mutex::new(Some(job))));
         queue.note_arrived(Arc::clone(&arrived));
-        Some((group, entry, arrived))
+        Some((group, arrived))
     }
 
     /// The work of a fiber that begins, unless another core has taken it.

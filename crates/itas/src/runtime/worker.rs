@@ -153,7 +153,7 @@ impl Rest {
 /// The next work for a core.
 enum Next<'env> {
     /// Its own: until the fiber begins, a core that has nothing to do may take it.
-    Arrives(GroupId, GroupEntry, Arc<Arrived<'env>>),
+    Arrives(GroupEntry, Arc<Arrived<'env>>),
     /// Another core's, which nothing else could run here.
     Begins(Job<'env>),
 }
@@ -181,8 +181,8 @@ impl<'a, 'env> Here<'a, 'env> {
                 continue;
             }
             match self.next() {
-                Some(Next::Arrives(group, entry, arrived)) => self.spawn(scope, group, move |here| {
-                    let _entry = entry;
+                Some(Next::Arrives(group, arrived)) => self.spawn(scope, group.id(), move |here| {
+                    let _group = group;
                     if let Some(job) = here.shared.begin(&arrived) {
                         here.serve(job);
                     }
@@ -196,8 +196,8 @@ impl<'a, 'env> Here<'a, 'env> {
 
     /// Work for this core; another's, if this one has nothing else to do.
     fn next(&self) -> Option<Next<'env>> {
-        if let Some((group, entry, arrived)) = self.shared.take(self.core) {
-            return Some(Next::Arrives(group, entry, arrived));
+        if let Some((group, arrived)) = self.shared.take(self.core) {
+            return Some(Next::Arrives(group, arrived));
         }
         let state = self.state.borrow();
         if state.scheduler.queued() > 0 {

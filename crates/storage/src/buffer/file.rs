@@ -27,7 +27,8 @@ pub(crate) trait PageFile: Send + Sync + Debug {
     /// run out of it. [`StorageError::NoSpace`] leaves the file usable as it was.
     fn extend_to(&self, bytes: u64) -> Result<(), StorageError>;
 
-    /// Makes the file at most `bytes` long, on the disk from the next sync on. No crash may bring the rest back into use: none of its content is wanted.
+    /// Makes the file at most `bytes` long, on the disk from the next sync on. No crash may bring the rest back into use:
+    /// none of its content is wanted.
     ///
     /// # Errors
     /// The file may be longer then.

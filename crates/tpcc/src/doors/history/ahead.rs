@@ -50,13 +50,6 @@ impl fmt::Debug for AheadSteps<'_> {
     }
 }
 
-/// Why the steps of a transaction did not run to their end.
-pub(super) enum StepsError {
-    Txn(TxnError),
-    /// The loop was refused, which is a fault of this program.
-    Loop(String),
-}
-
 impl<'db> AheadSteps<'db> {
     /// # Errors
     /// No thread.
@@ -71,7 +64,7 @@ impl<'db> AheadSteps<'db> {
         tx: &mut Transaction<'db>,
         steps: Vec<ListStep>,
         ops: &mut Vec<Op>,
-    ) -> Result<(), StepsError> {
+    ) -> Result<(), TxnError> {
         // Each thread that holds the token goes on with the transaction.
         tx.hand_over();
         let then = |_: &mut Transaction<'db>, seen: Vec<Op>| {
@@ -79,8 +72,8 @@ impl<'db> AheadSteps<'db> {
             Ok(())
         };
         self.speculator.run(&self.lists, tx, steps, step, then).map_err(|error| match error {
-            LoopError::Body(error) | LoopError::Store(error) => StepsError::Txn(error),
-            other => StepsError::Loop(other.to_string()),
+            LoopError::Body(error) | LoopError::Store(error) => error,
+            other => unreachable!("a fault of this program: {other}"),
         })
     }
 }

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use speculate::BuildError;
 use storage::{Row, Transaction, TxnError};
 
-use super::ahead::{AheadSteps, ListStep, StepsError};
+use super::ahead::{AheadSteps, ListStep};
 use super::generate::MOST_STEPS;
 use super::world::{Absence, decoded, encoded, numbers};
 use super::{Form, Op, Outcome, Program, Programs, Step, Txn, World};
@@ -206,11 +206,7 @@ impl<'db> Running<'_, '_, 'db> {
         });
         let steps = steps.collect();
         pause();
-        match ahead.run(self.tx, steps, self.ops) {
-            Ok(()) => Ok(()),
-            Err(StepsError::Txn(error)) => Err(error),
-            Err(StepsError::Loop(what)) => unreachable!("{what}"),
-        }
+        ahead.run(self.tx, steps, self.ops)
     }
 
     /// Takes back what deletes have left, while the rows are still this transaction's alone.
