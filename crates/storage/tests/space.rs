@@ -277,9 +277,9 @@ fn all(db: &Database) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// A database most of whose rows have gone, in any order, and a table that was made when the file was large.
-fn thinned(disk: &SimDisk, rows: u64) -> Database {
+fn thinned(disk: &SimDisk, rows: u64, seed: u64) -> Database {
     let db = open(disk);
-    let mut rng = Rng(8);
+    let mut rng = Rng(seed);
     let key = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec();
     for part in 0..rows / 200 {
         let some = part * 200..(part + 1) * 200;
@@ -297,7 +297,7 @@ fn thinned(disk: &SimDisk, rows: u64) -> Database {
 #[test]
 fn the_file_gets_as_short_as_what_is_in_it() {
     let disk = SimDisk::new(8);
-    let db = thinned(&disk, 30_000);
+    let db = thinned(&disk, 30_000, 8);
     let (rows, before) = (all(&db), disk.used());
     let compacted = db.compact().unwrap();
     assert!(compacted.before > 9 << 20 && compacted.after < 3 << 20 && compacted.moved > 50, "{compacted:?}");
@@ -320,9 +320,19 @@ fn the_file_gets_as_short_as_what_is_in_it() {
 }
 
 #[test]
+fn compacting_again_finds_nothing_more() {
+    for seed in 0..40 {
+        let db = thinned(&SimDisk::new(seed), 3000, seed);
+        let compacted = db.compact().unwrap();
+        let again = db.compact().unwrap();
+        assert_eq!((again.after, again.moved), (compacted.after, 0), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_crash_while_pages_move_or_the_file_is_cut_loses_nothing() {
     let start = SimDisk::new(9);
-    let db = thinned(&start, 3000);
+    let db = thinned(&start, 3000, 8);
     let rows = all(&db);
     settle(&db);
     db.close().unwrap();

@@ -28,19 +28,43 @@ pub(crate) struct MergeLimits {
     pub(crate) below: usize,
     /// Two pages merge when together they fill no more than this. If one of them is empty they merge wherever they fit.
     pub(crate) upto: usize,
+    /// Whether a page that is full enough takes in a neighbour that is not, which was looked at when this page had more.
+    pub(crate) takes_in: TakesIn,
+}
+
+/// Which neighbours a page that is full enough takes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TakesIn {
+    None,
+    /// Those in memory: the others are not worth a read.
+    InMemory,
+    All,
 }
 
 impl MergeLimits {
     /// For a statement on its way: only what is nearly empty, and enough room stays for inserts.
-    pub(crate) const PASSING: MergeLimits = MergeLimits { below: PAGE_SIZE / 5, upto: PAGE_SIZE * 7 / 10 };
+    pub(crate) const PASSING: MergeLimits =
+        MergeLimits { below: PAGE_SIZE / 5, upto: PAGE_SIZE * 7 / 10, takes_in: TakesIn::None };
     /// For the purge service: of two neighbours of which one is less than half full, together more than nine tenths of a
     /// page stay in use.
-    pub(crate) const THOROUGH: MergeLimits = MergeLimits { below: ROOM / 2, upto: ROOM * 9 / 10 };
+    pub(crate) const THOROUGH: MergeLimits =
+        MergeLimits { below: ROOM / 2, upto: ROOM * 9 / 10, takes_in: TakesIn::InMemory };
+    /// For compaction: the same of all neighbours.
+    pub(crate) const COMPACT: MergeLimits = MergeLimits { takes_in: TakesIn::All, ..MergeLimits::THOROUGH };
+}
+
+/// What became of the pages of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MergeResult {
+    /// Some have merged.
+    pub(crate) merged: bool,
+    /// More may be merged by a later attempt: another thread, a lock or a full log was in the way.
+    pub(crate) is_due: bool,
 }
 
 /// How an attempt to merge a page ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MergeOutcome {
+enum MergeOutcome {
     /// It is one page with a neighbour now.
     Merged,
     /// It is full enough, or ascending inserts fill it, or its neighbours are too full, or it is the root.
@@ -60,6 +84,15 @@ pub(crate) struct Merger<'m, 'a> {
     pub(crate) waits: bool,
     /// Whether a lock refers to a key. Called with leaves latched.
     pub(crate) referenced: &'m mut dyn FnMut(&[u8]) -> bool,
+}
+
+impl MergeLimits {
+    /// Whether a page, which may be changing, is to merge with a neighbour.
+    fn is_small(&self, page: PageRef<'_>) -> bool {
+        // One that ascending inserts fill would be split again.
+        let fills = page.is_leaf() && page.insert_run() >= ASCENDING;
+        page.count() == 0 || page.used_bytes() < self.below && !fills
+    }
 }
 
 impl Merger<'_, '_> {
@@ -97,25 +130,27 @@ impl Pair {
 
 impl Tree {
     /// Merges the leaf of `key` with a neighbour if that is due, as often as it is due, and the pages above it that have
-    /// become nearly empty thereby. Gives up at the first obstacle; [`MergeOutcome::Merged`] says that something was
-    /// done. No latch may be held.
+    /// become nearly empty thereby. Gives up at the first obstacle. No latch may be held.
     ///
     /// # Errors
     /// A page that cannot be read, or a log that takes no more.
-    pub(crate) fn merge(&self, merger: &mut Merger<'_, '_>, key: &[u8]) -> Result<MergeOutcome, StorageError> {
+    pub(crate) fn merge(&self, merger: &mut Merger<'_, '_>, key: &[u8]) -> Result<MergeResult, StorageError> {
         const MOST: usize = 8;
-        let mut done = MergeOutcome::Stays;
+        let mut result = MergeResult::default();
         for _ in 0..MOST {
             let mut again = false;
             for level in 0..MAX_LEVELS as u8 {
                 match self.merge_page(merger, key, level)? {
-                    MergeOutcome::Merged => (done, again) = (MergeOutcome::Merged, true),
+                    MergeOutcome::Merged => (result.merged, again) = (true, true),
                     MergeOutcome::OnlyChild => {}
-                    MergeOutcome::Obstructed if done == MergeOutcome::Stays => return Ok(MergeOutcome::Obstructed),
-                    MergeOutcome::Stays | MergeOutcome::Obstructed => break,
+                    MergeOutcome::Stays => break,
+                    MergeOutcome::Obstructed => {
+                        result.is_due = true;
+                        break;
+                    }
                 }
             }
-            if !again {
+            if !again || result.is_due {
                 break;
             }
         }
@@ -126,7 +161,7 @@ impl Tree {
             }
             self.collapse(merger)?;
         }
-        Ok(done)
+        Ok(result)
     }
 
     /// Whether the root is an inner page with one child.
@@ -138,22 +173,14 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Tree::merge`].
-    pub(crate) fn merge_page(
-        &self,
-        merger: &mut Merger<'_, '_>,
-        key: &[u8],
-        level: u8,
-    ) -> Result<MergeOutcome, StorageError> {
-        let pool = merger.change.pool;
+    fn merge_page(&self, merger: &mut Merger<'_, '_>, key: &[u8], level: u8) -> Result<MergeOutcome, StorageError> {
+        let (pool, limits) = (merger.change.pool, merger.limits);
         if level > 0 && self.root_is(merger.change, |root| root.level())? <= level {
             return Ok(MergeOutcome::Stays);
         }
         let (node, parent) = self.with_parent(pool, key, level)?;
         let Some(parent) = parent else { return Ok(MergeOutcome::Stays) };
-        let used = node.page().used_bytes();
-        let empty = node.page().count() == 0;
-        // It would be split again.
-        let fills = node.page().is_leaf() && node.page().insert_run() >= ASCENDING;
+        let is_small = limits.is_small(node.page());
         let (count, at) = (parent.read.page().count(), parent.position);
         let child = |position: usize| parent.read.page().child(position);
         // The neighbour on the right first. The left one of two pages stays.
@@ -163,7 +190,7 @@ impl Tree {
         if !node.is_valid() || !parent.read.is_valid() {
             return Ok(MergeOutcome::Obstructed);
         }
-        if (used >= merger.limits.below || fills) && !empty {
+        if !is_small && limits.takes_in == TakesIn::None {
             return Ok(MergeOutcome::Stays);
         }
         if count == 0 {
@@ -175,6 +202,10 @@ impl Tree {
         drop((node, parent));
         let mut outcome = MergeOutcome::Stays;
         for pair in pairs.into_iter().flatten() {
+            let other = if pair.position == at { pair.right } else { pair.left };
+            if !is_small && limits.takes_in == TakesIn::InMemory && pool.get(other).is_none() {
+                continue;
+            }
             // Since the pair was read the first one may have waited, and the children have changed.
             let Some(version) = pair.version_above(above, parent_id, pool.latches()) else {
                 return Ok(MergeOutcome::Obstructed);
@@ -187,6 +218,11 @@ impl Tree {
                     }
                     loaded => _ = loaded?,
                 }
+            }
+            let other_is_small =
+                || pool.get(other).is_some_and(|frame| limits.is_small(frame.read(pool.latches()).page()));
+            if !is_small && !other_is_small() {
+                continue;
             }
             let Some(parent) = above.write_at(version) else { return Ok(MergeOutcome::Obstructed) };
             match self.merge_pair(merger, parent, &pair, level)? {
@@ -258,6 +294,7 @@ impl Tree {
             leave(left, right, parent);
             return Ok(MergeOutcome::Obstructed);
         }
+        let beside = if level > 0 { right.page().child(0) } else { PageId::NONE };
         let mut merged = PageBytes::boxed();
         join(left.page(), right.page(), &fence, &mut PageMut::of(&mut merged));
         merger.rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
@@ -280,6 +317,10 @@ impl Tree {
         left.page_mut().bytes().copy_from_slice(merged.as_bytes());
         left.page_mut().set_lsn(lsn);
         change.pool.note_ghosts_of(&left);
+        if level == 1 {
+            // The leaf on its left had another parent before, and may merge with it now.
+            change.pool.note_due(beside);
+        }
         let (position, child) = (pair.position, pair.left);
         let done = ops::apply(&PageChange::DropChild { page: self.root, position, child }, &mut parent.page_mut());
         debug_assert!(done);

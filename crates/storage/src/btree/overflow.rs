@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use super::merge::{MergeLimits, MergeOutcome, Merger};
+use super::merge::{MergeLimits, Merger};
 use super::{MAX_VALUE, StructureChange, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::IndexId;
@@ -238,7 +238,7 @@ impl Tree {
             let key = chain.chunk(number);
             let mut merger =
                 Merger { change, rec, limits: MergeLimits::PASSING, waits: true, referenced: &mut |_| false };
-            while self.merge(&mut merger, &key)? == MergeOutcome::Merged {}
+            while self.merge(&mut merger, &key)?.merged {}
             number += 2;
         }
         Ok(())

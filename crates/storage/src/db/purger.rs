@@ -19,7 +19,7 @@ use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::{IndexId, PageId};
 use crate::base::sync::Mutex;
-use crate::base::sync::plain::{AtomicU64, Ordering};
+use crate::base::sync::plain::{AtomicBool, AtomicU64, Ordering};
 use crate::btree::merge::MergeLimits;
 use crate::btree::{Tree, space};
 use crate::page::PageRef;
@@ -62,6 +62,8 @@ pub(crate) struct Purger {
     not_before_ns: AtomicU64,
     /// Rests under way.
     rests: AtomicU64,
+    /// The database is being compacted.
+    is_thorough: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -97,8 +99,8 @@ struct Sweep {
     leaves: Vec<PageId>,
     next_ns: Option<u64>,
     is_over: bool,
-    /// It does not wait for tables that are locked as a whole.
-    passes_over: bool,
+    /// It finds all pages that may merge, and does not wait for tables that are locked as a whole.
+    is_thorough: bool,
 }
 
 /// A step that is under way.
@@ -122,6 +124,22 @@ impl Drop for PurgeRest<'_> {
     }
 }
 
+/// Steps merge as for compaction meanwhile.
+struct Thorough<'p>(&'p AtomicBool);
+
+impl<'p> Thorough<'p> {
+    fn begin(flag: &'p AtomicBool) -> Thorough<'p> {
+        flag.store(true, Ordering::Relaxed);
+        Thorough(flag)
+    }
+}
+
+impl Drop for Thorough<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Purger {
     pub(crate) fn new() -> Purger {
         Purger {
@@ -129,6 +147,7 @@ impl Purger {
             next_ns: AtomicU64::new(0),
             not_before_ns: AtomicU64::new(0),
             rests: AtomicU64::new(0),
+            is_thorough: AtomicBool::new(false),
         }
     }
 
@@ -152,7 +171,7 @@ impl Purger {
             return false;
         }
         let now = engine.clock.now_ns();
-        let worked = turn.state.purge(engine, catalog, now);
+        let worked = turn.state.purge(engine, catalog, now, self.limits());
         turn.state.sweep.step(engine, catalog, (now, sweep_ns));
         let state = &turn.state;
         let of_sweep = state.sweep.next_ns.filter(|_| !state.sweep.is_over).unwrap_or(u64::MAX);
@@ -185,7 +204,8 @@ impl Purger {
         catalog: &Catalog,
         make_room: impl Fn() -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
-        let mut sweep = Sweep { passes_over: true, ..Sweep::default() };
+        let _guard = Thorough::begin(&self.is_thorough);
+        let mut sweep = Sweep { is_thorough: true, ..Sweep::default() };
         let mut idle = 0;
         // Beside transactions that delete all the time there is always something to do.
         let mut steps = 100 + engine.pool.file_pages() as usize / STEP;
@@ -227,6 +247,10 @@ impl Purger {
         }
     }
 
+    fn limits(&self) -> MergeLimits {
+        if self.is_thorough.load(Ordering::Relaxed) { MergeLimits::COMPACT } else { MergeLimits::THOROUGH }
+    }
+
     /// Lets the next round begin at once.
     fn end_pause(&self) {
         if let Some(state) = &mut *self.state.lock() {
@@ -247,15 +271,16 @@ struct Shared<'s, 'db> {
     engine: &'db Engine,
     catalog: &'s Catalog,
     txn: Txn<'db>,
+    limits: MergeLimits,
     granted: Vec<(Tree, u32)>,
     refused: Vec<IndexId>,
 }
 
 impl<'s, 'db> Shared<'s, 'db> {
     /// `None` if another such transaction runs, or the instance is closed.
-    fn begin(engine: &'db Engine, catalog: &'s Catalog) -> Option<Shared<'s, 'db>> {
+    fn begin(engine: &'db Engine, catalog: &'s Catalog, limits: MergeLimits) -> Option<Shared<'s, 'db>> {
         let txn = engine.begin_alone(Own::Purge).ok().flatten()?;
-        Some(Shared { engine, catalog, txn, granted: Vec::new(), refused: Vec::new() })
+        Some(Shared { engine, catalog, txn, limits, granted: Vec::new(), refused: Vec::new() })
     }
 
     /// The tree of this number, whose table is shared until the step ends.
@@ -290,7 +315,7 @@ impl<'s, 'db> Shared<'s, 'db> {
             Err(TableShare::Gone) => return Ok((false, false)),
             Err(_) => return Ok((true, false)),
         };
-        let purge = self.txn.purge_page(tree, id, &leaf.low)?;
+        let purge = self.txn.purge_page(tree, (id, &leaf.low), self.limits)?;
         Ok((purge.is_due, purge.ghosts > 0 || purge.merged))
     }
 }
@@ -317,14 +342,14 @@ impl Leaf {
         }
     }
 
-    /// Whether the page is a leaf that has ghosts, or is nearly empty.
-    fn is_worth_a_look(engine: &Engine, id: PageId) -> Result<bool, StorageError> {
+    /// Whether the page is a leaf that has ghosts, or fewer bytes in use than `below`.
+    fn is_worth_a_look(engine: &Engine, id: PageId, below: usize) -> Result<bool, StorageError> {
         loop {
             let frame = engine.pool.get_or_load(id)?;
             let read = frame.read(engine.pool.latches());
             let page = read.page();
             let is_leaf = page.kind() == Some(Kind::Leaf);
-            let is_due = is_leaf && (page.ghosts() > 0 || page.used_bytes() < MergeLimits::PASSING.below);
+            let is_due = is_leaf && (page.ghosts() > 0 || page.used_bytes() < below);
             if frame.page_id() == id && read.is_valid() {
                 return Ok(is_due);
             }
@@ -334,11 +359,11 @@ impl Leaf {
 
 impl PurgeState {
     /// Looks at some of the pages that are due; true if there may be more.
-    fn purge(&mut self, engine: &Engine, catalog: &Catalog, now: u64) -> bool {
+    fn purge(&mut self, engine: &Engine, catalog: &Catalog, now: u64, limits: MergeLimits) -> bool {
         if !self.refill(engine, now) {
             return false;
         }
-        let Some(mut shared) = Shared::begin(engine, catalog) else { return false };
+        let Some(mut shared) = Shared::begin(engine, catalog, limits) else { return false };
         let Ok(end) = space::first_unused(engine.structure_change(shared.txn.slot.peek().id)) else { return false };
         let step = if engine.log.is_pressed() { STEP_PRESSED } else { STEP };
         for _ in 0..step {
@@ -426,13 +451,14 @@ impl Sweep {
     /// Looks at some leaves; false if another step keeps it from finding the next ones.
     fn look(&mut self, engine: &Engine, catalog: &Catalog, at_most_ns: u64) -> Result<bool, StorageError> {
         if self.leaves.is_empty() {
-            let Some(mut shared) = Shared::begin(engine, catalog) else { return Ok(false) };
+            let Some(mut shared) = Shared::begin(engine, catalog, MergeLimits::THOROUGH) else { return Ok(false) };
             self.gather(engine, catalog, &mut shared)?;
         }
+        let below = if self.is_thorough { MergeLimits::COMPACT.below } else { MergeLimits::PASSING.below };
         let begun = engine.clock.now_ns();
         for _ in 0..SWEEP_STEP {
             let Some(id) = self.leaves.pop() else { break };
-            if Leaf::is_worth_a_look(engine, id)? {
+            if Leaf::is_worth_a_look(engine, id, below)? {
                 engine.pool.note_due(id);
             }
             if engine.clock.now_ns().saturating_sub(begun) >= at_most_ns {
@@ -454,7 +480,7 @@ impl Sweep {
         let tree = match shared.tree(self.index) {
             Ok(tree) => tree,
             // Later.
-            Err(TableShare::Refused) if !self.passes_over => return Ok(()),
+            Err(TableShare::Refused) if !self.is_thorough => return Ok(()),
             Err(_) => {
                 self.cursor = None;
                 return Ok(());

@@ -3,7 +3,7 @@
 use crate::base::error::StorageError;
 use crate::base::ids::PageId;
 use crate::btree::Tree;
-use crate::btree::merge::{MergeLimits, MergeOutcome, Merger};
+use crate::btree::merge::{MergeLimits, Merger};
 use crate::lock::{LockRefusal, TableMode};
 use crate::page::PageRef;
 use crate::txn::transaction::Txn;
@@ -48,7 +48,12 @@ impl Txn<'_> {
     ///
     /// # Errors
     /// A page that cannot be read, or a log that takes no more.
-    pub(crate) fn purge_page(&mut self, tree: Tree, id: PageId, key: &[u8]) -> Result<PagePurge, StorageError> {
+    pub(crate) fn purge_page(
+        &mut self,
+        tree: Tree,
+        (id, key): (PageId, &[u8]),
+        limits: MergeLimits,
+    ) -> Result<PagePurge, StorageError> {
         let engine = self.engine;
         let state = self.slot.state();
         let change = engine.structure_change(state.id);
@@ -78,12 +83,10 @@ impl Txn<'_> {
         } else {
             drop(leaf);
         }
-        let (rec, limits) = (&mut state.rec, MergeLimits::THOROUGH);
-        match tree.merge(&mut Merger { change, rec, limits, waits: false, referenced: &mut referenced }, key)? {
-            MergeOutcome::Merged => purge.merged = true,
-            MergeOutcome::Obstructed => purge.is_due = true,
-            MergeOutcome::Stays | MergeOutcome::OnlyChild => {}
-        }
+        let rec = &mut state.rec;
+        let merge = tree.merge(&mut Merger { change, rec, limits, waits: false, referenced: &mut referenced }, key)?;
+        purge.merged = merge.merged;
+        purge.is_due |= merge.is_due;
         Ok(purge)
     }
 }
