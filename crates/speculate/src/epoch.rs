@@ -74,7 +74,7 @@ pub(crate) type AfterCommit = Box<dyn FnOnce() + Send>;
 /// cannot go on for ever. Destructors run; a body that catches all panics must let those on that it does not know.
 pub struct Epoch<'a, S: Store> {
     pub(crate) store: &'a S,
-    pub(crate) shared: &'a Shared<S::Key, S::Value>,
+    pub(crate) shared: &'a Shared<S>,
     pub(crate) number: u64,
     pub(crate) worker: usize,
     pub(crate) sub_epochs: SubEpochs,
@@ -96,6 +96,10 @@ pub struct Epoch<'a, S: Store> {
     pub(crate) refused: bool,
     pub(crate) waits: Waits,
     pub(crate) ids: &'a Cell<u64>,
+    /// Each iteration is followed by its `then`, which may replace what the iteration and those before have written.
+    pub(crate) in_turn: bool,
+    /// Where the operations of the iteration begin.
+    pub(crate) begun_at: usize,
     /// None unless the loop is traced.
     pub(crate) timing: Option<Timing>,
 }
@@ -139,12 +143,12 @@ impl<S: Store> Epoch<'_, S> {
     /// Reads a key and records what came of it.
     fn read(&mut self, key: &S::Key, site: Site) -> Result<(), S::Error> {
         let hash = self.shared.directory.hash(key);
-        if let Some(of) = self.log.last(key, hash) {
+        if let Some(of) = self.log.last(key, hash).filter(|of| *of >= self.own_from()) {
             self.log.ops.push(Op::Again { of, site });
             return Ok(());
         }
         self.wait_at(site, Some((key, hash)));
-        let last = self.shared.last_before(self.number);
+        let last = self.last_before();
         let forwarded = last.and_then(|last| {
             let first = self.shared.first_beside(self.number);
             self.shared.directory.newest((key, hash), first, last, |write| (write.value.clone(), write.id))
@@ -167,6 +171,16 @@ impl<S: Store> Epoch<'_, S> {
         };
         self.log.push(Op::Read { key: key.clone(), hash, value, source, to_write: false, site }, hash);
         Ok(())
+    }
+
+    /// The first of the epoch's operations whose writes may not be in the store yet.
+    pub(crate) fn own_from(&self) -> usize {
+        if self.in_turn && self.order.is_some() { self.begun_at } else { 0 }
+    }
+
+    /// The last epoch whose writes may not be in the store yet, and are forwarded.
+    pub(crate) fn last_before(&self) -> Option<u64> {
+        if self.in_turn && self.order.is_some() { None } else { self.shared.last_before(self.number) }
     }
 
     /// Says that the body will soon get these keys: a hint, by which a store may search for many at a time.
@@ -204,7 +218,8 @@ impl<S: Store> Epoch<'_, S> {
             let id = WriteId(self.ids.get());
             self.ids.set(id.0 + self.shared.changes.len() as u64);
             let shared = value.map(Arc::new);
-            let write = Write { id, epoch: self.number, operation: self.next, value: shared.clone(), site };
+            let write =
+                Write { id, epoch: self.number, operation: self.next, value: shared.clone(), site, stamp: None };
             self.shared.directory.publish((&key, hash), write);
             changed(self.shared, self.worker);
             self.looked_at += 1;

@@ -66,7 +66,7 @@ pub enum LoopError<B, S> {
         /// Where the operation was, at first.
         site: Site,
     },
-    /// A body has begun another loop.
+    /// A body has begun another loop. On a fiber that is not noticed.
     Nested,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct WriteId(pub(crate) u64);
 
 /// A write of an epoch that has not committed, or not long ago.
 #[derive(Debug)]
-pub(crate) struct Write<V> {
+pub(crate) struct Write<V, T> {
     pub(crate) id: WriteId,
     pub(crate) epoch: u64,
     /// Which of the epoch's operations.
@@ -35,27 +35,29 @@ pub(crate) struct Write<V> {
     /// `None`: deleted.
     pub(crate) value: Option<Arc<V>>,
     pub(crate) site: Site,
+    /// What the store remembers of the value since it has it: only where that may be replaced before a reader commits.
+    pub(crate) stamp: Option<T>,
 }
 
-type WritesByKey<K, V> = HashMap<K, SmallVec<[Write<V>; 2]>, FixedState>;
+type WritesByKey<K, V, T> = HashMap<K, SmallVec<[Write<V, T>; 2]>, FixedState>;
 
 /// The writes of some of the keys.
 #[derive(Debug)]
-struct Shard<K, V> {
-    keys: Mutex<WritesByKey<K, V>>,
+struct Shard<K, V, T> {
+    keys: Mutex<WritesByKey<K, V, T>>,
     /// How many writes there are.
     writes: AtomicU32,
 }
 
-impl<K, V> Default for Shard<K, V> {
-    fn default() -> Shard<K, V> {
+impl<K, V, T> Default for Shard<K, V, T> {
+    fn default() -> Shard<K, V, T> {
         Shard { keys: Mutex::default(), writes: AtomicU32::new(0) }
     }
 }
 
 /// The newest of the writes that the epochs from `first` to `last` have made.
 #[inline]
-fn newest_of<V>(writes: &[Write<V>], first: u64, last: u64) -> Option<&Write<V>> {
+fn newest_of<V, T>(writes: &[Write<V, T>], first: u64, last: u64) -> Option<&Write<V, T>> {
     let mut beside = writes.iter().filter(|write| first <= write.epoch && write.epoch <= last);
     if is_mutant(Mutant::StaleForwarding) {
         return beside.next();
@@ -69,15 +71,15 @@ const SHARDS: usize = if cfg!(shuttle) { 2 } else { 64 };
 
 /// All forwarded writes.
 #[derive(Debug)]
-pub(crate) struct Directory<K, V> {
+pub(crate) struct Directory<K, V, T> {
     /// How many writes there are, by hash.
     counters: Box<[AtomicU32]>,
-    shards: Box<[CachePadded<Shard<K, V>>]>,
+    shards: Box<[CachePadded<Shard<K, V, T>>]>,
     hasher: FixedState,
 }
 
-impl<K: Eq + Hash + Clone, V> Directory<K, V> {
-    pub(crate) fn new() -> Directory<K, V> {
+impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
+    pub(crate) fn new() -> Directory<K, V, T> {
         Directory {
             counters: (0..COUNTERS).map(|_| AtomicU32::new(0)).collect(),
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
@@ -105,7 +107,7 @@ impl<K: Eq + Hash + Clone, V> Directory<K, V> {
         (key, hash): (&K, u64),
         first: u64,
         last: u64,
-        show: impl FnOnce(&Write<V>) -> R,
+        show: impl FnOnce(&Write<V, T>) -> R,
     ) -> Option<R> {
         let (counter, shard) = Self::places(hash);
         if self.counters[counter].load(Ordering::Acquire) == 0 {
@@ -121,7 +123,7 @@ impl<K: Eq + Hash + Clone, V> Directory<K, V> {
         first: u64,
         last: u64,
         wanted: impl Fn(&K) -> bool,
-        mut show: impl FnMut(&K, &Write<V>),
+        mut show: impl FnMut(&K, &Write<V, T>),
     ) {
         for shard in &self.shards {
             if shard.writes.load(Ordering::Acquire) == 0 {
@@ -135,7 +137,7 @@ impl<K: Eq + Hash + Clone, V> Directory<K, V> {
         }
     }
 
-    pub(crate) fn publish(&self, (key, hash): (&K, u64), write: Write<V>) {
+    pub(crate) fn publish(&self, (key, hash): (&K, u64), write: Write<V, T>) {
         let (counter, shard) = Self::places(hash);
         let counted = &self.shards[shard].writes;
         let mut shard = self.shards[shard].keys.lock();
@@ -148,6 +150,18 @@ impl<K: Eq + Hash + Clone, V> Directory<K, V> {
         counted.store(counted.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
+    /// Takes the stamp of a write out, or sets it. Only the holder of the token does that.
+    pub(crate) fn replace_stamp(
+        &self,
+        key: &K,
+        is_wanted: impl Fn(&Write<V, T>) -> bool,
+        stamp: Option<T>,
+    ) -> Option<T> {
+        let mut shard = self.shards[Self::places(self.hash(key)).1].keys.lock();
+        let write = shard.get_mut(key)?.iter_mut().find(|write| is_wanted(write))?;
+        std::mem::replace(&mut write.stamp, stamp)
+    }
+
     /// Takes back a write of an epoch that is rewound.
     pub(crate) fn withdraw(&self, key: &K, epoch: u64, operation: usize) {
         self.remove(key, |write| write.epoch == epoch && write.operation == operation);
@@ -158,7 +172,7 @@ impl<K: Eq + Hash + Clone, V> Directory<K, V> {
         self.remove(key, |write| write.epoch <= last);
     }
 
-    fn remove(&self, key: &K, goes: impl Fn(&Write<V>) -> bool) {
+    fn remove(&self, key: &K, goes: impl Fn(&Write<V, T>) -> bool) {
         let (counter, shard) = Self::places(self.hash(key));
         let counted = &self.shards[shard].writes;
         let mut shard = self.shards[shard].keys.lock();
@@ -193,8 +207,8 @@ impl<K: Eq + Hash + Clone, V> Directory<K, V> {
 mod tests {
     use super::*;
 
-    fn write(id: u64, epoch: u64, operation: usize) -> Write<u64> {
-        Write { id: WriteId(id), epoch, operation, value: Some(Arc::new(id)), site: Location::caller() }
+    fn write(id: u64, epoch: u64, operation: usize) -> Write<u64, ()> {
+        Write { id: WriteId(id), epoch, operation, value: Some(Arc::new(id)), site: Location::caller(), stamp: None }
     }
 
     #[test]
@@ -219,7 +233,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_cleared_writes() {
-        let mut directory = Directory::new();
+        let mut directory: Directory<u64, u64, ()> = Directory::new();
         (0..100).for_each(|key| directory.publish((&key, directory.hash(&key)), write(key, key, 0)));
         directory.clear();
         assert_eq!(directory.len(), 0);

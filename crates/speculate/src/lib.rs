@@ -81,6 +81,7 @@ compile_error!("speculate unwinds bodies whose answers were wrong: build with pa
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod commit;
 mod epoch;
 mod error;
 mod forward;
@@ -89,6 +90,7 @@ mod last;
 mod log;
 mod mailbox;
 mod mutant;
+mod nesting;
 mod pool;
 mod prefetch;
 mod quiet;

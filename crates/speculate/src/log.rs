@@ -79,6 +79,15 @@ pub(crate) enum Before {
     Row(usize, usize),
 }
 
+impl Before {
+    /// Where in the log it is.
+    fn place(self) -> usize {
+        match self {
+            Before::Op(at) | Before::Row(at, _) => at,
+        }
+    }
+}
+
 /// A value that was read or written.
 pub(crate) enum Answer<V> {
     /// The epoch's own copy.
@@ -112,10 +121,12 @@ impl<V> From<Option<Arc<V>>> for Answer<V> {
 }
 
 impl<S: Store> Op<S> {
-    /// What the store is to write, if this is a write; `ops` are the operations of its epoch.
-    pub(crate) fn written<'o>(&'o self, ops: &'o [Op<S>]) -> Option<Written<'o, S>> {
+    /// What the store is to write, if this is a write; `ops` are the operations of its epoch, and those from `first` on were
+    /// confirmed last.
+    pub(crate) fn written<'o>(&'o self, ops: &'o [Op<S>], first: usize) -> Option<Written<'o, S>> {
         let Op::Write { key, value, before, .. } = self else { return None };
-        let seen = match *before {
+        let confirmed = before.filter(|before| before.place() >= first);
+        let seen = match confirmed {
             Some(Before::Op(at)) => match &ops[at] {
                 Op::Read { key, value, source: Source::Store(stamp), .. } => {
                     Some(Seen { key, value: value.get(), stamp, to_write: true })
@@ -153,6 +164,8 @@ pub(crate) struct Log<S: Store> {
     last: Last,
     /// Which operations are reads of ranges.
     scans: Vec<usize>,
+    /// Stamps of own writes that the store has, where later iterations have read them.
+    pub(crate) stamps: Vec<(usize, S::Stamp)>,
     /// How many operations it had before it was cleared.
     had: usize,
     /// When operations began, where the loop is traced.
@@ -161,7 +174,14 @@ pub(crate) struct Log<S: Store> {
 
 impl<S: Store> Log<S> {
     pub(crate) fn new() -> Log<S> {
-        Log { ops: Vec::new(), last: Last::default(), scans: Vec::new(), had: 0, times: Times::default() }
+        Log {
+            ops: Vec::new(),
+            last: Last::default(),
+            scans: Vec::new(),
+            stamps: Vec::new(),
+            had: 0,
+            times: Times::default(),
+        }
     }
 
     /// The last operation on a key, which has this hash: its first read, or a write.
@@ -276,13 +296,14 @@ impl<S: Store> Log<S> {
         self.ops.clear();
         self.last.clear();
         self.scans.clear();
+        self.stamps.clear();
         self.times.clear();
     }
 }
 
 impl<S: Store> Log<S> {
     /// Whether the read at `at` got what it would get from the earlier epochs now.
-    pub(crate) fn stale(&self, shared: &Shared<S::Key, S::Value>, epoch: u64, at: usize) -> Option<Stale> {
+    pub(crate) fn stale(&self, shared: &Shared<S>, epoch: u64, at: usize) -> Option<Stale> {
         // What an earlier epoch has written is found by the store.
         if !shared.forwards {
             return None;
@@ -308,12 +329,12 @@ impl<S: Store> Log<S> {
     }
 
     /// The first read that missed a write of an earlier epoch.
-    pub(crate) fn first_stale(&self, shared: &Shared<S::Key, S::Value>, epoch: u64) -> Option<Stale> {
+    pub(crate) fn first_stale(&self, shared: &Shared<S>, epoch: u64) -> Option<Stale> {
         (0..self.ops.len()).find_map(|at| self.stale(shared, epoch, at))
     }
 
     /// Takes the writes of a committed epoch, which no epoch in flight can have read, out of the directory.
-    pub(crate) fn retire(&self, shared: &Shared<S::Key, S::Value>, epoch: u64) {
+    pub(crate) fn retire(&self, shared: &Shared<S>, epoch: u64) {
         if !shared.forwards {
             return;
         }

@@ -45,6 +45,8 @@ mutants! {
     ReplayPastCheckpoint = "replay-past-checkpoint",
     /// What a rewound epoch has escaped is not undone.
     KeepEscapes = "keep-escapes",
+    /// The store is not asked whether `then` has replaced what an earlier epoch or iteration has written.
+    ForgetThen = "forget-then",
 }
 
 /// The environment variable that names the mutant.

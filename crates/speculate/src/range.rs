@@ -1,6 +1,6 @@
 //! Reads of ranges in an epoch: what the store has, with what earlier epochs and the epoch itself have written in between.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -78,17 +78,19 @@ impl<S: RangeStore> Epoch<'_, S> {
             return Ok(at);
         }
         self.wait_at(site, None);
-        let over = forwarded::<S>(self.shared, self.number, &range);
-        let own = own(self, &range);
+        let over = self.last_before().map_or_else(Vec::new, |_| forwarded::<S>(self.shared, self.number, &range));
+        let all = own(self, &range, self.own_from()..self.next);
+        // What the store has of them when the range is confirmed.
+        let written = if self.in_turn { own(self, &range, self.own_from()..self.begun_at) } else { Vec::new() };
         // As many more of the store's rows as may be deleted by what lies over them.
-        let asked = most.saturating_add(over.len() + own.len());
+        let asked = most.saturating_add(over.len() + all.len());
         let (seen, mut rows) = match &mut self.order {
             Some(order) => {
                 let read = self.store.read_range(order, &range, asked).inspect_err(|_| self.refused = true);
                 (None, read?)
             }
             None => match self.store.peek_range(self.local, &range, asked) {
-                Ok(seen) if over.is_empty() && own.is_empty() => {
+                Ok(seen) if over.is_empty() && all.is_empty() => {
                     let expected = Expected::AsSeen { most: asked };
                     self.log.push_scan(Scan::new(range, Some(seen), expected, Vec::new(), None), site);
                     self.next += 1;
@@ -111,13 +113,14 @@ impl<S: RangeStore> Epoch<'_, S> {
         let whole = rows.len() < asked;
         let known = rows.last().map(|(key, _)| key.clone()).filter(|_| !whole);
         overlay(&mut rows, known.as_ref(), over.iter().map(|(key, _, _, value)| (key, value.as_deref())));
-        let expected = if over.is_empty() {
+        overlay(&mut rows, known.as_ref(), written.iter().map(|(key, value)| (key, value.as_ref())));
+        let expected = if over.is_empty() && written.is_empty() {
             Expected::AsSeen { most: asked }
         } else {
             let last = known.clone().unwrap_or_else(|| range.last.clone());
             Expected::With { range: KeyRange { first: range.first.clone(), last }, rows: rows.clone() }
         };
-        overlay(&mut rows, known.as_ref(), own.iter().map(|(key, value)| (key, value.as_ref())));
+        overlay(&mut rows, known.as_ref(), all.iter().map(|(key, value)| (key, value.as_ref())));
         rows.truncate(most);
         let forwarded = over.into_iter().map(|(_, id, ..)| id).collect();
         self.log.push_scan(Scan::new(range, seen, expected, forwarded, Some(rows.into())), site);
@@ -153,10 +156,14 @@ fn overlay<'w, K: Ord + Clone + 'w, V: Clone + 'w>(
     }
 }
 
-/// What the epoch itself has written in a range: the last value of each key, `None` if it was deleted.
-fn own<S: RangeStore>(epoch: &Epoch<'_, S>, range: &KeyRange<S::Key>) -> Vec<(S::Key, Option<S::Value>)> {
+/// What these operations of an epoch have written in a range: the last value of each key, `None` if it was deleted.
+fn own<S: RangeStore>(
+    epoch: &Epoch<'_, S>,
+    range: &KeyRange<S::Key>,
+    operations: Range<usize>,
+) -> Vec<(S::Key, Option<S::Value>)> {
     let mut found: Vec<(S::Key, Option<S::Value>)> = Vec::new();
-    for op in &epoch.log.ops {
+    for op in &epoch.log.ops[operations] {
         if let Op::Write { key, value, .. } = op
             && range.contains(key)
         {

@@ -31,7 +31,8 @@ pub(crate) struct Scan<S: Store> {
 pub(crate) enum Expected<S: Store> {
     /// Its first rows, so many at most, are those that were seen.
     AsSeen { most: usize },
-    /// Writes of earlier epochs lie over what was seen: up to this key the store has exactly these rows.
+    /// Writes of earlier epochs, or iterations that are followed by their `then`, lie over what was seen: up to this key the
+    /// store has exactly these rows.
     With { range: KeyRange<S::Key>, rows: Vec<(S::Key, S::Value)> },
 }
 
@@ -47,8 +48,7 @@ struct Vtable<S: Store> {
 type Confirm<S> = fn(&S, &mut <S as Store>::Order, SeenRange<'_, S>) -> Result<bool, <S as Store>::Error>;
 
 /// The newest writes of earlier epochs to keys of a range, in the order of keys.
-type Forwarded<S> =
-    fn(&Shared<<S as Store>::Key, <S as Store>::Value>, u64, &KeyRange<<S as Store>::Key>) -> Vec<Overlay<S>>;
+type Forwarded<S> = fn(&Shared<S>, u64, &KeyRange<<S as Store>::Key>) -> Vec<Overlay<S>>;
 
 /// A write that lies over a range: its key, its number, where it was made, and its value.
 pub(crate) type Overlay<S> = (<S as Store>::Key, WriteId, Site, Option<Arc<<S as Store>::Value>>);
@@ -118,7 +118,7 @@ impl<S: Store> Scan<S> {
     }
 
     /// Whether other writes of earlier epochs lie over the range by now.
-    pub(crate) fn stale(&self, shared: &Shared<S::Key, S::Value>, epoch: u64, at: usize) -> Option<Stale> {
+    pub(crate) fn stale(&self, shared: &Shared<S>, epoch: u64, at: usize) -> Option<Stale> {
         self.seen.as_ref()?;
         let now = (self.vtable.forwarded)(shared, epoch, &self.range);
         if now.iter().map(|(_, id, ..)| id).eq(&self.forwarded) {
@@ -145,11 +145,7 @@ impl<S: Store> Scan<S> {
 }
 
 /// See [`Forwarded`].
-pub(crate) fn forwarded<S: RangeStore>(
-    shared: &Shared<S::Key, S::Value>,
-    epoch: u64,
-    range: &KeyRange<S::Key>,
-) -> Vec<Overlay<S>> {
+pub(crate) fn forwarded<S: RangeStore>(shared: &Shared<S>, epoch: u64, range: &KeyRange<S::Key>) -> Vec<Overlay<S>> {
     let Some(last) = shared.last_before(epoch) else { return Vec::new() };
     let mut found: Vec<Overlay<S>> = Vec::new();
     shared.directory.each_newest(

@@ -4,11 +4,12 @@ use crossbeam_utils::CachePadded;
 
 use crate::forward::{Directory, Site};
 use crate::sites::WaitSites;
+use crate::store::Store;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// What the epochs of a loop share.
-pub(crate) struct Shared<K, V> {
-    pub(crate) directory: Directory<K, V>,
+pub(crate) struct Shared<S: Store> {
+    pub(crate) directory: Directory<S::Key, S::Value, S::Stamp>,
     /// The epoch that is homefree: all before it have committed.
     pub(crate) token: CachePadded<AtomicU64>,
     /// The most operations of an epoch that has committed.
@@ -34,7 +35,7 @@ const NONE: u64 = u64::MAX;
 const BUDGET: usize = 8192;
 const BUDGET_TIMES: usize = 16;
 
-impl<K, V> Shared<K, V> {
+impl<S: Store> Shared<S> {
     /// Moves whenever a write is forwarded or withdrawn.
     pub(crate) fn generation(&self) -> u64 {
         self.changes.iter().map(|changes| changes.load(Ordering::Acquire)).sum()
@@ -102,9 +103,9 @@ impl<K, V> Shared<K, V> {
 }
 
 /// Ends the loop unless it is forgotten, also if a panic passes: the others must not wait for this worker.
-pub(crate) struct StopUnlessDone<'a, K, V>(pub(crate) &'a Shared<K, V>);
+pub(crate) struct StopUnlessDone<'a, S: Store>(pub(crate) &'a Shared<S>);
 
-impl<K, V> Drop for StopUnlessDone<'_, K, V> {
+impl<S: Store> Drop for StopUnlessDone<'_, S> {
     fn drop(&mut self) {
         self.0.stopped.store(true, Ordering::Release);
     }
@@ -122,7 +123,7 @@ pub(crate) struct Stale {
 }
 
 /// Notes that a worker has forwarded or withdrawn a write.
-pub(crate) fn changed<K, V>(shared: &Shared<K, V>, worker: usize) {
+pub(crate) fn changed<S: Store>(shared: &Shared<S>, worker: usize) {
     let changes = &shared.changes[worker];
     changes.store(changes.load(Ordering::Relaxed) + 1, Ordering::Release);
 }

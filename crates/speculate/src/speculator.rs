@@ -1,6 +1,5 @@
 //! Speculators, which run loops, and their options.
 
-use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
@@ -11,6 +10,7 @@ use crate::epoch::Epoch;
 use crate::error::{BuildError, LoopError, MOST_WORKERS, OptionsError};
 use crate::forward::{Directory, Site};
 use crate::log::SubEpochs;
+use crate::nesting::AtWork;
 use crate::pool::Pool;
 use crate::quiet::{discard, quietly};
 use crate::shared::{Shared, StopUnlessDone};
@@ -18,7 +18,7 @@ use crate::sites::{SourcePlace, Suspects, WaitSites, Waiting};
 use crate::stats::{Dependence, Profile, Stats};
 use crate::store::Store;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
-use crate::sync::{Mutex, thread_local};
+use crate::sync::Mutex;
 use crate::times::ns_between;
 use crate::trace::{self, LoopTrace};
 use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, Worker};
@@ -179,26 +179,6 @@ impl Options {
     }
 }
 
-thread_local! {
-    /// Whether this thread works on a loop.
-    static AT_WORK: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Marks this thread as working on a loop.
-struct AtWork;
-
-impl AtWork {
-    fn begin() -> Option<AtWork> {
-        (!AT_WORK.with(|at_work| at_work.replace(true))).then_some(AtWork)
-    }
-}
-
-impl Drop for AtWork {
-    fn drop(&mut self) {
-        AT_WORK.with(|at_work| at_work.set(false));
-    }
-}
-
 /// Runs loops over a kind of store on several threads, as if on one.
 ///
 /// Its threads live as long as it does. Between loops they spin for a while, because waking a thread takes longer than
@@ -206,7 +186,7 @@ impl Drop for AtWork {
 pub struct Speculator<S: Store> {
     options: Options,
     pool: Pool,
-    shared: Shared<S::Key, S::Value>,
+    shared: Shared<S>,
     workers: Box<[CachePadded<Mutex<Worker<S>>>]>,
     profile: Profile,
     stats: Stats,
@@ -286,7 +266,8 @@ impl<S: Store> Speculator<S> {
     ///
     /// `items` is advanced in order, perhaps some epochs ahead (the paper's pre-fork region). Bodies run speculatively, on
     /// several threads. `then` runs in order, holding the token (the post-homefree region): what it takes, all epochs
-    /// wait for. It must not write what bodies of the loop read: they may have been answered before. What a body gives to
+    /// wait for. What it writes to the store, later bodies read: one that has missed it runs again. Where several iterations
+    /// are an epoch ([`Options::grain`]), each is confirmed and written before its `then`. What a body gives to
     /// [`Epoch::after_commit`] runs beside later epochs.
     ///
     /// # Errors

@@ -34,11 +34,12 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// A run that gets so many recorded answers.
-    pub(crate) fn begin(times: &mut Times, replayed: usize) -> Timing {
-        let resumes_at = times.begun_ns.get(replayed).copied();
+    /// A run that begins behind so many operations, and gets recorded answers up to another.
+    pub(crate) fn begin(times: &mut Times, behind: usize, replayed: usize) -> Timing {
+        let goes_on_at = (behind > 0).then_some(times.body_ns);
+        let resumes_at = times.begun_ns.get(replayed).copied().filter(|_| replayed > 0).or(goes_on_at);
         times.begun_ns.truncate(replayed);
-        Timing { begun: Instant::now(), resumes_at: resumes_at.filter(|_| replayed > 0), skew: 0 }
+        Timing { begun: Instant::now(), resumes_at, skew: 0 }
     }
 
     /// An operation begins.
@@ -52,7 +53,8 @@ impl Timing {
 
     /// The body has ended.
     pub(crate) fn end(self, times: &mut Times) {
-        times.body_ns = (ns_since(self.begun) + self.skew).max(0) as u64;
+        let skew = self.resumes_at.map_or(self.skew, |at| at as i64);
+        times.body_ns = (ns_since(self.begun) + skew).max(0) as u64;
     }
 }
 

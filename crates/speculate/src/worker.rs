@@ -4,23 +4,21 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use smallvec::SmallVec;
 
 use crate::epoch::{AfterCommit, Diverged, Epoch, Unwind, Waits};
 use crate::error::LoopError;
-use crate::log::{Log, Op, Source, SubEpochs};
+use crate::log::{Log, Op, SubEpochs};
 use crate::mailbox::Mailbox;
 use crate::mutant::{Mutant, is_mutant};
-use crate::quiet::{Quiet, QuietVec, discard, drop_each, quietly};
+use crate::quiet::{Quiet, QuietVec, drop_each, quietly};
 use crate::shared::{Shared, Stale, StopUnlessDone, changed};
 use crate::sites::Violated;
 use crate::stats::{Profile, Stats, Writer};
-use crate::store::{Seen, Store, Written};
+use crate::store::Store;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, Spin, thread};
 use crate::times::{Timing, ns_between};
@@ -29,12 +27,13 @@ use crate::trace::{self, EpochTrace};
 /// A loop, as all workers see it.
 pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E, T> {
     pub(crate) store: &'l S,
-    pub(crate) shared: &'l Shared<S::Key, S::Value>,
+    pub(crate) shared: &'l Shared<S>,
     pub(crate) grain: usize,
     pub(crate) sub_epochs: SubEpochs,
     /// Epochs run holding the token from the start.
     pub(crate) sequential: bool,
-    /// The writes of an epoch go to the store together, before `then` gets what its iterations returned.
+    /// The writes of an epoch go to the store together, before `then` gets what its iterations returned. If not, each
+    /// iteration is confirmed, written and followed by its `then` before the next: `then` may write what that has read.
     pub(crate) together: bool,
     /// Its epochs leave traces.
     pub(crate) traced: bool,
@@ -52,9 +51,6 @@ pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E, T> {
 
 /// A mailbox for each worker but the first.
 pub(crate) type Mail<S, It, T, E> = Box<[CachePadded<Mailbox<Posted<S, It, T, E>>>]>;
-
-/// Writes of an epoch for which no memory is taken.
-const WRITES: usize = 64;
 
 /// Every read is violated.
 pub(crate) const INJECT_ALL: u64 = 1 << 32;
@@ -74,10 +70,10 @@ pub(crate) struct InOrder<'l, S: Store, H> {
 
 /// What a worker keeps from loop to loop.
 pub(crate) struct Worker<S: Store> {
-    log: Log<S>,
+    pub(crate) log: Log<S>,
     /// Logs of epochs that wait while another one's is worked on.
     waiting: Vec<Log<S>>,
-    local: S::Local,
+    pub(crate) local: S::Local,
     /// Logs of committed epochs, whose writes are still forwarded.
     retired: VecDeque<(u64, Log<S>)>,
     spare: Vec<Log<S>>,
@@ -165,7 +161,7 @@ impl<S: Store> Worker<S> {
     }
 
     /// Whether a read is to be violated. A xorshift generator: nothing hangs on its quality.
-    fn strikes(&mut self, inject: u64) -> bool {
+    pub(crate) fn strikes(&mut self, inject: u64) -> bool {
         if inject == 0 {
             return false;
         }
@@ -176,11 +172,25 @@ impl<S: Store> Worker<S> {
     }
 }
 
+/// What an iteration has returned, and where it has ended.
+pub(crate) struct Returned<T> {
+    pub(crate) result: T,
+    pub(crate) end: Progress,
+}
+
+/// How much of an epoch has been done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) iterations: usize,
+    pub(crate) operations: usize,
+    pub(crate) after_commit: usize,
+}
+
 /// What the iterator has panicked with behind the items of an epoch.
-type IteratorPanic = Option<Quiet<Box<dyn Any + Send>>>;
+pub(crate) type IteratorPanic = Option<Quiet<Box<dyn Any + Send>>>;
 
 /// How the body of an epoch has ended.
-enum Ending<E> {
+pub(crate) enum Ending<E> {
     /// After the last item.
     Done,
     /// With an error of this iteration's.
@@ -197,7 +207,7 @@ pub(crate) struct Posted<S: Store, It, T, E> {
     number: u64,
     items: QuietVec<It>,
     log: Log<S>,
-    results: QuietVec<(T, usize)>,
+    results: QuietVec<Returned<T>>,
     after_commit: QuietVec<AfterCommit>,
     checkpoint: usize,
     ran_ns: u64,
@@ -207,19 +217,20 @@ pub(crate) struct Posted<S: Store, It, T, E> {
 }
 
 /// An epoch in work.
-struct Attempt<'w, S: Store, It, T> {
-    number: u64,
-    items: &'w [It],
-    worker: &'w mut Worker<S>,
+pub(crate) struct Attempt<'w, S: Store, It, T> {
+    pub(crate) number: u64,
+    pub(crate) items: &'w [It],
+    pub(crate) worker: &'w mut Worker<S>,
     me: usize,
-    /// What the iterations returned, and where in the log each ended.
-    results: &'w mut QuietVec<(T, usize)>,
+    pub(crate) results: &'w mut QuietVec<Returned<T>>,
     after_commit: QuietVec<AfterCommit>,
+    /// What the store and `then` have, where iterations commit one by one.
+    pub(crate) done: Progress,
     /// Operations up to here are replayed in the next run.
-    checkpoint: usize,
+    pub(crate) checkpoint: usize,
     looked_at: u64,
     /// The store has refused a read of the last run, in order.
-    refused: bool,
+    pub(crate) refused: bool,
     /// The last run was given up to go on in order.
     gave_up: bool,
     /// How long the last run took.
@@ -234,7 +245,7 @@ impl<'w, S: Store, It, T> Attempt<'w, S, It, T> {
         items: &'w [It],
         worker: &'w mut Worker<S>,
         me: usize,
-        results: &'w mut QuietVec<(T, usize)>,
+        results: &'w mut QuietVec<Returned<T>>,
     ) -> Attempt<'w, S, It, T> {
         Attempt {
             number,
@@ -243,6 +254,7 @@ impl<'w, S: Store, It, T> Attempt<'w, S, It, T> {
             me,
             results,
             after_commit: QuietVec(Vec::new()),
+            done: Progress::default(),
             checkpoint: 0,
             looked_at: 0,
             refused: false,
@@ -382,6 +394,7 @@ where
             me: 0,
             results: &mut posted.results,
             after_commit: posted.after_commit,
+            done: Progress::default(),
             checkpoint: posted.checkpoint,
             looked_at: 0,
             refused: false,
@@ -555,149 +568,22 @@ where
         }
     }
 
-    /// The in-order part: confirms what was read, runs again what was wrong, and writes.
-    fn commit(
-        &self,
-        attempt: &mut Attempt<'_, S, I::Item, T>,
-        in_order: &mut InOrder<'_, S, H>,
-        mut ending: Ending<E>,
-        of_iterator: IteratorPanic,
-    ) -> Result<(), LoopError<E, S::Error>> {
-        let stale = self.confirm(attempt, in_order.order)?;
-        if stale.is_some() || matches!(ending, Ending::Unwound) {
-            match stale {
-                Some(stale) => self.rewind(attempt, stale),
-                None => attempt.checkpoint = attempt.worker.log.ops.len(),
-            }
-            ending = self.execute(attempt, Some(in_order.order));
+    /// Runs the iterations of an epoch that are not done, in turn only the next; operations before the checkpoint get their
+    /// recorded answers.
+    pub(crate) fn execute(&self, attempt: &mut Attempt<'_, S, I::Item, T>, order: Option<&mut S::Order>) -> Ending<E> {
+        let done = attempt.done;
+        let mut items = &attempt.items[done.iterations..];
+        if order.is_some() && !self.together {
+            items = &items[..1];
         }
-        if let Ending::Diverged(Diverged { operation, site }) = ending {
-            return Err(LoopError::NotDeterministic { operation, site });
-        }
-        let done = self.finish(attempt, in_order, matches!(ending, Ending::Done | Ending::Unwound));
-        let (failed, panicked) = match ending {
-            Ending::Failed(error) => (error.take(), None),
-            Ending::Panicked(panic) => (None, panic.take()),
-            // No answer is wrong in order, so no body is unwound there.
-            Ending::Done | Ending::Unwound | Ending::Diverged(_) => (None, None),
-        };
-        match (done, failed, panicked) {
-            // The store refused a read, and what failed since then may have done so for the same reason.
-            (done, Some(error), _) if attempt.refused => {
-                quietly(|| drop(done));
-                return Err(LoopError::Body(error));
-            }
-            // In the closure that runs in order, for an iteration before. Or the store refused a write that the body had
-            // made before it failed.
-            (Err(error @ LoopError::Body(_)), failed, panicked) | (Err(error), failed @ Some(_), panicked) => {
-                quietly(|| drop(failed));
-                panicked.into_iter().for_each(discard);
-                return Err(error);
-            }
-            (Ok(()), Some(failed), _) => return Err(LoopError::Body(failed)),
-            (done, None, Some(panic)) => {
-                quietly(|| drop(done));
-                resume_unwind(panic)
-            }
-            (done, None, None) => done?,
-        }
-        if let Some(panic) = of_iterator.and_then(Quiet::take) {
-            resume_unwind(panic);
-        }
-        let Worker { stats, log, .. } = &mut *attempt.worker;
-        stats.epochs += 1;
-        stats.operations += log.ops.len() as u64;
-        self.shared.note_operations(log.ops.len());
-        Ok(())
-    }
-
-    /// Gives the store what the iterations have written, and `then` what they returned.
-    fn finish(
-        &self,
-        attempt: &mut Attempt<'_, S, I::Item, T>,
-        in_order: &mut InOrder<'_, S, H>,
-        whole: bool,
-    ) -> Result<(), LoopError<E, S::Error>> {
-        let Attempt { results, worker, .. } = attempt;
-        let len = worker.log.ops.len();
-        let mut done = 0;
-        if self.together && whole {
-            self.write(&mut worker.log.ops, 0..len, in_order.order)?;
-            done = len;
-        }
-        // The last one last: what is left after an error does not count.
-        results.0.reverse();
-        while let Some((result, end)) = results.0.pop() {
-            self.write(&mut worker.log.ops, done..end, in_order.order)?;
-            done = done.max(end);
-            (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
-        }
-        // What an iteration wrote before it failed.
-        self.write(&mut worker.log.ops, done..len, in_order.order)
-    }
-
-    /// Locks what was read, in the order of the reads, up to the first that is not what it was.
-    fn confirm(
-        &self,
-        attempt: &mut Attempt<'_, S, I::Item, T>,
-        order: &mut S::Order,
-    ) -> Result<Option<Stale>, LoopError<E, S::Error>> {
-        for at in 0..attempt.worker.log.ops.len() {
-            if let Some(stale) = attempt.worker.log.stale(self.shared, attempt.number, at) {
-                return Ok(Some(stale));
-            }
-            let is_right = match &attempt.worker.log.ops[at] {
-                Op::Read { source: Source::Store(_), .. } | Op::Scan { .. } if is_mutant(Mutant::SkipValidation) => {
-                    true
-                }
-                Op::Read { key, value, source: Source::Store(stamp), to_write, .. } => {
-                    let seen = Seen { key, value: value.get(), stamp, to_write: *to_write };
-                    self.store.confirm(order, seen).map_err(LoopError::Store)?
-                }
-                Op::Read { source: Source::Failed, .. } => false,
-                Op::Read { .. } => true,
-                Op::Scan { scan, .. } => scan.confirm(self.store, order)?,
-                Op::Write { .. } | Op::Again { .. } | Op::Escape { .. } => continue,
-            };
-            let strikes = is_right && attempt.worker.strikes(self.inject);
-            attempt.worker.stats.injected += u64::from(strikes);
-            if strikes || !is_right {
-                return Ok(Some(Stale { at, writer: None, injected: strikes }));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Does in order what operations have done: writes, and keeps what they escaped, however the loop ends.
-    fn write(
-        &self,
-        ops: &mut [Op<S>],
-        range: Range<usize>,
-        order: &mut S::Order,
-    ) -> Result<(), LoopError<E, S::Error>> {
-        if range.is_empty() {
-            return Ok(());
-        }
-        for op in &mut ops[range.clone()] {
-            if let Op::Escape { escape, .. } = op {
-                escape.undo = None;
-            }
-        }
-        let ops = &*ops;
-        let writes: SmallVec<[Written<'_, S>; WRITES]> = ops[range].iter().filter_map(|op| op.written(ops)).collect();
-        self.store.write_all(order, &writes).map_err(LoopError::Store)
-    }
-
-    /// Runs the body of an epoch from its begin; operations before the checkpoint get their recorded answers.
-    fn execute(&self, attempt: &mut Attempt<'_, S, I::Item, T>, order: Option<&mut S::Order>) -> Ending<E> {
         attempt.results.clear();
-        attempt.after_commit.clear();
+        drop(QuietVec(attempt.after_commit.0.split_off(done.after_commit)));
         let worker = &mut *attempt.worker;
         let begun = Instant::now();
         if attempt.checkpoint == 0 && order.is_none() {
             worker.log.expect();
         }
-        let timing = self.traced.then(|| Timing::begin(&mut worker.log.times, attempt.checkpoint));
+        let timing = self.traced.then(|| Timing::begin(&mut worker.log.times, done.operations, attempt.checkpoint));
         let mut epoch = Epoch {
             store: self.store,
             shared: self.shared,
@@ -706,7 +592,7 @@ where
             sub_epochs: self.sub_epochs,
             log: &mut worker.log,
             local: &mut worker.local,
-            next: 0,
+            next: done.operations,
             replayed: attempt.checkpoint,
             order,
             after_commit: &mut attempt.after_commit.0,
@@ -716,17 +602,21 @@ where
             refused: false,
             waits: Waits::new(attempt.me == 0 && self.mail.is_some()),
             ids: &worker.ids,
+            in_turn: !self.together,
+            begun_at: done.operations,
             timing,
         };
-        let (results, items) = (&mut *attempt.results, attempt.items);
+        let results = &mut *attempt.results;
         let run = catch_unwind(AssertUnwindSafe(|| {
-            for item in items {
+            for (item, iterations) in items.iter().zip(done.iterations + 1..) {
+                epoch.begun_at = epoch.next;
                 let result = (self.body)(&mut epoch, item)?;
-                results.0.push((result, epoch.next));
+                let end = Progress { iterations, operations: epoch.next, after_commit: epoch.after_commit.len() };
+                results.0.push(Returned { result, end });
             }
             Ok(())
         }));
-        worker.stats.replayed += epoch.next.min(epoch.replayed) as u64;
+        worker.stats.replayed += epoch.next.min(epoch.replayed).saturating_sub(done.operations) as u64;
         let unfinished = (epoch.next < epoch.replayed).then_some(epoch.next);
         if let Some(timing) = epoch.timing.take() {
             timing.end(&mut epoch.log.times);
@@ -763,10 +653,12 @@ where
     }
 
     /// Takes an epoch back to the checkpoint before a read that was wrong.
-    fn rewind(&self, attempt: &mut Attempt<'_, S, I::Item, T>, stale: Stale) {
+    pub(crate) fn rewind(&self, attempt: &mut Attempt<'_, S, I::Item, T>, stale: Stale) {
         let Attempt { number, me, worker, .. } = attempt;
         let site = worker.log.ops[stale.at].site();
-        let (len, checkpoint) = (worker.log.ops.len(), self.sub_epochs.checkpoint(stale.at));
+        // What the store and `then` have of the epoch stays.
+        let checkpoint = self.sub_epochs.checkpoint(stale.at).max(attempt.done.operations);
+        let len = worker.log.ops.len();
         let shared = self.shared;
         shared.body_begins(*me, *number);
         let replayed = checkpoint + usize::from(is_mutant(Mutant::ReplayPastCheckpoint));

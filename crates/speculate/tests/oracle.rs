@@ -4,7 +4,7 @@
 mod common;
 mod loops;
 
-use loops::{KEYS, Step, compare};
+use loops::{KEYS, Step, Taking, compare};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use speculate::{Committer, Forwarding, Options, Waiting};
@@ -60,12 +60,12 @@ proptest! {
     #[test]
     fn a_loop_does_what_it_does_sequentially(
         options in options(),
-        collects: bool,
+        taking in prop_oneof![Just(Taking::Collects), Just(Taking::Runs), Just(Taking::Writes)],
         before in prop::collection::btree_map(0..KEYS, 0u64..1000, 0..12),
         items in vec(vec(step(), 0..20), 0..24),
         traces: bool,
         waits in prop_oneof![2 => Just(0), 1 => Just(u8::MAX), 1 => any::<u8>()],
     ) {
-        compare(options, collects, &before, &items, traces, waits);
+        compare(options, taking, &before, &items, traces, waits);
     }
 }

@@ -72,6 +72,11 @@ fn row(number: u64) -> Vec<u8> {
     number.to_le_bytes().to_vec()
 }
 
+/// What `then` writes for the result of an iteration, where it does.
+fn written_in_order(result: u64) -> Option<(u8, u64)> {
+    (result % 3 == 0).then_some(((result / 3 % KEYS) as u8, result + 1))
+}
+
 fn number(row: &[u8]) -> u64 {
     row.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
 }
@@ -236,12 +241,17 @@ fn alone(rng: &mut Rng) -> Result<(), String> {
         let failed = |what: String| format!("loop {of}, {options:?}: {what}");
         let items: Vec<Vec<Step>> =
             (0..rng.below(20)).map(|_| (0..rng.below(16)).map(|_| draw(rng)).collect()).collect();
-        let before = rows.clone();
+        let (before, writes) = (rows.clone(), rng.once_in(2));
         let (mut results, mut end) = (Vec::new(), None);
         let (to_hold, held) = (Held::default(), Held::default());
         for (item, steps) in items.iter().enumerate() {
             match on_map(&mut rows, &to_hold, item as u64, steps) {
-                Ok(result) => results.push(result),
+                Ok(result) => {
+                    results.push(result);
+                    if let Some((key, number)) = written_in_order(result).filter(|_| writes) {
+                        rows.insert(key, number);
+                    }
+                }
                 Err(number) => {
                     end = Some(number);
                     break;
@@ -254,8 +264,17 @@ fn alone(rng: &mut Rng) -> Result<(), String> {
         let body = |epoch: &mut Epoch<'_, Ahead<'_>>, (item, steps): &(usize, &Vec<Step>)| {
             ahead(epoch, &held, *item as u64, steps)
         };
-        let ran =
-            speculator.collect(&numbers.ahead, &mut tx, items.iter().enumerate(), body, |result| got.push(result));
+        let (ahead, items_in_order) = (&numbers.ahead, items.iter().enumerate());
+        let ran = if writes {
+            speculator.run(ahead, &mut tx, items_in_order, body, |tx, result| {
+                got.push(result);
+                let write = written_in_order(result);
+                write.map_or(Ok(()), |(key, number)| tx.put_raw(&numbers.table, &[key], &row(number)))?;
+                Ok(())
+            })
+        } else {
+            speculator.collect(ahead, &mut tx, items_in_order, body, |result| got.push(result))
+        };
         let ended = match ran {
             Ok(()) => None,
             Err(LoopError::Body(Broken::Failed(number))) => Some(number),

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use speculate::{Change, Epoch, EpochTrace, LoopError, OpKind, Options, Speculator, Stats};
+use speculate::{Change, Epoch, EpochTrace, LoopError, OpKind, Options, Speculator, Stats, Store, Written};
 
 use crate::common::{Locks, Rows};
 
@@ -130,6 +130,27 @@ fn refused_in_order(result: u64) -> bool {
     result % 61 == 60
 }
 
+/// How a loop takes what its iterations return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taking {
+    /// With a closure that sees nothing of the store.
+    Collects,
+    /// With one that runs in order, and may fail.
+    Runs,
+    /// With one that also writes what bodies read.
+    Writes,
+}
+
+/// What the closure that runs in order writes for a result.
+fn written_in_order(result: u64) -> Option<(u8, Option<u64>)> {
+    let to = key_of(result / 7);
+    match result % 5 {
+        0 | 1 => Some((to, Some(result + 3))),
+        2 => Some((to, None)),
+        _ => None,
+    }
+}
+
 /// An operation as a trace tells it: what it did, its group (of rows: the key), and how many keys it had.
 type Told = (OpKind, u64, usize);
 
@@ -212,7 +233,7 @@ impl Data for Speculative<'_, '_> {
 /// for earlier epochs whose bits are set in `waits`.
 pub(crate) fn compare(
     options: Options,
-    collects: bool,
+    taking: Taking,
     before: &BTreeMap<u8, u64>,
     items: &[Vec<Step>],
     traces: bool,
@@ -224,8 +245,15 @@ pub(crate) fn compare(
     for (item, steps) in items.iter().enumerate() {
         let iteration = || iterate(&mut Plain(&mut rows, &mut escaped, &mut done, &mut sites), item as u64, steps);
         match catch_unwind(AssertUnwindSafe(iteration)) {
-            Ok(Ok(result)) if !collects && refused_in_order(result) => end = End::Failed(result),
-            Ok(Ok(result)) => results.push(result),
+            Ok(Ok(result)) if taking != Taking::Collects && refused_in_order(result) => end = End::Failed(result),
+            Ok(Ok(result)) => {
+                results.push(result);
+                match written_in_order(result).filter(|_| taking == Taking::Writes) {
+                    Some((key, Some(value))) => drop(rows.insert(key, value)),
+                    Some((key, None)) => drop(rows.remove(&key)),
+                    None => {}
+                }
+            }
             Ok(Err(number)) => end = End::Failed(number),
             Err(panic) => end = End::Panicked(*panic.downcast_ref().unwrap()),
         }
@@ -244,14 +272,18 @@ pub(crate) fn compare(
         let body = |epoch: &mut Epoch<'_, Rows>, (item, steps): &(usize, &Vec<Step>)| {
             iterate(&mut Speculative(epoch, &taken), *item as u64, steps)
         };
-        if collects {
+        if taking == Taking::Collects {
             return speculator.collect(&store, &mut locks, items, body, |result| seen.push(result));
         }
-        speculator.run(&store, &mut locks, items, body, |_, result| {
+        speculator.run(&store, &mut locks, items, body, |locks, result| {
             if refused_in_order(result) {
                 return Err(result);
             }
             seen.push(result);
+            if let Some((key, value)) = written_in_order(result).filter(|_| taking == Taking::Writes) {
+                let write = Written { key: &key, value: value.as_ref(), seen: None };
+                sure(store.write(locks, &write));
+            }
             Ok(())
         })
     }));

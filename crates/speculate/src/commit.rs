@@ -1,0 +1,298 @@
+//! The in-order part of an epoch: what was read is confirmed, what was wrong runs again, and what was written goes to the
+//! store.
+//!
+//! [`Speculator::collect`](crate::Speculator::collect) commits an epoch as a whole. Where `then` may write
+//! ([`Speculator::run`](crate::Speculator::run)), each iteration is confirmed, written and followed by its `then` before the
+//! next. What an iteration has from an earlier one that has not committed is confirmed like what it has from the store:
+//! the stamp is taken when the store has got the write, before `then` runs.
+
+use std::ops::Range;
+use std::panic::resume_unwind;
+
+use smallvec::SmallVec;
+
+use crate::epoch::{Diverged, Epoch};
+use crate::error::LoopError;
+use crate::forward::Write;
+use crate::log::{Op, Source};
+use crate::mutant::{Mutant, is_mutant};
+use crate::quiet::{Quiet, QuietVec, quietly};
+use crate::shared::Stale;
+use crate::store::{Seen, Store, Written};
+use crate::worker::{Attempt, Ending, InOrder, IteratorPanic, Loop, Returned, Worker};
+
+/// Writes of an epoch for which no memory is taken.
+const WRITES: usize = 64;
+
+impl<E> Ending<E> {
+    /// An error if the body did something else when it ran again.
+    fn deterministic<F>(self) -> Result<Ending<E>, LoopError<E, F>> {
+        match self {
+            Ending::Diverged(Diverged { operation, site }) => Err(LoopError::NotDeterministic { operation, site }),
+            ending => Ok(ending),
+        }
+    }
+}
+
+impl<S, I, B, H, E, T> Loop<'_, S, I, B, H, E, T>
+where
+    S: Store,
+    I: Iterator,
+    B: Fn(&mut Epoch<'_, S>, &I::Item) -> Result<T, E>,
+    H: FnMut(&mut S::Order, T) -> Result<(), E>,
+{
+    /// The in-order part: confirms what was read, runs again what was wrong, and writes.
+    pub(crate) fn commit(
+        &self,
+        attempt: &mut Attempt<'_, S, I::Item, T>,
+        in_order: &mut InOrder<'_, S, H>,
+        ending: Ending<E>,
+        of_iterator: IteratorPanic,
+    ) -> Result<(), LoopError<E, S::Error>> {
+        let ending = if self.together {
+            self.commit_together(attempt, in_order, ending)?
+        } else {
+            self.commit_in_turn(attempt, in_order, ending)?
+        };
+        // What an iteration wrote before it failed.
+        let rest = attempt.done.operations..attempt.worker.log.ops.len();
+        let written = self.write(&mut attempt.worker.log.ops, rest, in_order.order);
+        let (failed, panicked) = match ending {
+            Ending::Failed(error) => (error.take(), None),
+            Ending::Panicked(panic) => (None, panic.take()),
+            // No answer is wrong in order, so no body is unwound there.
+            Ending::Done | Ending::Unwound | Ending::Diverged(_) => (None, None),
+        };
+        if let Some(panic) = panicked {
+            quietly(|| drop(written));
+            resume_unwind(panic);
+        }
+        match (written, failed) {
+            // The store refused a read, and what failed since then may have done so for the same reason.
+            (written, Some(error)) if attempt.refused => {
+                quietly(|| drop(written));
+                return Err(LoopError::Body(error));
+            }
+            // The store refused a write that the body had made before it failed.
+            (Err(error), failed) => {
+                quietly(|| drop(failed));
+                return Err(error);
+            }
+            (Ok(()), Some(failed)) => return Err(LoopError::Body(failed)),
+            (Ok(()), None) => {}
+        }
+        if let Some(panic) = of_iterator.and_then(Quiet::take) {
+            resume_unwind(panic);
+        }
+        let Worker { stats, log, .. } = &mut *attempt.worker;
+        stats.epochs += 1;
+        stats.operations += log.ops.len() as u64;
+        self.shared.note_operations(log.ops.len());
+        Ok(())
+    }
+
+    /// Commits an epoch as a whole, where `then` does nothing that its iterations could see.
+    fn commit_together(
+        &self,
+        attempt: &mut Attempt<'_, S, I::Item, T>,
+        in_order: &mut InOrder<'_, S, H>,
+        mut ending: Ending<E>,
+    ) -> Result<Ending<E>, LoopError<E, S::Error>> {
+        let stale = self.confirm(attempt, 0..attempt.worker.log.ops.len(), in_order.order)?;
+        if stale.is_some() || matches!(ending, Ending::Unwound) {
+            ending = self.run_in_order(attempt, stale, in_order.order);
+        }
+        let ending = ending.deterministic()?;
+        let len = attempt.worker.log.ops.len();
+        match self.write(&mut attempt.worker.log.ops, 0..len, in_order.order) {
+            Ok(()) => attempt.done.operations = len,
+            Err(error) => {
+                // The panic is told, or the error of a body for which the store has refused a read.
+                let is_told = match ending {
+                    Ending::Panicked(_) => false,
+                    Ending::Failed(_) => !attempt.refused,
+                    Ending::Done | Ending::Unwound | Ending::Diverged(_) => true,
+                };
+                if is_told {
+                    return Err(error);
+                }
+                quietly(|| drop(error));
+                attempt.done.operations = len;
+                return Ok(ending);
+            }
+        }
+        // The last one last: what is left after a panic does not count.
+        attempt.results.0.reverse();
+        while let Some(Returned { result, .. }) = attempt.results.0.pop() {
+            (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
+        }
+        Ok(ending)
+    }
+
+    /// Commits the iterations of an epoch one by one. From the first that was wrong on they run in order.
+    fn commit_in_turn(
+        &self,
+        attempt: &mut Attempt<'_, S, I::Item, T>,
+        in_order: &mut InOrder<'_, S, H>,
+        mut ending: Ending<E>,
+    ) -> Result<Ending<E>, LoopError<E, S::Error>> {
+        let mut results = std::mem::replace(attempt.results, QuietVec(Vec::new()));
+        results.0.reverse();
+        while attempt.done.iterations < attempt.items.len() {
+            let returned = results.0.last();
+            let end = returned.map_or(attempt.worker.log.ops.len(), |returned| returned.end.operations);
+            let has_ended = returned.is_some() || !matches!(ending, Ending::Unwound);
+            let stale = self.confirm(attempt, attempt.done.operations..end, in_order.order)?;
+            if stale.is_some() || !has_ended {
+                results.clear();
+                ending = self.run_in_order(attempt, stale, in_order.order);
+                std::mem::swap(&mut results, attempt.results);
+                if matches!(ending, Ending::Done) {
+                    // The iterations behind it have yet to run.
+                    ending = Ending::Unwound;
+                }
+            }
+            let Some(Returned { result, end }) = results.0.pop() else { break };
+            let written = attempt.done.operations..end.operations;
+            self.write(&mut attempt.worker.log.ops, written.clone(), in_order.order)?;
+            self.stamp(attempt, written)?;
+            attempt.done = end;
+            (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
+        }
+        *attempt.results = results;
+        ending.deterministic()
+    }
+
+    /// Runs an epoch again from a read that was wrong, or from where its body has ended, with locked reads.
+    fn run_in_order(
+        &self,
+        attempt: &mut Attempt<'_, S, I::Item, T>,
+        stale: Option<Stale>,
+        order: &mut S::Order,
+    ) -> Ending<E> {
+        match stale {
+            Some(stale) => self.rewind(attempt, stale),
+            None => attempt.checkpoint = attempt.worker.log.ops.len(),
+        }
+        self.execute(attempt, Some(order))
+    }
+
+    /// Locks what these operations have read, in the order of the reads, up to the first that is not what it was.
+    fn confirm(
+        &self,
+        attempt: &mut Attempt<'_, S, I::Item, T>,
+        operations: Range<usize>,
+        order: &mut S::Order,
+    ) -> Result<Option<Stale>, LoopError<E, S::Error>> {
+        for at in operations.clone() {
+            if let Some(stale) = attempt.worker.log.stale(self.shared, attempt.number, at) {
+                return Ok(Some(stale));
+            }
+            let is_right = match &attempt.worker.log.ops[at] {
+                Op::Read { source: Source::Store(_), .. } | Op::Scan { .. } if is_mutant(Mutant::SkipValidation) => {
+                    true
+                }
+                Op::Read { key, value, source: Source::Store(stamp), to_write, .. } => {
+                    let seen = Seen { key, value: value.get(), stamp, to_write: *to_write };
+                    self.store.confirm(order, seen).map_err(LoopError::Store)?
+                }
+                Op::Read { source: Source::Failed, .. } => false,
+                Op::Read { source: Source::Epoch(_), .. } if !self.together => self.confirm_own(attempt, at, order)?,
+                Op::Read { .. } => true,
+                Op::Scan { scan, .. } => scan.confirm(self.store, order)?,
+                // What an iteration before has read or written, `then` may have replaced.
+                Op::Again { of, .. } if *of < operations.start => self.confirm_own(attempt, *of, order)?,
+                Op::Write { .. } | Op::Again { .. } | Op::Escape { .. } => continue,
+            };
+            let strikes = is_right && attempt.worker.strikes(self.inject);
+            attempt.worker.stats.injected += u64::from(strikes);
+            if strikes || !is_right {
+                return Ok(Some(Stale { at, writer: None, injected: strikes }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the store still has what an operation of this epoch has read or written, which it has or had.
+    fn confirm_own(
+        &self,
+        attempt: &Attempt<'_, S, I::Item, T>,
+        at: usize,
+        order: &mut S::Order,
+    ) -> Result<bool, LoopError<E, S::Error>> {
+        if is_mutant(Mutant::ForgetThen) {
+            return Ok(true);
+        }
+        let log = &attempt.worker.log;
+        let mut confirm = |key, value, stamp, to_write| {
+            self.store.confirm(order, Seen { key, value, stamp, to_write }).map_err(LoopError::Store)
+        };
+        match &log.ops[at] {
+            Op::Read { key, value, source: Source::Store(stamp), to_write, .. } => {
+                confirm(key, value.get(), stamp, *to_write)
+            }
+            Op::Read { key, value, source: Source::Epoch(id), to_write, .. } => {
+                let (directory, is_it) = (&self.shared.directory, |write: &Write<_, _>| write.id == *id);
+                let Some(stamp) = directory.replace_stamp(key, is_it, None) else { return Ok(false) };
+                let confirmed = confirm(key, value.get(), &stamp, *to_write);
+                directory.replace_stamp(key, is_it, Some(stamp));
+                confirmed
+            }
+            Op::Write { key, value, .. } => {
+                let Some((_, stamp)) = log.stamps.iter().find(|(of, _)| *of == at) else { return Ok(false) };
+                confirm(key, value.get(), stamp, true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Remembers the stamps of writes that the store has just got, and that other epochs or later iterations may have read.
+    fn stamp(
+        &self,
+        attempt: &mut Attempt<'_, S, I::Item, T>,
+        written: Range<usize>,
+    ) -> Result<(), LoopError<E, S::Error>> {
+        let number = attempt.number;
+        let Worker { log, local, .. } = &mut *attempt.worker;
+        for later in written.end..log.ops.len() {
+            if let Op::Again { of, .. } = log.ops[later]
+                && written.contains(&of)
+                && let Op::Write { key, .. } = &log.ops[of]
+            {
+                let (_, stamp) = self.store.peek(local, key).map_err(LoopError::Store)?;
+                log.stamps.push((of, stamp));
+            }
+        }
+        if self.shared.forwards {
+            for at in written {
+                if let Op::Write { key, .. } = &log.ops[at] {
+                    let (_, stamp) = self.store.peek(local, key).map_err(LoopError::Store)?;
+                    let is_it = |write: &Write<_, _>| write.epoch == number && write.operation == at;
+                    self.shared.directory.replace_stamp(key, is_it, Some(stamp));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Does in order what operations have done: writes, and keeps what they escaped, however the loop ends.
+    fn write(
+        &self,
+        ops: &mut [Op<S>],
+        range: Range<usize>,
+        order: &mut S::Order,
+    ) -> Result<(), LoopError<E, S::Error>> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        for op in &mut ops[range.clone()] {
+            if let Op::Escape { escape, .. } = op {
+                escape.undo = None;
+            }
+        }
+        let (ops, first) = (&*ops, range.start);
+        let writes: SmallVec<[Written<'_, S>; WRITES]> =
+            ops[range].iter().filter_map(|op| op.written(ops, first)).collect();
+        self.store.write_all(order, &writes).map_err(LoopError::Store)
+    }
+}
