@@ -87,7 +87,7 @@ where
         let Worker { stats, log, .. } = &mut *attempt.worker;
         stats.epochs += 1;
         stats.operations += log.ops.len() as u64;
-        self.shared.note_operations(log.ops.len());
+        self.shared.note_size(log.ops.len(), log.bytes);
         Ok(())
     }
 

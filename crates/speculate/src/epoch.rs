@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::forward::{Site, Write, WriteId};
 use crate::log::{Answer, Escape, Log, Op, Source, SubEpochs};
-use crate::shared::{Shared, changed};
+use crate::shared::{BYTES, Shared, changed};
 use crate::store::Store;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Patience, Spin};
@@ -163,13 +163,17 @@ impl<S: Store> Epoch<'_, S> {
                 Ok((value, stamp)) => (value.into(), Source::Store(stamp)),
                 Err(error) => {
                     let (key, source) = (key.clone(), Source::Failed);
-                    self.log.push(Op::Read { key, hash, value: Answer::Absent, source, to_write: false, site }, hash);
+                    self.log.push(
+                        self.store,
+                        Op::Read { key, hash, value: Answer::Absent, source, to_write: false, site },
+                        hash,
+                    );
                     self.next += 1;
                     return Err(error);
                 }
             },
         };
-        self.log.push(Op::Read { key: key.clone(), hash, value, source, to_write: false, site }, hash);
+        self.log.push(self.store, Op::Read { key: key.clone(), hash, value, source, to_write: false, site }, hash);
         Ok(())
     }
 
@@ -223,9 +227,9 @@ impl<S: Store> Epoch<'_, S> {
             self.shared.directory.publish((&key, hash), write);
             changed(self.shared, self.worker);
             self.looked_at += 1;
-            self.log.push(Op::Write { key, value: shared.into(), before, site }, hash);
+            self.log.push(self.store, Op::Write { key, value: shared.into(), before, site }, hash);
         } else {
-            self.log.push(Op::Write { key, value: value.into(), before, site }, hash);
+            self.log.push(self.store, Op::Write { key, value: value.into(), before, site }, hash);
         }
         self.next += 1;
     }
@@ -278,6 +282,9 @@ impl<S: Store> Epoch<'_, S> {
     fn must_do(&mut self) -> bool {
         let must = self.next >= self.replayed;
         if must {
+            if self.log.bytes > BYTES && self.order.is_none() {
+                self.look_at_bytes();
+            }
             self.look_around();
             if let Some(timing) = &mut self.timing {
                 timing.operation(&mut self.log.times);
@@ -299,6 +306,20 @@ impl<S: Store> Epoch<'_, S> {
         }
     }
 
+    /// Ends a body that keeps far more than any that has committed, until it is the oldest.
+    #[cold]
+    fn look_at_bytes(&mut self) {
+        if self.log.bytes > self.shared.bytes_budget() {
+            self.give_up();
+        }
+    }
+
+    /// Ends the body here: it goes on in order.
+    fn give_up(&mut self) -> ! {
+        self.waits.gave_up = true;
+        resume_unwind(Box::new(Unwind));
+    }
+
     fn look_around_now(&mut self) {
         if self.shared.stopped.load(Ordering::Relaxed) {
             resume_unwind(Box::new(Unwind));
@@ -311,8 +332,7 @@ impl<S: Store> Epoch<'_, S> {
             }
         }
         if self.next >= self.shared.budget() {
-            self.waits.gave_up = true;
-            resume_unwind(Box::new(Unwind));
+            self.give_up();
         }
         // Nothing else tells whether a long body goes on for ever because it has read what is not so. Where this worker
         // commits for all, the body does not become the oldest before it ends.
@@ -343,8 +363,7 @@ impl<S: Store> Epoch<'_, S> {
         self.waits.number += 1;
         if !self.shared.forwards && self.waits.commits_for_all {
             // The other epochs wait for this worker. This one goes on when it is the oldest.
-            self.waits.gave_up = true;
-            resume_unwind(Box::new(Unwind));
+            self.give_up();
         }
         self.waits.since = Some(Instant::now());
         // Under shuttle there is no bound, so that its models find epochs that wait for each other.

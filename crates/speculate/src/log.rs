@@ -147,6 +147,18 @@ impl<S: Store> Op<S> {
         Some(Written { key, value: value.get(), seen })
     }
 
+    /// Bytes of keys and values that it keeps.
+    pub(crate) fn bytes(&self, store: &S) -> usize {
+        match self {
+            Op::Read { key, value, .. } | Op::Write { key, value, .. } => store.size(key, value.get()),
+            Op::Scan { scan, .. } => {
+                let rows = (0..scan.len()).filter_map(|row| scan.got(row));
+                rows.map(|(key, value)| store.size(key, Some(value))).sum()
+            }
+            Op::Again { .. } | Op::Escape { .. } => 0,
+        }
+    }
+
     pub(crate) fn site(&self) -> Site {
         match self {
             Op::Read { site, .. }
@@ -166,6 +178,8 @@ pub(crate) struct Log<S: Store> {
     scans: Vec<usize>,
     /// Stamps of own writes that the store has, where later iterations have read them.
     pub(crate) stamps: Vec<(usize, S::Stamp)>,
+    /// Bytes of keys and values that the operations keep, as [`Store::size`] says.
+    pub(crate) bytes: usize,
     /// How many operations it had before it was cleared.
     had: usize,
     /// When operations began, where the loop is traced.
@@ -179,6 +193,7 @@ impl<S: Store> Log<S> {
             last: Last::default(),
             scans: Vec::new(),
             stamps: Vec::new(),
+            bytes: 0,
             had: 0,
             times: Times::default(),
         }
@@ -193,18 +208,21 @@ impl<S: Store> Log<S> {
 
     /// Adds a read of a key that no operation was on yet, or a write.
     #[inline]
-    pub(crate) fn push(&mut self, op: Op<S>, hash: u64) {
+    pub(crate) fn push(&mut self, store: &S, op: Op<S>, hash: u64) {
         let ops = &self.ops;
         let (Op::Read { key, .. } | Op::Write { key, .. }) = &op else { unreachable!("an operation on a key") };
         let same = |at: usize| matches!(&ops[at], Op::Read { key: k, .. } | Op::Write { key: k, .. } if k == key);
         self.last.set(hash, ops.len(), same);
+        self.bytes += op.bytes(store);
         self.ops.push(op);
     }
 
     /// Adds a read of a range.
-    pub(crate) fn push_scan(&mut self, scan: Scan<S>, site: Site) {
+    pub(crate) fn push_scan(&mut self, store: &S, scan: Scan<S>, site: Site) {
         self.scans.push(self.ops.len());
-        self.ops.push(Op::Scan { scan, site });
+        let op = Op::Scan { scan, site };
+        self.bytes += op.bytes(store);
+        self.ops.push(op);
     }
 
     /// The read of a range at a place of the log.
@@ -257,7 +275,7 @@ impl<S: Store> Log<S> {
     }
 
     /// Forgets the operations from `at` on, the last one first; escaped ones are undone, and `written` is told of writes.
-    /// `hash` gives the hash of a key.
+    /// `hash` gives the hash of a key. What the others keep has to be counted anew.
     pub(crate) fn rewind(&mut self, at: usize, hash: impl Fn(&S::Key) -> u64, mut written: impl FnMut(&S::Key, usize)) {
         while self.ops.len() > at {
             let op = self.ops.pop();
@@ -272,6 +290,7 @@ impl<S: Store> Log<S> {
                 op => drop(op),
             });
         }
+        self.bytes = 0;
         self.last.clear();
         while self.scans.pop_if(|last| *last >= at).is_some() {}
         let ops = &self.ops;
@@ -282,6 +301,11 @@ impl<S: Store> Log<S> {
                 self.last.set(hash(key), at, same);
             }
         }
+    }
+
+    /// Counts the bytes that the operations keep.
+    pub(crate) fn count_bytes(&mut self, store: &S) {
+        self.bytes = self.ops.iter().map(|op| op.bytes(store)).sum();
     }
 
     /// Asks for the lines that as many operations as the log had last will be written to: another core may have read them.
@@ -296,6 +320,7 @@ impl<S: Store> Log<S> {
         self.ops.clear();
         self.last.clear();
         self.scans.clear();
+        self.bytes = 0;
         self.stamps.clear();
         self.times.clear();
     }

@@ -92,7 +92,7 @@ impl<S: RangeStore> Epoch<'_, S> {
             None => match self.store.peek_range(self.local, &range, asked) {
                 Ok(seen) if over.is_empty() && all.is_empty() => {
                     let expected = Expected::AsSeen { most: asked };
-                    self.log.push_scan(Scan::new(range, Some(seen), expected, Vec::new(), None), site);
+                    self.log.push_scan(self.store, Scan::new(range, Some(seen), expected, Vec::new(), None), site);
                     self.next += 1;
                     return Ok(at);
                 }
@@ -103,7 +103,7 @@ impl<S: RangeStore> Epoch<'_, S> {
                 Err(error) => {
                     let hash = self.shared.directory.hash(&range.first);
                     let (key, value, source) = (range.first, None::<S::Value>.into(), Source::Failed);
-                    self.log.push(Op::Read { key, hash, value, source, to_write: false, site }, hash);
+                    self.log.push(self.store, Op::Read { key, hash, value, source, to_write: false, site }, hash);
                     self.next += 1;
                     return Err(error);
                 }
@@ -123,7 +123,7 @@ impl<S: RangeStore> Epoch<'_, S> {
         overlay(&mut rows, known.as_ref(), all.iter().map(|(key, value)| (key, value.as_ref())));
         rows.truncate(most);
         let forwarded = over.into_iter().map(|(_, id, ..)| id).collect();
-        self.log.push_scan(Scan::new(range, seen, expected, forwarded, Some(rows.into())), site);
+        self.log.push_scan(self.store, Scan::new(range, seen, expected, forwarded, Some(rows.into())), site);
         self.next += 1;
         Ok(at)
     }

@@ -14,6 +14,8 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) token: CachePadded<AtomicU64>,
     /// The most operations of an epoch that has committed.
     pub(crate) most_operations: CachePadded<AtomicUsize>,
+    /// The most bytes that an epoch kept that has committed.
+    pub(crate) most_bytes: CachePadded<AtomicUsize>,
     /// The loop has ended early: nothing commits any more.
     pub(crate) stopped: AtomicBool,
     /// Epochs read what earlier ones in flight have written.
@@ -33,6 +35,8 @@ const NONE: u64 = u64::MAX;
 
 /// Operations that each epoch may do ahead, and how many times as many as the longest that has committed.
 const BUDGET: usize = 8192;
+/// Bytes that each epoch may keep ahead.
+pub(crate) const BYTES: usize = 16 << 20;
 const BUDGET_TIMES: usize = 16;
 
 impl<S: Store> Shared<S> {
@@ -75,10 +79,17 @@ impl<S: Store> Shared<S> {
         self.most_operations.load(Ordering::Relaxed).saturating_mul(BUDGET_TIMES).max(BUDGET)
     }
 
-    /// An epoch with so many operations commits. The caller holds the token.
-    pub(crate) fn note_operations(&self, operations: usize) {
-        if operations > self.most_operations.load(Ordering::Relaxed) {
-            self.most_operations.store(operations, Ordering::Relaxed);
+    /// The same of the bytes that it keeps.
+    pub(crate) fn bytes_budget(&self) -> usize {
+        self.most_bytes.load(Ordering::Relaxed).saturating_mul(BUDGET_TIMES).max(BYTES)
+    }
+
+    /// An epoch with so many operations, which keep so many bytes, commits. The caller holds the token.
+    pub(crate) fn note_size(&self, operations: usize, bytes: usize) {
+        for (most, new) in [(&self.most_operations, operations), (&self.most_bytes, bytes)] {
+            if new > most.load(Ordering::Relaxed) {
+                most.store(new, Ordering::Relaxed);
+            }
         }
     }
 
@@ -86,6 +97,7 @@ impl<S: Store> Shared<S> {
     pub(crate) fn begin(&mut self) {
         *self.token.get_mut() = 0;
         *self.most_operations.get_mut() = 0;
+        *self.most_bytes.get_mut() = 0;
         *self.stopped.get_mut() = false;
         self.running.iter_mut().for_each(|epoch| *epoch.get_mut() = NONE);
     }

@@ -17,8 +17,8 @@ use crate::shared::{Shared, StopUnlessDone};
 use crate::sites::{SourcePlace, Suspects, WaitSites, Waiting};
 use crate::stats::{Dependence, Profile, Stats};
 use crate::store::Store;
-use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::times::ns_between;
 use crate::trace::{self, LoopTrace};
 use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, Worker};
@@ -241,6 +241,7 @@ impl<S: Store> Speculator<S> {
                 directory: Directory::new(),
                 token: CachePadded::default(),
                 most_operations: CachePadded::default(),
+                most_bytes: CachePadded::default(),
                 stopped: AtomicBool::new(false),
                 window: 1,
                 forwards: false,

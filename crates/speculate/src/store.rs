@@ -41,7 +41,13 @@ pub trait Store: Sync {
         0
     }
 
-    /// Reads without a lock, from any thread, beside writers.
+    /// Bytes that a copy of a key and of its value takes, with what they point to: what epochs keep is counted so, and bounded.
+    fn size(&self, _key: &Self::Key, value: Option<&Self::Value>) -> usize {
+        size_of::<Self::Key>() + value.map_or(0, |_| size_of::<Self::Value>())
+    }
+
+    /// Reads without a lock, from any thread, beside writers. It should see what the loop's own `Order` has written, and
+    /// whatever that wrote before the loop: a body that has read something older runs again in order.
     ///
     /// # Errors
     /// Those of the store. An error that a violated epoch has seen is forgotten with the epoch.

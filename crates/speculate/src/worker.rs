@@ -672,6 +672,7 @@ where
                 }
             },
         );
+        worker.log.count_bytes(self.store);
         let rewound = len - checkpoint;
         // Replayed operations take next to no time.
         let lost = attempt.ran_ns * rewound as u64 / (len - attempt.checkpoint).max(rewound) as u64;

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use common::{Locks, Rows};
+use common::{LARGE, Locks, Rows};
 use speculate::{
     BuildError, Committer, Dependence, Epoch, Forwarding, LoopError, OpKind, Options, OptionsError, Seen, Speculator,
     Store, Writer, Written,
@@ -204,6 +204,41 @@ fn a_body_that_is_led_astray_stops() {
         speculator.run(&store, &mut Locks::default(), 0..2u8, body, |_, ()| Ok(())).unwrap();
         let held = held.load(Ordering::Relaxed);
         assert!(held < 50_000, "{held} reads in vain, {committer:?}");
+    }
+}
+
+/// The same of one that keeps more and more in few operations.
+#[test]
+fn a_body_that_is_led_astray_keeps_little() {
+    for committer in [Committer::Owner, Committer::Caller] {
+        let (store, writes, held) = (Rows::default(), AtomicUsize::new(0), AtomicUsize::new(0));
+        let options = Options::new().workers(2).forwarding(Forwarding::Never).committer(committer);
+        let mut speculator = Speculator::new(options).unwrap();
+        let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
+            if *item == 0 {
+                let begun = std::time::Instant::now();
+                let mut quiet = (0, 0);
+                while quiet.1 < 10_000 && begun.elapsed().as_secs() < 20 {
+                    let now = writes.load(Ordering::Relaxed);
+                    quiet = if now == quiet.0 && now > 0 { (now, quiet.1 + 1) } else { (now, 0) };
+                    std::thread::yield_now();
+                }
+                held.store(writes.load(Ordering::Relaxed), Ordering::Relaxed);
+                epoch.put(1, 1);
+            } else {
+                // Ends once the other body has committed.
+                let has_ended = epoch.get(&1)?.is_some();
+                for write in 0..if has_ended { 20 } else { 5000 } {
+                    writes.fetch_add(1, Ordering::Relaxed);
+                    epoch.put(LARGE, write);
+                }
+            }
+            Ok::<_, Infallible>(())
+        };
+        speculator.run(&store, &mut Locks::default(), 0..2u8, body, |_, ()| Ok(())).unwrap();
+        let held = held.load(Ordering::Relaxed);
+        assert!((16..=40).contains(&held), "{held} MiB written in vain, {committer:?}");
+        assert_eq!(store.contents().get(&LARGE), Some(&19));
     }
 }
 

@@ -10,6 +10,10 @@ use std::sync::{Mutex, MutexGuard};
 use shuttle::sync::{Mutex, MutexGuard};
 use speculate::{KeyRange, RangeRow, RangeStore, Seen, SeenRange, Store, Written};
 
+/// The key of a row that counts as a megabyte.
+#[allow(dead_code, reason = "one test uses it")]
+pub(crate) const LARGE: u8 = 250;
+
 /// Rows and their stamps; a row that is gone keeps its stamp.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
@@ -110,6 +114,11 @@ impl Store for Rows {
     /// Each row is a group, so that a trace tells it.
     fn group(&self, key: &u8) -> u64 {
         u64::from(*key)
+    }
+
+    /// Some keys stand for large rows.
+    fn size(&self, key: &u8, _: Option<&u64>) -> usize {
+        if *key == LARGE { 1 << 20 } else { 9 }
     }
 
     fn peek(&self, (): &mut (), key: &u8) -> Result<(Option<u64>, u64), Infallible> {
