@@ -7,11 +7,11 @@
 //! the stamp is taken when the store has got the write, before `then` runs.
 
 use std::ops::Range;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use smallvec::SmallVec;
 
-use crate::epoch::{Diverged, Epoch};
+use crate::epoch::{AfterCommit, Diverged, Epoch};
 use crate::error::LoopError;
 use crate::forward::Write;
 use crate::log::{Op, Source};
@@ -41,8 +41,28 @@ where
     B: Fn(&mut Epoch<'_, S>, &I::Item) -> Result<T, E>,
     H: FnMut(&mut S::Order, T) -> Result<(), E>,
 {
-    /// The in-order part: confirms what was read, runs again what was wrong, and writes.
+    /// The in-order part: confirms what was read, runs again what was wrong, and writes. Where the loop ends in the middle of
+    /// the epoch, what is to follow the commits of its iterations before that is done here.
+    ///
+    /// # Panics
+    /// With what ends the loop.
     pub(crate) fn commit(
+        &self,
+        attempt: &mut Attempt<'_, S, I::Item, T>,
+        in_order: &mut InOrder<'_, S, H>,
+        ending: Ending<E>,
+        of_iterator: IteratorPanic,
+    ) -> Result<(), LoopError<E, S::Error>> {
+        let committing = AssertUnwindSafe(|| self.commit_iterations(attempt, in_order, ending, of_iterator));
+        let ended = catch_unwind(committing);
+        if !matches!(ended, Ok(Ok(()))) {
+            let mut done = QuietVec(attempt.after_commit.0.drain(..attempt.done.after_commit).collect());
+            done.0.drain(..).for_each(|run: AfterCommit| quietly(run));
+        }
+        ended.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    fn commit_iterations(
         &self,
         attempt: &mut Attempt<'_, S, I::Item, T>,
         in_order: &mut InOrder<'_, S, H>,
@@ -123,8 +143,9 @@ where
         }
         // The last one last: what is left after a panic does not count.
         attempt.results.0.reverse();
-        while let Some(Returned { result, .. }) = attempt.results.0.pop() {
+        while let Some(Returned { result, end }) = attempt.results.0.pop() {
             (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
+            attempt.done.after_commit = end.after_commit;
         }
         Ok(ending)
     }
@@ -155,9 +176,9 @@ where
             let Some(Returned { result, end }) = results.0.pop() else { break };
             let written = attempt.done.operations..end.operations;
             self.write(&mut attempt.worker.log.ops, written.clone(), in_order.order)?;
-            self.stamp(attempt, written)?;
-            attempt.done = end;
+            self.stamp(attempt, written);
             (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
+            attempt.done = end;
         }
         *attempt.results = results;
         ending.deterministic()
@@ -188,6 +209,7 @@ where
             if let Some(stale) = attempt.worker.log.stale(self.shared, attempt.number, at) {
                 return Ok(Some(stale));
             }
+            let mut may_wait = true;
             let is_right = match &attempt.worker.log.ops[at] {
                 Op::Read { source: Source::Store(_), .. } | Op::Scan { .. } if is_mutant(Mutant::SkipValidation) => {
                     true
@@ -197,17 +219,23 @@ where
                     self.store.confirm(order, seen).map_err(LoopError::Store)?
                 }
                 Op::Read { source: Source::Failed, .. } => false,
-                Op::Read { source: Source::Epoch(_), .. } if !self.together => self.confirm_own(attempt, at, order)?,
+                Op::Read { source: Source::Epoch(_), .. } if !self.together => {
+                    may_wait = false;
+                    self.confirm_own(attempt, at, order)?
+                }
                 Op::Read { .. } => true,
                 Op::Scan { scan, .. } => scan.confirm(self.store, order)?,
                 // What an iteration before has read or written, `then` may have replaced.
-                Op::Again { of, .. } if *of < operations.start => self.confirm_own(attempt, *of, order)?,
+                Op::Again { of, .. } if *of < operations.start => {
+                    may_wait = false;
+                    self.confirm_own(attempt, *of, order)?
+                }
                 Op::Write { .. } | Op::Again { .. } | Op::Escape { .. } => continue,
             };
             let strikes = is_right && attempt.worker.strikes(self.inject);
             attempt.worker.stats.injected += u64::from(strikes);
             if strikes || !is_right {
-                return Ok(Some(Stale { at, writer: None, injected: strikes }));
+                return Ok(Some(Stale { at, writer: None, may_wait, injected: strikes }));
             }
         }
         Ok(None)
@@ -239,40 +267,33 @@ where
                 confirmed
             }
             Op::Write { key, value, .. } => {
-                let Some((_, stamp)) = log.stamps.iter().find(|(of, _)| *of == at) else { return Ok(false) };
-                confirm(key, value.get(), stamp, true)
+                let Ok(found) = log.stamps.binary_search_by_key(&at, |(of, _)| *of) else { return Ok(false) };
+                confirm(key, value.get(), &log.stamps[found].1, true)
             }
             _ => Ok(false),
         }
     }
 
-    /// Remembers the stamps of writes that the store has just got, and that other epochs or later iterations may have read.
-    fn stamp(
-        &self,
-        attempt: &mut Attempt<'_, S, I::Item, T>,
-        written: Range<usize>,
-    ) -> Result<(), LoopError<E, S::Error>> {
+    /// Remembers the stamps of writes that the store has just got, and that other epochs or later iterations may have read. One
+    /// that the store does not tell is missing: who has read the write reads it again, in order.
+    fn stamp(&self, attempt: &mut Attempt<'_, S, I::Item, T>, written: Range<usize>) {
         let number = attempt.number;
         let Worker { log, local, .. } = &mut *attempt.worker;
-        for later in written.end..log.ops.len() {
-            if let Op::Again { of, .. } = log.ops[later]
-                && written.contains(&of)
-                && let Op::Write { key, .. } = &log.ops[of]
+        let directory = &self.shared.directory;
+        for at in written {
+            let Op::Write { key, read_later, .. } = &log.ops[at] else { continue };
+            if *read_later && let Ok((_, stamp)) = self.store.peek(local, key) {
+                log.stamps.push((at, stamp));
+            }
+            // Later epochs read the last write of an epoch.
+            if self.shared.forwards
+                && log.last(key, directory.hash(key)) == Some(at)
+                && let Ok((_, stamp)) = self.store.peek(local, key)
             {
-                let (_, stamp) = self.store.peek(local, key).map_err(LoopError::Store)?;
-                log.stamps.push((of, stamp));
+                let is_it = |write: &Write<_, _>| write.epoch == number && write.operation == at;
+                directory.replace_stamp(key, is_it, Some(stamp));
             }
         }
-        if self.shared.forwards {
-            for at in written {
-                if let Op::Write { key, .. } = &log.ops[at] {
-                    let (_, stamp) = self.store.peek(local, key).map_err(LoopError::Store)?;
-                    let is_it = |write: &Write<_, _>| write.epoch == number && write.operation == at;
-                    self.shared.directory.replace_stamp(key, is_it, Some(stamp));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Does in order what operations have done: writes, and keeps what they escaped, however the loop ends.

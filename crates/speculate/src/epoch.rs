@@ -144,7 +144,7 @@ impl<S: Store> Epoch<'_, S> {
     fn read(&mut self, key: &S::Key, site: Site) -> Result<(), S::Error> {
         let hash = self.shared.directory.hash(key);
         if let Some(of) = self.log.last(key, hash).filter(|of| *of >= self.own_from()) {
-            self.log.ops.push(Op::Again { of, site });
+            self.log.push_again(of, if self.in_turn { self.begun_at } else { 0 }, site);
             return Ok(());
         }
         self.wait_at(site, Some((key, hash)));
@@ -227,9 +227,9 @@ impl<S: Store> Epoch<'_, S> {
             self.shared.directory.publish((&key, hash), write);
             changed(self.shared, self.worker);
             self.looked_at += 1;
-            self.log.push(self.store, Op::Write { key, value: shared.into(), before, site }, hash);
+            self.log.push(self.store, Op::Write { key, value: shared.into(), before, read_later: false, site }, hash);
         } else {
-            self.log.push(self.store, Op::Write { key, value: value.into(), before, site }, hash);
+            self.log.push(self.store, Op::Write { key, value: value.into(), before, read_later: false, site }, hash);
         }
         self.next += 1;
     }

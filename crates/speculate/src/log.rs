@@ -52,6 +52,8 @@ pub(crate) enum Op<S: Store> {
         value: Answer<S::Value>,
         /// What was done to the key before.
         before: Option<Before>,
+        /// A later iteration of the epoch has read it, and `then` may replace it before.
+        read_later: bool,
         site: Site,
     },
     /// A read of a range.
@@ -151,10 +153,7 @@ impl<S: Store> Op<S> {
     pub(crate) fn bytes(&self, store: &S) -> usize {
         match self {
             Op::Read { key, value, .. } | Op::Write { key, value, .. } => store.size(key, value.get()),
-            Op::Scan { scan, .. } => {
-                let rows = (0..scan.len()).filter_map(|row| scan.got(row));
-                rows.map(|(key, value)| store.size(key, Some(value))).sum()
-            }
+            Op::Scan { scan, .. } => scan.bytes(store),
             Op::Again { .. } | Op::Escape { .. } => 0,
         }
     }
@@ -176,7 +175,7 @@ pub(crate) struct Log<S: Store> {
     last: Last,
     /// Which operations are reads of ranges.
     scans: Vec<usize>,
-    /// Stamps of own writes that the store has, where later iterations have read them.
+    /// Stamps of own writes that the store has, where later iterations have read them; ascending by operation.
     pub(crate) stamps: Vec<(usize, S::Stamp)>,
     /// Bytes of keys and values that the operations keep, as [`Store::size`] says.
     pub(crate) bytes: usize,
@@ -215,6 +214,16 @@ impl<S: Store> Log<S> {
         self.last.set(hash, ops.len(), same);
         self.bytes += op.bytes(store);
         self.ops.push(op);
+    }
+
+    /// Adds another read of a key, which gets what operation `of` has. The iteration begins at `begun_at`.
+    pub(crate) fn push_again(&mut self, of: usize, begun_at: usize, site: Site) {
+        if of < begun_at
+            && let Op::Write { read_later, .. } = &mut self.ops[of]
+        {
+            *read_later = true;
+        }
+        self.ops.push(Op::Again { of, site });
     }
 
     /// Adds a read of a range.
@@ -291,6 +300,7 @@ impl<S: Store> Log<S> {
             });
         }
         self.bytes = 0;
+        quietly(|| self.stamps.retain(|(of, _)| *of < at));
         self.last.clear();
         while self.scans.pop_if(|last| *last >= at).is_some() {}
         let ops = &self.ops;
@@ -350,7 +360,7 @@ impl<S: Store> Log<S> {
         if newest.map(|(id, _)| id) == read {
             return None;
         }
-        Some(Stale { at, writer: newest.map(|(_, site)| site), injected: false })
+        Some(Stale { at, writer: newest.map(|(_, site)| site), may_wait: true, injected: false })
     }
 
     /// The first read that missed a write of an earlier epoch.

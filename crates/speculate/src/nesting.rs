@@ -44,8 +44,26 @@ fn is_own_stack() -> bool {
     std::thread_local! {
         static OWN: std::ops::Range<usize> = own_stack();
     }
-    let here = 0_u8;
-    OWN.with(|own| own.contains(&(&raw const here).addr()))
+    OWN.with(|own| own.contains(&here()))
+}
+
+/// An address on the stack in use.
+#[cfg(all(target_os = "linux", not(miri), not(shuttle)))]
+#[inline(always)]
+fn here() -> usize {
+    // AddressSanitizer moves locals elsewhere.
+    #[cfg(target_arch = "x86_64")]
+    {
+        let pointer: usize;
+        // SAFETY: copies the stack pointer.
+        unsafe { std::arch::asm!("mov {}, rsp", out(reg) pointer, options(nomem, nostack, preserves_flags)) };
+        pointer
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let local = 0_u8;
+        (&raw const local).addr()
+    }
 }
 
 #[cfg(not(all(target_os = "linux", not(miri), not(shuttle))))]

@@ -77,6 +77,18 @@ impl<S: Store> Scan<S> {
         self.laid.as_ref().map_or(self.seen.as_ref().map_or(0, Vec::len), |rows| rows.len())
     }
 
+    /// Bytes of the keys and values that it keeps.
+    pub(crate) fn bytes(&self, store: &S) -> usize {
+        let size = |(key, value): (&S::Key, &S::Value)| store.size(key, Some(value));
+        let seen = self.seen.iter().flatten().map(|row| size((&row.key, &row.value)));
+        let laid = self.laid.iter().flat_map(|rows| rows.iter()).map(|(key, value)| size((key, value)));
+        let expected: &[_] = match &self.expected {
+            Expected::AsSeen { .. } => &[],
+            Expected::With { rows, .. } => rows,
+        };
+        seen.chain(laid).chain(expected.iter().map(|(key, value)| size((key, value)))).sum()
+    }
+
     /// A row that the body got.
     pub(crate) fn got(&self, row: usize) -> Option<(&S::Key, &S::Value)> {
         match &self.laid {
@@ -125,7 +137,7 @@ impl<S: Store> Scan<S> {
             return None;
         }
         let writer = now.iter().find(|(_, id, ..)| !self.forwarded.contains(id)).map(|(_, _, site, _)| *site);
-        Some(Stale { at, writer, injected: false })
+        Some(Stale { at, writer, may_wait: true, injected: false })
     }
 
     /// Locks the range and says whether it is still as it was seen.

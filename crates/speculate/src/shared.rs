@@ -130,6 +130,8 @@ pub(crate) struct Stale {
     pub(crate) at: usize,
     /// Where the write was that the read has missed, if an earlier epoch made it.
     pub(crate) writer: Option<Site>,
+    /// A wait for earlier epochs could have helped.
+    pub(crate) may_wait: bool,
     /// It was right: it is violated on request.
     pub(crate) injected: bool,
 }

@@ -64,7 +64,7 @@ impl AddAssign for Stats {
 pub enum Writer {
     /// An earlier epoch wrote here.
     Epoch(Site),
-    /// An earlier epoch took a write back, or another transaction wrote, or the read was violated on request.
+    /// `then` wrote, an earlier epoch took a write back, another transaction wrote, or the read was violated on request.
     Other,
 }
 

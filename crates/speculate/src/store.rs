@@ -47,7 +47,8 @@ pub trait Store: Sync {
     }
 
     /// Reads without a lock, from any thread, beside writers. It should see what the loop's own `Order` has written, and
-    /// whatever that wrote before the loop: a body that has read something older runs again in order.
+    /// whatever that wrote before the loop: a body that has read something older runs again in order, and so does one that has
+    /// read a write of an epoch whose stamp a peek does not tell.
     ///
     /// # Errors
     /// Those of the store. An error that a violated epoch has seen is forgotten with the epoch.
@@ -73,8 +74,8 @@ pub trait Store: Sync {
     /// As for [`Store::confirm`].
     fn write(&self, order: &mut Self::Order, write: &Written<'_, Self>) -> Result<(), Self::Error>;
 
-    /// Writes all that an epoch has written, in this order as far as it matters for the store: see
-    /// [`Speculator::collect`](crate::Speculator::collect).
+    /// Writes all that an iteration has written, or all iterations of an epoch
+    /// ([`Speculator::collect`](crate::Speculator::collect)), in this order as far as it matters for the store.
     ///
     /// # Errors
     /// As for [`Store::confirm`].
@@ -177,7 +178,7 @@ impl<'a, S: Store + ?Sized> SeenRange<'a, S> {
     }
 }
 
-/// What an epoch has peeked at.
+/// What an epoch has peeked at; or what it, or an earlier one, has written, with the stamp that a peek found afterwards.
 pub struct Seen<'a, S: Store + ?Sized> {
     /// Its key.
     pub key: &'a S::Key,

@@ -34,9 +34,10 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// A run that begins behind so many operations, and gets recorded answers up to another.
-    pub(crate) fn begin(times: &mut Times, behind: usize, replayed: usize) -> Timing {
-        let goes_on_at = (behind > 0).then_some(times.body_ns);
+    /// A run that gets recorded answers up to an operation. It goes on where an earlier one has ended if it gets any, or is
+    /// of later iterations.
+    pub(crate) fn begin(times: &mut Times, is_later: bool, replayed: usize) -> Timing {
+        let goes_on_at = (is_later || replayed > 0).then_some(times.body_ns);
         let resumes_at = times.begun_ns.get(replayed).copied().filter(|_| replayed > 0).or(goes_on_at);
         times.begun_ns.truncate(replayed);
         Timing { begun: Instant::now(), resumes_at, skew: 0 }

@@ -223,8 +223,8 @@ pub(crate) struct Attempt<'w, S: Store, It, T> {
     pub(crate) worker: &'w mut Worker<S>,
     me: usize,
     pub(crate) results: &'w mut QuietVec<Returned<T>>,
-    after_commit: QuietVec<AfterCommit>,
-    /// What the store and `then` have, where iterations commit one by one.
+    pub(crate) after_commit: QuietVec<AfterCommit>,
+    /// What the store and `then` have.
     pub(crate) done: Progress,
     /// Operations up to here are replayed in the next run.
     pub(crate) checkpoint: usize,
@@ -583,7 +583,7 @@ where
         if attempt.checkpoint == 0 && order.is_none() {
             worker.log.expect();
         }
-        let timing = self.traced.then(|| Timing::begin(&mut worker.log.times, done.operations, attempt.checkpoint));
+        let timing = self.traced.then(|| Timing::begin(&mut worker.log.times, done.iterations > 0, attempt.checkpoint));
         let mut epoch = Epoch {
             store: self.store,
             shared: self.shared,
@@ -646,7 +646,9 @@ where
             Err(unwound) if unwound.is::<Unwind>() => Ending::Unwound,
             Err(panic) => Ending::Panicked(Quiet::new(panic)),
         };
-        if !matches!(ending, Ending::Unwound) {
+        // In turn, others of its iterations follow.
+        let is_whole = done.iterations + items.len() == attempt.items.len() || !matches!(ending, Ending::Done);
+        if is_whole && !matches!(ending, Ending::Unwound) {
             self.shared.body_has_ended(attempt.me);
         }
         ending
@@ -681,7 +683,7 @@ where
         worker.stats.rewound_ns += lost;
         let writer = stale.writer.map_or(Writer::Other, Writer::Epoch);
         worker.profile.note(site, writer, rewound as u64, lost);
-        if self.learns && !stale.injected {
+        if self.learns && stale.may_wait && !stale.injected {
             worker.violated.violated(site);
         }
         attempt.checkpoint = replayed;

@@ -88,6 +88,10 @@ impl<'d> Store for Ahead<'d> {
     type Order = Transaction<'d>;
     type Error = TxnError;
 
+    fn size(&self, spot: &Spot, row: Option<&Vec<u8>>) -> usize {
+        size_of::<Spot>() + spot.key.len() + row.map_or(0, |row| size_of::<Vec<u8>>() + row.len())
+    }
+
     fn announce(&self, peeker: &mut Peeker, spots: &[Spot]) {
         let rows = spots.iter().map(|spot| (*self.table(spot), spot.key.as_slice(), 64));
         self.engine(|| self.db.announce_raw(peeker, rows));

@@ -111,6 +111,10 @@ impl<'db> Store for Lists<'db> {
     type Order = Transaction<'db>;
     type Error = TxnError;
 
+    fn size(&self, _: &u64, list: Option<&Vec<u8>>) -> usize {
+        size_of::<u64>() + list.map_or(0, |list| size_of::<Vec<u8>>() + list.len())
+    }
+
     fn peek(&self, peeker: &mut Peeker, key: &u64) -> Result<(Option<Vec<u8>>, Place), TxnError> {
         let (row, place) = self.db.peek_raw(peeker, &self.rows, &encoded(*key))?;
         Ok((row.map(<[u8]>::to_vec), place))

@@ -219,6 +219,10 @@ impl<'s> speculate::Store for RowStore<'s> {
     type Order = Transaction<'s>;
     type Error = StoreError;
 
+    fn size(&self, _: &RowKey, row: Option<&RowBytes>) -> usize {
+        size_of::<RowKey>() + row.map_or(0, |row| size_of::<RowBytes>() + row.bytes.len())
+    }
+
     fn announce(&self, peeker: &mut Peeker, keys: &[RowKey]) {
         if self.store.prefetch {
             let rows = keys.iter().map(|key| {
