@@ -17,7 +17,7 @@ mod worker;
 
 use std::any::Any;
 use std::sync::Arc;
-use std::thread::ScopedJoinHandle;
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -60,8 +60,8 @@ pub enum RunError {
         /// Why.
         error: std::io::Error,
     },
-    /// The operating system gave no thread for work that [blocks](blocking).
-    #[error("no thread for blocking calls: {error}")]
+    /// The operating system gave no thread for work that [blocks](blocking), or for what looks after the workers.
+    #[error("no thread beside the workers: {error}; allow more (ulimit -u; pids.max of a container)")]
     Helper {
         /// Why.
         error: std::io::Error,
@@ -202,26 +202,29 @@ impl Runtime {
         let stuck = Mutex::new(Vec::new());
         let (ready, begun) = crossbeam_channel::bounded(cores);
         let (result, ends) = std::thread::scope(|threads| {
-            let helped = helpers.grow(threads).map_err(|error| RunError::Helper { error });
+            let mut helped = helpers.grow(threads).map_err(|error| RunError::Helper { error });
             if let Some(limit) = self.config.watchdog {
                 let (watched, stuck, tell) = (&watched, &stuck, &self.config.on_stuck);
                 let is_over = is_over.clone();
-                threads.spawn(move || {
+                let work = move || {
                     watchdog::watch(watched, limit, &is_over, |found| {
                         if let Some(tell) = tell {
                             tell(&found);
                         }
                         stuck.lock().push(found);
                     });
-                });
+                };
+                helped = helped.and_then(|()| beside(threads, "itas-watchdog", work));
             }
             if let Some(automatic) = &self.automatic {
                 let (watched, placement, is_over) = (&watched, &self.placement, is_over.clone());
-                threads.spawn(move || automatic.lock().control(watched, placement, &is_over));
+                let work = move || automatic.lock().control(watched, placement, &is_over);
+                helped = helped.and_then(|()| beside(threads, "itas-chooser", work));
             }
             if let Some(tuning) = &self.tuning {
                 let (watched, groups, is_over) = (&watched, &self.groups, is_over.clone());
-                threads.spawn(move || tuning.lock().control(watched, groups, slice_ns, &is_over));
+                let work = move || tuning.lock().control(watched, groups, slice_ns, &is_over);
+                helped = helped.and_then(|()| beside(threads, "itas-tuner", work));
             }
             let workers: Vec<_> = (0..cores)
                 .map(|core| {
@@ -275,6 +278,16 @@ impl Runtime {
         let Some(result) = result else { unreachable!("all workers ended well, and not all had begun") };
         Ok((result, report))
     }
+}
+
+/// Starts a thread beside the workers.
+fn beside<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    work: impl FnOnce() + Send + 'scope,
+) -> Result<(), RunError> {
+    let begun = std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, work);
+    begun.map(drop).map_err(|error| RunError::Helper { error })
 }
 
 /// Changes where the work of a runtime is placed.

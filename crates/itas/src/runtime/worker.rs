@@ -209,7 +209,7 @@ impl<'a, 'env> Here<'a, 'env> {
     /// Runs `serve` on a fiber of `group`.
     fn spawn<'scope>(
         &self,
-        scope: &'scope Scope<'scope, '_>,
+        fibers: &'scope Scope<'scope, '_>,
         group: GroupId,
         serve: impl FnOnce(&Here<'a, 'env>) + 'scope,
     ) where
@@ -218,7 +218,7 @@ impl<'a, 'env> Here<'a, 'env> {
     {
         let Here { core, capacity, shared, state } = *self;
         state.borrow_mut().arriving = Some(group);
-        scope.spawn(move || serve(&Here { core, capacity, shared, state }));
+        fibers.spawn(move || serve(&Here { core, capacity, shared, state }));
     }
 
     /// A fiber: operations of one piece of work, until it is done or goes on elsewhere.

@@ -455,8 +455,8 @@ pub enum OpenError {
         /// What is wrong with it.
         what: String,
     },
-    /// The system gave no thread for [`Services`](crate::Services).
-    #[error("background services: no thread: {source}")]
+    /// The system gave no thread for the background services, of the database or of [`Services`](crate::Services).
+    #[error("background services: no thread: {source}; allow more (ulimit -u; pids.max of a container)")]
     Thread {
         /// The error of the operating system.
         source: io::Error,

@@ -204,7 +204,7 @@ impl Database {
         match (options.background, &options.services) {
             (Background::Threads, Some(services)) => duties.share(services),
             (Background::Threads, None) => {
-                duties.start().map_err(|e| OpenError::Directory { directory: directory.clone(), source: e })?;
+                duties.start().map_err(|source| OpenError::Thread { source })?;
             }
             (Background::Stepped, _) => duties.start_stepped(),
             (Background::Inline, _) => duties.start_inline(),

@@ -463,7 +463,7 @@ mod tests {
             fault::plan(Refusable::Thread, n);
             let opened = Options::new().buffer_pool(1 << 20).open_on(disk.clone());
             assert!(!fault::clear(), "service {n} was not to be started");
-            assert!(matches!(opened, Err(OpenError::Directory { .. })), "{opened:?}");
+            assert!(matches!(opened, Err(OpenError::Thread { .. })), "{opened:?}");
             // A thread that went on running would keep the disk, and the next open would find it in use.
             assert_eq!(Arc::strong_count(&disk), 1, "without service {n}");
             Options::new().buffer_pool(1 << 20).open_on(disk).unwrap().close().unwrap();

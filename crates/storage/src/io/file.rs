@@ -129,12 +129,14 @@ impl Disk for FileDisk {
                 continue;
             }
             let kind = match entry.file_type() {
-                FileType::Unknown => match rustix::fs::statat(&self.dir, raw, AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                    // It was removed meanwhile.
-                    Err(Errno::NOENT) => continue,
-                    Err(error) => return Err(error.into()),
-                },
+                FileType::Unknown => {
+                    match retry_on_intr(|| rustix::fs::statat(&self.dir, raw, AtFlags::SYMLINK_NOFOLLOW)) {
+                        Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                        // It was removed meanwhile.
+                        Err(Errno::NOENT) => continue,
+                        Err(error) => return Err(error.into()),
+                    }
+                }
                 kind => kind,
             };
             // A name that is not UTF-8 is not the database's, but is listed all the same.
@@ -149,27 +151,27 @@ impl Disk for FileDisk {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         check_name(name)?;
-        Ok(rustix::fs::unlinkat(&self.dir, name, AtFlags::empty())?)
+        Ok(retry_on_intr(|| rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()))?)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         check_name(from)?;
         check_name(to)?;
-        match rustix::fs::renameat_with(&self.dir, from, &self.dir, to, RenameFlags::NOREPLACE) {
+        match retry_on_intr(|| rustix::fs::renameat_with(&self.dir, from, &self.dir, to, RenameFlags::NOREPLACE)) {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             renamed => return Ok(renamed?),
         }
         // This file system cannot rename without replacing. The directory is locked, so no other database process takes
         // the name meanwhile.
-        match rustix::fs::statat(&self.dir, to, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => Ok(rustix::fs::renameat(&self.dir, from, &self.dir, to)?),
+        match retry_on_intr(|| rustix::fs::statat(&self.dir, to, AtFlags::SYMLINK_NOFOLLOW)) {
+            Err(Errno::NOENT) => Ok(retry_on_intr(|| rustix::fs::renameat(&self.dir, from, &self.dir, to))?),
             Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
             Err(error) => Err(error.into()),
         }
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        Ok(rustix::fs::fsync(&self.dir)?)
+        Ok(retry_on_intr(|| rustix::fs::fsync(&self.dir))?)
     }
 
     /// Locks the directory, and also the file `lock`, which is the only lock where directories cannot be locked. The
@@ -304,7 +306,7 @@ impl DiskFile for RealFile {
     }
 
     fn allocate(&self, off: u64, len: u64) -> io::Result<()> {
-        match fallocate(&self.file, FallocateFlags::empty(), off, len) {
+        match retry_on_intr(|| fallocate(&self.file, FallocateFlags::empty(), off, len)) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             other => return other.map_err(io::Error::from),
         }

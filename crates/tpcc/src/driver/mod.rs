@@ -36,6 +36,7 @@ use crate::workload::ops::Ops;
 use crate::workload::schema::rows::When;
 use crate::workload::schema::tables::Meta;
 use crate::workload::settings::{Admission, ClockKind, Length};
+use crate::workload::threads;
 use crate::workload::time::nanos;
 use crate::workload::txn::StepOrder;
 use ack::Sink;
@@ -322,32 +323,23 @@ pub(crate) fn run<E: Engine>(
 
     std::thread::scope(|scope| {
         let (control, boards, world, main) = (&control, &boards, &world, &main);
-        let workers: Vec<_> = terminals
-            .into_iter()
-            .zip(quotas)
-            .enumerate()
-            .map(|(number, (terminals, quota))| {
-                let work = move || {
-                    let _end = Finished { control, main };
-                    if let Err(why) = stay(plan, number) {
-                        control.set(Phase::Stop);
-                        return Share::failed(why);
-                    }
-                    serve(engine, runner, number, terminals, acks, quota, plan, world, control, &boards[number], clock)
-                };
-                std::thread::Builder::new().name(format!("worker {number}")).spawn_scoped(scope, work)
-            })
-            .collect();
+        let works = terminals.into_iter().zip(quotas).enumerate().map(|(number, (terminals, quota))| {
+            move || {
+                let _end = Finished { control, main };
+                if let Err(why) = stay(plan, number) {
+                    control.set(Phase::Stop);
+                    return Share::failed(why);
+                }
+                serve(engine, runner, number, terminals, acks, quota, plan, world, control, &boards[number], clock)
+            }
+        });
+        let workers = threads::all(scope, "worker", works).map_err(|error| error.to_string())?;
         let mut failure = None;
-        if workers.iter().any(Result::is_err) {
-            control.set(Phase::Stop);
-            failure = Some("cannot start a thread for each worker; pass a smaller --workers".to_owned());
-        }
         let (series, interrupted, figures) = look_on(engine, plan, control, boards, clock, &mut look, |_| {});
         let mut stats = Stats::new();
         let (mut teams, mut stacks) = (Vec::new(), None);
         let mut counted: Option<Counted> = None;
-        for worker in workers.into_iter().flatten() {
+        for worker in workers {
             match worker.join() {
                 Ok(share) => {
                     stats.merge(&share.stats);

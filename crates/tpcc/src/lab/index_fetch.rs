@@ -95,11 +95,11 @@ pub(crate) fn run(plan: &Fetches) -> Result<Done, Error> {
         Rounds { alone: !hook.is_some_and(|hook| hook.policy().stops_outside_of_groups()), ..Rounds::default() };
     let start = Instant::now();
     let ends = executor
-        .scope(|scope| {
+        .scope(|team| {
             let fibers: Vec<_> = (0..plan.threads)
                 .map(|number| {
                     let (db, rows, rounds) = (&db, &rows, &rounds);
-                    scope.spawn(move || thread(db, rows, number, plan, rounds))
+                    team.spawn(move || thread(db, rows, number, plan, rounds))
                 })
                 .collect();
             fibers.into_iter().map(|fiber| fiber.join()).collect::<Vec<_>>()

@@ -14,6 +14,7 @@ pub(crate) mod loaded;
 pub(crate) mod ops;
 pub(crate) mod schema;
 pub(crate) mod settings;
+pub(crate) mod threads;
 pub(crate) mod time;
 pub(crate) mod txn;
 pub(crate) mod words;

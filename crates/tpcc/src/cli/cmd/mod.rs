@@ -32,6 +32,7 @@ use crate::workload::load as loader;
 use crate::workload::loaded::Loaded;
 use crate::workload::schema::Scale;
 use crate::workload::settings::StoreConfig;
+use crate::workload::threads;
 
 /// How a command ends when nothing failed on the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,11 +75,11 @@ const LOOK: Duration = Duration::from_millis(200);
 fn watch<R: Send>(work: impl FnOnce() -> R + Send, mut look: impl FnMut()) -> Result<R, Error> {
     let main = std::thread::current();
     std::thread::scope(|scope| {
-        let worker = scope.spawn(move || {
+        let worker = threads::one(scope, "work", move || {
             let result = work();
             main.unpark();
             result
-        });
+        })?;
         while !worker.is_finished() {
             std::thread::park_timeout(LOOK);
             look();
@@ -145,5 +146,5 @@ fn check<E: Engine>(engine: &E, loaded: &Loaded, threads: usize) -> Result<Audit
             });
         },
     )?;
-    checked.map_err(|e| Error::failed(e.to_string()))
+    checked.map_err(|error| error.told(|error| Error::failed(error.to_string())))
 }

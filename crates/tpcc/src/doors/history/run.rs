@@ -9,6 +9,7 @@ use speculate::BuildError;
 use super::session::drive;
 use super::team::{SessionEnd, Teams};
 use super::{Params, RecordedSession, Txn, World};
+use crate::workload::threads::{self, NoThread, Running};
 
 /// What came of a run.
 #[derive(Debug)]
@@ -30,6 +31,9 @@ pub enum RunError {
     /// There are no fibers to be had.
     #[error("no fibers for the sessions: {0}")]
     Fibers(String),
+    /// There are not enough threads to be had for the sessions.
+    #[error(transparent)]
+    Threads(#[from] NoThread),
     /// There are no threads to be had for loops.
     #[error("no threads for the sessions' loops: {0}")]
     Ahead(#[from] BuildError),
@@ -72,11 +76,11 @@ pub fn run(
     let mut sessions = match kind {
         SessionKind::Fibers(teams) => teams.run(&world, interrupted).map_err(RunError::Fibers)?,
         SessionKind::Threads => {
-            on_threads(numbers.map(|number| RecordedSession::new(&world, number)).collect(), interrupted)
+            on_threads(numbers.map(|number| RecordedSession::new(&world, number)).collect(), interrupted)?
         }
         SessionKind::Ahead => {
             let sessions = numbers.map(|number| RecordedSession::ahead(&world, number)).collect::<Result<_, _>>()?;
-            on_threads(sessions, interrupted)
+            on_threads(sessions, interrupted)?
         }
     };
     let mut error = sessions.iter_mut().find_map(|(_, error)| error.take());
@@ -97,24 +101,20 @@ pub fn run(
 fn on_threads<'w, 'db>(
     sessions: Vec<RecordedSession<'w, 'db>>,
     interrupted: &(dyn Fn() -> bool + Sync),
-) -> Vec<SessionEnd<'w, 'db>> {
+) -> Result<Vec<SessionEnd<'w, 'db>>, NoThread> {
     let together = Barrier::new(sessions.len());
     std::thread::scope(|scope| {
-        let threads: Vec<_> = sessions
-            .into_iter()
-            .map(|mut session| {
-                let together = &together;
-                scope.spawn(move || {
-                    together.wait();
-                    let is_first = session.number() == 0;
-                    let error = drive(&mut session, is_first, &mut std::thread::yield_now, interrupted).err();
-                    (session, error)
-                })
-            })
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+        let works = sessions.into_iter().map(|mut session| {
+            let together = &together;
+            move || {
+                together.wait();
+                let is_first = session.number() == 0;
+                let error = drive(&mut session, is_first, &mut std::thread::yield_now, interrupted).err();
+                (session, error)
+            }
+        });
+        let threads = threads::all(scope, "session", works)?;
+        let join = |thread: Running<'_, _>| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok(threads.into_iter().map(join).collect())
     })
 }

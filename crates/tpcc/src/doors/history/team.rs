@@ -18,6 +18,7 @@ use crate::workload::error::Error;
 use crate::workload::generate::Random;
 use crate::workload::settings::CtxPoints;
 use crate::workload::settings::TeamsOf;
+use crate::workload::threads::{self, Running};
 use crate::workload::time::nanos;
 
 /// Stack of a fiber: sessions keep what they read on the heap.
@@ -151,19 +152,17 @@ impl Teams {
         let workers = self.workers.min(sessions as usize);
         let together = Barrier::new(workers);
         let ended = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..workers)
-                .map(|worker| {
-                    let mine = (0..sessions).filter(move |session| *session as usize % workers == worker);
-                    let together = &together;
-                    scope.spawn(move || {
-                        let executor = self.executor(worker, mine.clone().count());
-                        together.wait();
-                        executor.and_then(|executor| serve(executor, mine, world, interrupted))
-                    })
-                })
-                .collect();
-            let join =
-                |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|p| resume_unwind(p));
+            let works = (0..workers).map(|worker| {
+                let mine = (0..sessions).filter(move |session| *session as usize % workers == worker);
+                let together = &together;
+                move || {
+                    let executor = self.executor(worker, mine.clone().count());
+                    together.wait();
+                    executor.and_then(|executor| serve(executor, mine, world, interrupted))
+                }
+            });
+            let threads = threads::all(scope, "worker", works).map_err(|error| error.to_string())?;
+            let join = |thread: Running<'_, _>| thread.join().unwrap_or_else(|p| resume_unwind(p));
             let all: Vec<Result<Vec<SessionEnd<'_, '_>>, String>> = threads.into_iter().map(join).collect();
             all.into_iter().collect::<Result<Vec<_>, _>>()
         })?;
@@ -180,10 +179,10 @@ fn serve<'w, 'db>(
     world: &'w World<'db>,
     interrupted: &(dyn Fn() -> bool + Sync),
 ) -> Result<Vec<SessionEnd<'w, 'db>>, String> {
-    let ran = executor.scope(|scope| {
+    let ran = executor.scope(|fibers| {
         let fibers: Vec<_> = sessions
             .map(|number| {
-                scope.spawn(move || {
+                fibers.spawn(move || {
                     let mut session = RecordedSession::new(world, number);
                     let error = drive(&mut session, number == 0, &mut fiber::yield_now, interrupted).err();
                     (session, error)

@@ -27,6 +27,7 @@ use crate::workload::generate::Random;
 use crate::workload::generate::input::InputSpace;
 use crate::workload::generate::nurand::Constants;
 use crate::workload::loaded::Loaded;
+use crate::workload::threads;
 use figures::{Deferrals, PacedFigures};
 use inbox::Inbox;
 use results::DeliveryResults;
@@ -78,35 +79,32 @@ pub(crate) fn run<E: Engine>(
 
     std::thread::scope(|scope| {
         let (control, inboxes, boards, main, stop) = (&*control, &*inboxes, &*boards, &main, &stop);
-        let mut threads = Vec::new();
+        let mut works: Vec<Box<dyn FnOnce() -> PacedEnd + Send>> = Vec::new();
         for (number, inbox) in inboxes.iter().enumerate() {
             let (steps, dates, board) = (plan.steps, plan.clock, &boards[number]);
             let place = WorkerPlace { engine, number, steps, dates, inbox, results, control, board, clock };
             let work = move || {
                 let _end = Finished { control, main };
-                match stay(plan, number) {
+                PacedEnd::Worker(match stay(plan, number) {
                     Ok(()) => worker::serve(&place),
                     Err(why) => {
                         control.set(Phase::Stop);
                         PacedShare::failed(why)
                     }
-                }
+                })
             };
-            threads.push(std::thread::Builder::new().name(format!("worker {number}")).spawn_scoped(scope, work));
+            works.push(Box::new(work));
         }
         let sit = move || {
             let _end = Finished { control, main };
-            terminals::run(hall, seats, stop).map_err(|e| {
+            PacedEnd::Terminals(terminals::run(hall, seats, stop).map_err(|e| {
                 control.set(Phase::Stop);
                 format!("the terminals cannot be started: {e}")
-            })
+            }))
         };
-        let terminals = std::thread::Builder::new().name("terminals".to_owned()).spawn_scoped(scope, sit);
+        works.push(Box::new(sit));
+        let threads = threads::all(scope, "worker", works).map_err(|error| error.to_string())?;
         let mut failure = None;
-        if threads.iter().any(Result::is_err) || terminals.is_err() {
-            control.set(Phase::Stop);
-            failure = Some("cannot start a thread for each worker; pass a smaller --workers".to_owned());
-        }
         let (mut began, mut ended) = (None, None);
         let (series, interrupted, figures) = look_on(engine, plan, control, boards, clock, &mut look, |phase| {
             let now = (clock.now_ns(), processor_time());
@@ -122,26 +120,21 @@ pub(crate) fn run<E: Engine>(
         });
         let (mut stats, mut deferrals) = (Stats::new(), Deferrals::default());
         let panicked = || Some("a thread panicked; this is a fault of the program".to_owned());
-        for worker in threads.into_iter().flatten() {
-            match worker.join() {
-                Ok(share) => {
+        let mut cycles = figures::Cycles::default();
+        for thread in threads {
+            match thread.join() {
+                Ok(PacedEnd::Worker(share)) => {
                     stats.merge(&share.stats);
                     deferrals.merge(&share.deferrals);
                     failure = failure.or(share.failure);
                 }
+                Ok(PacedEnd::Terminals(Ok(CountedCycles { stats: own, cycles: all }))) => {
+                    stats.merge(&own);
+                    cycles = all;
+                }
+                Ok(PacedEnd::Terminals(Err(why))) => failure = failure.or(Some(why)),
                 Err(_) => failure = failure.or_else(panicked),
             }
-        }
-        let mut cycles = figures::Cycles::default();
-        match terminals.map(std::thread::ScopedJoinHandle::join) {
-            Ok(Ok(Ok(counted))) => {
-                let CountedCycles { stats: own, cycles: all } = counted;
-                stats.merge(&own);
-                cycles = all;
-            }
-            Ok(Ok(Err(why))) => failure = failure.or(Some(why)),
-            Ok(Err(_)) => failure = failure.or_else(panicked),
-            Err(_) => {}
         }
         // What was queued and not begun stays undone.
         inboxes.iter().flat_map(Inbox::left).for_each(|queued| deferrals.left(queued.elapsed()));
@@ -166,6 +159,13 @@ pub(crate) fn run<E: Engine>(
             paced: Some(paced),
         })
     })
+}
+
+/// What a thread of the run leaves.
+enum PacedEnd {
+    Worker(PacedShare),
+    /// The thread of all terminals.
+    Terminals(Result<CountedCycles, String>),
 }
 
 /// Processor time of the whole process so far; none where the system does not say.

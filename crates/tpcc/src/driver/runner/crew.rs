@@ -60,10 +60,10 @@ impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
     /// Runs `fibers` of them on an executor until the run stops.
     pub(super) fn run<E: Engine>(self, executor: &mut Executor, fibers: usize, place: &Workplace<'_, E>) -> Share {
         *self.meter.borrow_mut() = place.counters.then(|| Box::new(Meter::open()));
-        let ended = executor.scope(|scope| {
+        let ended = executor.scope(|team| {
             for _ in 0..fibers {
                 let crew = &self;
-                scope.spawn(move || crew.fiber(place.engine, place.number, place.control));
+                team.spawn(move || crew.fiber(place.engine, place.number, place.control));
             }
         });
         let failure = self.failure.take();

@@ -373,7 +373,8 @@ impl Database for Floor {
         progress: &load::RowsDone,
     ) -> Result<Option<Self>, Error> {
         let maps = Loading::new();
-        match load::populate(plan, &maps, config.workers, progress).map_err(|e| Error::failed(e.to_string()))? {
+        let loaded = load::populate(plan, &maps, config.workers, progress);
+        match loaded.map_err(|error| error.told(|error| Error::failed(error.to_string())))? {
             load::LoadEnd::Done => Ok(Some(Floor::new(maps, &plan.loaded()))),
             load::LoadEnd::Cancelled => Ok(None),
         }

@@ -18,6 +18,7 @@ use crate::workload::error::Error;
 use crate::workload::interrupt;
 use crate::workload::loaded::Loaded;
 use crate::workload::schema::TableId;
+use crate::workload::threads;
 
 /// What a rule forbids.
 pub(super) struct Forbidden {
@@ -250,20 +251,21 @@ pub(super) fn check(server: &Server, loaded: &Loaded, progress: &QueriesDone) ->
     let connections = (0..wanted).map(|_| server.connect(Purpose::Tables)).collect::<Result<Vec<_>, _>>()?;
     let next = AtomicUsize::new(0);
     let answers = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for connection in &connections {
-            scope.spawn(|| {
-                while let Some(forbidden) = FORBIDDEN.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if interrupt::requested() {
-                        return;
-                    }
-                    let answer = ask(connection, forbidden, loaded);
-                    answers.lock().unwrap_or_else(PoisonError::into_inner).push((forbidden, answer));
-                    progress.0.fetch_add(1, Ordering::Relaxed);
-                }
-            });
+    let ask_some = |connection: &Connection| {
+        while let Some(forbidden) = FORBIDDEN.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if interrupt::requested() {
+                return;
+            }
+            let answer = ask(connection, forbidden, loaded);
+            answers.lock().unwrap_or_else(PoisonError::into_inner).push((forbidden, answer));
+            progress.0.fetch_add(1, Ordering::Relaxed);
         }
-    });
+    };
+    let ask_some = &ask_some;
+    std::thread::scope(|scope| {
+        let works = connections.iter().map(|connection| move || ask_some(connection));
+        threads::all(scope, "checker", works).map(drop)
+    })?;
     let interrupted = interrupt::requested();
     let mut findings = Violations::new();
     let mut answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);

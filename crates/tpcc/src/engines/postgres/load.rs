@@ -20,6 +20,7 @@ use crate::workload::loaded::Loaded;
 use crate::workload::ops::Ops;
 use crate::workload::schema::tables::Meta;
 use crate::workload::schema::{IndexDef, Key, MAX_KEY, RowOf, TableDef, TableId};
+use crate::workload::threads::{self, SharedWorkError};
 use crate::workload::words::counted;
 
 /// Bytes of a chunk: many rows for one transaction, few enough that all connections are busy soon.
@@ -59,10 +60,10 @@ pub(super) fn load(
     }
     create(connection, config.dialect).map_err(failed)?;
     let copiers = (0..config.connections).map(|_| server.connect(Purpose::Tables)).collect::<Result<Vec<_>, _>>()?;
-    if rows(&copiers, plan, threads, progress).map_err(failed)? == LoadEnd::Cancelled {
+    if rows(&copiers, plan, threads, progress).map_err(|error| error.told(failed))? == LoadEnd::Cancelled {
         return Ok(false);
     }
-    finish(server, &copiers).map_err(failed)?;
+    finish(server, &copiers).map_err(|error| error.told(failed))?;
     mark(connection, &plan.loaded()).map_err(failed)?;
     Ok(true)
 }
@@ -75,31 +76,41 @@ fn mark(connection: &Connection, loaded: &Loaded) -> Result<(), PgError> {
 }
 
 /// Copies all rows.
-fn rows(copiers: &[Connection], plan: &Population, threads: usize, progress: &RowsDone) -> Result<LoadEnd, PgError> {
+fn rows(
+    copiers: &[Connection],
+    plan: &Population,
+    threads: usize,
+    progress: &RowsDone,
+) -> Result<LoadEnd, SharedWorkError<PgError>> {
     let (to, from) = sync_channel(copiers.len());
     let from = Mutex::new(from);
     let failure = Arc::new(Mutex::new(None));
     let made = std::thread::scope(|scope| {
-        for copier in copiers {
+        let works = copiers.iter().map(|copier| {
             let (from, failure) = (&from, Arc::clone(&failure));
-            scope.spawn(move || {
+            move || {
                 if let Err(error) = copy_all(copier, from) {
                     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                     progress.cancel();
                     // Chunks are still taken, so that no thread waits to be rid of one.
                     while next(from).is_some() {}
                 }
-            });
+            }
+        });
+        let copying = threads::all(scope, "copier", works);
+        if let Err(error) = copying {
+            return Err(SharedWorkError::Threads(error));
         }
         let made = populate(plan, &Chunks { to: to.clone() }, threads, progress);
         drop(to);
         made
     });
     let failure = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
-    match failure {
-        Some(error) => Err(error),
+    match (failure, made) {
+        (Some(error), _) => Err(SharedWorkError::Work(error)),
+        (None, Err(SharedWorkError::Threads(error))) => Err(SharedWorkError::Threads(error)),
         // Chunks stay untaken only after a failure.
-        None => Ok(made.unwrap_or(LoadEnd::Cancelled)),
+        (None, made) => Ok(made.unwrap_or(LoadEnd::Cancelled)),
     }
 }
 
@@ -123,27 +134,29 @@ fn copy_all(copier: &Connection, from: &Mutex<Receiver<Chunk>>) -> Result<(), Pg
 }
 
 /// Keys, indexes and statistics, the largest tables first, a table a connection at a time.
-fn finish(server: &Server, copiers: &[Connection]) -> Result<(), PgError> {
+fn finish(server: &Server, copiers: &[Connection]) -> Result<(), SharedWorkError<PgError>> {
     let mut tables = vec![TableId::OrderLine, TableId::Stock, TableId::Customer, TableId::Order];
     tables.extend(TableId::ALL.into_iter().filter(|id| !tables.contains(id)).collect::<Vec<_>>());
     tables.reverse();
     let left = Mutex::new(tables);
     let failure = Mutex::new(Ok(()));
-    std::thread::scope(|scope| {
-        for copier in copiers {
-            scope.spawn(|| {
-                let take = || left.lock().unwrap_or_else(PoisonError::into_inner).pop();
-                while let Some(id) = take() {
-                    let statements = finishing(id, server.config().dialect);
-                    if let Err(error) = statements.iter().try_for_each(|sql| copier.batch(sql)) {
-                        *failure.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
-                        return;
-                    }
-                }
-            });
+    let finish_some = |copier: &Connection| {
+        let take = || left.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        while let Some(id) = take() {
+            let statements = finishing(id, server.config().dialect);
+            if let Err(error) = statements.iter().try_for_each(|sql| copier.batch(sql)) {
+                *failure.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
+                return;
+            }
         }
-    });
-    failure.into_inner().unwrap_or_else(PoisonError::into_inner)
+    };
+    let finish_some = &finish_some;
+    std::thread::scope(|scope| {
+        let works = copiers.iter().map(|copier| move || finish_some(copier));
+        threads::all(scope, "finisher", works).map(drop)
+    })
+    .map_err(SharedWorkError::Threads)?;
+    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_err(SharedWorkError::Work)
 }
 
 /// No connection is left to copy; its own error says why.

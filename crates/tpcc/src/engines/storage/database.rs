@@ -106,7 +106,8 @@ impl Database for Store {
         let options = options(config, hook)?;
         let db = open_files(options, config, true).map_err(|error| cannot_create(&error, &shown))?;
         let store = Store::on(db, config, hook)?;
-        match load::populate(plan, &store, config.workers, progress).map_err(|error| failed(error, &shown))? {
+        let loaded = load::populate(plan, &store, config.workers, progress);
+        match loaded.map_err(|error| error.told(|error| failed(error, &shown)))? {
             load::LoadEnd::Done => {
                 store.finish_load(&plan.loaded()).map_err(|error| failed(error, &shown))?;
                 Ok(Some(store))

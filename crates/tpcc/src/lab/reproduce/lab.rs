@@ -15,6 +15,7 @@ use crate::lab::footprint::geometry::Geometry;
 use crate::report::progress;
 use crate::workload::error::Error;
 use crate::workload::interrupt;
+use crate::workload::threads;
 
 /// Seed of databases and of counted runs, so that counts repeat.
 pub(crate) const SEED: u64 = 2004;
@@ -248,7 +249,7 @@ impl Lab {
             .collect::<Result<Vec<(usize, Totals)>, Error>>()
         };
         let found: Result<Vec<_>, Error> = std::thread::scope(|scope| {
-            let others: Vec<_> = (1..lanes).map(|number| scope.spawn(move || lane(number))).collect();
+            let others = threads::all(scope, "lane", (1..lanes).map(|number| move || lane(number)))?;
             let mut all = lane(0)?;
             for other in others {
                 all.extend(

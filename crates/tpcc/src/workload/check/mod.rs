@@ -22,6 +22,7 @@ use crate::workload::ops::Read;
 use crate::workload::schema::TableId;
 use crate::workload::schema::keys::{DistrictKey, ItemKey, StockKey, WarehouseKey};
 use crate::workload::schema::tables::{District, Item, Stock, Warehouse};
+use crate::workload::threads::{self, SharedWorkError};
 use history::Payments;
 use rule::{Invariant, Violations};
 
@@ -72,12 +73,16 @@ impl WarehousesDone {
 }
 
 /// Checks everything with up to `threads` threads, while nothing else runs.
+///
+/// # Errors
+/// Those of the engine; no threads.
 pub(crate) fn check<E: Engine>(
     engine: &E,
     loaded: &Loaded,
     threads: usize,
     progress: &WarehousesDone,
-) -> Result<Audit, E::Error> {
+) -> Result<Audit, SharedWorkError<E::Error>> {
+    let reader = || engine.reader().map_err(SharedWorkError::Work);
     let start = Instant::now();
     let mut findings = Violations::new();
     let mut totals = Totals::new(loaded.warehouses);
@@ -85,7 +90,8 @@ pub(crate) fn check<E: Engine>(
     let mut first = 1;
     while first <= loaded.warehouses && !interrupt::requested() {
         let last = first.saturating_add(GROUP - 1).min(loaded.warehouses);
-        let payments = history::add_up(&mut engine.reader()?, loaded, first, last, &mut findings)?;
+        let payments =
+            history::add_up(&mut reader()?, loaded, first, last, &mut findings).map_err(SharedWorkError::Work)?;
         totals.rows[TableId::History as usize] = payments.rows;
         let next = AtomicU64::new(u64::from(first));
         let work = || -> Result<Vec<Part>, E::Error> {
@@ -101,19 +107,15 @@ pub(crate) fn check<E: Engine>(
             }
         };
         let results = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            let run = || {
-                let result = work();
-                results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
-            };
-            for _ in 1..threads.min((last - first + 1) as usize) {
-                scope.spawn(run);
-            }
-            run();
-        });
+        let run = || {
+            let result = work();
+            results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+        };
+        let others = threads.min((last - first + 1) as usize).saturating_sub(1);
+        threads::together(others, "checker", run).map_err(SharedWorkError::Threads)?;
         let mut parts = Vec::new();
         for result in results.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            parts.extend(result?);
+            parts.extend(result.map_err(SharedWorkError::Work)?);
         }
         // In the order of warehouses, however they were divided.
         parts.sort_unstable_by_key(|part| part.w);
@@ -126,7 +128,7 @@ pub(crate) fn check<E: Engine>(
     }
     let interrupted = interrupt::requested();
     if !interrupted {
-        items(&mut engine.reader()?, loaded, &mut findings, &mut totals)?;
+        items(&mut reader()?, loaded, &mut findings, &mut totals).map_err(SharedWorkError::Work)?;
         for (w, (counted, sold)) in (1..).zip(stock_sums.iter().zip(&totals.sold)) {
             if counted != sold {
                 findings.add(Invariant::StockSums, || {

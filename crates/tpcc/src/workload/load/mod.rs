@@ -18,6 +18,7 @@ use crate::workload::generate::nurand::Constants;
 use crate::workload::loaded::Loaded;
 use crate::workload::schema::rows::When;
 use crate::workload::schema::{Scale, TableId};
+use crate::workload::threads::{self, SharedWorkError};
 use sink::BulkSink;
 
 /// What is to be loaded.
@@ -99,12 +100,15 @@ pub(crate) enum LoadEnd {
 type Part<S> = fn(&Population, &S, &RowsDone) -> Result<LoadEnd, <S as BulkSink>::Error>;
 
 /// Fills `sink` with up to `threads` threads; the first error ends all of them.
+///
+/// # Errors
+/// Those of the sink; no threads.
 pub(crate) fn populate<S: BulkSink>(
     plan: &Population,
     sink: &S,
     threads: usize,
     progress: &RowsDone,
-) -> Result<LoadEnd, S::Error> {
+) -> Result<LoadEnd, SharedWorkError<S::Error>> {
     // The heaviest first, so that two threads end at about the same time: stock and items are half of all bytes.
     let parts: [Part<S>; 5] = [stock::stock, customers::customers, orders::orders, stock::items, places::places];
     let next = AtomicUsize::new(0);
@@ -123,11 +127,6 @@ pub(crate) fn populate<S: BulkSink>(
             }
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.clamp(1, parts.len()) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    result.into_inner().unwrap_or_else(PoisonError::into_inner)
+    threads::together(threads.clamp(1, parts.len()) - 1, "loader", work).map_err(SharedWorkError::Threads)?;
+    result.into_inner().unwrap_or_else(PoisonError::into_inner).map_err(SharedWorkError::Work)
 }

@@ -12,6 +12,7 @@ use crate::engines::storage::fibers;
 use crate::workload::error::Error;
 use crate::workload::generate::Random;
 use crate::workload::interrupt;
+use crate::workload::threads::{self, NoThread};
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
@@ -301,7 +302,10 @@ fn median_ns(reads: usize, of_operation: usize, mut operation: impl FnMut(&mut u
 
 /// Nanoseconds of a read whose line only another core's private cache has: one thread reads blocks from memory, so many of
 /// them that none is left in a shared cache when its turn comes again, and this thread reads each after it.
-pub(super) fn remote_read_ns() -> f64 {
+///
+/// # Errors
+/// There is no second thread.
+pub(super) fn remote_read_ns() -> Result<f64, NoThread> {
     const BLOCKS: usize = 384;
     const BYTES: usize = 256 << 10;
     const OPERATIONS: usize = BYTES / LINE / READS;
@@ -319,13 +323,13 @@ pub(super) fn remote_read_ns() -> f64 {
         }
     };
     let mut times: Vec<f64> = std::thread::scope(|scope| {
-        scope.spawn(|| {
+        threads::one(scope, "reader", || {
             for (n, block) in blocks.iter().enumerate() {
                 wait(&ours, n);
                 through(block);
                 theirs.store(n + 1, Ordering::Release);
             }
-        });
+        })?;
         let times = blocks.iter().enumerate().map(|(n, block)| {
             wait(&theirs, n + 1);
             let begun = Instant::now();
@@ -334,9 +338,9 @@ pub(super) fn remote_read_ns() -> f64 {
             ours.store(n + 1, Ordering::Release);
             ns
         });
-        times.collect()
-    });
+        Ok::<_, NoThread>(times.collect())
+    })?;
     // Where a thread was preempted the other one's lines are gone: such rounds are left out.
     times.sort_unstable_by(f64::total_cmp);
-    times[times.len() / 8]
+    Ok(times[times.len() / 8])
 }
