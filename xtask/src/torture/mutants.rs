@@ -82,12 +82,13 @@ mod breeding {
     use crate::torture::CampaignPlan;
     use crate::torture::report::{Fate, Progress, Report};
 
-    /// The time that a campaign may take without a mutant.
-    const LIMIT: Duration = Duration::from_secs(200);
-    /// With a mutant it is stopped, and has found nothing, if it takes this long and so many times longer than without.
+    /// The processor time that a campaign may take without a mutant.
+    const LIMIT: Duration = Duration::from_secs(400);
+    /// With a mutant it is stopped, and has found nothing, if it takes this much processor time, and so many times more than
+    /// without.
     const LEAST: Duration = Duration::from_secs(20);
     const LONGER: u32 = 4;
-    /// Or if for so long none of its threads runs.
+    /// Or if for so long none of its threads runs or could run.
     const STILL: Duration = Duration::from_secs(8);
     /// Interval between checks. Time is counted in checks, so that none passes while this process is stopped.
     const LOOK: Duration = Duration::from_millis(20);
@@ -238,9 +239,9 @@ mod breeding {
         let asked: Vec<Hunter> =
             Hunter::ALL.into_iter().filter(|hunter| mutants.iter().any(|m| m.hunters().contains(hunter))).collect();
         let healthy = in_parallel(&asked, |&hunter| {
-            let begin = Instant::now();
-            let outcome = hunt(hunter, None, plan, LIMIT);
-            (hunter, outcome, LEAST.max(begin.elapsed() * LONGER))
+            let mut used = Duration::ZERO;
+            let outcome = hunt(hunter, None, plan, LIMIT, &mut used);
+            (hunter, outcome, LEAST.max(used * LONGER))
         });
         let mut report = Report::default();
         let mut sane = Vec::new();
@@ -278,7 +279,7 @@ mod breeding {
         for &hunter in mutant.hunters() {
             let Some((_, limit)) = sane.iter().find(|(sane, _)| *sane == hunter) else { continue };
             let campaign = hunter.campaign().0;
-            match hunt(hunter, Some(mutant), plan, *limit) {
+            match hunt(hunter, Some(mutant), plan, *limit, &mut Duration::ZERO) {
                 Ok(Outcome::Found(what)) => {
                     (by, found) = (Some(campaign), what);
                     break;
@@ -306,8 +307,15 @@ mod breeding {
         broken: u64,
     }
 
-    /// One campaign in a process of its own.
-    fn hunt(hunter: Hunter, mutant: Option<Breed>, plan: &CampaignPlan, limit: Duration) -> Result<Outcome, String> {
+    /// One campaign in a process of its own. `used` is the processor time that it takes, or the time that passes where the
+    /// system does not tell: how busy the machine is with other work does not count.
+    fn hunt(
+        hunter: Hunter,
+        mutant: Option<Breed>,
+        plan: &CampaignPlan,
+        limit: Duration,
+        used: &mut Duration,
+    ) -> Result<Outcome, String> {
         let (campaign, budget) = hunter.campaign();
         let exe = std::env::current_exe().map_err(|e| e.to_string())?;
         let of = mutant.map_or("none", Breed::name);
@@ -332,23 +340,23 @@ mod breeding {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|e| format!("{campaign}: {e}"))?;
-        let (mut elapsed, mut still) = (Duration::ZERO, Still::default());
+        let mut still = Still::default();
         let status = loop {
             match child.try_wait().map_err(|e| format!("{campaign}: {e}"))? {
                 Some(status) => break Some(status),
-                None if elapsed >= limit || still.look(child.id()) >= STILL => {
+                None if *used >= limit || still.look(child.id()) >= STILL => {
                     child.kill().and_then(|()| child.wait()).map_err(|e| format!("{campaign}: {e}"))?;
                     break None;
                 }
                 None => thread::sleep(LOOK),
             }
-            elapsed += LOOK;
+            *used = ticks_of(child.id()).map_or(*used + LOOK, |ticks| TICK * u32::try_from(ticks).unwrap_or(u32::MAX));
         };
         let written = std::fs::read(&json).ok().and_then(|text| serde_json::from_slice::<Written>(&text).ok());
         // A campaign that wrote nothing has left no file to remove.
         let _ = std::fs::remove_file(&json);
         let Some(status) = status else {
-            return Ok(Outcome::Broke(format!("was stopped after {} s", elapsed.as_secs())));
+            return Ok(Outcome::Broke(format!("was stopped after {} s of processor time", used.as_secs())));
         };
         Ok(judge(status, written))
     }
@@ -366,7 +374,10 @@ mod breeding {
         }
     }
 
-    /// For how long a process has used less than a hundredth of the processor's time.
+    /// The unit of processor times.
+    const TICK: Duration = Duration::from_millis(10);
+
+    /// For how long a process has used less than a hundredth of the processor's time, and could not have used more.
     #[derive(Default)]
     struct Still {
         ticks: u64,
@@ -374,16 +385,13 @@ mod breeding {
     }
 
     impl Still {
-        /// Hundredths of a second.
-        const TICK: Duration = Duration::from_millis(10);
-
         fn look(&mut self, process: u32) -> Duration {
             let Some(ticks) = ticks_of(process) else {
                 self.since = Duration::ZERO;
                 return self.since;
             };
-            let used = Self::TICK * u32::try_from(ticks.saturating_sub(self.ticks)).unwrap_or(u32::MAX);
-            if used * 100 > self.since {
+            let used = TICK * u32::try_from(ticks.saturating_sub(self.ticks)).unwrap_or(u32::MAX);
+            if used * 100 > self.since || self.since >= STILL / 2 && could_run(process) {
                 *self = Still { ticks, since: Duration::ZERO };
             }
             self.since += LOOK;
@@ -400,6 +408,15 @@ mod breeding {
         let user: u64 = words.nth(10)?.parse().ok()?;
         let system: u64 = words.next()?.parse().ok()?;
         (!stopped).then_some(user + system)
+    }
+
+    /// Whether a thread of a process waits for nothing but a processor, or for a device.
+    fn could_run(process: u32) -> bool {
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return false };
+        threads.flatten().any(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['R', 'D']))
+        })
     }
 
     /// `f` of each, two at a time: campaigns have phases on one core.

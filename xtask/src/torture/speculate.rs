@@ -74,7 +74,7 @@ fn row(number: u64) -> Vec<u8> {
 
 /// What `then` writes for the result of an iteration, where it does.
 fn written_in_order(result: u64) -> Option<(u8, u64)> {
-    (result % 3 == 0).then_some(((result / 3 % KEYS) as u8, result + 1))
+    result.is_multiple_of(3).then_some(((result / 3 % KEYS) as u8, result + 1))
 }
 
 fn number(row: &[u8]) -> u64 {
