@@ -38,6 +38,7 @@ use cli::error::in_our_words;
 use cli::flags::LabCommand;
 use cli::flags::{Cli, Command};
 use cli::interrupt;
+use report::json;
 use workload::error::Error;
 
 #[doc(hidden)]
@@ -125,7 +126,7 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "lab")]
         Command::InLab(command) => in_lab(command),
     };
-    match ended {
+    match ended.and_then(|ended| json::not_printed().map_or(Ok(ended), Err)) {
         Ok(Ended::Well) => ExitCode::SUCCESS,
         Ok(Ended::CheckFailed) => ExitCode::from(FAILED),
         Err(error) => fail(&error),
@@ -153,9 +154,8 @@ fn told(error: &clap::Error, words: &[OsString]) -> ExitCode {
     if error.use_stderr() {
         return fail(&in_our_words(error, words.get(1).and_then(|word| word.to_str()).unwrap_or_default()));
     }
-    // A reader that has gone away is no failure.
-    let _ = error.print();
-    ExitCode::SUCCESS
+    json::note_printed(error.print());
+    json::not_printed().map_or(ExitCode::SUCCESS, |error| fail(&error))
 }
 
 fn fail(error: &Error) -> ExitCode {

@@ -30,6 +30,21 @@ pub struct StackError {
     pub source: io::Error,
 }
 
+/// What the system means that has no memory for the guard of a stack: each guard parts a mapping, and their number is limited.
+#[cold]
+fn of_mappings(error: io::Error, guards: usize) -> io::Error {
+    if error.raw_os_error() != Some(libc::ENOMEM) {
+        return error;
+    }
+    let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    let most = limit.trim().parse().map_or_else(|_| String::new(), |most: u64| format!(", which is {most}"));
+    io::Error::other(format!(
+        "no more mappings after {guards} stacks, each of which takes two: raise vm.max_map_count{most}, or build with \
+         fewer fibers, {} say (Linux 6.13 and later need none)",
+        guards.saturating_mul(9) / 10
+    ))
+}
+
 /// `MADV_GUARD_INSTALL`, Linux 6.13: a guard without a mapping of its own.
 const GUARD_INSTALL: libc::c_int = 102;
 /// How far apart the tops of neighbouring stacks lie within a page, in bytes: five lines.
@@ -123,7 +138,7 @@ impl Slab {
             let _ = unsafe { libc::madvise(mapping as *mut c_void, mapped, libc::MADV_HUGEPAGE) };
         }
         for number in 0..count {
-            slab.guard(number)?;
+            slab.guard(number).map_err(|error| of_mappings(error, number))?;
         }
         slab.numbers =
             (0..count).map(|number| tools::register_stack(slab.get(number).low, slab.get(number).top)).collect();

@@ -91,6 +91,9 @@ impl std::fmt::Debug for Builder {
 
 impl Builder {
     /// Fibers that live at a time, 1 to 65,535; 64. A spawn beyond waits for one to end.
+    ///
+    /// Before Linux 6.13 each stack takes two of the mappings that a process may have, 65,530 usually (`vm.max_map_count`): about
+    /// 32,000 fibers fit, of all executors together.
     #[must_use]
     pub fn fibers(mut self, fibers: usize) -> Builder {
         self.fibers = fibers;

@@ -8,7 +8,9 @@ pub enum Durability {
     /// After its log records have reached the disk (`fdatasync`).
     #[default]
     Sync,
-    /// At once; the flusher follows. A crash may lose the last commits, never consistency.
+    /// At once; the flusher follows. A crash may lose the last commits, never consistency, and so does a program that ends
+    /// without closing or dropping the database: one in a `static` is not dropped. [`Database::sync`](crate::Database::sync)
+    /// waits for the flusher.
     Async,
 }
 

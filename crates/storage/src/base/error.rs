@@ -104,6 +104,9 @@ pub enum StorageError {
         /// The limit.
         limit: usize,
     },
+    /// The database was opened before this process was forked, and is its parent's. Here it can only be dropped.
+    #[error("the database was opened by the process that forked this one, and is open there; open it after the fork")]
+    Forked,
     /// The database is being closed.
     #[error("the database is being closed")]
     Closing,

@@ -8,6 +8,7 @@ pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod error;
 pub(crate) mod fault;
+pub(crate) mod fork;
 pub(crate) mod growing;
 pub(crate) mod hook;
 pub(crate) mod ids;

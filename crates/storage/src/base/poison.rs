@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use super::error::StorageError;
+use super::fork;
 use super::ids::Lsn;
 
 /// Commits are taken.
@@ -19,13 +20,27 @@ const CLOSED: u8 = 1;
 const DISTRUSTED: u8 = 2;
 
 /// Shared by log, pool and transactions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Poison {
+    /// The process that opened the instance.
+    process: u32,
     state: AtomicU8,
     cause: OnceLock<(Arc<str>, Lsn)>,
 }
 
+impl Default for Poison {
+    fn default() -> Poison {
+        Poison { process: fork::count(), state: AtomicU8::new(OPEN), cause: OnceLock::new() }
+    }
+}
+
 impl Poison {
+    /// Whether this process is a child of the one that opened the instance.
+    #[inline]
+    pub(crate) fn is_of_the_parent(&self) -> bool {
+        fork::number() != self.process
+    }
+
     /// Closes the instance; the first cause is kept.
     pub(crate) fn close(&self, cause: &StorageError, durable: Lsn) {
         self.close_because(&cause.as_cause(), durable);
@@ -46,7 +61,10 @@ impl Poison {
     /// `Err(Poisoned)` once the state in memory is not sound.
     #[inline]
     pub(crate) fn check_memory(&self) -> Result<(), StorageError> {
-        if self.state.load(Ordering::Acquire) == DISTRUSTED { Err(self.error()) } else { Ok(()) }
+        if self.state.load(Ordering::Acquire) == DISTRUSTED || self.is_of_the_parent() {
+            return Err(self.error());
+        }
+        Ok(())
     }
 
     /// `Err(Poisoned)` once the instance is closed.
@@ -58,11 +76,14 @@ impl Poison {
     /// Whether the instance is closed.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.state.load(Ordering::Acquire) != OPEN
+        self.state.load(Ordering::Acquire) != OPEN || self.is_of_the_parent()
     }
 
     #[cold]
     fn error(&self) -> StorageError {
+        if self.is_of_the_parent() {
+            return StorageError::Forked;
+        }
         let (cause, durable) = self.cause.get().cloned().unwrap_or(("unknown".into(), Lsn::ZERO));
         StorageError::Poisoned { cause, durable }
     }

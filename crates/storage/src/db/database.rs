@@ -335,6 +335,15 @@ impl Database {
         self.engine.wait_to_answer(commit)
     }
 
+    /// Waits until all that was committed before the call is durable, with [`Durability::Async`] as well: for a program that
+    /// ends without closing the database, which is in a `static`, say.
+    ///
+    /// # Errors
+    /// When the instance is closed to commits.
+    pub fn sync(&self) -> Result<(), StorageError> {
+        self.engine.wait_to_answer(self.engine.log.tail())
+    }
+
     /// Takes a checkpoint now: a restart from here on is short.
     ///
     /// # Errors
@@ -431,6 +440,9 @@ impl Database {
     /// Ends the services and leaves the files as they are: a panic may have stopped a change of a page halfway, which
     /// must not reach the disk. The next open recovers from the log.
     fn abandon(&self) {
+        if self.engine.poison.is_of_the_parent() {
+            return self.leave_to_the_parent();
+        }
         if !std::mem::replace(&mut *self.closed.lock(), true) {
             self.engine.poison.close(&StorageError::Closing, self.engine.log.durable());
             self.engine.locks.close();
@@ -438,7 +450,17 @@ impl Database {
         }
     }
 
+    /// Keeps everything as it is: its threads, locks and files are those of the process that opened it.
+    #[cold]
+    fn leave_to_the_parent(&self) {
+        std::mem::forget((Arc::clone(&self.engine), Arc::clone(&self.duties)));
+    }
+
     fn shut_down(&self) -> Result<(), StorageError> {
+        if self.engine.poison.is_of_the_parent() {
+            self.leave_to_the_parent();
+            return Err(StorageError::Forked);
+        }
         if std::mem::replace(&mut *self.closed.lock(), true) {
             return Ok(());
         }

@@ -282,6 +282,9 @@ impl Options {
 
     /// Size of one log file in bytes, 64 KiB to 1 GiB; by default 16 MiB, or less where the log's limit is below 256 MiB (see
     /// [`Options::checkpoint_every`]). A database that exists keeps its own.
+    ///
+    /// The log's files number no more than a quarter of the file descriptors that the process may have (`ulimit -n`), of which
+    /// each takes up to two: where they are small, checkpoints are taken more often than every `checkpoint_every` bytes.
     pub fn log_segment(mut self, bytes: u64) -> Options {
         self.segment_bytes = Some(bytes);
         self

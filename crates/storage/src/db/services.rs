@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use super::bounds::within;
 use crate::base::error::OpenError;
 use crate::base::fault::{Refusable, strikes};
+use crate::base::fork;
 use crate::base::lane::Lane;
 
 /// Threads that do the background work of several databases: those opened with
@@ -93,6 +94,8 @@ struct Threads {
     reads: Arc<Lane>,
     count: ServiceThreads,
     handles: Vec<JoinHandle<()>>,
+    /// The process that started them.
+    process: u32,
 }
 
 impl Services {
@@ -113,7 +116,8 @@ impl Services {
         within("page threads", count.pages, &(1..=64))?;
         within("read threads", count.reads, &(0..=64))?;
         let lane = || Arc::new(Lane::new());
-        let mut threads = Threads { log: lane(), pages: lane(), reads: lane(), count, handles: Vec::new() };
+        let (handles, process) = (Vec::new(), fork::count());
+        let mut threads = Threads { log: lane(), pages: lane(), reads: lane(), count, handles, process };
         for (name, lane, count) in [
             ("log-service", Arc::clone(&threads.log), count.log),
             ("page-service", Arc::clone(&threads.pages), count.pages),
@@ -161,6 +165,10 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
+        if fork::number() != self.process {
+            // They are in the process that started them.
+            return std::mem::forget(std::mem::take(&mut self.handles));
+        }
         for lane in [&self.log, &self.pages, &self.reads] {
             lane.end();
         }

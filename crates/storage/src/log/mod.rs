@@ -202,7 +202,7 @@ impl Log {
         let mut writer = BlockWriter::new();
         let geometry = segments.geometry();
         let bounds = match options.checkpoint_every {
-            Some((every, limit)) => LogBounds::new(every, limit, geometry.segment_bytes),
+            Some((every, limit)) => LogBounds::new(every, limit, geometry.segment_bytes, pace::most_files()),
             None => LogBounds::NONE,
         };
         segments.set_limit(bounds.files);

@@ -60,6 +60,18 @@ pub(crate) struct LogBounds {
     pub(crate) every: u64,
 }
 
+/// Of the descriptors that a process may have, the part that the log's files may number. Each may take two.
+const PART_OF_DESCRIPTORS: u64 = 4;
+
+/// Files that a log may have open in this process.
+pub(super) fn most_files() -> u64 {
+    #[cfg(not(miri))]
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    #[cfg(miri)]
+    let limit = None;
+    limit.map_or(u64::MAX, |descriptors| descriptors / PART_OF_DESCRIPTORS)
+}
+
 impl LogBounds {
     /// No bounds.
     pub(crate) const NONE: LogBounds =
@@ -70,9 +82,9 @@ impl LogBounds {
         every.saturating_mul(4).max(LEAST_LIMIT)
     }
 
-    /// The bounds of a log of files of `segment` bytes that takes at most `limit` bytes, or four files.
-    pub(crate) fn new(every: u64, limit: u64, segment: u64) -> LogBounds {
-        let files = (limit / segment).max(LEAST_FILES);
+    /// The bounds of a log of files of `segment` bytes that takes at most `limit` bytes and `most` files, or four files.
+    pub(crate) fn new(every: u64, limit: u64, segment: u64, most: u64) -> LogBounds {
+        let files = (limit / segment).min(most).max(LEAST_FILES);
         let stop_at = (files - LEAST_FILES + 1).saturating_mul(segment);
         let every = every.min(stop_at / 2);
         let slow_at = (every + every / 2).min(stop_at / 2);
@@ -324,7 +336,7 @@ mod tests {
     #[test]
     fn bounds_follow_the_interval() {
         let of = |every: u64, segment: u64| {
-            let b = LogBounds::new(every * MIB, LogBounds::limit(every * MIB), segment * MIB);
+            let b = LogBounds::new(every * MIB, LogBounds::limit(every * MIB), segment * MIB, u64::MAX);
             assert!(b.files * segment * MIB <= LogBounds::limit(every * MIB).max(4 * segment * MIB));
             assert!(b.every <= b.slow_at && b.slow_at < b.stop_at, "{b:?}");
             (b.files, b.slow_at / MIB, b.stop_at / MIB, b.every / MIB)
@@ -339,7 +351,7 @@ mod tests {
 
     #[test]
     fn the_gate_lets_through_what_is_cut_halfway_and_nothing_at_the_end() {
-        let pace = Pace::new(LogBounds::new(32 * MIB, 128 * MIB, 8 * MIB));
+        let pace = Pace::new(LogBounds::new(32 * MIB, 128 * MIB, 8 * MIB, u64::MAX));
         assert_eq!(pace.gate(500, 48 * MIB), u64::MAX);
         pace.rate.store(100_000_000, Ordering::Relaxed);
         let near = |a: u64, b: u64| a.abs_diff(b) <= b / 100 + 1;
@@ -354,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_lowered_only_by_what_was_slowed() {
-        let pace = Pace::new(LogBounds::new(256 * MIB, 1024 * MIB, 16 * MIB));
+        let pace = Pace::new(LogBounds::new(256 * MIB, 1024 * MIB, 16 * MIB, u64::MAX));
         let rate = || pace.rate.load(Ordering::Relaxed);
         let first = rate();
         pace.cut(1_000_000_000, 0);

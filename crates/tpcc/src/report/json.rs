@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use serde::Serialize;
 
@@ -58,10 +59,29 @@ pub(crate) fn conclude(
     written
 }
 
-/// Prints results. A reader that has gone away is no failure.
+/// Why something could not be printed.
+static NOT_PRINTED: OnceLock<std::io::Error> = OnceLock::new();
+
+/// Prints results. A reader that has gone away is no failure; any other is told by [`not_printed`], at the end.
 pub(crate) fn print(text: &str) {
     let mut stdout = std::io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    note_printed(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
+}
+
+/// Notes how printing has ended.
+pub(crate) fn note_printed(ended: std::io::Result<()>) {
+    if let Err(error) = ended.and_then(|()| std::io::stdout().flush())
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        let _ = NOT_PRINTED.set(error);
+    }
+}
+
+/// The error of a command whose results could not be printed.
+pub(crate) fn not_printed() -> Option<Error> {
+    NOT_PRINTED.get().map(|error| {
+        Error::failed(format!("stdout: cannot be written: {error}")).help("what was printed is lost; the rest was done")
+    })
 }
 
 /// The object as text.

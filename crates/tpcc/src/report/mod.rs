@@ -6,6 +6,7 @@ mod hdr;
 pub(crate) mod json;
 pub(crate) mod machine;
 pub(crate) mod model;
+pub(crate) mod named;
 pub(crate) mod out;
 mod pacing;
 pub(crate) mod page;

@@ -6,6 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use super::named::{self, NameGuard};
 use crate::workload::error::Error;
 
 /// An open file that gets its content at the end.
@@ -13,6 +14,7 @@ pub(crate) struct OutFile {
     /// As it was given.
     path: PathBuf,
     to: Destination,
+    _name: Option<NameGuard>,
 }
 
 enum Destination {
@@ -61,12 +63,16 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 
 impl OutFile {
     /// Opens `path`, which `flag` has named, for writing without touching what is there.
+    ///
+    /// # Errors
+    /// It cannot be written, or must not: see [`named::to_write`].
     pub(crate) fn open(path: &Path, flag: &str) -> Result<OutFile, Error> {
+        let name = named::to_write(path, flag)?;
         let to = Destination::of(path).map_err(|e| {
             Error::failed(format!("{}: cannot be written: {e}", path.display()))
                 .help(format!("pass another file with {flag}; nothing was done"))
         })?;
-        Ok(OutFile { path: path.to_owned(), to })
+        Ok(OutFile { path: path.to_owned(), to, _name: name })
     }
 
     /// As [`OutFile::open`], if the flag was given.
@@ -76,6 +82,11 @@ impl OutFile {
 
     /// Replaces the content, whole or not at all; gives the path.
     pub(crate) fn write(self, content: &[u8]) -> Result<PathBuf, Error> {
+        // One that was made since the file was named.
+        if named::is_of_a_database(&self.path) {
+            let what = format!("{}: is a file of a database by now, and stays as it is", self.path.display());
+            return Err(Error::failed(what));
+        }
         let written = match self.to {
             Destination::Part(part) => part.replace(content),
             Destination::Stream(mut stream) => stream.write_all(content),

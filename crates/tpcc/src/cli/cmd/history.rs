@@ -12,6 +12,7 @@ use crate::doors::history::{self, Outcome, Recorded, RunError, World};
 use crate::engines::storage::advice::{cannot_open, failed_transaction};
 use crate::engines::storage::database::{announce, options};
 use crate::report::json::print;
+use crate::report::named;
 use crate::workload::error::Error;
 use crate::workload::interrupt;
 use crate::workload::words::grouped;
@@ -88,6 +89,7 @@ fn summary(config: &HistoryConfig, ran: &Recorded, seconds: f64) -> String {
 
 /// Opens the file before the work, so that none is done for a path that cannot be written.
 fn open_out(path: &Path) -> Result<File, Error> {
+    drop(named::to_write(path, "--out")?);
     OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(|e| {
         Error::failed(format!("{}: cannot be written: {e}", path.display()))
             .help("pass another file with --out; nothing was done")

@@ -10,12 +10,14 @@ use crate::lab::reproduce::Report;
 use crate::lab::reproduce::page::{Entry, reproduce_page};
 use crate::report::json::print;
 use crate::report::model::schema_of;
+use crate::report::named;
 use crate::report::out::OutFile;
 use crate::report::page::run::run_page;
 use crate::workload::error::Error;
 
 /// Carries the command out.
 pub(crate) fn run(flags: &ReportFlags) -> Result<Ended, Error> {
+    let _read: Vec<_> = flags.files.iter().filter_map(|path| named::to_read(path)).collect();
     let out = OutFile::open(&flags.out, "--out")?;
     let files: Vec<(&Path, Value)> =
         flags.files.iter().map(|path| Ok((path.as_path(), read(path)?))).collect::<Result<_, Error>>()?;

@@ -1,0 +1,132 @@
+//! Files that a command names, to read and to write: none may be written that is read, named twice, or a file of a database.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::workload::error::Error;
+
+static NAMED: Mutex<Vec<Named>> = Mutex::new(Vec::new());
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// A file that was named.
+struct Named {
+    number: u64,
+    file: Identity,
+    /// What named it, as it was typed.
+    by: String,
+}
+
+/// Which file a path leads to, behind all links.
+#[derive(PartialEq, Eq)]
+enum Identity {
+    /// Device and inode of one that is there.
+    There(u64, u64),
+    /// Where one will be.
+    At(PathBuf),
+}
+
+impl Identity {
+    fn of(path: &Path) -> io::Result<Identity> {
+        match fs::metadata(path) {
+            Ok(there) => Ok(Identity::There(there.dev(), there.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let directory = fs::canonicalize(directory.unwrap_or(Path::new(".")))?;
+                Ok(Identity::At(directory.join(path.file_name().unwrap_or_default())))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A name in use, given back when it is dropped.
+pub(crate) struct NameGuard(u64);
+
+impl Drop for NameGuard {
+    fn drop(&mut self) {
+        NAMED.lock().unwrap_or_else(PoisonError::into_inner).retain(|named| named.number != self.0);
+    }
+}
+
+fn note(file: Identity, by: String) -> NameGuard {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    NAMED.lock().unwrap_or_else(PoisonError::into_inner).push(Named { number, file, by });
+    NameGuard(number)
+}
+
+/// Notes that `path` is read. One that is not there is told of by its reader.
+pub(crate) fn to_read(path: &Path) -> Option<NameGuard> {
+    let by = format!("the file to read, {}", path.display());
+    Identity::of(path).ok().map(|file| note(file, by))
+}
+
+/// Notes that `path`, which `flag` has named, is to be written. Devices and pipes may be named by several flags.
+///
+/// # Errors
+/// It is read, written for another flag, or a file of a database. A path that leads nowhere is told of by its writer.
+pub(crate) fn to_write(path: &Path, flag: &str) -> Result<Option<NameGuard>, Error> {
+    let is_special = fs::metadata(path).is_ok_and(|there| !there.is_file());
+    let Some(file) = Identity::of(path).ok().filter(|_| !is_special) else { return Ok(None) };
+    let refused = |why: String| {
+        let help = format!("pass another file with {flag}; nothing was done");
+        Err(Error::usage(format!("{flag} {}: {why}", path.display())).help(help))
+    };
+    let other = {
+        let named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+        named.iter().find(|named| named.file == file).map(|named| named.by.clone())
+    };
+    if let Some(other) = other {
+        return refused(format!("is also {other}"));
+    }
+    if is_of_a_database(path) {
+        return refused("is a file of a database".to_owned());
+    }
+    Ok(Some(note(file, format!("what {flag} names"))))
+}
+
+/// Whether a database lies in the directory of this file, and has a file of this name, now or later.
+pub(crate) fn is_of_a_database(path: &Path) -> bool {
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let is_log = name.strip_prefix("log.").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    let is_name = is_log || matches!(name, "pages.0" | "control" | "control.new" | "lock" | "copying");
+    is_name && directory.join("pages.0").exists() && directory.join("control").exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_named_once() {
+        let directory = std::env::temp_dir().join(format!("tpcc-named-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let (path, link) = (directory.join("run.json"), directory.join("link"));
+        let said = |result: Result<Option<NameGuard>, Error>| result.err().map(|error| error.to_string());
+        let first = to_write(&path, "--json").unwrap();
+        let again = said(to_write(&directory.join("./run.json"), "--csv")).unwrap();
+        assert!(again.contains("--csv") && again.contains("what --json names"), "{again}");
+        drop(first);
+        fs::write(&path, "{}").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let read = to_read(&path).unwrap();
+        let over = said(to_write(&link, "--out")).unwrap();
+        assert!(over.contains("the file to read") && over.contains("run.json"), "{over}");
+        drop(read);
+        assert!(to_write(&link, "--out").is_ok());
+        for name in ["pages.0", "control"] {
+            fs::write(directory.join(name), "").unwrap();
+        }
+        let of_database = said(to_write(&directory.join("log.7"), "--json")).unwrap();
+        assert!(of_database.contains("a file of the database"), "{of_database}");
+        assert!(to_write(&directory.join("log.txt"), "--json").is_ok());
+        let null = Path::new("/dev/null");
+        assert!(to_write(null, "--json").unwrap().is_none() && to_write(null, "--csv").is_ok());
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}
