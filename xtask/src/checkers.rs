@@ -175,9 +175,7 @@ fn sanitized(flags: &Sanitize) -> Result<bool, String> {
         build("test").args(["--package", "storage", "--lib", "--"]).args(CONCURRENT).args(["--skip", "timing"]),
     );
     let tests = succeeds(build("test").args(["--package", "storage", "--test", "isolation", "--test", "eviction"]));
-    // Fibers need the feature `asan` of their crate, which this build has not.
-    let speculate =
-        succeeds(build("test").args(["--package", "speculate", "--lib", "--tests", "--", "--skip", "several_fibers"]));
+    let speculate = succeeds(build("test").args(["--package", "speculate", "--lib", "--tests"]));
     // ThreadSanitizer is not told of switches between fibers.
     let fibers = flags.sanitizer == Sanitizer::Thread
         || succeeds(build("test").args(["--package", "sched-steps", "--features", "asan,testing", "--lib", "--tests"]));

@@ -275,7 +275,7 @@ where
     }
 
     /// Remembers the stamps of writes that the store has just got, and that other epochs or later iterations may have read. One
-    /// that the store does not tell is missing: who has read the write reads it again, in order.
+    /// that the store does not tell is missing: an iteration that has read the write runs again, in order.
     fn stamp(&self, attempt: &mut Attempt<'_, S, I::Item, T>, written: Range<usize>) {
         let number = attempt.number;
         let Worker { log, local, .. } = &mut *attempt.worker;

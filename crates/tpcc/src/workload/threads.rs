@@ -50,9 +50,9 @@ impl<E> SharedWorkError<E> {
 }
 
 /// A thread that has begun.
-pub(crate) struct Running<'scope, T>(ScopedJoinHandle<'scope, Option<T>>);
+pub(crate) struct ThreadHandle<'scope, T>(ScopedJoinHandle<'scope, Option<T>>);
 
-impl<T> Running<'_, T> {
+impl<T> ThreadHandle<'_, T> {
     /// Waits for its end; what it has panicked with is the error.
     pub(crate) fn join(self) -> std::thread::Result<T> {
         // Without a result it was told not to begin, and no caller has its handle.
@@ -74,7 +74,7 @@ pub(crate) fn all<'scope, T, F>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     works: impl IntoIterator<Item = F>,
-) -> Result<Vec<Running<'scope, T>>, NoThread>
+) -> Result<Vec<ThreadHandle<'scope, T>>, NoThread>
 where
     T: Send + 'scope,
     F: FnOnce() -> T + Send + 'scope,
@@ -85,7 +85,7 @@ where
         let theirs = Arc::clone(&gate);
         let begins = move || theirs.wait().then(work);
         match Builder::new().name(format!("{name} {}", running.len())).spawn_scoped(scope, begins) {
-            Ok(thread) => running.push(Running(thread)),
+            Ok(thread) => running.push(ThreadHandle(thread)),
             Err(source) => {
                 let given = running.len();
                 let _ = gate.set(false);
@@ -106,9 +106,9 @@ pub(crate) fn one<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     work: impl FnOnce() -> T + Send + 'scope,
-) -> Result<Running<'scope, T>, NoThread> {
+) -> Result<ThreadHandle<'scope, T>, NoThread> {
     let thread = Builder::new().name(name.to_owned()).spawn_scoped(scope, || Some(work()));
-    thread.map(Running).map_err(|source| NoThread { wanted: 1, given: 0, source })
+    thread.map(ThreadHandle).map_err(|source| NoThread { wanted: 1, given: 0, source })
 }
 
 /// Runs `work` on the calling thread and on so many others: parts of one task, which each takes as it gets to them.

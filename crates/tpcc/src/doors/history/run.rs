@@ -9,7 +9,7 @@ use speculate::BuildError;
 use super::session::drive;
 use super::team::{SessionEnd, Teams};
 use super::{Params, RecordedSession, Txn, World};
-use crate::workload::threads::{self, NoThread, Running};
+use crate::workload::threads::{self, NoThread, ThreadHandle};
 
 /// What came of a run.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ fn on_threads<'w, 'db>(
             }
         });
         let threads = threads::all(scope, "session", works)?;
-        let join = |thread: Running<'_, _>| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let join = |thread: ThreadHandle<'_, _>| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok(threads.into_iter().map(join).collect())
     })
 }

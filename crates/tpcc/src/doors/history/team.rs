@@ -18,7 +18,7 @@ use crate::workload::error::Error;
 use crate::workload::generate::Random;
 use crate::workload::settings::CtxPoints;
 use crate::workload::settings::TeamsOf;
-use crate::workload::threads::{self, Running};
+use crate::workload::threads::{self, ThreadHandle};
 use crate::workload::time::nanos;
 
 /// Stack of a fiber: sessions keep what they read on the heap.
@@ -162,7 +162,7 @@ impl Teams {
                 }
             });
             let threads = threads::all(scope, "worker", works).map_err(|error| error.to_string())?;
-            let join = |thread: Running<'_, _>| thread.join().unwrap_or_else(|p| resume_unwind(p));
+            let join = |thread: ThreadHandle<'_, _>| thread.join().unwrap_or_else(|p| resume_unwind(p));
             let all: Vec<Result<Vec<SessionEnd<'_, '_>>, String>> = threads.into_iter().map(join).collect();
             all.into_iter().collect::<Result<Vec<_>, _>>()
         })?;

@@ -11,7 +11,7 @@ use storage::LatchKind;
 use storage::measure::MeasuredPage;
 
 use crate::driver::hardware::cores;
-use crate::workload::threads::{self, NoThread, Running};
+use crate::workload::threads::{self, NoThread, ThreadHandle};
 
 /// Steps between two looks at whether time is up.
 const BETWEEN_LOOKS: u64 = 64;
@@ -114,7 +114,7 @@ fn steps_ns<T: Send>(
     let steps = &steps;
     let each: Vec<Option<(f64, T)>> = std::thread::scope(|scope| {
         let running = threads::all(scope, "probe", (0..threads as usize).map(|thread| move || steps(thread)))?;
-        let join = |thread: Running<'_, _>| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let join = |thread: ThreadHandle<'_, _>| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok::<_, NoThread>(running.into_iter().map(join).collect())
     })
     .ok()?;
