@@ -209,6 +209,10 @@ impl Disk for FileDisk {
     fn show(&self, name: &str) -> String {
         self.path.join(name).display().to_string()
     }
+
+    fn most_open_files(&self) -> Option<u64> {
+        rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+    }
 }
 
 /// Opens a file past the cache; `None` where the system has no such flag.

@@ -68,6 +68,12 @@ pub trait Disk: Send + Sync + Debug {
 
     /// Path of the file, for messages.
     fn show(&self, name: &str) -> String;
+
+    /// Descriptors of open files that the process may have; `None`, the default, where files take none. A database has at most a
+    /// quarter as many files of its log.
+    fn most_open_files(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Refuses what is no name of a file in a directory.

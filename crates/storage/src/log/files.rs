@@ -214,6 +214,10 @@ impl Segments {
         self.kept.load(Ordering::Acquire)
     }
 
+    pub(super) fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
     /// Sets how many files there may be.
     pub(super) fn set_limit(&self, files: u64) {
         self.limit.store(files, Ordering::Relaxed);

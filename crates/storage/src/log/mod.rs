@@ -202,7 +202,9 @@ impl Log {
         let mut writer = BlockWriter::new();
         let geometry = segments.geometry();
         let bounds = match options.checkpoint_every {
-            Some((every, limit)) => LogBounds::new(every, limit, geometry.segment_bytes, pace::most_files()),
+            Some((every, limit)) => {
+                LogBounds::new(every, limit, geometry.segment_bytes, pace::most_files(segments.disk()))
+            }
             None => LogBounds::NONE,
         };
         segments.set_limit(bounds.files);

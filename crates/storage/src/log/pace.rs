@@ -27,6 +27,7 @@ use crate::base::ids::{Lsn, SlotId};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicU64, Ordering};
 use crate::base::sync::yield_now;
+use crate::io::Disk;
 
 /// Pause of an append at the gate, which then moves on by what is cut in this time.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -60,16 +61,12 @@ pub(crate) struct LogBounds {
     pub(crate) every: u64,
 }
 
-/// Of the descriptors that a process may have, the part that the log's files may number. Each may take two.
+/// Of the files that may be open, the part that the log's may number. Each may be open twice.
 const PART_OF_DESCRIPTORS: u64 = 4;
 
-/// Files that a log may have open in this process.
-pub(super) fn most_files() -> u64 {
-    #[cfg(not(miri))]
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    #[cfg(miri)]
-    let limit = None;
-    limit.map_or(u64::MAX, |descriptors| descriptors / PART_OF_DESCRIPTORS)
+/// Files that a log on this disk may have.
+pub(super) fn most_files(disk: &dyn Disk) -> u64 {
+    disk.most_open_files().map_or(u64::MAX, |files| files / PART_OF_DESCRIPTORS)
 }
 
 impl LogBounds {
