@@ -123,7 +123,7 @@ mod tests {
             fs::write(directory.join(name), "").unwrap();
         }
         let of_database = said(to_write(&directory.join("log.7"), "--json")).unwrap();
-        assert!(of_database.contains("a file of the database"), "{of_database}");
+        assert!(of_database.contains("a file of a database"), "{of_database}");
         assert!(to_write(&directory.join("log.txt"), "--json").is_ok());
         let null = Path::new("/dev/null");
         assert!(to_write(null, "--json").unwrap().is_none() && to_write(null, "--csv").is_ok());
