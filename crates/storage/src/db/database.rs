@@ -335,8 +335,9 @@ impl Database {
         self.engine.wait_to_answer(commit)
     }
 
-    /// Waits until all that was committed before the call is durable, with [`Durability::Async`] as well: for a program that
-    /// ends without closing the database, which is in a `static`, say.
+    /// Waits until all that was committed before the call is durable, with
+    /// [`Durability::Async`](crate::Durability::Async) as well: for a program that ends without closing the database, which is
+    /// in a `static`, say.
     ///
     /// # Errors
     /// When the instance is closed to commits.
