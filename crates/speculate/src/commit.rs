@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use smallvec::SmallVec;
 
-use crate::epoch::{AfterCommit, Diverged, Epoch};
+use crate::epoch::{Diverged, Epoch};
 use crate::error::LoopError;
 use crate::forward::Write;
 use crate::log::{Op, Source};
@@ -23,6 +23,9 @@ use crate::worker::{Attempt, Ending, InOrder, IteratorPanic, Loop, Returned, Wor
 
 /// Writes of an epoch for which no memory is taken.
 const WRITES: usize = 64;
+
+/// How the body of an epoch has ended, and the last write to the store.
+type Committed<E, F> = (Ending<E>, Result<(), LoopError<E, F>>);
 
 impl<E> Ending<E> {
     /// An error if the body did something else when it ran again.
@@ -56,8 +59,7 @@ where
         let committing = AssertUnwindSafe(|| self.commit_iterations(attempt, in_order, ending, of_iterator));
         let ended = catch_unwind(committing);
         if !matches!(ended, Ok(Ok(()))) {
-            let mut done = QuietVec(attempt.after_commit.0.drain(..attempt.done.after_commit).collect());
-            done.0.drain(..).for_each(|run: AfterCommit| quietly(run));
+            attempt.after_commit.0.drain(..attempt.done.after_commit).for_each(quietly);
         }
         ended.unwrap_or_else(|panic| resume_unwind(panic))
     }
@@ -69,14 +71,11 @@ where
         ending: Ending<E>,
         of_iterator: IteratorPanic,
     ) -> Result<(), LoopError<E, S::Error>> {
-        let ending = if self.together {
+        let (ending, written) = if self.together {
             self.commit_together(attempt, in_order, ending)?
         } else {
             self.commit_in_turn(attempt, in_order, ending)?
         };
-        // What an iteration wrote before it failed.
-        let rest = attempt.done.operations..attempt.worker.log.ops.len();
-        let written = self.write(&mut attempt.worker.log.ops, rest, in_order.order);
         let (failed, panicked) = match ending {
             Ending::Failed(error) => (error.take(), None),
             Ending::Panicked(panic) => (None, panic.take()),
@@ -111,52 +110,39 @@ where
         Ok(())
     }
 
-    /// Commits an epoch as a whole, where `then` does nothing that its iterations could see.
+    /// Commits an epoch as a whole, where `then` does nothing that its iterations could see; says how the last write ended.
     fn commit_together(
         &self,
         attempt: &mut Attempt<'_, S, I::Item, T>,
         in_order: &mut InOrder<'_, S, H>,
         mut ending: Ending<E>,
-    ) -> Result<Ending<E>, LoopError<E, S::Error>> {
+    ) -> Result<Committed<E, S::Error>, LoopError<E, S::Error>> {
         let stale = self.confirm(attempt, 0..attempt.worker.log.ops.len(), in_order.order)?;
         if stale.is_some() || matches!(ending, Ending::Unwound) {
             ending = self.run_in_order(attempt, stale, in_order.order);
         }
         let ending = ending.deterministic()?;
-        let len = attempt.worker.log.ops.len();
-        match self.write(&mut attempt.worker.log.ops, 0..len, in_order.order) {
-            Ok(()) => attempt.done.operations = len,
-            Err(error) => {
-                // The panic is told, or the error of a body for which the store has refused a read.
-                let is_told = match ending {
-                    Ending::Panicked(_) => false,
-                    Ending::Failed(_) => !attempt.refused,
-                    Ending::Done | Ending::Unwound | Ending::Diverged(_) => true,
-                };
-                if is_told {
-                    return Err(error);
-                }
-                quietly(|| drop(error));
-                attempt.done.operations = len;
-                return Ok(ending);
+        let all = 0..attempt.worker.log.ops.len();
+        let written = self.write(&mut attempt.worker.log.ops, all, in_order.order);
+        if written.is_ok() {
+            // The last one last: what is left after a panic does not count.
+            attempt.results.0.reverse();
+            while let Some(Returned { result, end }) = attempt.results.0.pop() {
+                (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
+                attempt.done.after_commit = end.after_commit;
             }
         }
-        // The last one last: what is left after a panic does not count.
-        attempt.results.0.reverse();
-        while let Some(Returned { result, end }) = attempt.results.0.pop() {
-            (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
-            attempt.done.after_commit = end.after_commit;
-        }
-        Ok(ending)
+        Ok((ending, written))
     }
 
-    /// Commits the iterations of an epoch one by one. From the first that was wrong on they run in order.
+    /// Commits the iterations of an epoch one by one; says how the last write ended. From the first that was wrong on they run
+    /// in order.
     fn commit_in_turn(
         &self,
         attempt: &mut Attempt<'_, S, I::Item, T>,
         in_order: &mut InOrder<'_, S, H>,
         mut ending: Ending<E>,
-    ) -> Result<Ending<E>, LoopError<E, S::Error>> {
+    ) -> Result<Committed<E, S::Error>, LoopError<E, S::Error>> {
         let mut results = std::mem::replace(attempt.results, QuietVec(Vec::new()));
         results.0.reverse();
         while attempt.done.iterations < attempt.items.len() {
@@ -181,7 +167,11 @@ where
             attempt.done = end;
         }
         *attempt.results = results;
-        ending.deterministic()
+        let ending = ending.deterministic()?;
+        // What an iteration wrote before it failed.
+        let rest = attempt.done.operations..attempt.worker.log.ops.len();
+        let written = self.write(&mut attempt.worker.log.ops, rest, in_order.order);
+        Ok((ending, written))
     }
 
     /// Runs an epoch again from a read that was wrong, or from where its body has ended, with locked reads.
@@ -209,26 +199,20 @@ where
             if let Some(stale) = attempt.worker.log.stale(self.shared, attempt.number, at) {
                 return Ok(Some(stale));
             }
-            let mut may_wait = true;
-            let is_right = match &attempt.worker.log.ops[at] {
+            let op = &attempt.worker.log.ops[at];
+            // Earlier epochs and iterations may have written to the store: a wait for them could have helped.
+            let may_wait = matches!(op, Op::Read { source: Source::Store(_) | Source::Failed, .. } | Op::Scan { .. });
+            let is_right = match op {
                 Op::Read { source: Source::Store(_), .. } | Op::Scan { .. } if is_mutant(Mutant::SkipValidation) => {
                     true
                 }
-                Op::Read { key, value, source: Source::Store(stamp), to_write, .. } => {
-                    let seen = Seen { key, value: value.get(), stamp, to_write: *to_write };
-                    self.store.confirm(order, seen).map_err(LoopError::Store)?
-                }
-                Op::Read { source: Source::Failed, .. } => false,
-                Op::Read { source: Source::Epoch(_), .. } if !self.together => {
-                    may_wait = false;
-                    self.confirm_own(attempt, at, order)?
-                }
-                Op::Read { .. } => true,
+                Op::Read { source: Source::Epoch(_), .. } if self.together || is_mutant(Mutant::ForgetThen) => true,
+                Op::Read { source: Source::Locked, .. } => true,
+                Op::Read { .. } => self.store_has(attempt, at, order)?,
                 Op::Scan { scan, .. } => scan.confirm(self.store, order)?,
                 // What an iteration before has read or written, `then` may have replaced.
                 Op::Again { of, .. } if *of < operations.start => {
-                    may_wait = false;
-                    self.confirm_own(attempt, *of, order)?
+                    is_mutant(Mutant::ForgetThen) || self.store_has(attempt, *of, order)?
                 }
                 Op::Write { .. } | Op::Again { .. } | Op::Escape { .. } => continue,
             };
@@ -241,16 +225,13 @@ where
         Ok(None)
     }
 
-    /// Whether the store still has what an operation of this epoch has read or written, which it has or had.
-    fn confirm_own(
+    /// Locks what an operation of this epoch has read or written, and says whether the store has just that.
+    fn store_has(
         &self,
         attempt: &Attempt<'_, S, I::Item, T>,
         at: usize,
         order: &mut S::Order,
     ) -> Result<bool, LoopError<E, S::Error>> {
-        if is_mutant(Mutant::ForgetThen) {
-            return Ok(true);
-        }
         let log = &attempt.worker.log;
         let mut confirm = |key, value, stamp, to_write| {
             self.store.confirm(order, Seen { key, value, stamp, to_write }).map_err(LoopError::Store)
@@ -259,11 +240,11 @@ where
             Op::Read { key, value, source: Source::Store(stamp), to_write, .. } => {
                 confirm(key, value.get(), stamp, *to_write)
             }
-            Op::Read { key, value, source: Source::Epoch(id), to_write, .. } => {
+            Op::Read { key, hash, value, source: Source::Epoch(id), to_write, .. } => {
                 let (directory, is_it) = (&self.shared.directory, |write: &Write<_, _>| write.id == *id);
-                let Some(stamp) = directory.replace_stamp(key, is_it, None) else { return Ok(false) };
+                let Some(stamp) = directory.replace_stamp((key, *hash), is_it, None) else { return Ok(false) };
                 let confirmed = confirm(key, value.get(), &stamp, *to_write);
-                directory.replace_stamp(key, is_it, Some(stamp));
+                directory.replace_stamp((key, *hash), is_it, Some(stamp));
                 confirmed
             }
             Op::Write { key, value, .. } => {
@@ -285,13 +266,16 @@ where
             if *read_later && let Ok((_, stamp)) = self.store.peek(local, key) {
                 log.stamps.push((at, stamp));
             }
+            if !self.shared.forwards {
+                continue;
+            }
             // Later epochs read the last write of an epoch.
-            if self.shared.forwards
-                && log.last(key, directory.hash(key)) == Some(at)
+            let hash = directory.hash(key);
+            if log.last(key, hash) == Some(at)
                 && let Ok((_, stamp)) = self.store.peek(local, key)
             {
                 let is_it = |write: &Write<_, _>| write.epoch == number && write.operation == at;
-                directory.replace_stamp(key, is_it, Some(stamp));
+                directory.replace_stamp((key, hash), is_it, Some(stamp));
             }
         }
     }

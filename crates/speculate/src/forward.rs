@@ -153,11 +153,11 @@ impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
     /// Takes the stamp of a write out, or sets it. Only the holder of the token does that.
     pub(crate) fn replace_stamp(
         &self,
-        key: &K,
+        (key, hash): (&K, u64),
         is_wanted: impl Fn(&Write<V, T>) -> bool,
         stamp: Option<T>,
     ) -> Option<T> {
-        let mut shard = self.shards[Self::places(self.hash(key)).1].keys.lock();
+        let mut shard = self.shards[Self::places(hash).1].keys.lock();
         let write = shard.get_mut(key)?.iter_mut().find(|write| is_wanted(write))?;
         std::mem::replace(&mut write.stamp, stamp)
     }

@@ -202,6 +202,18 @@ fn a_body_that_is_not_deterministic_is_told() {
     assert_eq!(store.contents(), BTreeMap::from([(1, 3)]));
 }
 
+/// What a count that another thread raises has come to when it stands still, or after 20 seconds.
+fn when_still(count: &AtomicUsize) -> usize {
+    let begun = std::time::Instant::now();
+    let mut quiet = (0, 0);
+    while quiet.1 < 10_000 && begun.elapsed().as_secs() < 20 {
+        let now = count.load(Ordering::Relaxed);
+        quiet = if now == quiet.0 && now > 0 { (now, quiet.1 + 1) } else { (now, 0) };
+        std::thread::yield_now();
+    }
+    count.load(Ordering::Relaxed)
+}
+
 /// A body that has seen what never was, and goes on for ever because of that, stops long before it is the oldest.
 #[test]
 fn a_body_that_is_led_astray_stops() {
@@ -213,14 +225,7 @@ fn a_body_that_is_led_astray_stops() {
             if *item == 0 {
                 epoch.put(1, 1);
                 // The other body has seen one of the two only, and reads on.
-                let begun = std::time::Instant::now();
-                let mut quiet = (0, 0);
-                while quiet.1 < 10_000 && begun.elapsed().as_secs() < 20 {
-                    let now = reads.load(Ordering::Relaxed);
-                    quiet = if now == quiet.0 && now > 0 { (now, quiet.1 + 1) } else { (now, 0) };
-                    std::thread::yield_now();
-                }
-                held.store(reads.load(Ordering::Relaxed), Ordering::Relaxed);
+                held.store(when_still(&reads), Ordering::Relaxed);
                 epoch.put(2, 1);
             } else {
                 while epoch.get(&1)? != epoch.get(&2)? {
@@ -244,14 +249,7 @@ fn a_body_that_is_led_astray_keeps_little() {
         let mut speculator = Speculator::new(options).unwrap();
         let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
             if *item == 0 {
-                let begun = std::time::Instant::now();
-                let mut quiet = (0, 0);
-                while quiet.1 < 10_000 && begun.elapsed().as_secs() < 20 {
-                    let now = writes.load(Ordering::Relaxed);
-                    quiet = if now == quiet.0 && now > 0 { (now, quiet.1 + 1) } else { (now, 0) };
-                    std::thread::yield_now();
-                }
-                held.store(writes.load(Ordering::Relaxed), Ordering::Relaxed);
+                held.store(when_still(&writes), Ordering::Relaxed);
                 epoch.put(1, 1);
             } else {
                 // Ends once the other body has committed.

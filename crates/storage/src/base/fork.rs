@@ -7,14 +7,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Forks since forks are counted, in the line of processes down to this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Which process of those that were forked from the one that first called [`count`] this is.
-#[inline]
-pub(crate) fn number() -> u32 {
-    FORKS.load(Ordering::Relaxed)
+/// A process of those that were forked from the first that had one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process(u32);
+
+impl Process {
+    /// This one. From now on forks are counted.
+    pub(crate) fn this() -> Process {
+        count_forks();
+        Process(FORKS.load(Ordering::Relaxed))
+    }
+
+    /// Whether it is this one; if not, it is an ancestor.
+    #[inline]
+    pub(crate) fn is_this(self) -> bool {
+        FORKS.load(Ordering::Relaxed) == self.0
+    }
 }
 
-/// From now on forks are counted; returns the number of this process.
-pub(crate) fn count() -> u32 {
+fn count_forks() {
     #[cfg(not(any(miri, loom, shuttle)))]
     {
         static ONCE: std::sync::Once = std::sync::Once::new();
@@ -27,5 +38,4 @@ pub(crate) fn count() -> u32 {
             debug_assert_eq!(registered, 0, "memory for a handler of forks");
         });
     }
-    number()
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use super::error::StorageError;
-use super::fork;
+use super::fork::Process;
 use super::ids::Lsn;
 
 /// Commits are taken.
@@ -23,14 +23,14 @@ const DISTRUSTED: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct Poison {
     /// The process that opened the instance.
-    process: u32,
+    process: Process,
     state: AtomicU8,
     cause: OnceLock<(Arc<str>, Lsn)>,
 }
 
 impl Default for Poison {
     fn default() -> Poison {
-        Poison { process: fork::count(), state: AtomicU8::new(OPEN), cause: OnceLock::new() }
+        Poison { process: Process::this(), state: AtomicU8::new(OPEN), cause: OnceLock::new() }
     }
 }
 
@@ -38,7 +38,7 @@ impl Poison {
     /// Whether this process is a child of the one that opened the instance.
     #[inline]
     pub(crate) fn is_of_the_parent(&self) -> bool {
-        fork::number() != self.process
+        !self.process.is_this()
     }
 
     /// Closes the instance; the first cause is kept.

@@ -51,6 +51,13 @@ impl MergeLimits {
         MergeLimits { below: ROOM / 2, upto: ROOM * 9 / 10, takes_in: TakesIn::InMemory };
     /// For compaction: the same of all neighbours.
     pub(crate) const COMPACT: MergeLimits = MergeLimits { takes_in: TakesIn::All, ..MergeLimits::THOROUGH };
+
+    /// Whether a page, which may be changing, is to merge with a neighbour.
+    fn is_small(&self, page: PageRef<'_>) -> bool {
+        // One that ascending inserts fill would be split again.
+        let fills = page.is_leaf() && page.insert_run() >= ASCENDING;
+        page.count() == 0 || page.used_bytes() < self.below && !fills
+    }
 }
 
 /// What became of the pages of a key.
@@ -84,15 +91,6 @@ pub(crate) struct Merger<'m, 'a> {
     pub(crate) waits: bool,
     /// Whether a lock refers to a key. Called with leaves latched.
     pub(crate) referenced: &'m mut dyn FnMut(&[u8]) -> bool,
-}
-
-impl MergeLimits {
-    /// Whether a page, which may be changing, is to merge with a neighbour.
-    fn is_small(&self, page: PageRef<'_>) -> bool {
-        // One that ascending inserts fill would be split again.
-        let fills = page.is_leaf() && page.insert_run() >= ASCENDING;
-        page.count() == 0 || page.used_bytes() < self.below && !fills
-    }
 }
 
 impl Merger<'_, '_> {

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use super::bounds::within;
 use crate::base::error::OpenError;
 use crate::base::fault::{Refusable, strikes};
-use crate::base::fork;
+use crate::base::fork::Process;
 use crate::base::lane::Lane;
 
 /// Threads that do the background work of several databases: those opened with
@@ -95,7 +95,7 @@ struct Threads {
     count: ServiceThreads,
     handles: Vec<JoinHandle<()>>,
     /// The process that started them.
-    process: u32,
+    process: Process,
 }
 
 impl Services {
@@ -116,7 +116,7 @@ impl Services {
         within("page threads", count.pages, &(1..=64))?;
         within("read threads", count.reads, &(0..=64))?;
         let lane = || Arc::new(Lane::new());
-        let (handles, process) = (Vec::new(), fork::count());
+        let (handles, process) = (Vec::new(), Process::this());
         let mut threads = Threads { log: lane(), pages: lane(), reads: lane(), count, handles, process };
         for (name, lane, count) in [
             ("log-service", Arc::clone(&threads.log), count.log),
@@ -165,7 +165,7 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        if fork::number() != self.process {
+        if !self.process.is_this() {
             // They are in the process that started them.
             return std::mem::forget(std::mem::take(&mut self.handles));
         }

@@ -64,8 +64,7 @@ static NOT_PRINTED: OnceLock<std::io::Error> = OnceLock::new();
 
 /// Prints results. A reader that has gone away is no failure; any other is told by [`not_printed`], at the end.
 pub(crate) fn print(text: &str) {
-    let mut stdout = std::io::stdout().lock();
-    note_printed(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
+    note_printed(std::io::stdout().write_all(text.as_bytes()));
 }
 
 /// Notes how printing has ended.

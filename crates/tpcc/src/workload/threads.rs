@@ -1,6 +1,7 @@
 //! Threads of a command: all that are wanted begin, or those that did end and an error says which limit is short.
 
 use std::io;
+use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
@@ -109,6 +110,24 @@ pub(crate) fn one<'scope, T: Send + 'scope>(
 ) -> Result<ThreadHandle<'scope, T>, NoThread> {
     let thread = Builder::new().name(name.to_owned()).spawn_scoped(scope, || Some(work()));
     thread.map(ThreadHandle).map_err(|source| NoThread { wanted: 1, given: 0, source })
+}
+
+/// Runs each of these on a thread of its own, and returns their results in the same order.
+///
+/// # Errors
+/// [`NoThread`]: none has done anything.
+///
+/// # Panics
+/// With what a thread has panicked with.
+pub(crate) fn apart<T: Send, F: FnOnce() -> T + Send>(
+    name: &str,
+    works: impl IntoIterator<Item = F>,
+) -> Result<Vec<T>, NoThread> {
+    std::thread::scope(|scope| {
+        let threads = all(scope, name, works)?;
+        let join = |thread: ThreadHandle<'_, T>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        Ok(threads.into_iter().map(join).collect())
+    })
 }
 
 /// Runs `work` on the calling thread and on so many others: parts of one task, which each takes as it gets to them.

@@ -1,6 +1,6 @@
 //! Runs the sessions: each on a thread of its own, or as fibers of some.
 
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 
 use storage::{Database, Hook, TxnError};
 
@@ -9,7 +9,7 @@ use speculate::BuildError;
 use super::session::drive;
 use super::team::{SessionEnd, Teams};
 use super::{Params, RecordedSession, Txn, World};
-use crate::workload::threads::{self, NoThread, ThreadHandle};
+use crate::workload::threads::{self, NoThread};
 
 /// What came of a run.
 #[derive(Debug)]
@@ -102,19 +102,12 @@ fn on_threads<'w, 'db>(
     sessions: Vec<RecordedSession<'w, 'db>>,
     interrupted: &(dyn Fn() -> bool + Sync),
 ) -> Result<Vec<SessionEnd<'w, 'db>>, NoThread> {
-    let together = Barrier::new(sessions.len());
-    std::thread::scope(|scope| {
-        let works = sessions.into_iter().map(|mut session| {
-            let together = &together;
-            move || {
-                together.wait();
-                let is_first = session.number() == 0;
-                let error = drive(&mut session, is_first, &mut std::thread::yield_now, interrupted).err();
-                (session, error)
-            }
-        });
-        let threads = threads::all(scope, "session", works)?;
-        let join = |thread: ThreadHandle<'_, _>| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok(threads.into_iter().map(join).collect())
-    })
+    let works = sessions.into_iter().map(|mut session| {
+        move || {
+            let is_first = session.number() == 0;
+            let error = drive(&mut session, is_first, &mut std::thread::yield_now, interrupted).err();
+            (session, error)
+        }
+    });
+    threads::apart("session", works)
 }

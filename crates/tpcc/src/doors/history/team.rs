@@ -18,7 +18,7 @@ use crate::workload::error::Error;
 use crate::workload::generate::Random;
 use crate::workload::settings::CtxPoints;
 use crate::workload::settings::TeamsOf;
-use crate::workload::threads::{self, ThreadHandle};
+use crate::workload::threads;
 use crate::workload::time::nanos;
 
 /// Stack of a fiber: sessions keep what they read on the heap.
@@ -151,21 +151,17 @@ impl Teams {
         let sessions = world.params.sessions;
         let workers = self.workers.min(sessions as usize);
         let together = Barrier::new(workers);
-        let ended = std::thread::scope(|scope| {
-            let works = (0..workers).map(|worker| {
-                let mine = (0..sessions).filter(move |session| *session as usize % workers == worker);
-                let together = &together;
-                move || {
-                    let executor = self.executor(worker, mine.clone().count());
-                    together.wait();
-                    executor.and_then(|executor| serve(executor, mine, world, interrupted))
-                }
-            });
-            let threads = threads::all(scope, "worker", works).map_err(|error| error.to_string())?;
-            let join = |thread: ThreadHandle<'_, _>| thread.join().unwrap_or_else(|p| resume_unwind(p));
-            let all: Vec<Result<Vec<SessionEnd<'_, '_>>, String>> = threads.into_iter().map(join).collect();
-            all.into_iter().collect::<Result<Vec<_>, _>>()
-        })?;
+        let works = (0..workers).map(|worker| {
+            let mine = (0..sessions).filter(move |session| *session as usize % workers == worker);
+            let together = &together;
+            move || {
+                let executor = self.executor(worker, mine.clone().count());
+                together.wait();
+                executor.and_then(|executor| serve(executor, mine, world, interrupted))
+            }
+        });
+        let ended = threads::apart("worker", works).map_err(|error| error.to_string())?;
+        let ended = ended.into_iter().collect::<Result<Vec<_>, String>>()?;
         let mut all: Vec<SessionEnd<'_, '_>> = ended.into_iter().flatten().collect();
         all.sort_by_key(|(session, _)| session.number());
         Ok(all)

@@ -262,10 +262,7 @@ pub(super) fn check(server: &Server, loaded: &Loaded, progress: &QueriesDone) ->
         }
     };
     let ask_some = &ask_some;
-    std::thread::scope(|scope| {
-        let works = connections.iter().map(|connection| move || ask_some(connection));
-        threads::all(scope, "checker", works).map(drop)
-    })?;
+    threads::apart("checker", connections.iter().map(|connection| move || ask_some(connection)))?;
     let interrupted = interrupt::requested();
     let mut findings = Violations::new();
     let mut answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);

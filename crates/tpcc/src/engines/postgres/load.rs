@@ -151,11 +151,8 @@ fn finish(server: &Server, copiers: &[Connection]) -> Result<(), SharedWorkError
         }
     };
     let finish_some = &finish_some;
-    std::thread::scope(|scope| {
-        let works = copiers.iter().map(|copier| move || finish_some(copier));
-        threads::all(scope, "finisher", works).map(drop)
-    })
-    .map_err(SharedWorkError::Threads)?;
+    let works = copiers.iter().map(|copier| move || finish_some(copier));
+    threads::apart("finisher", works).map_err(SharedWorkError::Threads)?;
     failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_err(SharedWorkError::Work)
 }
 

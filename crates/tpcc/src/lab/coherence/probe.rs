@@ -11,7 +11,7 @@ use storage::LatchKind;
 use storage::measure::MeasuredPage;
 
 use crate::driver::hardware::cores;
-use crate::workload::threads::{self, NoThread, ThreadHandle};
+use crate::workload::threads;
 
 /// Steps between two looks at whether time is up.
 const BETWEEN_LOOKS: u64 = 64;
@@ -112,12 +112,7 @@ fn steps_ns<T: Send>(
         (is_pinned && was_there).then(|| (elapsed.as_secs_f64() * 1e9 / steps as f64, own))
     };
     let steps = &steps;
-    let each: Vec<Option<(f64, T)>> = std::thread::scope(|scope| {
-        let running = threads::all(scope, "probe", (0..threads as usize).map(|thread| move || steps(thread)))?;
-        let join = |thread: ThreadHandle<'_, _>| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok::<_, NoThread>(running.into_iter().map(join).collect())
-    })
-    .ok()?;
+    let each = threads::apart("probe", (0..threads as usize).map(|thread| move || steps(thread))).ok()?;
     let (ns, own): (Vec<f64>, Vec<T>) = each.into_iter().collect::<Option<Vec<_>>>()?.into_iter().unzip();
     Some((ns.iter().sum::<f64>() / f64::from(threads), own))
 }
