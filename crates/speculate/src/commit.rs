@@ -44,8 +44,8 @@ where
     B: Fn(&mut Epoch<'_, S>, &I::Item) -> Result<T, E>,
     H: FnMut(&mut S::Order, T) -> Result<(), E>,
 {
-    /// The in-order part: confirms what was read, runs again what was wrong, and writes. Where the loop ends in the middle of
-    /// the epoch, what is to follow the commits of its iterations before that is done here.
+    /// The in-order part: confirms what was read, runs again what was wrong, and writes. If the loop ends in the middle of the
+    /// epoch, the closures that its committed iterations gave to [`Epoch::after_commit`] run here.
     ///
     /// # Panics
     /// With what ends the loop.
@@ -125,7 +125,7 @@ where
         let all = 0..attempt.worker.log.ops.len();
         let written = self.write(&mut attempt.worker.log.ops, all, in_order.order);
         if written.is_ok() {
-            // The last one last: what is left after a panic does not count.
+            // Reversed, so that the first is taken first. What is left after a panic does not count.
             attempt.results.0.reverse();
             while let Some(Returned { result, end }) = attempt.results.0.pop() {
                 (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
@@ -225,7 +225,7 @@ where
         Ok(None)
     }
 
-    /// Locks what an operation of this epoch has read or written, and says whether the store has just that.
+    /// Locks the key of an operation of this epoch, and returns whether the store still has the value that it read or wrote.
     fn store_has(
         &self,
         attempt: &Attempt<'_, S, I::Item, T>,
@@ -255,8 +255,8 @@ where
         }
     }
 
-    /// Remembers the stamps of writes that the store has just got, and that other epochs or later iterations may have read. One
-    /// that the store does not tell is missing: an iteration that has read the write runs again, in order.
+    /// Records the stamps of writes that the store has just got, for the epochs and iterations that have read them. A peek that
+    /// fails records none: an iteration that has read the write then runs again, in order.
     fn stamp(&self, attempt: &mut Attempt<'_, S, I::Item, T>, written: Range<usize>) {
         let number = attempt.number;
         let Worker { log, local, .. } = &mut *attempt.worker;

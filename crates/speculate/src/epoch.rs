@@ -306,7 +306,7 @@ impl<S: Store> Epoch<'_, S> {
         }
     }
 
-    /// Ends a body that keeps far more than any that has committed, until it is the oldest.
+    /// Ends the body if its log exceeds the budget of bytes.
     #[cold]
     fn look_at_bytes(&mut self) {
         if self.log.bytes > self.shared.bytes_budget() {

@@ -123,8 +123,8 @@ impl<V> From<Option<Arc<V>>> for Answer<V> {
 }
 
 impl<S: Store> Op<S> {
-    /// What the store is to write, if this is a write; `ops` are the operations of its epoch, and those from `first` on were
-    /// confirmed last.
+    /// What the store is to write, if this is a write. `ops` are the operations of its epoch. Reads before `first` were confirmed
+    /// before an earlier `then`, and are no hint any more.
     pub(crate) fn written<'o>(&'o self, ops: &'o [Op<S>], first: usize) -> Option<Written<'o, S>> {
         let Op::Write { key, value, before, .. } = self else { return None };
         let confirmed = before.filter(|before| before.place() >= first);

@@ -80,7 +80,7 @@ impl<S: RangeStore> Epoch<'_, S> {
         self.wait_at(site, None);
         let over = self.last_before().map_or_else(Vec::new, |_| forwarded::<S>(self.shared, self.number, &range));
         let all = own(self, &range, self.own_from()..self.next);
-        // What the store has of them when the range is confirmed.
+        // Writes of earlier iterations, which the store has by the time the range is confirmed.
         let written = if self.in_turn { own(self, &range, self.own_from()..self.begun_at) } else { Vec::new() };
         // As many more of the store's rows as may be deleted by what lies over them.
         let asked = most.saturating_add(over.len() + all.len());

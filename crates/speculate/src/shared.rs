@@ -14,7 +14,7 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) token: CachePadded<AtomicU64>,
     /// The most operations of an epoch that has committed.
     pub(crate) most_operations: CachePadded<AtomicUsize>,
-    /// The most bytes that an epoch kept that has committed.
+    /// Size of the largest log of a committed epoch, in bytes of keys and values.
     pub(crate) most_bytes: CachePadded<AtomicUsize>,
     /// The loop has ended early: nothing commits any more.
     pub(crate) stopped: AtomicBool,

@@ -84,8 +84,8 @@ mod breeding {
 
     /// The processor time that a campaign may take without a mutant.
     const LIMIT: Duration = Duration::from_secs(400);
-    /// With a mutant it is stopped, and has found nothing, if it takes this much processor time, and so many times more than
-    /// without.
+    /// A campaign with a mutant is stopped, and has found nothing, once it has used this much processor time and `LONGER` times
+    /// as much as without one.
     const LEAST: Duration = Duration::from_secs(20);
     const LONGER: u32 = 4;
     /// Or if for so long none of its threads runs or could run.

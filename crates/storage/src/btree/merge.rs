@@ -36,7 +36,7 @@ pub(crate) struct MergeLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TakesIn {
     None,
-    /// Those in memory: the others are not worth a read.
+    /// Those in memory: to read one costs more than a merge frees.
     InMemory,
     All,
 }

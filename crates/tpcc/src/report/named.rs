@@ -88,7 +88,7 @@ pub(crate) fn to_write(path: &Path, flag: &str) -> Result<Option<NameGuard>, Err
     Ok(Some(note(file, format!("what {flag} names"))))
 }
 
-/// Whether a database lies in the directory of this file, and has a file of this name, now or later.
+/// Whether this is the path of a file of a database, or of one that the database may create.
 pub(crate) fn is_of_a_database(path: &Path) -> bool {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -32,10 +32,10 @@ impl From<NoThread> for Error {
 /// Why work on several threads did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SharedWorkError<E> {
-    /// It did not begin.
+    /// The system gave too few threads; nothing was done.
     #[error(transparent)]
     Threads(NoThread),
-    /// It failed.
+    /// The work failed.
     #[error(transparent)]
     Work(E),
 }

@@ -75,7 +75,7 @@ impl WarehousesDone {
 /// Checks everything with up to `threads` threads, while nothing else runs.
 ///
 /// # Errors
-/// Those of the engine; no threads.
+/// Those of the engine, or too few threads.
 pub(crate) fn check<E: Engine>(
     engine: &E,
     loaded: &Loaded,

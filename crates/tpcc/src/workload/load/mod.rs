@@ -102,7 +102,7 @@ type Part<S> = fn(&Population, &S, &RowsDone) -> Result<LoadEnd, <S as BulkSink>
 /// Fills `sink` with up to `threads` threads; the first error ends all of them.
 ///
 /// # Errors
-/// Those of the sink; no threads.
+/// Those of the sink, or too few threads.
 pub(crate) fn populate<S: BulkSink>(
     plan: &Population,
     sink: &S,
