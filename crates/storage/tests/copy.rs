@@ -329,6 +329,29 @@ fn a_copy_that_is_cancelled_leaves_nothing() {
 }
 
 #[test]
+fn a_copy_whose_listener_panics_leaves_nothing() {
+    let (_, db) = source(5);
+    for stop in 1..200 {
+        let target = SimDisk::new(5);
+        let mut told = 0;
+        let copied = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            db.copy_on(on(&target), |_| {
+                told += 1;
+                assert_ne!(told, stop, "the listener's own fault");
+                ControlFlow::Continue(())
+            })
+        }));
+        if let Ok(copied) = copied {
+            copied.unwrap();
+            assert!(stop > 3, "it was told only {stop} times");
+            return;
+        }
+        assert_eq!(target.list().unwrap(), [""; 0], "told {stop} times");
+    }
+    panic!("it never ended");
+}
+
+#[test]
 fn nothing_is_copied_over_something_that_exists() {
     let (_, db) = source(1);
     for name in ["control", "pages.0", "log.0", "notes.txt", "control.new", "copying"] {

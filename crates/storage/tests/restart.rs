@@ -271,6 +271,12 @@ fn a_cancelled_recovery_is_done_by_a_later_open() {
                 crashed = crashed.crash(Crash::Random(4));
             }
         }
+        let hear = move |r: &storage::Recovery| {
+            assert_ne!(r.pass, at, "the listener's own fault");
+            ControlFlow::Continue(())
+        };
+        let opened = || drop(small().on_recovery(hear).open_on(on(&crashed)));
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(opened)).unwrap_err();
         let db = open(&crashed);
         let expected: Vec<_> = (0..200).map(|k| (k, k)).collect();
         assert_eq!(all(&db), expected);

@@ -132,11 +132,9 @@ impl Database {
         })?;
         is_empty()?;
         let mut target = Target { directory, disk: &*disk, made: Vec::new(), hear, told: Copying::default() };
-        let result = self.copy_into(&disk, &mut target);
-        if result.is_err() {
-            target.remove();
-        }
-        result
+        let copied = self.copy_into(&disk, &mut target)?;
+        target.made.clear();
+        Ok(copied)
     }
 
     fn copy_into(
@@ -213,11 +211,11 @@ fn successor(control: &Control) -> u64 {
     (mixed ^ (mixed >> 29)) | 1
 }
 
-/// The directory of a copy that is being made.
+/// The directory of a copy that is being made. Its files are removed if the copy fails, or `hear` panics.
 struct Target<'d, H> {
     directory: String,
     disk: &'d dyn Disk,
-    /// Files made so far.
+    /// Files made so far, of a copy that is not whole.
     made: Vec<String>,
     hear: H,
     told: Copying,
@@ -296,10 +294,15 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
             ControlFlow::Break(()) => Err(CopyError::Cancelled { directory: self.directory.clone() }),
         }
     }
+}
 
+impl<H> Drop for Target<'_, H> {
     /// Removes the files made so far. The mark goes last, so that a directory that cannot be emptied is refused when it
     /// is opened.
-    fn remove(&mut self) {
+    fn drop(&mut self) {
+        if self.made.is_empty() {
+            return;
+        }
         let mut left = false;
         for name in self.made.drain(..).rev() {
             // The file made first is the mark.

@@ -3,7 +3,7 @@
 //! A directory is opened once; its files are opened relative to its descriptor. So a database stays where it was
 //! opened, whatever the process's working directory is later and whatever the path then leads to.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, Read, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -12,7 +12,9 @@ use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, fallocate};
+use rustix::fs::{
+    AtFlags, Dir, DirEntry, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, fallocate,
+};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::{BLOCK, Disk, DiskFile, DiskLock, LOCK_FILE, LockError, OpenMode, check_name, write_zeros_at};
@@ -47,19 +49,20 @@ impl FileDisk {
     /// A directory that is created, durably, with all its parents, if it does not exist.
     ///
     /// # Errors
-    /// As [`FileDisk::open`], and when the system refuses to create one.
+    /// As [`FileDisk::open`], and when the system refuses to create one. Those that were created are removed.
     pub fn create(dir: impl Into<PathBuf>) -> io::Result<FileDisk> {
         let dir = dir.into();
-        if !dir.is_dir() {
-            let mut fresh: Vec<&Path> =
-                dir.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.exists()).collect();
-            fs::create_dir_all(&dir)?;
-            while let Some(made) = fresh.pop() {
-                let parent = made.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-                File::open(parent)?.sync_all()?;
-            }
+        if dir.is_dir() {
+            return FileDisk::open(dir);
         }
-        FileDisk::open(dir)
+        let mut created = Vec::new();
+        let opened = create_missing(&dir, &mut created)
+            .and_then(|()| created.iter().try_for_each(|dir| make_entry_durable(dir)))
+            .and_then(|()| FileDisk::open(&dir));
+        if opened.is_err() {
+            created.iter().rev().for_each(|dir| drop(fs::remove_dir(dir)));
+        }
+        opened
     }
 
     /// The directory's path, as it was given.
@@ -77,7 +80,11 @@ impl FileDisk {
             Err(Errno::LOOP) => return Err(io::Error::other(IS_LINK)),
             Err(error) => return Err(error.into()),
         };
-        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other(IS_OTHER)) }
+        let stat = retry_on_intr(|| rustix::fs::fstat(&file))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(file),
+            _ => Err(io::Error::other(IS_OTHER)),
+        }
     }
 
     /// Claims the directory itself; `None` where the file system locks no directories (NFS).
@@ -92,9 +99,49 @@ impl FileDisk {
         }
     }
 
+    /// Reads the directory, from its begin after an interruption.
+    fn entries(&self) -> io::Result<Vec<DirEntry>> {
+        Ok(retry_on_intr(|| Dir::read_from(&self.dir)?.collect())?)
+    }
+
     fn held(&self, by: Option<u32>) -> LockError {
         LockError::Held { dir: self.path.display().to_string(), pid: by }
     }
+}
+
+/// Creates a directory and those of its parents that do not exist, and appends each, parents first, to `created`.
+fn create_missing(dir: &Path, created: &mut Vec<PathBuf>) -> io::Result<()> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.exists()).collect();
+    for dir in missing.into_iter().rev() {
+        match retry_on_intr(|| rustix::fs::mkdir(dir, Mode::from_raw_mode(0o777))) {
+            Ok(()) => created.push(dir.to_owned()),
+            // Another process was faster.
+            Err(Errno::EXIST) if dir.is_dir() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Makes a directory's entry in its parent durable.
+fn make_entry_durable(dir: &Path) -> io::Result<()> {
+    let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match File::open(parent) {
+        // Where a parent may be entered and not read, its whole file system is made durable.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => sync_file_system(&File::open(dir)?),
+        parent => parent?.sync_all(),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn sync_file_system(of: &File) -> io::Result<()> {
+    Ok(retry_on_intr(|| rustix::fs::syncfs(of))?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn sync_file_system(_: &File) -> io::Result<()> {
+    rustix::fs::sync();
+    Ok(())
 }
 
 /// The process that a lock file names, and whether the file is a lock file. After a power loss zeros may stand where the
@@ -122,8 +169,7 @@ impl Disk for FileDisk {
 
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in Dir::read_from(&self.dir)? {
-            let entry = entry?;
+        for entry in self.entries()? {
             let raw = entry.file_name();
             if matches!(raw.to_bytes(), b"." | b"..") {
                 continue;
@@ -190,10 +236,10 @@ impl Disk for FileDisk {
         };
         let mut file = self.open_at(LOCK_FILE, OFlags::CREATE).map_err(|e| fail("open", e))?;
         let (pid, is_ours) = holder(&file).map_err(|e| fail("read", e))?;
-        match file.try_lock() {
+        match retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)) {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(self.held(pid)),
-            Err(TryLockError::Error(e)) => return Err(fail("lock", e).into()),
+            Err(Errno::WOULDBLOCK) => return Err(self.held(pid)),
+            Err(e) => return Err(fail("lock", e.into()).into()),
         }
         if is_ours {
             // The number only helps a message: without space for it the lock holds all the same.
@@ -302,7 +348,8 @@ impl DiskFile for RealFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        let stat = retry_on_intr(|| rustix::fs::fstat(&self.file))?;
+        u64::try_from(stat.st_size).map_err(io::Error::other)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

@@ -90,9 +90,9 @@ mod tests {
         let disk = SimDisk::new(1);
         let file = synced(&disk);
         file.sync().unwrap();
-        std::thread::scope(|scope| {
+        std::thread::scope(|s| {
             let held = file.state.lock();
-            let waiting: Vec<_> = (0..8).map(|_| scope.spawn(|| file.sync())).collect();
+            let waiting: Vec<_> = (0..8).map(|_| s.spawn(|| file.sync())).collect();
             drop(held);
             waiting.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
         });

@@ -322,3 +322,47 @@ fn errors_name_the_file() {
     assert!(FileDisk::open(dir.join("x")).is_err() && FileDisk::open(dir.join("none")).is_err());
     remove_dir(&dir);
 }
+
+/// Runs this without the rights of root, if it has them.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn without_rights<T: Send>(test: impl FnOnce() -> T + Send) -> T {
+    let run = || {
+        // Of the calling thread alone.
+        let _ = rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(54_321));
+        test()
+    };
+    std::thread::scope(|s| s.spawn(run).join()).unwrap()
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+#[test]
+fn a_directory_is_made_below_one_that_may_be_entered_and_not_read() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let parent = temp_dir("unreadable");
+    std::fs::create_dir(&parent).unwrap();
+    std::fs::set_permissions(&parent, PermissionsExt::from_mode(0o333)).unwrap();
+    let dir = parent.join("a/b");
+    without_rights(|| {
+        assert_eq!(std::fs::File::open(&parent).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        FileDisk::create(&dir).unwrap().list().unwrap()
+    });
+    std::fs::set_permissions(&parent, PermissionsExt::from_mode(0o755)).unwrap();
+    assert!(dir.is_dir());
+    remove_dir(&parent);
+}
+
+#[cfg(not(miri))]
+#[test]
+fn a_directory_that_cannot_be_made_leaves_none_of_its_parents() {
+    let parent = temp_dir("no-parents");
+    std::fs::create_dir(&parent).unwrap();
+    let too_long = "n".repeat(300);
+    FileDisk::create(parent.join("a/b").join(&too_long)).unwrap_err();
+    assert_eq!(std::fs::read_dir(&parent).unwrap().count(), 0);
+    // What was there stays.
+    std::fs::create_dir(parent.join("a")).unwrap();
+    FileDisk::create(parent.join("a/b").join(too_long)).unwrap_err();
+    assert!(parent.join("a").is_dir() && !parent.join("a/b").exists());
+    remove_dir(&parent);
+}
