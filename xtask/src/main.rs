@@ -25,6 +25,10 @@ struct Cli {
 enum Command {
     /// Runs a campaign that tries to make the engine lose or invent something.
     Torture(torture::TortureFlags),
+    /// A process of `torture calls`.
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    #[command(hide = true)]
+    CallsLife,
     /// Tries inputs that no test contains on all code that takes bytes from outside.
     Fuzz(fuzz::FuzzFlags),
     /// The part of `fuzz` that it builds for itself.
@@ -58,6 +62,11 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Torture(flags) => torture::run(&flags),
+        #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+        Command::CallsLife => {
+            torture::calls::child();
+            ExitCode::SUCCESS
+        }
         Command::Fuzz(flags) => fuzz::run(&flags),
         #[cfg(feature = "guided")]
         Command::Guided(flags) => fuzz::guided::run(&flags),

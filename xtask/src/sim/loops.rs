@@ -137,6 +137,7 @@ impl<'d> Loops<'d> {
 fn named(error: &LoopError<Ended, TxnError>) -> &'static str {
     match error {
         LoopError::Nested => "nested",
+        LoopError::Forked => "forked",
         _ => "unknown",
     }
 }

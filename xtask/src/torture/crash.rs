@@ -26,12 +26,14 @@ use storage::disk::SimDisk;
 /// Moments of one life that are tried, at most, of the usual and of the wide: enough, and not more than a minute of
 /// them.
 const MOMENTS: [usize; 2] = [1500, 150];
+/// Cases after which it is looked which cores are idle.
+const BATCH: usize = 64;
 /// Every so many cases are checked more thoroughly.
 const DEEP: u64 = 8;
 
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     seeds::each(plan, progress, |seed| {
-        let mut tried = one(plan, seed, SimDisk::new(seed));
+        let mut tried = one(plan, seed, SimDisk::new(seed), progress);
         if tried.failures.is_empty() {
             laps::one(seed, &mut tried);
             narrow::one(seed, &mut tried);
@@ -42,7 +44,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
 }
 
 /// All cases of one seed, on a new disk.
-fn one(plan: &CampaignPlan, seed: u64, mut disk: SimDisk) -> Tried {
+fn one(plan: &CampaignPlan, seed: u64, mut disk: SimDisk, progress: &Progress) -> Tried {
     let (scheduler, speculate, latches) = (plan.scheduler, plan.speculate, plan.latches.map(Latches::kind));
     let visit = Visit { seed, scheduler, latches };
     let name = format!("crash{}{}", loops_flag(speculate), latches_flag(plan.latches));
@@ -74,20 +76,28 @@ fn one(plan: &CampaignPlan, seed: u64, mut disk: SimDisk) -> Tried {
         ran.cuts = some(ran.cuts, MOMENTS[usize::from(script.profile.wide)], &mut rng);
         let onward = rng.below(ran.cuts.len() as u64) as usize;
         let mut next = None;
-        for (at, cut) in ran.cuts.iter().enumerate() {
-            tried.cases += 1;
-            // Reading it changes it.
-            let again = (at == onward).then(|| cut.disk.crash(Crash::All));
-            match judge(cut, visit.of_case(tried.cases), &ran, &base, &replayed, tried.cases.is_multiple_of(DEEP)) {
-                Ok(found) => next = again.map(|disk| (disk, TablesState::of(&found))).or(next),
-                Err(what) => {
-                    tried.fail(&name, scheduler, seed, format!("life {life}, {}: {what}", place(cut)));
-                    return tried;
+        // Reading it changes it.
+        let Some(again) = ran.cuts.get(onward).map(|cut| cut.disk.crash(Crash::All)) else { break };
+        for (batch, cuts) in ran.cuts.chunks(BATCH).enumerate() {
+            let first = tried.cases + 1;
+            tried.cases += cuts.len() as u64;
+            let found = seeds::shared(cuts, progress, |at, cut| {
+                let case = first + at as u64;
+                let found = judge(cut, visit.of_case(case), &ran, &base, &replayed, case.is_multiple_of(DEEP))?;
+                Ok((batch * BATCH + at == onward).then(|| TablesState::of(&found)))
+            });
+            for (cut, found) in cuts.iter().zip(found) {
+                match found {
+                    Ok(state) => next = state.or(next),
+                    Err::<_, String>(what) => {
+                        tried.fail(&name, scheduler, seed, format!("life {life}, {}: {what}", place(cut)));
+                        return tried;
+                    }
                 }
             }
         }
-        let Some((left, state)) = next else { break };
-        (disk, base) = (left, state);
+        let Some(state) = next else { break };
+        (disk, base) = (again, state);
     }
     tried
 }
@@ -183,7 +193,7 @@ mod tests {
             let lied = |seed: &u64| {
                 let disk = SimDisk::new(*seed);
                 disk.drop_syncs(true);
-                !one(&CampaignPlan::small(1, scheduler), *seed, disk).failures.is_empty()
+                !one(&CampaignPlan::small(1, scheduler), *seed, disk, &Progress::hidden()).failures.is_empty()
             };
             assert!((0..6).filter(lied).count() >= 4, "{scheduler:?}");
         }

@@ -263,7 +263,7 @@ fn forged_record(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Op
     let positions = &all.records[i];
     // Mostly among those that a restart reads.
     let last = positions.len().min(1 + 40 * (1 + rng.index(8)));
-    let position = positions[positions.len() - 1 - rng.index(last)];
+    let position = *positions.get(positions.len().checked_sub(1 + rng.index(last))?)?;
     let what = forge::forge_record(all.image(i), disk, position, rng)?;
     Some((what, Promise::Alive))
 }
@@ -287,7 +287,7 @@ fn stale_tail(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Optio
         }
         _ => {
             let positions = &all.records[i];
-            let from = positions[rng.index(positions.len())];
+            let from = *positions.get(rng.index(positions.len()))?;
             forge::log_bytes(image, from, (LOG_FILE - at) as usize)
         }
     };

@@ -1,6 +1,8 @@
 //! Campaigns: each tries very many cases from one seed, and says how many failed.
 
 mod bitflips;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+pub(crate) mod calls;
 mod crash;
 pub(crate) mod damage;
 mod fibers;
@@ -58,6 +60,8 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "starvation", is_numbered: false, speculates: false, latches: false, run: starvation::run },
     Campaign { name: "fibers", is_numbered: false, speculates: false, latches: false, run: fibers::run },
     Campaign { name: "sustained", is_numbered: false, speculates: false, latches: false, run: sustained::run },
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    Campaign { name: "calls", is_numbered: true, speculates: false, latches: false, run: calls::run },
     Campaign { name: "latches", is_numbered: false, speculates: false, latches: false, run: latches::run },
     Campaign { name: "space", is_numbered: false, speculates: false, latches: false, run: space::run },
     Campaign { name: "mutants", is_numbered: false, speculates: false, latches: false, run: mutants::run },
@@ -76,7 +80,7 @@ pub(crate) struct TortureFlags {
     /// The seed of the random choices; by default from the clock, and printed.
     #[arg(long)]
     seed: Option<u64>,
-    /// Tries only this case of the seed, in io-errors, bitflips and malformed: failures name it.
+    /// Tries only this case of the seed, in io-errors, bitflips, malformed and calls: failures name it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     case: Option<u64>,
     /// Tries only this mutant, in mutants.

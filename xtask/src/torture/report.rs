@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -171,6 +171,8 @@ pub(crate) struct Progress {
     start: Instant,
     fail_fast: bool,
     failed: AtomicBool,
+    /// Cores for which no seed is left.
+    idle: AtomicUsize,
 }
 
 impl Progress {
@@ -188,7 +190,8 @@ impl Progress {
         }
         bar.set_message(campaign.to_owned());
         let minutes = (!std::io::stderr().is_terminal()).then(AtomicU64::default);
-        Progress { bar, minutes, start: Instant::now(), fail_fast, failed: AtomicBool::new(false) }
+        let (failed, idle) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Progress { bar, minutes, start: Instant::now(), fail_fast, failed, idle }
     }
 
     /// Shows nothing.
@@ -200,6 +203,7 @@ impl Progress {
             start: Instant::now(),
             fail_fast: false,
             failed: AtomicBool::new(false),
+            idle: AtomicUsize::new(0),
         }
     }
 
@@ -222,6 +226,16 @@ impl Progress {
     /// Whether to end: a case failed, and the campaign was to end at its first failure.
     pub(crate) fn is_over(&self) -> bool {
         self.fail_fast && self.failed.load(Ordering::Relaxed)
+    }
+
+    /// A core has no seed left.
+    pub(super) fn rests(&self) {
+        self.idle.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Cores that have no seed left.
+    pub(super) fn idle_cores(&self) -> usize {
+        self.idle.load(Ordering::Relaxed)
     }
 
     pub(super) fn finish(&self) {

@@ -1,7 +1,7 @@
 //! Going through seeds on all cores until enough cases have been tried.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -49,24 +49,73 @@ pub(super) fn every<T: Sync>(
     on_all_cores(u64::MAX, progress, |at| case(at).map(&name).unwrap_or_default(), |at, _| case(at).map(&one))
 }
 
+/// Calls `one` with each of `cases` and its number, on this core and those that have no seed left.
+pub(super) fn shared<T: Sync, R: Send>(
+    cases: &[T],
+    progress: &Progress,
+    one: impl Fn(usize, &T) -> R + Sync,
+) -> Vec<R> {
+    goes_on();
+    let share = cases.len().div_ceil(1 + progress.idle_cores()).max(1);
+    let part = |part: usize| {
+        let from = (part * share).min(cases.len());
+        let to = (from + share).min(cases.len());
+        (from..to).map(|at| one(at, &cases[at])).collect::<Vec<R>>()
+    };
+    thread::scope(|scope| {
+        let part = &part;
+        let others: Vec<_> = (1..cases.len().div_ceil(share)).map(|n| scope.spawn(move || part(n))).collect();
+        let mut done = part(0);
+        for other in others {
+            done.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        done
+    })
+}
+
 /// How often the watch checks whether cases still end.
 const LOOK: Duration = Duration::from_millis(50);
-/// No case takes as many checks on any machine: 120 s in which this process ran. Simulated hangs are found in simulated
-/// time; this finds the others.
+/// Nothing between two signs of life takes as many checks on any machine: 120 s in which this process ran. Simulated hangs are
+/// found in simulated time; this finds the others.
 const HANG: u32 = 120 * 20;
 
 /// Exit status of a campaign that could not go on: neither a pass nor a finding.
 const BROKEN: i32 = 3;
 
-/// Ends the program when a case hangs, and names the case: the thread that it occupies cannot be ended.
-fn end_hanging(begun: &[Mutex<Option<(String, u32)>>]) {
-    for case in begun {
-        if let Some((at, looks)) = &mut *lock(case) {
-            *looks += 1;
-            if *looks > HANG {
-                println!("BROKEN {at} has not ended for {:?}", LOOK * HANG);
-                std::process::exit(BROKEN);
-            }
+thread_local! {
+    /// Checks of the watch since this core's seed was begun or has last told that it goes on.
+    static LOOKS: Arc<AtomicU32> = Arc::default();
+}
+
+/// Tells the watch that the seed of this core goes on.
+pub(super) fn goes_on() {
+    LOOKS.with(|looks| looks.store(0, Ordering::Relaxed));
+}
+
+/// The seed that a core is at, if it is at one, and the checks of the watch.
+#[derive(Default)]
+struct Begun {
+    name: Mutex<Option<String>>,
+    looks: OnceLock<Arc<AtomicU32>>,
+}
+
+impl Begun {
+    /// This core is at another seed, or at none.
+    fn at(&self, name: Option<String>) {
+        LOOKS.with(|looks| drop(self.looks.set(Arc::clone(looks))));
+        goes_on();
+        *lock(&self.name) = name;
+    }
+}
+
+/// Ends the program when a seed hangs, and names it: the thread that it occupies cannot be ended.
+fn end_hanging(begun: &[Begun]) {
+    for seed in begun {
+        if let (Some(at), Some(looks)) = (&*lock(&seed.name), seed.looks.get())
+            && looks.fetch_add(1, Ordering::Relaxed) > HANG
+        {
+            println!("BROKEN {at} has not ended for {:?}", LOOK * HANG);
+            std::process::exit(BROKEN);
         }
     }
 }
@@ -87,7 +136,7 @@ fn on_all_cores(
     let count = AtomicU64::new(0);
     let done = AtomicU64::new(0);
     let report = Mutex::new(Report::default());
-    let begun: Vec<Mutex<Option<(String, u32)>>> = (0..cores.min(most)).map(|_| Mutex::default()).collect();
+    let begun: Vec<Begun> = (0..cores.min(most)).map(|_| Begun::default()).collect();
     let left = AtomicU64::new(begun.len() as u64);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -101,7 +150,7 @@ fn on_all_cores(
                 // The first call takes place in any case, so that the given seed is tried.
                 while !progress.is_over() {
                     let at = count.fetch_add(1, Ordering::Relaxed);
-                    *lock(begun) = Some((name(at), 0));
+                    begun.at(Some(name(at)));
                     let Some(tried) = next(at, done.load(Ordering::Relaxed)) else { break };
                     if !tried.failures.is_empty() {
                         progress.failed();
@@ -114,7 +163,8 @@ fn on_all_cores(
                     report.looped += tried.looped;
                     tried.failures.into_iter().for_each(|what| report.fail(what));
                 }
-                *lock(begun) = None;
+                begun.at(None);
+                progress.rests();
                 left.fetch_sub(1, Ordering::Relaxed);
             });
         }

@@ -1,0 +1,354 @@
+//! The C library's calls of this process. Each goes on to the system, but for the one that a plan names.
+//!
+//! The linker prefers a function of the program to one of the library, so the standard library and every crate call these.
+//! Without a plan they are one relaxed load longer.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::transmute;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use libc::{iovec, mode_t, off64_t, pthread_attr_t, pthread_t, size_t, ssize_t};
+
+/// A function of the C library that has a fate here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(super) enum Function {
+    Open,
+    OpenAt,
+    MakeDirectory,
+    ReadDirectory,
+    Stat,
+    Lock,
+    Read,
+    ReadAt,
+    ReadResidentAt,
+    Write,
+    WriteAt,
+    WriteBlocksAt,
+    SetLength,
+    Allocate,
+    SyncData,
+    Sync,
+    Remove,
+    RenameNew,
+    Thread,
+}
+
+/// The call that is not made as asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CallPlan {
+    pub(super) function: Function,
+    /// Its number among the calls of the function, from 0.
+    pub(super) number: u64,
+    pub(super) fate: Fate,
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// A signal interrupts it before it has done anything.
+    Interrupted,
+    /// It reads or writes half of what was asked.
+    Short,
+    /// It does nothing and fails with this number.
+    Fails(c_int),
+}
+
+impl Function {
+    /// All of them, in the order of their numbers.
+    pub(super) const ALL: [Function; 19] = [
+        Function::Open,
+        Function::OpenAt,
+        Function::MakeDirectory,
+        Function::ReadDirectory,
+        Function::Stat,
+        Function::Lock,
+        Function::Read,
+        Function::ReadAt,
+        Function::ReadResidentAt,
+        Function::Write,
+        Function::WriteAt,
+        Function::WriteBlocksAt,
+        Function::SetLength,
+        Function::Allocate,
+        Function::SyncData,
+        Function::Sync,
+        Function::Remove,
+        Function::RenameNew,
+        Function::Thread,
+    ];
+
+    /// As the C library calls it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Function::Open => "open64",
+            Function::OpenAt => "openat64",
+            Function::MakeDirectory => "mkdir",
+            Function::ReadDirectory => "readdir64",
+            Function::Stat => "fstat64",
+            Function::Lock => "flock",
+            Function::Read => "read",
+            Function::ReadAt => "pread64",
+            Function::ReadResidentAt => "preadv64v2",
+            Function::Write => "write",
+            Function::WriteAt => "pwrite64",
+            Function::WriteBlocksAt => "pwritev64",
+            Function::SetLength => "ftruncate64",
+            Function::Allocate => "fallocate64",
+            Function::SyncData => "fdatasync",
+            Function::Sync => "fsync",
+            Function::Remove => "unlinkat",
+            Function::RenameNew => "renameat2",
+            Function::Thread => "pthread_create",
+        }
+    }
+
+    /// What can become of it.
+    pub(super) fn fates(self) -> &'static [Fate] {
+        use Fate::{Fails, Interrupted, Short};
+        match self {
+            Function::Open => &[Interrupted, Fails(libc::EMFILE), Fails(libc::EACCES)],
+            Function::OpenAt => {
+                &[Interrupted, Fails(libc::EMFILE), Fails(libc::ENFILE), Fails(libc::EROFS), Fails(libc::EIO)]
+            }
+            Function::MakeDirectory => &[Interrupted, Fails(libc::EACCES), Fails(libc::ENOSPC), Fails(libc::EROFS)],
+            Function::ReadDirectory => &[Interrupted, Fails(libc::EIO), Fails(libc::ESTALE)],
+            Function::Stat => &[Interrupted, Fails(libc::EIO), Fails(libc::ESTALE)],
+            Function::Lock => &[Interrupted, Fails(libc::ENOLCK), Fails(libc::EIO)],
+            Function::Read | Function::ReadAt => &[Interrupted, Short, Fails(libc::EIO), Fails(libc::ESTALE)],
+            // Here an error that would pass is none: the page is read where it may wait.
+            Function::ReadResidentAt => {
+                &[Interrupted, Short, Fails(libc::EAGAIN), Fails(libc::EOPNOTSUPP), Fails(libc::EIO)]
+            }
+            Function::Write | Function::WriteAt | Function::WriteBlocksAt => {
+                &[Interrupted, Short, Fails(libc::EIO), Fails(libc::ENOSPC), Fails(libc::EDQUOT), Fails(libc::EAGAIN)]
+            }
+            Function::SetLength => &[Interrupted, Fails(libc::EIO), Fails(libc::EFBIG), Fails(libc::EROFS)],
+            Function::Allocate => {
+                &[Interrupted, Fails(libc::EIO), Fails(libc::ENOSPC), Fails(libc::EDQUOT), Fails(libc::EOPNOTSUPP)]
+            }
+            Function::SyncData | Function::Sync => {
+                &[Interrupted, Fails(libc::EIO), Fails(libc::ENOSPC), Fails(libc::EDQUOT)]
+            }
+            Function::Remove => &[Interrupted, Fails(libc::EROFS), Fails(libc::EIO)],
+            Function::RenameNew => &[Interrupted, Fails(libc::EINVAL), Fails(libc::EROFS), Fails(libc::ENOSPC)],
+            Function::Thread => &[Fails(libc::EAGAIN)],
+        }
+    }
+}
+
+/// Whether calls are counted.
+static COUNTS: AtomicBool = AtomicBool::new(false);
+static CALLS: [AtomicU64; Function::ALL.len()] = [const { AtomicU64::new(0) }; Function::ALL.len()];
+static PLAN: OnceLock<CallPlan> = OnceLock::new();
+static HAS_COME: AtomicBool = AtomicBool::new(false);
+
+/// Begins to count calls, and makes the one of the plan as that says. Once in a process.
+pub(super) fn begin(plan: Option<CallPlan>) {
+    if let Some(plan) = plan {
+        let _ = PLAN.set(plan);
+    }
+    COUNTS.store(true, Ordering::Release);
+}
+
+/// Ends the counting. Returns the calls of each function, and whether the planned one has come.
+pub(super) fn end() -> ([u64; Function::ALL.len()], bool) {
+    COUNTS.store(false, Ordering::Release);
+    (CALLS.each_ref().map(|calls| calls.load(Ordering::Relaxed)), HAS_COME.load(Ordering::Relaxed))
+}
+
+/// The fate of this call, if it is not to be made as asked.
+fn fate_of(function: Function) -> Option<Fate> {
+    if !COUNTS.load(Ordering::Relaxed) {
+        return None;
+    }
+    let number = CALLS[function as usize].fetch_add(1, Ordering::Relaxed);
+    let plan = PLAN.get().filter(|plan| (plan.function, plan.number) == (function, number))?;
+    HAS_COME.store(true, Ordering::Relaxed);
+    Some(plan.fate)
+}
+
+/// Sets `errno` of the calling thread if the call fails.
+fn fails(fate: Option<Fate>) -> bool {
+    let number = match fate {
+        Some(Fate::Interrupted) => libc::EINTR,
+        Some(Fate::Fails(number)) => number,
+        Some(Fate::Short) | None => return false,
+    };
+    // SAFETY: the calling thread's own.
+    unsafe { *libc::__errno_location() = number };
+    true
+}
+
+/// Bytes of a transfer of so many.
+fn transferred(fate: Option<Fate>, bytes: usize) -> usize {
+    if fate == Some(Fate::Short) && bytes > 1 { bytes / 2 } else { bytes }
+}
+
+/// The C library's own function of that name.
+fn real(of: &OnceLock<usize>, name: &'static std::ffi::CStr) -> usize {
+    // SAFETY: a name that ends; the library outlives the process's threads.
+    *of.get_or_init(|| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize)
+}
+
+/// Calls that go on to the system as they are, if they do not fail.
+macro_rules! passed_on {
+    ($($function:ident: $number:ident fn $name:ident($($arg:ident: $of:ty),*);)*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($arg: $of),*) -> c_int {
+            if fails(fate_of(Function::$function)) {
+                return -1;
+            }
+            // SAFETY: what the caller has asked for.
+            unsafe { libc::syscall(libc::$number, $($arg),*) as c_int }
+        }
+    )*};
+}
+
+passed_on! {
+    OpenAt: SYS_openat fn openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t);
+    Stat: SYS_fstat fn fstat64(file: c_int, to: *mut libc::stat64);
+    Lock: SYS_flock fn flock(file: c_int, how: c_int);
+    SetLength: SYS_ftruncate fn ftruncate64(file: c_int, len: off64_t);
+    Allocate: SYS_fallocate fn fallocate64(file: c_int, mode: c_int, offset: off64_t, len: off64_t);
+    SyncData: SYS_fdatasync fn fdatasync(file: c_int);
+    Sync: SYS_fsync fn fsync(file: c_int);
+    Remove: SYS_unlinkat fn unlinkat(dir: c_int, path: *const c_char, flags: c_int);
+    RenameNew: SYS_renameat2 fn renameat2(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: u32);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    if fails(fate_of(Function::Open)) {
+        return -1;
+    }
+    // SAFETY: what the caller has asked for.
+    unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode) as c_int }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
+    if fails(fate_of(Function::MakeDirectory)) {
+        return -1;
+    }
+    // SAFETY: what the caller has asked for.
+    unsafe { libc::syscall(libc::SYS_mkdirat, libc::AT_FDCWD, path, mode) as c_int }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn readdir64(stream: *mut libc::DIR) -> *mut libc::dirent64 {
+    static REAL: OnceLock<usize> = OnceLock::new();
+    if fails(fate_of(Function::ReadDirectory)) {
+        return std::ptr::null_mut();
+    }
+    type ReadDirectory = unsafe extern "C" fn(*mut libc::DIR) -> *mut libc::dirent64;
+    // SAFETY: the library's function of this name has this type; what the caller has asked for.
+    unsafe { transmute::<usize, ReadDirectory>(real(&REAL, c"readdir64"))(stream) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn pthread_create(
+    thread: *mut pthread_t,
+    attributes: *const pthread_attr_t,
+    run: extern "C" fn(*mut c_void) -> *mut c_void,
+    with: *mut c_void,
+) -> c_int {
+    static REAL: OnceLock<usize> = OnceLock::new();
+    // This one returns the number of its error.
+    if let Some(Fate::Fails(number)) = fate_of(Function::Thread) {
+        return number;
+    }
+    type Create = unsafe extern "C" fn(
+        *mut pthread_t,
+        *const pthread_attr_t,
+        extern "C" fn(*mut c_void) -> *mut c_void,
+        *mut c_void,
+    ) -> c_int;
+    // SAFETY: the library's function of this name has this type; what the caller has asked for.
+    unsafe { transmute::<usize, Create>(real(&REAL, c"pthread_create"))(thread, attributes, run, with) }
+}
+
+/// Whether a descriptor is not one of the three that a process begins with.
+fn is_file(file: c_int) -> bool {
+    file > libc::STDERR_FILENO
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn read(file: c_int, to: *mut c_void, bytes: size_t) -> ssize_t {
+    let fate = if is_file(file) { fate_of(Function::Read) } else { None };
+    if fails(fate) {
+        return -1;
+    }
+    // SAFETY: what the caller has asked for, or a part of it.
+    unsafe { libc::syscall(libc::SYS_read, file, to, transferred(fate, bytes)) as ssize_t }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn write(file: c_int, from: *const c_void, bytes: size_t) -> ssize_t {
+    let fate = if is_file(file) { fate_of(Function::Write) } else { None };
+    if fails(fate) {
+        return -1;
+    }
+    // SAFETY: what the caller has asked for, or a part of it.
+    unsafe { libc::syscall(libc::SYS_write, file, from, transferred(fate, bytes)) as ssize_t }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn pread64(file: c_int, to: *mut c_void, bytes: size_t, offset: off64_t) -> ssize_t {
+    let fate = fate_of(Function::ReadAt);
+    if fails(fate) {
+        return -1;
+    }
+    // SAFETY: what the caller has asked for, or a part of it.
+    unsafe { libc::syscall(libc::SYS_pread64, file, to, transferred(fate, bytes), offset) as ssize_t }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn pwrite64(file: c_int, from: *const c_void, bytes: size_t, offset: off64_t) -> ssize_t {
+    let fate = fate_of(Function::WriteAt);
+    if fails(fate) {
+        return -1;
+    }
+    // SAFETY: what the caller has asked for, or a part of it.
+    unsafe { libc::syscall(libc::SYS_pwrite64, file, from, transferred(fate, bytes), offset) as ssize_t }
+}
+
+/// The slices of a short transfer: the first of several, or half of the only one.
+fn shortened(slices: *const iovec, count: c_int) -> iovec {
+    // SAFETY: the caller's slices, of which there is one at least.
+    let first = unsafe { *slices };
+    if count > 1 { first } else { iovec { iov_len: transferred(Some(Fate::Short), first.iov_len), ..first } }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn pwritev64(file: c_int, slices: *const iovec, count: c_int, offset: off64_t) -> ssize_t {
+    let fate = fate_of(Function::WriteBlocksAt);
+    if fails(fate) {
+        return -1;
+    }
+    if fate == Some(Fate::Short) && count > 0 {
+        let short = shortened(slices, count);
+        // SAFETY: a part of what the caller has asked for.
+        return unsafe { libc::syscall(libc::SYS_pwritev, file, &raw const short, 1, offset, 0) as ssize_t };
+    }
+    // SAFETY: what the caller has asked for.
+    unsafe { libc::syscall(libc::SYS_pwritev, file, slices, count, offset, 0) as ssize_t }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn preadv64v2(file: c_int, slices: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t {
+    let fate = fate_of(Function::ReadResidentAt);
+    if fails(fate) {
+        return -1;
+    }
+    if fate == Some(Fate::Short) && count > 0 {
+        let short = shortened(slices, count);
+        // SAFETY: a part of what the caller has asked for.
+        return unsafe { libc::syscall(libc::SYS_preadv2, file, &raw const short, 1, offset, 0, flags) as ssize_t };
+    }
+    // SAFETY: what the caller has asked for.
+    unsafe { libc::syscall(libc::SYS_preadv2, file, slices, count, offset, 0, flags) as ssize_t }
+}

@@ -1,0 +1,236 @@
+//! The life of a database on real files: opened three times, with transactions, a load, a checkpoint, a copy and a compaction
+//! between. It says on stdout what it tries, what was acknowledged, and what was refused.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use storage::{Database, Durability, OpenTable, Options, Table, TxnError};
+
+use super::interposed::{self, CallPlan, Fate, Function};
+use crate::sim::rng::Rng;
+
+/// Rows that transactions write.
+pub(super) const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
+/// Rows of a load.
+const LOADED: Table<u64, Vec<u8>> = Table::new("loaded");
+
+/// Keys are below this.
+const KEYS: u64 = 150;
+/// Rows of a load.
+const LOAD: u64 = 400;
+/// Transactions between two other things.
+const TRANSACTIONS: u64 = 8;
+/// How often the database is opened.
+const OPENS: u64 = 3;
+/// Transactions refused one after the other, after which the database is opened anew.
+const PATIENCE: u32 = 2;
+
+/// The variable of the environment that holds a [`Task`] as JSON.
+pub(super) const TASK: &str = "LOCKSTEP_CALLS_TASK";
+
+/// What a process has to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Task {
+    /// Where the database and its copy are made.
+    pub(super) directory: PathBuf,
+    pub(super) seed: u64,
+    /// The planned call: the function's name, the number, and 0 for an interruption, -1 for a short transfer, else the number
+    /// of the error.
+    pub(super) call: Option<(String, u64, i32)>,
+}
+
+impl Task {
+    fn plan(&self) -> Option<CallPlan> {
+        let (name, number, fate) = self.call.as_ref()?;
+        let function = Function::ALL.into_iter().find(|function| function.name() == name)?;
+        let fate = match fate {
+            0 => Fate::Interrupted,
+            -1 => Fate::Short,
+            error => Fate::Fails(*error),
+        };
+        Some(CallPlan { function, number: *number, fate })
+    }
+}
+
+/// A line of what a life tells.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Told {
+    /// A transaction with this number is begun, which writes the number under these keys.
+    Tries(u64, Vec<u64>),
+    /// It was acknowledged.
+    Acknowledged(u64),
+    /// Something was refused, for this reason.
+    Refused(String),
+    /// What was refused cannot be done later either.
+    Stuck(String),
+    /// A copy was made that has all transactions before this one.
+    Copied(u64),
+    /// The calls of each function, and whether the planned one has come.
+    Calls(Vec<u64>, bool),
+}
+
+/// What a line of a life begins with.
+pub(super) const MARK: &str = "> ";
+
+fn tell(told: &Told) {
+    let text = serde_json::to_string(told).unwrap_or_default();
+    let mut out = std::io::stdout().lock();
+    // A reader that has gone away judges nothing.
+    let _ = writeln!(out, "{MARK}{text}").and_then(|()| out.flush());
+}
+
+fn refused(what: &str, error: &dyn Display) {
+    tell(&Told::Refused(format!("{what}: {error}")));
+}
+
+/// Does what the environment says.
+pub(crate) fn child() {
+    let task = std::env::var(TASK).ok().and_then(|text| serde_json::from_str::<Task>(&text).ok());
+    let Some(task) = task else {
+        eprintln!("{TASK}: this is a part of `cargo xtask torture calls`, which sets it");
+        return;
+    };
+    interposed::begin(task.plan());
+    Life::new(&task).run();
+    let (calls, has_come) = interposed::end();
+    tell(&Told::Calls(calls.to_vec(), has_come));
+}
+
+/// The settings under which pages are written, log files made, and checkpoints taken within some transactions.
+fn options() -> Options {
+    Options::new()
+        .buffer_pool(storage::MIN_POOL_BYTES)
+        .durability(Durability::Sync)
+        .log_segment(64 << 10)
+        .checkpoint_every(128 << 10)
+}
+
+/// Opens what a life has left.
+pub(super) fn reopen(directory: &Path) -> Result<Database, storage::OpenError> {
+    Database::open(directory, options())
+}
+
+struct Life<'a> {
+    task: &'a Task,
+    rng: Rng,
+    /// Transactions begun.
+    begun: u64,
+    /// Transactions refused one after the other.
+    refused: u32,
+}
+
+impl Life<'_> {
+    fn new(task: &Task) -> Life<'_> {
+        Life { task, rng: Rng::new(task.seed), begun: 0, refused: 0 }
+    }
+
+    fn run(mut self) {
+        for part in 0..OPENS {
+            let Some(mut db) = self.open() else { return };
+            for half in 0..2 {
+                for _ in 0..TRANSACTIONS {
+                    self.transact(&db);
+                    if self.refused >= PATIENCE {
+                        self.close(db);
+                        self.refused = 0;
+                        let Some(again) = self.open() else { return };
+                        db = again;
+                        self.transact(&db);
+                        if self.refused > 0 {
+                            return tell(&Told::Stuck(
+                                "a transaction is refused after the database was opened anew".into(),
+                            ));
+                        }
+                    }
+                }
+                if half == 0 {
+                    self.others(&db, part);
+                }
+            }
+            if part + 1 < OPENS || self.rng.once_in(2) {
+                self.close(db);
+            } else {
+                // As if the process was killed.
+                std::mem::forget(db);
+            }
+        }
+    }
+
+    /// Opens the database; a second try must succeed.
+    fn open(&self) -> Option<Database> {
+        let directory = self.task.directory.join("database");
+        for last in [false, true] {
+            match Database::open(&directory, options()) {
+                Ok(db) => return Some(db),
+                Err(error) if last => tell(&Told::Stuck(format!("opening again: {error}"))),
+                Err(error) => refused("opening", &error),
+            }
+        }
+        None
+    }
+
+    fn close(&self, db: Database) {
+        if let Err(error) = db.close() {
+            refused("closing", &error);
+        }
+    }
+
+    /// A transaction of three rows, some of them large.
+    fn transact(&mut self, db: &Database) {
+        self.begun += 1;
+        let (number, keys) = (self.begun, [(); 3].map(|()| self.rng.below(KEYS)));
+        let bytes = [100, 2_000, 20_000][self.rng.index(3)];
+        tell(&Told::Tries(number, keys.to_vec()));
+        match db.transact::<_, TxnError>(|tx| keys.iter().try_for_each(|key| tx.put(&ROWS, key, &row(number, bytes)))) {
+            Ok(()) => {
+                self.refused = 0;
+                tell(&Told::Acknowledged(number));
+            }
+            Err(error) => {
+                self.refused += 1;
+                refused("a transaction", &error);
+            }
+        }
+    }
+
+    /// What is not a transaction.
+    fn others(&mut self, db: &Database, part: u64) {
+        let ended = match part {
+            0 => load(db).map_err(|error| format!("a load: {error}")),
+            1 => db.checkpoint().map_err(|error| format!("a checkpoint: {error}")).and_then(|()| self.copy(db)),
+            _ => db.compact().map(drop).map_err(|error| format!("a compaction: {error}")),
+        };
+        if let Err(text) = ended {
+            tell(&Told::Refused(text));
+        }
+    }
+
+    fn copy(&self, db: &Database) -> Result<(), String> {
+        let before = self.begun + 1;
+        db.copy_to(self.task.directory.join("copy")).map_err(|error| format!("a copy: {error}"))?;
+        tell(&Told::Copied(before));
+        Ok(())
+    }
+}
+
+/// The row that a transaction writes.
+fn row(number: u64, bytes: usize) -> Vec<u8> {
+    let mut row = vec![number as u8; bytes];
+    row[..8].copy_from_slice(&number.to_be_bytes());
+    row
+}
+
+/// The transaction that has written a row, if the row is whole.
+pub(super) fn written_by(row: &[u8]) -> Option<u64> {
+    let number = u64::from_be_bytes(row.get(..8)?.try_into().ok()?);
+    row[8..].iter().all(|byte| *byte == number as u8).then_some(number)
+}
+
+fn load(db: &Database) -> Result<(), TxnError> {
+    let table: OpenTable<u64, Vec<u8>> = db.table(&LOADED)?;
+    let mut load = db.bulk_load(&table)?;
+    (0..LOAD).try_for_each(|key| load.push(&key, &row(key, 500)))?;
+    load.finish().map(drop)
+}

@@ -1,0 +1,285 @@
+//! `calls`: each call of the C library that the life of a database on real files makes is once interrupted, once short, and once
+//! fails with each of the errors that are usual for it.
+//!
+//! A life runs in a process of its own. What was interrupted or short must not be seen. What failed may be refused, and must be
+//! possible when it is tried again. In all cases the process ends in time and without a panic, and what was acknowledged is there
+//! when the database is opened afterwards, in the copy, too.
+
+mod interposed;
+mod life;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use storage::{Database, TxnError};
+
+use self::interposed::{CallPlan, Fate, Function};
+use self::life::{MARK, ROWS, TASK, Task, Told};
+use super::CampaignPlan;
+use super::report::{Progress, Report};
+use super::seeds::{self, Tried};
+use crate::sim::rng::Rng;
+
+pub(crate) use self::life::child;
+
+/// The longest time that a life may take.
+const LONGEST: Duration = Duration::from_secs(60);
+/// How often it is looked whether a life has ended.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Runs the campaign.
+pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
+    let calls = match Life::of(plan.seed, None).and_then(|life| life.judge(None).map(|()| life.calls)) {
+        Ok(calls) => calls,
+        Err(what) => return Report::of_failure(format!("seed {}, nothing fails: {what}", plan.seed)),
+    };
+    let mut cases: Vec<(u64, CallPlan)> = (0..).zip(all(&calls)).collect();
+    let of = cases.len();
+    if let Some(case) = plan.case {
+        cases.retain(|(number, _)| *number == case);
+    }
+    let mut rng = Rng::new(plan.seed);
+    for at in (1..cases.len()).rev() {
+        cases.swap(at, rng.below(at as u64 + 1) as usize);
+    }
+    cases.truncate(usize::try_from(plan.budget).unwrap_or(usize::MAX));
+    println!("calls: {} of {of} cases", cases.len());
+    let name = |(number, _): &(u64, CallPlan)| format!("--seed {} --case {number}", plan.seed);
+    seeds::every(&cases, progress, name, |(number, case)| {
+        let mut tried = Tried { cases: 1, ..Tried::default() };
+        if let Err(what) = one(plan.seed, *case) {
+            let again = format!("cargo xtask torture calls --seed {} --case {number}", plan.seed);
+            tried.failures.push(format!("{}: {what}\n  again: {again}", named(case)));
+        }
+        tried
+    })
+}
+
+/// Every call with every fate.
+fn all(calls: &[u64]) -> impl Iterator<Item = CallPlan> {
+    let of = |(function, calls): (Function, u64)| {
+        let fates = function.fates().iter();
+        fates.flat_map(move |&fate| (0..calls).map(move |number| CallPlan { function, number, fate }))
+    };
+    Function::ALL.into_iter().zip(calls.to_vec()).flat_map(of)
+}
+
+fn named(case: &CallPlan) -> String {
+    let fate = match case.fate {
+        Fate::Interrupted => "is interrupted".to_owned(),
+        Fate::Short => "is short".to_owned(),
+        Fate::Fails(error) => format!("fails ({})", std::io::Error::from_raw_os_error(error)),
+    };
+    format!("call {} of {} {fate}", case.number, case.function.name())
+}
+
+/// A life in which one call is not made as asked. Threads make calls in any order and number: where the planned one does not come,
+/// an earlier one is planned.
+fn one(seed: u64, mut case: CallPlan) -> Result<(), String> {
+    loop {
+        let life = Life::of(seed, Some(case))?;
+        life.judge(Some(case))?;
+        if life.has_come || case.number == 0 {
+            return Ok(());
+        }
+        case.number /= 2;
+    }
+}
+
+/// Whether a call with such a fate may not be seen by the program.
+fn is_hidden(case: &CallPlan) -> bool {
+    match (case.function, case.fate) {
+        (_, Fate::Interrupted | Fate::Short) => true,
+        (Function::ReadResidentAt, Fate::Fails(error)) => error != libc::EIO,
+        (Function::Allocate, Fate::Fails(libc::EOPNOTSUPP)) | (Function::RenameNew, Fate::Fails(libc::EINVAL)) => true,
+        _ => false,
+    }
+}
+
+/// A directory that is removed in the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Scratch, String> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("lockstep-calls-{}-{number}", std::process::id()));
+        fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What stays is in a directory for what need not stay.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A life that has ended.
+struct Life {
+    scratch: Scratch,
+    told: Vec<Told>,
+    /// Calls of each function.
+    calls: Vec<u64>,
+    /// Whether the planned call has come.
+    has_come: bool,
+}
+
+impl Life {
+    /// Runs a life in a process of its own.
+    fn of(seed: u64, case: Option<CallPlan>) -> Result<Life, String> {
+        let scratch = Scratch::new()?;
+        let call = case.map(|case| {
+            let fate = match case.fate {
+                Fate::Interrupted => 0,
+                Fate::Short => -1,
+                Fate::Fails(error) => error,
+            };
+            (case.function.name().to_owned(), case.number, fate)
+        });
+        let task = Task { directory: scratch.0.clone(), seed, call };
+        let text = ended(&task)?;
+        let lines = text.lines().filter_map(|line| line.strip_prefix(MARK));
+        let told: Vec<Told> = lines.map(serde_json::from_str).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+        let calls = told.iter().find_map(|told| match told {
+            Told::Calls(calls, has_come) => Some((calls.clone(), *has_come)),
+            _ => None,
+        });
+        let (calls, has_come) = calls.ok_or("the process ended before its work did")?;
+        Ok(Life { scratch, told, calls, has_come })
+    }
+
+    /// Whether all is as it must be.
+    fn judge(&self, case: Option<CallPlan>) -> Result<(), String> {
+        for told in &self.told {
+            match told {
+                Told::Stuck(what) => return Err(what.clone()),
+                Told::Refused(what) if case.is_none_or(|case| is_hidden(&case)) => return Err(format!("seen: {what}")),
+                _ => {}
+            }
+        }
+        let is_made = self.told.iter().any(|told| matches!(told, Told::Copied(_)));
+        let before = self.told.iter().find_map(|told| match told {
+            Told::Copied(before) => Some(*before),
+            _ => None,
+        });
+        self.holds(&self.scratch.0.join("database"), u64::MAX)?;
+        match before {
+            Some(before) => {
+                self.holds(&self.scratch.0.join("copy"), before).map_err(|what| format!("the copy: {what}"))
+            }
+            None if case.is_none() && !is_made => Err("no copy was made".to_owned()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the database in a directory has what was acknowledged of the transactions before `end`.
+    fn holds(&self, directory: &Path, end: u64) -> Result<(), String> {
+        let db = life::reopen(directory).map_err(|error| format!("opening afterwards: {error}"))?;
+        let rows = rows(&db).map_err(|error| format!("reading afterwards: {error}"))?;
+        let structure = db.check_structure(|_, _| ControlFlow::Continue(())).map_err(|error| error.to_string())?;
+        if let Some(finding) = structure.findings.first() {
+            return Err(format!("structure: {finding:?}"));
+        }
+        // The newest acknowledged writer of each key, and later ones whose outcome is not known.
+        let (mut must, mut may) = (BTreeMap::<u64, u64>::new(), BTreeMap::<u64, Vec<u64>>::new());
+        let acknowledged =
+            |number: u64| self.told.iter().any(|told| matches!(told, Told::Acknowledged(one) if *one == number));
+        for told in &self.told {
+            let Told::Tries(number, keys) = told else { continue };
+            for key in keys {
+                if *number < end && acknowledged(*number) {
+                    must.insert(*key, *number);
+                    may.remove(key);
+                } else {
+                    may.entry(*key).or_default().push(*number);
+                }
+            }
+        }
+        for (key, row) in &rows {
+            let number = life::written_by(row).ok_or_else(|| format!("row {key} is of no transaction"))?;
+            let is_allowed = must.get(key) == Some(&number) || may.get(key).is_some_and(|may| may.contains(&number));
+            if !is_allowed {
+                return Err(format!("row {key} is of transaction {number}, and must be of {:?}", must.get(key)));
+            }
+        }
+        match must.keys().find(|key| !rows.contains_key(key)) {
+            Some(key) => Err(format!("row {key}, which was acknowledged, is not there")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn rows(db: &Database) -> Result<BTreeMap<u64, Vec<u8>>, TxnError> {
+    db.transact(|tx| tx.range(&ROWS, ..)?.collect())
+}
+
+/// What a life tells on stdout when it has ended well.
+fn ended(task: &Task) -> Result<String, String> {
+    let own = |error: std::io::Error| format!("the process of a life: {error}");
+    let text = serde_json::to_string(task).map_err(|error| error.to_string())?;
+    let mut process = Command::new(std::env::current_exe().map_err(own)?)
+        .args(ARGUMENTS)
+        .env(TASK, text)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(own)?;
+    // What it tells has room in a pipe.
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = process.try_wait().map_err(own)? {
+            break Some(status);
+        }
+        if begun.elapsed() > LONGEST {
+            process.kill().map_err(own)?;
+            break None;
+        }
+        std::thread::sleep(LOOK);
+    };
+    let output = process.wait_with_output().map_err(own)?;
+    let (told, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    match status {
+        Some(status) if status.success() && !errors.contains("panicked") => Ok(told.into_owned()),
+        Some(status) => Err(format!("{status}: {errors}")),
+        None => Err(format!("has not ended within {LONGEST:?}; its last word: {:?}", told.lines().last())),
+    }
+}
+
+/// The arguments by which this program lives a life.
+#[cfg(not(test))]
+const ARGUMENTS: [&str; 1] = ["calls-life"];
+#[cfg(test)]
+const ARGUMENTS: [&str; 3] = ["--exact", "torture::calls::tests::life_of_a_process", "--nocapture"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::scheduler::Scheduler;
+
+    /// The work of the processes that the test below starts.
+    #[test]
+    fn life_of_a_process() {
+        if std::env::var_os(TASK).is_some() {
+            child();
+        }
+    }
+
+    #[test]
+    fn every_function_is_called_and_some_fates_lose_nothing() {
+        let life = Life::of(1, None).unwrap();
+        let without: Vec<_> =
+            Function::ALL.iter().zip(&life.calls).filter(|(_, calls)| **calls == 0).map(|(of, _)| of.name()).collect();
+        assert_eq!(without, [""; 0], "not one call comes by here");
+        let report = run(&CampaignPlan::small(40, Scheduler::Threads), &Progress::hidden());
+        assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
+        assert_eq!(report.tried, 40);
+    }
+}
