@@ -147,10 +147,10 @@ mod tests {
         let mut executor = unsafe { Executor::builder().fibers(4).order(order).build() }.unwrap();
         let ran = RefCell::new(String::new());
         executor
-            .scope(|scope| {
+            .scope(|s| {
                 for fiber in 0..4 {
                     let (ran, now, core) = (&ran, &now, &core);
-                    scope.spawn(move || {
+                    s.spawn(move || {
                         for _ in 0..3 {
                             ran.borrow_mut().push(if fiber % 2 == 0 { 'a' } else { 'b' });
                             assert!(!core.slice_is_over());

@@ -44,6 +44,8 @@
 //! where `longest` is the longest time between two choices and `credit` what sleepers are preferred by. The proof is in the
 //! source, `bound.rs`.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -255,14 +255,6 @@ impl Scheduler {
         self.groups.enter(group)
     }
 
-    /// Whether there is such a group.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn knows(&self, group: GroupId) -> Result<(), GroupError> {
-        self.groups.get(group).map(drop)
-    }
-
     /// The fiber that runs is of `group` from now on; true if it was of another. False, too, if none runs.
     ///
     /// # Errors

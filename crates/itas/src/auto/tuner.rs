@@ -103,6 +103,13 @@ impl Tuner {
         self.groups.iter_mut().zip(work).map(aggregation).collect()
     }
 
+    /// Forgets what was seen of a group: another one has its number from now on.
+    pub fn forget(&mut self, group: usize) {
+        if let Some(known) = self.groups.get_mut(group) {
+            *known = Known::default();
+        }
+    }
+
     /// The limit that was found for a group, without probes.
     #[must_use]
     pub fn limit(&self, group: usize) -> Option<u32> {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::watchdog::Watched;
 use crate::auto::{AutoSettings, Chooser, GroupWork, Mode, ModeWord, PLACES, Switching, Tuner, TunerSettings};
-use crate::group::{Groups, nanos};
+use crate::group::{GroupId, Groups, nanos};
 use crate::placement::PlacementWord;
 
 /// Groups whose work decides.
@@ -94,13 +94,33 @@ fn in_all(places: &[GroupWork; PLACES]) -> GroupWork {
 /// A tuner, kept from run to run.
 #[derive(Debug)]
 pub(crate) struct Tuning {
-    pub(super) tuner: Tuner,
+    tuner: Tuner,
     interval: Duration,
+    /// By number: the group whose work the tuner has seen.
+    groups: Vec<Option<GroupId>>,
 }
 
 impl Tuning {
     pub(super) fn new(settings: TunerSettings) -> Tuning {
-        Tuning { tuner: Tuner::new(settings), interval: settings.interval }
+        Tuning { tuner: Tuner::new(settings), interval: settings.interval, groups: Vec::new() }
+    }
+
+    /// The limit that was found for a group.
+    pub(super) fn limit(&self, group: GroupId) -> Option<u32> {
+        let is_known = self.groups.get(group.index()) == Some(&Some(group));
+        if is_known { self.tuner.limit(group.index()) } else { None }
+    }
+
+    /// Forgets what was seen of the groups whose numbers others have now, the work of this interval included.
+    fn see(&mut self, known: &[GroupId], work: &mut [[GroupWork; PLACES]]) {
+        self.groups.resize(work.len().max(self.groups.len()), None);
+        for group in known {
+            let Some(place) = self.groups.get_mut(group.index()) else { continue };
+            if place.replace(*group).is_some_and(|before| before != *group) {
+                self.tuner.forget(group.index());
+                work[group.index()] = [GroupWork::default(); PLACES];
+            }
+        }
     }
 
     /// Until the run is over: sets the parameters of all groups, every interval.
@@ -116,8 +136,9 @@ impl Tuning {
             let known = groups.ids();
             let seen = known.iter().map(|id| id.index() + 1).max().unwrap_or(0).min(GROUPS);
             let now = work_of(cores, seen);
-            let work = difference(&now, &done);
+            let mut work = difference(&now, &done);
             done = now;
+            self.see(&known, &mut work);
             let fibers = cores.lock().iter().flatten().map(|core| core.shown.live()).max().unwrap_or(0);
             let found = self.tuner.interval(&work, slice_ns, fibers);
             for group in known {

@@ -118,6 +118,9 @@ impl Report {
 }
 
 /// Schedules fibers of sibling groups on worker threads. Made by [`Runtime::builder`].
+///
+/// Threads belong to a call of [`Runtime::run`]. So a process that was forked between two calls may run it; one that was forked
+/// inside `with` has no workers, and may only begin another program or end without returning (`exec`, `_exit`).
 pub struct Runtime {
     pub(crate) config: builder::Config,
     groups: Arc<Groups>,
@@ -171,7 +174,7 @@ impl Runtime {
     /// answer waits for its end.
     #[must_use]
     pub fn tuned_limit(&self, group: GroupId) -> Option<u32> {
-        self.tuning.as_ref().and_then(|tuning| tuning.lock().tuner.limit(group.index()))
+        self.tuning.as_ref().and_then(|tuning| tuning.lock().limit(group))
     }
 
     /// Changes where work is placed, also while fibers run.
