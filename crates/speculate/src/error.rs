@@ -68,6 +68,8 @@ pub enum LoopError<B, S> {
     },
     /// A body has begun another loop. On a fiber that is not noticed.
     Nested,
+    /// The process was forked from the one that built the speculator, whose threads are not in it.
+    Forked,
 }
 
 impl<B: fmt::Display, S: fmt::Display> fmt::Display for LoopError<B, S> {
@@ -81,6 +83,9 @@ impl<B: fmt::Display, S: fmt::Display> fmt::Display for LoopError<B, S> {
                  the one at {site}; let it depend on nothing but its item and its reads"
             ),
             LoopError::Nested => f.write_str("a speculative loop inside the body of another one; run it in place"),
+            LoopError::Forked => f.write_str(
+                "the speculator was built before this process was forked, and its threads are not here; build another one",
+            ),
         }
     }
 }

@@ -74,6 +74,8 @@
 //!
 //! The protocol, and when speculation pays, stand in the crate's README.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 #[cfg(panic = "abort")]
 compile_error!("speculate unwinds bodies whose answers were wrong: build with panic = \"unwind\"");
 

@@ -98,6 +98,7 @@ mod tests {
             let outer = AtWork::begin();
             assert!(outer.is_some() && AtWork::begin().is_none());
         }
-        assert!(std::thread::spawn(|| AtWork::begin().is_some()).join().unwrap_or(false));
+        let other = std::thread::scope(|s| s.spawn(|| AtWork::begin().is_some()).join());
+        assert!(other.unwrap_or(false));
     }
 }

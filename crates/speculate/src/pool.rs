@@ -44,6 +44,8 @@ struct Shared {
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// The process that has the threads.
+    process: u32,
 }
 
 impl Pool {
@@ -58,13 +60,18 @@ impl Pool {
             asleep: (0..threads).map(|_| AtomicBool::new(false)).collect(),
             closing: AtomicBool::new(false),
         });
-        let mut pool = Pool { shared, threads: Vec::with_capacity(threads) };
+        let mut pool = Pool { shared, threads: Vec::with_capacity(threads), process: std::process::id() };
         for i in 0..threads {
             let shared = Arc::clone(&pool.shared);
             let name = format!("speculate {}", i + 1);
             pool.threads.push(thread::Builder::new().name(name).spawn(move || serve(&shared, i))?);
         }
         Ok(pool)
+    }
+
+    /// Whether its threads are in this process, and not in one from which this one was forked.
+    pub(crate) fn is_here(&self) -> bool {
+        self.threads.is_empty() || std::process::id() == self.process
     }
 
     /// Runs `job` in the calling thread, as number 0, and in all others, as 1 and so on; returns when all have ended. A
@@ -124,6 +131,10 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if !self.is_here() {
+            // They can neither be joined nor hold a lock that will be given back.
+            return self.threads.drain(..).for_each(std::mem::forget);
+        }
         self.forget_panic();
         self.shared.closing.store(true, Ordering::SeqCst);
         self.wake();

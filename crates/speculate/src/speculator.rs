@@ -346,6 +346,9 @@ impl<S: Store> Speculator<S> {
         H: FnMut(&mut S::Order, T) -> Result<(), E> + Send,
         E: Send,
     {
+        if !self.pool.is_here() {
+            return Err(LoopError::Forked);
+        }
         let Some(_at_work) = AtWork::begin() else { return Err(LoopError::Nested) };
         let begun = Instant::now();
         let Speculator { options, pool, shared, workers, heat, listed, suspects, traces, .. } = self;

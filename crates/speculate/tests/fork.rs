@@ -1,0 +1,59 @@
+//! A speculator in a process that was forked from the one that built it.
+#![cfg(all(target_os = "linux", not(miri)))]
+#![allow(clippy::unwrap_used, unsafe_code, reason = "a test: a failure is told where it happens; forks")]
+
+mod common;
+
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use common::{Locks, Rows};
+use speculate::{LoopError, Options, Speculator, Store};
+
+/// Writes the items as keys. Whether it was refused, if it was.
+fn run(speculator: &mut Speculator<Rows>, store: &Rows) -> Result<(), LoopError<Infallible, <Rows as Store>::Error>> {
+    speculator.run(
+        store,
+        &mut Locks::default(),
+        0..8_u8,
+        |epoch, key| {
+            epoch.put(*key, 1);
+            Ok(())
+        },
+        |_, ()| Ok(()),
+    )
+}
+
+/// What the child is refused, as the status that it ends with.
+fn in_the_child(mut speculator: Speculator<Rows>, store: &Rows) -> i32 {
+    let ran = run(&mut speculator, store);
+    drop(speculator);
+    // One of the child's own works.
+    let own = run(&mut Speculator::new(Options::new().workers(2)).unwrap(), store);
+    i32::from(!matches!(ran, Err(LoopError::Forked)) || own.is_err())
+}
+
+#[test]
+fn a_forked_child_is_refused_and_the_parent_goes_on() {
+    let store = Rows::default();
+    let mut speculator = Speculator::new(Options::new().workers(2)).unwrap();
+    run(&mut speculator, &store).unwrap();
+    // SAFETY: the child does nothing but be refused, and ends without the destructors of this process.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let status = in_the_child(speculator, &store);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(status) };
+    }
+    let (begun, mut status) = (Instant::now(), 0);
+    // SAFETY: the child is this process's own; the status has a place.
+    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+        if begun.elapsed() > Duration::from_secs(60) {
+            // SAFETY: as above.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(status, 0, "the child was refused nothing, or did not end");
+    run(&mut speculator, &store).unwrap();
+}
