@@ -1,6 +1,7 @@
 //! Queues of fibers, linked through the fibers.
 
 use std::cell::Cell;
+use std::io::Write;
 
 /// No fiber.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -66,6 +67,7 @@ impl Fifo {
 #[cold]
 #[inline(never)]
 pub(crate) fn broken(what: &str) -> ! {
-    eprintln!("sched-steps: {what}: a mistake of the executor, which cannot go on");
+    // Nothing here may unwind, not even where stderr cannot be written.
+    let _ = writeln!(std::io::stderr(), "sched-steps: {what}: a mistake of the executor, which cannot go on");
     std::process::abort()
 }

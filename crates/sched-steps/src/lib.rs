@@ -31,6 +31,8 @@
 //! of the contract are at [`Builder::build`]. What belongs to a fiber is declared with [`fiber_local!`].
 //! Points are safe: a library that has some, even one that forbids unsafe code, promises nothing.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -2,6 +2,7 @@
 //!
 //! The [`guide`] has a page for each door: to rerun a paper, to measure a mechanism, to read an ablation, to bring an engine.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 // Without the commands of the laboratory, what only they use is left for the linker to drop.
 #![cfg_attr(not(feature = "lab"), allow(dead_code, unused_imports))]
 
@@ -38,7 +39,7 @@ use cli::error::in_our_words;
 use cli::flags::LabCommand;
 use cli::flags::{Cli, Command};
 use cli::interrupt;
-use report::json;
+use report::streams;
 use workload::error::Error;
 
 #[doc(hidden)]
@@ -115,7 +116,9 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli.command,
         Err(error) => return told(&error, &words),
     };
-    interrupt::install();
+    if command.hears_signals() {
+        interrupt::install();
+    }
     let ended = match command {
         Command::Run(flags) => cmd::run_anywhere(flags),
         Command::Load(flags) => cmd::load_anywhere(&flags),
@@ -126,11 +129,12 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "lab")]
         Command::InLab(command) => in_lab(command),
     };
-    match ended.and_then(|ended| json::not_printed().map_or(Ok(ended), Err)) {
+    let status = match ended.and_then(|ended| streams::not_printed().map_or(Ok(ended), Err)) {
         Ok(Ended::Well) => ExitCode::SUCCESS,
         Ok(Ended::CheckFailed) => ExitCode::from(FAILED),
         Err(error) => fail(&error),
-    }
+    };
+    interrupt::status().unwrap_or(status)
 }
 
 /// Carries out a command that experiments, measures or shows.
@@ -154,11 +158,11 @@ fn told(error: &clap::Error, words: &[OsString]) -> ExitCode {
     if error.use_stderr() {
         return fail(&in_our_words(error, words.get(1).and_then(|word| word.to_str()).unwrap_or_default()));
     }
-    json::note_printed(error.print());
-    json::not_printed().map_or(ExitCode::SUCCESS, |error| fail(&error))
+    streams::note_printed(error.print());
+    streams::not_printed().map_or(ExitCode::SUCCESS, |error| fail(&error))
 }
 
 fn fail(error: &Error) -> ExitCode {
-    eprintln!("{error}");
+    streams::say(error);
     ExitCode::from(error.status())
 }

@@ -276,11 +276,10 @@ fn a_single_type_runs_alone_and_unchecked_is_null() {
     assert_eq!(json["series"]["t_s"].as_array().unwrap().len(), 1);
 }
 
-#[cfg(unix)]
-#[test]
-fn ctrl_c_ends_a_run_cleanly() {
+/// Sends these signals, one after the other, to a run that measures; the last one ends it with this status and this word.
+fn signals_end_a_run(mut command: Command, signals: &[&str], status: i32, word: &str) {
     let file = Scratch::new("interrupted");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tpcc"))
+    let mut child = command
         .args(["run", "--engine", "floor", "--duration", "7200", "--warmup", "0", "--json", file.text()])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -292,17 +291,50 @@ fn ctrl_c_ends_a_run_cleanly() {
     assert!(told.any(|line| line.unwrap().starts_with("run ")), "it ended by itself");
     // It must not wait for a reader.
     let rest = std::thread::spawn(move || told.map_while(Result::ok).collect::<Vec<_>>().join("\n"));
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
+    for signal in signals {
+        assert!(child.try_wait().unwrap().is_none(), "{signal}: it has ended before");
+        let sent = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
     let start = Instant::now();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", rest.join().unwrap());
+    assert_eq!(output.status.code(), Some(status), "{signals:?}: {}", rest.join().unwrap());
     assert!(start.elapsed() < Duration::from_secs(3600), "it ran to its end");
     let json = file.json();
     assert_eq!(json["interrupted"], true);
     assert_eq!(json["check"]["passed"], Value::Null);
     assert!(json["committed"].as_u64().unwrap() > 0);
-    assert!(String::from_utf8_lossy(&output.stdout).contains("ended by Ctrl-C"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains(&format!("ended by {word}")));
+}
+
+#[cfg(unix)]
+#[test]
+fn signals_end_a_run_cleanly() {
+    let tpcc = || Command::new(env!("CARGO_BIN_EXE_tpcc"));
+    signals_end_a_run(tpcc(), &["INT"], 0, "Ctrl-C");
+    signals_end_a_run(tpcc(), &["TERM"], 128 + 15, "SIGTERM");
+    signals_end_a_run(tpcc(), &["HUP"], 128 + 1, "SIGHUP");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP INT; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tpcc")]);
+    signals_end_a_run(shell, &["HUP", "INT", "TERM"], 128 + 15, "SIGTERM");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_below_stderr_changes_no_status() {
+    for (args, status) in
+        [(&["run", "--engine", "floor", "--transactions", "10"][..], 0), (&["run", "--no-such-flag"], 2)]
+    {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let ended =
+            Command::new(env!("CARGO_BIN_EXE_tpcc")).args(args).stdout(Stdio::null()).stderr(full).status().unwrap();
+        assert_eq!(ended.code(), Some(status), "{args:?}");
+    }
 }
 
 /// Runs the command, which must end with `status` and, when that is not 0, name `want` on stderr.

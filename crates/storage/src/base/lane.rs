@@ -286,9 +286,9 @@ mod tests {
     /// Runs the test with a lane of so many threads, which end afterwards.
     fn with_lane(threads: usize, test: impl FnOnce(&Arc<Lane>)) {
         let lane = Arc::new(Lane::new());
-        std::thread::scope(|scope| {
+        std::thread::scope(|s| {
             for _ in 0..threads {
-                scope.spawn(|| lane.serve());
+                s.spawn(|| lane.serve());
             }
             let result = catch_unwind(AssertUnwindSafe(|| test(&lane)));
             lane.end();

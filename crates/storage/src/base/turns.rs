@@ -170,10 +170,10 @@ mod tests {
     fn a_caller_that_comes_back_at_once_waits_for_those_that_were_there() {
         let turns = Turns::new(Vec::new(), BlockReason::LogFlush);
         let (hook, waits) = Told::new(false);
-        scope(|scope| {
+        scope(|s| {
             for round in 0..100 {
                 let mut turn = turns.take(&hook);
-                scope.spawn(|| note(&turns, &hook, 2));
+                s.spawn(|| note(&turns, &hook, 2));
                 waits.recv().unwrap();
                 turn.state().unwrap().push(1);
                 drop(turn);
@@ -190,13 +190,13 @@ mod tests {
         let turns = Turns::new(Vec::new(), BlockReason::LogFlush);
         let (unwinding, unwinding_waits) = Told::new(true);
         let (hook, waits) = Told::new(false);
-        scope(|scope| {
+        scope(|s| {
             let turn = turns.take(&hook);
-            scope.spawn(|| {
+            s.spawn(|| {
                 catch_unwind(AssertUnwindSafe(|| note(&turns, &unwinding, 1))).unwrap_err();
             });
             unwinding_waits.recv().unwrap();
-            scope.spawn(|| note(&turns, &hook, 2));
+            s.spawn(|| note(&turns, &hook, 2));
             waits.recv().unwrap();
             drop(turn);
         });

@@ -134,11 +134,11 @@ mod tests {
     fn none_is_lost_while_threads_set_them() {
         let due = DuePages::new(4096, PageSize::Usual).unwrap();
         let seen: Vec<std::sync::atomic::AtomicBool> = (0..4096).map(|_| false.into()).collect();
-        std::thread::scope(|scope| {
+        std::thread::scope(|s| {
             let setters: Vec<_> = (0..2_u32)
                 .map(|me| {
                     let due = &due;
-                    scope.spawn(move || (0..2048).for_each(|i| due.set(PageId((i * 2 + me) * 37 % 4096))))
+                    s.spawn(move || (0..2048).for_each(|i| due.set(PageId((i * 2 + me) * 37 % 4096))))
                 })
                 .collect();
             let take = || {

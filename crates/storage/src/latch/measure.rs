@@ -136,9 +136,9 @@ mod tests {
     fn every_kind_is_read_by_any_number_of_threads() {
         for kind in [LatchKind::Optimistic, LatchKind::Plain, LatchKind::Super] {
             let page = MeasuredPage::new(kind);
-            std::thread::scope(|scope| {
+            std::thread::scope(|s| {
                 for _ in 0..5 {
-                    scope.spawn(|| (0..1000).for_each(|_| assert_eq!(page.read(), 0, "{kind:?}")));
+                    s.spawn(|| (0..1000).for_each(|_| assert_eq!(page.read(), 0, "{kind:?}")));
                 }
             });
         }

@@ -272,7 +272,7 @@ mod tests {
         let row = own_row();
         assert!(std::ptr::eq(own_row(), row));
         assert!(rows_used() >= 5);
-        let other = std::thread::spawn(own_row).join().unwrap();
+        let other = std::thread::scope(|s| s.spawn(own_row).join()).unwrap();
         for row in [row, other] {
             let among_those_of_threads = all()[1..].iter().any(|one| std::ptr::eq(one, row));
             assert!(among_those_of_threads && !std::ptr::eq(row, background_row()));

@@ -164,7 +164,7 @@ impl Reservations {
 mod loom_tests {
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
-    use loom::thread;
+    use loom::thread::{JoinHandle, spawn as begin, yield_now};
 
     use super::*;
 
@@ -207,9 +207,9 @@ mod loom_tests {
         });
     }
 
-    fn spawn(model: &Arc<Model>, f: impl FnOnce(&Model) + 'static) -> thread::JoinHandle<()> {
+    fn spawn(model: &Arc<Model>, f: impl FnOnce(&Model) + 'static) -> JoinHandle<()> {
         let model = model.clone();
-        thread::spawn(move || f(&model))
+        begin(move || f(&model))
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod loom_tests {
                 self.reservations.raise(SlotId(slot), at);
                 while !self.has_room(at) {
                     self.write_out();
-                    thread::yield_now();
+                    yield_now();
                 }
             }
             // SAFETY: what is being tested.
@@ -299,7 +299,7 @@ mod loom_tests {
             let ring = Arc::new(Ring { reservations, writer: loom::sync::Mutex::new(()), written, cells });
             let other = {
                 let ring = ring.clone();
-                thread::spawn(move || ring.append(1))
+                begin(move || ring.append(1))
             };
             ring.append(0);
             ring.append(0);
@@ -321,7 +321,7 @@ mod loom_tests {
             };
             put(&shared);
             let theirs = shared.clone();
-            let writer = thread::spawn(move || put(&theirs));
+            let writer = begin(move || put(&theirs));
             let (reservations, word) = &*shared;
             let seen = word.load(Ordering::Relaxed);
             fence(Ordering::Acquire);

@@ -395,9 +395,9 @@ mod tests {
     fn there_is_a_place_as_long_as_not_all_are_taken() {
         let hook = Arc::new(crate::base::hook::ThreadHook::default());
         let slots = Slots::new(8, &LockTable::new(crate::lock::LockOptions::default(), hook).unwrap(), true);
-        std::thread::scope(|scope| {
+        std::thread::scope(|s| {
             for _ in 0..4 {
-                scope.spawn(|| {
+                s.spawn(|| {
                     let mut first = slots.claim().unwrap();
                     for _ in 0..20_000 {
                         let second = slots.claim().unwrap();

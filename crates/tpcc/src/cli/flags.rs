@@ -65,6 +65,18 @@ pub(crate) enum Command {
     InLab(LabCommand),
 }
 
+impl Command {
+    /// Whether it looks for signals while it works. Any other is ended by the first, as if the power went.
+    pub(crate) fn hears_signals(&self) -> bool {
+        match self {
+            Command::Compact(_) => false,
+            #[cfg(feature = "lab")]
+            Command::InLab(LabCommand::Report(_)) => false,
+            _ => true,
+        }
+    }
+}
+
 /// The commands that experiment, measure and show: what a program that only runs transactions has no need of.
 #[cfg(feature = "lab")]
 #[derive(Subcommand, Debug)]

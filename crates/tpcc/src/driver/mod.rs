@@ -458,6 +458,8 @@ fn look_on<E: Engine>(
     mut begins: impl FnMut(Phase),
 ) -> (Vec<Sample>, bool, EngineFigures) {
     const SECOND: u64 = 1_000_000_000;
+    /// Longest time between two looks at signals.
+    const LOOK: Duration = Duration::from_millis(50);
     let sum = |counter: fn(&Board) -> &AtomicU64| -> u64 {
         boards.iter().map(|board| counter(board).load(Ordering::Relaxed)).sum()
     };
@@ -484,7 +486,7 @@ fn look_on<E: Engine>(
             break;
         }
         if now < wake {
-            std::thread::park_timeout(Duration::from_nanos(wake - now));
+            std::thread::park_timeout(Duration::from_nanos(wake - now).min(LOOK));
             continue;
         }
         if now >= last_ns + SECOND {

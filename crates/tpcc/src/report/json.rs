@@ -1,13 +1,12 @@
 //! Where `--json` goes: a file, or stdout (`-`). A file is opened before the work, so that hours are not spent for a path
 //! that cannot be written.
 
-use std::io::Write;
 use std::path::Path;
-use std::sync::OnceLock;
 
 use serde::Serialize;
 
 use super::out::OutFile;
+use super::streams;
 use crate::workload::error::Error;
 
 /// Stands for stdout.
@@ -45,42 +44,18 @@ pub(crate) fn conclude(
         None => Ok(()),
         Some(JsonOut::Stdout) => {
             to_stderr = true;
-            text_of(value).map(|text| print(&text))
+            text_of(value).map(|text| streams::print(&text))
         }
         Some(JsonOut::File(file)) => text_of(value).and_then(|text| file.write(text.as_bytes())).map(|path| {
             summary += &format!("written   {}\n", path.display());
         }),
     };
     if to_stderr {
-        eprint!("{summary}");
+        streams::say_text(summary);
     } else {
-        print(&summary);
+        streams::print(&summary);
     }
     written
-}
-
-/// Why something could not be printed.
-static NOT_PRINTED: OnceLock<std::io::Error> = OnceLock::new();
-
-/// Prints results. A reader that has gone away is no failure; any other is told by [`not_printed`], at the end.
-pub(crate) fn print(text: &str) {
-    note_printed(std::io::stdout().write_all(text.as_bytes()));
-}
-
-/// Notes how printing has ended.
-pub(crate) fn note_printed(ended: std::io::Result<()>) {
-    if let Err(error) = ended.and_then(|()| std::io::stdout().flush())
-        && error.kind() != std::io::ErrorKind::BrokenPipe
-    {
-        let _ = NOT_PRINTED.set(error);
-    }
-}
-
-/// The error of a command whose results could not be printed.
-pub(crate) fn not_printed() -> Option<Error> {
-    NOT_PRINTED.get().map(|error| {
-        Error::failed(format!("stdout: cannot be written: {error}")).help("what was printed is lost; the rest was done")
-    })
 }
 
 /// The object as text.

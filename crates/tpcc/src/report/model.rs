@@ -448,7 +448,7 @@ pub(crate) struct Steps {
     pub(crate) operations: Vec<TeamOperation>,
 }
 
-/// Whether a run ended early, and why: false if it ran to its end, true if the user ended it (Ctrl-C), a text if something
+/// Whether a run ended early, and why: false if it ran to its end, true if a signal ended it (Ctrl-C), a text if something
 /// failed. The figures are of the time until then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::streams;
+
 /// How often a line is printed where none can be rewritten.
 const EVERY: Duration = Duration::from_secs(10);
 
@@ -36,7 +38,7 @@ impl Progress {
             Progress::Lines(due) => {
                 let now = Instant::now();
                 if now >= *due {
-                    eprintln!("{}", line());
+                    streams::say(line());
                     *due = now + EVERY;
                 }
             }
@@ -54,7 +56,7 @@ impl Drop for Progress {
 
 /// Tells the user at once about something that takes long.
 pub(crate) fn note(text: &str) {
-    eprintln!("{text}");
+    streams::say(text);
 }
 
 /// "412k", "1.2M".

@@ -7,6 +7,7 @@ use crate::workload::check::Audit;
 use crate::workload::check::rule::{CONDITIONS, Invariant};
 use crate::workload::counters::Counters;
 use crate::workload::generate::deck::Kind;
+use crate::workload::interrupt;
 use crate::workload::words::{counted, grouped};
 
 /// The summary of a run, as `--json` has it.
@@ -48,9 +49,9 @@ fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std:
     writeln!(to, "machine   {}", run.machine.line())?;
     let warmup = config.warmup_s.unwrap_or_default();
     let ended = match run.interrupted {
-        model::Interrupted::ByUser(false) => "",
-        model::Interrupted::ByUser(true) => ", ended by Ctrl-C",
-        model::Interrupted::Failed(_) => ", ended by an error",
+        model::Interrupted::ByUser(false) => String::new(),
+        model::Interrupted::ByUser(true) => format!(", ended by {}", interrupt::name()),
+        model::Interrupted::Failed(_) => ", ended by an error".to_owned(),
     };
     writeln!(to, "time      warm-up {warmup} s (not counted), measured {:.1} s{ended}", run.measured_s)?;
     writeln!(to)?;

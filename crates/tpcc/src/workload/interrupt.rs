@@ -1,15 +1,28 @@
-//! Whether the user wants long work to end. Long work looks here; the command line listens for Ctrl-C.
+//! Signals that ask a command to end. Long work looks here; the command line takes the signals over.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+use signal_hook::consts::{SIGHUP, SIGTERM};
 
-/// Asks all work to end cleanly. Returns whether that had been asked before.
-pub(crate) fn request() -> bool {
-    INTERRUPTED.swap(true, Ordering::Relaxed)
+/// Number of the signal that has come, 0 before.
+pub(crate) static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
+/// The signal that has asked all work to end cleanly.
+pub(crate) fn signal() -> Option<i32> {
+    i32::try_from(SIGNAL.load(Ordering::Relaxed)).ok().filter(|&signal| signal != 0)
 }
 
-/// Whether the user has asked to end.
+/// What a user calls the signal that has asked all work to end.
+pub(crate) fn name() -> &'static str {
+    match signal() {
+        Some(SIGHUP) => "SIGHUP",
+        Some(SIGTERM) => "SIGTERM",
+        _ => "Ctrl-C",
+    }
+}
+
+/// Whether a signal has asked all work to end cleanly.
 pub(crate) fn requested() -> bool {
-    INTERRUPTED.load(Ordering::Relaxed)
+    SIGNAL.load(Ordering::Relaxed) != 0
 }

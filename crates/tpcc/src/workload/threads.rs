@@ -112,6 +112,15 @@ pub(crate) fn one<'scope, T: Send + 'scope>(
     thread.map(ThreadHandle).map_err(|source| NoThread { wanted: 1, given: 0, source })
 }
 
+/// Runs `work` on a thread that no other waits for.
+///
+/// # Errors
+/// [`NoThread`]
+pub(crate) fn unjoined(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), NoThread> {
+    let thread = Builder::new().name(name.to_owned()).spawn(work);
+    thread.map(drop).map_err(|source| NoThread { wanted: 1, given: 0, source })
+}
+
 /// Runs each of these on a thread of its own, and returns their results in the same order.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ use crate::engines::storage::store::Store;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
 use crate::report::progress::Progress;
+use crate::report::streams::say_text;
 use crate::report::text::{broken_rules, check_line};
 use crate::report::{self, model};
 use crate::workload::database::Database;
@@ -79,12 +80,12 @@ pub(crate) fn run(flags: &CheckFlags) -> Result<Ended, Error> {
     }
     conclude(json, &report, text, false)?;
     if let Some(structure) = structure.filter(|structure| !structure.passed()) {
-        eprint!("{}", structure.findings());
+        say_text(structure.findings());
     }
     match checked {
         Some(checked) if checked.passed() => Ok(Ended::Well),
         Some(checked) => {
-            eprint!("{}", broken_rules(&checked));
+            say_text(broken_rules(&checked));
             Ok(Ended::CheckFailed)
         }
         None => Ok(Ended::CheckFailed),

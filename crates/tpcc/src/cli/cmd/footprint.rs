@@ -6,7 +6,7 @@ use crate::cli::resolve;
 use crate::lab::footprint::{self, FootprintSpec, child, place};
 use crate::lab::reproduce::lab::Lab;
 use crate::report;
-use crate::report::json::print;
+use crate::report::streams::print;
 use crate::workload::error::Error;
 
 /// Carries the command out.

@@ -1,7 +1,10 @@
 //! `tpcc load`: fill a directory.
 
-use std::io::{BufRead, IsTerminal, StdinLock};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, StdinLock};
 use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::{Ended, load};
 use crate::cli::flags::LoadFlags;
@@ -9,6 +12,7 @@ use crate::cli::resolve::on_disk;
 use crate::engines::storage::store::Store;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
+use crate::report::streams::say_text;
 use crate::report::{self, model};
 use crate::workload::database::Database;
 use crate::workload::error::{Error, command};
@@ -66,10 +70,27 @@ pub(crate) fn run(flags: &LoadFlags) -> Result<Ended, Error> {
     Ok(Ended::Well)
 }
 
-/// A user who can be asked and can answer.
-pub(super) fn terminal() -> Option<StdinLock<'static>> {
+/// A terminal, where a user can be asked and can answer. A signal ends its input.
+pub(super) struct Terminal(StdinLock<'static>);
+
+/// The terminal of the command, if it has one.
+pub(super) fn terminal() -> Option<BufReader<Terminal>> {
     let (stdin, stderr) = (std::io::stdin(), std::io::stderr());
-    (stdin.is_terminal() && stderr.is_terminal()).then(|| stdin.lock())
+    (stdin.is_terminal() && stderr.is_terminal()).then(|| BufReader::new(Terminal(stdin.lock())))
+}
+
+impl Read for Terminal {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        while !interrupt::requested() {
+            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&LOOK)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return self.0.read(to),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(0)
+    }
 }
 
 /// What deletes it without a question.
@@ -90,7 +111,7 @@ pub(super) fn consent(
         return Err(Error::usage(format!("--replace: {goes}, which would be deleted; nothing was"))
             .help(format!("{again} deletes it; or choose another place")));
     };
-    eprint!("{goes}. Delete it and load {} anew? [y/N] ", counted(warehouses.into(), "warehouse"));
+    say_text(format_args!("{goes}. Delete it and load {} anew? [y/N] ", counted(warehouses.into(), "warehouse")));
     let mut answer = String::new();
     let read = user.take(MOST_ANSWER).read_line(&mut answer);
     if read.is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") && !interrupt::requested() {

@@ -13,6 +13,7 @@ use crate::report::files::RunFiles;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
 use crate::report::progress::{self, Progress};
+use crate::report::streams::say_text;
 use crate::report::text::{broken_rules, check_line};
 use crate::report::{self, model, text};
 use crate::workload::check::Audit;
@@ -209,7 +210,7 @@ fn audit(postgres: &Postgres, loaded: &Loaded) -> Result<Audit, Error> {
 fn verdict(checked: Option<&Audit>) -> Ended {
     match checked {
         Some(checked) if !checked.passed() && !checked.interrupted => {
-            eprint!("{}", broken_rules(checked));
+            say_text(broken_rules(checked));
             Ended::CheckFailed
         }
         _ => Ended::Well,

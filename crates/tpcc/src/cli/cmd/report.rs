@@ -8,11 +8,11 @@ use super::Ended;
 use crate::cli::flags::report::ReportFlags;
 use crate::lab::reproduce::Report;
 use crate::lab::reproduce::page::{Entry, reproduce_page};
-use crate::report::json::print;
 use crate::report::model::schema_of;
 use crate::report::named;
 use crate::report::out::OutFile;
 use crate::report::page::run::run_page;
+use crate::report::streams::print;
 use crate::workload::error::Error;
 
 /// Carries the command out.

@@ -5,8 +5,9 @@ use std::path::Path;
 use super::Ended;
 use crate::cli::flags::ReproduceFlags;
 use crate::lab::reproduce::{self, ALL};
-use crate::report::json::{JsonOut, conclude, print};
+use crate::report::json::{JsonOut, conclude};
 use crate::report::progress::note;
+use crate::report::streams::print;
 use crate::workload::error::Error;
 
 /// Where results of all experiments go unless the user says where.

@@ -23,6 +23,7 @@ use crate::report::files::RunFiles;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine};
 use crate::report::progress::{self, Progress};
+use crate::report::streams::say_text;
 use crate::report::{self, text};
 use crate::workload::database::Database;
 use crate::workload::engine::Engine;
@@ -181,7 +182,7 @@ fn run_on<D: Database>(
     closed?;
     match checked {
         Some(checked) if !checked.passed() && !checked.interrupted => {
-            eprint!("{}", text::broken_rules(&checked));
+            say_text(text::broken_rules(&checked));
             Ok(Ended::CheckFailed)
         }
         _ => Ok(Ended::Well),

@@ -27,6 +27,7 @@ pub(crate) fn run(flags: ShellFlags) -> Result<Ended, Error> {
     match end {
         Hangup::Quit => shell.answer_quit(closed.as_ref().copied()),
         Hangup::Input => {}
+        Hangup::Unread(error) => return Err(error),
         Hangup::Deaf(error) => {
             return Err(Error::failed(format!("stdout: replies cannot be written: {error}"))
                 .help("what was open is rolled back; what was committed is there"));

@@ -12,6 +12,7 @@ use crate::doors::structure;
 use crate::engines::storage::store::Store;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
+use crate::report::streams::{say, say_text};
 use crate::report::text::{broken_rules, check_line};
 use crate::report::{self, model};
 use crate::workload::check::Audit;
@@ -36,7 +37,7 @@ pub(crate) fn run(flags: &VerifyFlags) -> Result<Ended, Error> {
         CannotCompare::File(error) => unreadable(&shown, &error),
         CannotCompare::Line(number, line) => not_an_ack(&flags.acks, number, &line),
         CannotCompare::Endless(number) => Error::failed(format!(
-            "{shown}: broken off at line {number}, by Ctrl-C or for too many runs; nothing is proved"
+            "{shown}: broken off at line {number}, by a signal or for too many runs; nothing is proved"
         ))
         .help("--acks names what 'tpcc run --ack-stdout' wrote to its stdout"),
         CannotCompare::Engine(error) => Error::failed(error.to_string()),
@@ -95,16 +96,16 @@ pub(crate) fn run(flags: &VerifyFlags) -> Result<Ended, Error> {
         return Ok(Ended::Well);
     }
     if nothing {
-        eprintln!("verify: {shown}: holds no acknowledgement; nothing is proved");
+        say(format_args!("verify: {shown}: holds no acknowledgement; nothing is proved"));
     }
     for missing in &compared.first_missing {
-        eprintln!("verify: {shown}: {missing}");
+        say(format_args!("verify: {shown}: {missing}"));
     }
     let more = compared.missing - compared.first_missing.len() as u64;
     if more > 0 {
-        eprintln!("verify: {shown}: {} more that are not there", grouped(more));
+        say(format_args!("verify: {shown}: {} more that are not there", grouped(more)));
     }
-    eprint!("{}{}", structure.findings(), checked.as_ref().map(broken_rules).unwrap_or_default());
+    say_text(format_args!("{}{}", structure.findings(), checked.as_ref().map(broken_rules).unwrap_or_default()));
     Ok(Ended::CheckFailed)
 }
 

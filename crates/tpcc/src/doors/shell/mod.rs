@@ -31,7 +31,7 @@
 //! written it answers `dump blocked`, and the rows follow when that one ends. It waits holding nothing, so it is in no
 //! deadlock.
 //!
-//! At the end of input, as at `quit` and Ctrl-C, open transactions are rolled back.
+//! At the end of input, as at `quit` and a signal, open transactions are rolled back.
 
 mod board;
 mod hook;
@@ -47,7 +47,9 @@ use std::time::Duration;
 
 use storage::{Database, Hook, OpenTable};
 
+use crate::workload::error::Error;
 use crate::workload::interrupt;
+use crate::workload::threads::{self, NoThread};
 use board::{SessionId, Turns};
 use request::{Line, Request};
 
@@ -55,7 +57,7 @@ use request::{Line, Request};
 pub(crate) const MOST_SESSIONS: usize = 500;
 /// Longest line, bytes.
 const LONGEST_LINE: usize = 1 << 16;
-/// How often Ctrl-C is looked for while no request comes.
+/// How often a signal is looked for while no request comes.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A shell before there is a database: the database has to be opened with its hook.
@@ -66,10 +68,12 @@ pub(crate) struct Shell {
 /// Why a shell ended.
 #[derive(Debug)]
 pub(crate) enum Hangup {
-    /// No more input, or Ctrl-C.
+    /// No more input, or a signal.
     Input,
     /// `quit`: it is answered when the database is closed.
     Quit,
+    /// Requests cannot be read.
+    Unread(Error),
     /// No reader hears replies any more.
     Deaf(io::Error),
 }
@@ -93,12 +97,19 @@ impl Shell {
         input: impl Read + Send + 'static,
         mut step: impl FnMut(),
     ) -> Hangup {
-        let lines = read_lines(input);
+        let lines = match read_lines(input) {
+            Ok(lines) => lines,
+            Err(error) => return Hangup::Unread(error.into()),
+        };
         let end = thread::scope(|scope| {
             let mut sessions = Sessions { scope, db, table, board: &self.board, by_name: HashMap::new() };
             loop {
                 match lines.recv_timeout(LOOK) {
-                    Ok(line) => {
+                    Ok(Err(error)) => {
+                        let said = format!("stdin: requests cannot be read: {error}");
+                        return Hangup::Unread(Error::failed(said).help("what was open is rolled back"));
+                    }
+                    Ok(Ok(line)) => {
                         if sessions.take(line) == Line::Quit {
                             return Hangup::Quit;
                         }
@@ -207,19 +218,19 @@ impl<'scope, 'env> Sessions<'scope, 'env, '_> {
 }
 
 /// Reads lines in a thread of its own, which no thread waits for: a read from a terminal cannot be broken off.
-fn read_lines(input: impl Read + Send + 'static) -> mpsc::Receiver<Received> {
+fn read_lines(input: impl Read + Send + 'static) -> Result<mpsc::Receiver<io::Result<Received>>, NoThread> {
     let (lines, inbox) = mpsc::sync_channel(16);
     let work = move || {
         let mut input = BufReader::new(input);
-        while let Ok(Some(line)) = read_line(&mut input) {
-            if lines.send(line).is_err() {
+        while let Some(line) = read_line(&mut input).transpose() {
+            let is_last = line.is_err();
+            if lines.send(line).is_err() || is_last {
                 break;
             }
         }
     };
-    // Without the thread the channel is closed: the shell ends as at the end of input.
-    let _ = thread::Builder::new().name("requests".into()).spawn(work);
-    inbox
+    threads::unjoined("requests", work)?;
+    Ok(inbox)
 }
 
 /// The next line; none at the end of input.

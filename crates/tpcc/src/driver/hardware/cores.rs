@@ -32,11 +32,12 @@ mod tests {
         let unique: std::collections::BTreeSet<_> = all.iter().collect();
         assert!(!all.is_empty() && unique.len() == all.len());
         for core in all {
-            let seen = std::thread::spawn(move || {
+            let pinned = move || {
                 pin_to(core).unwrap();
                 (allowed(), rustix::thread::sched_getcpu())
-            });
-            assert_eq!(seen.join().unwrap(), (vec![core], core));
+            };
+            let seen = std::thread::scope(|s| s.spawn(pinned).join().unwrap());
+            assert_eq!(seen, (vec![core], core));
         }
         assert!(pin_to(CpuSet::MAX_CPU - 1).unwrap_err().contains("--pin"));
     }

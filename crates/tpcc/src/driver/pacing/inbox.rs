@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn a_worker_that_waits_is_woken_at_the_end() {
         let inbox = Inbox::new(1);
-        std::thread::scope(|scope| {
-            let worker = scope.spawn(|| inbox.take(true));
+        std::thread::scope(|s| {
+            let worker = s.spawn(|| inbox.take(true));
             std::thread::sleep(Duration::from_millis(20));
             inbox.close();
             assert!(matches!(worker.join().unwrap(), PacedWork::Over));

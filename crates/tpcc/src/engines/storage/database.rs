@@ -12,6 +12,7 @@ use super::delayed::Delayed;
 use super::fiber_hook::StoreHook;
 use super::store::Store;
 use crate::engines::space;
+use crate::report::streams::say;
 use crate::workload::database::{Database, PageFinding, RegionFound, StructureFound};
 use crate::workload::engine::Engine;
 use crate::workload::error::{Error, command};
@@ -318,22 +319,22 @@ pub(crate) fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -
     })
 }
 
-/// Says that a database is being recovered, and lets Ctrl-C break that off.
+/// Says that a database is being recovered, and lets a signal break that off.
 pub(crate) fn announce(shown: &str) -> impl FnMut(&Recovery) -> ControlFlow<()> + Send + 'static {
     let (shown, start, mut said) = (shown.to_owned(), Instant::now(), false);
     move |recovery| {
         match recovery.pass {
             RecoveryPass::Redo | RecoveryPass::Undo if !said => {
-                eprintln!("{shown}: was not closed; recovering from its log");
+                say(format_args!("{shown}: was not closed; recovering from its log"));
                 said = true;
             }
-            RecoveryPass::Done if said => eprintln!(
+            RecoveryPass::Done if said => say(format_args!(
                 "{shown}: recovered {} records, {} bytes in {:.0} ms; {} transactions rolled back",
                 recovery.records,
                 recovery.bytes,
                 start.elapsed().as_secs_f64() * 1e3,
                 recovery.losers
-            ),
+            )),
             _ => {}
         }
         if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -64,7 +64,7 @@ pub(crate) fn of_sweep(of: &Sweep) -> String {
 
 fn ended(interrupted: bool, rounds: usize) -> Markup {
     html! {
-        @if interrupted { p.warning { "Ended by Ctrl-C; the figures are of the " (rounds) " rounds until then." } }
+        @if interrupted { p.warning { "Ended by a signal, as Ctrl-C sends one; the figures are of the " (rounds) " rounds until then." } }
     }
 }
 

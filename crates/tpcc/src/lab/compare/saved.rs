@@ -113,7 +113,7 @@ impl SavedRun {
     /// Why it ended early, in words; none if it did not.
     pub(super) fn ended_early(&self) -> Option<String> {
         match &self.object["interrupted"] {
-            Value::Bool(true) => Some("was ended by Ctrl-C".to_owned()),
+            Value::Bool(true) => Some("was ended by a signal".to_owned()),
             Value::String(why) => Some(format!("failed: {why}")),
             _ => None,
         }

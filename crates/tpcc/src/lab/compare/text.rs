@@ -8,6 +8,7 @@ use super::saved::Difference;
 use super::sweep::Sweep;
 use crate::report::NOTICE;
 use crate::workload::generate::deck::Kind;
+use crate::workload::interrupt;
 use crate::workload::words::grouped;
 
 pub(super) fn comparison(of: &ComparedRuns) -> String {
@@ -33,7 +34,7 @@ fn write_comparison(to: &mut String, of: &ComparedRuns) -> std::fmt::Result {
     }
     of.remarks.iter().try_for_each(|remark| writeln!(to, "note      {remark}"))?;
     if of.interrupted {
-        writeln!(to, "note      ended by Ctrl-C after {} rounds", of.rounds.len())?;
+        writeln!(to, "note      ended by {} after {} rounds", interrupt::name(), of.rounds.len())?;
     }
     writeln!(to)?;
     writeln!(to, "{:<14}{:<6}{:>12}{:>12}   new over base (below 1 is quicker)", "service, us", "", "base", "new")?;
@@ -64,7 +65,7 @@ pub(super) fn sweep(of: &Sweep) -> String {
 fn write_sweep(to: &mut String, of: &Sweep) -> std::fmt::Result {
     writeln!(to, "{NOTICE}")?;
     writeln!(to, "base      tpcc run {}", of.base)?;
-    let ended = if of.interrupted { ", ended by Ctrl-C" } else { "" };
+    let ended = if of.interrupted { format!(", ended by {}", interrupt::name()) } else { String::new() };
     writeln!(to, "rounds    {}{ended}; {}", of.rounds, of.method)?;
     writeln!(to)?;
     let longest = |at: usize| of.cells.iter().map(|cell| cell.values[at].len()).max().unwrap_or(0);

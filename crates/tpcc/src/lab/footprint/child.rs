@@ -12,6 +12,7 @@ use super::marks::{Mark, trap};
 use crate::driver::terminal::Terminal;
 use crate::driver::{self, Clock, RunPlan};
 use crate::engines::storage::store::Store;
+use crate::report::streams::print;
 use crate::workload::database::Database;
 use crate::workload::engine::{Engine, OpenTransaction, Session};
 use crate::workload::error::{Error, command};
@@ -72,9 +73,9 @@ pub(crate) fn run(config: &StoreConfig, plan: &RunPlan) -> Result<(), Error> {
     let hook = Arc::new(MarkingHook::default());
     let (store, loaded) = open(config, Arc::clone(&hook))?;
     for (number, table, index) in store.database().indexes() {
-        println!("{}", super::say_index(number, &table, &index));
+        print(&format!("{}\n", super::say_index(number, &table, &index)));
     }
-    store.database().shared_lines().iter().for_each(|of| println!("{}", lines::say(of)));
+    store.database().shared_lines().iter().for_each(|of| print(&format!("{}\n", lines::say(of))));
     store.preload()?;
     let failed = |e: &dyn std::fmt::Display| Error::failed(format!("the traced run failed: {e}"));
     let run = driver::next_run(&store).map_err(|e| failed(&e))?;
@@ -114,7 +115,7 @@ pub(crate) fn read_page(latches: Latches) -> Result<(), Error> {
     traceable()?;
     // What lies on the stack is not followed.
     let page = Box::new(MeasuredPage::new(kind(latches)));
-    page.shared_lines().iter().for_each(|of| println!("{}", lines::say(of)));
+    page.shared_lines().iter().for_each(|of| print(&format!("{}\n", lines::say(of))));
     let mut reads = 0;
     while !trap(Mark::Transaction, 0, reads) {
         std::hint::black_box(page.read());

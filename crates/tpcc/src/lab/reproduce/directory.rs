@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::report::streams::say;
 use crate::workload::error::Error;
 
 /// The file of a database that holds its pages.
@@ -51,7 +52,7 @@ impl Drop for Directory {
         if self.temporary
             && let Err(error) = fs::remove_dir_all(&self.path)
         {
-            eprintln!("{}: cannot be removed: {error}", self.path.display());
+            say(format_args!("{}: cannot be removed: {error}", self.path.display()));
         }
     }
 }

@@ -61,7 +61,7 @@ fn ended(run: &Value) -> Markup {
     html! {
         @match &run["interrupted"] {
             Value::String(why) => p.warning { "The run ended by an error: " (why) },
-            Value::Bool(true) => p.warning { "The run was ended by Ctrl-C; the figures are of the time until then." },
+            Value::Bool(true) => p.warning { "The run was ended by a signal, as Ctrl-C sends one; the figures are of the time until then." },
             _ => {}
         }
         @if run["check"]["passed"] == false { p.warning { "A consistency condition does not hold; see below." } }
