@@ -277,7 +277,7 @@ const BREAKS: &[(Invariant, &str, &str, &str)] = &[
         Invariant::RowCounts,
         "UPDATE stock SET s_i_id = 1000 WHERE s_w_id = 2 AND s_i_id = 5; UPDATE stock SET s_w_id = 3 WHERE s_i_id = 1000",
         "UPDATE stock SET s_w_id = 2, s_i_id = 5 WHERE s_i_id = 1000",
-        "warehouse 2: 1 rows of its own, 2 districts, 60 customers, 99 rows of stock",
+        "warehouse 2: 1 row of its own, 2 districts, 60 customers, 99 rows of stock",
     ),
     (
         Invariant::OrdersDense,
