@@ -1,5 +1,6 @@
 //! The engine against a server that the tests start, and against the floor.
 
+mod roles;
 pub(crate) mod server;
 
 use std::ops::ControlFlow;
@@ -46,19 +47,22 @@ fn loaded() -> Option<(TestServer, Postgres, Loaded)> {
 
 fn loaded_for(isolation: Isolation) -> Option<(TestServer, Postgres, Loaded)> {
     let server = TestServer::start(None)?;
-    let config = RemoteConfig {
-        url: server.url().parse().unwrap(),
-        dialect: Dialect::Postgres,
-        connections: 2,
-        durability: Durability::Sync,
-        isolation,
-    };
-    let postgres = Postgres::reach(&config).unwrap();
+    let postgres = Postgres::reach(&config(&server.url(), isolation)).unwrap();
     assert_eq!(postgres.open().unwrap(), None);
     load(&postgres);
     let loaded = postgres.open().unwrap().unwrap();
     assert_eq!(loaded, plan().loaded());
     Some((server, postgres, loaded))
+}
+
+fn config(url: &str, isolation: Isolation) -> RemoteConfig {
+    RemoteConfig {
+        url: url.parse().unwrap(),
+        dialect: Dialect::Postgres,
+        connections: 2,
+        durability: Durability::Sync,
+        isolation,
+    }
 }
 
 fn load(postgres: &Postgres) {
