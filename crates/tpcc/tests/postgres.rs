@@ -67,6 +67,7 @@ fn what_a_server_leaves_nothing_to_say_is_refused_by_name() {
         (&["run", "--ack-stdout"], "--ack-stdout: means nothing"),
         (&["run", "--connections", "0"], "--connections 0: at least 1"),
         (&["run", "--connections", "2", "--workers", "3"], "--workers 3: each of the 2 connections"),
+        (&["run", "--connections", "1", "--workers", "2"], "--workers 2: the one connection has one thread"),
         (&["run", "--sql-dialect", "oracle"], "--sql-dialect oracle"),
         (&["run", "--sql-dialect", "cockroach", "--durability", "sync"], "--durability: means nothing"),
         (&["load", "--checkpoint-mib", "9"], "--checkpoint-mib: means nothing"),
@@ -97,11 +98,21 @@ fn a_server_is_loaded_run_and_checked() {
     let url = server.url();
     let call = |status: i32, want: &[&str], args: &[&str]| ends(status, want, &on(&url, args));
     call(1, &["no database there", "tpcc load --engine postgres://"], &["check"]);
+    // Connections that wait while others work are ended by no limit of the role.
+    server.sql("ALTER ROLE postgres SET idle_session_timeout = '1s'");
+    server.sql("ALTER ROLE postgres SET lock_timeout = '1s'");
     let load = json(&call(0, &[], &["load", "--seed", "5", "--connections", "2", "--json", "-"]));
     assert!(load["elapsed_s"].as_f64().unwrap() > 0.0 && load["loaded_rows"].as_u64().unwrap() > 500_000);
     assert_eq!((&load["config"]["engine"], &load["config"]["connections"]), (&"postgres".into(), &2.into()));
     assert!(load["config"]["server_version"].as_str().unwrap().starts_with("PostgreSQL "));
     call(1, &["already holds 1 warehouse", "--replace"], &["load"]);
+    // Not there, and not to be seen, are not the same.
+    server.sql("CREATE ROLE visitor LOGIN");
+    let visitor = url.replace("postgres://postgres@", "postgres://visitor@");
+    for command in ["check", "run", "load"] {
+        let output = ends(1, &["the role visitor may not look into its schema tpcc"], &on(&visitor, &[command]));
+        assert!(!stderr(&output).contains("no database there"), "{}", stderr(&output));
+    }
     // There is no terminal on which to ask, so nothing goes.
     call(2, &["--replace: 127.0.0.1", "holds 1 warehouse", "MiB", "--yes"], &["load", "--replace"]);
     call(2, &["--warehouses 2: 127.0.0.1", "holds 1"], &["run", "--warehouses", "2"]);
@@ -183,8 +194,27 @@ fn a_password_comes_from_the_environment_or_a_file() {
     mode(0o644);
     let (status, text) = with("PGPASSFILE", file.to_str().unwrap());
     assert!(status == Some(1) && text.contains("other users may read it"), "{text}");
+    assert!(text.contains("asks for a password") && text.contains("chmod 600"), "{text}");
+    let below = file.join("below");
+    let (status, text) = with("PGPASSFILE", below.to_str().unwrap());
+    assert!(status == Some(1) && text.contains("asks for a password") && text.contains("is passed over"), "{text}");
     mode(0o600);
     let (status, text) = with("PGPASSFILE", file.to_str().unwrap());
     assert!(status == Some(1) && text.contains("no database there"), "{text}");
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn a_password_file_is_passed_over_where_no_password_is_asked_for() {
+    let Some(server) = TestServer::start(None) else { return };
+    let url = &server.url();
+    let file = std::env::temp_dir().join(format!("tpcc-pgpass-open-{}", std::process::id()));
+    std::fs::write(&file, "*:*:*:*:s3cret\n").unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    for named in [file.clone(), file.join("below"), std::env::temp_dir()] {
+        let output = tpcc(&["check", "--engine", url]).env("PGPASSFILE", &named).output().unwrap();
+        let text = stderr(&output);
+        assert!(output.status.code() == Some(1) && text.contains("no database there"), "{named:?}: {text}");
+    }
     std::fs::remove_file(&file).unwrap();
 }

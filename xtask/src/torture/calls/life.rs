@@ -129,6 +129,7 @@ impl Life<'_> {
     fn run(mut self) {
         for part in 0..OPENS {
             let Some(mut db) = self.open() else { return };
+            read(&db);
             for half in 0..2 {
                 for _ in 0..TRANSACTIONS {
                     self.transact(&db);
@@ -226,6 +227,16 @@ fn row(number: u64, bytes: usize) -> Vec<u8> {
 pub(super) fn written_by(row: &[u8]) -> Option<u64> {
     let number = u64::from_be_bytes(row.get(..8)?.try_into().ok()?);
     row[8..].iter().all(|byte| *byte == number as u8).then_some(number)
+}
+
+/// Reads all rows in one group, from pages that are not in memory.
+fn read(db: &Database) {
+    let keys: Vec<u64> = (0..KEYS).collect();
+    match db.transact(|tx| tx.get_many(&ROWS, &keys)) {
+        Ok(rows) if rows.iter().flatten().all(|row| written_by(row).is_some()) => {}
+        Ok(_) => tell(&Told::Stuck("a row is of no transaction".into())),
+        Err::<_, TxnError>(error) => refused("a read", &error),
+    }
 }
 
 fn load(db: &Database) -> Result<(), TxnError> {

@@ -77,10 +77,14 @@ pub(super) fn needs_server(engine: &EngineFlags, flags: &RemoteFlags) -> Result<
 /// Connections at once. A thread serves one.
 pub(super) fn connections(flags: &RemoteFlags, workers: Option<usize>) -> Result<usize, Error> {
     match (flags.connections, workers) {
-        (Some(connections), Some(workers)) if connections != workers => Err(Error::usage(format!(
-            "--workers {workers}: each of the {connections} connections has a thread of its own"
-        ))
-        .help("leave --workers out, or pass --connections alone")),
+        (Some(connections), Some(workers)) if connections != workers => {
+            let threads = match connections {
+                1 => "the one connection has one thread".to_owned(),
+                _ => format!("each of the {connections} connections has a thread of its own"),
+            };
+            Err(Error::usage(format!("--workers {workers}: {threads}"))
+                .help("leave --workers out, or pass --connections alone"))
+        }
         (connections, workers) => Ok(connections.or(workers).unwrap_or_else(cores)),
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct Forbidden {
     rule: Invariant,
     /// Its rows break the rule. At least two columns, all of them numbers.
     sql: &'static str,
-    /// The columns of such a row in words, each at a `{}`.
+    /// The columns of such a row in words, each at a `{}`; `{s}` and `{have}` agree with the number before them.
     says: &'static str,
 }
 
@@ -71,7 +71,7 @@ pub(super) const FORBIDDEN: &[Forbidden] = &[
         rule: Invariant::C3,
         sql: "SELECT no_w_id, no_d_id, min(no_o_id), max(no_o_id), count(*) FROM new_order GROUP BY no_w_id, no_d_id \
               HAVING max(no_o_id) - min(no_o_id) + 1 <> count(*)",
-        says: "warehouse {}, district {}: new orders {} to {}, but {} rows",
+        says: "warehouse {}, district {}: new orders {} to {}, but {} row{s}",
     },
     Forbidden {
         rule: Invariant::C4,
@@ -79,7 +79,7 @@ pub(super) const FORBIDDEN: &[Forbidden] = &[
               (SELECT o_w_id, o_d_id, sum(o_ol_cnt)::int8 AS counts FROM orders GROUP BY o_w_id, o_d_id) AS o FULL JOIN \
               (SELECT ol_w_id, ol_d_id, count(*) AS lines FROM order_line GROUP BY ol_w_id, ol_d_id) AS l \
               ON ol_w_id = o_w_id AND ol_d_id = o_d_id WHERE coalesce(counts, 0) <> coalesce(lines, 0)",
-        says: "warehouse {}, district {}: orders count {} lines, there are {}",
+        says: "warehouse {}, district {}: orders count {} line{s}, order_line has {}",
     },
     Forbidden {
         rule: Invariant::C5,
@@ -101,7 +101,7 @@ pub(super) const FORBIDDEN: &[Forbidden] = &[
               (SELECT ol_w_id, ol_d_id, ol_o_id, count(*) AS lines FROM order_line GROUP BY ol_w_id, ol_d_id, ol_o_id) \
               AS l ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id \
               WHERE o_ol_cnt IS NULL OR o_ol_cnt <> coalesce(lines, 0)",
-        says: "warehouse {}, district {}, order {}: O_OL_CNT {}, {} lines",
+        says: "warehouse {}, district {}, order {}: O_OL_CNT {}, {} line{s}",
     },
     Forbidden {
         rule: Invariant::C7,
@@ -142,7 +142,7 @@ pub(super) const FORBIDDEN: &[Forbidden] = &[
               GROUP BY o_w_id, o_d_id) AS o LEFT JOIN \
               (SELECT no_w_id, no_d_id, count(*) AS new_orders FROM new_order GROUP BY no_w_id, no_d_id) AS n \
               ON no_w_id = o_w_id AND no_d_id = o_d_id WHERE orders - coalesce(new_orders, 0) <> carriers",
-        says: "warehouse {}, district {}: {} orders, {} of them new, but {} have a carrier",
+        says: "warehouse {}, district {}: {} order{s}, {} of them new, but {} {have} a carrier",
     },
     Forbidden {
         rule: Invariant::C12,
@@ -162,18 +162,18 @@ pub(super) const FORBIDDEN: &[Forbidden] = &[
               (SELECT s_w_id, count(*) AS stock FROM stock GROUP BY s_w_id) AS d ON s_w_id = w \
               WHERE warehouses IS NULL OR coalesce(districts, 0) <> :districts \
               OR coalesce(customers, 0) <> :districts * :customers OR coalesce(stock, 0) <> :items",
-        says: "warehouse {}: {} rows of its own, {} districts, {} customers, {} rows of stock",
+        says: "warehouse {}: {} row{s} of its own, {} district{s}, {} customer{s}, {} row{s} of stock",
     },
     Forbidden {
         rule: Invariant::RowCounts,
         sql: "SELECT count(*), :items FROM item HAVING count(*) <> :items",
-        says: "{} rows of item, expected {}",
+        says: "{} row{s} of item, expected {}",
     },
     Forbidden {
         rule: Invariant::OrdersDense,
         sql: "SELECT o_w_id, o_d_id, min(o_id), max(o_id), count(*) FROM orders GROUP BY o_w_id, o_d_id \
               HAVING min(o_id) <> 1 OR max(o_id) <> count(*)",
-        says: "warehouse {}, district {}: orders {} to {}, but {} rows",
+        says: "warehouse {}, district {}: orders {} to {}, but {} row{s}",
     },
     Forbidden {
         rule: Invariant::Payments,
@@ -205,7 +205,7 @@ pub(super) const FORBIDDEN: &[Forbidden] = &[
               sum((ol_supply_w_id <> ol_w_id)::int4)::int8 AS others FROM order_line WHERE ol_o_id > :customers \
               GROUP BY ol_supply_w_id) AS l ON ol_supply_w_id = s_w_id \
               WHERE ytd <> coalesce(sold, 0) OR orders <> coalesce(lines, 0) OR remote <> coalesce(others, 0)",
-        says: "warehouse {}: stock says {} sold in {} lines, {} of them remote; lines say {} in {}, {} remote",
+        says: "warehouse {}: stock says {} sold in {} line{s}, {} of them remote; lines say {} in {}, {} remote",
     },
 ];
 
@@ -231,14 +231,14 @@ impl Forbidden {
     fn tell(&self, values: &[Option<i64>]) -> String {
         let mut text = String::new();
         let mut values = values.iter();
+        let mut number = None;
         for (at, part) in self.says.split("{}").enumerate() {
             if at > 0 {
-                match values.next() {
-                    Some(Some(value)) => text += &value.to_string(),
-                    _ => text += "none",
-                }
+                number = values.next().copied().flatten();
+                text += &number.map_or("none".to_owned(), |number| number.to_string());
             }
-            text += part;
+            let (s, have) = if number == Some(1) { ("", "has") } else { ("s", "have") };
+            text += &part.replace("{s}", s).replace("{have}", have);
         }
         text
     }
@@ -331,5 +331,20 @@ mod tests {
             c2.tell(&[Some(3), Some(7), Some(3413), Some(3411)]),
             "warehouse 3, district 7: next order 3413, largest order 3411"
         );
+    }
+
+    #[test]
+    fn words_agree_with_their_numbers() {
+        let of = |rule| FORBIDDEN.iter().find(|forbidden| forbidden.rule == rule).unwrap();
+        let own = |n| of(Invariant::RowCounts).tell(&[Some(2), Some(n), Some(n), Some(n), Some(n)]);
+        assert_eq!(own(1), "warehouse 2: 1 row of its own, 1 district, 1 customer, 1 row of stock");
+        assert_eq!(own(3), "warehouse 2: 3 rows of its own, 3 districts, 3 customers, 3 rows of stock");
+        let told = |n| of(Invariant::C11).tell(&[Some(1), Some(2), Some(n), Some(0), Some(n)]);
+        assert_eq!(told(1), "warehouse 1, district 2: 1 order, 0 of them new, but 1 has a carrier");
+        assert_eq!(told(2), "warehouse 1, district 2: 2 orders, 0 of them new, but 2 have a carrier");
+        for forbidden in FORBIDDEN {
+            let counted = ["{} rows", "{} lines", "{} districts", "{} customers", "{} orders", "{} have"];
+            assert!(!counted.iter().any(|words| forbidden.says.contains(words)), "{}", forbidden.says);
+        }
     }
 }

@@ -11,7 +11,7 @@ use tokio_postgres::{Client, Config, NoTls, Row, SimpleQueryMessage};
 
 use super::dialect::Dialect;
 use super::error::{PgError, chain};
-use super::password::password;
+use super::password::{self, PassedOver, Password};
 use super::url::Url;
 use crate::workload::error::Error;
 use crate::workload::interrupt;
@@ -34,6 +34,13 @@ const ANSWER_WITHIN_AT_END: Duration = Duration::from_secs(5);
 
 /// How soon a terminal that waits sees that the user has asked to end.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Limits of the server, a database or a role on the time of a session, a transaction or a statement, which end a session of
+/// ours or lose its work. All are off in all sessions: a load's connection waits while others load, a terminal's while its
+/// terminals think, and a statement on a whole table takes as long as the table is large. Which of them a server has differs
+/// by version; the fourth is CockroachDB's older name of the first.
+const TIME_LIMITS: [&str; 4] =
+    ["idle_session_timeout", "idle_in_transaction_session_timeout", "transaction_timeout", "idle_in_session_timeout"];
 
 /// When the other end of a connection counts as dead, for us and, where it can be told so, for the server: silent for
 /// `KEEPALIVE_IDLE_S`, then deaf to `KEEPALIVE_COUNT` questions of the network. Together less than [`ANSWER_WITHIN`], so that
@@ -115,6 +122,8 @@ pub(crate) struct Server {
     /// [`RemoteConfig::server`].
     name: String,
     login: Config,
+    /// A password file that was not used.
+    passed_over: Option<PassedOver>,
     /// As it calls itself: "PostgreSQL 15.6 (Debian ..) on ..".
     version: String,
     /// `server_version_num`; 0 until the server has told it.
@@ -135,11 +144,16 @@ impl Server {
             true => login.host_path(&url.host),
             false => login.host(&url.host),
         };
-        if let Some(password) = password(url, port)? {
-            login.password(password);
-        }
+        let passed_over = match password::password(url, port) {
+            Password::Known(password) => {
+                login.password(password);
+                None
+            }
+            Password::Nowhere => None,
+            Password::PassedOver(file) => Some(file),
+        };
         let name = config.server();
-        let mut server = Server { config: config.clone(), name, login, version: String::new(), number: 0 };
+        let mut server = Server { config: config.clone(), name, login, passed_over, version: String::new(), number: 0 };
         let connection = server.connect(Purpose::Tables)?;
         let text = |sql| connection.text(sql).map_err(|error| server.failed(error));
         let (version, number) = (text("SELECT version()")?, text("SHOW server_version_num")?);
@@ -227,12 +241,32 @@ impl Server {
 
     /// Statements with which a connection begins.
     fn settings(&self, purpose: Purpose) -> String {
-        // A limit that a role or a database has would end the building of an index, or a wait for a turn.
-        let mut settings = vec![format!("SET search_path = {SCHEMA}"), "SET statement_timeout = 0".to_owned()];
+        let dialect = self.config.dialect;
+        let mut limits = TIME_LIMITS.to_vec();
+        // A turn is a statement of its own: were waiting for it to fail, the rest of its message would commit, and be done
+        // again. Loads and checks wait for a lock as long as it takes: even a vacuum of the server's own may have it, and all
+        // that was loaded would be lost. Where no turns are taken, a role's limit makes victims, which run again.
+        if purpose == Purpose::Tables || self.config.takes_turns() {
+            limits.push("lock_timeout");
+        }
+        let limits = limits.iter().map(|limit| format!("'{limit}'")).collect::<Vec<_>>().join(", ");
+        let mut settings = vec![
+            // Before the others, which it might end.
+            "SET statement_timeout = 0".to_owned(),
+            format!("SET search_path = {SCHEMA}"),
+            // A server that does not know one has not set it.
+            format!("SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name IN ({limits})"),
+        ];
+        // What a dead client holds, a turn or a transaction, is given back when its connection ends, and only this ends it.
+        if dialect.has_keepalive_settings() {
+            settings.push(format!("SET tcp_keepalives_idle = {KEEPALIVE_IDLE_S}"));
+            settings.push(format!("SET tcp_keepalives_interval = {KEEPALIVE_INTERVAL_S}"));
+            settings.push(format!("SET tcp_keepalives_count = {KEEPALIVE_COUNT}"));
+        }
         if purpose == Purpose::Terminal {
             let level = self.config.isolation.name().replace('-', " ");
             settings.push(format!("SET default_transaction_isolation = '{level}'"));
-            if self.config.dialect.has_async_commit() {
+            if dialect.has_async_commit() {
                 settings.push(match self.config.durability {
                     Durability::Async => "SET synchronous_commit = off".to_owned(),
                     // What the server does beyond its own disk is for its administrator.
@@ -241,39 +275,40 @@ impl Server {
                         .to_owned(),
                 });
             }
-            if self.config.takes_turns() {
-                // A turn is a statement of its own: were waiting for it to fail, the rest of its message would commit, and
-                // be done again.
-                settings.push("SET lock_timeout = 0".to_owned());
-                // What a dead client holds for its session is given back when its connection ends, and only this ends it.
-                settings.push(format!("SET tcp_keepalives_idle = {KEEPALIVE_IDLE_S}"));
-                settings.push(format!("SET tcp_keepalives_interval = {KEEPALIVE_INTERVAL_S}"));
-                settings.push(format!("SET tcp_keepalives_count = {KEEPALIVE_COUNT}"));
-            }
-            settings
-                .extend(self.config.dialect.terminal_settings(self.number).iter().map(|&setting| setting.to_owned()));
         }
+        let fixed = match purpose {
+            Purpose::Terminal => dialect.terminal_settings(self.number),
+            Purpose::Tables => dialect.tables_settings(),
+        };
+        settings.extend(fixed.iter().map(|&setting| setting.to_owned()));
         settings.join("; ")
     }
 
     fn unconnected(&self, error: &tokio_postgres::Error) -> Unconnected {
-        let password = "set PGPASSWORD, or write a line into ~/.pgpass (or the file of PGPASSFILE)";
         let said = chain(error);
         let (said, help) = match error.as_db_error() {
             Some(refused) => {
                 let message = refused.message();
                 let help = match refused.code().code() {
-                    "28P01" => password.to_owned(),
+                    "28P01" => password::HELP.to_owned(),
                     "28000" if message.contains("no encryption") => {
                         "connections are not encrypted here; lead one through a tunnel (ssh -L, stunnel)".to_owned()
                     }
                     "3D000" => format!("create it with 'createdb {}', or name another", self.config.url.database),
-                    "53300" => "pass a smaller --connections, or raise max_connections of the server".to_owned(),
+                    "42501" => "let an owner of the database grant CONNECT on it, or connect as such a user".to_owned(),
+                    "53300" => {
+                        "pass a smaller --connections, or raise max_connections of the server, or the limit that \
+                                its role or database has"
+                            .to_owned()
+                    }
                     _ => String::new(),
                 };
                 (format!("refuses {}: {message}", self.config.url.user), help)
             }
-            None if said.contains("password missing") => ("asks for a password".to_owned(), password.to_owned()),
+            None if said.contains("password missing") => match &self.passed_over {
+                Some(PassedOver { said, help }) => (format!("asks for a password; {said}"), help.clone()),
+                None => ("asks for a password".to_owned(), password::HELP.to_owned()),
+            },
             None => (format!("no server answers there: {said}"), "start it, or name another with --engine".to_owned()),
         };
         Unconnected { said, help }
@@ -284,7 +319,12 @@ impl Server {
         let help = match error.code() {
             Some("42501") => "let an owner of the database grant what is missing, or connect as such a user",
             Some("53100") => "make room on the server's disk; 'tpcc load --replace' then begins anew",
-            Some("40P01" | "55P03") => "another command works on this schema; wait for its end",
+            Some("40P01") => "another session works on these tables; wait for its end",
+            Some("55P03") => "the server gave up waiting for a lock; pg_locks there tells which session has it",
+            Some("25006") => {
+                "the role or the database has default_transaction_read_only, or the server is a standby; connect as a user \
+                 and to a server that may write"
+            }
             _ => return Error::failed(error.to_string()),
         };
         Error::failed(error.to_string()).help(help)
@@ -395,6 +435,51 @@ mod tests {
         }
     }
 
+    fn server(config: RemoteConfig) -> Server {
+        let (name, login) = (config.server(), Config::new());
+        Server { config, name, login, passed_over: None, version: String::new(), number: 0 }
+    }
+
+    #[test]
+    fn a_role_s_limits_are_off_by_what_a_session_is_for() {
+        let of = |isolation, dialect, purpose| {
+            server(RemoteConfig { isolation, ..config("postgres://me@h/x", dialect) }).settings(purpose)
+        };
+        for purpose in [Purpose::Terminal, Purpose::Tables] {
+            for dialect in [Dialect::Postgres, Dialect::Cockroach, Dialect::Yugabyte] {
+                let settings = of(Isolation::Serializable, dialect, purpose);
+                assert!(settings.starts_with("SET statement_timeout = 0; "), "{settings}");
+                assert!(TIME_LIMITS.iter().all(|limit| settings.contains(&format!("'{limit}'"))), "{settings}");
+                assert_eq!(settings.contains("tcp_keepalives"), dialect != Dialect::Cockroach, "{settings}");
+                // What a user may mean stays, but for what --durability says of a run.
+                let commits = purpose == Purpose::Terminal && dialect == Dialect::Postgres;
+                assert_eq!(settings.contains("synchronous_commit"), commits, "{settings}");
+                assert!(!settings.contains("read_only"), "{settings}");
+            }
+        }
+        let waits = |isolation, purpose| of(isolation, Dialect::Postgres, purpose).contains("'lock_timeout'");
+        assert!(waits(Isolation::Serializable, Purpose::Terminal) && waits(Isolation::ReadCommitted, Purpose::Tables));
+        assert!(!waits(Isolation::ReadCommitted, Purpose::Terminal));
+    }
+
+    #[test]
+    fn a_limit_on_waiting_for_locks_blames_no_command() {
+        let server = server(config("postgres://me@h/x", Dialect::Postgres));
+        let refused = |code: &str| PgError::Refused {
+            server: server.name.clone(),
+            code: code.to_owned(),
+            message: "no".to_owned(),
+            table: None,
+        };
+        let said = |code| server.failed(refused(code)).to_string();
+        assert!(
+            said("55P03").contains("gave up waiting for a lock") && !said("55P03").contains("command"),
+            "{}",
+            said("55P03")
+        );
+        assert!(said("25006").contains("default_transaction_read_only"), "{}", said("25006"));
+    }
+
     #[test]
     fn a_server_is_named_by_host_and_port() {
         assert_eq!(config("postgres://me@h/x", Dialect::Postgres).shown(), "h:5432/x");
@@ -406,8 +491,7 @@ mod tests {
     #[test]
     fn another_dialect_and_an_old_version_are_refused() {
         let config = config("postgres://me@h/x", Dialect::Postgres);
-        let name = config.server();
-        let server = Server { config, name, login: Config::new(), version: String::new(), number: 0 };
+        let server = server(config);
         assert!(server.fits("PostgreSQL 15.6 on x86_64", 150_006).is_ok());
         let old = server.fits("PostgreSQL 9.6.24 on x86_64", 90_624).unwrap_err().to_string();
         assert!(old.contains("h:5432: is PostgreSQL 9.6.24; version 14 or newer is needed"), "{old}");

@@ -10,13 +10,14 @@ pub(crate) enum Dialect {
     Yugabyte,
 }
 
-/// The first is new in version 12.
-const SETTINGS: [&str; 5] = [
+/// The first is new in version 12. A deferrable transaction that reads would wait for those that wait for its turn to end.
+const TERMINAL_SETTINGS: [&str; 6] = [
     "SET plan_cache_mode = force_generic_plan",
     "SET enable_seqscan = off",
     "SET enable_hashjoin = off",
     "SET enable_mergejoin = off",
     "SET jit = off",
+    "SET default_transaction_deferrable = off",
 ];
 
 impl Dialect {
@@ -81,11 +82,25 @@ impl Dialect {
     pub(crate) fn terminal_settings(self, version: u32) -> &'static [&'static str] {
         match self {
             Dialect::Postgres | Dialect::Yugabyte => match version {
-                ..120_000 => &SETTINGS[1..],
-                _ => &SETTINGS,
+                ..120_000 => &TERMINAL_SETTINGS[1..],
+                _ => &TERMINAL_SETTINGS,
             },
             Dialect::Cockroach => &[],
         }
+    }
+
+    /// What a session for statements on whole tables is set to. Each of its transactions is one statement, or inserts alone:
+    /// a role's stricter isolation would gain nothing, and have it refused, or refuse others, beside a run.
+    pub(crate) fn tables_settings(self) -> &'static [&'static str] {
+        match self {
+            Dialect::Postgres | Dialect::Yugabyte => &["SET default_transaction_isolation = 'read committed'"],
+            Dialect::Cockroach => &[],
+        }
+    }
+
+    /// Whether a session can say when the server takes its client for dead (`tcp_keepalives_idle` and those beside it).
+    pub(crate) fn has_keepalive_settings(self) -> bool {
+        self != Dialect::Cockroach
     }
 
     /// Of a text column: bytes are compared, as in every engine of this program.

@@ -6,6 +6,7 @@ use tokio_postgres::error::DbError;
 
 use crate::workload::abort::{Abort, AbortCause, EngineError};
 use crate::workload::schema::TableId;
+use crate::workload::words::counted;
 
 /// Why a statement failed. Each names the server.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +52,7 @@ pub(crate) enum PgError {
         why: String,
     },
     /// Connections end before they have done a transaction.
-    #[error("{server}: {count} connections in a row were lost before a transaction was done on one ({lost})")]
+    #[error("{server}: {} ({lost})", lost_again(.count))]
     LostAgain {
         /// Which.
         server: String,
@@ -72,6 +73,15 @@ pub(crate) enum PgError {
 
 fn on(table: &Option<TableId>) -> String {
     table.map_or(String::new(), |table| format!("{}: ", table.name()))
+}
+
+fn lost_again(count: &u32) -> String {
+    match *count {
+        1 => "1 connection was lost before a transaction was done on it".to_owned(),
+        count => {
+            format!("{} in a row were lost before a transaction was done on one", counted(count.into(), "connection"))
+        }
+    }
 }
 
 impl PgError {
@@ -98,9 +108,9 @@ fn is_io(error: &tokio_postgres::Error) -> bool {
     error.source().is_some_and(|source| source.is::<std::io::Error>())
 }
 
-/// Class 08, shutdowns and crashes.
+/// Class 08, shutdowns and crashes, and limits on the time of a session or a transaction, which end the session.
 fn ends_connection(code: &str) -> bool {
-    code.starts_with("08") || matches!(code, "57P01" | "57P02" | "57P03" | "57P05")
+    code.starts_with("08") || matches!(code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04")
 }
 
 fn said(refused: &DbError) -> String {
@@ -170,5 +180,18 @@ mod tests {
         assert_eq!(cause(PgError::Lost { server, why: String::new() }), Some(AbortCause::Connection));
         assert_eq!(refused("23505").to_string(), "127.0.0.1:5432: stock: no (SQLSTATE 23505)");
         assert!(ends_connection("57P01") && ends_connection("08006") && !ends_connection("57014"));
+        assert!(ends_connection("57P05") && ends_connection("25P03") && !ends_connection("25006"));
+    }
+
+    #[test]
+    fn one_lost_connection_is_no_plural() {
+        let said = |count| {
+            PgError::LostAgain { server: "127.0.0.1:5432".to_owned(), count, lost: "it was closed".to_owned() }
+                .to_string()
+        };
+        let end = "(it was closed)";
+        assert_eq!(said(1), format!("127.0.0.1:5432: 1 connection was lost before a transaction was done on it {end}"));
+        let many = "6 connections in a row were lost before a transaction was done on one";
+        assert_eq!(said(6), format!("127.0.0.1:5432: {many} {end}"));
     }
 }

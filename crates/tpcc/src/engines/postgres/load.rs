@@ -56,7 +56,9 @@ pub(super) fn load(
                 .help(format!("{replace} deletes that first; or name another database with --engine")));
         }
         // Says what it is and what to do.
-        SchemaFound::Incomplete | SchemaFound::OfOthers(_) => super::schema::open(server, connection).map(drop)?,
+        SchemaFound::Incomplete | SchemaFound::OfOthers(_) | SchemaFound::Closed(_) => {
+            super::schema::open(server, connection).map(drop)?;
+        }
     }
     create(connection, config.dialect).map_err(failed)?;
     let copiers = (0..config.connections).map(|_| server.connect(Purpose::Tables)).collect::<Result<Vec<_>, _>>()?;

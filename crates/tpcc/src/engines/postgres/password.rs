@@ -1,65 +1,100 @@
 //! Where the password comes from: the environment (`PGPASSWORD`), or a password file (`PGPASSFILE`, else `~/.pgpass`), as
 //! libpq has it. Never a flag, and never printed.
+//!
+//! A file that cannot be looked at, or that others may read, is passed over: the server may not ask for a password. When it
+//! does, the file and the reason are named.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::url::Url;
-use crate::workload::error::Error;
 
-/// The password for a user of a database; none where none is kept.
-pub(super) fn password(url: &Url, port: u16) -> Result<Option<String>, Error> {
-    if let Some(password) = env::var_os("PGPASSWORD").filter(|password| !password.is_empty()) {
-        let password = password.into_string().map_err(|_| Error::failed("PGPASSWORD: is no text in UTF-8"))?;
-        return Ok(Some(password));
+/// What to do where a password is missing.
+pub(super) const HELP: &str = "set PGPASSWORD, or write a line into ~/.pgpass (or the file of PGPASSFILE)";
+
+/// What is known of the password of a user. No `Debug`: it may hold one.
+pub(super) enum Password {
+    /// Its bytes.
+    Known(Vec<u8>),
+    /// None is kept.
+    Nowhere,
+    /// There may be one in a file that is passed over.
+    PassedOver(PassedOver),
+}
+
+/// A password file that is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PassedOver {
+    /// Which file, and why.
+    pub(super) said: String,
+    /// What to do.
+    pub(super) help: String,
+}
+
+/// The password for a user of a database.
+pub(super) fn password(url: &Url, port: u16) -> Password {
+    // An empty variable is none, as in libpq; an empty HOME would lead into the current directory.
+    let set = |name| env::var_os(name).filter(|value: &OsString| !value.is_empty());
+    if let Some(password) = set("PGPASSWORD") {
+        return Password::Known(password.into_vec());
     }
-    let named = env::var_os("PGPASSFILE").map(PathBuf::from);
-    let Some(path) = named.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".pgpass"))) else {
-        return Ok(None);
-    };
+    let named = set("PGPASSFILE").map(PathBuf::from);
+    match named.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".pgpass"))) {
+        Some(path) => in_file(&path, url, port),
+        None => Password::Nowhere,
+    }
+}
+
+fn in_file(path: &Path, url: &Url, port: u16) -> Password {
     let shown = path.display();
-    let failed =
-        |error| Error::failed(format!("{shown}: cannot be read: {error}")).help("it holds passwords of servers");
-    let mode = match fs::metadata(&path) {
-        Ok(found) if !found.is_file() => return Ok(None),
-        Ok(found) => found.permissions().mode(),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
+    let passed_over = |why: &str, help: String| {
+        Password::PassedOver(PassedOver { said: format!("the password file {shown} is passed over: {why}"), help })
     };
-    if mode & 0o077 != 0 {
-        return Err(Error::failed(format!("{shown}: other users may read it")).help(format!("chmod 600 {shown}")));
+    let read = || {
+        let found = fs::metadata(path)?;
+        let open_to_others = found.permissions().mode() & 0o077 != 0;
+        let text = if found.is_file() && !open_to_others { fs::read(path)? } else { Vec::new() };
+        Ok::<_, std::io::Error>((found.is_file(), open_to_others, text))
+    };
+    match read() {
+        Ok((false, ..)) => passed_over("it is no plain file", HELP.to_owned()),
+        Ok((true, true, _)) => passed_over("other users may read it", format!("chmod 600 {shown}")),
+        Ok((true, false, text)) => find(&text, url, port).map_or(Password::Nowhere, Password::Known),
+        Err(error) if error.kind() == ErrorKind::NotFound => Password::Nowhere,
+        Err(error) => passed_over(&error.to_string(), format!("let it be read, or {HELP}")),
     }
-    let text = fs::read_to_string(&path).map_err(failed)?;
-    Ok(find(&text, url, port))
 }
 
 /// The password of the first line whose four fields fit: `host:port:database:user:password`.
-fn find(text: &str, url: &Url, port: u16) -> Option<String> {
+fn find(text: &[u8], url: &Url, port: u16) -> Option<Vec<u8>> {
     let port = port.to_string();
-    // Sockets are written as the host that they lead to.
-    let host = if url.host.starts_with('/') { "localhost" } else { &url.host };
-    let wanted = [host, &port, &url.database, &url.user];
-    text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
-        let mut fields = fields(line).into_iter();
-        let fits = wanted.iter().all(|wanted| fields.next().is_some_and(|field| field == "*" || field == *wanted));
-        fits.then(|| fields.next()).flatten()
+    let fits = |field: &[u8], wanted: &str| field == b"*" || field == wanted.as_bytes();
+    // Sockets are written as their directory, or as the host that they lead to.
+    let fits_host = |field: &[u8]| fits(field, &url.host) || url.host.starts_with('/') && field == b"localhost";
+    let lines = text.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    lines.filter(|line| !line.starts_with(b"#")).find_map(|line| {
+        let [host, at, database, user, password]: [Vec<u8>; 5] = fields(line).try_into().ok()?;
+        let all_fit = fits_host(&host) && fits(&at, &port) && fits(&database, &url.database) && fits(&user, &url.user);
+        all_fit.then_some(password)
     })
 }
 
 /// Fields between colons; a backslash takes the next character as it is.
-fn fields(line: &str) -> Vec<String> {
-    let mut all = vec![String::new()];
-    let mut characters = line.chars();
-    while let Some(c) = characters.next() {
+fn fields(line: &[u8]) -> Vec<Vec<u8>> {
+    let mut all = vec![Vec::new()];
+    let mut bytes = line.iter();
+    while let Some(&byte) = bytes.next() {
         let last = all.len() - 1;
-        match c {
+        match byte {
             // The fifth is the rest of the line.
-            ':' if last < 4 => all.push(String::new()),
-            '\\' => all[last].extend(characters.next()),
-            c => all[last].push(c),
+            b':' if last < 4 => all.push(Vec::new()),
+            b'\\' => all[last].extend(bytes.next()),
+            byte => all[last].push(byte),
         }
     }
     all
@@ -72,13 +107,47 @@ mod tests {
     #[test]
     fn the_first_line_that_fits_has_the_password() {
         let url: Url = "postgres://me@db.example/bank".parse().unwrap();
+        let find = |text: &str, url: &Url, port| super::find(text.as_bytes(), url, port);
+        let is = |text: &str| Some(text.as_bytes().to_vec());
         let file = "# a note\nother:5432:bank:me:no\ndb.example:5433:*:me:no\ndb.example:5432:bank:me:a:b\\\\c\n*:*:*:*:late\n";
-        assert_eq!(find(file, &url, 5432).as_deref(), Some("a:b\\c"));
-        assert_eq!(find(file, &url, 1).as_deref(), Some("late"));
+        assert_eq!(find(file, &url, 5432), is("a:b\\c"));
+        assert_eq!(find(file, &url, 1), is("late"));
         assert_eq!(find("db.example:5432:bank\n", &url, 5432), None);
         let socket: Url = "postgres://me@%2Ftmp/bank".parse().unwrap();
-        assert_eq!(find("localhost:*:*:me:x", &socket, 5432).as_deref(), Some("x"));
+        assert_eq!(find("localhost:*:*:me:x", &socket, 5432), is("x"));
+        assert_eq!(find("/tmp:*:*:me:x\r\n", &socket, 5432), is("x"));
         let odd: Url = "postgres://a%3Ab@h/x".parse().unwrap();
-        assert_eq!(find("h:1:x:a\\:b:y", &odd, 1).as_deref(), Some("y"));
+        assert_eq!(find("h:1:x:a\\:b:y", &odd, 1), is("y"));
+    }
+
+    #[test]
+    fn a_password_is_bytes_in_any_encoding() {
+        let url: Url = "postgres://me@h/x".parse().unwrap();
+        assert_eq!(find(b"# caf\xe9\nh:*:*:me:\xe9\xff\n", &url, 1), Some(vec![0xe9, 0xff]));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_looked_at_is_passed_over_and_named() {
+        let url: Url = "postgres://me@h/x".parse().unwrap();
+        let why = |path: &Path| match in_file(path, &url, 1) {
+            Password::PassedOver(PassedOver { said, help }) => format!("{said}; {help}"),
+            Password::Known(_) => "known".to_owned(),
+            Password::Nowhere => "nowhere".to_owned(),
+        };
+        let file = env::temp_dir().join(format!("tpcc-passed-over-{}", std::process::id()));
+        fs::write(&file, "h:*:*:me:x\n").unwrap();
+        let mode = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o640);
+        let shown = file.display();
+        let others = format!("the password file {shown} is passed over: other users may read it; chmod 600 {shown}");
+        assert_eq!(why(&file), others);
+        mode(0o600);
+        assert_eq!(why(&file), "known");
+        // No directory to look into.
+        let below = why(&file.join("below"));
+        assert!(below.contains("is passed over") && below.contains("PGPASSWORD"), "{below}");
+        assert!(why(&env::temp_dir()).contains("it is no plain file"));
+        fs::remove_file(&file).unwrap();
+        assert_eq!(why(&file), "nowhere");
     }
 }

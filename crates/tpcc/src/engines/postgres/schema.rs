@@ -24,11 +24,79 @@ pub(super) enum SchemaFound {
     Incomplete,
     /// Relations that are not ours, or ours with other columns: what differs.
     OfOthers(String),
+    /// What the role of the connection may not read.
+    Closed(MissingRight),
+}
+
+/// A right that a role needs to see what a schema holds.
+pub(super) struct MissingRight {
+    /// The role without it.
+    role: String,
+    /// The role that can grant it.
+    owner: String,
+    /// The table in our schema; none: the schema itself.
+    table: Option<String>,
+}
+
+impl MissingRight {
+    /// The first right that is missing; none where all can be read. What a role has no right to is left out of
+    /// information_schema, as if it were not there; these catalogs show it to all.
+    fn look(connection: &Connection) -> Result<Option<MissingRight>, PgError> {
+        let schema = format!(
+            "SELECT current_user::text, pg_get_userbyid(nspowner)::text, NULL::text FROM pg_catalog.pg_namespace \
+             WHERE nspname = '{SCHEMA}' AND NOT has_schema_privilege(oid, 'USAGE')"
+        );
+        let column = format!(
+            "SELECT current_user::text, pg_get_userbyid(c.relowner)::text, c.relname::text FROM pg_catalog.pg_class c \
+             JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+             JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid \
+             WHERE n.nspname = '{SCHEMA}' AND c.relkind IN ('r', 'v', 'f', 'p') AND a.attnum > 0 AND NOT a.attisdropped \
+             AND NOT has_column_privilege(c.oid, a.attnum, 'SELECT') ORDER BY 3 LIMIT 1"
+        );
+        for sql in [schema, column] {
+            if let Some(row) = connection.query(&sql, &[])?.first() {
+                let failed = |error| connection.error(error, None);
+                let (role, owner) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+                return Ok(Some(MissingRight { role, owner, table: row.try_get(2).map_err(failed)? }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn told(&self, shown: &str) -> Error {
+        let MissingRight { role, owner, table } = self;
+        let (to, usage) = (identifier(role), format!("GRANT USAGE ON SCHEMA {SCHEMA}"));
+        let (said, grant) = match table {
+            None => (format!("may not look into its schema {SCHEMA} (no right USAGE)"), usage),
+            Some(table) => (
+                format!("may not read the table '{table}' of its schema {SCHEMA} (no right SELECT)"),
+                format!("GRANT SELECT ON ALL TABLES IN SCHEMA {SCHEMA}"),
+            ),
+        };
+        Error::failed(format!("{shown}: the role {role} {said}; nothing was changed"))
+            .help(format!("let {owner} grant it ({grant} TO {to}), or connect as {owner}"))
+    }
+}
+
+/// A name as SQL takes it.
+fn identifier(name: &str) -> String {
+    let plain = |(at, byte): (usize, u8)| byte.is_ascii_lowercase() || byte == b'_' || at > 0 && byte.is_ascii_digit();
+    match name.bytes().enumerate().all(plain) {
+        true => name.to_owned(),
+        false => format!("\"{}\"", name.replace('"', "\"\"")),
+    }
 }
 
 impl SchemaFound {
     /// Looks.
     pub(super) fn look(connection: &Connection) -> Result<SchemaFound, PgError> {
+        let ours: BTreeMap<&str, &SqlTable> = TableId::ALL.map(|id| (table(id).name, table(id))).into();
+        if let Some(missing) = MissingRight::look(connection)? {
+            return Ok(match &missing.table {
+                Some(name) if !ours.contains_key(name.as_str()) => SchemaFound::OfOthers(format!("a table '{name}'")),
+                _ => SchemaFound::Closed(missing),
+            });
+        }
         let found = connection.query(
             "SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema = $1",
             &[&SCHEMA],
@@ -41,7 +109,6 @@ impl SchemaFound {
         if there.is_empty() {
             return Ok(SchemaFound::Empty);
         }
-        let ours: BTreeMap<&str, &SqlTable> = TableId::ALL.map(|id| (table(id).name, table(id))).into();
         for (name, columns) in &there {
             let Some(table) = ours.get(name.as_str()) else {
                 return Ok(SchemaFound::OfOthers(format!("a table '{name}'")));
@@ -70,6 +137,7 @@ pub(super) fn open(server: &Server, connection: &Connection) -> Result<Option<Lo
         SchemaFound::Incomplete => Err(Error::failed(format!("{shown}: incomplete load"))
             .help(format!("{} deletes it and loads again", config.command("load", "--replace")))),
         SchemaFound::OfOthers(what) => Err(others(&shown, &what)),
+        SchemaFound::Closed(missing) => Err(missing.told(&shown)),
     }
 }
 
@@ -104,6 +172,7 @@ pub(super) fn clear(
             consent(&format!("{shown} holds {}{size}", counted(loaded.warehouses.into(), "warehouse")))?;
         }
         SchemaFound::OfOthers(what) => return Err(others(&shown, &what)),
+        SchemaFound::Closed(missing) => return Err(missing.told(&shown)),
     }
     let tables = TableId::ALL.map(|id| format!("{SCHEMA}.{}", table(id).name)).join(", ");
     connection.batch(&format!("DROP TABLE IF EXISTS {tables}")).map_err(failed)
@@ -111,7 +180,11 @@ pub(super) fn clear(
 
 /// Declares all tables.
 pub(super) fn create(connection: &Connection, dialect: Dialect) -> Result<(), PgError> {
-    connection.batch(&format!("CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))?;
+    // A role may have the schema, but no right to create one: not even one that exists.
+    let there = format!("SELECT nspname::text FROM pg_catalog.pg_namespace WHERE nspname = '{SCHEMA}'");
+    if connection.query(&there, &[])?.is_empty() {
+        connection.batch(&format!("CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))?;
+    }
     TableId::ALL.iter().try_for_each(|&id| connection.batch(&declaration(table(id), dialect)))
 }
 
@@ -154,6 +227,20 @@ fn primary_key(table: &SqlTable, dialect: Dialect) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_right_is_named_with_its_grant() {
+        let missing = |role: &str, table: Option<&str>| {
+            let (role, owner, table) = (role.to_owned(), "bob".to_owned(), table.map(str::to_owned));
+            MissingRight { role, owner, table }.told("h:5432/bank").to_string()
+        };
+        let schema = missing("me", None);
+        assert!(schema.contains("h:5432/bank: the role me may not look into its schema tpcc"), "{schema}");
+        assert!(schema.contains("let bob grant it (GRANT USAGE ON SCHEMA tpcc TO me), or connect as bob"), "{schema}");
+        let table = missing("o\"Neil-2", Some("item"));
+        assert!(table.contains("may not read the table 'item' of its schema tpcc (no right SELECT)"), "{table}");
+        assert!(table.contains("IN SCHEMA tpcc TO \"o\"\"Neil-2\")"), "{table}");
+    }
 
     #[test]
     fn a_table_is_declared_as_the_dialect_wants_it() {

@@ -1,5 +1,6 @@
 //! The engine against a server that the tests start, and against the floor.
 
+mod roles;
 pub(crate) mod server;
 
 use std::ops::ControlFlow;
@@ -46,19 +47,22 @@ fn loaded() -> Option<(TestServer, Postgres, Loaded)> {
 
 fn loaded_for(isolation: Isolation) -> Option<(TestServer, Postgres, Loaded)> {
     let server = TestServer::start(None)?;
-    let config = RemoteConfig {
-        url: server.url().parse().unwrap(),
-        dialect: Dialect::Postgres,
-        connections: 2,
-        durability: Durability::Sync,
-        isolation,
-    };
-    let postgres = Postgres::reach(&config).unwrap();
+    let postgres = Postgres::reach(&config(&server.url(), isolation)).unwrap();
     assert_eq!(postgres.open().unwrap(), None);
     load(&postgres);
     let loaded = postgres.open().unwrap().unwrap();
     assert_eq!(loaded, plan().loaded());
     Some((server, postgres, loaded))
+}
+
+fn config(url: &str, isolation: Isolation) -> RemoteConfig {
+    RemoteConfig {
+        url: url.parse().unwrap(),
+        dialect: Dialect::Postgres,
+        connections: 2,
+        durability: Durability::Sync,
+        isolation,
+    }
 }
 
 fn load(postgres: &Postgres) {
@@ -277,7 +281,7 @@ const BREAKS: &[(Invariant, &str, &str, &str)] = &[
         Invariant::RowCounts,
         "UPDATE stock SET s_i_id = 1000 WHERE s_w_id = 2 AND s_i_id = 5; UPDATE stock SET s_w_id = 3 WHERE s_i_id = 1000",
         "UPDATE stock SET s_w_id = 2, s_i_id = 5 WHERE s_i_id = 1000",
-        "warehouse 2: 1 rows of its own, 2 districts, 60 customers, 99 rows of stock",
+        "warehouse 2: 1 row of its own, 2 districts, 60 customers, 99 rows of stock",
     ),
     (
         Invariant::OrdersDense,

@@ -1,0 +1,198 @@
+//! What a role brings with it: limits on time, settings of its transactions, rights.
+
+use std::time::Duration;
+
+use super::super::connect::Purpose;
+use super::super::{Postgres, QueriesDone};
+use super::server::TestServer;
+use super::{config, inputs, later, load, loaded, loaded_for, plan};
+use crate::workload::abort::AbortCause;
+use crate::workload::engine::{Engine, OpenTransaction, Session};
+use crate::workload::generate::deck::Kind;
+use crate::workload::load::RowsDone;
+use crate::workload::settings::Isolation;
+use crate::workload::txn::{Scratch, StepOrder, Verdict};
+
+/// Runs the first input of a kind.
+fn do_one(session: &mut super::PgSession<'_>, kind: Kind) -> Verdict {
+    let input = inputs(60).into_iter().find(|input| input.kind() == kind).unwrap();
+    let done = session.begin().unwrap().run(StepOrder::HotLast, &input, &mut Scratch::default());
+    done.unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// Sets what a role's sessions begin with.
+fn set(postgres: &Postgres, settings: &[(&str, &str)]) {
+    for (name, value) in settings {
+        postgres.connection.batch(&format!("ALTER ROLE postgres SET {name} = '{value}'")).unwrap();
+    }
+}
+
+#[test]
+fn a_session_that_idles_is_not_ended() {
+    let Some((server, postgres, loaded)) = loaded() else { return };
+    let limit = Duration::from_secs(1);
+    set(&postgres, &[("idle_session_timeout", "1s"), ("idle_in_transaction_session_timeout", "1s")]);
+    let limited = Postgres::reach(&config(&server.url(), Isolation::Serializable)).unwrap();
+    let mut session = limited.session(0).unwrap();
+    let idle = limited.server.connect(Purpose::Tables).unwrap();
+    let held = limited.server.connect(Purpose::Tables).unwrap();
+    held.batch("BEGIN; SELECT 1").unwrap();
+    std::thread::sleep(2 * limit);
+    assert_eq!(do_one(&mut session, Kind::Payment), Verdict::Commit);
+    idle.batch("SELECT 1").unwrap();
+    held.batch("COMMIT").unwrap();
+    assert!(limited.check(&loaded, &QueriesDone::default()).unwrap().passed());
+}
+
+/// All limits on time that this server knows, whatever its version, are off for all that a session is for.
+#[test]
+fn no_limit_on_time_is_left() {
+    let Some((server, postgres, _)) = loaded() else { return };
+    let known = "SELECT string_agg(name, ' ' ORDER BY name) FROM pg_settings WHERE context = 'user' AND name IN \
+                 ('statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout', \
+                 'idle_in_transaction_session_timeout')";
+    let known = postgres.connection.text(known).unwrap();
+    assert!(known.split(' ').count() >= 4, "{known}");
+    known.split(' ').for_each(|name| set(&postgres, &[(name, "90s")]));
+    let left = |isolation, purpose| {
+        let postgres = Postgres::reach(&config(&server.url(), isolation)).unwrap();
+        let connection = postgres.server.connect(purpose).unwrap();
+        let is_left = |name: &&str| connection.text(&format!("SHOW {name}")).unwrap() != "0";
+        known.split(' ').filter(is_left).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(left(Isolation::Serializable, Purpose::Terminal), "");
+    assert_eq!(left(Isolation::Serializable, Purpose::Tables), "");
+    assert_eq!(left(Isolation::ReadCommitted, Purpose::Tables), "");
+    // Where no turn is waited for, what a role says about locks stays.
+    assert_eq!(left(Isolation::ReadCommitted, Purpose::Terminal), "lock_timeout");
+}
+
+/// What a role has, for all that its user may mean by it.
+#[test]
+fn other_settings_of_a_role_stay() {
+    let Some((server, postgres, _)) = loaded() else { return };
+    let own = [("work_mem", "9MB"), ("synchronous_commit", "local"), ("default_transaction_read_only", "on")];
+    set(&postgres, &own);
+    let limited = Postgres::reach(&config(&server.url(), Isolation::Serializable)).unwrap();
+    for purpose in [Purpose::Terminal, Purpose::Tables] {
+        let connection = limited.server.connect(purpose).unwrap();
+        own.iter().for_each(|(name, value)| assert_eq!(connection.text(&format!("SHOW {name}")).unwrap(), *value));
+    }
+    // A load says what keeps it from writing.
+    let said = limited.clear(&mut |_| Ok(())).unwrap_err().to_string();
+    assert!(said.contains("25006") && said.contains("default_transaction_read_only"), "{said}");
+}
+
+/// A check waits for a lock as long as it takes, whatever limit the role has.
+#[test]
+fn a_check_waits_for_locks_whatever_limit_the_role_has() {
+    let Some((server, postgres, loaded)) = loaded() else { return };
+    set(&postgres, &[("lock_timeout", "50ms")]);
+    let limited = Postgres::reach(&config(&server.url(), Isolation::Serializable)).unwrap();
+    let rival = postgres.server.connect(Purpose::Tables).unwrap();
+    rival.batch("BEGIN; LOCK TABLE district").unwrap();
+    let rival = later(rival, "COMMIT");
+    assert!(limited.check(&loaded, &QueriesDone::default()).unwrap().passed());
+    rival.join().unwrap();
+}
+
+/// Where rows queue their writers, the limit of a role makes a victim, which runs again.
+#[test]
+fn a_limit_on_locks_makes_victims_at_read_committed() {
+    let Some((server, postgres, _)) = loaded_for(Isolation::ReadCommitted) else { return };
+    set(&postgres, &[("lock_timeout", "50ms")]);
+    let limited = Postgres::reach(&config(&server.url(), Isolation::ReadCommitted)).unwrap();
+    let mut session = limited.session(0).unwrap();
+    let payment = inputs(10).into_iter().find(|input| input.kind() == Kind::Payment).unwrap();
+    let rival = postgres.server.connect(Purpose::Tables).unwrap();
+    rival.batch("BEGIN; LOCK TABLE warehouse").unwrap();
+    let failure = session.begin().unwrap().run(StepOrder::HotLast, &payment, &mut Scratch::default()).unwrap_err();
+    assert_eq!(failure.abort().map(|abort| abort.cause), Some(AbortCause::Timeout), "{failure}");
+    rival.batch("ROLLBACK").unwrap();
+    let again = session.begin_again().unwrap().run(StepOrder::HotLast, &payment, &mut Scratch::default());
+    assert_eq!(again.unwrap_or_else(|failure| panic!("{failure}")), Verdict::Commit);
+}
+
+/// A deferrable transaction that reads waits until all others of its isolation have ended: also those that wait for its turn
+/// to end.
+#[test]
+fn a_transaction_that_reads_does_not_wait_for_others_to_end() {
+    let Some((server, postgres, _)) = loaded() else { return };
+    set(&postgres, &[("default_transaction_deferrable", "on")]);
+    let limited = Postgres::reach(&config(&server.url(), Isolation::Serializable)).unwrap();
+    let rival = postgres.server.connect(Purpose::Tables).unwrap();
+    rival.batch("BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM item").unwrap();
+    let mut session = limited.session(0).unwrap();
+    session.limit_answers(Duration::from_secs(10));
+    assert_eq!(do_one(&mut session, Kind::OrderStatus), Verdict::Commit);
+    rival.batch("ROLLBACK").unwrap();
+}
+
+/// The check of a role at a stricter level is one reader of whole tables less among those that a run conflicts with.
+#[test]
+fn statements_on_whole_tables_take_no_isolation_from_a_role() {
+    let Some((server, postgres, _)) = loaded() else { return };
+    set(&postgres, &[("default_transaction_isolation", "serializable")]);
+    let limited = Postgres::reach(&config(&server.url(), Isolation::RepeatableRead)).unwrap();
+    let level = |purpose| limited.server.connect(purpose).unwrap().text("SHOW transaction_isolation").unwrap();
+    assert_eq!(
+        (level(Purpose::Tables).as_str(), level(Purpose::Terminal).as_str()),
+        ("read committed", "repeatable read")
+    );
+}
+
+#[test]
+fn a_role_without_rights_is_told_so() {
+    let Some((server, postgres, loaded)) = loaded() else { return };
+    let sql = |sql: &str| postgres.connection.batch(sql).unwrap();
+    sql("CREATE ROLE visitor LOGIN");
+    let url = server.url().replace("postgres://postgres@", "postgres://visitor@");
+    let visitor = Postgres::reach(&config(&url, Isolation::Serializable)).unwrap();
+    let said = |right: &str| {
+        let opened = visitor.open().unwrap_err().to_string();
+        assert!(opened.contains("the role visitor") && opened.contains(right), "{opened}");
+        let cleared = visitor.clear(&mut |_| panic!("asked")).unwrap_err().to_string();
+        let over = visitor.load(&plan(), 1, &RowsDone::default()).unwrap_err().to_string();
+        assert!(cleared == opened && over == opened, "{cleared}; {over}");
+        opened
+    };
+    assert!(said("no right USAGE").contains("let postgres grant it (GRANT USAGE ON SCHEMA tpcc TO visitor)"));
+    // Tables that it could read if it could look into the schema.
+    sql("GRANT SELECT ON ALL TABLES IN SCHEMA tpcc TO visitor");
+    said("no right USAGE");
+    sql("GRANT USAGE ON SCHEMA tpcc TO visitor; REVOKE SELECT ON district FROM visitor");
+    said("may not read the table 'district'");
+    sql("GRANT SELECT (d_w_id, d_id) ON district TO visitor; GRANT INSERT ON district TO visitor");
+    said("may not read the table 'district'");
+    sql("GRANT SELECT ON district TO visitor");
+    assert_eq!(visitor.open().unwrap(), Some(loaded));
+    assert!(visitor.check(&loaded, &QueriesDone::default()).unwrap().passed());
+    // It may read, and no more.
+    let refused = visitor.clear(&mut |_| Ok(())).unwrap_err().to_string();
+    assert!(refused.contains("42501") && refused.contains("grant what is missing"), "{refused}");
+    sql("CREATE TABLE tpcc.mine (a integer)");
+    let others = visitor.open().unwrap_err().to_string();
+    assert!(others.contains("not of this program") && others.contains("'mine'"), "{others}");
+}
+
+#[test]
+fn a_role_that_has_the_schema_needs_no_right_to_create_one() {
+    let Some(server) = TestServer::start(None) else { return };
+    let owner = Postgres::reach(&config(&server.url(), Isolation::Serializable)).unwrap();
+    let sql = |sql: &str| owner.connection.batch(sql).unwrap();
+    sql("CREATE ROLE guest LOGIN");
+    let url = server.url().replace("postgres://postgres@", "postgres://guest@");
+    let guest = Postgres::reach(&config(&url, Isolation::Serializable)).unwrap();
+    let refused = guest.load(&plan(), 1, &RowsDone::default()).unwrap_err().to_string();
+    assert!(
+        refused.contains("permission denied for database") && refused.contains("grant what is missing"),
+        "{refused}"
+    );
+    sql("CREATE SCHEMA tpcc AUTHORIZATION guest");
+    assert_eq!(guest.open().unwrap(), None);
+    load(&guest);
+    assert_eq!(guest.open().unwrap(), Some(plan().loaded()));
+    sql("REVOKE CONNECT ON DATABASE postgres FROM public");
+    let refused = Postgres::reach(&config(&url, Isolation::Serializable)).err().unwrap().to_string();
+    assert!(refused.contains("refuses guest") && refused.contains("grant CONNECT"), "{refused}");
+}
