@@ -597,7 +597,7 @@ pub(crate) struct WorkFlags {
     /// Terminals in all [default: 10 per warehouse]
     ///
     /// A terminal asks again as soon as it has its answer, unless --pacing says otherwise. Each has a home warehouse, served by
-    /// worker (warehouse mod workers).
+    /// worker (warehouse mod workers). What the memory does not hold is refused, as with --warehouses and --buffer-pool.
     #[arg(long, value_name = "N", value_parser = number::<u32, 1, 10_000_000>, allow_negative_numbers = true)]
     pub(crate) terminals: Option<u32>,
     /// Seconds measured [default: 10, or no limit with --transactions]

@@ -4,5 +4,6 @@ pub(crate) mod cmd;
 pub(crate) mod error;
 pub(crate) mod flags;
 pub(crate) mod interrupt;
+pub(crate) mod memory;
 pub(crate) mod resolve;
 mod values;

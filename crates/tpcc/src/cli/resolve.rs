@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::flags::{EngineFlags, FootprintFlags, HistoryFlags, LatencyFlags, RunFlags, SchedulingFlags, TenantsFlags};
+use super::memory;
 use super::values::{EngineChoice, LEAST_POOL_MIB};
 use crate::doors::history;
 use crate::driver::{RunPlan, hardware};
@@ -67,7 +68,7 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
     speculation(&flags, &scheduling)?;
     let partition = partition(&flags, &scheduling)?;
     let usual = store(flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
-    Ok(RunConfig {
+    let config = RunConfig {
         partition,
         pin: flags.pin,
         admission: flags.admission.unwrap_or(Admission::usual(scheduling.team_size(), scheduling.teams_of())),
@@ -110,7 +111,9 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
         report: flags.files.report,
         csv: flags.files.csv,
         hdr: flags.files.hdr,
-    })
+    };
+    memory::of_run(&config, config.warehouses).check()?;
+    Ok(config)
 }
 
 /// Where the results of deferred Deliveries go; none without pacing. Refuses what paced terminals leave nothing to say.
@@ -203,7 +206,11 @@ pub(crate) fn on_disk(
     workers: Option<usize>,
 ) -> Result<StoreConfig, Error> {
     match &engine.engine {
-        EngineChoice::Here(EngineKind::Storage) => store(data, engine, workers),
+        EngineChoice::Here(EngineKind::Storage) => {
+            let config = store(data, engine, workers)?;
+            memory::of_store(&config).check()?;
+            Ok(config)
+        }
         EngineChoice::There(url) => Err(Error::usage(format!("--engine {url}: 'tpcc {command}' is for storage"))
             .help("run, load and check work on a server")),
         EngineChoice::Here(_) => Err(Error::usage("--engine floor: keeps nothing on disk").help(format!(
@@ -248,7 +255,7 @@ pub(crate) fn traced(flags: &FootprintFlags) -> (StoreConfig, RunPlan) {
     let plan = RunPlan {
         warehouses: flags.traced.of_warehouses,
         workers: 1,
-        terminals: flags.traced.of_warehouses * flags.traced.of_terminals,
+        terminals: flags.traced.of_warehouses.saturating_mul(flags.traced.of_terminals),
         mix: flags.mix,
         steps: StepOrder::HotLast,
         length: Length { warmup: Duration::ZERO, duration: None, transactions: None },
@@ -310,7 +317,7 @@ pub(crate) fn tenants(flags: &TenantsFlags) -> Result<TenantsPlan, Error> {
         return Err(Error::usage(format!("--tenants, --terminals-per-tenant: {fibers} fibers"))
             .help("at most 60,000 in all: each has a stack"));
     }
-    Ok(TenantsPlan {
+    let plan = TenantsPlan {
         tenants: flags.tenants,
         terminals: flags.terminals_per_tenant,
         rows: flags.rows.unwrap_or(8192),
@@ -324,7 +331,9 @@ pub(crate) fn tenants(flags: &TenantsFlags) -> Result<TenantsPlan, Error> {
         duration: flags.duration,
         seed: flags.random.seed,
         trace: flags.trace.clone(),
-    })
+    };
+    memory::of_tenants(&plan)?;
+    Ok(plan)
 }
 
 /// Resolves `tpcc history`.
@@ -355,6 +364,7 @@ pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
         checkpoint_mib: 64,
         ..StoreConfig::usual(&flags.data, params.sessions as usize)
     };
+    memory::of_history(&store, &params).check()?;
     let (kind, scheduler) = match flags.speculate {
         Switch::Off => session_kind(&flags.scheduling, flags.workers, params.sessions)?,
         Switch::On => sessions_ahead(&flags)?,

@@ -66,6 +66,9 @@ struct Waiting {
     warehouse: u32,
 }
 
+/// Bytes that a terminal takes in queues of those that are ready, at most: queues double when they are full.
+pub(super) const QUEUE_BYTES: usize = 2 * size_of::<Waiting>();
+
 /// A terminal waits too long for its warehouse when, since it came, so many others more than now wait have come.
 const PATIENCE: u64 = 256;
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::ack::{Ack, Outbox, Sink};
-use super::admission::Ready;
+use super::admission::{QUEUE_BYTES, Ready};
 use super::measure::Stats;
 use super::terminal::Terminal;
 use super::{Board, Clock, Control, Phase, Share};
@@ -79,6 +79,11 @@ pub(crate) struct Desk<'a, R> {
     control: &'a Control,
     board: &'a Board,
     clock: Clock,
+}
+
+/// Bytes that a desk takes for each terminal, beside the terminal: its places among those that are ready and among the answers.
+pub(super) fn place_bytes() -> usize {
+    size_of::<Pending>() + QUEUE_BYTES
 }
 
 impl<'a, R: Ready> Desk<'a, R> {

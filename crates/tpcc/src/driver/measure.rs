@@ -25,6 +25,11 @@ impl Times {
         Times { histogram, sum: 0, max: 0, count: 0 }
     }
 
+    /// Bytes of its counts on the heap.
+    fn heap_bytes(&self) -> usize {
+        self.histogram.distinct_values() * size_of::<u32>()
+    }
+
     #[inline]
     pub(super) fn record(&mut self, ns: u64) {
         self.histogram.saturating_record(ns);
@@ -129,6 +134,13 @@ impl Stats {
             aborts: Aborts::default(),
             span: None,
         }
+    }
+
+    /// Bytes that they take.
+    pub(super) fn bytes() -> usize {
+        let times = Times::new();
+        let kinds = Kind::ALL.len();
+        size_of::<Stats>() + 2 * kinds * times.heap_bytes()
     }
 
     /// A transaction has run to its end.

@@ -278,6 +278,33 @@ impl Board {
     }
 }
 
+/// Bytes that a worker takes, without its terminals and its stacks: what it counts.
+pub(crate) fn worker_bytes() -> u64 {
+    (size_of::<Board>() + Stats::bytes()) as u64
+}
+
+/// Bytes that a terminal without pacing takes, with its places at the desk of its worker.
+pub(crate) fn terminal_bytes(mix: Mix) -> u64 {
+    (Terminal::bytes(mix) + desk::place_bytes()) as u64
+}
+
+/// Bytes that each second of a run takes until the end.
+pub(crate) fn second_bytes() -> u64 {
+    size_of::<Sample>() as u64
+}
+
+/// The terminals of each worker.
+fn served(plan: &RunPlan, terminal: impl Fn(u32) -> Terminal) -> Vec<Vec<Terminal>> {
+    // Counted first, so that no worker has room for more than its own.
+    let mut numbers = vec![0; plan.workers];
+    (0..plan.terminals).for_each(|number| numbers[Terminal::worker_of(number, plan)] += 1);
+    let mut terminals: Vec<Vec<Terminal>> = numbers.into_iter().map(Vec::with_capacity).collect();
+    for number in 0..plan.terminals {
+        terminals[Terminal::worker_of(number, plan)].push(terminal(number));
+    }
+    terminals
+}
+
 /// Takes the next run number from the database, for good.
 pub(crate) fn next_run<E: Engine>(engine: &E) -> Result<u32, E::Error> {
     let mut session = engine.session(0)?;
@@ -312,11 +339,7 @@ pub(crate) fn run<E: Engine>(
     let clock = Clock::start();
     let control = Control::of(Phase::first(&plan.length));
     let boards: Vec<Board> = (0..plan.workers).map(|_| Board::default()).collect();
-    let mut terminals: Vec<Vec<Terminal>> = (0..plan.workers).map(|_| Vec::new()).collect();
-    for number in 0..plan.terminals {
-        let terminal = Terminal::new(number, run, plan, &loaded.scale);
-        terminals[terminal.worker(plan)].push(terminal);
-    }
+    let terminals = served(plan, |number| Terminal::new(number, run, plan, &loaded.scale));
     let quotas = quotas(plan.length.transactions, &terminals);
     let team_size = terminals.iter().map(|own| plan.team_of(runner.team_size(), own)).max().unwrap_or(1);
     let main = std::thread::current();

@@ -2,7 +2,7 @@
 
 use super::{Clock, RunPlan};
 use crate::workload::generate::Random;
-use crate::workload::generate::deck::{Deck, Kind};
+use crate::workload::generate::deck::{Deck, Kind, Mix};
 use crate::workload::generate::input::{Input, InputSpace};
 use crate::workload::schema::Scale;
 use crate::workload::schema::keys::HistoryKey;
@@ -45,19 +45,30 @@ impl Terminal {
         }
     }
 
-    /// Which worker serves it: home warehouse mod workers. Where there are more workers than warehouses, those that share
-    /// a warehouse divide its terminals. Spread, a warehouse's terminals are dealt to all workers in turn.
+    /// Bytes that a terminal takes, with its deck of cards.
+    pub(super) fn bytes(mix: Mix) -> usize {
+        size_of::<Terminal>() + Deck::heap_bytes(mix)
+    }
+
+    /// Which worker serves it.
     pub(super) fn worker(&self, plan: &RunPlan) -> usize {
-        let (w, warehouses) = (self.home.0 as usize - 1, plan.warehouses as usize);
+        Terminal::worker_of(self.number, plan)
+    }
+
+    /// Which worker serves terminal `number`: home warehouse mod workers. Where there are more workers than warehouses, those that share
+    /// a warehouse divide its terminals. Spread, a warehouse's terminals are dealt to all workers in turn.
+    pub(super) fn worker_of(number: u32, plan: &RunPlan) -> usize {
+        let (number, warehouses) = (number as usize, plan.warehouses as usize);
+        let w = number % warehouses;
         if plan.placement == itas::Placement::Spread {
-            return (w + self.number as usize / warehouses) % plan.workers;
+            return (w + number / warehouses) % plan.workers;
         }
         let first = w % plan.workers;
         let sharing = (plan.workers - first).div_ceil(warehouses).max(1);
         if plan.workers <= warehouses {
             return first;
         }
-        first + warehouses * (self.number as usize / warehouses % sharing)
+        first + warehouses * (number / warehouses % sharing)
     }
 
     /// Number of its warehouse.
@@ -108,7 +119,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::workload::generate::deck::Mix;
     use crate::workload::settings::Length;
     use crate::workload::txn::StepOrder;
 

@@ -1,7 +1,9 @@
 //! What the program ran on. What the system does not tell is none, never 0.
 
 use std::fs;
+use std::path::Path;
 
+use nix::sys::resource::{Resource, getrlimit};
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -88,6 +90,35 @@ pub fn available_memory_bytes() -> Option<u64> {
     kib("/proc/meminfo", "MemAvailable")
 }
 
+/// Memory that this process may take, in bytes: that of the machine, or less where a control group or a limit of the process
+/// (`ulimit -v`, `ulimit -d`) allows less. None where the system does not say.
+pub(crate) fn memory_limit_bytes() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let groups = control_group_limits(&groups, Path::new("/sys/fs/cgroup"));
+    let own = [Resource::RLIMIT_AS, Resource::RLIMIT_DATA];
+    let own = own.into_iter().filter_map(|limit| getrlimit(limit).ok()).map(|(soft, _)| soft);
+    kib("/proc/meminfo", "MemTotal").into_iter().chain(groups).chain(own).min()
+}
+
+/// Memory, in bytes, that control groups allow: those of a process, as `groups` lists them (`/proc/self/cgroup`), and those above
+/// them, whose files lie in the directory `root`.
+fn control_group_limits(groups: &str, root: &Path) -> Vec<u64> {
+    let of_a_group = groups.lines().filter_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let (top, file) = match controllers {
+            // Version 2 has one tree.
+            "" => (root.to_owned(), "memory.max"),
+            some if some.split(',').any(|name| name == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
+            _ => return None,
+        };
+        // A group outside of what this process sees is shown from above.
+        let path = if path.contains("..") { "" } else { path.trim_start_matches('/') };
+        let limits = Path::new(path).ancestors().map(move |group| top.join(group).join(file));
+        Some(limits.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok()).collect::<Vec<u64>>())
+    });
+    of_a_group.flatten().collect()
+}
+
 fn field(file: &str, name: &str) -> Option<String> {
     field_of(&fs::read_to_string(file).ok()?, name).map(str::to_owned)
 }
@@ -108,6 +139,24 @@ fn kib_of(field: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_groups_of_both_versions_have_limits() {
+        let root = std::env::temp_dir().join(format!("tpcc-groups-{}", std::process::id()));
+        let write = |group: &str, file: &str, text: &str| {
+            fs::create_dir_all(root.join(group)).unwrap();
+            fs::write(root.join(group).join(file), text).unwrap();
+        };
+        write("a/b", "memory.max", "max\n");
+        write("a", "memory.max", "4096\n");
+        write("memory/c", "memory.limit_in_bytes", "8192\n");
+        let of = |groups: &str| control_group_limits(groups, &root);
+        assert_eq!(of("0::/a/b\n"), [4096], "the group above has one");
+        assert_eq!(of("12:cpu,cpuacct:/c\n5:memory:/c\n"), [8192]);
+        assert_eq!(of("0::/../..\n"), [0_u64; 0]);
+        assert_eq!(of("nonsense\n0::/none\n"), [0_u64; 0]);
+        fs::remove_dir_all(&root).unwrap();
+    }
 
     #[test]
     fn memory_that_is_to_be_had_is_read() {

@@ -12,6 +12,7 @@ pub(crate) mod interrupt;
 pub(crate) mod load;
 pub(crate) mod loaded;
 pub(crate) mod ops;
+pub(crate) mod reading;
 pub(crate) mod schema;
 pub(crate) mod settings;
 pub(crate) mod threads;

@@ -354,6 +354,9 @@ pub(crate) struct Shape {
 }
 
 impl RunConfig {
+    /// Terminals of a warehouse unless their number is asked for (4.2.2).
+    pub(crate) const TERMINALS_OF_A_WAREHOUSE: u32 = 10;
+
     /// Where the terminals of a warehouse are served: as the policy of sibling groups wants it, else as partitioned.
     pub(crate) fn placement(&self) -> itas::Placement {
         match self.scheduling.policy() {
@@ -378,7 +381,7 @@ impl RunConfig {
                 "{fewer}, or load {warehouses} into another directory: 'tpcc load --data OTHER --warehouses {warehouses}'"
             )));
         }
-        let terminals = self.terminals.unwrap_or(warehouses.saturating_mul(10));
+        let terminals = self.terminals.unwrap_or(warehouses.saturating_mul(RunConfig::TERMINALS_OF_A_WAREHOUSE));
         let mut workers = self.store.workers;
         if (terminals as usize) < workers {
             if self.workers_asked {

@@ -19,6 +19,14 @@ pub(crate) fn counted(number: u64, of: &str) -> String {
     format!("{} {of}{plural}", grouped(number))
 }
 
+/// "512 bytes", "1,536 MiB": bytes, or mebibytes rounded up.
+pub(crate) fn in_mib(bytes: u64) -> String {
+    match bytes {
+        0..1_048_576 => counted(bytes, "byte"),
+        _ => format!("{} MiB", grouped(bytes.div_ceil(1 << 20))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -31,5 +39,9 @@ mod tests {
         assert_eq!(grouped(12_345_678), "12,345,678");
         assert_eq!(counted(1, "worker"), "1 worker");
         assert_eq!(counted(0, "worker"), "0 workers");
+        assert_eq!(
+            (in_mib(1), in_mib(1 << 20), in_mib((1 << 31) + 1)),
+            ("1 byte".into(), "1 MiB".into(), "2,049 MiB".into())
+        );
     }
 }

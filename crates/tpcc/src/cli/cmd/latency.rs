@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::Ended;
 use crate::cli::flags::LatencyFlags;
+use crate::cli::memory;
 use crate::cli::resolve;
 use crate::engines::storage::store::Store;
 use crate::lab::latency::simulation::{SimulatedMachine, Simulation};
@@ -22,6 +23,7 @@ pub(crate) fn run(flags: &LatencyFlags) -> Result<Ended, Error> {
         return Err(Error::failed(format!("{shown}: no database there"))
             .help(format!("{} makes one; or name another directory with --data", command("load", &shown, ""))));
     };
+    memory::of_latency(&plan, &database, &config)?;
     let measured = latency::run(&plan, &config, &database, &loaded)?;
     Database::close(database)?;
     conclude(json, &measured, text(&measured, flags.profile), false)?;

@@ -6,6 +6,7 @@ use super::load::{consent, terminal};
 use super::run::{line, plan};
 use super::{Ended, load_line, watch};
 use crate::cli::flags::{CheckFlags, LoadFlags};
+use crate::cli::memory;
 use crate::driver::runner::threads::ThreadsRunner;
 use crate::driver::{self, Clock};
 use crate::engines::postgres::{Postgres, QueriesDone, RemoteConfig};
@@ -45,6 +46,7 @@ pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Er
             .help(format!("{fewer}, or load {warehouses} into another database")));
     }
     let shape = config.shape(loaded.warehouses)?;
+    memory::of_run(config, Some(shape.warehouses)).check()?;
     let plan = plan(config, &shape);
     if let Some(warning) = postgres.may_lose() {
         progress::note(&warning);

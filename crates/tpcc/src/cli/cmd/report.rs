@@ -14,6 +14,7 @@ use crate::report::out::OutFile;
 use crate::report::page::run::run_page;
 use crate::report::streams::print;
 use crate::workload::error::Error;
+use crate::workload::reading::{MOST_RESULT, read_file};
 
 /// Carries the command out.
 pub(crate) fn run(flags: &ReportFlags) -> Result<Ended, Error> {
@@ -40,9 +41,9 @@ pub(crate) fn run(flags: &ReportFlags) -> Result<Ended, Error> {
 
 fn read(path: &Path) -> Result<Value, Error> {
     let shown = path.display();
-    let text = std::fs::read_to_string(path).map_err(|e| Error::failed(format!("{shown}: cannot be read: {e}")))?;
+    let text = read_file(path, MOST_RESULT, "what 'tpcc run --json' or 'tpcc reproduce --json' wrote")?;
     let value: Value =
-        serde_json::from_str(&text).map_err(|e| Error::failed(format!("{shown}: not a whole JSON object: {e}")))?;
+        serde_json::from_slice(&text).map_err(|e| Error::failed(format!("{shown}: not a whole JSON object: {e}")))?;
     let Some(schema) = value["schema"].as_str() else {
         return Err(Error::failed(format!("{shown}: not written by 'tpcc run --json' or 'tpcc reproduce --json'")));
     };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{Ended, check, load};
 use crate::cli::flags::RunFlags;
+use crate::cli::memory;
 use crate::cli::resolve;
 use crate::driver::ack::Sink;
 use crate::driver::hardware::code::move_to_large_pages;
@@ -148,6 +149,7 @@ fn run_on<D: Database>(
         }
     };
     let shape = config.shape(loaded.warehouses)?;
+    memory::of_run(config, Some(shape.warehouses)).check()?;
     if config.engine == EngineKind::Storage
         && let Some(warning) = space::may_fill(&config.store, shape.workers, &config.length)
     {

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::{Ended, load};
 use crate::cli::flags::TenantsFlags;
+use crate::cli::memory;
 use crate::cli::resolve;
 use crate::engines::storage::store::Store;
 use crate::lab::reproduce::directory::Directory;
@@ -23,6 +24,7 @@ pub(crate) fn run(flags: &TenantsFlags) -> Result<Ended, Error> {
         let usual = StoreConfig::usual(&directory.path().join("warehouse"), plan.terminals.max(2));
         let config = StoreConfig { durability: Durability::Async, ..usual };
         let (store, loaded, _) = load::<Store>(&config, None, 1, plan.seed)?;
+        memory::of_warehouses(plan.tenants, &store, &config)?;
         let warehouse = Warehouse { store, loaded, config };
         let measured = tenants::run(&plan, Some(&warehouse));
         Database::close(warehouse.store)?;

@@ -18,7 +18,7 @@ Samples of a second of one run depend on each other: they are put into blocks, a
 wider where blocks still do. Runs that take turns are compared round by round. Seeds, paths and how \
 long was measured are no settings.")]
 pub(crate) struct CompareFlags {
-    /// What 'tpcc run --json' wrote, to compare with
+    /// What 'tpcc run --json' wrote, to compare with; at most 128 MiB
     #[arg(value_name = "BASE.json")]
     pub(crate) base: Option<PathBuf>,
     /// What 'tpcc run --json' wrote, to be compared

@@ -45,7 +45,7 @@ pub(crate) struct KeepFlags {
     after_help = "Files of 'tpcc reproduce' may be several, which make one page; of 'tpcc run' one makes a page."
 )]
 pub(crate) struct ReportFlags {
-    /// What --json of 'tpcc run' or 'tpcc reproduce' has written
+    /// What --json of 'tpcc run' or 'tpcc reproduce' has written, of at most 128 MiB
     #[arg(value_name = "FILE.json", required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// The page

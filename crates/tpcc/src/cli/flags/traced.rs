@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use crate::cli::values::number;
 use crate::workload::settings::Latches;
 
 /// What is traced.
@@ -18,8 +19,10 @@ pub(crate) struct TracedFlags {
     pub(crate) latches: Latches,
     /// Warehouses that take part
     #[arg(long, value_name = "N", default_value_t = 1, requires = "traced", hide = true)]
+    #[arg(value_parser = number::<u32, 1, 1_000_000>)]
     pub(crate) of_warehouses: u32,
     /// Terminals of each
     #[arg(long, value_name = "N", default_value_t = 10, requires = "traced", hide = true)]
+    #[arg(value_parser = number::<u32, 1, 1_000>)]
     pub(crate) of_terminals: u32,
 }

@@ -1,12 +1,15 @@
 //! Histories as lines of JSON, one transaction each.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Read, Write};
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Form, Op, Outcome, Txn};
+
+/// Most bytes of a transaction's line: one that reads some hundred thousand full lists.
+const LONGEST_LINE: u64 = 256 << 20;
 
 /// Why a history cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -80,12 +83,20 @@ struct Line {
 /// Reads a history and tells its form.
 ///
 /// # Errors
-/// When it is none, or mixes both forms.
-pub fn read(from: impl BufRead) -> Result<(Form, Vec<Txn>), FormatError> {
+/// When it is none, or mixes both forms. A line of a history has at most 256 MiB.
+pub fn read(mut from: impl BufRead) -> Result<(Form, Vec<Txn>), FormatError> {
     let (mut txns, mut form) = (Vec::new(), None);
-    for (i, text) in from.lines().enumerate() {
-        let wrong = |what: String| FormatError::Line { line: i + 1, what };
-        let line: Line = serde_json::from_str(&text?).map_err(|e| wrong(e.to_string()))?;
+    let mut text = Vec::new();
+    for line in 1.. {
+        text.clear();
+        if from.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut text)? == 0 {
+            break;
+        }
+        let wrong = |what: String| FormatError::Line { line, what };
+        if text.len() as u64 == LONGEST_LINE {
+            return Err(wrong("longer than 256 MiB, so no transaction of a history".to_owned()));
+        }
+        let line: Line = serde_json::from_slice(&text).map_err(|e| wrong(e.to_string()))?;
         let outcome = match line.status.as_str() {
             "ok" => Outcome::Ok,
             "fail" => Outcome::Fail,

@@ -49,6 +49,11 @@ impl<'w, 'db> RecordedSession<'w, 'db> {
         RecordedSession { world, number, generator, done, ahead: None }
     }
 
+    /// Bytes that a transaction takes in the record of its session, without the lists that it reads.
+    pub(crate) fn transaction_bytes() -> u64 {
+        (size_of::<Txn>() + MOST_STEPS as usize * size_of::<Op>()) as u64
+    }
+
     /// One whose steps run ahead of their transaction.
     ///
     /// # Errors

@@ -71,6 +71,11 @@ struct Queues {
     is_over: bool,
 }
 
+/// Bytes that an inbox takes for each terminal.
+pub(super) fn place_bytes() -> usize {
+    size_of::<PacedRequest>() + size_of::<Deferred>()
+}
+
 impl Inbox {
     /// For so many terminals; the queue of Deliveries has a place for each.
     pub(super) fn new(terminals: usize) -> Inbox {

@@ -24,6 +24,7 @@ use super::terminal::Terminal;
 use super::{Board, Clock, Control, Finished, Measured, Phase, RunPlan, Tick, look_on, next_run, stay};
 use crate::workload::engine::Engine;
 use crate::workload::generate::Random;
+use crate::workload::generate::deck::Mix;
 use crate::workload::generate::input::InputSpace;
 use crate::workload::generate::nurand::Constants;
 use crate::workload::loaded::Loaded;
@@ -159,6 +160,11 @@ pub(crate) fn run<E: Engine>(
             paced: Some(paced),
         })
     })
+}
+
+/// Bytes that a paced terminal takes: itself, its task, and its places in the inbox of its worker.
+pub(crate) fn terminal_bytes() -> u64 {
+    (Terminal::bytes(Mix::Standard) + terminals::task_bytes() + inbox::place_bytes()) as u64
 }
 
 /// What a thread of the run leaves.

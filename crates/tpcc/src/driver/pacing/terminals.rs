@@ -76,6 +76,14 @@ pub(super) struct Seat {
     pub(super) worker: usize,
 }
 
+/// Bytes that the task of a terminal takes, which holds its seat.
+pub(super) fn task_bytes() -> usize {
+    fn of<A, B, C, F: Future>(_task: impl Fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+    of(Shared::<Workers>::sit)
+}
+
 /// What terminals counted while measuring.
 #[derive(Debug)]
 pub(super) struct CountedCycles {

@@ -13,7 +13,7 @@ use itas::{Aggregation, Board, CoreHandle, CoreSettings, CoreStatistics, GroupId
 use sched_steps::{Executor, fiber};
 
 use super::crew::{Conduct, Crew};
-use super::{Runner, Workplace};
+use super::{Runner, STACK_BYTES, Workplace};
 use crate::driver::Share;
 use crate::driver::admission::Ready;
 use crate::driver::desk::{Desk, Job};
@@ -23,9 +23,6 @@ use crate::engines::storage::waits_only::WaitsOnly;
 use crate::workload::engine::Engine;
 use crate::workload::error::Error;
 use crate::workload::time::nanos;
-
-/// Stack of a fiber: transactions keep groups of rows on theirs.
-const STACK_BYTES: usize = 128 << 10;
 
 /// Fibers that are scheduled by warehouse.
 pub(crate) struct ItasRunner {

@@ -5,9 +5,12 @@ use std::convert::Infallible;
 use std::sync::{Mutex, PoisonError};
 
 use super::{EntryMap, FloorError, Maps, RowMap};
+use crate::workload::load;
 use crate::workload::load::sink::{Append, AppendIndex, BulkSink};
 use crate::workload::schema::tables::{IndexMaker, TableMaker};
-use crate::workload::schema::{IndexDef, IndexFamily, PerIndex, PerTable, RowOf, TableDef, TableFamily};
+use crate::workload::schema::{
+    IndexDef, IndexFamily, PerIndex, PerTable, RowOf, Scale, TableDef, TableFamily, TableId,
+};
 
 /// Maps that several loader threads fill, each its own table.
 pub(crate) struct Loading {
@@ -42,6 +45,57 @@ impl IndexMaker<SharedEntries> for Empty {
     fn make<I: IndexDef>(&mut self) -> Result<Mutex<BTreeMap<I::Key, <I::Table as TableDef>::Key>>, Infallible> {
         Ok(Mutex::default())
     }
+}
+
+/// Adds up what rows and entries take.
+struct Measure {
+    scale: Scale,
+    bytes: u64,
+    /// Those of the largest table.
+    largest: u64,
+}
+
+/// Nothing: it is measured, not kept.
+struct Measured;
+
+impl TableFamily for Measured {
+    type Of<T: TableDef> = ();
+}
+
+impl IndexFamily for Measured {
+    type Of<I: IndexDef> = ();
+}
+
+impl Measure {
+    fn add(&mut self, table: TableId, bytes: usize) {
+        let bytes = load::rows_of_a_warehouse(table, &self.scale) * bytes as u64;
+        self.bytes += bytes;
+        self.largest = self.largest.max(bytes);
+    }
+}
+
+impl TableMaker<Measured> for Measure {
+    type Error = Infallible;
+    fn make<T: TableDef>(&mut self) -> Result<(), Infallible> {
+        self.add(T::TABLE, size_of::<(T::Key, RowOf<T>)>());
+        Ok(())
+    }
+}
+
+impl IndexMaker<Measured> for Measure {
+    type Error = Infallible;
+    fn make<I: IndexDef>(&mut self) -> Result<(), Infallible> {
+        self.add(I::Table::TABLE, size_of::<(I::Key, <I::Table as TableDef>::Key)>());
+        Ok(())
+    }
+}
+
+/// Bytes that a warehouse takes while it is loaded: its rows and index entries in maps, and the rows of one table beside its map.
+pub(super) fn warehouse_bytes(scale: Scale) -> u64 {
+    let mut measure = Measure { scale, bytes: 0, largest: 0 };
+    let Ok(_) = PerTable::<Measured>::try_new(&mut measure);
+    let Ok(_) = PerIndex::<Measured>::try_new(&mut measure);
+    measure.bytes + measure.largest
 }
 
 /// Takes the maps out of their locks.

@@ -18,7 +18,9 @@ use crate::workload::error::Error;
 use crate::workload::load;
 use crate::workload::loaded::Loaded;
 use crate::workload::ops::{Direction, Ops, Read};
-use crate::workload::schema::{IndexDef, IndexFamily, IndexVisitor, PerIndex, PerTable, RowOf, TableDef, TableFamily};
+use crate::workload::schema::{
+    IndexDef, IndexFamily, IndexVisitor, PerIndex, PerTable, RowOf, Scale, TableDef, TableFamily,
+};
 use crate::workload::settings::StoreConfig;
 pub(crate) use loading::Loading;
 use undo::Undo;
@@ -129,6 +131,13 @@ impl Floor {
         let mut maps = loading.into_maps();
         maps.tables.meta.extend(loaded.rows());
         Floor { maps: RwLock::new(maps) }
+    }
+}
+
+impl Floor {
+    /// Bytes that a warehouse takes, at most while it is loaded.
+    pub(crate) fn warehouse_bytes() -> u64 {
+        loading::warehouse_bytes(Scale::FULL)
     }
 }
 

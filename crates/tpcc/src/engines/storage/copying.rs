@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use storage::disk::{FileDisk, MemDisk};
-use storage::{Copied, CopyError};
+use storage::{Copied, CopyError, StorageError};
 
 use super::advice::{below, cannot_open};
 use super::database::options;
@@ -55,6 +55,15 @@ impl Store {
                 Err(Error::failed(error.to_string()).help("choose another directory with --to; nothing was changed"))
             }
         }
+    }
+
+    /// Bytes that a copy in memory takes, all of whose pages are in its buffer pool, too.
+    ///
+    /// # Errors
+    /// Where a page cannot be read.
+    pub(crate) fn copy_bytes(&self) -> Result<u64, StorageError> {
+        let sizes = self.database().sizes()?;
+        Ok(2 * sizes.data_file.saturating_sub(sizes.free) + sizes.log)
     }
 
     /// A copy of the database in memory, opened as `config` says, with all pages in its buffer pool.

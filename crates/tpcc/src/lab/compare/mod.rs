@@ -108,9 +108,17 @@ pub(crate) fn files(base: &Path, new: &Path, may_differ: &[String]) -> Result<Co
     };
     let sides = (side(&base)?, side(&new)?);
     let ratio = RatioWithin::of_samples(&base.samples(), &new.samples()).ok_or_else(|| {
-        let short = if sides.0.samples < 2 { &base } else { &new };
-        Error::failed(format!("{}: too short: an interval needs two samples of a second", short.name))
-            .help("run it for longer: --duration 10")
+        match [&base, &new].into_iter().find(|run| run.samples().len() < 2) {
+            Some(short) => {
+                Error::failed(format!("{}: too short: an interval needs two samples of a second", short.name))
+                    .help("run it for longer: --duration 10")
+            }
+            None => Error::failed(format!(
+                "{}, {}: the samples of a second are no rates that have a ratio",
+                base.name, new.name
+            ))
+            .help("compare runs that completed transactions, as 'tpcc run --json' wrote them"),
+        }
     })?;
     let mut remarks = Vec::new();
     for run in [&base, &new] {
@@ -128,7 +136,8 @@ pub(crate) fn files(base: &Path, new: &Path, may_differ: &[String]) -> Result<Co
                 .to_owned(),
         latencies: latencies(|kind, key| {
             let (base_us, new_us) = (base.time_us(kind, key)?, new.time_us(kind, key)?);
-            (base_us > 0.0).then(|| LatencyPair { base_us, new_us, ratio: RatioWithin::alone(new_us / base_us) })
+            let ratio = Some(new_us / base_us).filter(|ratio| base_us > 0.0 && ratio.is_finite())?;
+            Some(LatencyPair { base_us, new_us, ratio: RatioWithin::alone(ratio) })
         }),
         differences: found.told,
         remarks,

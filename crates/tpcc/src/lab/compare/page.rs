@@ -203,7 +203,7 @@ fn cells(of: &Sweep) -> Markup {
     };
     html! {
         h2 { "All combinations" }
-        (table(&head, 1, &of.cells.iter().map(row).collect::<Vec<_>>()))
+        (table(&head, 1, of.cells.iter().map(row)))
     }
 }
 

@@ -58,7 +58,8 @@ impl RatioWithin {
         RatioWithin { value, low: None, high: None }
     }
 
-    /// Of the throughputs of two runs, from their samples; none if a run has fewer than two of them, or none above 0.
+    /// Of the throughputs of two runs, from their samples; none if a run has fewer than two of them, or none above 0, and where
+    /// the ratio is beyond what a number can be.
     pub(super) fn of_samples(base: &[f64], new: &[f64]) -> Option<RatioWithin> {
         let (a, b) = (Steadiness::of(base)?, Steadiness::of(new)?);
         let variance = a.variance + b.variance;
@@ -67,7 +68,7 @@ impl RatioWithin {
             true => variance.powi(2) / (a.variance.powi(2) / a.freedom + b.variance.powi(2) / b.freedom),
             false => f64::INFINITY,
         };
-        Some(RatioWithin::around((b.mean / a.mean).ln(), variance.sqrt(), freedom))
+        RatioWithin::around((b.mean / a.mean).ln(), variance.sqrt(), freedom)
     }
 
     /// Of values that were measured in pairs, one pair a round; none with fewer than two pairs.
@@ -78,12 +79,15 @@ impl RatioWithin {
         }
         let (n, mean) = (logs.len() as f64, mean(&logs));
         let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (n - 1.0) / n;
-        Some(RatioWithin::around(mean, variance.sqrt(), n - 1.0))
+        RatioWithin::around(mean, variance.sqrt(), n - 1.0)
     }
 
-    fn around(log: f64, deviation: f64, freedom: f64) -> RatioWithin {
+    /// The ratio whose logarithm is known; none where that or an end of its interval is no number.
+    fn around(log: f64, deviation: f64, freedom: f64) -> Option<RatioWithin> {
         let reach = student(freedom) * deviation;
-        RatioWithin { value: log.exp(), low: Some((log - reach).exp()), high: Some((log + reach).exp()) }
+        let [value, low, high] = [log, log - reach, log + reach].map(f64::exp);
+        let are_numbers = [value, low, high].iter().all(|end| end.is_finite());
+        are_numbers.then_some(RatioWithin { value, low: Some(low), high: Some(high) })
     }
 
     /// Of something of which more is better.
@@ -223,6 +227,14 @@ mod tests {
         assert_eq!(RatioWithin::of_samples(&[0.0, 0.0], &[1.0, 2.0]), None);
         assert_eq!(RatioWithin::of_pairs(&[1.0], &[1.0]), None);
         assert_eq!(RatioWithin::of_pairs(&[1.0, 0.0], &[1.0, 1.0]), None);
+        for extreme in [5e-324, 1e308, f64::MAX, -1.0, f64::NAN, f64::INFINITY] {
+            for other in [1.0, 5e-324, f64::MAX] {
+                let found = RatioWithin::of_samples(&[extreme, extreme, 1.0], &[other, other]);
+                assert!(found.is_none_or(|found| found.value.is_finite()), "{extreme} {other} {found:?}");
+                let found = RatioWithin::of_pairs(&[extreme, extreme], &[other, other]);
+                assert!(found.is_none_or(|found| found.value.is_finite()), "{extreme} {other} {found:?}");
+            }
+        }
         assert_eq!(RatioWithin::alone(2.0).verdict(), FasterOrNot::NoDifferenceSeen);
         assert_eq!(RatioWithin::of_samples(&[5.0, 5.0], &[10.0, 10.0]).unwrap().low, Some(2.0));
         assert!((student(1.0), student(9.9), student(1e9)) == (12.706, 2.262, 1.980));

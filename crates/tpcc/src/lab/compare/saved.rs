@@ -1,8 +1,6 @@
 //! Runs that were saved with `tpcc run --json`, and in which settings two of them differ.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 #[cfg(test)]
@@ -12,9 +10,8 @@ use serde_json::{Map, Value};
 
 use crate::report::model::schema_of;
 use crate::workload::error::Error;
+use crate::workload::reading::{MOST_RESULT, read_file};
 
-/// Largest file that is read: samples of a year are smaller.
-const MOST_BYTES: u64 = 1 << 30;
 /// Keys of `config` that are no settings: what is random, where files are, and how long was measured.
 const NO_SETTINGS: &[&str] =
     &["command", "data", "seed", "load_seed", "c_load", "check", "duration_s", "warmup_s", "transactions"];
@@ -40,12 +37,7 @@ impl SavedRun {
     pub(super) fn read(path: &Path) -> Result<SavedRun, Error> {
         let name = path.display().to_string();
         let failed = |why: String| Error::failed(format!("{name}: {why}"));
-        let mut text = Vec::new();
-        let file = File::open(path).map_err(|e| failed(format!("cannot be read: {e}")))?;
-        file.take(MOST_BYTES + 1).read_to_end(&mut text).map_err(|e| failed(format!("cannot be read: {e}")))?;
-        if text.len() as u64 > MOST_BYTES {
-            return Err(failed("larger than 1 GiB, so not what 'tpcc run --json' wrote".to_owned()));
-        }
+        let text = read_file(path, MOST_RESULT, "what 'tpcc run --json' wrote")?;
         let object = serde_json::from_slice(&text).map_err(|e| {
             failed(format!("damaged, or no JSON: {e}")).help("name files that 'tpcc run --json FILE' wrote")
         })?;

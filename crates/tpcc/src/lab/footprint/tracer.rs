@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::{self, File};
-use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command};
 
@@ -19,6 +18,8 @@ use super::operand::{AccessKind, Operand, Operands};
 use super::trace::{Executed, Operation, OperationId, Passed};
 use crate::workload::error::Error;
 use crate::workload::interrupt;
+use crate::workload::reading::{MOST_OUTPUT, read_within};
+use crate::workload::words::in_mib;
 
 /// Where the program's own file is taken to lie: where Valgrind puts programs, so that sets of large caches agree.
 const PROGRAM: u64 = 0x10_8000;
@@ -193,13 +194,11 @@ impl Tracer {
             registers.rax = ENOUGH;
             ptrace::setregs(self.pid, registers).map_err(cannot)?;
         }
-        let mut printed = String::new();
-        if let Some(stdout) = &mut self.child.stdout {
-            stdout
-                .read_to_string(&mut printed)
-                .map_err(|e| Error::failed(format!("what the traced program says cannot be read: {e}")))?;
-        }
-        Ok(printed)
+        let Some(stdout) = &mut self.child.stdout else { return Ok(String::new()) };
+        let failed = |why: String| Error::failed(format!("what the traced program says cannot be read: {why}"));
+        let printed = read_within(stdout, MOST_OUTPUT).map_err(|e| failed(e.to_string()))?;
+        let printed = printed.ok_or_else(|| failed(format!("more than {}", in_mib(MOST_OUTPUT))))?;
+        String::from_utf8(printed).map_err(|e| failed(e.to_string()))
     }
 
     fn step(&mut self) -> Result<(), Error> {

@@ -114,6 +114,11 @@ pub(crate) enum CommitBy {
 }
 
 impl Latencies {
+    /// Copies of the database that are in memory at once: one for each way.
+    pub(crate) fn copies(&self) -> u64 {
+        (if self.simulate { WAYS + TRACED } else { WAYS }) as u64
+    }
+
     /// How loops run on so many threads.
     fn options(&self, workers: usize, inject: f64) -> Options {
         let forwarding = match self.forwarding {
@@ -256,8 +261,7 @@ pub(crate) fn run(
     database: &Store,
     loaded: &Loaded,
 ) -> Result<LatencyReport, Error> {
-    let lanes = if plan.simulate { WAYS + TRACED } else { WAYS };
-    let stores = (0..lanes)
+    let stores = (0..plan.copies())
         .map(|way| database.copy_in_memory(&StoreConfig { prefetch: way != 0, ..config.clone() }, None))
         .collect::<Result<Vec<_>, _>>()?;
     let measured = measure(plan, &stores, loaded)?;

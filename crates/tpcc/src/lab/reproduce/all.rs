@@ -21,6 +21,7 @@ use crate::report::page::ink::Canvas;
 use crate::report::page::plot::svg;
 use crate::workload::error::Error;
 use crate::workload::interrupt;
+use crate::workload::reading::{MOST_RESULT, read_file};
 
 /// What is kept in each experiment's directory.
 const RESULT: &str = "result.json";
@@ -195,7 +196,8 @@ fn one(lab: &mut Lab, paper: &Paper, experiment: &Experiment) -> Result<Report, 
 
 /// A result that was kept, if it can be read.
 fn saved(directory: &Path) -> Option<Report> {
-    let report: Report = serde_json::from_str(&fs::read_to_string(directory.join(RESULT)).ok()?).ok()?;
+    let text = read_file(&directory.join(RESULT), MOST_RESULT, "what 'tpcc reproduce --json' wrote").ok()?;
+    let report: Report = serde_json::from_slice(&text).ok()?;
     (report.schema == schema_of("reproduce")).then_some(report)
 }
 

@@ -13,6 +13,10 @@ use crate::lab::footprint::geometry::Geometry;
 use crate::lab::interval::Ratio;
 pub use crate::report::machine::available_memory_bytes;
 use crate::workload::error::Error;
+use crate::workload::reading::read_file;
+
+/// Most bytes of a list of builds.
+const MOST_LIST: u64 = 1 << 20;
 
 /// A `tpcc` and how it was built.
 #[derive(Clone, Debug)]
@@ -82,9 +86,9 @@ impl Matrix {
     /// Reads a list.
     ///
     /// # Errors
-    /// Of the file; a file that is no list is `InvalidData`.
+    /// Of the file; a file that is no list, or has more than 1 MiB, is `InvalidData`.
     pub fn read(list: &Path) -> std::io::Result<Matrix> {
-        Ok(serde_json::from_str(&std::fs::read_to_string(list)?)?)
+        Ok(serde_json::from_slice(&read_file(list, MOST_LIST, "a list of builds of 'cargo xtask ablate-build'")?)?)
     }
 
     /// Writes it.

@@ -10,6 +10,7 @@ use std::process::Command;
 use super::child;
 use crate::lab::footprint::geometry::Geometry;
 use crate::workload::error::Error;
+use crate::workload::reading::read_output;
 
 /// What stands for the data cache and for the level behind both caches: bytes, ways, bytes of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,7 +124,7 @@ pub(crate) fn totals(
         .arg(program)
         .args(args);
     let ended = child::run(&mut command, scratch)?;
-    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    let text = read_output(&file);
     let _ = std::fs::remove_file(&file);
     match Totals::of(&text) {
         Some(totals) if ended.status.success() => Ok(totals),

@@ -1,7 +1,7 @@
 //! Running programs for an experiment: to their end, or to Ctrl-C.
 
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::Seek;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -12,6 +12,8 @@ use nix::unistd::Pid;
 
 use crate::workload::error::Error;
 use crate::workload::interrupt;
+use crate::workload::reading::{MOST_OUTPUT, read_within};
+use crate::workload::words::in_mib;
 
 /// How often a running program is looked at.
 const LOOK: Duration = Duration::from_millis(10);
@@ -80,9 +82,10 @@ pub(crate) fn run(command: &mut Command, scratch: &Path) -> Result<ChildEnd, Err
         return Err(interrupted());
     }
     let text = |file: &mut File| {
-        let mut bytes = Vec::new();
         file.rewind()?;
-        file.read_to_end(&mut bytes)?;
+        let bytes = read_within(file, MOST_OUTPUT)?;
+        let bytes =
+            bytes.ok_or_else(|| std::io::Error::other(format!("it printed more than {}", in_mib(MOST_OUTPUT))))?;
         Ok::<String, std::io::Error>(String::from_utf8_lossy(&bytes).into_owned())
     };
     Ok(ChildEnd { status, stdout: text(&mut stdout).map_err(failed)?, stderr: text(&mut stderr).map_err(failed)? })

@@ -3,6 +3,7 @@
 //! Series of an experiment over the same x and with the same y belong together, up to six, which can be told apart. Where
 //! there are more, those that begin alike ("uniform, itas" and "uniform, tas") make a figure each.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::report::{Series, X};
@@ -18,10 +19,11 @@ struct Part<'a> {
 }
 
 /// The figures of an experiment.
-pub(super) fn figures(experiment: &str, series: &[Series]) -> Vec<Figure> {
+pub(super) fn figures<'a>(experiment: &str, series: impl IntoIterator<Item = &'a Series>) -> Vec<Figure> {
     /// What the series of a figure have in common, and its parts.
     type Group<'a> = ((String, &'a str, String), Vec<Part<'a>>);
     let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut known = HashMap::new();
     for series in series {
         let (name, table) = name_of(experiment, &series.name);
         // "processors, measured" and "processors, simulated" are one axis; which it is goes to the name.
@@ -31,7 +33,8 @@ pub(super) fn figures(experiment: &str, series: &[Series]) -> Vec<Figure> {
         };
         let key = (x, series.y_label.as_str(), table);
         let part = Part { series, name: name + &how };
-        match groups.iter_mut().find(|(known, _)| *known == key) {
+        let at = *known.entry(key.clone()).or_insert(groups.len());
+        match groups.get_mut(at) {
             Some((_, parts)) => parts.push(part),
             None => groups.push((key, vec![part])),
         }
@@ -64,9 +67,11 @@ fn few_enough(parts: Vec<Part<'_>>) -> Vec<(String, Vec<Part<'_>>)> {
         return vec![(String::new(), parts)];
     }
     let mut groups: Vec<(String, Vec<Part<'_>>)> = Vec::new();
+    let mut known = HashMap::new();
     for part in parts {
         let first = part.name.split_once(", ").map_or(part.name.as_str(), |(first, _)| first).to_owned();
-        match groups.iter_mut().find(|(known, _)| *known == first) {
+        let at = *known.entry(first.clone()).or_insert(groups.len());
+        match groups.get_mut(at) {
             Some((_, parts)) => parts.push(part),
             None => groups.push((first, vec![part])),
         }

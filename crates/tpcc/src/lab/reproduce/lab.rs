@@ -15,6 +15,7 @@ use crate::lab::footprint::geometry::Geometry;
 use crate::report::progress;
 use crate::workload::error::Error;
 use crate::workload::interrupt;
+use crate::workload::reading::{MOST_RESULT, read_file};
 use crate::workload::threads;
 
 /// Seed of databases and of counted runs, so that counts repeat.
@@ -129,9 +130,10 @@ impl Lab {
         if !ended.status.success() {
             return Err(said(&ended.last_words()));
         }
-        let text = std::fs::read_to_string(&file).map_err(|e| said(&format!("wrote no JSON: {e}")))?;
+        let text = read_file(&file, MOST_RESULT, "what 'tpcc --json' wrote");
         let _ = std::fs::remove_file(&file);
-        serde_json::from_str(&text).map_err(|e| said(&format!("wrote no JSON: {e}")))
+        let text = text.map_err(|e| said(&format!("wrote no JSON: {e}")))?;
+        serde_json::from_slice(&text).map_err(|e| said(&format!("wrote no JSON: {e}")))
     }
 
     /// What another experiment has made known under this name.

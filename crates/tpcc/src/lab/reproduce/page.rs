@@ -1,10 +1,12 @@
 //! The page of experiments: claims first, then each experiment with its figures.
 
+use std::collections::HashMap;
+
 use maud::{Markup, html};
 
 use super::EXECUTABLE;
 use super::figures::figures;
-use super::report::{Claim, ClaimVerdict, Report};
+use super::report::{Claim, ClaimVerdict, Report, Series};
 use crate::report::NOTICE;
 use crate::report::page::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point};
 use crate::report::page::html::{cell, command, facts, figures as figure_blocks, page, table};
@@ -50,14 +52,18 @@ pub(crate) fn claims(outcomes: &[Entry]) -> Vec<(&str, Vec<&Claim>)> {
         ClaimVerdict::NotHere => 3,
     };
     let mut papers: Vec<(&str, Vec<&Claim>)> = Vec::new();
+    // Places of the last paper's claims.
+    let mut known: HashMap<(&str, Option<&str>), usize> = HashMap::new();
     for outcome in outcomes {
         let Entry::Done(report) = outcome else { continue };
         if papers.last().is_none_or(|(paper, _)| *paper != report.paper) {
             papers.push((&report.paper, Vec::new()));
+            known.clear();
         }
         let Some((_, all)) = papers.last_mut() else { continue };
         for claim in &report.claims {
-            match all.iter_mut().find(|known| known.name == claim.name && known.says == claim.says) {
+            let at = *known.entry((&claim.name, claim.says.as_deref())).or_insert(all.len());
+            match all.get_mut(at) {
                 Some(known) if favour(claim) < favour(known) => *known = claim,
                 Some(_) => {}
                 None => all.push(claim),
@@ -146,25 +152,22 @@ fn verdict(verdict: ClaimVerdict) -> Markup {
 }
 
 fn claim_table(claims: &[&Claim]) -> Markup {
-    let rows: Vec<Vec<Markup>> = claims
-        .iter()
-        .map(|claim| {
-            let number = |value: Option<f64>| value.map_or("–".to_owned(), |value| in_unit(value, &claim.unit));
-            let interval = claim
-                .low
-                .zip(claim.high)
-                .map(|(low, high)| format!(" ({} to {})", bare(low, &claim.unit), bare(high, &claim.unit)));
-            vec![
-                html! { @if let Some(says) = &claim.says { (says) " " } code.faint { (claim.name) } },
-                cell(claim.place.as_deref().unwrap_or("beyond the paper")),
-                cell(number(claim.paper_value)),
-                cell(number(claim.value) + &interval.unwrap_or_default()),
-                verdict(claim.verdict),
-                cell(sentence(&claim.note)),
-            ]
-        })
-        .collect();
-    table(&["claim", "where", "the paper", "here", "verdict", "why"], 9, &rows)
+    let rows = claims.iter().map(|claim| {
+        let number = |value: Option<f64>| value.map_or("–".to_owned(), |value| in_unit(value, &claim.unit));
+        let interval = claim
+            .low
+            .zip(claim.high)
+            .map(|(low, high)| format!(" ({} to {})", bare(low, &claim.unit), bare(high, &claim.unit)));
+        vec![
+            html! { @if let Some(says) = &claim.says { (says) " " } code.faint { (claim.name) } },
+            cell(claim.place.as_deref().unwrap_or("beyond the paper")),
+            cell(number(claim.paper_value)),
+            cell(number(claim.value) + &interval.unwrap_or_default()),
+            verdict(claim.verdict),
+            cell(sentence(&claim.note)),
+        ]
+    });
+    table(&["claim", "where", "the paper", "here", "verdict", "why"], 9, rows)
 }
 
 /// Begins with a capital and ends with a full stop.
@@ -219,20 +222,17 @@ fn contents(done: &[&Report]) -> Markup {
 
 fn experiment(report: &Report) -> Markup {
     // One report may be of all experiments of a paper: each series begins with its experiment's name.
-    let mut ids: Vec<&str> = Vec::new();
+    let mut groups: Vec<(&str, Vec<&Series>)> = Vec::new();
+    let mut known: HashMap<&str, usize> = HashMap::new();
     for series in &report.series {
         let id = series.name.split(' ').next().unwrap_or(&report.id);
-        if !ids.contains(&id) {
-            ids.push(id);
+        let at = *known.entry(id).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some((_, own)) => own.push(series),
+            None => groups.push((id, vec![series])),
         }
     }
-    let all: Vec<Figure> = ids
-        .iter()
-        .flat_map(|id| {
-            let own: Vec<_> = report.series.iter().filter(|s| s.name.split(' ').next() == Some(id)).cloned().collect();
-            figures(id, &own)
-        })
-        .collect();
+    let all: Vec<Figure> = groups.iter().flat_map(|(id, own)| figures(id, own.iter().copied())).collect();
     let quick = if report.config.get("quick") == Some(&true.into()) { ", quick" } else { "" };
     let own = report
         .config
@@ -264,6 +264,7 @@ fn experiment(report: &Report) -> Markup {
 
 fn machines(done: &[&Report]) -> Markup {
     let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
     let mut steal: Option<(f64, &str)> = None;
     for report in done {
         let machine = &report.machine;
@@ -274,7 +275,8 @@ fn machines(done: &[&Report]) -> Markup {
             machine.memory_bytes.map_or("memory not known".to_owned(), |b| format!("{} GiB", b.div_ceil(1 << 30))),
             machine.kernel.as_deref().unwrap_or("not known"),
         );
-        match lines.iter_mut().find(|(known, _)| *known == line) {
+        let at = *known.entry(line.clone()).or_insert(lines.len());
+        match lines.get_mut(at) {
             Some((_, ids)) => ids.push(&report.id),
             None => lines.push((line, vec![&report.id])),
         }
@@ -298,7 +300,8 @@ fn machines(done: &[&Report]) -> Markup {
 mod tests {
     use super::*;
     use crate::lab::reproduce::claims::{LOOKUP, PAYMENT_I1};
-    use crate::lab::reproduce::report::{Series, Spread};
+    use crate::lab::reproduce::report::{OfPaper, Series, Spread, X};
+    use crate::report::page::tests::number;
 
     fn done(id: &str, claims: Vec<Claim>) -> Entry {
         let mut series = Series::new(format!("{id} a"), "threads", "misses");
@@ -344,5 +347,32 @@ mod tests {
         }
         assert_eq!(page.matches("<svg").count(), 2, "the experiment's, and the effects beside the paper's");
         assert!(page.contains("a,1,2,1,3"), "the data behind the figure");
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig {
+            failure_persistence: None,
+            ..proptest::prelude::ProptestConfig::with_cases(100)
+        })]
+
+        /// Lists of unequal length, and numbers of any size.
+        #[test]
+        fn any_experiment_has_a_page(
+            x in proptest::collection::vec(number(), 0..30),
+            y in proptest::collection::vec(proptest::option::of(number()), 0..30),
+            low in proptest::collection::vec(proptest::option::of(number()), 0..30),
+            of_paper in number(),
+            names in proptest::prelude::any::<bool>(),
+        ) {
+            let mut claim = PAYMENT_I1.measured(Some(Spread { mid: 0.45, low: 0.4, high: 0.5 }), "10 warehouses");
+            claim.value = Some(of_paper);
+            claim.of_paper = Some(OfPaper { mid: of_paper, low: -of_paper, high: of_paper });
+            let mut series = Series::new("a-1 a", "threads", "misses");
+            series.x = x.into_iter().map(|x| if names { X::Name(format!("n {x}")) } else { X::Number(x) }).collect();
+            (series.high, series.low, series.y) = (y.clone(), low, y);
+            let report = super::super::tests::report("a-1", vec![series], vec![claim]);
+            let page = reproduce_page(&[Entry::Done(Box::new(report))]);
+            proptest::prop_assert!(page.ends_with("</html>"));
+        }
     }
 }

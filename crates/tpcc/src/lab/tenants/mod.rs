@@ -106,6 +106,22 @@ impl TenantsPlan {
         self.tenants * self.terminals + self.background
     }
 
+    /// Bytes of stacks that a fiber takes: one under each policy, whose runtimes are kept over all rounds.
+    pub(crate) fn stack_bytes(&self) -> u64 {
+        (self.policies.len() * STACK_BYTES) as u64
+    }
+
+    /// Bytes that a row of a tenant takes.
+    pub(crate) fn row_bytes() -> u64 {
+        tenant::bytes_of_a_row()
+    }
+
+    /// Bytes that a tenant takes, without its fibers. One of the mix tpcc is known once its warehouse is loaded.
+    pub(crate) fn tenant_bytes(&self) -> u64 {
+        let rows = if self.mix == TenantMix::Tpcc { 0 } else { self.rows };
+        tenant::bytes_of_a_database(self.terminals).saturating_add(rows.saturating_mul(TenantsPlan::row_bytes()))
+    }
+
     /// The longest aggregation.
     fn turn(&self) -> Duration {
         (self.aggregation.limit + 1).min(64) * self.slice

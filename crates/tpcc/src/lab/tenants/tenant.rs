@@ -27,6 +27,28 @@ pub(crate) enum TenantMix {
 pub(super) const ROW_BYTES: usize = 100;
 /// Bytes that a row takes in its page, about.
 const ROW_IN_PAGE: u64 = 128;
+/// Bytes of the log's buffer.
+const LOG_BUFFER: usize = 512 << 10;
+/// Bytes that the engine takes for each transaction at once.
+const TRANSACTION_BYTES: u64 = 5 << 10;
+/// Transactions at once beside the terminals' own.
+const SPARE_TRANSACTIONS: usize = 8;
+
+/// Bytes that a row takes on its disk, which is in memory, in the buffer pool, and as a key while rows are loaded.
+pub(super) fn bytes_of_a_row() -> u64 {
+    2 * ROW_IN_PAGE + size_of::<u64>() as u64
+}
+
+/// Bytes that an open database takes without rows, for so many terminals.
+pub(super) fn bytes_of_a_database(terminals: usize) -> u64 {
+    LOG_BUFFER as u64 + transactions(terminals) as u64 * TRANSACTION_BYTES
+}
+
+/// Transactions at once of a tenant with so many terminals.
+fn transactions(terminals: usize) -> usize {
+    (terminals + SPARE_TRANSACTIONS).min(1_000)
+}
+
 /// Rows that are written in a transaction of the loader.
 const BATCH: usize = 500;
 /// Keys, and rows of `ROW_BYTES`.
@@ -60,11 +82,11 @@ impl Tenant {
                 TenantMix::Point | TenantMix::Tpcc => Isolation::Serializable,
             })
             .services(services)
-            .log_buffer(512 << 10)
+            .log_buffer(LOG_BUFFER)
             .lock_table(1024)
             .log_segment(4 << 20)
             .checkpoint_every(64 << 20)
-            .transactions((terminals + 8).min(1000))
+            .transactions(transactions(terminals))
             .hook(Arc::new(FiberHook::new(WaitsOnly)));
         let database = options.open_on(Arc::new(MemDisk::new())).map_err(|error| Error::failed(error.to_string()))?;
         let mut row = [0u8; ROW_BYTES];

@@ -1,5 +1,6 @@
 //! What a figure is, before it is drawn.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 /// Lines over numbers, or bars over names.
@@ -75,7 +76,7 @@ pub(crate) struct EventMark {
     /// Where.
     pub(crate) x: f64,
     /// What, the same text for all of a kind.
-    pub(crate) what: String,
+    pub(crate) what: &'static str,
 }
 
 /// How x is laid out.
@@ -96,8 +97,16 @@ impl Point {
     }
 }
 
+impl PlotLine {
+    /// The line without its points.
+    pub(super) fn empty(&self) -> PlotLine {
+        PlotLine { name: self.name.clone(), of: self.of, points: Vec::new() }
+    }
+}
+
 impl At {
-    fn text(&self) -> String {
+    /// The place as a name.
+    pub(super) fn text(&self) -> String {
         match self {
             At::Number(number) => number.to_string(),
             At::Name(name) => name.clone(),
@@ -120,21 +129,34 @@ impl Figure {
         self.values().next().is_some()
     }
 
+    /// The figure without its lines and marks.
+    pub(super) fn empty(&self) -> Figure {
+        Figure {
+            title: self.title.clone(),
+            x_label: self.x_label.clone(),
+            y_label: self.y_label.clone(),
+            lines: Vec::new(),
+            marks: Vec::new(),
+            x_steps: self.x_steps,
+        }
+    }
+
+    /// Whether a place on the x axis has a name, so that all have one.
+    pub(super) fn is_named(&self) -> bool {
+        self.lines.iter().flat_map(|line| &line.points).any(|point| matches!(point.x, At::Name(_)))
+    }
+
     /// How x is laid out.
     pub(crate) fn places(&self) -> Layout {
-        let mut names: Vec<String> = Vec::new();
-        let mut all_numbers = true;
-        for point in self.lines.iter().flat_map(|line| &line.points) {
-            all_numbers &= matches!(point.x, At::Number(_));
-            let name = point.x.text();
-            if !names.contains(&name) {
-                names.push(name);
-            }
+        if !self.is_named() {
+            return Layout::Numbers;
         }
+        let mut known = HashSet::new();
+        let mut names = self.lines.iter().flat_map(|line| &line.points).map(|point| point.x.text()).collect::<Vec<_>>();
+        names.retain(|name| known.insert(name.clone()));
         let numbers = names.iter().filter(|name| name.trim_end_matches('%').parse::<f64>().is_ok()).count();
-        match all_numbers {
-            true => Layout::Numbers,
-            false if names.len() > 2 && 2 * numbers > names.len() => Layout::Ordered(names),
+        match names.len() > 2 && 2 * numbers > names.len() {
+            true => Layout::Ordered(names),
             false => Layout::Names(names),
         }
     }

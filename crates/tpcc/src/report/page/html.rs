@@ -6,6 +6,11 @@ use super::figure::Figure;
 use super::ink::Canvas;
 use super::plot::svg;
 use super::style::style;
+use super::thin::DrawnFigure;
+use crate::workload::words::grouped;
+
+/// Most rows of a table.
+pub(super) const MOST_ROWS: usize = 1_000;
 
 /// A whole page.
 pub(crate) fn page(title: &str, body: &Markup) -> String {
@@ -34,13 +39,20 @@ pub(crate) fn figures(all: &[Figure]) -> Markup {
 }
 
 fn one(figure: &Figure) -> Markup {
+    let DrawnFigure { figure, points, left_out } = DrawnFigure::of(figure);
     html! {
         figure {
             figcaption { (figure.title) }
             @if figure.has_values() {
-                (PreEscaped(svg(figure, Canvas::Page)))
+                (PreEscaped(svg(&figure, Canvas::Page)))
             } @else {
                 p.faint { "Nothing could be measured." }
+            }
+            @if left_out > 0 {
+                p.faint {
+                    (grouped((points - left_out) as u64)) " of " (grouped(points as u64))
+                    " points are shown, of a long line the extremes of each stretch; the file has all."
+                }
             }
             details {
                 summary { "Data" }
@@ -57,19 +69,24 @@ pub(crate) fn facts(all: &[(&str, String)]) -> Markup {
     }
 }
 
-/// A table whose rows become blocks on a small screen. Columns from `numbers` on are numbers.
-pub(crate) fn table(head: &[&str], numbers: usize, rows: &[Vec<Markup>]) -> Markup {
+/// A table whose rows become blocks on a small screen, of which the first [`MOST_ROWS`] are shown. Columns from `numbers` on are
+/// numbers.
+pub(crate) fn table(head: &[&str], numbers: usize, rows: impl IntoIterator<Item = Vec<Markup>>) -> Markup {
+    let mut rows = rows.into_iter();
+    let shown: Vec<Vec<Markup>> = rows.by_ref().take(MOST_ROWS).collect();
+    let more = rows.count() as u64;
     html! {
         table.stacks {
             thead { tr { @for (n, name) in head.iter().enumerate() { th.n[n >= numbers] { (name) } } } }
             tbody {
-                @for row in rows {
+                @for row in &shown {
                     tr {
                         @for (n, cell) in row.iter().enumerate() {
                             td.n[n >= numbers] data-label=[(n > 0).then(|| head.get(n)).flatten()] { (cell) }
                         }
                     }
                 }
+                @if more > 0 { tr { td colspan=(head.len()) { "and " (grouped(more)) " more" } } }
             }
         }
     }
@@ -104,6 +121,15 @@ mod tests {
             assert!(!page.contains(outside), "{outside}");
         }
         assert!(!page.contains("LIGHT") && !page.contains("DARK") && page.contains("--s5: "), "colours are put in");
+    }
+
+    #[test]
+    fn a_long_table_ends_with_how_many_rows_are_left_out() {
+        let rows = |n: usize| (0..n).map(|n| vec![cell(n.to_string())]);
+        let text = table(&["n"], 0, rows(MOST_ROWS + 1_234)).into_string();
+        assert_eq!(text.matches("<tr>").count(), MOST_ROWS + 2, "with its head and its end");
+        assert!(text.contains("and 1,234 more"), "{text}");
+        assert!(!table(&["n"], 0, rows(MOST_ROWS)).into_string().contains("more"));
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Pages: one HTML file that needs no network and no script, with figures as SVG and their data behind them.
 //!
-//! [`figure`] says what a figure is, `scale` where values lie, `plot` draws, `ink` and `style` colour; [`html`] puts pages
-//! together, and [`run`] makes that of a run. That of experiments is made where those are known, in `lab`.
+//! [`figure`] says what a figure is, `thin` what of it is drawn, `scale` where values lie, `plot` draws, `ink` and `style` colour, `values` says what any JSON value holds;
+//! [`html`] puts pages together, and [`run`] makes that of a run. That of experiments is made where those are known, in `lab`.
+//!
+//! Pages are made of files that others may have written: of any numbers, and of lists of any length. What is drawn and listed is
+//! bounded, and the work grows with the length of the file.
 
 pub(crate) mod figure;
 pub(crate) mod html;
@@ -11,3 +14,7 @@ pub(crate) mod run;
 pub(crate) mod scale;
 mod schema;
 mod style;
+#[cfg(test)]
+pub(crate) mod tests;
+mod thin;
+mod values;

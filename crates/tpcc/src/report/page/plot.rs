@@ -1,5 +1,7 @@
 //! Draws figures as SVG.
 
+use std::collections::{HashMap, HashSet};
+
 use plotters::coord::Shift;
 use plotters::prelude::{
     Circle, DrawingArea, EmptyElement, IntoDrawingArea, IntoFont, PathElement, Polygon, Rectangle, SVGBackend, Text,
@@ -10,6 +12,7 @@ use plotters::style::{Color, ShapeStyle};
 use super::figure::{At, Figure, Finder, Layout, PlotLine, Point};
 use super::ink::{Canvas, Ink, MOST_LINES, painted};
 use super::scale::{Axis, Zero, short};
+use super::thin::DrawnFigure;
 
 /// Width of every figure, in units of which a small screen gives most about 0.65 pixels and a large one about 1.
 const WIDTH: i32 = 560;
@@ -24,23 +27,26 @@ const CHARACTER: f64 = 7.9;
 /// Most points of a line that get a mark each.
 const MOST_MARKS: usize = 32;
 
-/// A figure as an SVG element.
+/// A figure as an SVG element, as much of it as there is room for.
 pub(crate) fn svg(figure: &Figure, place: Canvas) -> String {
+    let DrawnFigure { figure, .. } = DrawnFigure::of(figure);
+    let figure = &figure;
     let mut text = String::new();
-    let names = match figure.places() {
-        Layout::Names(names) => Some(names),
-        _ => None,
+    let (bars, order) = match figure.places() {
+        Layout::Names(names) => (Some(Bars::of(figure, names)), vec![]),
+        Layout::Ordered(names) => (None, names),
+        Layout::Numbers => (None, vec![]),
     };
-    let height = names.as_ref().map_or_else(|| lines_height(figure), |names| bars_height(figure, names));
+    let height = bars.as_ref().map_or_else(|| lines_height(figure), Bars::height);
     {
         let area = SVGBackend::with_string(&mut text, (WIDTH as u32, height as u32)).into_drawing_area();
         let pen = Pen { area };
         if place == Canvas::File {
             pen.filled(&[(0, 0), (WIDTH, 0), (WIDTH, height), (0, height)], Ink::Ground);
         }
-        match names {
-            Some(names) => bars(&pen, figure, &names, height),
-            None => lines(&pen, figure, height),
+        match bars {
+            Some(bars) => bars.draw(&pen, height),
+            None => lines(&pen, figure, &order, height),
         }
     }
     // It takes the width that its place has.
@@ -165,8 +171,8 @@ fn labelled(label: &str, axis: &Axis) -> String {
     format!("{label}{}", if axis.log { " (by powers)" } else { "" })
 }
 
-/// Lines over numbers, from left to right.
-fn lines(pen: &Pen<'_>, figure: &Figure, height: i32) {
+/// Lines over numbers, or over `names` in their order, from left to right.
+fn lines(pen: &Pen<'_>, figure: &Figure, names: &[String], height: i32) {
     let top = legend(pen, figure, false) + 30;
     let bottom = height - 50;
     let ys = Axis::of(figure.values(), Zero::IfNear);
@@ -181,11 +187,8 @@ fn lines(pen: &Pen<'_>, figure: &Figure, height: i32) {
         pen.line(&[(left, y), (right, y)], Ink::Grid, 1);
         pen.text(&short(tick), (left - 6, y), Ink::Faint, HPos::Right, VPos::Center);
     }
-    let names = match figure.places() {
-        Layout::Ordered(names) => names,
-        _ => vec![],
-    };
-    let index = |name: &str| names.iter().position(|known| known == name).map_or(0.0, |n| n as f64);
+    let places: HashMap<&str, usize> = names.iter().enumerate().map(|(n, name)| (name.as_str(), n)).collect();
+    let index = |name: &str| places.get(name).map_or(0.0, |n| *n as f64);
     let x_value = |at: &At| match at {
         At::Number(x) if names.is_empty() => *x,
         At::Number(x) => index(&x.to_string()),
@@ -197,17 +200,20 @@ fn lines(pen: &Pen<'_>, figure: &Figure, height: i32) {
         n => Axis::of([0.0, n as f64 - 1.0].into_iter(), Zero::Never),
     };
     let x_of = |x: f64| left + 8 + (xs.place(x) * f64::from(right - left - 16)).round() as i32;
-    for (x, text) in x_ticks(&names, &xs, all().collect(), &x_of) {
+    for (x, text) in x_ticks(names, &xs, all().collect(), &x_of) {
         pen.line(&[(x, bottom), (x, bottom + 4)], Ink::Faint, 1);
         let half = width_of(&text) / 2;
-        pen.text(&text, (x.clamp(half, WIDTH - half), bottom + 8), Ink::Faint, HPos::Center, VPos::Top);
+        pen.text(&text, (x.min(WIDTH - half).max(half), bottom + 8), Ink::Faint, HPos::Center, VPos::Top);
     }
     pen.line(&[(left, bottom), (right, bottom)], Ink::Faint, 1);
     let label = cut(&labelled(&figure.x_label, &xs), right - left);
     pen.text(&label, ((left + right) / 2, height - 12), Ink::Faint, HPos::Center, VPos::Center);
 
-    for mark in &figure.marks {
-        let x = x_of(mark.x);
+    // One for each place that can be told from the next.
+    let marked: HashSet<i32> = figure.marks.iter().map(|mark| x_of(mark.x)).collect();
+    let mut marked: Vec<i32> = marked.into_iter().collect();
+    marked.sort_unstable();
+    for x in marked {
         pen.line(&[(x, top), (x, bottom)], Ink::Event, 1);
     }
     if let Some(mark) = figure.marks.first() {
@@ -254,7 +260,7 @@ fn x_ticks(names: &[String], xs: &Axis, values: Vec<f64>, x_of: &dyn Fn(f64) -> 
         })
     };
     if !names.is_empty() {
-        let all: Vec<_> = names.iter().enumerate().map(|(n, name)| (x_of(n as f64), name.clone())).collect();
+        let all: Vec<_> = names.iter().enumerate().map(|(n, name)| (x_of(n as f64), cut(name, LONGEST_NAME))).collect();
         let mut every = 1;
         loop {
             let some: Vec<_> = all.iter().step_by(every).cloned().collect();
@@ -281,55 +287,72 @@ const GAP: i32 = 7;
 /// Room for a value beside its bar.
 const VALUE: i32 = 70;
 
-/// The value of a line at a name.
-fn at<'a>(line: &'a PlotLine, name: &str) -> Option<&'a Point> {
-    line.points.iter().find(|point| match &point.x {
-        At::Name(own) => own == name,
-        At::Number(x) => x.to_string() == name,
-    })
-}
-
-fn bars_height(figure: &Figure, names: &[String]) -> i32 {
-    let bars: usize =
-        names.iter().map(|name| figure.lines.iter().filter(|line| at(line, name).is_some()).count()).sum();
-    let rows = legend_places(figure).1 * LEGEND;
-    rows + 8 + names.len() as i32 * (NAME + GAP) + bars as i32 * BAR + 50
-}
+/// Width of the longest name below an axis.
+const LONGEST_NAME: i32 = WIDTH / 2;
 
 /// Bars beside names, from top to bottom: each name has the width of the figure above its bars.
-fn bars(pen: &Pen<'_>, figure: &Figure, names: &[String], height: i32) {
-    let top = legend(pen, figure, true) + 4;
-    let bottom = height - 46;
-    let scale = Axis::of(figure.values(), Zero::Always);
-    let (left, right) = (8, WIDTH - VALUE);
-    let x_of = |value: f64| left + (scale.place(value) * f64::from(right - left)).round() as i32;
-    let ticks: Vec<(i32, String)> = (1..=6)
-        .rev()
-        .map(|about| scale.ticks(about))
-        .map(|ticks| ticks.iter().map(|t| (x_of(*t), short(*t))).collect())
-        .find(|ticks: &Vec<(i32, String)>| {
-            ticks.windows(2).all(|pair| pair[1].0 - pair[0].0 > (width_of(&pair[0].1) + width_of(&pair[1].1)) / 2 + 8)
-        })
-        .unwrap_or_default();
-    for (x, text) in ticks {
-        pen.line(&[(x, top), (x, bottom)], Ink::Grid, 1);
-        let half = width_of(&text) / 2;
-        pen.text(&text, (x.max(half), bottom + 4), Ink::Faint, HPos::Center, VPos::Top);
+struct Bars<'a> {
+    figure: &'a Figure,
+    names: Vec<String>,
+    /// By line: its point at each name, the first of several.
+    points: Vec<HashMap<String, &'a Point>>,
+}
+
+impl<'a> Bars<'a> {
+    fn of(figure: &'a Figure, names: Vec<String>) -> Bars<'a> {
+        let by_name = |line: &'a PlotLine| {
+            let mut points = HashMap::new();
+            for point in &line.points {
+                points.entry(point.x.text()).or_insert(point);
+            }
+            points
+        };
+        Bars { figure, names, points: figure.lines.iter().map(by_name).collect() }
     }
-    let label = cut(&figure.y_label, WIDTH - 16);
-    pen.text(&label, (WIDTH / 2, height - 10), Ink::Faint, HPos::Center, VPos::Center);
-    let zero = x_of(0.0);
-    pen.line(&[(zero, top), (zero, bottom)], Ink::Faint, 1);
-    let mut y = top + 2;
-    for name in names {
-        pen.text(&cut(name, WIDTH - 16), (left, y + NAME / 2), Ink::Text, HPos::Left, VPos::Center);
-        y += NAME;
-        for (number, line) in numbered(figure) {
-            let Some(point) = at(line, name) else { continue };
-            bar(pen, point, line.of, number, y + BAR / 2, zero, &x_of);
-            y += BAR;
+
+    fn height(&self) -> i32 {
+        let bars: usize = self.points.iter().map(HashMap::len).sum();
+        let rows = legend_places(self.figure).1 * LEGEND;
+        rows + 8 + self.names.len() as i32 * (NAME + GAP) + bars as i32 * BAR + 50
+    }
+
+    fn draw(&self, pen: &Pen<'_>, height: i32) {
+        let top = legend(pen, self.figure, true) + 4;
+        let bottom = height - 46;
+        let scale = Axis::of(self.figure.values(), Zero::Always);
+        let (left, right) = (8, WIDTH - VALUE);
+        let x_of = |value: f64| left + (scale.place(value) * f64::from(right - left)).round() as i32;
+        let ticks: Vec<(i32, String)> = (1..=6)
+            .rev()
+            .map(|about| scale.ticks(about))
+            .map(|ticks| ticks.iter().map(|t| (x_of(*t), short(*t))).collect())
+            .find(|ticks: &Vec<(i32, String)>| {
+                ticks
+                    .windows(2)
+                    .all(|pair| pair[1].0 - pair[0].0 > (width_of(&pair[0].1) + width_of(&pair[1].1)) / 2 + 8)
+            })
+            .unwrap_or_default();
+        for (x, text) in ticks {
+            pen.line(&[(x, top), (x, bottom)], Ink::Grid, 1);
+            let half = width_of(&text) / 2;
+            pen.text(&text, (x.max(half), bottom + 4), Ink::Faint, HPos::Center, VPos::Top);
         }
-        y += GAP;
+        let label = cut(&self.figure.y_label, WIDTH - 16);
+        pen.text(&label, (WIDTH / 2, height - 10), Ink::Faint, HPos::Center, VPos::Center);
+        let zero = x_of(0.0);
+        pen.line(&[(zero, top), (zero, bottom)], Ink::Faint, 1);
+        let lines = numbered(self.figure);
+        let mut y = top + 2;
+        for name in &self.names {
+            pen.text(&cut(name, WIDTH - 16), (left, y + NAME / 2), Ink::Text, HPos::Left, VPos::Center);
+            y += NAME;
+            for ((number, line), points) in lines.iter().zip(&self.points) {
+                let Some(point) = points.get(name) else { continue };
+                bar(pen, point, line.of, *number, y + BAR / 2, zero, &x_of);
+                y += BAR;
+            }
+            y += GAP;
+        }
     }
 }
 
@@ -360,6 +383,8 @@ fn bar(pen: &Pen<'_>, point: &Point, of: Finder, number: usize, y: i32, zero: i3
 
 #[cfg(test)]
 mod tests {
+    use super::super::figure::EventMark;
+    use super::super::thin::MOST_POINTS;
     use super::*;
 
     fn line(name: &str, of: Finder, points: &[(At, Option<f64>)]) -> PlotLine {
@@ -401,6 +426,30 @@ mod tests {
             assert!(svg.contains(&format!("\n{text}\n")), "{text}: {svg}");
         }
         assert!(!svg.contains("var(") && svg.starts_with("<svg width"), "a file needs no page: {svg}");
+    }
+
+    #[test]
+    fn a_long_series_is_drawn_in_as_many_points_as_a_short_one() {
+        let drawn = |seconds: u32| {
+            let points: Vec<_> = (0..seconds).map(|n| (At::Number(f64::from(n)), Some(f64::from(n % 97)))).collect();
+            let marks = (0..seconds).map(|n| EventMark { x: f64::from(n), what: "a checkpoint ended" });
+            let lines = vec![line("", Finder::Here, &points)];
+            svg(&Figure { lines, marks: marks.collect(), ..Figure::default() }, Canvas::Page)
+        };
+        // Each point has an interval, of three strokes, and each place an event.
+        let most = 3 * MOST_POINTS + WIDTH as usize + 100;
+        for seconds in [100, 4_000, 200_000, 400_000] {
+            let parts = drawn(seconds).matches('<').count();
+            assert!(parts > seconds.min(2_000) as usize && parts < most, "{seconds}: {parts} of {most}");
+        }
+    }
+
+    #[test]
+    fn long_words_stay_within_the_figure() {
+        let long = |n: usize| At::Name(format!("{n}{}", "0".repeat(300)));
+        let points: Vec<_> = (1..4).map(|n| (long(n), Some(1.0))).collect();
+        let figure = Figure { lines: vec![line(&"name ".repeat(99), Finder::Here, &points)], ..Figure::default() };
+        assert!(matches!(figure.places(), Layout::Ordered(_)) && svg(&figure, Canvas::Page).contains('…'));
     }
 
     #[test]

@@ -7,6 +7,9 @@ use super::figure::{At, AxisSteps, EventMark, Figure, Finder, PlotLine, Point};
 use super::html::{cell, command, facts, figures, page, table};
 use super::scale::short;
 use super::schema::Schema;
+use super::thin::MOST_NAMES;
+use super::values::{MOST_TABLES, pairs, words};
+use crate::workload::generate::deck::Kind;
 use crate::workload::words::grouped;
 
 /// Keys that have a part of the page of their own; every other object is a mechanism.
@@ -38,25 +41,6 @@ pub(crate) fn run_page(run: &Value) -> String {
     page("tpcc run", &body)
 }
 
-/// What a terminal would see of a value.
-fn words(value: &Value) -> String {
-    match value {
-        Value::Null => "not known".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Bool(true) => "yes".to_owned(),
-        Value::Bool(false) => "no".to_owned(),
-        Value::Number(number) => match (number.as_u64(), number.as_f64()) {
-            (Some(whole), _) => grouped(whole),
-            (None, Some(number)) => short(number),
-            _ => number.to_string(),
-        },
-        Value::Array(all) => all.iter().map(words).collect::<Vec<_>>().join(", "),
-        Value::Object(all) => {
-            all.iter().map(|(key, value)| format!("{key} {}", words(value))).collect::<Vec<_>>().join(", ")
-        }
-    }
-}
-
 fn ended(run: &Value) -> Markup {
     html! {
         @match &run["interrupted"] {
@@ -77,7 +61,8 @@ fn head(run: &Value) -> Markup {
         None => "not checked".to_owned(),
     };
     let aborted = run["aborted"].as_u64().unwrap_or_default();
-    let all = run["committed"].as_u64().unwrap_or_default() + run["rolled_back"].as_u64().unwrap_or_default();
+    let of = |key: &str| run[key].as_u64().unwrap_or_default();
+    let all = of("committed").saturating_add(of("rolled_back"));
     let share = 100.0 * aborted as f64 / all.max(1) as f64;
     html! {
         (facts(&[
@@ -91,40 +76,37 @@ fn head(run: &Value) -> Markup {
     }
 }
 
-fn numbers(value: &Value) -> Vec<Option<f64>> {
-    value.as_array().into_iter().flatten().map(Value::as_f64).collect()
+/// The numbers of a list; none for what is none.
+fn numbers(value: &Value) -> impl Iterator<Item = Option<f64>> {
+    value.as_array().into_iter().flatten().map(Value::as_f64)
 }
 
 fn over_time(run: &Value) -> Figure {
     let series = &run["series"];
-    let times: Vec<f64> = numbers(&series["t_s"]).into_iter().flatten().collect();
-    let rates = numbers(&series["throughput_per_s"]);
-    let points = times.iter().zip(rates).map(|(t, rate)| Point::exact(At::Number(*t), rate)).collect();
-    let checkpoints = numbers(&series["checkpoints"]);
-    let marks = times.iter().zip(checkpoints).filter(|(_, n)| n.is_some_and(|n| n > 0.0));
+    let at = |of: &str| numbers(&series["t_s"]).zip(numbers(&series[of])).filter_map(|(t, n)| Some((t?, n)));
+    let points = at("throughput_per_s").map(|(t, rate)| Point::exact(At::Number(t), rate)).collect();
+    let marks = at("checkpoints").filter(|(_, n)| n.is_some_and(|n| n > 0.0));
     Figure {
         title: "Throughput over time".to_owned(),
         x_label: "seconds since measuring began".to_owned(),
         y_label: "transactions a second, each second".to_owned(),
         lines: vec![PlotLine { name: String::new(), of: Finder::Here, points }],
-        marks: marks.map(|(t, _)| EventMark { x: *t, what: "a checkpoint ended".to_owned() }).collect(),
+        marks: marks.map(|(t, _)| EventMark { x: t, what: "a checkpoint ended" }).collect(),
         x_steps: AxisSteps::Sums,
     }
 }
 
 /// How even it was: what a reader needs to judge small differences.
 fn noise(run: &Value) -> Markup {
-    let mut rates: Vec<f64> = numbers(&run["series"]["throughput_per_s"]).into_iter().flatten().collect();
+    let mut rates: Vec<f64> = numbers(&run["series"]["throughput_per_s"]).flatten().collect();
     rates.sort_by(f64::total_cmp);
     let (Some(&least), Some(&median), Some(&most)) = (rates.first(), rates.get(rates.len() / 2), rates.last()) else {
         return html! { p.faint { "Too short for a sample of a second." } };
     };
-    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
-    let variance = rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / rates.len() as f64;
-    let share = 100.0 * variance.sqrt() / mean.max(f64::MIN_POSITIVE);
+    let share = spread(&rates).map_or("not known".to_owned(), |share| format!("{}%", short(100.0 * share)));
     html! {
         p {
-            "Seconds differ by " (short(share)) "% (standard deviation): least " (short(least)) ", median " (short(median))
+            "Seconds differ by " (share) " (standard deviation): least " (short(least)) ", median " (short(median))
             ", most " (short(most)) ". The hypervisor gave "
             (run["machine"]["steal"].as_f64().map_or("an unknown share".to_owned(), |steal| format!("{}%", short(100.0 * steal))))
             " of the processors to others meanwhile."
@@ -132,14 +114,27 @@ fn noise(run: &Value) -> Markup {
     }
 }
 
+/// Standard deviation of some values, as a part of their mean; none where the mean is not above 0.
+fn spread(values: &[f64]) -> Option<f64> {
+    // In units of the largest, so that sums and squares are numbers.
+    let unit = values.iter().copied().map(f64::abs).fold(0.0, f64::max);
+    let (n, scaled) = (values.len() as f64, || values.iter().map(|value| value / unit));
+    let mean = scaled().sum::<f64>() / n;
+    let variance = scaled().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
+    (mean > 0.0).then(|| variance.sqrt() / mean)
+}
+
+/// The types of transaction that were run, with what is known of each.
 fn kinds_of(run: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    run["transactions"].as_object().into_iter().flatten().filter(|(_, of)| of["count"].as_u64().is_some_and(|n| n > 0))
+    let all = run["transactions"].as_object().into_iter().flatten();
+    let is_kind = |name: &str| Kind::ALL.iter().any(|kind| kind.name() == name);
+    all.filter(move |(name, of)| is_kind(name) && of["count"].as_u64().is_some_and(|n| n > 0))
 }
 
 fn by_percentile(run: &Value, key: &str, what: &str) -> Figure {
     let lines = kinds_of(run).map(|(kind, of)| {
-        let shares = numbers(&of["curve"]["share"]).into_iter().flatten();
-        let points = shares.zip(numbers(&of["curve"][key])).map(|(share, us)| {
+        let curve = numbers(&of["curve"]["share"]).zip(numbers(&of["curve"][key]));
+        let points = curve.filter_map(|(share, us)| Some((share?, us))).take(MOST_NAMES).map(|(share, us)| {
             let name = if share >= 1.0 { "max".to_owned() } else { format!("{}%", round(100.0 * share)) };
             Point::exact(At::Name(name), us)
         });
@@ -161,20 +156,16 @@ fn round(number: f64) -> f64 {
 
 fn kinds(run: &Value) -> Markup {
     let us = |of: &Value, key: &str| cell(of[key].as_f64().map_or("-".to_owned(), short));
-    let rows: Vec<Vec<Markup>> = kinds_of(run)
-        .map(|(kind, of)| {
-            let mut row = vec![cell(kind), cell(words(&of["count"])), cell(words(&of["rolled_back"]))];
-            row.extend(
-                ["mean_us", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "response_p99_us"]
-                    .map(|key| us(of, key)),
-            );
-            row
-        })
-        .collect();
+    let rows = kinds_of(run).map(|(kind, of)| {
+        let mut row = vec![cell(kind), cell(words(&of["count"])), cell(words(&of["rolled_back"]))];
+        let times = ["mean_us", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "response_p99_us"];
+        row.extend(times.map(|key| us(of, key)));
+        row
+    });
     table(
         &["transaction", "count", "rolled back", "mean, us", "p50", "p90", "p99", "p99.9", "max", "response p99"],
         1,
-        &rows,
+        rows,
     )
 }
 
@@ -214,7 +205,10 @@ impl WorkerTime {
     /// That of a run; none of one that measured nothing.
     fn of(run: &Value) -> Option<WorkerTime> {
         let workers = run["config"]["workers"].as_f64().unwrap_or(1.0);
-        let seconds = run["measured_s"].as_f64().map(|measured| measured * workers).filter(|seconds| *seconds > 0.0)?;
+        let seconds = run["measured_s"].as_f64()? * workers;
+        if !(seconds > 0.0 && seconds.is_finite()) {
+            return None;
+        }
         let of_kinds: Vec<(&String, f64)> =
             kinds_of(run).filter_map(|(kind, of)| Some((kind, of["run_ns"].as_f64()? / 1e9))).collect();
         let sum: f64 = of_kinds.iter().map(|(_, part)| part).sum();
@@ -245,7 +239,8 @@ fn mechanisms(run: &Value) -> Markup {
     html! {
         h2 { "Mechanisms" }
         @if all.is_empty() { p.faint { "None counted anything." } }
-        @for (key, value) in all {
+        @if all.len() > MOST_TABLES { p.faint { "The first " (MOST_TABLES) " of " (grouped(all.len() as u64)) "." } }
+        @for (key, value) in all.into_iter().take(MOST_TABLES) {
             h3 { (key.replace('_', " ")) }
             @if let Some(about) = schema.about(&[key]).0 { p.faint { (about) } }
             (pairs(value.as_object(), &schema, &[key]))
@@ -253,76 +248,17 @@ fn mechanisms(run: &Value) -> Markup {
     }
 }
 
-/// Keys and values, what they are, and lists of objects as tables of their own.
-fn pairs(of: Option<&Map<String, Value>>, schema: &Schema, path: &[&str]) -> Markup {
-    let Some(of) = of else { return html! { p.faint { "not known" } } };
-    let is_table = |value: &Value| value.as_array().is_some_and(|all| all.iter().any(Value::is_object));
-    let is_map = |value: &Value| value.as_object().is_some_and(|all| all.values().any(Value::is_object));
-    let rows: Vec<Vec<Markup>> = of
-        .iter()
-        .filter(|(_, value)| !is_table(value) && !is_map(value))
-        .map(|(key, value)| {
-            let at: Vec<&str> = path.iter().copied().chain([key.as_str()]).collect();
-            let (about, unit) = schema.about(&at);
-            let unit = unit.filter(|_| value.is_number()).map_or(String::new(), |unit| format!(" {unit}"));
-            vec![cell(key.replace('_', " ")), cell(words(value) + &unit), cell(about.unwrap_or_default())]
-        })
-        .collect();
-    html! {
-        @if !rows.is_empty() { (table(&["what", "value", "is"], 9, &rows)) }
-        @for (key, value) in of.iter().filter(|(_, value)| is_table(value)) {
-            (list(key, value.as_array().map_or(&[], Vec::as_slice)))
-        }
-        @for (key, value) in of.iter().filter(|(_, value)| is_map(value)) {
-            @let named = value.as_object().into_iter().flatten().map(|(name, of)| named(name, of)).collect::<Vec<_>>();
-            (list(key, &named))
-        }
-    }
-}
-
-/// An entry of a map as one of a list.
-fn named(name: &str, of: &Value) -> Value {
-    let mut all = Map::from_iter([("name".to_owned(), Value::from(name))]);
-    match of {
-        Value::Object(of) => all.extend(of.clone()),
-        other => drop(all.insert("value".to_owned(), other.clone())),
-    }
-    Value::Object(all)
-}
-
-fn list(name: &str, of: &[Value]) -> Markup {
-    let mut columns: Vec<&str> = vec!["name"];
-    for key in of.iter().filter_map(Value::as_object).flat_map(Map::keys) {
-        if !columns.contains(&key.as_str()) {
-            columns.push(key);
-        }
-    }
-    let heads: Vec<String> = columns.iter().map(|key| key.replace('_', " ")).collect();
-    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-    let rows: Vec<Vec<Markup>> =
-        of.iter().map(|entry| columns.iter().map(|key| cell(words(&entry[key]))).collect()).collect();
-    html! {
-        p { b { (name.replace('_', " ")) } }
-        div.scroll { (table(&heads, 1, &rows)) }
-    }
-}
-
 fn check(run: &Value) -> Markup {
-    let rules: Vec<Vec<Markup>> = run["check"]["rules"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|rule| {
-            let (class, holds) =
-                if rule["holds"] == true { ("holds", "✓ holds") } else { ("contradicts", "✗ broken") };
-            vec![cell(words(&rule["id"])), cell(words(&rule["text"])), html! { span.verdict.(class) { (holds) } }]
-        })
-        .collect();
+    let rules = run["check"]["rules"].as_array().map_or(&[][..], Vec::as_slice);
+    let rows = rules.iter().map(|rule| {
+        let (class, holds) = if rule["holds"] == true { ("holds", "✓ holds") } else { ("contradicts", "✗ broken") };
+        vec![cell(words(&rule["id"])), cell(words(&rule["text"])), html! { span.verdict.(class) { (holds) } }]
+    });
     html! {
         @if rules.is_empty() { p.faint { "The conditions were not checked." } } @else {
             details {
                 summary { (words(&run["check"]["conditions_held"])) " of 12 conditions hold; all rules" }
-                (table(&["rule", "says", "holds"], 9, &rules))
+                (table(&["rule", "says", "holds"], 9, rows))
             }
         }
         p.faint {

@@ -1,10 +1,12 @@
-//! Axes: from where to where, whether by powers, and what stands beside them.
+//! Axes: from where to where, whether by powers, and what stands beside them. They are finite for any values: those beyond what can
+//! be drawn lie at an end of the axis, and values that no axis can part are one.
 
 use super::figure::AxisSteps;
 
 /// An axis.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Axis {
+    /// Ends: values, or their decimal logarithms.
     from: f64,
     to: f64,
     /// Powers, not sums, are evenly spaced.
@@ -13,6 +15,16 @@ pub(super) struct Axis {
 
 /// From so many times the least on an axis is by powers.
 const WIDE: f64 = 50.0;
+/// Largest value that has a place of its own: sums and differences of two of them are numbers.
+const LARGEST: f64 = 1e300;
+/// Least length of an axis: its parts are numbers.
+const LEAST_LENGTH: f64 = 1e-290;
+/// Least length of an axis, as a part of its ends: below this rounding would decide where values lie.
+const LEAST_PART: f64 = 1e-14;
+/// Places outside of the axis are taken to be no further away than its length.
+const OUTSIDE: (f64, f64) = (-1.0, 2.0);
+/// Most ticks of an axis.
+const MOST_TICKS: f64 = 64.0;
 
 impl Axis {
     /// For these values: by powers where they span that much, else from 0 unless they all lie far from it.
@@ -23,15 +35,16 @@ impl Axis {
     /// As [`Axis::of`]; by powers only where `steps` allows it.
     pub(super) fn in_steps(values: impl Iterator<Item = f64>, zero: Zero, steps: AxisSteps) -> Axis {
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
-        for value in values.filter(|value| value.is_finite()) {
+        for value in values.filter(|value| value.is_finite()).map(drawable) {
             (least, most) = (least.min(value), most.max(value));
         }
         if least > most {
             return Axis { from: 0.0, to: 1.0, log: false };
         }
-        if steps == AxisSteps::AsTheySpan && zero != Zero::Always && least > 0.0 && most / least >= WIDE {
-            let room = (most / least).powf(0.04);
-            return Axis { from: least / room, to: most * room, log: true };
+        if steps == AxisSteps::AsTheySpan && zero != Zero::Always && least > 0.0 && least <= most / WIDE {
+            let (from, to) = (least.log10(), most.log10());
+            let room = 0.04 * (to - from);
+            return Axis { from: from - room, to: to + room, log: true };
         }
         let far = least > 0.0 && least > 0.6 * most;
         let (mut from, mut to) = match zero {
@@ -39,7 +52,7 @@ impl Axis {
             Zero::IfNear if far => (least, most),
             _ => (least.min(0.0), most.max(0.0)),
         };
-        if from >= to {
+        if to - from < LEAST_LENGTH.max(LEAST_PART * from.abs().max(to.abs())) {
             (from, to) = (from - 0.5 * from.abs().max(1.0), to + 0.5 * to.abs().max(1.0));
         }
         let room = 0.05 * (to - from);
@@ -50,12 +63,15 @@ impl Axis {
         }
     }
 
-    /// Where a value lies, from 0 to 1.
+    /// Where a value lies: from 0 to 1 on the axis, from -1 to 2 beside it.
     pub(super) fn place(&self, value: f64) -> f64 {
-        match self.log {
-            true => (value / self.from).ln() / (self.to / self.from).ln(),
-            false => (value - self.from) / (self.to - self.from),
-        }
+        let at = match self.log {
+            true if value > 0.0 => drawable(value).log10(),
+            true => f64::NEG_INFINITY,
+            false => drawable(value),
+        };
+        let place = (at - self.from) / (self.to - self.from);
+        if place.is_nan() { 0.0 } else { place.clamp(OUTSIDE.0, OUTSIDE.1) }
     }
 
     /// Round values along it, about so many.
@@ -67,22 +83,30 @@ impl Axis {
         let power = 10f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|n| n * power).into_iter().find(|step| *step >= rough);
         let step = step.unwrap_or(10.0 * power);
-        let (first, last) = ((self.from / step).ceil() as i64, (self.to / step).floor() as i64);
-        (first..=last).map(|n| n as f64 * step).collect()
+        let (first, last) = ((self.from / step).ceil(), (self.to / step).floor());
+        let more = (last - first).clamp(-1.0, MOST_TICKS) as i64;
+        (0..=more).map(|n| (first + n as f64) * step).collect()
     }
 
     fn powers(&self, about: usize) -> Vec<f64> {
-        let decades = (self.to / self.from).log10();
-        let within: &[f64] = match decades {
-            d if d <= 1.7 => &[1.0, 2.0, 5.0],
-            d if d <= 2.5 => &[1.0, 3.0],
+        let within: &[f64] = match self.to - self.from {
+            decades if decades <= 1.7 => &[1.0, 2.0, 5.0],
+            decades if decades <= 2.5 => &[1.0, 3.0],
             _ => &[1.0],
         };
-        let (first, last) = (self.from.log10().floor() as i32, self.to.log10().ceil() as i32);
+        // From -324 to 301, as numbers are.
+        let (first, last) = (self.from.floor() as i32, self.to.ceil() as i32);
         let every = ((last - first) as usize / about.max(1)).max(1);
-        let powers = (first..=last).step_by(every).flat_map(|power| within.iter().map(move |n| n * 10f64.powi(power)));
-        powers.filter(|tick| (self.from..=self.to).contains(tick)).collect()
+        let powers = (first..=last)
+            .step_by(every)
+            .flat_map(|power| within.iter().map(move |n| n * 10f64.powf(f64::from(power))));
+        powers.filter(|tick| *tick > 0.0 && (self.from..=self.to).contains(&tick.log10())).collect()
     }
+}
+
+/// A value within what can be drawn; what is no number stays none.
+fn drawable(value: f64) -> f64 {
+    value.clamp(-LARGEST, LARGEST)
 }
 
 /// Whether an axis begins at 0.
@@ -96,14 +120,18 @@ pub(super) enum Zero {
     Never,
 }
 
-/// A number beside an axis or a bar: three digits that matter.
+/// A number beside an axis or a bar: three digits that matter, in a dozen characters at most.
 pub(crate) fn short(value: f64) -> String {
+    if !value.is_finite() {
+        return "not finite".to_owned();
+    }
     let trimmed = |text: String| match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text,
     };
     match value.abs() {
         0.0 => "0".to_owned(),
+        v if v >= 1e12 => format!("{value:.1e}"),
         v if v >= 1e9 => trimmed(format!("{:.2}", value / 1e9)) + "G",
         v if v >= 1e6 => trimmed(format!("{:.2}", value / 1e6)) + "M",
         v if v >= 1e4 => trimmed(format!("{:.1}", value / 1e3)) + "k",
@@ -152,5 +180,58 @@ mod tests {
     fn numbers_are_short() {
         let all = [0.0, 1.0, 0.8512, 12.34, 123.4, 4096.0, 54_321.0, 1.5e7, 0.0312, -2.5].map(short);
         assert_eq!(all, ["0", "1", "0.85", "12.3", "123", "4096", "54.3k", "15M", "0.0312", "-2.5"]);
+    }
+
+    /// Values at both ends of what a number can be, and around them.
+    const EXTREMES: [f64; 16] = [
+        0.0,
+        -0.0,
+        5e-324,
+        -5e-324,
+        1e-308,
+        1.0,
+        -1.0,
+        1.0 + f64::EPSILON,
+        1e16,
+        1e16 + 2.0,
+        1e308,
+        -1e308,
+        f64::MAX,
+        f64::MIN,
+        f64::INFINITY,
+        f64::NAN,
+    ];
+
+    #[test]
+    fn axes_are_finite_whatever_they_show() {
+        for a in EXTREMES {
+            for b in EXTREMES {
+                for zero in [Zero::Always, Zero::IfNear, Zero::Never] {
+                    for steps in [AxisSteps::AsTheySpan, AxisSteps::Sums] {
+                        let axis = Axis::in_steps([a, b].into_iter(), zero, steps);
+                        for value in EXTREMES {
+                            let place = axis.place(value);
+                            assert!((-1.0..=2.0).contains(&place), "{a} {b} {axis:?}: {value} at {place}");
+                        }
+                        for value in [a, b].into_iter().filter(|value| value.is_finite()) {
+                            assert!((0.0..=1.0).contains(&axis.place(value)), "{a} {b} {axis:?} {value}");
+                        }
+                        for about in 0..10 {
+                            let ticks = axis.ticks(about);
+                            assert!(
+                                ticks.len() <= 66 && ticks.iter().all(|tick| tick.is_finite()),
+                                "{a} {b} {ticks:?}"
+                            );
+                            assert!(ticks.iter().all(|tick| short(*tick).len() <= 12), "{a} {b} {ticks:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_number_is_short() {
+        assert_eq!([1e12, 1e308, 5e-324, f64::NAN].map(short), ["1.0e12", "1.0e308", "4.9e-324", "not finite"]);
     }
 }

@@ -127,6 +127,11 @@ impl Deck {
         Deck { cards, next }
     }
 
+    /// Bytes that the cards of a deck of `mix` take on the heap.
+    pub(crate) fn heap_bytes(mix: Mix) -> usize {
+        mix.cards().iter().map(|(_, cards)| cards).sum::<usize>() * size_of::<Kind>()
+    }
+
     /// The next card.
     #[inline]
     pub(crate) fn draw(&mut self, random: &mut Random) -> Kind {

@@ -61,6 +61,21 @@ impl Population {
     }
 }
 
+/// Rows of a table that the load makes for each warehouse, about: lines are random. Items, which all warehouses share, are none.
+pub(crate) fn rows_of_a_warehouse(table: TableId, scale: &Scale) -> u64 {
+    let Scale { items, districts, customers, new_orders, .. } = *scale;
+    let in_districts = |rows: u32| u64::from(districts) * u64::from(rows);
+    match table {
+        TableId::Warehouse => 1,
+        TableId::District => districts.into(),
+        TableId::Customer | TableId::History | TableId::Order => in_districts(customers),
+        TableId::OrderLine => 10 * in_districts(customers),
+        TableId::NewOrder => in_districts(new_orders),
+        TableId::Stock => items.into(),
+        TableId::Item | TableId::Meta | TableId::Acknowledged => 0,
+    }
+}
+
 /// How far a load is; read by the thread that shows it.
 #[derive(Default)]
 pub(crate) struct RowsDone {

@@ -14,7 +14,7 @@ use sched_steps::team::{self, LargestFirst, Membership, OldestFirst};
 
 use super::crew::{Conduct, Crew};
 use super::threads::ThreadsRunner;
-use super::{Runner, Workplace};
+use super::{Runner, STACK_BYTES, Workplace};
 use crate::driver::Share;
 use crate::driver::admission::Ready;
 use crate::driver::desk::{Desk, Job};
@@ -23,9 +23,6 @@ use crate::workload::engine::Engine;
 use crate::workload::error::Error;
 use crate::workload::settings::{CtxPoints, TeamsOf};
 use policy::{StepsHook, hook_for};
-
-/// Stack of a fiber: transactions keep groups of rows on theirs.
-const STACK_BYTES: usize = 128 << 10;
 
 /// Teams of fibers.
 pub(crate) struct StepsRunner {

@@ -13,6 +13,7 @@ use crate::lab::footprint::geometry::Geometry;
 use crate::lab::reproduce::cachegrind::{Behind, Counts, Totals};
 use crate::lab::reproduce::child;
 use crate::workload::error::Error;
+use crate::workload::reading::read_output;
 
 /// Where the instructions of a program were written.
 pub(super) struct LineTables {
@@ -112,7 +113,7 @@ fn one(
         .arg(program)
         .args(args);
     let ended = child::run(&mut command, scratch)?;
-    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    let text = read_output(&file);
     let _ = std::fs::remove_file(&file);
     match split(&text, places) {
         Some(split) if ended.status.success() => Ok(split),

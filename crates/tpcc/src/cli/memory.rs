@@ -1,0 +1,219 @@
+//! Memory that flags ask for. What does not fit the machine is refused by the name of its flag, with the largest number that fits,
+//! before anything of it is allocated. How many bytes a thing takes is said beside the thing.
+
+use crate::doors::history;
+use crate::driver;
+use crate::driver::runner::stack_bytes;
+use crate::engines::floor::Floor;
+use crate::engines::storage::store::Store;
+use crate::lab::latency::Latencies;
+use crate::lab::tenants::TenantsPlan;
+use crate::report::machine::memory_limit_bytes;
+use crate::workload::error::Error;
+use crate::workload::settings::{EngineKind, LargePages, Pacing, RunConfig, StoreConfig};
+use crate::workload::words::in_mib;
+
+/// Memory that a command may take, and what its flags ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryBudget {
+    /// Bytes; none where the system does not say, and then everything fits.
+    limit: Option<u64>,
+    demands: Vec<Demand>,
+}
+
+/// A flag that takes less than a part in `1 << NAMED` of the memory is not named where another does not fit.
+const NAMED: u32 = 7;
+
+/// What a flag asks for: a number, as given or by default, of things that take so many bytes each.
+#[derive(Clone, Copy, Debug)]
+struct Demand {
+    flag: &'static str,
+    number: u64,
+    each: u64,
+}
+
+impl Demand {
+    fn bytes(&self) -> u64 {
+        self.number.saturating_mul(self.each)
+    }
+}
+
+impl MemoryBudget {
+    /// All that this process may take: see [`memory_limit_bytes`].
+    pub(crate) fn of_this_process() -> MemoryBudget {
+        MemoryBudget { limit: memory_limit_bytes(), demands: Vec::new() }
+    }
+
+    /// Adds what `flag` asks for with its `number`: so many bytes for each.
+    #[must_use]
+    pub(crate) fn with(mut self, flag: &'static str, number: u64, each: u64) -> MemoryBudget {
+        match self.demands.iter_mut().find(|demand| demand.flag == flag && demand.number == number) {
+            Some(demand) => demand.each = demand.each.saturating_add(each),
+            None => self.demands.push(Demand { flag, number, each }),
+        }
+        self
+    }
+
+    /// Looks whether everything fits together.
+    ///
+    /// # Errors
+    /// A usage error that names the flag that asks for most, and the largest number with which all would fit.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let sum = |demands: &mut dyn Iterator<Item = &Demand>| {
+            demands.fold(0, |all: u64, one| all.saturating_add(one.bytes()))
+        };
+        let (Some(limit), Some(most)) = (self.limit, self.demands.iter().max_by_key(|demand| demand.bytes())) else {
+            return Ok(());
+        };
+        if sum(&mut self.demands.iter()) <= limit {
+            return Ok(());
+        }
+        let others = || self.demands.iter().filter(|demand| demand.flag != most.flag);
+        let named = others().filter(|demand| demand.bytes() > limit >> NAMED);
+        let named: Vec<String> =
+            named.map(|demand| format!("{} takes {}", demand.flag, in_mib(demand.bytes()))).collect();
+        let beside = if named.is_empty() { String::new() } else { format!(", of which {}", named.join(", ")) };
+        let error = Error::usage(format!(
+            "{} {}: takes {} of memory, and this process may have {}{beside}",
+            most.flag,
+            most.number,
+            in_mib(most.bytes()),
+            in_mib(limit)
+        ));
+        Err(match limit.saturating_sub(sum(&mut others())) / most.each.max(1) {
+            0 => error.help("not even 1 fits beside the other flags; pass smaller numbers with them"),
+            fits => error.help(format!("pass {} {fits} or less", most.flag)),
+        })
+    }
+}
+
+/// Memory of a command that opens the storage engine: its buffer pool.
+pub(crate) fn of_store(config: &StoreConfig) -> MemoryBudget {
+    MemoryBudget::of_this_process().with("--buffer-pool", config.buffer_pool_mib, 1 << 20)
+}
+
+/// Memory of a run of so many warehouses, as far as their number is known.
+pub(crate) fn of_run(config: &RunConfig, warehouses: Option<u32>) -> MemoryBudget {
+    let budget = match config.engine {
+        EngineKind::Storage => of_store(&config.store),
+        EngineKind::Floor | EngineKind::Postgres => MemoryBudget::of_this_process(),
+    };
+    let (workers, team_size) = (config.store.workers as u64, config.scheduling.team_size() as u64);
+    let threads = if config.engine == EngineKind::Postgres { "--connections" } else { "--workers" };
+    let seconds = config.length.duration.map_or(0, |duration| duration.as_secs());
+    let mut budget =
+        budget.with(threads, workers, driver::worker_bytes()).with("--duration", seconds, driver::second_bytes());
+    if team_size > 1 {
+        let stack = stack_bytes(config.store.large_pages != LargePages::Off);
+        budget = budget.with("--team-size", team_size, stack.saturating_mul(workers));
+    }
+    if let (EngineKind::Floor, Some(warehouses)) = (config.engine, warehouses) {
+        budget = budget.with("--warehouses", warehouses.into(), Floor::warehouse_bytes());
+    }
+    let terminal = match config.pacing {
+        Pacing::None => driver::terminal_bytes(config.mix),
+        Pacing::Spec => driver::pacing::terminal_bytes(),
+    };
+    match (config.terminals, warehouses) {
+        (Some(terminals), _) => budget.with("--terminals", terminals.into(), terminal),
+        (None, Some(warehouses)) => {
+            budget.with("--warehouses", warehouses.into(), terminal * u64::from(RunConfig::TERMINALS_OF_A_WAREHOUSE))
+        }
+        (None, None) => budget,
+    }
+}
+
+/// Memory of `tpcc history`: its buffer pool, and what it keeps until it writes it down.
+pub(crate) fn of_history(store: &StoreConfig, params: &history::Params) -> MemoryBudget {
+    let each = u64::from(params.sessions) * history::RecordedSession::transaction_bytes();
+    of_store(store).with("--transactions", params.transactions.into(), each)
+}
+
+/// Looks whether `tpcc tenants` has the memory for the stacks of all fibers under each policy, and for the rows of all tenants.
+///
+/// # Errors
+/// That of [`MemoryBudget::check`].
+pub(crate) fn of_tenants(plan: &TenantsPlan) -> Result<(), Error> {
+    MemoryBudget::of_this_process().with("--rows", plan.rows, TenantsPlan::row_bytes()).check()?;
+    let (tenants, stacks) = (plan.tenants as u64, plan.stack_bytes());
+    MemoryBudget::of_this_process()
+        .with("--background", plan.background as u64, stacks)
+        .with("--terminals-per-tenant", plan.terminals as u64, tenants.saturating_mul(stacks))
+        .with("--tenants", tenants, plan.tenant_bytes())
+        .check()
+}
+
+/// Looks whether the copies of an open database that `tpcc latency` makes fit, in memory with all pages in their pools, beside the
+/// pool of the database itself.
+///
+/// # Errors
+/// A usage error that names the database.
+pub(crate) fn of_latency(plan: &Latencies, database: &Store, config: &StoreConfig) -> Result<(), Error> {
+    let (copies, each, shown) = (plan.copies(), copy_bytes(database)?, config.shown());
+    let budget = of_store(config).with("--data", copies, each);
+    budget.check().map_err(|_| {
+        let (all, limit) = (in_mib(each.saturating_mul(copies)), budget.limit.map_or_else(String::new, in_mib));
+        let without = if plan.simulate { ", or leave --simulate out" } else { "" };
+        let what =
+            format!("--data {shown}: {copies} copies of it take {all} of memory, and this process may have {limit}");
+        Error::usage(what).help(format!("name a database of fewer warehouses{without}"))
+    })
+}
+
+/// Looks whether so many copies of a loaded warehouse, a tenant each, fit in memory beside the warehouse itself.
+///
+/// # Errors
+/// That of [`MemoryBudget::check`].
+pub(crate) fn of_warehouses(tenants: usize, database: &Store, config: &StoreConfig) -> Result<(), Error> {
+    of_store(config).with("--tenants", tenants as u64, copy_bytes(database)?).check()
+}
+
+fn copy_bytes(database: &Store) -> Result<u64, Error> {
+    database.copy_bytes().map_err(|error| Error::failed(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(limit: u64) -> MemoryBudget {
+        MemoryBudget { limit: Some(limit), demands: Vec::new() }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_with_what_does() {
+        let budget = |terminals| of(10 << 20).with("--buffer-pool", 4, 1 << 20).with("--terminals", terminals, 1 << 10);
+        let error = budget(7_000).check().unwrap_err();
+        let told = "error: --terminals 7000: takes 7 MiB of memory, and this process may have 10 MiB, of which \
+                    --buffer-pool takes 4 MiB\n  help: pass --terminals 6144 or less";
+        assert_eq!((error.to_string().as_str(), error.status()), (told, 2));
+        assert!(budget(6_144).check().is_ok() && budget(6_145).check().is_err(), "the number that it names fits");
+        let error = of(1).with("--team-size", 1, 2).check().unwrap_err().to_string();
+        assert!(error.contains("--team-size 1: takes 2 bytes") && error.contains("not even 1 fits"), "{error}");
+    }
+
+    #[test]
+    fn a_flag_that_asks_for_two_things_is_told_of_both() {
+        let budget = of(100).with("--warehouses", 3, 30).with("--warehouses", 3, 20);
+        let error = budget.check().unwrap_err().to_string();
+        assert!(error.contains("takes 150 bytes") && error.contains("pass --warehouses 2 or less"), "{error}");
+    }
+
+    #[test]
+    fn no_number_is_too_large_to_be_refused() {
+        assert!(of(1 << 30).with("--warehouses", u64::MAX, u64::MAX).check().is_err());
+        let unknown = MemoryBudget { limit: None, demands: Vec::new() };
+        assert!(unknown.with("--warehouses", u64::MAX, u64::MAX).check().is_ok(), "where the system says nothing");
+    }
+
+    #[test]
+    fn things_take_what_they_consist_of() {
+        let terminal = driver::terminal_bytes(crate::workload::generate::deck::Mix::Standard);
+        assert!((250..600).contains(&terminal), "{terminal}: a deck has 200 cards");
+        assert!((600..5_000).contains(&driver::pacing::terminal_bytes()), "{}", driver::pacing::terminal_bytes());
+        assert!((500 << 10..4 << 20).contains(&driver::worker_bytes()), "{}", driver::worker_bytes());
+        let warehouse = Floor::warehouse_bytes();
+        assert!((60 << 20..200 << 20).contains(&warehouse), "{warehouse}: about 100 MB are loaded");
+        assert!(memory_limit_bytes().is_none_or(|bytes| bytes > 64 << 20));
+    }
+}
