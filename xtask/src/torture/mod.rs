@@ -16,6 +16,7 @@ mod malformed;
 mod mutants;
 mod narrow;
 mod oracle;
+mod record;
 mod recovery;
 mod report;
 mod seeds;
@@ -102,6 +103,9 @@ pub(crate) struct TortureFlags {
     /// Writes the result there as one JSON object.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Appends a line about the run to the file of the campaign in this directory: crates/storage/campaigns, say.
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
 }
 
 /// Whether the transactions of a simulated workload have speculative loops.
@@ -194,7 +198,19 @@ pub(crate) fn run(flags: &TortureFlags) -> ExitCode {
     let progress = Progress::start(campaign.name, &plan, flags.fail_fast);
     let report = (campaign.run)(&plan, &progress);
     progress.finish();
-    report.conclude(campaign.name, &plan, progress.elapsed(), flags.json.as_deref())
+    let elapsed = progress.elapsed();
+    let status = report.conclude(campaign.name, &plan, elapsed, flags.json.as_deref());
+    let recorded = flags
+        .record
+        .as_ref()
+        .map_or(Ok(()), |directory| record::append(directory, campaign.name, &record::of(&plan, &report, elapsed)));
+    match recorded {
+        Ok(()) => status,
+        Err(what) => {
+            eprintln!("--record: {what}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The part of a command line that asks for speculative loops.

@@ -64,6 +64,9 @@ fn build_and_run(flags: &TortureFlags) -> Result<bool, String> {
     if let Some(json) = &flags.json {
         command.arg("--json").arg(json);
     }
+    if let Some(record) = &flags.record {
+        command.arg("--record").arg(record);
+    }
     let status = command.status().map_err(|e| format!("{}: {e}", own.display()))?;
     Ok(status.success())
 }
