@@ -39,8 +39,8 @@ use cli::error::in_our_words;
 use cli::flags::LabCommand;
 use cli::flags::{Cli, Command};
 use cli::interrupt;
-use report::streams;
 use workload::error::Error;
+use workload::streams;
 
 #[doc(hidden)]
 pub use doors::acid;

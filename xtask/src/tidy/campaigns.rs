@@ -17,8 +17,7 @@ const INTERFACE: [&str; 2] = ["crates/storage/src/db/", "crates/storage/src/io/s
 const CAMPAIGNS: [&str; 2] = ["xtask/src/sim/", "xtask/src/torture/"];
 
 /// Methods that no campaign can call, and why not.
-const NOT_THERE: [(&str, &str); 9] = [
-    ("copy_to", "makes a directory of files: `copy_on` of a simulated disk does the same work"),
+const NOT_THERE: [(&str, &str); 8] = [
     ("claim", "takes a directory of files: tests/directory.rs"),
     ("foreign", "names files of a directory: tests/directory.rs"),
     ("passed", "campaigns look at the findings, of which some are no failure after a crash"),

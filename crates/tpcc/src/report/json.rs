@@ -6,8 +6,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::out::OutFile;
-use super::streams;
 use crate::workload::error::Error;
+use crate::workload::streams;
 
 /// Stands for stdout.
 const STDOUT: &str = "-";

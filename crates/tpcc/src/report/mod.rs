@@ -11,7 +11,6 @@ pub(crate) mod out;
 mod pacing;
 pub(crate) mod page;
 pub(crate) mod progress;
-pub(crate) mod streams;
 pub(crate) mod text;
 
 use std::collections::BTreeMap;

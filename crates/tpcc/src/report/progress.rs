@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::streams;
+use crate::workload::streams;
 
 /// How often a line is printed where none can be rewritten.
 const EVERY: Duration = Duration::from_secs(10);

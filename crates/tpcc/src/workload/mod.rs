@@ -15,6 +15,7 @@ pub(crate) mod ops;
 pub(crate) mod reading;
 pub(crate) mod schema;
 pub(crate) mod settings;
+pub(crate) mod streams;
 pub(crate) mod threads;
 pub(crate) mod time;
 pub(crate) mod txn;

@@ -43,12 +43,12 @@ pub(super) struct CallPlan {
     pub(super) function: Function,
     /// Its number among the calls of the function, from 0.
     pub(super) number: u64,
-    pub(super) fate: Fate,
+    pub(super) fate: CallFate,
 }
 
 /// What becomes of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum CallFate {
     /// A signal interrupts it before it has done anything.
     Interrupted,
     /// It reads or writes half of what was asked.
@@ -107,8 +107,8 @@ impl Function {
     }
 
     /// What can become of it.
-    pub(super) fn fates(self) -> &'static [Fate] {
-        use Fate::{Fails, Interrupted, Short};
+    pub(super) fn fates(self) -> &'static [CallFate] {
+        use CallFate::{Fails, Interrupted, Short};
         match self {
             Function::Open => &[Interrupted, Fails(libc::EMFILE), Fails(libc::EACCES)],
             Function::OpenAt => {
@@ -161,7 +161,7 @@ pub(super) fn end() -> ([u64; Function::ALL.len()], bool) {
 }
 
 /// The fate of this call, if it is not to be made as asked.
-fn fate_of(function: Function) -> Option<Fate> {
+fn fate_of(function: Function) -> Option<CallFate> {
     if !COUNTS.load(Ordering::Relaxed) {
         return None;
     }
@@ -172,11 +172,11 @@ fn fate_of(function: Function) -> Option<Fate> {
 }
 
 /// Sets `errno` of the calling thread if the call fails.
-fn fails(fate: Option<Fate>) -> bool {
+fn fails(fate: Option<CallFate>) -> bool {
     let number = match fate {
-        Some(Fate::Interrupted) => libc::EINTR,
-        Some(Fate::Fails(number)) => number,
-        Some(Fate::Short) | None => return false,
+        Some(CallFate::Interrupted) => libc::EINTR,
+        Some(CallFate::Fails(number)) => number,
+        Some(CallFate::Short) | None => return false,
     };
     // SAFETY: the calling thread's own.
     unsafe { *libc::__errno_location() = number };
@@ -184,8 +184,8 @@ fn fails(fate: Option<Fate>) -> bool {
 }
 
 /// Bytes of a transfer of so many.
-fn transferred(fate: Option<Fate>, bytes: usize) -> usize {
-    if fate == Some(Fate::Short) && bytes > 1 { bytes / 2 } else { bytes }
+fn transferred(fate: Option<CallFate>, bytes: usize) -> usize {
+    if fate == Some(CallFate::Short) && bytes > 1 { bytes / 2 } else { bytes }
 }
 
 /// The C library's own function of that name.
@@ -258,7 +258,7 @@ extern "C" fn pthread_create(
 ) -> c_int {
     static REAL: OnceLock<usize> = OnceLock::new();
     // This one returns the number of its error.
-    if let Some(Fate::Fails(number)) = fate_of(Function::Thread) {
+    if let Some(CallFate::Fails(number)) = fate_of(Function::Thread) {
         return number;
     }
     type Create = unsafe extern "C" fn(
@@ -320,7 +320,7 @@ extern "C" fn pwrite64(file: c_int, from: *const c_void, bytes: size_t, offset: 
 fn shortened(slices: *const iovec, count: c_int) -> iovec {
     // SAFETY: the caller's slices, of which there is one at least.
     let first = unsafe { *slices };
-    if count > 1 { first } else { iovec { iov_len: transferred(Some(Fate::Short), first.iov_len), ..first } }
+    if count > 1 { first } else { iovec { iov_len: transferred(Some(CallFate::Short), first.iov_len), ..first } }
 }
 
 #[unsafe(no_mangle)]
@@ -329,7 +329,7 @@ extern "C" fn pwritev64(file: c_int, slices: *const iovec, count: c_int, offset:
     if fails(fate) {
         return -1;
     }
-    if fate == Some(Fate::Short) && count > 0 {
+    if fate == Some(CallFate::Short) && count > 0 {
         let short = shortened(slices, count);
         // SAFETY: a part of what the caller has asked for.
         return unsafe { libc::syscall(libc::SYS_pwritev, file, &raw const short, 1, offset, 0) as ssize_t };
@@ -344,7 +344,7 @@ extern "C" fn preadv64v2(file: c_int, slices: *const iovec, count: c_int, offset
     if fails(fate) {
         return -1;
     }
-    if fate == Some(Fate::Short) && count > 0 {
+    if fate == Some(CallFate::Short) && count > 0 {
         let short = shortened(slices, count);
         // SAFETY: a part of what the caller has asked for.
         return unsafe { libc::syscall(libc::SYS_preadv2, file, &raw const short, 1, offset, 0, flags) as ssize_t };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use storage::{Database, Durability, OpenTable, Options, Table, TxnError};
 
-use super::interposed::{self, CallPlan, Fate, Function};
+use super::interposed::{self, CallFate, CallPlan, Function};
 use crate::sim::rng::Rng;
 
 /// Rows that transactions write.
@@ -27,12 +27,12 @@ const OPENS: u64 = 3;
 /// Transactions refused one after the other, after which the database is opened anew.
 const PATIENCE: u32 = 2;
 
-/// The variable of the environment that holds a [`Task`] as JSON.
+/// The variable of the environment that holds a [`LifeTask`] as JSON.
 pub(super) const TASK: &str = "LOCKSTEP_CALLS_TASK";
 
 /// What a process has to do.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Task {
+pub(super) struct LifeTask {
     /// Where the database and its copy are made.
     pub(super) directory: PathBuf,
     pub(super) seed: u64,
@@ -41,14 +41,14 @@ pub(super) struct Task {
     pub(super) call: Option<(String, u64, i32)>,
 }
 
-impl Task {
+impl LifeTask {
     fn plan(&self) -> Option<CallPlan> {
         let (name, number, fate) = self.call.as_ref()?;
         let function = Function::ALL.into_iter().find(|function| function.name() == name)?;
         let fate = match fate {
-            0 => Fate::Interrupted,
-            -1 => Fate::Short,
-            error => Fate::Fails(*error),
+            0 => CallFate::Interrupted,
+            -1 => CallFate::Short,
+            error => CallFate::Fails(*error),
         };
         Some(CallPlan { function, number: *number, fate })
     }
@@ -87,7 +87,7 @@ fn refused(what: &str, error: &dyn Display) {
 
 /// Does what the environment says.
 pub(crate) fn child() {
-    let task = std::env::var(TASK).ok().and_then(|text| serde_json::from_str::<Task>(&text).ok());
+    let task = std::env::var(TASK).ok().and_then(|text| serde_json::from_str::<LifeTask>(&text).ok());
     let Some(task) = task else {
         eprintln!("{TASK}: this is a part of `cargo xtask torture calls`, which sets it");
         return;
@@ -113,7 +113,7 @@ pub(super) fn reopen(directory: &Path) -> Result<Database, storage::OpenError> {
 }
 
 struct Life<'a> {
-    task: &'a Task,
+    task: &'a LifeTask,
     rng: Rng,
     /// Transactions begun.
     begun: u64,
@@ -122,7 +122,7 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
-    fn new(task: &Task) -> Life<'_> {
+    fn new(task: &LifeTask) -> Life<'_> {
         Life { task, rng: Rng::new(task.seed), begun: 0, refused: 0 }
     }
 

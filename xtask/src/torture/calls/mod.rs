@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use storage::{Database, TxnError};
 
-use self::interposed::{CallPlan, Fate, Function};
-use self::life::{MARK, ROWS, TASK, Task, Told};
+use self::interposed::{CallFate, CallPlan, Function};
+use self::life::{LifeTask, MARK, ROWS, TASK, Told};
 use super::CampaignPlan;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
@@ -71,9 +71,9 @@ fn all(calls: &[u64]) -> impl Iterator<Item = CallPlan> {
 
 fn named(case: &CallPlan) -> String {
     let fate = match case.fate {
-        Fate::Interrupted => "is interrupted".to_owned(),
-        Fate::Short => "is short".to_owned(),
-        Fate::Fails(error) => format!("fails ({})", std::io::Error::from_raw_os_error(error)),
+        CallFate::Interrupted => "is interrupted".to_owned(),
+        CallFate::Short => "is short".to_owned(),
+        CallFate::Fails(error) => format!("fails ({})", std::io::Error::from_raw_os_error(error)),
     };
     format!("call {} of {} {fate}", case.number, case.function.name())
 }
@@ -94,9 +94,10 @@ fn one(seed: u64, mut case: CallPlan) -> Result<(), String> {
 /// Whether a call with such a fate may not be seen by the program.
 fn is_hidden(case: &CallPlan) -> bool {
     match (case.function, case.fate) {
-        (_, Fate::Interrupted | Fate::Short) => true,
-        (Function::ReadResidentAt, Fate::Fails(error)) => error != libc::EIO,
-        (Function::Allocate, Fate::Fails(libc::EOPNOTSUPP)) | (Function::RenameNew, Fate::Fails(libc::EINVAL)) => true,
+        (_, CallFate::Interrupted | CallFate::Short) => true,
+        (Function::ReadResidentAt, CallFate::Fails(error)) => error != libc::EIO,
+        (Function::Allocate, CallFate::Fails(libc::EOPNOTSUPP))
+        | (Function::RenameNew, CallFate::Fails(libc::EINVAL)) => true,
         _ => false,
     }
 }
@@ -137,13 +138,13 @@ impl Life {
         let scratch = Scratch::new()?;
         let call = case.map(|case| {
             let fate = match case.fate {
-                Fate::Interrupted => 0,
-                Fate::Short => -1,
-                Fate::Fails(error) => error,
+                CallFate::Interrupted => 0,
+                CallFate::Short => -1,
+                CallFate::Fails(error) => error,
             };
             (case.function.name().to_owned(), case.number, fate)
         });
-        let task = Task { directory: scratch.0.clone(), seed, call };
+        let task = LifeTask { directory: scratch.0.clone(), seed, call };
         let text = ended(&task)?;
         let lines = text.lines().filter_map(|line| line.strip_prefix(MARK));
         let told: Vec<Told> = lines.map(serde_json::from_str).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
@@ -221,7 +222,7 @@ fn rows(db: &Database) -> Result<BTreeMap<u64, Vec<u8>>, TxnError> {
 }
 
 /// What a life tells on stdout when it has ended well.
-fn ended(task: &Task) -> Result<String, String> {
+fn ended(task: &LifeTask) -> Result<String, String> {
     let own = |error: std::io::Error| format!("the process of a life: {error}");
     let text = serde_json::to_string(task).map_err(|error| error.to_string())?;
     let mut process = Command::new(std::env::current_exe().map_err(own)?)

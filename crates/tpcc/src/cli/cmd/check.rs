@@ -10,12 +10,12 @@ use crate::engines::storage::store::Store;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
 use crate::report::progress::Progress;
-use crate::report::streams::say_text;
 use crate::report::text::{broken_rules, check_line};
 use crate::report::{self, model};
 use crate::workload::database::Database;
 use crate::workload::error::{Error, command};
 use crate::workload::interrupt;
+use crate::workload::streams::say_text;
 use crate::workload::words::grouped;
 
 /// Carries the command out.

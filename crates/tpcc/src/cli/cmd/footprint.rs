@@ -6,8 +6,8 @@ use crate::cli::resolve;
 use crate::lab::footprint::{self, FootprintSpec, child, place};
 use crate::lab::reproduce::lab::Lab;
 use crate::report;
-use crate::report::streams::print;
 use crate::workload::error::Error;
+use crate::workload::streams::print;
 
 /// Carries the command out.
 pub(crate) fn run(flags: FootprintFlags) -> Result<Ended, Error> {

@@ -12,9 +12,9 @@ use crate::doors::history::{self, Outcome, Recorded, RunError, World};
 use crate::engines::storage::advice::{cannot_open, failed_transaction};
 use crate::engines::storage::database::{announce, options};
 use crate::report::named;
-use crate::report::streams::print;
 use crate::workload::error::Error;
 use crate::workload::interrupt;
+use crate::workload::streams::print;
 use crate::workload::words::grouped;
 
 /// Carries the command out.

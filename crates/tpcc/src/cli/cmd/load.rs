@@ -12,11 +12,11 @@ use crate::cli::resolve::on_disk;
 use crate::engines::storage::store::Store;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
-use crate::report::streams::say_text;
 use crate::report::{self, model};
 use crate::workload::database::Database;
 use crate::workload::error::{Error, command};
 use crate::workload::interrupt;
+use crate::workload::streams::say_text;
 use crate::workload::words::{counted, grouped};
 
 /// Most bytes of an answer that are looked at.
@@ -71,15 +71,15 @@ pub(crate) fn run(flags: &LoadFlags) -> Result<Ended, Error> {
 }
 
 /// A terminal, where a user can be asked and can answer. A signal ends its input.
-pub(super) struct Terminal(StdinLock<'static>);
+pub(super) struct TerminalInput(StdinLock<'static>);
 
 /// The terminal of the command, if it has one.
-pub(super) fn terminal() -> Option<BufReader<Terminal>> {
+pub(super) fn terminal() -> Option<BufReader<TerminalInput>> {
     let (stdin, stderr) = (std::io::stdin(), std::io::stderr());
-    (stdin.is_terminal() && stderr.is_terminal()).then(|| BufReader::new(Terminal(stdin.lock())))
+    (stdin.is_terminal() && stderr.is_terminal()).then(|| BufReader::new(TerminalInput(stdin.lock())))
 }
 
-impl Read for Terminal {
+impl Read for TerminalInput {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
         while !interrupt::requested() {

@@ -14,7 +14,6 @@ use crate::report::files::RunFiles;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
 use crate::report::progress::{self, Progress};
-use crate::report::streams::say_text;
 use crate::report::text::{broken_rules, check_line};
 use crate::report::{self, model, text};
 use crate::workload::check::Audit;
@@ -24,6 +23,7 @@ use crate::workload::load as loader;
 use crate::workload::loaded::Loaded;
 use crate::workload::schema::Scale;
 use crate::workload::settings::RunConfig;
+use crate::workload::streams::say_text;
 use crate::workload::words::{counted, grouped};
 
 /// Carries `tpcc run` out.

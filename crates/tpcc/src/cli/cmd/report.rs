@@ -12,9 +12,9 @@ use crate::report::model::schema_of;
 use crate::report::named;
 use crate::report::out::OutFile;
 use crate::report::page::run::run_page;
-use crate::report::streams::print;
 use crate::workload::error::Error;
 use crate::workload::reading::{MOST_RESULT, read_file};
+use crate::workload::streams::print;
 
 /// Carries the command out.
 pub(crate) fn run(flags: &ReportFlags) -> Result<Ended, Error> {

@@ -7,8 +7,8 @@ use crate::cli::flags::ReproduceFlags;
 use crate::lab::reproduce::{self, ALL};
 use crate::report::json::{JsonOut, conclude};
 use crate::report::progress::note;
-use crate::report::streams::print;
 use crate::workload::error::Error;
+use crate::workload::streams::print;
 
 /// Where results of all experiments go unless the user says where.
 const OUT: &str = "tpcc-reproduce";

@@ -24,13 +24,13 @@ use crate::report::files::RunFiles;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine};
 use crate::report::progress::{self, Progress};
-use crate::report::streams::say_text;
 use crate::report::{self, text};
 use crate::workload::database::Database;
 use crate::workload::engine::Engine;
 use crate::workload::error::{Error, command};
 use crate::workload::loaded::Loaded;
 use crate::workload::settings::{EngineKind, LargePages, RunConfig, Scheduling, Shape, Speculate};
+use crate::workload::streams::say_text;
 
 /// Carries the command out.
 pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {

@@ -12,13 +12,13 @@ use crate::doors::structure;
 use crate::engines::storage::store::Store;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
-use crate::report::streams::{say, say_text};
 use crate::report::text::{broken_rules, check_line};
 use crate::report::{self, model};
 use crate::workload::check::Audit;
 use crate::workload::database::Database;
 use crate::workload::engine::Engine;
 use crate::workload::error::Error;
+use crate::workload::streams::{say, say_text};
 use crate::workload::words::{counted, grouped};
 
 /// Carries the command out.

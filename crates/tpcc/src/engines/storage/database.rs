@@ -12,7 +12,6 @@ use super::delayed::Delayed;
 use super::fiber_hook::StoreHook;
 use super::store::Store;
 use crate::engines::space;
-use crate::report::streams::say;
 use crate::workload::database::{Database, PageFinding, RegionFound, StructureFound};
 use crate::workload::engine::Engine;
 use crate::workload::error::{Error, command};
@@ -20,6 +19,7 @@ use crate::workload::loaded::Loaded;
 use crate::workload::schema::TableId;
 use crate::workload::settings::StoreConfig;
 use crate::workload::settings::{Background, Durability, Isolation, LargePages, Latches};
+use crate::workload::streams::say;
 use crate::workload::words::counted;
 use crate::workload::{interrupt, load};
 

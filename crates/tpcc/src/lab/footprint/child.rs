@@ -12,7 +12,6 @@ use super::marks::{Mark, trap};
 use crate::driver::terminal::Terminal;
 use crate::driver::{self, Clock, RunPlan};
 use crate::engines::storage::store::Store;
-use crate::report::streams::print;
 use crate::workload::database::Database;
 use crate::workload::engine::{Engine, OpenTransaction, Session};
 use crate::workload::error::{Error, command};
@@ -21,6 +20,7 @@ use crate::workload::generate::input::InputSpace;
 use crate::workload::generate::nurand::Constants;
 use crate::workload::loaded::Loaded;
 use crate::workload::settings::{Latches, StoreConfig};
+use crate::workload::streams::print;
 use crate::workload::txn::{self, Scratch, Verdict};
 
 /// Marks what storage says, and waits as threads do.

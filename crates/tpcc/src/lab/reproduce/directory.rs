@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::report::streams::say;
 use crate::workload::error::Error;
+use crate::workload::streams::say;
 
 /// The file of a database that holds its pages.
 const PAGES: &str = "pages.0";
