@@ -86,6 +86,7 @@ struct Readme;
 mod commit;
 mod epoch;
 mod error;
+mod fork;
 mod forward;
 mod governor;
 mod last;

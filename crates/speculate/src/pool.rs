@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
+use crate::fork::Process;
 use crate::quiet::discard;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::thread::{self, JoinHandle, Thread};
@@ -45,7 +46,7 @@ pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     /// The process that has the threads.
-    process: u32,
+    process: Process,
 }
 
 impl Pool {
@@ -60,7 +61,7 @@ impl Pool {
             asleep: (0..threads).map(|_| AtomicBool::new(false)).collect(),
             closing: AtomicBool::new(false),
         });
-        let mut pool = Pool { shared, threads: Vec::with_capacity(threads), process: std::process::id() };
+        let mut pool = Pool { shared, threads: Vec::with_capacity(threads), process: Process::this() };
         for i in 0..threads {
             let shared = Arc::clone(&pool.shared);
             let name = format!("speculate {}", i + 1);
@@ -71,7 +72,7 @@ impl Pool {
 
     /// Whether its threads are in this process, and not in one from which this one was forked.
     pub(crate) fn is_here(&self) -> bool {
-        self.threads.is_empty() || std::process::id() == self.process
+        self.threads.is_empty() || self.process.is_this()
     }
 
     /// Runs `job` in the calling thread, as number 0, and in all others, as 1 and so on; returns when all have ended. A

@@ -32,16 +32,21 @@ fn a_forked_child_is_refused_and_the_parent_goes_on() {
         // SAFETY: ends the child.
         unsafe { libc::_exit(in_the_child(db)) };
     }
+    assert!(child > 0, "no child: {}", std::io::Error::last_os_error());
     let (begun, mut status) = (Instant::now(), 0);
-    // SAFETY: the child is this process's own; the status has a place.
-    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+    let ended = loop {
+        // SAFETY: the child is this process's own; the status has a place.
+        let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
+        if ended != 0 {
+            break ended;
+        }
         if begun.elapsed() > Duration::from_secs(60) {
             // SAFETY: as above.
             unsafe { libc::kill(child, libc::SIGKILL) };
         }
         std::thread::sleep(Duration::from_millis(5));
-    }
-    assert_eq!(status, 0, "the child was refused nothing, or did not end");
+    };
+    assert_eq!((ended, status), (child, 0), "the child was refused nothing, or did not end");
     db.transact(|tx| tx.put(&NUMBERS, &2, &2)).unwrap();
     db.close().unwrap();
     let db = Database::open(&directory, Options::new()).unwrap();

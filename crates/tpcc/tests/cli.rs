@@ -310,7 +310,11 @@ fn signals_end_a_run(mut command: Command, signals: &[&str], status: i32, word: 
 #[cfg(unix)]
 #[test]
 fn signals_end_a_run_cleanly() {
-    let tpcc = || Command::new(env!("CARGO_BIN_EXE_tpcc"));
+    let tpcc = || {
+        let mut command = Command::new("env");
+        command.args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_tpcc")]);
+        command
+    };
     signals_end_a_run(tpcc(), &["INT"], 0, "Ctrl-C");
     signals_end_a_run(tpcc(), &["TERM"], 128 + 15, "SIGTERM");
     signals_end_a_run(tpcc(), &["HUP"], 128 + 1, "SIGHUP");
@@ -320,7 +324,7 @@ fn signals_end_a_run_cleanly() {
 #[test]
 fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
     let mut shell = Command::new("sh");
-    shell.args(["-c", "trap '' HUP INT; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tpcc")]);
+    shell.args(["-c", "trap - TERM; trap '' HUP INT; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tpcc")]);
     signals_end_a_run(shell, &["HUP", "INT", "TERM"], 128 + 15, "SIGTERM");
 }
 

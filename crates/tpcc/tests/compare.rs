@@ -124,7 +124,8 @@ fn a_paced_run_is_ended_at_once_by_ctrl_c() {
     let own = Own::new("paced");
     // The result file lies beside the directory, also where its name ends with a slash.
     let (data, out) = (own.file("data/"), own.file("out.json"));
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tpcc"))
+    let mut child = Command::new("env")
+        .args(["--default-signal=INT", env!("CARGO_BIN_EXE_tpcc")])
         .args(["run", "--pacing", "spec", "--data", &data, "--buffer-pool", "300", "--duration", "7200"])
         .args(["--warmup", "5", "--json", &out])
         .stdin(Stdio::null())

@@ -151,13 +151,13 @@ fn memory_that_this_process_may_not_have_is_refused_with_what_fits() {
     // Nothing can be made below a file.
     let nowhere = scratch.write("file", &json!({})) + "/data";
     for (flag, number, args) in [
-        ("--terminals", "10000000", &["run", "--data", &nowhere][..]),
-        ("--terminals", "10000000", &["run", "--data", &nowhere, "--scheduler", "steps"]),
-        ("--warehouses", "1000000", &["run", "--data", &nowhere]),
+        ("--terminals", "10000000", &["run", "--data", &nowhere, "--workers", "1"][..]),
+        ("--terminals", "10000000", &["run", "--data", &nowhere, "--workers", "1", "--scheduler", "steps"]),
+        ("--warehouses", "1000000", &["run", "--data", &nowhere, "--workers", "1"]),
         (
             "--warehouses",
             "1000000",
-            &["run", "--data", &nowhere, "--pacing", "spec", "--delivery-results", "/dev/null"],
+            &["run", "--data", &nowhere, "--workers", "1", "--pacing", "spec", "--delivery-results", "/dev/null"],
         ),
         ("--buffer-pool", "4096", &["load", "--data", &nowhere]),
         ("--transactions", "268435456", &["history", "--data", &nowhere, "--out", &out, "--sessions", "1"]),

@@ -200,8 +200,14 @@ fn ctrl_c_leaves_a_page_of_what_is_done() {
     // What an interrupted load has left is no database: the second call loads again.
     for _ in 0..2 {
         let _ = std::fs::remove_file(part.join("control"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tpcc"));
-        let mut child = command.args(args).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command = Command::new("env");
+        let mut child = command
+            .args(["--default-signal=INT", env!("CARGO_BIN_EXE_tpcc")])
+            .args(args)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         // Its first experiment begins with a database.
         while !part.join("control").exists() {
             if child.try_wait().unwrap().is_some() {

@@ -30,6 +30,7 @@ const ORDERS: [(&str, &[&str]); 5] = [
             "times",
             "log",
             "trace",
+            "fork",
             "pool",
             "nesting",
             "mailbox",

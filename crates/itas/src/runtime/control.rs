@@ -150,3 +150,30 @@ impl Tuning {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::Aggregation;
+
+    #[test]
+    fn a_group_inherits_no_limit_with_its_number() {
+        let groups = Groups::new();
+        let mut tuning = Tuning::new(TunerSettings::default());
+        let busy = || vec![[GroupWork { operations: 1_000, run_ns: 1_000_000 }; PLACES]];
+        let first = groups.add("first", 1, Aggregation::default()).unwrap();
+        let mut work = busy();
+        tuning.see(&[first], &mut work);
+        assert_eq!(work[0][0].operations, 1_000);
+        tuning.tuner.interval(&work, 50_000, 16);
+        assert!(tuning.limit(first).is_some_and(|limit| limit > 0));
+
+        groups.remove(first).unwrap();
+        let second = groups.add("second", 1, Aggregation::default()).unwrap();
+        assert_eq!((second.index(), tuning.limit(second)), (first.index(), None));
+        let mut work = busy();
+        tuning.see(&[second], &mut work);
+        assert_eq!(work[0][0].operations, 0, "what the first did in this interval");
+        assert_eq!((tuning.limit(first), tuning.limit(second)), (None, Some(0)));
+    }
+}

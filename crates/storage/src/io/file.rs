@@ -55,9 +55,11 @@ impl FileDisk {
         if dir.is_dir() {
             return FileDisk::open(dir);
         }
+        let missing: Vec<&Path> = dir.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.exists()).collect();
         let mut created = Vec::new();
-        let opened = create_missing(&dir, &mut created)
-            .and_then(|()| created.iter().try_for_each(|dir| make_entry_durable(dir)))
+        // Also the entry of one that another process has created meanwhile: that may not be durable yet.
+        let opened = create_each(&missing, &mut created)
+            .and_then(|()| missing.iter().rev().try_for_each(|dir| make_entry_durable(dir)))
             .and_then(|()| FileDisk::open(&dir));
         if opened.is_err() {
             created.iter().rev().for_each(|dir| drop(fs::remove_dir(dir)));
@@ -109,13 +111,11 @@ impl FileDisk {
     }
 }
 
-/// Creates a directory and those of its parents that do not exist, and appends each, parents first, to `created`.
-fn create_missing(dir: &Path, created: &mut Vec<PathBuf>) -> io::Result<()> {
-    let missing: Vec<&Path> = dir.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.exists()).collect();
-    for dir in missing.into_iter().rev() {
+/// Creates directories, of which each is below the next, and appends those that were not there to `created`.
+fn create_each(missing: &[&Path], created: &mut Vec<PathBuf>) -> io::Result<()> {
+    for &dir in missing.iter().rev() {
         match retry_on_intr(|| rustix::fs::mkdir(dir, Mode::from_raw_mode(0o777))) {
             Ok(()) => created.push(dir.to_owned()),
-            // Another process was faster.
             Err(Errno::EXIST) if dir.is_dir() => {}
             Err(error) => return Err(error.into()),
         }

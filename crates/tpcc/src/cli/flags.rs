@@ -71,7 +71,7 @@ impl Command {
         match self {
             Command::Compact(_) => false,
             #[cfg(feature = "lab")]
-            Command::InLab(LabCommand::Report(_)) => false,
+            Command::InLab(LabCommand::Report(_) | LabCommand::IndexFetch(_)) => false,
             _ => true,
         }
     }

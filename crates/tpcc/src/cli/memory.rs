@@ -87,9 +87,14 @@ impl MemoryBudget {
     }
 }
 
-/// Memory of a command that opens the storage engine: its buffer pool.
+/// Memory of a command that opens the storage engine: its buffer pool. A pool takes memory as it fills, so one of the default size,
+/// for which no flag asks, is not counted.
 pub(crate) fn of_store(config: &StoreConfig) -> MemoryBudget {
-    MemoryBudget::of_this_process().with("--buffer-pool", config.buffer_pool_mib, 1 << 20)
+    let budget = MemoryBudget::of_this_process();
+    match config.buffer_pool_mib {
+        mib if mib <= StoreConfig::USUAL_POOL_MIB => budget,
+        mib => budget.with("--buffer-pool", mib, 1 << 20),
+    }
 }
 
 /// Memory of a run of so many warehouses, as far as their number is known.
@@ -103,9 +108,12 @@ pub(crate) fn of_run(config: &RunConfig, warehouses: Option<u32>) -> MemoryBudge
     let seconds = config.length.duration.map_or(0, |duration| duration.as_secs());
     let mut budget =
         budget.with(threads, workers, driver::worker_bytes()).with("--duration", seconds, driver::second_bytes());
-    if team_size > 1 {
-        let stack = stack_bytes(config.store.large_pages != LargePages::Off);
-        budget = budget.with("--team-size", team_size, stack.saturating_mul(workers));
+    let of_warehouses = warehouses.map(|warehouses| warehouses.saturating_mul(RunConfig::TERMINALS_OF_A_WAREHOUSE));
+    // A terminal is on one fiber at most.
+    if let (2.., Some(terminals)) = (team_size, config.terminals.or(of_warehouses)) {
+        let fibers = workers.saturating_mul(team_size).min(terminals.into());
+        let stacks = stack_bytes(config.store.large_pages != LargePages::Off).saturating_mul(fibers);
+        budget = budget.with("--team-size", team_size, stacks / team_size);
     }
     if let (EngineKind::Floor, Some(warehouses)) = (config.engine, warehouses) {
         budget = budget.with("--warehouses", warehouses.into(), Floor::warehouse_bytes());

@@ -259,12 +259,15 @@ impl CtxPoints {
 }
 
 impl StoreConfig {
+    /// MiB of the buffer pool where no flag says.
+    pub(crate) const USUAL_POOL_MIB: u64 = 1_024;
+
     /// Every default, for the database in `data` and so many threads.
     pub(crate) fn usual(data: &Path, workers: usize) -> StoreConfig {
         StoreConfig {
             data: data.to_owned(),
             workers,
-            buffer_pool_mib: 1_024,
+            buffer_pool_mib: StoreConfig::USUAL_POOL_MIB,
             durability: Durability::Sync,
             isolation: Isolation::Serializable,
             latches: Latches::Optimistic,

@@ -71,14 +71,14 @@ pub(super) enum Told {
     Calls(Vec<u64>, bool),
 }
 
-/// What a line of a life begins with.
+/// What a line of a life begins with. Others may stand between.
 pub(super) const MARK: &str = "> ";
 
 fn tell(told: &Told) {
     let text = serde_json::to_string(told).unwrap_or_default();
     let mut out = std::io::stdout().lock();
     // A reader that has gone away judges nothing.
-    let _ = writeln!(out, "{MARK}{text}").and_then(|()| out.flush());
+    let _ = writeln!(out, "\n{MARK}{text}").and_then(|()| out.flush());
 }
 
 fn refused(what: &str, error: &dyn Display) {

@@ -82,6 +82,7 @@ fn named(case: &CallPlan) -> String {
 /// an earlier one is planned.
 fn one(seed: u64, mut case: CallPlan) -> Result<(), String> {
     loop {
+        seeds::goes_on();
         let life = Life::of(seed, Some(case))?;
         life.judge(Some(case))?;
         if life.has_come || case.number == 0 {

@@ -119,7 +119,7 @@ impl Shell {
                     Err(RecvTimeoutError::Timeout) if !interrupt::requested() => {}
                     Err(_) => return Hangup::Input,
                 }
-                if !self.board.is_heard() {
+                if !self.board.is_heard() || interrupt::requested() {
                     return Hangup::Input;
                 }
             }

@@ -367,7 +367,7 @@ pub(crate) struct Connection {
 impl Connection {
     /// Drives the connection until `work` is done; a terminal's connection is lost when that takes too long.
     pub(super) fn wait<F: Future>(&self, work: F) -> Result<F::Output, PgError> {
-        let Some(limit) = self.limit else { return Ok(self.runtime.block_on(work)) };
+        let limit = self.limit.unwrap_or(Duration::MAX);
         self.runtime.block_on(within(limit, work)).map_err(|waited| {
             let why = self.given_up.get_or_init(|| format!("no answer within {} s", waited.as_secs_f64()));
             PgError::Lost { server: self.server.clone(), why: why.clone() }

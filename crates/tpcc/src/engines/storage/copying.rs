@@ -63,7 +63,7 @@ impl Store {
     /// Where a page cannot be read.
     pub(crate) fn copy_bytes(&self) -> Result<u64, StorageError> {
         let sizes = self.database().sizes()?;
-        Ok(2 * sizes.data_file.saturating_sub(sizes.free) + sizes.log)
+        Ok(2 * sizes.data_file.saturating_sub(sizes.free))
     }
 
     /// A copy of the database in memory, opened as `config` says, with all pages in its buffer pool.

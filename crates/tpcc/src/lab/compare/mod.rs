@@ -80,7 +80,7 @@ pub(crate) struct ComparedRuns {
     pub(crate) remarks: Vec<String>,
     /// Of each round; empty for saved results.
     pub(crate) rounds: Vec<PairOfRates>,
-    /// Whether the user ended it (Ctrl-C); figures are of the rounds until then.
+    /// Whether a signal ended it (Ctrl-C); figures are of the rounds until then.
     pub(crate) interrupted: bool,
 }
 

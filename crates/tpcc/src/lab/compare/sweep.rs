@@ -57,7 +57,7 @@ pub(crate) struct Sweep {
     pub(crate) rounds: usize,
     /// How intervals were made.
     pub(crate) method: String,
-    /// Whether the user ended it (Ctrl-C); figures are of the rounds until then.
+    /// Whether a signal ended it (Ctrl-C); figures are of the rounds until then.
     pub(crate) interrupted: bool,
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn run(command: &mut Command, scratch: &Path) -> Result<ChildEnd, Err
         .stdin(Stdio::null())
         .stdout(stdout.try_clone().map_err(failed)?)
         .stderr(stderr.try_clone().map_err(failed)?)
-        // Ctrl-C on the terminal comes to us alone; we pass it on, once.
+        // Ctrl-C on the terminal comes to us alone. The child is told once, by a signal that no shell has ignored for it.
         .process_group(0)
         .spawn()
         .map_err(failed)?;
@@ -69,7 +69,7 @@ pub(crate) fn run(command: &mut Command, scratch: &Path) -> Result<ChildEnd, Err
         }
         if interrupt::requested() {
             let since = *told.get_or_insert_with(|| {
-                let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGINT);
+                let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM);
                 Instant::now()
             });
             if since.elapsed() > PATIENCE {

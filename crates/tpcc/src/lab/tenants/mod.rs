@@ -106,9 +106,11 @@ impl TenantsPlan {
         self.tenants * self.terminals + self.background
     }
 
-    /// Bytes of stacks that a fiber takes: one under each policy, whose runtimes are kept over all rounds.
+    /// Bytes of stacks that a fiber uses: of one under each policy, whose runtimes are kept over all rounds.
     pub(crate) fn stack_bytes(&self) -> u64 {
-        (self.policies.len() * STACK_BYTES) as u64
+        /// The rest of a stack is reserved, and never touched.
+        const USED: usize = 16 << 10;
+        (self.policies.len() * USED) as u64
     }
 
     /// Bytes that a row of a tenant takes.
