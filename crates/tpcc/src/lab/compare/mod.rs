@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(compare("unlike", &base, &other, &[]).unwrap_err().status(), 2);
         let told = compare("told", &base, &other, &["workers"]).unwrap();
         assert_eq!(told.differences[0].name, "workers");
-        assert!(text(&told).contains("workers (2, 1)") && text(&told).contains("ended by Ctrl-C"), "{}", text(&told));
+        assert!(text(&told).contains("workers (2, 1)") && text(&told).contains("ended by a signal"), "{}", text(&told));
         let error = compare("short", &base, &object(&[1000.0]), &[]).unwrap_err();
         assert!(error.status() == 1 && error.to_string().contains("too short"), "{error}");
         let mut none = base.clone();
