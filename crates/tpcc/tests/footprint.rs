@@ -40,8 +40,11 @@ impl Temporary {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new("env");
-        command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_tpcc")]);
+        self.program(Command::new(env!("CARGO_BIN_EXE_tpcc")), args)
+    }
+
+    /// The same of a program that has other arguments before these.
+    fn program(&self, mut command: Command, args: &[&str]) -> Command {
         command.args(args).env("TMPDIR", &self.0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -180,7 +183,9 @@ fn what_is_not_on_this_machine_is_said_and_not_left_out() {
 #[test]
 fn ctrl_c_leaves_nothing_behind() {
     let temporary = Temporary::new("interrupted");
-    let mut child = temporary.command(&["reproduce", "steps-prefetch", "--quick"]).spawn().unwrap();
+    let mut hearing = Command::new("env");
+    hearing.args(["--default-signal=INT", env!("CARGO_BIN_EXE_tpcc")]);
+    let mut child = temporary.program(hearing, &["reproduce", "steps-prefetch", "--quick"]).spawn().unwrap();
     while temporary.is_empty() {
         assert!(child.try_wait().unwrap().is_none(), "it has ended");
         std::thread::sleep(Duration::from_millis(20));

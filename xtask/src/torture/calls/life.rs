@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use storage::{Database, Durability, OpenTable, Options, Table, TxnError};
+use storage::{Database, Durability, OpenTable, Options, Table, Transaction, TxnError};
 
 use super::interposed::{self, CallFate, CallPlan, Function};
 use crate::sim::rng::Rng;
@@ -232,7 +232,8 @@ pub(super) fn written_by(row: &[u8]) -> Option<u64> {
 /// Reads all rows in one group, from pages that are not in memory.
 fn read(db: &Database) {
     let keys: Vec<u64> = (0..KEYS).collect();
-    match db.transact(|tx| tx.get_many(&ROWS, &keys)) {
+    let ahead = |tx: &mut Transaction<'_>| tx.prefetch(&ROWS, &keys).and_then(|()| tx.get_many(&ROWS, &keys));
+    match db.transact(ahead) {
         Ok(rows) if rows.iter().flatten().all(|row| written_by(row).is_some()) => {}
         Ok(_) => tell(&Told::Stuck("a row is of no transaction".into())),
         Err::<_, TxnError>(error) => refused("a read", &error),
