@@ -277,8 +277,9 @@ mod tests {
     #[test]
     fn every_function_is_called_and_some_fates_lose_nothing() {
         let life = Life::of(1, None).unwrap();
-        let without: Vec<_> =
-            Function::ALL.iter().zip(&life.calls).filter(|(_, calls)| **calls == 0).map(|(of, _)| of.name()).collect();
+        // Threads that read pages begin when they are wanted; until then pages are read in the usual way.
+        let sure = Function::ALL.into_iter().zip(&life.calls).filter(|(of, _)| *of != Function::ReadResidentAt);
+        let without: Vec<_> = sure.filter(|(_, calls)| **calls == 0).map(|(of, _)| of.name()).collect();
         assert_eq!(without, [""; 0], "not one call comes by here");
         let report = run(&CampaignPlan::small(40, Scheduler::Threads), &Progress::hidden());
         assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
