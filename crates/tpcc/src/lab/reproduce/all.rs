@@ -22,6 +22,7 @@ use crate::report::page::plot::svg;
 use crate::workload::error::Error;
 use crate::workload::interrupt;
 use crate::workload::reading::{MOST_RESULT, read_file};
+use crate::workload::streams::say;
 
 /// What is kept in each experiment's directory.
 const RESULT: &str = "result.json";
@@ -158,9 +159,8 @@ fn choose(order: &Campaign<'_>) -> Result<Vec<Chosen>, Error> {
 /// Tells what it takes, and refuses what cannot be.
 fn begin(order: &Campaign<'_>, to_run: &[Chosen], known: usize) -> Result<(), Error> {
     let experiments: Vec<&Experiment> = to_run.iter().map(|(_, experiment)| *experiment).collect();
-    let note = crate::report::progress::note;
     if known > 0 {
-        note(&format!("{known} with a result of this build and these settings: not run again"));
+        say(format_args!("{known} with a result of this build and these settings: not run again"));
     }
     if experiments.is_empty() {
         return Ok(());
@@ -171,12 +171,12 @@ fn begin(order: &Campaign<'_>, to_run: &[Chosen], known: usize) -> Result<(), Er
     let absent = to_run.iter().find(compares_builds).and_then(|_| compiler::why_absent());
     let timed =
         to_run.iter().filter(|of| absent.is_none() || !compares_builds(of)).map(|(_, e)| *e).collect::<Vec<_>>();
-    note(&needs::told(&experiments, &timed, order.quick, &data));
+    say(needs::told(&experiments, &timed, order.quick, &data));
     if let Some(why) = absent {
-        note(&format!("those of {} will find nothing: {why}", compiler::PAPER.id));
+        say(format_args!("those of {} will find nothing: {why}", compiler::PAPER.id));
     }
     if let Some(warning) = needs::check(&experiments, order.quick, &data)? {
-        note(&warning);
+        say(warning);
     }
     Ok(())
 }

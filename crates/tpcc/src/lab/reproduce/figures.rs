@@ -3,8 +3,9 @@
 //! Series of an experiment over the same x and with the same y belong together, up to six, which can be told apart. Where
 //! there are more, those that begin alike ("uniform, itas" and "uniform, tas") make a figure each.
 
-use std::collections::HashMap;
 use std::fmt::Write;
+
+use indexmap::IndexMap;
 
 use super::report::{Series, X};
 use crate::report::page::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point, quoted};
@@ -20,10 +21,8 @@ struct Part<'a> {
 
 /// The figures of an experiment.
 pub(super) fn figures<'a>(experiment: &str, series: impl IntoIterator<Item = &'a Series>) -> Vec<Figure> {
-    /// What the series of a figure have in common, and its parts.
-    type Group<'a> = ((String, &'a str, String), Vec<Part<'a>>);
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    let mut known = HashMap::new();
+    // By what the series of a figure have in common.
+    let mut groups: IndexMap<_, Vec<Part<'_>>> = IndexMap::new();
     for series in series {
         let (name, table) = name_of(experiment, &series.name);
         // "processors, measured" and "processors, simulated" are one axis; which it is goes to the name.
@@ -33,11 +32,7 @@ pub(super) fn figures<'a>(experiment: &str, series: impl IntoIterator<Item = &'a
         };
         let key = (x, series.y_label.as_str(), table);
         let part = Part { series, name: name + &how };
-        let at = *known.entry(key.clone()).or_insert(groups.len());
-        match groups.get_mut(at) {
-            Some((_, parts)) => parts.push(part),
-            None => groups.push((key, vec![part])),
-        }
+        groups.entry(key).or_default().push(part);
     }
     let mut figures = Vec::new();
     for ((x, y, table), parts) in groups {
@@ -66,15 +61,10 @@ fn few_enough(parts: Vec<Part<'_>>) -> Vec<(String, Vec<Part<'_>>)> {
     if parts.len() <= MOST_LINES {
         return vec![(String::new(), parts)];
     }
-    let mut groups: Vec<(String, Vec<Part<'_>>)> = Vec::new();
-    let mut known = HashMap::new();
+    let mut groups: IndexMap<String, Vec<Part<'_>>> = IndexMap::new();
     for part in parts {
         let first = part.name.split_once(", ").map_or(part.name.as_str(), |(first, _)| first).to_owned();
-        let at = *known.entry(first.clone()).or_insert(groups.len());
-        match groups.get_mut(at) {
-            Some((_, parts)) => parts.push(part),
-            None => groups.push((first, vec![part])),
-        }
+        groups.entry(first).or_default().push(part);
     }
     if groups.iter().all(|(_, parts)| parts.len() == 1) {
         // They have nothing in common: in their order.

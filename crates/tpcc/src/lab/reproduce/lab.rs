@@ -12,10 +12,10 @@ use super::directory::{self, Directory};
 use super::report::Spread;
 use super::{Experiment, in_minutes};
 use crate::lab::footprint::geometry::Geometry;
-use crate::report::progress;
 use crate::workload::error::Error;
 use crate::workload::interrupt;
 use crate::workload::reading::{MOST_RESULT, read_file};
+use crate::workload::streams::say;
 use crate::workload::threads;
 
 /// Seed of databases and of counted runs, so that counts repeat.
@@ -105,7 +105,7 @@ impl Lab {
 
     /// Says what is being done, with the time since the start.
     pub(crate) fn say(&self, what: &str) {
-        progress::note(&format!("{:5.0} s  {what}", self.started.elapsed().as_secs_f64()));
+        say(format_args!("{:5.0} s  {what}", self.started.elapsed().as_secs_f64()));
     }
 
     /// Says which experiment begins.

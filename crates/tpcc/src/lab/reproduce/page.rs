@@ -1,7 +1,6 @@
 //! The page of experiments: claims first, then each experiment with its figures.
 
-use std::collections::HashMap;
-
+use indexmap::IndexMap;
 use maud::{Markup, html};
 
 use super::EXECUTABLE;
@@ -51,26 +50,23 @@ pub(crate) fn claims(outcomes: &[Entry]) -> Vec<(&str, Vec<&Claim>)> {
         ClaimVerdict::Holds => 2,
         ClaimVerdict::NotHere => 3,
     };
-    let mut papers: Vec<(&str, Vec<&Claim>)> = Vec::new();
-    // Places of the last paper's claims.
-    let mut known: HashMap<(&str, Option<&str>), usize> = HashMap::new();
+    /// By name and sentence.
+    type OfPaper<'a> = IndexMap<(&'a str, Option<&'a str>), &'a Claim>;
+    let mut papers: Vec<(&str, OfPaper<'_>)> = Vec::new();
     for outcome in outcomes {
         let Entry::Done(report) = outcome else { continue };
         if papers.last().is_none_or(|(paper, _)| *paper != report.paper) {
-            papers.push((&report.paper, Vec::new()));
-            known.clear();
+            papers.push((&report.paper, IndexMap::new()));
         }
         let Some((_, all)) = papers.last_mut() else { continue };
         for claim in &report.claims {
-            let at = *known.entry((&claim.name, claim.says.as_deref())).or_insert(all.len());
-            match all.get_mut(at) {
-                Some(known) if favour(claim) < favour(known) => *known = claim,
-                Some(_) => {}
-                None => all.push(claim),
+            let known = all.entry((&claim.name, claim.says.as_deref())).or_insert(claim);
+            if favour(claim) < favour(known) {
+                *known = claim;
             }
         }
     }
-    papers
+    papers.into_iter().map(|(paper, all)| (paper, all.into_values().collect())).collect()
 }
 
 /// The page.
@@ -222,15 +218,10 @@ fn contents(done: &[&Report]) -> Markup {
 
 fn experiment(report: &Report) -> Markup {
     // One report may be of all experiments of a paper: each series begins with its experiment's name.
-    let mut groups: Vec<(&str, Vec<&Series>)> = Vec::new();
-    let mut known: HashMap<&str, usize> = HashMap::new();
+    let mut groups: IndexMap<&str, Vec<&Series>> = IndexMap::new();
     for series in &report.series {
         let id = series.name.split(' ').next().unwrap_or(&report.id);
-        let at = *known.entry(id).or_insert(groups.len());
-        match groups.get_mut(at) {
-            Some((_, own)) => own.push(series),
-            None => groups.push((id, vec![series])),
-        }
+        groups.entry(id).or_default().push(series);
     }
     let all: Vec<Figure> = groups.iter().flat_map(|(id, own)| figures(id, own.iter().copied())).collect();
     let quick = if report.config.get("quick") == Some(&true.into()) { ", quick" } else { "" };
@@ -263,8 +254,7 @@ fn experiment(report: &Report) -> Markup {
 }
 
 fn machines(done: &[&Report]) -> Markup {
-    let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
-    let mut known: HashMap<String, usize> = HashMap::new();
+    let mut lines: IndexMap<String, Vec<&str>> = IndexMap::new();
     let mut steal: Option<(f64, &str)> = None;
     for report in done {
         let machine = &report.machine;
@@ -275,11 +265,7 @@ fn machines(done: &[&Report]) -> Markup {
             machine.memory_bytes.map_or("memory not known".to_owned(), |b| format!("{} GiB", b.div_ceil(1 << 30))),
             machine.kernel.as_deref().unwrap_or("not known"),
         );
-        let at = *known.entry(line.clone()).or_insert(lines.len());
-        match lines.get_mut(at) {
-            Some((_, ids)) => ids.push(&report.id),
-            None => lines.push((line, vec![&report.id])),
-        }
+        lines.entry(line).or_default().push(&report.id);
         if let Some(share) = machine.steal
             && steal.is_none_or(|(most, _)| share > most)
         {
