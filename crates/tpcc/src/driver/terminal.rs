@@ -55,8 +55,8 @@ impl Terminal {
         Terminal::worker_of(self.number, plan)
     }
 
-    /// Which worker serves terminal `number`: home warehouse mod workers. Where there are more workers than warehouses, those that share
-    /// a warehouse divide its terminals. Spread, a warehouse's terminals are dealt to all workers in turn.
+    /// Which worker serves terminal `number`: home warehouse mod workers. Where there are more workers than warehouses, those
+    /// that share a warehouse divide its terminals. Spread, a warehouse's terminals are dealt to all workers in turn.
     pub(super) fn worker_of(number: u32, plan: &RunPlan) -> usize {
         let (number, warehouses) = (number as usize, plan.warehouses as usize);
         let w = number % warehouses;

@@ -54,11 +54,6 @@ impl Drop for Progress {
     }
 }
 
-/// Tells the user at once about something that takes long.
-pub(crate) fn note(text: &str) {
-    streams::say(text);
-}
-
 /// "412k", "1.2M".
 pub(crate) fn short(number: f64) -> String {
     match number {

@@ -7,11 +7,12 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crate::workload::error::Error;
 
+/// What to do about threads that are refused.
+const MORE: &str = "allow more (ulimit -u; pids.max of a container), or ask for fewer";
+
 /// The system gives fewer threads than a command needs.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the system gave {given} of {wanted} threads ({source}); allow more (ulimit -u; pids.max of a container), or ask for fewer"
-)]
+#[error("the system gave {given} of {wanted} threads ({source}); {MORE}")]
 pub struct NoThread {
     /// Threads asked for.
     wanted: usize,
@@ -21,11 +22,16 @@ pub struct NoThread {
     source: io::Error,
 }
 
+impl NoThread {
+    fn of_one(source: io::Error) -> NoThread {
+        NoThread { wanted: 1, given: 0, source }
+    }
+}
+
 impl From<NoThread> for Error {
     fn from(error: NoThread) -> Error {
         let NoThread { wanted, given, source } = error;
-        Error::failed(format!("the system gave {given} of {wanted} threads: {source}"))
-            .help("allow more (ulimit -u; pids.max of a container), or ask for fewer")
+        Error::failed(format!("the system gave {given} of {wanted} threads: {source}")).help(MORE)
     }
 }
 
@@ -109,7 +115,7 @@ pub(crate) fn one<'scope, T: Send + 'scope>(
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ThreadHandle<'scope, T>, NoThread> {
     let thread = Builder::new().name(name.to_owned()).spawn_scoped(scope, || Some(work()));
-    thread.map(ThreadHandle).map_err(|source| NoThread { wanted: 1, given: 0, source })
+    thread.map(ThreadHandle).map_err(NoThread::of_one)
 }
 
 /// Runs `work` on a thread that no other waits for.
@@ -118,7 +124,7 @@ pub(crate) fn one<'scope, T: Send + 'scope>(
 /// [`NoThread`]
 pub(crate) fn unjoined(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), NoThread> {
     let thread = Builder::new().name(name.to_owned()).spawn(work);
-    thread.map(drop).map_err(|source| NoThread { wanted: 1, given: 0, source })
+    thread.map(drop).map_err(NoThread::of_one)
 }
 
 /// Runs each of these on a thread of its own, and returns their results in the same order.

@@ -23,6 +23,7 @@ use crate::cli::flags::{CheckFlags, LoadFlags, RunFlags};
 use crate::cli::resolve;
 use crate::driver::Clock;
 use crate::report::progress::{self, Progress};
+use crate::report::text::broken_rules;
 use crate::workload::check::{self as checker, Audit};
 use crate::workload::database::Database;
 use crate::workload::engine::Engine;
@@ -32,6 +33,7 @@ use crate::workload::load as loader;
 use crate::workload::loaded::Loaded;
 use crate::workload::schema::Scale;
 use crate::workload::settings::StoreConfig;
+use crate::workload::streams::say_text;
 use crate::workload::threads;
 
 /// How a command ends when nothing failed on the way.
@@ -65,6 +67,17 @@ pub(crate) fn check_anywhere(flags: &CheckFlags) -> Result<Ended, Error> {
     match resolve::remote::of_check(flags)? {
         Some(server) => remote::check(flags, &server),
         None => check::run(flags),
+    }
+}
+
+/// Says which rules are broken, if some are.
+fn verdict(checked: Option<&Audit>) -> Ended {
+    match checked {
+        Some(checked) if !checked.passed() && !checked.interrupted => {
+            say_text(broken_rules(checked));
+            Ended::CheckFailed
+        }
+        _ => Ended::Well,
     }
 }
 

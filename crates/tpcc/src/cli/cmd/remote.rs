@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::load::{consent, terminal};
 use super::run::{line, plan};
-use super::{Ended, load_line, watch};
+use super::{Ended, load_line, verdict, watch};
 use crate::cli::flags::{CheckFlags, LoadFlags};
 use crate::cli::memory;
 use crate::driver::runner::threads::ThreadsRunner;
@@ -14,7 +14,7 @@ use crate::report::files::RunFiles;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
 use crate::report::progress::{self, Progress};
-use crate::report::text::{broken_rules, check_line};
+use crate::report::text::check_line;
 use crate::report::{self, model, text};
 use crate::workload::check::Audit;
 use crate::workload::error::Error;
@@ -23,7 +23,7 @@ use crate::workload::load as loader;
 use crate::workload::loaded::Loaded;
 use crate::workload::schema::Scale;
 use crate::workload::settings::RunConfig;
-use crate::workload::streams::say_text;
+use crate::workload::streams::say;
 use crate::workload::words::{counted, grouped};
 
 /// Carries `tpcc run` out.
@@ -49,7 +49,7 @@ pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Er
     memory::of_run(config, Some(shape.warehouses)).check()?;
     let plan = plan(config, &shape);
     if let Some(warning) = postgres.may_lose() {
-        progress::note(&warning);
+        say(warning);
     }
     let mut shown = Progress::start();
     let look = |tick: &driver::Tick| shown.show(|| line(&plan, tick));
@@ -206,15 +206,4 @@ fn audit(postgres: &Postgres, loaded: &Loaded) -> Result<Audit, Error> {
             });
         },
     )?
-}
-
-/// Says which rules are broken, if some are.
-fn verdict(checked: Option<&Audit>) -> Ended {
-    match checked {
-        Some(checked) if !checked.passed() && !checked.interrupted => {
-            say_text(broken_rules(checked));
-            Ended::CheckFailed
-        }
-        _ => Ended::Well,
-    }
 }

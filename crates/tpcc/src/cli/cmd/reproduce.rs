@@ -6,9 +6,8 @@ use super::Ended;
 use crate::cli::flags::ReproduceFlags;
 use crate::lab::reproduce::{self, ALL};
 use crate::report::json::{JsonOut, conclude};
-use crate::report::progress::note;
 use crate::workload::error::Error;
-use crate::workload::streams::print;
+use crate::workload::streams::{print, say};
 
 /// Where results of all experiments go unless the user says where.
 const OUT: &str = "tpcc-reproduce";
@@ -52,7 +51,7 @@ fn keep(flags: &ReproduceFlags, id: &str, out: &Path) -> Result<Ended, Error> {
     let text = format!("{}written   {}\n", kept.text(), kept.index.display());
     conclude(json, &kept.together(id), text, false)?;
     if kept.interrupted {
-        note(&format!("interrupted after {} of {}; --resume goes on", kept.ran + kept.known, kept.chosen));
+        say(format_args!("interrupted after {} of {}; --resume goes on", kept.ran + kept.known, kept.chosen));
         return Ok(Ended::Well);
     }
     let failed = kept.failed();

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Ended, check, load};
+use super::{Ended, check, load, verdict};
 use crate::cli::flags::RunFlags;
 use crate::cli::memory;
 use crate::cli::resolve;
@@ -30,7 +30,7 @@ use crate::workload::engine::Engine;
 use crate::workload::error::{Error, command};
 use crate::workload::loaded::Loaded;
 use crate::workload::settings::{EngineKind, LargePages, RunConfig, Scheduling, Shape, Speculate};
-use crate::workload::streams::say_text;
+use crate::workload::streams::say;
 
 /// Carries the command out.
 pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
@@ -95,7 +95,7 @@ fn on_threads<E: Engine>(
 fn results(config: &RunConfig) -> Result<Option<DeliveryResults>, Error> {
     let Some(path) = &config.delivery_results else { return Ok(None) };
     if config.length.warmup < RAMP_UP {
-        progress::note(&format!(
+        say(format_args!(
             "warning: --warmup {}: terminals start within 21 s and need two more cycles to settle; figures are of the ramp-up, pass 60 or more",
             config.length.warmup.as_secs_f64()
         ));
@@ -115,7 +115,7 @@ fn warn_of_threads(config: &RunConfig) {
     let threads = config.store.workers * config.epoch_workers;
     if config.speculate == Speculate::On && threads > cores {
         let (workers, each) = (config.store.workers, config.epoch_workers);
-        progress::note(&format!(
+        say(format_args!(
             "warning: {workers} workers with {each} threads each on {cores} cores; pass --workers {} or --speculate auto",
             (cores / each).max(1)
         ));
@@ -153,7 +153,7 @@ fn run_on<D: Database>(
     if config.engine == EngineKind::Storage
         && let Some(warning) = space::may_fill(&config.store, shape.workers, &config.length)
     {
-        progress::note(&warning);
+        say(warning);
     }
     if config.store.preload {
         database.preload()?;
@@ -182,13 +182,7 @@ fn run_on<D: Database>(
     written?;
     files_written?;
     closed?;
-    match checked {
-        Some(checked) if !checked.passed() && !checked.interrupted => {
-            say_text(text::broken_rules(&checked));
-            Ok(Ended::CheckFailed)
-        }
-        _ => Ok(Ended::Well),
-    }
+    Ok(verdict(checked.as_ref()))
 }
 
 /// What the driver is to run.

@@ -15,7 +15,7 @@ use crate::workload::error::Error;
 
 /// Bytes of a large page.
 #[cfg_attr(not(all(target_os = "linux", target_arch = "x86_64")), allow(dead_code))]
-const LARGE_PAGE: usize = 2 << 20;
+pub(crate) const LARGE_PAGE: usize = 2 << 20;
 
 /// Moves the program's code into large pages. Returns where it lies, in whole large pages.
 ///

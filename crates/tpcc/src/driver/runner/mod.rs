@@ -7,16 +7,15 @@ pub(crate) mod threads;
 
 use super::admission::Ready;
 use super::desk::Desk;
+use super::hardware::code::LARGE_PAGE;
 use super::{Control, Share};
 use crate::workload::engine::Engine;
 use crate::workload::txn::StepOrder;
 
 /// Stack of a fiber, in bytes: transactions keep groups of rows on theirs.
 const STACK_BYTES: usize = 128 << 10;
-/// A large page, in bytes: a stack that lies in large pages takes one.
-const LARGE_PAGE: usize = 2 << 20;
 
-/// Bytes that the stack of a fiber takes at most.
+/// Bytes that the stack of a fiber takes at most; one that lies in large pages takes one of them.
 pub(crate) fn stack_bytes(large_pages: bool) -> u64 {
     if large_pages { STACK_BYTES.next_multiple_of(LARGE_PAGE) as u64 } else { STACK_BYTES as u64 }
 }

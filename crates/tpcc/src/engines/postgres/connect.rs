@@ -257,7 +257,7 @@ impl Server {
             // A server that does not know one has not set it.
             format!("SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name IN ({limits})"),
         ];
-        // What a dead client holds, a turn or a transaction, is given back when its connection ends, and only this ends it.
+        // The server frees what a dead client holds (a turn, a transaction) when it ends the connection, which only keepalives make it do.
         if dialect.has_keepalive_settings() {
             settings.push(format!("SET tcp_keepalives_idle = {KEEPALIVE_IDLE_S}"));
             settings.push(format!("SET tcp_keepalives_interval = {KEEPALIVE_INTERVAL_S}"));
@@ -451,7 +451,7 @@ mod tests {
                 assert!(settings.starts_with("SET statement_timeout = 0; "), "{settings}");
                 assert!(TIME_LIMITS.iter().all(|limit| settings.contains(&format!("'{limit}'"))), "{settings}");
                 assert_eq!(settings.contains("tcp_keepalives"), dialect != Dialect::Cockroach, "{settings}");
-                // What a user may mean stays, but for what --durability says of a run.
+                // A role keeps its own settings, except the one that --durability sets.
                 let commits = purpose == Purpose::Terminal && dialect == Dialect::Postgres;
                 assert_eq!(settings.contains("synchronous_commit"), commits, "{settings}");
                 assert!(!settings.contains("read_only"), "{settings}");

@@ -141,7 +141,7 @@ impl Figure {
         }
     }
 
-    /// Whether a place on the x axis has a name, so that all have one.
+    /// Whether the x axis shows names: one point with a name is enough.
     pub(super) fn is_named(&self) -> bool {
         self.lines.iter().flat_map(|line| &line.points).any(|point| matches!(point.x, At::Name(_)))
     }
