@@ -24,7 +24,7 @@ use crate::worker::{Attempt, Ending, InOrder, IteratorPanic, Loop, Returned, Wor
 /// Writes of an epoch for which no memory is taken.
 const WRITES: usize = 64;
 
-/// How the body of an epoch has ended, and the last write to the store.
+/// How the body of an epoch ended, and how its last write to the store did.
 type Committed<E, F> = (Ending<E>, Result<(), LoopError<E, F>>);
 
 impl<E> Ending<E> {

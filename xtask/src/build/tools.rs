@@ -61,7 +61,7 @@ fn major(version: &str) -> Option<u32> {
 }
 
 /// What a command writes to stdout; none where it fails or does not exist.
-pub(super) fn output(command: &mut Command) -> Option<String> {
+pub(crate) fn output(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }

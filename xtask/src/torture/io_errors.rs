@@ -77,21 +77,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
         }
     };
     let full = (0..FULL).map(|n| Case::Full(plan.seed ^ n << 32));
-    let mut cases: Vec<(u64, Case)> = (0..).zip(all(&loads).map(Case::Refused).chain(full)).collect();
-    if let Some(case) = plan.case {
-        cases.retain(|(number, _)| *number == case);
-    }
-    // Fewer than all: spread over all of them by the seed.
-    let mut rng = Rng::new(plan.seed);
-    for at in (1..cases.len()).rev() {
-        cases.swap(at, rng.below(at as u64 + 1) as usize);
-    }
-    let of = cases.len();
-    if let (Some(case), true) = (plan.case, cases.is_empty()) {
-        println!("io-errors: seed {} has no case {case}", plan.seed);
-    }
-    cases.truncate(usize::try_from(plan.budget).unwrap_or(usize::MAX));
-    println!("io-errors: {} of {of} cases", cases.len());
+    let cases = seeds::chosen("io-errors", plan, all(&loads).map(Case::Refused).chain(full));
     let name = |(number, _): &(u64, Case)| format!("--seed {} --case {number}", plan.seed);
     seeds::every(&cases, progress, name, |(number, case)| {
         let mut tried = Tried { cases: 1, ..Tried::default() };

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::report::Report;
 use super::{CampaignPlan, loops_flag};
+use crate::build::output;
 
 /// The columns of a table.
 const COLUMNS: &str = "date,state,flags,seed,tried,failures,seconds,remark";
@@ -33,8 +34,7 @@ pub(super) fn of(plan: &CampaignPlan, report: &Report, elapsed: Duration) -> Str
 
 /// What a program prints in one line; nothing if it cannot be run.
 fn printed(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).output();
-    output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    output(Command::new(program).args(args)).unwrap_or_default().trim().to_owned()
 }
 
 /// Appends a line to the table of a campaign, which is made if it is not there.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::CampaignPlan;
 use super::report::{Progress, Report};
 use crate::sim::notes::Looped;
+use crate::sim::rng::Rng;
 use crate::sim::scheduler::Scheduler;
 
 /// The result of one seed.
@@ -38,6 +39,26 @@ pub(super) fn each(plan: &CampaignPlan, progress: &Progress, one: impl Fn(u64) -
     on_all_cores(plan.budget, progress, name, |at, done| (done < plan.budget).then(|| one(plan.seed.wrapping_add(at))))
 }
 
+/// Those of the numbered cases of a seed that the plan asks for, with their numbers; of more than its budget a part, spread over
+/// all of them by the seed.
+pub(super) fn chosen<T>(campaign: &str, plan: &CampaignPlan, all: impl Iterator<Item = T>) -> Vec<(u64, T)> {
+    let mut cases: Vec<(u64, T)> = (0..).zip(all).collect();
+    if let Some(case) = plan.case {
+        cases.retain(|(number, _)| *number == case);
+    }
+    let mut rng = Rng::new(plan.seed);
+    for at in (1..cases.len()).rev() {
+        cases.swap(at, rng.below(at as u64 + 1) as usize);
+    }
+    let of = cases.len();
+    if let (Some(case), true) = (plan.case, cases.is_empty()) {
+        println!("{campaign}: seed {} has no case {case}", plan.seed);
+    }
+    cases.truncate(usize::try_from(plan.budget).unwrap_or(usize::MAX));
+    println!("{campaign}: {} of {of} cases", cases.len());
+    cases
+}
+
 /// Runs `one` with each of `cases`.
 pub(super) fn every<T: Sync>(
     cases: &[T],
@@ -57,15 +78,14 @@ pub(super) fn shared<T: Sync, R: Send>(
 ) -> Vec<R> {
     goes_on();
     let share = cases.len().div_ceil(1 + progress.idle_cores()).max(1);
-    let part = |part: usize| {
-        let from = (part * share).min(cases.len());
-        let to = (from + share).min(cases.len());
-        (from..to).map(|at| one(at, &cases[at])).collect::<Vec<R>>()
+    let part = |(number, cases): (usize, &[T])| {
+        cases.iter().enumerate().map(|(at, case)| one(number * share + at, case)).collect::<Vec<R>>()
     };
     thread::scope(|scope| {
-        let part = &part;
-        let others: Vec<_> = (1..cases.len().div_ceil(share)).map(|n| scope.spawn(move || part(n))).collect();
-        let mut done = part(0);
+        let (part, mut parts) = (&part, cases.chunks(share).enumerate());
+        let first = parts.next();
+        let others: Vec<_> = parts.map(|other| scope.spawn(move || part(other))).collect();
+        let mut done = first.map_or_else(Vec::new, part);
         for other in others {
             done.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         }

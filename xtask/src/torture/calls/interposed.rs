@@ -11,9 +11,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use libc::{iovec, mode_t, off64_t, pthread_attr_t, pthread_t, size_t, ssize_t};
+use serde::{Deserialize, Serialize};
 
 /// A function of the C library that has a fate here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(usize)]
 pub(super) enum Function {
     Open,
@@ -38,7 +39,7 @@ pub(super) enum Function {
 }
 
 /// The call that is not made as asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CallPlan {
     pub(super) function: Function,
     /// Its number among the calls of the function, from 0.
@@ -47,13 +48,13 @@ pub(super) struct CallPlan {
 }
 
 /// What becomes of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum CallFate {
     /// A signal interrupts it before it has done anything.
     Interrupted,
     /// It reads or writes half of what was asked.
     Short,
-    /// It does nothing and fails with this number.
+    /// It does nothing and fails with this error number.
     Fails(c_int),
 }
 
@@ -194,7 +195,7 @@ fn real(of: &OnceLock<usize>, name: &'static std::ffi::CStr) -> usize {
     *of.get_or_init(|| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize)
 }
 
-/// Calls that go on to the system as they are, if they do not fail.
+/// Functions that make the system's call as they are asked to, unless it is to fail.
 macro_rules! passed_on {
     ($($function:ident: $number:ident fn $name:ident($($arg:ident: $of:ty),*);)*) => {$(
         #[unsafe(no_mangle)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use storage::{Database, Durability, OpenTable, Options, Table, Transaction, TxnError};
 
-use super::interposed::{self, CallFate, CallPlan, Function};
+use super::interposed::{self, CallPlan};
 use crate::sim::rng::Rng;
 
 /// Rows that transactions write.
@@ -16,7 +16,7 @@ pub(super) const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
 /// Rows of a load.
 const LOADED: Table<u64, Vec<u8>> = Table::new("loaded");
 
-/// Keys are below this.
+/// Number of keys, which begin with 0.
 const KEYS: u64 = 150;
 /// Rows of a load.
 const LOAD: u64 = 400;
@@ -36,22 +36,8 @@ pub(super) struct LifeTask {
     /// Where the database and its copy are made.
     pub(super) directory: PathBuf,
     pub(super) seed: u64,
-    /// The planned call: the function's name, the number, and 0 for an interruption, -1 for a short transfer, else the number
-    /// of the error.
-    pub(super) call: Option<(String, u64, i32)>,
-}
-
-impl LifeTask {
-    fn plan(&self) -> Option<CallPlan> {
-        let (name, number, fate) = self.call.as_ref()?;
-        let function = Function::ALL.into_iter().find(|function| function.name() == name)?;
-        let fate = match fate {
-            0 => CallFate::Interrupted,
-            -1 => CallFate::Short,
-            error => CallFate::Fails(*error),
-        };
-        Some(CallPlan { function, number: *number, fate })
-    }
+    /// The call that is not made as asked.
+    pub(super) call: Option<CallPlan>,
 }
 
 /// A line of what a life tells.
@@ -92,7 +78,7 @@ pub(crate) fn child() {
         eprintln!("{TASK}: this is a part of `cargo xtask torture calls`, which sets it");
         return;
     };
-    interposed::begin(task.plan());
+    interposed::begin(task.call);
     Life::new(&task).run();
     let (calls, has_come) = interposed::end();
     tell(&Told::Calls(calls.to_vec(), has_come));
@@ -147,7 +133,7 @@ impl Life<'_> {
                     }
                 }
                 if half == 0 {
-                    self.others(&db, part);
+                    self.maintain(&db, part);
                 }
             }
             if part + 1 < OPENS || self.rng.once_in(2) {
@@ -196,8 +182,8 @@ impl Life<'_> {
         }
     }
 
-    /// What is not a transaction.
-    fn others(&mut self, db: &Database, part: u64) {
+    /// A load, a checkpoint and a copy, or a compaction, by the part of the life.
+    fn maintain(&mut self, db: &Database, part: u64) {
         let ended = match part {
             0 => load(db).map_err(|error| format!("a load: {error}")),
             1 => db.checkpoint().map_err(|error| format!("a checkpoint: {error}")).and_then(|()| self.copy(db)),

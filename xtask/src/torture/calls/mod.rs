@@ -23,7 +23,6 @@ use self::life::{LifeTask, MARK, ROWS, TASK, Told};
 use super::CampaignPlan;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
-use crate::sim::rng::Rng;
 
 pub(crate) use self::life::child;
 
@@ -38,17 +37,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
         Ok(calls) => calls,
         Err(what) => return Report::of_failure(format!("seed {}, nothing fails: {what}", plan.seed)),
     };
-    let mut cases: Vec<(u64, CallPlan)> = (0..).zip(all(&calls)).collect();
-    let of = cases.len();
-    if let Some(case) = plan.case {
-        cases.retain(|(number, _)| *number == case);
-    }
-    let mut rng = Rng::new(plan.seed);
-    for at in (1..cases.len()).rev() {
-        cases.swap(at, rng.below(at as u64 + 1) as usize);
-    }
-    cases.truncate(usize::try_from(plan.budget).unwrap_or(usize::MAX));
-    println!("calls: {} of {of} cases", cases.len());
+    let cases = seeds::chosen("calls", plan, all(&calls));
     let name = |(number, _): &(u64, CallPlan)| format!("--seed {} --case {number}", plan.seed);
     seeds::every(&cases, progress, name, |(number, case)| {
         let mut tried = Tried { cases: 1, ..Tried::default() };
@@ -92,7 +81,7 @@ fn one(seed: u64, mut case: CallPlan) -> Result<(), String> {
     }
 }
 
-/// Whether a call with such a fate may not be seen by the program.
+/// Whether the engine has to hide the fate of this call from its caller.
 fn is_hidden(case: &CallPlan) -> bool {
     match (case.function, case.fate) {
         (_, CallFate::Interrupted | CallFate::Short) => true,
@@ -118,7 +107,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What stays is in a directory for what need not stay.
+        // Files that cannot be removed stay in the system's directory of temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -135,16 +124,8 @@ struct Life {
 
 impl Life {
     /// Runs a life in a process of its own.
-    fn of(seed: u64, case: Option<CallPlan>) -> Result<Life, String> {
+    fn of(seed: u64, call: Option<CallPlan>) -> Result<Life, String> {
         let scratch = Scratch::new()?;
-        let call = case.map(|case| {
-            let fate = match case.fate {
-                CallFate::Interrupted => 0,
-                CallFate::Short => -1,
-                CallFate::Fails(error) => error,
-            };
-            (case.function.name().to_owned(), case.number, fate)
-        });
         let task = LifeTask { directory: scratch.0.clone(), seed, call };
         let text = ended(&task)?;
         let lines = text.lines().filter_map(|line| line.strip_prefix(MARK));
@@ -157,7 +138,7 @@ impl Life {
         Ok(Life { scratch, told, calls, has_come })
     }
 
-    /// Whether all is as it must be.
+    /// Checks what the life has told, and what it has left on the disk.
     fn judge(&self, case: Option<CallPlan>) -> Result<(), String> {
         for told in &self.told {
             match told {
@@ -166,7 +147,6 @@ impl Life {
                 _ => {}
             }
         }
-        let is_made = self.told.iter().any(|told| matches!(told, Told::Copied(_)));
         let before = self.told.iter().find_map(|told| match told {
             Told::Copied(before) => Some(*before),
             _ => None,
@@ -176,7 +156,7 @@ impl Life {
             Some(before) => {
                 self.holds(&self.scratch.0.join("copy"), before).map_err(|what| format!("the copy: {what}"))
             }
-            None if case.is_none() && !is_made => Err("no copy was made".to_owned()),
+            None if case.is_none() => Err("no copy was made".to_owned()),
             None => Ok(()),
         }
     }
