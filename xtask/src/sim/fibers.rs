@@ -459,7 +459,7 @@ mod tests {
         let (mut hops, mut parks) = (vec![0; points().len()], 0);
         for seed in 0..40 {
             let mut rng = Rng::new(seed);
-            let mut script = Script { cuts: false, ..Script::draw(&mut rng, Scheduler::Steps) };
+            let mut script = Script::draw(&mut rng, Scheduler::Steps);
             script.profile.workers = 4;
             if seed % 10 == 0 {
                 // Enough rows for three levels: only then is there an inner page below the root.

@@ -24,6 +24,7 @@
 //! - [`remodelled`]: a table that is created, given other indexes, emptied and dropped meanwhile.
 //! - [`loops`]: speculative loops within transactions. A run that has them does not follow from its seed.
 //! - [`script`]: the description of a run.
+//! - [`sample`]: a random sample of a stream.
 //! - [`notes`]: what is noted while a run goes on: commits, errors, and moments at which power may be lost.
 //! - [`work`]: the work of workers and servants in a run.
 //! - [`run`]: a database, its workers and its services, from begin to end.
@@ -41,6 +42,7 @@ pub(crate) mod order;
 mod remodelled;
 pub(crate) mod rng;
 pub(crate) mod run;
+mod sample;
 pub(crate) mod scheduler;
 pub(crate) mod script;
 pub(crate) mod seats;

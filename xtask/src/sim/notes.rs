@@ -7,6 +7,8 @@ use storage::disk::{Call, Crash, SimDisk};
 use storage::{Lsn, StorageError, TxnError};
 
 use super::history::{History, Moment};
+use super::rng::Rng;
+use super::sample::Sample;
 use super::tables::{Rows, TABLES};
 
 /// A moment at which power may be lost, and one state that the disk may then have.
@@ -84,12 +86,12 @@ impl std::ops::AddAssign for Looped {
 }
 
 /// Notes of workers and of the disk while a run goes on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Notes {
     pub(super) history: Arc<History>,
     /// Everything before this position in the log was acknowledged.
     pub(super) acknowledged: AtomicU64,
-    pub(super) cuts: Mutex<(u64, Vec<Cut>)>,
+    cuts: Mutex<Cuts>,
     pub(super) errors: Mutex<Vec<RunError>>,
     pub(super) rows: Mutex<Option<[Rows; TABLES]>>,
     /// The speculative loops so far.
@@ -97,11 +99,37 @@ pub(super) struct Notes {
     pub(super) probe: Mutex<Option<Result<(), TxnError>>>,
 }
 
+/// The moments at which power may be lost.
+#[derive(Debug)]
+struct Cuts {
+    /// Changing calls so far.
+    calls: u64,
+    chosen: Sample<Cut>,
+}
+
 pub(super) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Notes {
+    /// None yet; of the moments at which power may be lost at most `cuts` will be kept, chosen at random.
+    pub(super) fn new(cuts: usize, rng: Rng) -> Notes {
+        Notes {
+            history: Arc::default(),
+            acknowledged: AtomicU64::default(),
+            cuts: Mutex::new(Cuts { calls: 0, chosen: Sample::new(cuts, rng) }),
+            errors: Mutex::default(),
+            rows: Mutex::default(),
+            looped: Mutex::default(),
+            probe: Mutex::default(),
+        }
+    }
+
+    /// The moments that were kept, in the order of the run.
+    pub(super) fn take_cuts(&self) -> Vec<Cut> {
+        lock(&self.cuts).chosen.take()
+    }
+
     pub(super) fn moment(&self) -> Moment {
         Moment { begun: self.history.begun(), acknowledged: self.acknowledged.load(Ordering::SeqCst) }
     }
@@ -114,15 +142,15 @@ impl Notes {
         lock(&self.errors).push(error);
     }
 
-    /// Power may be lost before this call: keeps the disk as it may then be.
+    /// Power may be lost before this call: keeps the disk as it may then be, if chance has it.
     pub(super) fn cut(&self, disk: &SimDisk, call: Call) {
         let moment = self.moment();
         let mut cuts = lock(&self.cuts);
-        cuts.0 += 1;
-        let number = cuts.0;
+        cuts.calls += 1;
+        let number = cuts.calls;
         let one = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         for how in [Crash::All, Crash::Nothing, Crash::Random(one), Crash::Random(!one)] {
-            cuts.1.push(Cut { disk: disk.crash(how), when: When::Before(number, call), how, moment });
+            cuts.chosen.offer(|| Cut { disk: disk.crash(how), when: When::Before(number, call), how, moment });
         }
     }
 
@@ -130,7 +158,7 @@ impl Notes {
     pub(super) fn answered(&self, disk: &SimDisk) {
         let moment = self.moment();
         let mut cuts = lock(&self.cuts);
-        let (when, how) = (When::Answered(cuts.0), Crash::Nothing);
-        cuts.1.push(Cut { disk: disk.crash(how), when, how, moment });
+        let (when, how) = (When::Answered(cuts.calls), Crash::Nothing);
+        cuts.chosen.offer(|| Cut { disk: disk.crash(how), when, how, moment });
     }
 }

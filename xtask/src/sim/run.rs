@@ -172,18 +172,18 @@ pub(crate) fn look(disk: &SimDisk, visit: Visit, deep: bool) -> Result<[Rows; TA
     looked.and_then(|found| found.unwrap_or_else(|| Err("stopped".into())))
 }
 
-/// Restarts a disk, noting the moments at which power may be lost meanwhile.
+/// Restarts a disk, and keeps at most so many of the moments at which power may be lost meanwhile.
 ///
 /// # Errors
 /// When the restart fails.
-pub(crate) fn restart(disk: &SimDisk, visit: Visit) -> Result<Vec<Cut>, String> {
-    let notes = Arc::new(Notes::default());
+pub(crate) fn restart(disk: &SimDisk, visit: Visit, cuts: usize) -> Result<Vec<Cut>, String> {
+    let notes = Arc::new(Notes::new(cuts, Rng::new(visit.seed ^ 0x5a_3b1e)));
     let hearing = Arc::clone(&notes);
     let watched = Watched::new(disk, move |disk, call| hearing.cut(disk, call));
     let opened = caught(|| visit.open(Arc::new(watched)).map_err(|e| format!("restart: {e}")))?;
     let db = opened.unwrap_or_else(|| Err("stopped".into()))?;
     disk.power_off_after(0);
-    let cuts = std::mem::take(&mut lock(&notes.cuts).1);
+    let cuts = notes.take_cuts();
     drop(db);
     Ok(cuts)
 }
@@ -219,11 +219,11 @@ pub(super) fn run_with(
     sim: Arc<dyn Sim>,
     now_ns: Arc<AtomicU64>,
 ) -> Result<Ran, String> {
-    let notes = Arc::new(Notes::default());
+    let notes = Arc::new(Notes::new(script.cuts, Rng::new(script.seed ^ 0x5a_3b1e)));
     let hearing = Arc::clone(&notes);
-    let cuts = script.cuts;
+    let keeps_cuts = script.cuts > 0;
     let watched = Watched::new(disk, move |disk, call| {
-        if cuts {
+        if keeps_cuts {
             hearing.cut(disk, call);
         }
     });
@@ -253,7 +253,7 @@ pub(super) fn run_with(
     }
     let trace = (sim.trace(), disk.trace());
     let moment = notes.moment();
-    let (cuts, errors) = (std::mem::take(&mut lock(&notes.cuts).1), std::mem::take(&mut *lock(&notes.errors)));
+    let (cuts, errors) = (notes.take_cuts(), std::mem::take(&mut *lock(&notes.errors)));
     let (rows, probe) = (lock(&notes.rows).take(), lock(&notes.probe).take());
     let (forbidden, looped) = (watched.forbidden(), *lock(&notes.looped));
     Ok(Ran { history: Arc::clone(&notes.history), moment, cuts, errors, forbidden, rows, looped, probe, trace })
@@ -268,7 +268,7 @@ mod tests {
         for scheduler in [Scheduler::Threads, Scheduler::Steps] {
             let mut traces = std::collections::BTreeSet::new();
             for seed in 0..12 {
-                let script = Script { cuts: false, ..Script::draw(&mut Rng::new(seed), scheduler) };
+                let script = Script::draw(&mut Rng::new(seed), scheduler);
                 let once = |_| run(&SimDisk::new(seed), &script);
                 let again = |n| once(n).unwrap_or_else(|e| panic!("{scheduler:?}, seed {seed}: {e}")).trace;
                 let (one, two) = (again(1), again(2));

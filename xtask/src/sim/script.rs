@@ -26,8 +26,8 @@ pub(crate) struct Script {
     pub(crate) profile: Profile,
     /// How it ends.
     pub(crate) ending: Ending,
-    /// Whether to note the moments at which power may be lost.
-    pub(crate) cuts: bool,
+    /// So many of the moments at which power may be lost are kept, at most.
+    pub(crate) cuts: usize,
     /// Whether to make the disk sound when the workers have ended, and to run one more transaction.
     pub(crate) probe: bool,
     /// Whether some statements of a transaction run as iterations of speculative loops.
@@ -37,8 +37,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// A random run.
-    /// Without speculative loops.
+    /// A random run without speculative loops, of which no moment is kept.
     pub(crate) fn draw(rng: &mut Rng, scheduler: Scheduler) -> Script {
         let seed = rng.next();
         let ending = if rng.once_in(3) { Ending::Close } else { Ending::Kill };
@@ -47,7 +46,7 @@ impl Script {
             scheduler,
             profile: Profile::draw(rng),
             ending,
-            cuts: true,
+            cuts: 0,
             probe: false,
             speculate: false,
             latches: None,

@@ -233,7 +233,7 @@ fn servants<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> [Role<'a>; SERVANTS] {
 /// Whether workers make calls that are no statements. These make many disk calls; if power may be lost at each of them,
 /// most of the moments that are tried would lie in such calls.
 fn may_call_anything(shared: &Shared<'_>) -> bool {
-    !shared.script.cuts
+    shared.script.cuts == 0
 }
 
 /// A call that is no statement; its error is noted.
@@ -353,7 +353,7 @@ fn transaction<'d>(
         }
     }
     notes.acknowledge(db.durable());
-    if waits && shared.script.cuts {
+    if waits && shared.script.cuts > 0 {
         notes.answered(shared.disk);
     }
     Ok(())
@@ -471,7 +471,7 @@ pub(super) fn end(db: Database, disk: &SimDisk, script: &Script, notes: &Notes) 
             caught(|| drop(db))?;
         }
     }
-    if script.cuts {
+    if script.cuts > 0 {
         notes.cut(disk, Call::Sync);
     }
     Ok(())

@@ -52,8 +52,9 @@ fn one(plan: &CampaignPlan, seed: u64, mut disk: SimDisk, progress: &Progress) -
     let mut rng = Rng::new(seed);
     let mut base = TablesState::default();
     for life in 0..1 + rng.below(3) {
-        let script = Script { speculate, latches, ..Script::draw(&mut rng, scheduler) };
-        let mut ran = match faultless(&disk, &script) {
+        let mut script = Script { speculate, latches, ..Script::draw(&mut rng, scheduler) };
+        script.cuts = MOMENTS[usize::from(script.profile.wide)];
+        let ran = match faultless(&disk, &script) {
             Ok(ran) => ran,
             Err(what) => {
                 tried.cases += 1;
@@ -73,7 +74,6 @@ fn one(plan: &CampaignPlan, seed: u64, mut disk: SimDisk, progress: &Progress) -
         if let Some(what) = ran.rows.as_ref().and_then(|rows| replayed.last.difference(rows)) {
             tried.fail(&name, scheduler, seed, format!("life {life}: when the workers had ended: {what}"));
         }
-        ran.cuts = some(ran.cuts, MOMENTS[usize::from(script.profile.wide)], &mut rng);
         let onward = rng.below(ran.cuts.len() as u64) as usize;
         let mut next = None;
         // Reading it changes it.
@@ -117,18 +117,6 @@ pub(super) fn faultless(disk: &SimDisk, script: &Script) -> Result<Ran, String> 
 /// When power was lost, and what survived.
 pub(super) fn place(cut: &Cut) -> String {
     format!("power lost {}, {:?} survives", cut.when, cut.how)
-}
-
-/// A random choice of at most so many, in the order of the run.
-pub(super) fn some(cuts: Vec<Cut>, most: usize, rng: &mut Rng) -> Vec<Cut> {
-    let (mut left, mut wanted) = (cuts.len() as u64, most as u64);
-    let chosen = cuts.into_iter().filter(|_| {
-        let is_chosen = rng.below(left) < wanted;
-        left -= 1;
-        wanted -= u64::from(is_chosen);
-        is_chosen
-    });
-    chosen.collect()
 }
 
 /// Restarts after a crash, and compares the rows with the permitted states.

@@ -135,7 +135,7 @@ fn loads(seed: u64, scheduler: Scheduler) -> Result<Vec<Load>, String> {
             scheduler,
             profile,
             ending,
-            cuts: false,
+            cuts: 0,
             probe: true,
             speculate: false,
             latches: None,

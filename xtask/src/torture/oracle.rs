@@ -42,7 +42,7 @@ fn script(rng: &mut Rng, visit: Visit, speculate: bool) -> Script {
     };
     let ending = rng.pick(&[Ending::Close, Ending::Kill]);
     let Visit { scheduler, latches, .. } = visit;
-    Script { seed: rng.next(), scheduler, profile, ending, cuts: false, probe: false, speculate, latches }
+    Script { seed: rng.next(), scheduler, profile, ending, cuts: 0, probe: false, speculate, latches }
 }
 
 fn one(visit: Visit, speculate: bool) -> Result<Looped, String> {

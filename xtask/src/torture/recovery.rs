@@ -7,7 +7,7 @@
 use storage::disk::{Crash, SimDisk};
 
 use super::CampaignPlan;
-use super::crash::{faultless, place, some};
+use super::crash::{faultless, place};
 use super::lives;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
@@ -35,9 +35,9 @@ fn one(visit: Visit) -> Tried {
     let Visit { seed, scheduler, .. } = visit;
     let mut tried = Tried::default();
     let mut rng = Rng::new(seed);
-    let script = Script::draw(&mut rng, scheduler);
+    let script = Script { cuts: CRASHES, ..Script::draw(&mut rng, scheduler) };
     let result = faultless(&SimDisk::new(seed), &script).and_then(|ran| {
-        for cut in some(ran.cuts, CRASHES, &mut rng) {
+        for cut in ran.cuts {
             let visit = visit.of_case(rng.next());
             let found =
                 run::look(&cut.disk.crash(Crash::All), visit, false).map_err(|e| format!("{}: {e}", place(&cut)))?;
@@ -63,8 +63,7 @@ struct Restart {
 impl Restart {
     /// Cuts the restart of `disk` at some moments.
     fn cut(&self, disk: &SimDisk, depth: usize, rng: &mut Rng, tried: &mut Tried) -> Result<(), String> {
-        let cuts = run::restart(&disk.crash(Crash::All), self.visit)?;
-        for cut in some(cuts, MOMENTS[depth], rng) {
+        for cut in run::restart(&disk.crash(Crash::All), self.visit, MOMENTS[depth])? {
             let deeper = (depth + 1 < MOMENTS.len() && rng.once_in(3)).then(|| cut.disk.crash(Crash::All));
             tried.cases += 1;
             let again = |e| format!("restart {}, {}: {e}", depth + 1, place(&cut));

@@ -3,50 +3,66 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::sector::{SECTOR, Sector, bytes, pack};
+use super::sector::{Contents, SECTOR, ZEROS};
 
 /// Sectors that are shared or copied together: a page.
 const CHUNK: u64 = 16;
+const CHUNK_BYTES: u64 = CHUNK * SECTOR;
 
-type Chunk = [Sector; CHUNK as usize];
+type Chunk = [Contents; CHUNK as usize];
 
-/// Sectors by number; those never written are zeros.
+/// Chunks by number; those never written are zeros.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Image(BTreeMap<u64, Arc<Chunk>>);
 
 impl Image {
-    pub(super) fn get(&self, sector: u64) -> &Sector {
-        self.0.get(&(sector / CHUNK)).map_or(&None, |chunk| &chunk[(sector % CHUNK) as usize])
+    pub(super) fn get(&self, sector: u64) -> &Contents {
+        self.0.get(&(sector / CHUNK)).map_or(&ZEROS, |chunk| &chunk[(sector % CHUNK) as usize])
     }
 
-    pub(super) fn put(&mut self, sector: u64, contents: Sector) {
-        if contents.is_none() && !self.0.contains_key(&(sector / CHUNK)) {
+    pub(super) fn put(&mut self, sector: u64, contents: &Contents) {
+        if *contents == ZEROS && !self.0.contains_key(&(sector / CHUNK)) {
             return;
         }
-        let chunk = self.0.entry(sector / CHUNK).or_default();
-        Arc::make_mut(chunk)[(sector % CHUNK) as usize] = contents;
+        let chunk = self.0.entry(sector / CHUNK).or_insert_with(|| Arc::new([ZEROS; CHUNK as usize]));
+        Arc::make_mut(chunk)[(sector % CHUNK) as usize] = *contents;
+    }
+
+    /// Fills the buffer with what lies at `off`.
+    pub(super) fn read(&self, buf: &mut [u8], off: u64) {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = off + done as u64;
+            let within = (at % CHUNK_BYTES) as usize;
+            let n = (buf.len() - done).min(CHUNK_BYTES as usize - within);
+            match self.0.get(&(at / CHUNK_BYTES)) {
+                Some(chunk) => buf[done..done + n].copy_from_slice(&chunk.as_flattened()[within..within + n]),
+                None => buf[done..done + n].fill(0),
+            }
+            done += n;
+        }
     }
 
     /// The sectors from `first` on that are not zeros.
     pub(super) fn from(&self, first: u64) -> impl Iterator<Item = u64> + '_ {
         let chunks = self.0.range(first / CHUNK..);
         let sectors = chunks.flat_map(|(number, chunk)| {
-            (number * CHUNK..).zip(chunk.iter()).filter(|(_, contents)| contents.is_some()).map(|(sector, _)| sector)
+            (number * CHUNK..).zip(chunk.iter()).filter(|(_, contents)| **contents != ZEROS).map(|(sector, _)| sector)
         });
         sectors.filter(move |sector| *sector >= first)
     }
 
     /// Forgets what lies at `len` bytes and beyond.
     pub(super) fn cut(&mut self, len: u64) {
-        self.0.split_off(&len.div_ceil(SECTOR * CHUNK));
+        self.0.split_off(&len.div_ceil(CHUNK_BYTES));
         let gone: Vec<u64> = self.from(len.div_ceil(SECTOR)).collect();
         for sector in gone {
-            self.put(sector, None);
+            self.put(sector, &ZEROS);
         }
-        if !len.is_multiple_of(SECTOR) && self.get(len / SECTOR).is_some() {
-            let mut contents = bytes(self.get(len / SECTOR));
+        if !len.is_multiple_of(SECTOR) && *self.get(len / SECTOR) != ZEROS {
+            let mut contents = *self.get(len / SECTOR);
             contents[(len % SECTOR) as usize..].fill(0);
-            self.put(len / SECTOR, pack(contents));
+            self.put(len / SECTOR, &contents);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Rng;
 use super::image::Image;
-use super::sector::{SECTOR, Sector, bytes, pack};
+use super::sector::{Contents, SECTOR, Sector, bytes, pack};
 
 /// Versions of one sector that wait for a sync; older ones are forgotten (a disk has seen them replaced).
 const VERSIONS_MAX: usize = 4;
@@ -32,12 +32,12 @@ impl Inode {
         self.len
     }
 
-    fn newest(&self, sector: u64) -> Sector {
-        let newest = |of: &Versions| of.get(&sector).and_then(|versions| versions.last()).cloned();
-        newest(&self.pending).or_else(|| newest(&self.adrift)).unwrap_or_else(|| self.durable.get(sector).clone())
+    fn newest(&self, sector: u64) -> &Contents {
+        let version = [&self.pending, &self.adrift].into_iter().find_map(|of| of.get(&sector)?.last());
+        version.map_or_else(|| self.durable.get(sector), bytes)
     }
 
-    fn put(&mut self, sector: u64, contents: Sector) {
+    fn put(&mut self, sector: u64, contents: &Contents) {
         if self.newest(sector) == contents {
             return;
         }
@@ -45,7 +45,7 @@ impl Inode {
         if versions.len() == VERSIONS_MAX {
             versions.remove(0);
         }
-        versions.push(contents);
+        versions.push(pack(contents));
     }
 
     fn durable_len(&self) -> u64 {
@@ -64,25 +64,22 @@ impl Inode {
 
     pub(super) fn read(&self, buf: &mut [u8], off: u64) -> usize {
         let total = self.len.saturating_sub(off).min(buf.len() as u64) as usize;
-        each_sector(off, total, |sector, within, range| {
-            let contents = self.newest(sector);
-            match contents {
-                None => buf[range].fill(0),
-                Some(bytes) => {
-                    let n = range.len();
-                    buf[range].copy_from_slice(&bytes[within..within + n]);
-                }
-            }
-        });
+        self.durable.read(&mut buf[..total], off);
+        if !self.pending.is_empty() || !self.adrift.is_empty() {
+            each_sector(off, total, |sector, within, range| {
+                let n = range.len();
+                buf[range].copy_from_slice(&self.newest(sector)[within..within + n]);
+            });
+        }
         total
     }
 
     pub(super) fn write(&mut self, buf: &[u8], off: u64) {
         each_sector(off, buf.len(), |sector, within, range| {
             let n = range.len();
-            let mut contents = if n == SECTOR as usize { [0; SECTOR as usize] } else { bytes(&self.newest(sector)) };
+            let mut contents = *self.newest(sector);
             contents[within..within + n].copy_from_slice(&buf[range]);
-            self.put(sector, pack(contents));
+            self.put(sector, &contents);
         });
         self.change_len(self.len.max(off + buf.len() as u64));
     }
@@ -95,18 +92,20 @@ impl Inode {
             let beyond: Vec<u64> = cached.chain(self.durable.from(first)).collect();
             for sector in beyond {
                 let keep = len.saturating_sub(sector * SECTOR).min(SECTOR) as usize;
-                let mut contents = bytes(&self.newest(sector));
+                let mut contents = *self.newest(sector);
                 contents[keep..].fill(0);
-                self.put(sector, pack(contents));
+                self.put(sector, &contents);
             }
         }
         self.change_len(len);
     }
 
     pub(super) fn sync(&mut self) {
-        for (sector, mut versions) in std::mem::take(&mut self.pending) {
+        for (sector, versions) in std::mem::take(&mut self.pending) {
             self.adrift.remove(&sector);
-            self.durable.put(sector, versions.pop().unwrap_or(None));
+            if let Some(newest) = versions.last() {
+                self.durable.put(sector, bytes(newest));
+            }
         }
         self.lens = vec![self.len];
     }
@@ -131,22 +130,24 @@ impl Inode {
             Keep::Some { rng, .. } => self.lens.get(rng.below(self.lens.len() as u64) as usize).copied().unwrap_or(0),
         };
         for (sector, versions) in candidates {
-            let old = durable.get(sector).clone();
             let survivor = match keep {
-                Keep::All => versions.last().cloned().unwrap_or(None),
+                Keep::All => versions.last().map(|newest| *bytes(newest)),
                 Keep::None => continue,
                 Keep::Some { rng, tears } => {
-                    let mut all = vec![old];
-                    all.extend(versions);
-                    let pick = rng.below(all.len() as u64) as usize;
+                    // 0 is the durable version.
+                    let version =
+                        |n: usize| n.checked_sub(1).map_or_else(|| durable.get(sector), |n| bytes(&versions[n]));
+                    let pick = rng.below(versions.len() as u64 + 1) as usize;
                     if pick > 0 && rng.below(*tears) == 0 {
-                        torn(&all[pick - 1], &all[pick], rng)
+                        Some(torn(version(pick - 1), version(pick), rng))
                     } else {
-                        all[pick].clone()
+                        Some(*version(pick))
                     }
                 }
             };
-            durable.put(sector, survivor);
+            if let Some(survivor) = survivor {
+                durable.put(sector, &survivor);
+            }
         }
         // Bytes beyond the length do not survive.
         durable.cut(len);
@@ -156,15 +157,15 @@ impl Inode {
     /// Changes a byte in all its versions: damage, not a write.
     pub(super) fn damage(&mut self, off: u64, change: impl Fn(u8) -> u8) {
         let (sector, within) = (off / SECTOR, (off % SECTOR) as usize);
-        let damaged = |version: &Sector| {
-            let mut contents = bytes(version);
+        let damaged = |contents: &Contents| {
+            let mut contents = *contents;
             contents[within] = change(contents[within]);
-            pack(contents)
+            contents
         };
-        let old = damaged(self.durable.get(sector));
-        self.durable.put(sector, old);
+        let durable = damaged(self.durable.get(sector));
+        self.durable.put(sector, &durable);
         for versions in [self.adrift.get_mut(&sector), self.pending.get_mut(&sector)].into_iter().flatten() {
-            versions.iter_mut().for_each(|version| *version = damaged(version));
+            versions.iter_mut().for_each(|version| *version = pack(&damaged(bytes(version))));
         }
     }
 }
@@ -182,14 +183,14 @@ pub(super) enum Keep<'a> {
 
 /// The first bytes of the newer version and the rest of the older; cut where the result equals neither, if there is
 /// such a place.
-fn torn(older: &Sector, newer: &Sector, rng: &mut Rng) -> Sector {
-    let (mut contents, newer) = (bytes(older), bytes(newer));
-    let differs = |at: &usize| contents[*at] != newer[*at];
+fn torn(older: &Contents, newer: &Contents, rng: &mut Rng) -> Contents {
+    let mut contents = *older;
+    let differs = |at: &usize| older[*at] != newer[*at];
     let first = (0..contents.len()).find(differs).unwrap_or(0);
     let last = (first + 1..contents.len()).rfind(differs).unwrap_or(contents.len() - 1);
     let cut = first + 1 + rng.below((last - first).max(1) as u64) as usize;
     contents[..cut].copy_from_slice(&newer[..cut]);
-    pack(contents)
+    contents
 }
 
 /// Calls `f(sector, offset within it, range of the buffer)` for each sector of a transfer.

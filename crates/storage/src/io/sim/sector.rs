@@ -5,13 +5,19 @@ use std::sync::Arc;
 /// The unit a disk writes whole, or tears.
 pub(super) const SECTOR: u64 = 512;
 
-/// Contents of a sector; `None` is all zeros, so that empty space takes no memory.
-pub(super) type Sector = Option<Arc<[u8; SECTOR as usize]>>;
+/// The bytes of a sector.
+pub(super) type Contents = [u8; SECTOR as usize];
 
-pub(super) fn bytes(sector: &Sector) -> [u8; SECTOR as usize] {
-    sector.as_ref().map_or([0; SECTOR as usize], |bytes| **bytes)
+/// A version of a sector; `None` is all zeros, so that empty space takes no memory.
+pub(super) type Sector = Option<Arc<Contents>>;
+
+/// What was never written.
+pub(super) static ZEROS: Contents = [0; SECTOR as usize];
+
+pub(super) fn bytes(sector: &Sector) -> &Contents {
+    sector.as_deref().unwrap_or(&ZEROS)
 }
 
-pub(super) fn pack(bytes: [u8; SECTOR as usize]) -> Sector {
-    if bytes == [0; SECTOR as usize] { None } else { Some(Arc::new(bytes)) }
+pub(super) fn pack(bytes: &Contents) -> Sector {
+    if *bytes == ZEROS { None } else { Some(Arc::new(*bytes)) }
 }
