@@ -112,12 +112,12 @@ pub(super) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Notes {
-    /// None yet; of the moments at which power may be lost at most `cuts` will be kept, chosen at random.
-    pub(super) fn new(cuts: usize, rng: Rng) -> Notes {
+    /// None yet; of the moments at which power may be lost at most `cuts` will be kept, chosen at random from the seed.
+    pub(super) fn new(cuts: usize, seed: u64) -> Notes {
         Notes {
             history: Arc::default(),
             acknowledged: AtomicU64::default(),
-            cuts: Mutex::new(Cuts { calls: 0, chosen: Sample::new(cuts, rng) }),
+            cuts: Mutex::new(Cuts { calls: 0, chosen: Sample::new(cuts, Rng::new(seed ^ 0x5a_3b1e)) }),
             errors: Mutex::default(),
             rows: Mutex::default(),
             looped: Mutex::default(),

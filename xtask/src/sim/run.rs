@@ -177,7 +177,7 @@ pub(crate) fn look(disk: &SimDisk, visit: Visit, deep: bool) -> Result<[Rows; TA
 /// # Errors
 /// When the restart fails.
 pub(crate) fn restart(disk: &SimDisk, visit: Visit, cuts: usize) -> Result<Vec<Cut>, String> {
-    let notes = Arc::new(Notes::new(cuts, Rng::new(visit.seed ^ 0x5a_3b1e)));
+    let notes = Arc::new(Notes::new(cuts, visit.seed));
     let hearing = Arc::clone(&notes);
     let watched = Watched::new(disk, move |disk, call| hearing.cut(disk, call));
     let opened = caught(|| visit.open(Arc::new(watched)).map_err(|e| format!("restart: {e}")))?;
@@ -219,14 +219,9 @@ pub(super) fn run_with(
     sim: Arc<dyn Sim>,
     now_ns: Arc<AtomicU64>,
 ) -> Result<Ran, String> {
-    let notes = Arc::new(Notes::new(script.cuts, Rng::new(script.seed ^ 0x5a_3b1e)));
+    let notes = Arc::new(Notes::new(script.cuts, script.seed));
     let hearing = Arc::clone(&notes);
-    let keeps_cuts = script.cuts > 0;
-    let watched = Watched::new(disk, move |disk, call| {
-        if keeps_cuts {
-            hearing.cut(disk, call);
-        }
-    });
+    let watched = Watched::new(disk, move |disk, call| hearing.cut(disk, call));
     let mut rng = Rng::new(script.seed);
     let alone = script.profile.workers == 1 && rng.once_in(2);
     let background = if alone { Background::Inline } else { Background::Stepped };

@@ -353,7 +353,7 @@ fn transaction<'d>(
         }
     }
     notes.acknowledge(db.durable());
-    if waits && shared.script.cuts > 0 {
+    if waits {
         notes.answered(shared.disk);
     }
     Ok(())
@@ -471,8 +471,6 @@ pub(super) fn end(db: Database, disk: &SimDisk, script: &Script, notes: &Notes) 
             caught(|| drop(db))?;
         }
     }
-    if script.cuts > 0 {
-        notes.cut(disk, Call::Sync);
-    }
+    notes.cut(disk, Call::Sync);
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::sector::{Contents, SECTOR, ZEROS};
+use super::sector::{Contents, SECTOR, ZEROS, each_unit};
 
 /// Sectors that are shared or copied together: a page.
 const CHUNK: u64 = 16;
@@ -30,17 +30,13 @@ impl Image {
 
     /// Fills the buffer with what lies at `off`.
     pub(super) fn read(&self, buf: &mut [u8], off: u64) {
-        let mut done = 0;
-        while done < buf.len() {
-            let at = off + done as u64;
-            let within = (at % CHUNK_BYTES) as usize;
-            let n = (buf.len() - done).min(CHUNK_BYTES as usize - within);
-            match self.0.get(&(at / CHUNK_BYTES)) {
-                Some(chunk) => buf[done..done + n].copy_from_slice(&chunk.as_flattened()[within..within + n]),
-                None => buf[done..done + n].fill(0),
+        each_unit(CHUNK_BYTES, off, buf.len(), |number, within, range| match self.0.get(&number) {
+            Some(chunk) => {
+                let n = range.len();
+                buf[range].copy_from_slice(&chunk.as_flattened()[within..within + n]);
             }
-            done += n;
-        }
+            None => buf[range].fill(0),
+        });
     }
 
     /// The sectors from `first` on that are not zeros.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Rng;
 use super::image::Image;
-use super::sector::{Contents, SECTOR, Sector, bytes, pack};
+use super::sector::{Contents, SECTOR, Sector, bytes, each_unit, pack};
 
 /// Versions of one sector that wait for a sync; older ones are forgotten (a disk has seen them replaced).
 const VERSIONS_MAX: usize = 4;
@@ -32,9 +32,13 @@ impl Inode {
         self.len
     }
 
+    /// The newest version that is not durable, if there is one.
+    fn cached(&self, sector: u64) -> Option<&Contents> {
+        [&self.pending, &self.adrift].into_iter().find_map(|of| of.get(&sector)?.last()).map(bytes)
+    }
+
     fn newest(&self, sector: u64) -> &Contents {
-        let version = [&self.pending, &self.adrift].into_iter().find_map(|of| of.get(&sector)?.last());
-        version.map_or_else(|| self.durable.get(sector), bytes)
+        self.cached(sector).unwrap_or_else(|| self.durable.get(sector))
     }
 
     fn put(&mut self, sector: u64, contents: &Contents) {
@@ -65,17 +69,17 @@ impl Inode {
     pub(super) fn read(&self, buf: &mut [u8], off: u64) -> usize {
         let total = self.len.saturating_sub(off).min(buf.len() as u64) as usize;
         self.durable.read(&mut buf[..total], off);
-        if !self.pending.is_empty() || !self.adrift.is_empty() {
-            each_sector(off, total, |sector, within, range| {
+        each_unit(SECTOR, off, total, |sector, within, range| {
+            if let Some(contents) = self.cached(sector) {
                 let n = range.len();
-                buf[range].copy_from_slice(&self.newest(sector)[within..within + n]);
-            });
-        }
+                buf[range].copy_from_slice(&contents[within..within + n]);
+            }
+        });
         total
     }
 
     pub(super) fn write(&mut self, buf: &[u8], off: u64) {
-        each_sector(off, buf.len(), |sector, within, range| {
+        each_unit(SECTOR, off, buf.len(), |sector, within, range| {
             let n = range.len();
             let mut contents = *self.newest(sector);
             contents[within..within + n].copy_from_slice(&buf[range]);
@@ -132,16 +136,16 @@ impl Inode {
         for (sector, versions) in candidates {
             let survivor = match keep {
                 Keep::All => versions.last().map(|newest| *bytes(newest)),
-                Keep::None => continue,
+                Keep::None => None,
                 Keep::Some { rng, tears } => {
-                    // 0 is the durable version.
+                    // 0 is the durable version, which is there already.
                     let version =
                         |n: usize| n.checked_sub(1).map_or_else(|| durable.get(sector), |n| bytes(&versions[n]));
                     let pick = rng.below(versions.len() as u64 + 1) as usize;
                     if pick > 0 && rng.below(*tears) == 0 {
                         Some(torn(version(pick - 1), version(pick), rng))
                     } else {
-                        Some(*version(pick))
+                        (pick > 0).then(|| *version(pick))
                     }
                 }
             };
@@ -191,16 +195,4 @@ fn torn(older: &Contents, newer: &Contents, rng: &mut Rng) -> Contents {
     let cut = first + 1 + rng.below((last - first).max(1) as u64) as usize;
     contents[..cut].copy_from_slice(&newer[..cut]);
     contents
-}
-
-/// Calls `f(sector, offset within it, range of the buffer)` for each sector of a transfer.
-fn each_sector(off: u64, len: usize, mut f: impl FnMut(u64, usize, std::ops::Range<usize>)) {
-    let mut done = 0;
-    while done < len {
-        let at = off + done as u64;
-        let within = (at % SECTOR) as usize;
-        let n = (len - done).min(SECTOR as usize - within);
-        f(at / SECTOR, within, done..done + n);
-        done += n;
-    }
 }

@@ -1,5 +1,6 @@
 //! Sectors: what a simulated disk writes whole, or tears.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The unit a disk writes whole, or tears.
@@ -20,4 +21,17 @@ pub(super) fn bytes(sector: &Sector) -> &Contents {
 
 pub(super) fn pack(bytes: &Contents) -> Sector {
     if *bytes == ZEROS { None } else { Some(Arc::new(*bytes)) }
+}
+
+/// Calls `f(unit's number, offset within it, range of the buffer)` for each part of a transfer that lies in one unit of
+/// so many bytes.
+pub(super) fn each_unit(unit: u64, off: u64, len: usize, mut f: impl FnMut(u64, usize, Range<usize>)) {
+    let mut done = 0;
+    while done < len {
+        let at = off + done as u64;
+        let within = (at % unit) as usize;
+        let n = (len - done).min(unit as usize - within);
+        f(at / unit, within, done..done + n);
+        done += n;
+    }
 }
