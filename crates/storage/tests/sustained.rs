@@ -139,6 +139,8 @@ fn a_transaction_that_holds_the_log_is_named_and_writers_are_refused_until_it_en
     assert!(on_disk(&disk) <= LIMIT);
     // It can do either: its end has room.
     long.commit().unwrap();
+    // Before the next checkpoint, which may never come.
+    assert_ne!(db.stats().log_holder.and_then(|holder| holder.transaction), Some(age));
     until(|| db.transact(|tx| some(tx, &mut rng)).is_ok());
     for _ in 0..2000 {
         db.transact(|tx| some(tx, &mut rng)).unwrap();

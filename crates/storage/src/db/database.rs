@@ -415,7 +415,7 @@ impl Database {
             log_disk_bytes: self.engine.log.disk_bytes(),
             log_limit_bytes: self.engine.log.limit_bytes(),
             log_pauses: self.engine.log.pauses(),
-            log_holder: self.engine.log.holder(),
+            log_holder: self.duties.checkpointer.holder_now(&self.engine),
         }
     }
 
@@ -523,7 +523,7 @@ pub struct Stats {
     pub log_limit_bytes: u64,
     /// Times that a statement paused because the log was near its limit.
     pub log_pauses: u64,
-    /// What kept the newest checkpoint from cutting the log where redo begins, if anything did.
+    /// What kept the newest checkpoint from cutting the log where redo begins, if anything did that has not ended since.
     pub log_holder: Option<LogHolder>,
     /// Promotions that did not take place because the process had no more reader words: those latches stay plain.
     pub latch_promotions_refused: u64,

@@ -157,13 +157,23 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// What keeps log that a restart does not redo: the oldest transaction, or a copy.
+    /// What kept the newest checkpoint from cutting the log where redo begins, unless it has ended since.
+    pub(crate) fn holder_now(&self, engine: &Engine) -> Option<LogHolder> {
+        engine.log.holder().filter(|holder| match holder.transaction {
+            Some(age) => engine.slots.is_writing(age),
+            None => engine.log.is_held(),
+        })
+    }
+
+    /// What keeps files of the log that a restart does not redo: the oldest transaction, or a copy.
     fn holder(&self, engine: &Engine, body: &CheckpointBody, now_ns: u64) -> Option<LogHolder> {
         let oldest = body.active.iter().filter(|a| a.first < body.redo).min_by_key(|a| a.first);
         let (transaction, first) = match oldest {
             _ if engine.log.is_held() && engine.log.would_shrink(body.keep()) => (None, engine.log.begin()),
-            Some(oldest) => (Some(engine.locks.age_in(oldest.txn.slot())), oldest.first),
-            None => {
+            Some(oldest) if engine.log.would_shrink(body.redo) => {
+                (Some(engine.locks.age_in(oldest.txn.slot())), oldest.first)
+            }
+            _ => {
                 *self.held.lock() = None;
                 return None;
             }

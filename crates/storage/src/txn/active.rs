@@ -21,7 +21,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::sync::{Arc, OnceLock};
 
 use super::slot_state::SlotState;
-use crate::base::ids::{Lsn, SlotId, TxnId};
+use crate::base::ids::{Age, Lsn, SlotId, TxnId};
 use crate::base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::base::sync::yield_now;
 use crate::lock::LockTable;
@@ -273,6 +273,13 @@ impl Slots {
 
     fn place(&self, at: usize) -> Option<&Slot> {
         self.slots.get(at).or_else(|| self.own.get(at - self.slots.len())?.get().map(|slot| &**slot))
+    }
+
+    /// Whether the transaction of that age has begun to write, and not ended. It waits for none, unlike [`Slots::active`].
+    pub(crate) fn is_writing(&self, age: Age) -> bool {
+        let places = (0..self.slots.len() + self.own.len()).filter_map(|at| Some((SlotId(at as u16), self.place(at)?)));
+        let mut writing = places.filter(|(_, slot)| slot.first.load(Ordering::Acquire) != 0);
+        writing.any(|(at, _)| self.locks.age_in(at) == age)
     }
 
     /// Pages that transactions have found in the pool.
