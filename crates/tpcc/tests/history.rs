@@ -46,6 +46,7 @@ fn sessions_may_be_fibers() {
     lines("one", &["--scheduler", "steps", "--workers", "1", "--ctx-points", "all"]);
     lines("two", &["--scheduler", "steps", "--workers", "2", "--team-size", "2", "--durability", "sync"]);
     lines("alone", &["--scheduler", "steps", "--team-size", "1"]);
+    lines("own-frames", &["--scheduler", "steps", "--workers", "2", "--partition", "server"]);
 }
 
 #[test]
@@ -134,6 +135,7 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["--out", "x", "--buffer-pool", "1"], "--buffer-pool 1: at least 16"),
         (&["--out", "x", "--team-size", "4"], "--team-size: means nothing with --scheduler threads"),
         (&["--out", "x", "--ctx-points", "all"], "--ctx-points: means nothing with --scheduler threads"),
+        (&["--out", "x", "--partition", "client"], "--partition client: means nothing here"),
         (&["--out", "x", "--workers", "2"], "--workers: means nothing with --scheduler threads"),
         (&["--out", "x", "--speculate", "auto"], "--speculate auto"),
         (

@@ -52,7 +52,11 @@ impl Shell {
 
     /// A shell whose table holds `rows`.
     fn with(data: &Directory, rows: &[(i64, i64)]) -> Shell {
-        let mut shell = Shell::start(data, &[]);
+        Shell::started_with(data, rows, &[])
+    }
+
+    fn started_with(data: &Directory, rows: &[(i64, i64)], more: &[&str]) -> Shell {
+        let mut shell = Shell::start(data, more);
         shell.says("0 begin", &["0 ok"]);
         for (key, row) in rows {
             shell.says(&format!("0 put {key} {row}"), &["0 ok"]);
@@ -99,13 +103,31 @@ impl Shell {
 /// Both begin; 1 is the older.
 const TWO: [(&str, &[&str]); 2] = [("1 begin", &["1 ok"]), ("2 begin", &["2 ok"])];
 
+/// What sessions may run on, and latches that they may meet. Replies and their order are the same with all.
+const HOWS: [&[&str]; 5] = [
+    &[],
+    &["--latches", "super"],
+    &["--scheduler", "steps", "--ctx-points", "all", "--latches", "plain"],
+    &["--scheduler", "steps", "--teams", "operation", "--team-size", "2", "--background", "inline"],
+    &["--scheduler", "itas", "--slice-us", "1"],
+];
+
+#[track_caller]
+fn scripts(name: &str, rows: &[(i64, i64)], parts: &[&[(&str, &[&str])]]) {
+    for (how, more) in HOWS.iter().enumerate() {
+        let data = Directory::new(&format!("{name}-{how}"));
+        let mut shell = Shell::started_with(&data, rows, more);
+        for lines in parts {
+            shell.script(lines);
+        }
+        let (status, _) = shell.end();
+        assert!(status.success(), "{more:?}");
+    }
+}
+
+#[track_caller]
 fn two(name: &str, rows: &[(i64, i64)], lines: &[(&str, &[&str])]) {
-    let data = Directory::new(name);
-    let mut shell = Shell::with(&data, rows);
-    shell.script(&TWO);
-    shell.script(lines);
-    let (status, _) = shell.end();
-    assert!(status.success());
+    scripts(name, rows, &[&TWO, lines]);
 }
 
 const ROWS: [(i64, i64); 2] = [(1, 10), (2, 20)];
@@ -264,17 +286,19 @@ fn weaker_levels_let_phantoms_in() {
 
 #[test]
 fn read_committed_reads_what_is_committed_now() {
-    let data = Directory::new("committed");
-    let mut shell = Shell::with(&data, &ROWS);
-    shell.script(&[
-        ("1 begin read-committed", &["1 ok"]),
-        ("2 begin", &["2 ok"]),
-        ("1 get 1", &["1 ok 10"]),
-        ("2 put 1 11", &["2 ok"]),
-        ("1 get 1", &["1 blocked"]),
-        ("2 commit", &["2 ok", "1 ok 11"]),
-        ("1 commit", &["1 ok"]),
-    ]);
+    scripts(
+        "committed",
+        &ROWS,
+        &[&[
+            ("1 begin read-committed", &["1 ok"]),
+            ("2 begin", &["2 ok"]),
+            ("1 get 1", &["1 ok 10"]),
+            ("2 put 1 11", &["2 ok"]),
+            ("1 get 1", &["1 blocked"]),
+            ("2 commit", &["2 ok", "1 ok 11"]),
+            ("1 commit", &["1 ok"]),
+        ]],
+    );
 }
 
 #[test]
@@ -350,50 +374,54 @@ fn readers_pass_one_who_reads_for_update() {
 
 #[test]
 fn who_came_first_is_served_first() {
-    let data = Directory::new("fifo");
-    let mut shell = Shell::with(&data, &ROWS);
-    shell.script(&[
-        ("1 begin", &["1 ok"]),
-        ("2 begin", &["2 ok"]),
-        ("3 begin", &["3 ok"]),
-        ("4 begin", &["4 ok"]),
-        ("1 put 1 11", &["1 ok"]),
-        ("2 put 1 12", &["2 blocked"]),
-        ("3 get 1", &["3 blocked"]),
-        ("4 put 1 14", &["4 blocked"]),
-        ("1 commit", &["1 ok", "2 ok"]),
-        ("2 commit", &["2 ok", "3 ok 12"]),
-        ("3 commit", &["3 ok", "4 ok"]),
-        ("4 commit", &["4 ok"]),
-        ("dump", &["dump ok 1=14 2=20"]),
-    ]);
+    scripts(
+        "fifo",
+        &ROWS,
+        &[&[
+            ("1 begin", &["1 ok"]),
+            ("2 begin", &["2 ok"]),
+            ("3 begin", &["3 ok"]),
+            ("4 begin", &["4 ok"]),
+            ("1 put 1 11", &["1 ok"]),
+            ("2 put 1 12", &["2 blocked"]),
+            ("3 get 1", &["3 blocked"]),
+            ("4 put 1 14", &["4 blocked"]),
+            ("1 commit", &["1 ok", "2 ok"]),
+            ("2 commit", &["2 ok", "3 ok 12"]),
+            ("3 commit", &["3 ok", "4 ok"]),
+            ("4 commit", &["4 ok"]),
+            ("dump", &["dump ok 1=14 2=20"]),
+        ]],
+    );
 }
 
 #[test]
 fn tables_are_locked_as_a_whole() {
-    let data = Directory::new("tables");
-    let mut shell = Shell::with(&data, &ROWS);
-    shell.script(&[
-        ("1 begin", &["1 ok"]),
-        ("2 begin", &["2 ok"]),
-        ("1 lock table S", &["1 ok"]),
-        ("2 get 1", &["2 ok 10"]),
-        ("2 put 1 11", &["2 blocked"]),
-        ("1 commit", &["1 ok", "2 ok"]),
-        ("3 begin", &["3 ok"]),
-        ("3 lock table IX", &["3 ok"]),
-        ("3 put 2 21", &["3 ok"]),
-        ("4 begin", &["4 ok"]),
-        ("4 lock table IS", &["4 ok"]),
-        ("4 lock table SIX", &["4 blocked"]),
-        ("2 commit", &["2 ok"]),
-        ("3 commit", &["3 ok", "4 ok"]),
-        ("4 scan 1 2", &["4 ok 1=11 2=21"]),
-        ("4 lock table X", &["4 ok"]),
-        ("1 begin", &["1 ok"]),
-        ("1 get 1", &["1 blocked"]),
-        ("4 rollback", &["4 ok", "1 ok 11"]),
-    ]);
+    scripts(
+        "tables",
+        &ROWS,
+        &[&[
+            ("1 begin", &["1 ok"]),
+            ("2 begin", &["2 ok"]),
+            ("1 lock table S", &["1 ok"]),
+            ("2 get 1", &["2 ok 10"]),
+            ("2 put 1 11", &["2 blocked"]),
+            ("1 commit", &["1 ok", "2 ok"]),
+            ("3 begin", &["3 ok"]),
+            ("3 lock table IX", &["3 ok"]),
+            ("3 put 2 21", &["3 ok"]),
+            ("4 begin", &["4 ok"]),
+            ("4 lock table IS", &["4 ok"]),
+            ("4 lock table SIX", &["4 blocked"]),
+            ("2 commit", &["2 ok"]),
+            ("3 commit", &["3 ok", "4 ok"]),
+            ("4 scan 1 2", &["4 ok 1=11 2=21"]),
+            ("4 lock table X", &["4 ok"]),
+            ("1 begin", &["1 ok"]),
+            ("1 get 1", &["1 blocked"]),
+            ("4 rollback", &["4 ok", "1 ok 11"]),
+        ]],
+    );
 }
 
 #[test]
@@ -415,8 +443,12 @@ fn dump_waits_for_writers_and_check_does_not() {
 
 #[test]
 fn what_is_open_at_the_end_is_rolled_back() {
+    HOWS.iter().for_each(|how| what_is_open_is_rolled_back(how));
+}
+
+fn what_is_open_is_rolled_back(how: &[&str]) {
     let data = Directory::new("end");
-    let mut shell = Shell::with(&data, &ROWS);
+    let mut shell = Shell::started_with(&data, &ROWS, how);
     shell.script(&[
         ("1 begin", &["1 ok"]),
         ("1 put 1 11", &["1 ok"]),
@@ -454,7 +486,7 @@ fn a_script_in_a_pipe_is_answered_in_order() {
     let mut first = None;
     for round in 0..20 {
         let data = Directory::new("pipe");
-        let mut shell = Shell::start(&data, &[]);
+        let mut shell = Shell::start(&data, HOWS[round % HOWS.len()]);
         shell.stdin.as_mut().unwrap().write_all(script.as_bytes()).unwrap();
         let (status, replies) = shell.end();
         assert!(status.success());

@@ -5,6 +5,7 @@ pub(crate) mod compare;
 mod pacing;
 pub(crate) mod remote;
 pub(crate) mod report;
+pub(crate) mod shell;
 mod traced;
 
 use std::path::PathBuf;
@@ -15,9 +16,9 @@ use remote::RemoteFlags;
 use speculate::MOST_WORKERS;
 
 use self::report::{KeepFlags, ReportFlags, RunFileFlags};
+use self::shell::ShellFlags;
 use super::values::{
-    EngineChoice, LEAST_POOL_MIB, MOST_MIB, ctx_points, engine, geometry, number, probability, seconds, seed, table,
-    up_to,
+    EngineChoice, LEAST_POOL_MIB, MOST_MIB, ctx_points, engine, geometry, number, probability, seconds, seed, up_to,
 };
 use crate::doors::history::Params;
 use crate::lab::footprint::geometry::Geometry;
@@ -509,6 +510,12 @@ pub(crate) struct HistoryFlags {
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, { i64::MAX }>, allow_negative_numbers = true)]
     #[arg(help_heading = "Scheduling")]
     pub(crate) workers: Option<u64>,
+    /// What is divided among the threads of the sessions: none; server, the frames of the pool
+    ///
+    /// Sessions of a history share all rows, so there are no clients to divide.
+    #[arg(long, value_name = "none|server", default_value = "none", hide_possible_values = true)]
+    #[arg(help_heading = "Scheduling")]
+    pub(crate) partition: Partition,
     /// Write the history to FILE
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) out: PathBuf,
@@ -533,32 +540,6 @@ pub(crate) struct VerifyFlags {
     #[command(flatten)]
     pub(crate) output: JsonFlag,
 }
-
-/// `tpcc shell`.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Data")]
-#[command(after_long_help = SHELL_HELP)]
-pub(crate) struct ShellFlags {
-    /// Directory of the database, created if there is none [default: tpcc-data]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data: Option<PathBuf>,
-    /// Table that the requests are about, created if absent
-    #[arg(long, value_name = "NAME", default_value = "shell", value_parser = table)]
-    pub(crate) table: String,
-    #[command(flatten)]
-    pub(crate) engine: EngineFlags,
-}
-
-/// The protocol of the shell, in short.
-const SHELL_HELP: &str = "\
-Requests, a line each, S being any word that names a session:
-  S begin [serializable|repeatable-read|read-committed]
-  S get K | getu K | insert K V | update K V | put K V | delete K | scan LO HI
-  S lock table S|X|IS|IX|SIX
-  S commit | rollback
-  check | dump | quit
-Replies, a line each: S ok [VALUES], S none, S deadlock, S error KIND TEXT;
-S blocked at once when a lock has to be waited for, the real reply when it is granted.";
 
 /// Where the data is.
 #[derive(Args, Debug)]

@@ -5,6 +5,7 @@ pub(crate) mod remote;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::flags::shell::ShellFlags;
 use super::flags::{EngineFlags, FootprintFlags, HistoryFlags, LatencyFlags, RunFlags, SchedulingFlags, TenantsFlags};
 use super::memory;
 use super::values::{EngineChoice, LEAST_POOL_MIB};
@@ -362,6 +363,7 @@ pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
         latch_words: latch_words(flags.latch_words, Some(flags.latches))?,
         prefetch: false,
         checkpoint_mib: 64,
+        own_frames: frames_of_sessions(flags.partition)?,
         ..StoreConfig::usual(&flags.data, params.sessions as usize)
     };
     memory::of_history(&store, &params).check()?;
@@ -370,6 +372,52 @@ pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
         Switch::On => sessions_ahead(&flags)?,
     };
     Ok(HistoryConfig { store, params, kind, scheduler, form: flags.form, out: flags.out })
+}
+
+/// Whether the threads of a history's sessions have frames of their own.
+fn frames_of_sessions(partition: Partition) -> Result<bool, Error> {
+    if partition.of_clients() {
+        let what = format!("--partition {}: means nothing here", partition.name());
+        return Err(Error::usage(what).help("sessions of a history share all rows; pass none or server"));
+    }
+    Ok(partition.of_the_server())
+}
+
+/// What `tpcc shell` works with.
+#[derive(Debug)]
+pub(crate) struct ShellConfig {
+    pub(crate) store: StoreConfig,
+    /// What sessions are, unless threads.
+    pub(crate) teams: Option<history::Teams>,
+    pub(crate) table: String,
+}
+
+/// Resolves `tpcc shell`.
+pub(crate) fn shell(flags: ShellFlags) -> Result<ShellConfig, Error> {
+    let store = StoreConfig {
+        latches: flags.latches,
+        latch_words: latch_words(flags.latch_words, Some(flags.latches))?,
+        ..on_disk("shell", flags.data.as_deref(), &flags.engine, Some(1))?
+    };
+    let teams = teams(&scheduling(&flags.scheduling)?, 1, "sessions of a shell have no home")?;
+    Ok(ShellConfig { store, teams, table: flags.table })
+}
+
+/// The teams or sibling groups of sessions on so many workers, if they are not threads. `homeless` says why the policy
+/// `packed` is refused.
+fn teams(scheduling: &Scheduling, workers: usize, homeless: &str) -> Result<Option<history::Teams>, Error> {
+    match scheduling {
+        Scheduling::Threads => Ok(None),
+        Scheduling::Steps { team_size, teams_of, points } => {
+            history::Teams::as_run(workers, *team_size, *teams_of, points).map(Some)
+        }
+        Scheduling::Itas { policy: SiblingPolicy::Packed, .. } => {
+            Err(Error::usage("--policy packed: means nothing here").help(format!("{homeless}; pass fair, tas or itas")))
+        }
+        Scheduling::Itas { policy, slice_us, .. } => {
+            history::Teams::of_siblings(workers, policy.mode(), Duration::from_micros(*slice_us)).map(Some)
+        }
+    }
 }
 
 /// Reader words, which superlatches alone have, and of which each core needs one.
@@ -429,23 +477,17 @@ fn session_kind(
     }
     let workers = workers.unwrap_or(u64::from(sessions).min(cores() as u64));
     let workers = at_most("--workers", workers, sessions.into(), "the flags")?;
-    let (name, on) = (scheduling.name(), counted(workers, "worker"));
-    match &scheduling {
-        Scheduling::Steps { team_size, teams_of, points } => {
-            let said = format!("{name}, {on}, teams of at most {team_size}, points {}", points.name());
-            Ok((Fibers(history::Teams::as_run(workers as usize, *team_size, *teams_of, points)?), said))
+    let Some(teams) = teams(&scheduling, workers as usize, "sessions of a history have no home")? else {
+        return Ok((Threads, scheduling.name().to_owned()));
+    };
+    let how = match &scheduling {
+        Scheduling::Threads => String::new(),
+        Scheduling::Steps { team_size, points, .. } => {
+            format!(", teams of at most {team_size}, points {}", points.name())
         }
-        Scheduling::Itas { policy: SiblingPolicy::Packed, .. } => {
-            Err(Error::usage("--policy packed: means nothing here")
-                .help("sessions of a history have no home; pass fair, tas or itas"))
-        }
-        Scheduling::Itas { policy, slice_us, .. } => {
-            let said = format!("{name}, {on}, policy {}, slices of {slice_us} us", policy.name());
-            let slice = Duration::from_micros(*slice_us);
-            Ok((Fibers(history::Teams::of_siblings(workers as usize, policy.mode(), slice)?), said))
-        }
-        Scheduling::Threads => Ok((Threads, name.to_owned())),
-    }
+        Scheduling::Itas { policy, slice_us, .. } => format!(", policy {}, slices of {slice_us} us", policy.name()),
+    };
+    Ok((Fibers(teams), format!("{}, {}{how}", scheduling.name(), counted(workers, "worker"))))
 }
 
 fn scheduling(flags: &SchedulingFlags) -> Result<Scheduling, Error> {

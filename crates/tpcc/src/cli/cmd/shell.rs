@@ -1,8 +1,8 @@
 //! `tpcc shell`: transactions by hand.
 
 use super::Ended;
-use crate::cli::flags::ShellFlags;
-use crate::cli::resolve::on_disk;
+use crate::cli::flags::shell::ShellFlags;
+use crate::cli::resolve;
 use crate::doors::shell::{Hangup, MOST_SESSIONS, Shell};
 use crate::engines::storage::advice::below;
 use crate::engines::storage::database::open_for_shell;
@@ -11,12 +11,12 @@ use crate::workload::settings::Background;
 
 /// Carries the command out.
 pub(crate) fn run(flags: ShellFlags) -> Result<Ended, Error> {
-    let config = on_disk("shell", flags.data.as_deref(), &flags.engine, Some(1))?;
-    let shell = Shell::new(Box::new(std::io::stdout()));
+    let config = resolve::shell(flags)?;
+    let shell = Shell::new(Box::new(std::io::stdout()), config.teams);
     // The engine wants names that stay; this one does, to the end of the process.
-    let name: &'static str = flags.table.leak();
-    let (db, table) = open_for_shell(&config, shell.hook(), MOST_SESSIONS, name)?;
-    let inline = config.background == Background::Inline;
+    let name: &'static str = config.table.leak();
+    let (db, table) = open_for_shell(&config.store, shell.hook(), MOST_SESSIONS, name)?;
+    let inline = config.store.background == Background::Inline;
     let end = shell.serve(&db, table, std::io::stdin(), || {
         if inline {
             // What fails here fails again where it matters: at the next commit.
@@ -27,11 +27,11 @@ pub(crate) fn run(flags: ShellFlags) -> Result<Ended, Error> {
     match end {
         Hangup::Quit => shell.answer_quit(closed.as_ref().copied()),
         Hangup::Input => {}
-        Hangup::Unread(error) => return Err(error),
+        Hangup::Failed(error) => return Err(error),
         Hangup::Deaf(error) => {
             return Err(Error::failed(format!("stdout: replies cannot be written: {error}"))
                 .help("what was open is rolled back; what was committed is there"));
         }
     }
-    closed.map(|()| Ended::Well).map_err(|error| below(&error, &config.shown()))
+    closed.map(|()| Ended::Well).map_err(|error| below(&error, &config.store.shown()))
 }

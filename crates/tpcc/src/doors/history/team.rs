@@ -119,11 +119,11 @@ impl Teams {
     }
 
     /// Learns which tables there are: they must have been created.
-    fn know(&self, db: &Database) -> Result<(), String> {
+    pub(in crate::doors) fn know(&self, db: &Database) -> Result<(), String> {
         self.hook.policy().know(&db.indexes()).map_err(|e| e.to_string())
     }
 
-    fn executor(&self, worker: usize, fibers: usize) -> Result<Executor, String> {
+    pub(in crate::doors) fn executor(&self, worker: usize, fibers: usize) -> Result<Executor, String> {
         let builder = Executor::builder().fibers(fibers).team_size(self.size).stack_bytes(STACK_BYTES);
         let builder = match self.hook.policy().operations() {
             // Statements say what they are; there are no teams to join.

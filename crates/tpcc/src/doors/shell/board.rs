@@ -2,18 +2,18 @@
 //!
 //! A session is `Idle`, `Running` a request, or `Blocked` in it by a lock. Sessions have transactions at the same time, but
 //! only one of them is on its way at any moment: a request is given to one; those whom it wakes go on, in the order they were
-//! woken, when it has been answered or waits itself. A session becomes `Blocked` in its own thread, just before it sleeps,
-//! and `Running` again in the thread that wakes it, so no thread ever sees all at rest while one of them is about to go
-//! on. This makes the replies and their order a matter of the requests alone, not of threads.
+//! woken, when it has been answered or waits itself. A session becomes `Blocked` in its own task, a thread or a fiber, just
+//! before it sleeps, and `Running` again in the task that wakes it, so no task ever sees all at rest while one of them is
+//! about to go on. This makes the replies and their order a matter of the requests alone, not of threads or schedulers.
 //!
 //! No session waits for the turn of one that waits for it: a session that waits for a turn holds locks and nothing else,
 //! and a wait for a lock gives the turn away.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use storage::WaitToken;
+use storage::{BlockReason, Hook, WaitToken};
 
 /// A session, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +33,19 @@ struct Session {
     phase: Phase,
     /// Whether it has been said that the request waits.
     told: bool,
+    /// The number of its task, by [`Hook::task`]; none before it has begun.
+    task: Option<u64>,
+    /// Woken when it gets the turn.
+    turn: Arc<WaitToken>,
 }
 
-/// Shared by the thread that reads requests, the sessions' threads, and the engine's hook.
+/// Shared by the thread that reads requests, the sessions' tasks, and the engine's hook.
 pub(super) struct Turns {
     state: Mutex<BoardState>,
+    /// Wakes the thread that reads requests.
     moved: Condvar,
+    /// How the tasks of sessions wait.
+    tasks: Arc<dyn Hook>,
 }
 
 struct BoardState {
@@ -59,10 +66,15 @@ impl std::fmt::Debug for Turns {
 }
 
 impl Turns {
-    /// A board that writes to `out`.
-    pub(super) fn new(out: Box<dyn Write + Send>) -> Turns {
+    /// A board that writes to `out`, for sessions that wait by `tasks`.
+    pub(super) fn new(out: Box<dyn Write + Send>, tasks: Arc<dyn Hook>) -> Turns {
         let state = BoardState { out, failure: None, sessions: Vec::new(), turn: None, next: VecDeque::new() };
-        Turns { state: Mutex::new(state), moved: Condvar::new() }
+        Turns { state: Mutex::new(state), moved: Condvar::new(), tasks }
+    }
+
+    /// How the tasks of sessions wait.
+    pub(super) fn tasks(&self) -> &Arc<dyn Hook> {
+        &self.tasks
     }
 
     fn state(&self) -> MutexGuard<'_, BoardState> {
@@ -72,8 +84,21 @@ impl Turns {
     /// Adds an idle session.
     pub(super) fn add(&self, name: &str) -> SessionId {
         let mut state = self.state();
-        state.sessions.push(Session { name: name.to_owned(), phase: Phase::Idle, told: false });
+        let turn = Arc::new(WaitToken::new());
+        state.sessions.push(Session { name: name.to_owned(), phase: Phase::Idle, told: false, task: None, turn });
         SessionId(state.sessions.len() - 1)
+    }
+
+    /// Makes the calling task that of `session`.
+    pub(super) fn enter(&self, session: SessionId) {
+        let task = self.tasks.task();
+        self.state().sessions[session.0].task = Some(task);
+    }
+
+    /// The session of the calling task.
+    pub(super) fn entered(&self) -> Option<SessionId> {
+        let task = self.tasks.task();
+        self.state().sessions.iter().position(|session| session.task == Some(task)).map(SessionId)
     }
 
     /// Gives `session` the turn, for a request; false if it still has one. All are at rest.
@@ -98,7 +123,7 @@ impl Turns {
 
     /// Lets `session` wait for a lock: `sleep` returns when `token` is woken. Returns when it may go on.
     pub(super) fn block(&self, session: SessionId, token: &WaitToken, sleep: impl FnOnce()) {
-        {
+        let turn = {
             let mut state = self.state();
             // The waker acts under this mutex: either the wake is here by now, or it will find the session blocked.
             if token.try_consume() {
@@ -109,34 +134,43 @@ impl Turns {
             if !std::mem::replace(&mut at.told, true) {
                 state.answer(session, "blocked");
             }
+            let turn = Arc::clone(&state.sessions[session.0].turn);
             self.rest(&mut state, session);
-        }
+            turn
+        };
         sleep();
-        let mut state = self.state();
-        while state.turn != Some(session) {
-            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while self.state().turn != Some(session) {
+            self.tasks.block(&turn, BlockReason::Lock);
         }
     }
 
-    /// Wakes the session that waits at `token` by calling `wake`, and lets `session` go on in its turn if it is the one.
-    pub(super) fn wake(&self, session: SessionId, token: &WaitToken, wake: impl FnOnce()) {
+    /// Wakes the task that waits at `token`, and lets its session, if it is one's, go on in its turn.
+    pub(super) fn wake(&self, token: &WaitToken) {
         let mut state = self.state();
-        let at = &mut state.sessions[session.0];
-        // A late wake may find the session waiting elsewhere; that wait is not over.
-        if at.phase == Phase::Blocked(std::ptr::from_ref(token).addr()) {
-            at.phase = Phase::Running;
-            state.next.push_back(session);
+        // A late wake finds no session, or one that waits elsewhere; that wait is not over.
+        let blocked = Phase::Blocked(std::ptr::from_ref(token).addr());
+        if let Some(at) = state.sessions.iter().position(|session| session.phase == blocked) {
+            state.sessions[at].phase = Phase::Running;
+            state.next.push_back(SessionId(at));
             if state.turn.is_none() {
-                state.turn = state.next.pop_front();
+                self.pass(&mut state);
             }
         }
-        wake();
+        self.tasks.wake(token);
+    }
+
+    /// Gives the turn to the session that was woken first.
+    fn pass(&self, state: &mut BoardState) {
+        state.turn = state.next.pop_front();
+        if let Some(session) = state.turn {
+            self.tasks.wake(&state.sessions[session.0].turn);
+        }
     }
 
     /// Passes the turn on, if `session` has it.
     fn rest(&self, state: &mut BoardState, session: SessionId) {
         if state.turn == Some(session) {
-            state.turn = state.next.pop_front();
+            self.pass(state);
         }
         self.moved.notify_all();
     }

@@ -1,58 +1,63 @@
 //! How the shell sees that a request waits for a lock: the engine says so, at once, through its hook.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use storage::{BlockReason, Hook, ThreadHook, WaitToken};
+use storage::{BlockReason, Hook, Operation, PointSite, WaitToken};
 
-use super::board::{SessionId, Turns};
+use super::board::Turns;
 
-thread_local! {
-    /// The session that this thread serves.
-    static SESSION: Cell<Option<SessionId>> = const { Cell::new(None) };
-}
-
-/// Makes the calling thread that of `session`.
-pub(super) fn enter(session: SessionId) {
-    SESSION.set(Some(session));
-}
-
-/// Plain threads whose waits for locks show on the board.
+/// The hook of the sessions' tasks, threads or fibers, whose waits for locks show on the board.
 #[derive(Debug)]
 pub(super) struct ShellHook {
-    threads: ThreadHook,
     board: Arc<Turns>,
 }
 
 impl ShellHook {
     pub(super) fn new(board: Arc<Turns>) -> ShellHook {
-        ShellHook { threads: ThreadHook::default(), board }
+        ShellHook { board }
+    }
+
+    fn tasks(&self) -> &dyn Hook {
+        &**self.board.tasks()
     }
 }
 
 impl Hook for ShellHook {
+    fn is_cooperative(&self) -> bool {
+        self.tasks().is_cooperative()
+    }
+
+    fn may_stop_at(&self, site: &'static PointSite) -> bool {
+        self.tasks().may_stop_at(site)
+    }
+
+    fn point(&self, site: u32) {
+        self.tasks().point(site);
+    }
+
+    fn enter(&self, operation: Operation) {
+        self.tasks().enter(operation);
+    }
+
+    fn task(&self) -> u64 {
+        self.tasks().task()
+    }
+
     fn block(&self, token: &WaitToken, reason: BlockReason) {
-        match (reason, SESSION.get()) {
-            (BlockReason::Lock, Some(session)) => {
-                // For `wake`; no other thread writes it. 0 is no session.
-                token.scheduler_word.store(session.0 + 1, Ordering::Release);
-                self.board.block(session, token, || self.threads.block(token, reason));
-            }
-            _ => self.threads.block(token, reason),
+        let sleep = || self.tasks().block(token, reason);
+        match self.board.entered().filter(|_| reason == BlockReason::Lock) {
+            Some(session) => self.board.block(session, token, sleep),
+            None => sleep(),
         }
     }
 
     fn block_for(&self, token: &WaitToken, reason: BlockReason, limit: Duration) -> bool {
         // Locks are not waited for with a limit.
-        self.threads.block_for(token, reason, limit)
+        self.tasks().block_for(token, reason, limit)
     }
 
     fn wake(&self, token: &WaitToken) {
-        match token.scheduler_word.load(Ordering::Acquire).checked_sub(1) {
-            Some(session) => self.board.wake(SessionId(session), token, || self.threads.wake(token)),
-            None => self.threads.wake(token),
-        }
+        self.board.wake(token);
     }
 }

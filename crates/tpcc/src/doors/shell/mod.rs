@@ -35,25 +35,30 @@
 
 mod board;
 mod hook;
+mod mailbox;
+mod places;
 mod request;
 mod session;
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
-use std::thread::{self, Scope};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
-use storage::{Database, Hook, OpenTable};
+use storage::{Database, Hook, OpenTable, ThreadHook};
 
+use crate::doors::history::Teams;
 use crate::workload::error::Error;
 use crate::workload::interrupt;
 use crate::workload::threads::{self, NoThread};
 use board::{SessionId, Turns};
+use mailbox::Mailbox;
+use places::{Common, Places};
 use request::{Line, Request};
 
-/// Most sessions, `dump`'s own among them: each is a thread and may have a transaction.
+/// Most sessions, `dump`'s own among them: each is a thread or a fiber and may have a transaction.
 pub(crate) const MOST_SESSIONS: usize = 500;
 /// Longest line, bytes.
 const LONGEST_LINE: usize = 1 << 16;
@@ -63,6 +68,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A shell before there is a database: the database has to be opened with its hook.
 pub(crate) struct Shell {
     board: Arc<Turns>,
+    /// What its sessions are if they have no threads of their own.
+    teams: Option<Teams>,
 }
 
 /// Why a shell ended.
@@ -72,16 +79,17 @@ pub(crate) enum Hangup {
     Input,
     /// `quit`: it is answered when the database is closed.
     Quit,
-    /// Requests cannot be read.
-    Unread(Error),
+    /// Requests cannot be read, or sessions cannot be run.
+    Failed(Error),
     /// No reader hears replies any more.
     Deaf(io::Error),
 }
 
 impl Shell {
-    /// A shell that answers on `out`.
-    pub(crate) fn new(out: Box<dyn Write + Send>) -> Shell {
-        Shell { board: Arc::new(Turns::new(out)) }
+    /// A shell that answers on `out`. Its sessions have threads of their own, or are fibers of one thread.
+    pub(crate) fn new(out: Box<dyn Write + Send>, teams: Option<Teams>) -> Shell {
+        let tasks = teams.as_ref().map_or_else(|| Arc::new(ThreadHook::default()) as Arc<dyn Hook>, Teams::hook);
+        Shell { board: Arc::new(Turns::new(out, tasks)), teams }
     }
 
     /// What the database has to be opened with.
@@ -99,15 +107,23 @@ impl Shell {
     ) -> Hangup {
         let lines = match read_lines(input) {
             Ok(lines) => lines,
-            Err(error) => return Hangup::Unread(error.into()),
+            Err(error) => return Hangup::Failed(error.into()),
         };
         let end = thread::scope(|scope| {
-            let mut sessions = Sessions { scope, db, table, board: &self.board, by_name: HashMap::new() };
+            let common = Common { db, table, board: &self.board };
+            let places = match Places::new(scope, common, self.teams.as_ref()) {
+                Ok(places) => places,
+                Err(error) => {
+                    let help = "pass --scheduler threads";
+                    return Hangup::Failed(Error::failed(format!("no fibers for the sessions: {error}")).help(help));
+                }
+            };
+            let mut sessions = Sessions { places, common, by_name: HashMap::new() };
             loop {
                 match lines.recv_timeout(LOOK) {
                     Ok(Err(error)) => {
                         let said = format!("stdin: requests cannot be read: {error}");
-                        return Hangup::Unread(Error::failed(said).help("what was open is rolled back"));
+                        return Hangup::Failed(Error::failed(said).help("what was open is rolled back"));
                     }
                     Ok(Ok(line)) => {
                         if sessions.take(line) == Line::Quit {
@@ -123,7 +139,7 @@ impl Shell {
                     return Hangup::Input;
                 }
             }
-            // Here the sessions' channels close. An idle one rolls back, which lets those go on that wait for it, and so on:
+            // Here the sessions' inboxes close. An idle one rolls back, which lets those go on that wait for it, and so on:
             // one session in every queue waits for no other, or it would have been a deadlock.
         });
         match self.board.take_failure() {
@@ -150,15 +166,22 @@ enum Received {
     NotText,
 }
 
-struct Sessions<'scope, 'env, 'a> {
-    scope: &'scope Scope<'scope, 'env>,
-    db: &'env Database,
-    table: OpenTable<i64, String>,
-    board: &'a Arc<Turns>,
-    by_name: HashMap<String, (SessionId, SyncSender<Request>)>,
+struct Sessions<'scope, 'env> {
+    places: Places<'scope, 'env>,
+    common: Common<'env>,
+    by_name: HashMap<String, (SessionId, Arc<Mailbox<Request>>)>,
 }
 
-impl<'scope, 'env> Sessions<'scope, 'env, '_> {
+impl Drop for Sessions<'_, '_> {
+    fn drop(&mut self) {
+        for (_, inbox) in self.by_name.values() {
+            inbox.close(&**self.common.board.tasks());
+        }
+        self.places.close(self.common.board);
+    }
+}
+
+impl Sessions<'_, '_> {
     /// Does what a line says, as far as it can be done here; returns the line as understood.
     fn take(&mut self, line: Received) -> Line {
         let line = match line {
@@ -171,16 +194,17 @@ impl<'scope, 'env> Sessions<'scope, 'env, '_> {
             Line::Check => self.check(),
             Line::Dump => self.ask("dump", Request::Dump),
             Line::Request(session, request) => self.ask(session, request.clone()),
-            Line::Malformed(whom, why) => self.board.say(&format!("{whom} error usage {why}")),
+            Line::Malformed(whom, why) => self.common.board.say(&format!("{whom} error usage {why}")),
         }
         line
     }
 
     fn check(&self) {
-        match self.db.verify_pages() {
-            Ok(pages) => self.board.say(&format!("check ok {pages} pages")),
+        let board = self.common.board;
+        match self.common.db.verify_pages() {
+            Ok(pages) => board.say(&format!("check ok {pages} pages")),
             Err(error) => {
-                self.board.say(&format!("check error {} {}", session::kind_below(&error), session::one_line(&error)))
+                board.say(&format!("check error {} {}", session::kind_below(&error), session::one_line(&error)))
             }
         }
     }
@@ -189,30 +213,28 @@ impl<'scope, 'env> Sessions<'scope, 'env, '_> {
         if !self.by_name.contains_key(name) && !self.open(name) {
             return;
         }
-        let Some((id, requests)) = self.by_name.get(name) else { return };
-        if !self.board.start(*id) {
-            self.board.say(&format!("{name} error busy its last request waits for a lock"));
-        } else if requests.send(request).is_err() {
-            self.board.reply(*id, "error fault the session has ended; this is a fault of the program");
+        let Some((id, inbox)) = self.by_name.get(name) else { return };
+        let board = self.common.board;
+        if !board.start(*id) {
+            board.say(&format!("{name} error busy its last request waits for a lock"));
+        } else if !inbox.put(&**board.tasks(), request) {
+            board.reply(*id, "error fault the session has ended; this is a fault of the program");
         }
     }
 
-    /// Starts the thread of a new session.
+    /// Begins a new session.
     fn open(&mut self, name: &str) -> bool {
+        let board = self.common.board;
         if self.by_name.len() >= MOST_SESSIONS {
-            self.board.say(&format!("{name} error too-many {MOST_SESSIONS} sessions are open"));
+            board.say(&format!("{name} error too-many {MOST_SESSIONS} sessions are open"));
             return false;
         }
-        let (requests, inbox) = mpsc::sync_channel(1);
-        let id = self.board.add(name);
-        let (db, table, board) = (self.db, self.table, Arc::clone(self.board));
-        let work = move || session::serve(db, table, &board, id, &inbox);
-        let started = thread::Builder::new().name(format!("session {}", id.0)).spawn_scoped(self.scope, work);
-        if let Err(error) = started {
-            self.board.say(&format!("{name} error too-many cannot start a thread: {}", session::one_line(&error)));
+        let (id, inbox) = (board.add(name), Arc::new(Mailbox::new()));
+        if let Err(error) = self.places.open(self.common, id, Arc::clone(&inbox)) {
+            board.say(&format!("{name} error too-many {error}"));
             return false;
         }
-        self.by_name.insert(name.to_owned(), (id, requests));
+        self.by_name.insert(name.to_owned(), (id, inbox));
         true
     }
 }

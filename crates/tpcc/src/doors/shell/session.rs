@@ -1,11 +1,9 @@
-//! A session: a thread with at most one transaction.
-
-use std::sync::mpsc::Receiver;
+//! A session: a thread or fiber with at most one transaction.
 
 use storage::{Database, Isolation, OpenTable, StorageError, TableLock, Transaction, TxnError};
 
 use super::board::{SessionId, Turns};
-use super::hook;
+use super::mailbox::Mailbox;
 use super::request::Request;
 
 /// Serves requests until there will be no more; then what is open is rolled back.
@@ -14,12 +12,12 @@ pub(super) fn serve(
     table: OpenTable<i64, String>,
     board: &Turns,
     me: SessionId,
-    requests: &Receiver<Request>,
+    requests: &Mailbox<Request>,
 ) {
-    hook::enter(me);
-    let _answer = Answered { board, me };
+    board.enter(me);
+    let _answer = Answered { board, me, requests };
     let mut session = Session { db, table, open: None };
-    for request in requests {
+    while let Some(request) = requests.take(&**board.tasks()) {
         let reply = session.answer(request);
         board.reply(me, &reply);
     }
@@ -29,12 +27,14 @@ pub(super) fn serve(
 struct Answered<'a> {
     board: &'a Turns,
     me: SessionId,
+    requests: &'a Mailbox<Request>,
 }
 
 impl Drop for Answered<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.board.reply(self.me, "error fault the session's thread panicked; this is a fault of the program");
+            self.requests.close(&**self.board.tasks());
+            self.board.reply(self.me, "error fault the session panicked; this is a fault of the program");
         }
     }
 }

@@ -14,7 +14,8 @@ pub(crate) fn executor(builder: Builder) -> Result<Executor, BuildError> {
     //   fingers, and in debug builds counts of latches and mutexes. Each is read or written within one call that passes
     //   no point; none is set for the length of a call and put back; counts are zero where it gives way, which debug
     //   builds assert.
-    // - transactions and the driver. They have no thread-local. (The shell has one, and no fibers.)
+    // - transactions and the driver. They have no thread-local. Sessions of the shell wait between transactions as well, with
+    //   no guard of their board or inbox.
     // - libraries below: the standard library's, parking_lot's and hdrhistogram's calls return before a point is passed.
     //   No runtime is entered and no scoped thread-local is used.
     // No initialiser of a thread-local passes a point: they are constants, or take a number.
