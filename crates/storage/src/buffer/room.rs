@@ -154,12 +154,12 @@ impl BufferPool {
             if let Some(free) = self.free_frame(hint) {
                 return Ok(free);
             }
+            if self.poison.is_closed() {
+                return self.take_frame_to_read(hint);
+            }
             let mut moved = false;
             if let Some(free) = self.evict_one(hint, &mut moved) {
                 return Ok(free);
-            }
-            if self.poison.is_closed() {
-                return self.take_frame_to_read(hint);
             }
             if self.write_victims(hint, WRITTEN)? > 0 {
                 add(&self.counters.writes_by_workers, 1);
@@ -174,7 +174,8 @@ impl BufferPool {
     }
 
     /// As [`BufferPool::take_frame`], once the instance is closed to commits. Nothing is written any more, so pages that have
-    /// changes keep their frames; the clean ones, and those in the spare frames, make room for each other.
+    /// changes keep their frames. The clean ones make room for each other: at least as many as there are spare frames, which
+    /// is more than a descent has levels.
     #[cold]
     fn take_frame_to_read(&self, hint: usize) -> Result<FreeFrame<'_>, StorageError> {
         self.shards.iter().for_each(|shard| shard.lock().policy.write_no_more());
@@ -182,7 +183,8 @@ impl BufferPool {
         let mut stuck = 0;
         while stuck < ROUNDS {
             let mut moved = false;
-            if let Some(free) = self.evict_one(hint, &mut moved).or_else(|| self.spare_frame()) {
+            // Spare frames first: if only one page is clean, the pages of one descent would otherwise evict each other for ever.
+            if let Some(free) = self.spare_frame().or_else(|| self.evict_one(hint, &mut moved)) {
                 return Ok(free);
             }
             if !moved {

@@ -21,6 +21,27 @@ fn a_failed_write_closes_the_instance() {
     assert_eq!(t.value(1), 1, "reading goes on");
 }
 
+/// With only one frame for clean pages, two pages of a descent would evict each other for ever.
+#[test]
+fn in_a_closed_instance_as_many_pages_stay_as_a_descent_has() {
+    let t = pool(16);
+    for id in 1..=40 {
+        t.make(id, u64::from(id));
+    }
+    t.pool.flush_all().unwrap();
+    for id in 1..=15 {
+        t.set(id, 7);
+    }
+    t.poison.close_because("a test", t.log.durable_lsn());
+    let levels = 20..28;
+    for _ in 0..10 {
+        levels.clone().for_each(|id| assert_eq!(t.value(id), u64::from(id)));
+    }
+    let before = t.pool.stats().reads;
+    levels.clone().for_each(|id| assert_eq!(t.value(id), u64::from(id)));
+    assert_eq!(t.pool.stats().reads, before);
+}
+
 #[test]
 fn a_failed_sync_closes_the_instance_and_is_not_tried_again() {
     let t = pool(16);
