@@ -201,6 +201,11 @@ impl Replacement {
         self.dirty_most = usize::MAX;
     }
 
+    /// Pages that are not known to be dirty.
+    pub(super) fn evictable(&self) -> usize {
+        self.small.len() + self.main.len()
+    }
+
     /// The dirty page that is to be written next, so that it can go.
     pub(super) fn next_to_write(&mut self) -> Option<Candidate> {
         self.dirty.pop_front().map(|frame| Candidate { frame, from: Queue::Dirty })

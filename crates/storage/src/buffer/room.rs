@@ -21,6 +21,8 @@ const LOOKED_AT: usize = 256;
 const WRITTEN: usize = 32;
 /// Rounds without progress, a wait of up to 5 ms apart, before the pool counts as exhausted.
 const ROUNDS: u32 = 200;
+/// Clean pages, at least, that make room for each other in an instance that is closed to commits: more than a descent reads.
+const LEAST_CLEAN: usize = 8;
 
 /// A frame without a page that only its owner can use. It goes back to the free frames when dropped.
 #[derive(Debug)]
@@ -174,17 +176,22 @@ impl BufferPool {
     }
 
     /// As [`BufferPool::take_frame`], once the instance is closed to commits. Nothing is written any more, so pages that have
-    /// changes keep their frames. The clean ones make room for each other: at least as many as there are spare frames, which
-    /// is more than a descent has levels.
+    /// changes keep their frames. The clean ones make room for each other while there are [`LEAST_CLEAN`]; fewer would let
+    /// the pages of one descent evict each other for ever.
     #[cold]
     fn take_frame_to_read(&self, hint: usize) -> Result<FreeFrame<'_>, StorageError> {
         self.shards.iter().for_each(|shard| shard.lock().policy.write_no_more());
         let token = WaitToken::new();
         let mut stuck = 0;
         while stuck < ROUNDS {
+            if let Some(free) = self.spare_frame() {
+                return Ok(free);
+            }
             let mut moved = false;
-            // Spare frames first: if only one page is clean, the pages of one descent would otherwise evict each other for ever.
-            if let Some(free) = self.spare_frame().or_else(|| self.evict_one(hint, &mut moved)) {
+            let evictable: usize = self.shards.iter().map(|shard| shard.lock().policy.evictable()).sum();
+            if evictable >= LEAST_CLEAN
+                && let Some(free) = self.evict_one(hint, &mut moved)
+            {
                 return Ok(free);
             }
             if !moved {

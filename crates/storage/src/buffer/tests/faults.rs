@@ -42,6 +42,22 @@ fn in_a_closed_instance_as_many_pages_stay_as_a_descent_has() {
     assert_eq!(t.pool.stats().reads, before);
 }
 
+/// Rollbacks in a closed instance change pages that can no longer be written: of 32 frames two are left for three pages.
+#[test]
+fn a_closed_instance_with_too_few_clean_pages_is_exhausted() {
+    let t = pool(16);
+    for id in 1..=60 {
+        t.make(id, u64::from(id));
+    }
+    t.pool.flush_all().unwrap();
+    t.poison.close_because("a test", t.log.durable_lsn());
+    for id in 1..=30 {
+        t.set(id, 7);
+    }
+    let refused = (0..1000).find_map(|turn| t.try_value(50 + turn % 3).err()).expect("three pages in two frames");
+    assert!(matches!(refused, StorageError::PoolExhausted { .. }), "{refused}");
+}
+
 #[test]
 fn a_failed_sync_closes_the_instance_and_is_not_tried_again() {
     let t = pool(16);
