@@ -6,6 +6,7 @@ mod dist;
 mod fuzz;
 mod peers;
 mod picture;
+mod record;
 mod sim;
 mod tidy;
 mod torture;

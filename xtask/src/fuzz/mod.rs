@@ -13,11 +13,13 @@ use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use crate::checkers;
+use crate::record::{RecordFlag, RunRecord};
 use crate::sim::scheduler::Scheduler;
 use crate::torture::damage::forge;
 use crate::torture::damage::subject::{Left, Subject};
@@ -69,6 +71,8 @@ pub(crate) struct FuzzFlags {
     /// Runs this input only.
     #[arg(long, value_name = "FILE", requires = "target")]
     input: Option<PathBuf>,
+    #[command(flatten)]
+    record: RecordFlag,
 }
 
 /// Carries the command out; fails if an input failed.
@@ -135,9 +139,19 @@ fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &FuzzFlags) ->
         .stderr(File::create(&log)?)
         .status()?;
     let said = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
-    println!("fuzz {}: {}", target.name, Progress::of(&said));
+    let progress = Progress::of(&said);
+    println!("fuzz {}: {progress}", target.name);
+    let run = RunRecord {
+        flags: target.name.into(),
+        seed: Some(flags.seed.into()),
+        tried: progress.tried.parse().unwrap_or(0),
+        failures: u64::from(!status.success()),
+        elapsed: Duration::from_secs(flags.seconds),
+        remark: format!("{} edges of the code reached", progress.edges),
+    };
+    let recorded = flags.record.finish("fuzz", &run, ExitCode::SUCCESS) == ExitCode::SUCCESS;
     if status.success() {
-        return Ok(true);
+        return Ok(recorded);
     }
     println!("FAILED {} ({status}); the end of {}:", target.name, log.display());
     let lines: Vec<&str> = said.lines().collect();

@@ -16,7 +16,6 @@ mod malformed;
 mod mutants;
 mod narrow;
 mod oracle;
-mod record;
 mod recovery;
 mod report;
 mod seeds;
@@ -34,6 +33,7 @@ use clap::builder::PossibleValuesParser;
 use report::{Progress, Report};
 use storage::LatchKind;
 
+use crate::record::RecordFlag;
 use crate::sim::scheduler::Scheduler;
 
 /// A campaign: its name, what it tries in one line, and how.
@@ -103,9 +103,8 @@ pub(crate) struct TortureFlags {
     /// Writes the result there as one JSON object.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Appends a line about the run to the file of the campaign in this directory: crates/storage/campaigns, say.
-    #[arg(long, value_name = "DIR")]
-    record: Option<PathBuf>,
+    #[command(flatten)]
+    record: RecordFlag,
 }
 
 /// Whether the transactions of a simulated workload have speculative loops.
@@ -200,17 +199,7 @@ pub(crate) fn run(flags: &TortureFlags) -> ExitCode {
     progress.finish();
     let elapsed = progress.elapsed();
     let status = report.conclude(campaign.name, &plan, elapsed, flags.json.as_deref());
-    let recorded = flags
-        .record
-        .as_ref()
-        .map_or(Ok(()), |directory| record::append(directory, campaign.name, &record::of(&plan, &report, elapsed)));
-    match recorded {
-        Ok(()) => status,
-        Err(what) => {
-            eprintln!("--record: {what}");
-            ExitCode::FAILURE
-        }
-    }
+    flags.record.finish(campaign.name, &report.run_record(&plan, elapsed), status)
 }
 
 /// The part of a command line that asks for speculative loops.

@@ -64,7 +64,7 @@ fn build_and_run(flags: &TortureFlags) -> Result<bool, String> {
     if let Some(json) = &flags.json {
         command.arg("--json").arg(json);
     }
-    if let Some(record) = &flags.record {
+    if let Some(record) = &flags.record.record {
         command.arg("--record").arg(record);
     }
     let status = command.status().map_err(|e| format!("{}: {e}", own.display()))?;

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::{CampaignPlan, loops_flag};
+use crate::record::RunRecord;
 use crate::sim::caught;
 use crate::sim::notes::Looped;
 use crate::sim::order::nanos;
@@ -78,6 +79,22 @@ impl Report {
         let mut report = Report { tried: 1, ..Report::default() };
         report.fail(what);
         report
+    }
+
+    /// The line of the run in the table of its campaign.
+    pub(super) fn run_record(&self, plan: &CampaignPlan, elapsed: Duration) -> RunRecord {
+        let remark = match (self.undecided, self.broken.len()) {
+            (0, 0) => String::new(),
+            (undecided, broken) => format!("{undecided} undecided {broken} not judged"),
+        };
+        RunRecord {
+            flags: format!("{}{}", plan.scheduler.flag(), loops_flag(plan.speculate)).trim().to_owned(),
+            seed: Some(plan.seed),
+            tried: self.tried,
+            failures: self.failures.len() as u64,
+            elapsed,
+            remark,
+        }
     }
 
     /// Notes a failure: as a finding, unless the campaign itself is at fault.

@@ -1,12 +1,19 @@
 //! Commands that check concurrency and memory with tools made for it: loom, shuttle, Miri, the sanitizers.
 //!
-//! Each builds `storage` in its own way (shuttle, Miri and the sanitizers `speculate`, too; Miri `sched-steps`), into a target
-//! directory of its own below `target/`.
+//! Each builds `storage` in its own way (shuttle, Miri and the sanitizers `speculate`, too; Miri and AddressSanitizer
+//! `sched-steps`; Miri `itas`), into a target directory of its own below `target/`.
 
+mod tally;
+
+use std::fmt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+
+use self::tally::Tally;
+use crate::record::{RecordFlag, RunRecord};
 
 /// The only target that the sanitizers are built for.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -24,12 +31,17 @@ const FOR_MIRI: [&str; 8] =
 /// Tests that Miri cannot run, or not within minutes.
 const NOT_FOR_MIRI: [&str; 3] = ["timing", "lock::tests::fibers", "lock::tests::stress"];
 
+/// Tests of `itas` that take Miri longer than minutes.
+const NOT_FOR_MIRI_OF_ITAS: [&str; 2] = ["simulate", "without_end"];
+
 /// The flags of `cargo xtask loom`.
 #[derive(Debug, Args)]
 pub(crate) struct Loom {
     /// Only tests with this in their name.
     #[arg(default_value = "loom_")]
     filter: String,
+    #[command(flatten)]
+    record: RecordFlag,
 }
 
 /// The flags of `cargo xtask shuttle`.
@@ -44,6 +56,8 @@ pub(crate) struct Shuttle {
     /// The seed of the choice of schedules; by default a new one each time, and printed by a failure.
     #[arg(long)]
     seed: Option<u64>,
+    #[command(flatten)]
+    record: RecordFlag,
 }
 
 /// The flags of `cargo xtask miri`.
@@ -51,6 +65,8 @@ pub(crate) struct Shuttle {
 pub(crate) struct Miri {
     /// Only tests with this in their name, instead of the usual choice.
     filter: Option<String>,
+    #[command(flatten)]
+    record: RecordFlag,
 }
 
 /// The flags of `cargo xtask sanitize`.
@@ -62,6 +78,8 @@ pub(crate) struct Sanitize {
     /// Seconds of mixed load after the tests.
     #[arg(long, default_value_t = 60, value_name = "N")]
     seconds: u64,
+    #[command(flatten)]
+    record: RecordFlag,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -72,10 +90,22 @@ enum Sanitizer {
     Address,
 }
 
+impl fmt::Display for Sanitizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Sanitizer::Thread => "thread",
+            Sanitizer::Address => "address",
+        })
+    }
+}
+
 pub(crate) fn loom(flags: &Loom) -> ExitCode {
-    let mut cargo = cargo(None, "loom", "--cfg loom");
-    cargo.args(["test", "--package", "storage", "--lib"]).args(PROFILE).arg(&flags.filter);
-    done(cargo.status().map(|s| s.success()))
+    let mut loom = cargo(None, "loom", "--cfg loom");
+    loom.args(["test", "--package", "storage", "--lib"]).args(PROFILE).arg(&flags.filter);
+    concluded("loom", &flags.record, RunRecord::default(), |tests| {
+        *tests += Tally::of(&mut loom)?;
+        Ok(())
+    })
 }
 
 pub(crate) fn shuttle(flags: &Shuttle) -> ExitCode {
@@ -86,13 +116,19 @@ pub(crate) fn shuttle(flags: &Shuttle) -> ExitCode {
         if let Some(seed) = flags.seed {
             cargo.env("SHUTTLE_RANDOM_SEED", seed.to_string());
         }
-        cargo.status().map(|s| s.success())
+        Tally::of(&mut cargo)
     };
-    let storage = models(&["--package", "storage", "--lib"]);
-    done(storage.and_then(|clean| {
-        // With the mutants that its models have to find.
-        Ok(models(&["--package", "speculate", "--test", "models", "--features", "speculate/mutants"])? && clean)
-    }))
+    let run = RunRecord {
+        flags: format!("--iterations {}", flags.iterations),
+        seed: flags.seed,
+        remark: "with the mutants of speculate that its models have to find".into(),
+        ..RunRecord::default()
+    };
+    concluded("shuttle", &flags.record, run, |tests| {
+        *tests += models(&["--package", "storage", "--lib"])?;
+        *tests += models(&["--package", "speculate", "--test", "models", "--features", "speculate/mutants"])?;
+        Ok(())
+    })
 }
 
 pub(crate) fn miri(flags: &Miri) -> ExitCode {
@@ -100,20 +136,22 @@ pub(crate) fn miri(flags: &Miri) -> ExitCode {
         eprintln!("Miri is missing: rustup toolchain install nightly --component miri,rust-src");
         return ExitCode::FAILURE;
     }
-    let mut storage = under_miri("storage");
+    let mut storage = under_miri("storage", &["--lib"]);
     match &flags.filter {
         Some(filter) => storage.arg(filter),
         None => storage.args(FOR_MIRI),
     };
-    for name in NOT_FOR_MIRI {
-        storage.args(["--skip", name]);
-    }
-    let mut clean = storage.status().map(|s| s.success());
-    if flags.filter.is_none() {
-        clean = clean.and_then(|clean| Ok(under_miri("speculate").status()?.success() && clean));
-        clean = clean.and_then(|clean| Ok(fibers_under_miri().status()?.success() && clean));
-    }
-    done(clean)
+    skip(&mut storage, &NOT_FOR_MIRI);
+    let run = RunRecord { flags: flags.filter.clone().unwrap_or_default(), ..RunRecord::default() };
+    concluded("miri", &flags.record, run, |tests| {
+        *tests += Tally::of(&mut storage)?;
+        if flags.filter.is_none() {
+            *tests += Tally::of(&mut under_miri("speculate", &["--lib"]))?;
+            *tests += Tally::of(&mut scheduler_under_miri())?;
+            *tests += Tally::of(&mut fibers_under_miri())?;
+        }
+        Ok(())
+    })
 }
 
 /// Fibers are threads there that hand each other a baton: which one is preempted between handing it over and going on is drawn.
@@ -124,37 +162,50 @@ fn fibers_under_miri() -> Command {
     fibers
 }
 
-/// The unit tests of a package under Miri.
-fn under_miri(package: &str) -> Command {
+/// The scheduler of itas: its units, and its rules in virtual time.
+fn scheduler_under_miri() -> Command {
+    let mut itas = under_miri("itas", &["--lib", "--test", "rules"]);
+    skip(&mut itas, &NOT_FOR_MIRI_OF_ITAS);
+    // Programs of each property.
+    itas.env("PROPTEST_CASES", "4");
+    itas
+}
+
+/// The chosen tests of a package under Miri.
+fn under_miri(package: &str, of: &[&str]) -> Command {
     let mut cargo = cargo(Some("nightly"), "miri", "");
-    cargo.args(["miri", "test", "--package", package, "--lib", "--"]);
+    cargo.args(["miri", "test", "--package", package]).args(of).arg("--");
     // Tests of the lock table, and threads that wait for work, use the clock.
     cargo.env("MIRIFLAGS", "-Zmiri-disable-isolation");
     cargo
 }
 
-pub(crate) fn sanitize(flags: &Sanitize) -> ExitCode {
-    match sanitized(flags) {
-        Ok(clean) => done(Ok(clean)),
-        Err(what) => {
-            eprintln!("sanitize: {what}");
-            ExitCode::FAILURE
-        }
+fn skip(tests: &mut Command, names: &[&str]) {
+    for name in names {
+        tests.args(["--skip", name]);
     }
 }
 
+pub(crate) fn sanitize(flags: &Sanitize) -> ExitCode {
+    let mut run =
+        RunRecord { flags: format!("{} --seconds {}", flags.sanitizer, flags.seconds), ..RunRecord::default() };
+    if flags.seconds > 0 {
+        run.remark = "tests and the mix on 4 workers; the mix counts as one of them".into();
+    }
+    concluded("sanitize", &flags.record, run, |tests| sanitized(flags, tests))
+}
+
 /// The tests with several threads, then TPC-C's mix on a pool that is too small for its data.
-fn sanitized(flags: &Sanitize) -> Result<bool, String> {
+fn sanitized(flags: &Sanitize, tests: &mut Tally) -> Result<(), String> {
     // Optimistic reads of pages race by design: see the head of storage's `page::access`. ThreadSanitizer would report
     // each, so its readers share latches; AddressSanitizer runs the readers that users have. ThreadSanitizer does not
     // support fences; loom checks the code that relies on them (the latch's, the log's).
-    let (name, options, readers) = match flags.sanitizer {
-        Sanitizer::Thread => {
-            ("thread", ("TSAN_OPTIONS", "halt_on_error=1 second_deadlock_stack=1"), " --cfg race_free")
-        }
+    let (options, readers) = match flags.sanitizer {
+        Sanitizer::Thread => (("TSAN_OPTIONS", "halt_on_error=1 second_deadlock_stack=1"), " --cfg race_free"),
         // Crash tests leak databases, as a crash would.
-        Sanitizer::Address => ("address", ("ASAN_OPTIONS", "detect_leaks=0"), ""),
+        Sanitizer::Address => (("ASAN_OPTIONS", "detect_leaks=0"), ""),
     };
+    let name = flags.sanitizer;
     let sysroot = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output().map_err(|e| e.to_string())?;
     let library = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim()).join("lib/rustlib/src/rust/library");
     if !sysroot.status.success() || !library.is_dir() {
@@ -171,17 +222,19 @@ fn sanitized(flags: &Sanitize) -> Result<bool, String> {
         cargo.env(options.0, options.1);
         cargo
     };
-    let lib = succeeds(
-        build("test").args(["--package", "storage", "--lib", "--"]).args(CONCURRENT).args(["--skip", "timing"]),
-    );
-    let tests = succeeds(build("test").args(["--package", "storage", "--test", "isolation", "--test", "eviction"]));
-    let speculate = succeeds(build("test").args(["--package", "speculate", "--lib", "--tests"]));
+    let mut test = |command: &mut Command| {
+        *tests += Tally::of(command)?;
+        Ok::<(), String>(())
+    };
+    test(build("test").args(["--package", "storage", "--lib", "--"]).args(CONCURRENT).args(["--skip", "timing"]))?;
+    test(build("test").args(["--package", "storage", "--test", "isolation", "--test", "eviction"]))?;
+    test(build("test").args(["--package", "speculate", "--lib", "--tests"]))?;
     // ThreadSanitizer is not told of switches between fibers.
-    let fibers = flags.sanitizer == Sanitizer::Thread
-        || succeeds(build("test").args(["--package", "sched-steps", "--features", "asan,testing", "--lib", "--tests"]));
-    let tests = lib && tests && speculate && fibers;
-    if flags.seconds == 0 || !tests {
-        return Ok(tests);
+    if flags.sanitizer == Sanitizer::Address {
+        test(build("test").args(["--package", "sched-steps", "--features", "asan,testing", "--lib", "--tests"]))?;
+    }
+    if flags.seconds == 0 || tests.failed_runs > 0 {
+        return Ok(());
     }
     if !succeeds(build("build").args(["--package", "tpcc"])) {
         return Err("the build of tpcc failed".into());
@@ -198,7 +251,9 @@ fn sanitized(flags: &Sanitize) -> Result<bool, String> {
         .status()
         .map_err(|e| format!("tpcc: {e}"))?;
     let _ = std::fs::remove_dir_all(&data);
-    Ok(load.success())
+    let failed = u64::from(!load.success());
+    *tests += Tally { passed: 1 - failed, failed, failed_runs: failed };
+    Ok(())
 }
 
 /// Flags for code that counts its edges and comparisons, for libFuzzer.
@@ -241,13 +296,25 @@ fn succeeds(command: &mut Command) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-fn done(ran: std::io::Result<bool>) -> ExitCode {
-    match ran {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(e) => {
-            eprintln!("cargo: {e}");
-            ExitCode::FAILURE
-        }
+/// Runs tests, and appends their number to the table of the checkers, if asked to. Fails unless some ran and all passed.
+fn concluded(
+    name: &str,
+    flag: &RecordFlag,
+    mut run: RunRecord,
+    tests: impl FnOnce(&mut Tally) -> Result<(), String>,
+) -> ExitCode {
+    let started = Instant::now();
+    let mut tally = Tally::default();
+    if let Err(what) = tests(&mut tally) {
+        eprintln!("{name}: {what}");
+        return ExitCode::FAILURE;
     }
+    let clean = tally.failed == 0 && tally.failed_runs == 0 && tally.passed > 0;
+    run.flags = format!("{name} {}", run.flags).trim().to_owned();
+    run.tried = tally.passed + tally.failed;
+    // A tool that finds something ends the process in the middle of a test.
+    run.failures = tally.failed.max(tally.failed_runs);
+    run.elapsed = started.elapsed();
+    println!("{name}: {} tests, {} failures, {:.0} s", run.tried, run.failures, run.elapsed.as_secs_f64());
+    flag.finish("checkers", &run, if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

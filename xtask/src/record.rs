@@ -1,0 +1,100 @@
+//! A line for each long run of a campaign or a checker, in a table of its own: what `crates/storage/campaigns` holds.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::build::output;
+
+/// The columns of a table.
+const COLUMNS: &str = "date,state,flags,seed,tried,failures,seconds,remark";
+
+/// The flag that asks for a line about the run.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct RecordFlag {
+    /// Appends a line about the run to its table in this directory: crates/storage/campaigns, say.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) record: Option<PathBuf>,
+}
+
+impl RecordFlag {
+    /// Appends the run's line to `table`, if the flag is given; then the exit status of the run, or that of a failed write.
+    pub(crate) fn finish(&self, table: &str, run: &RunRecord, status: ExitCode) -> ExitCode {
+        let Some(directory) = &self.record else { return status };
+        match append(directory, table, &run.line()) {
+            Ok(()) => status,
+            Err(what) => {
+                eprintln!("--record: {what}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+/// A run, beside its date and the commit of the sources.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunRecord {
+    /// The command line without the campaign's name, its budget and its seed.
+    pub(crate) flags: String,
+    /// The seed, if there is one.
+    pub(crate) seed: Option<u64>,
+    /// Cases, tests or inputs.
+    pub(crate) tried: u64,
+    pub(crate) failures: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) remark: String,
+}
+
+impl RunRecord {
+    fn line(&self) -> String {
+        let seed = self.seed.map(|seed| seed.to_string()).unwrap_or_default();
+        format!(
+            "{},{},{},{seed},{},{},{:.0},{}",
+            printed("date", &["-u", "+%F"]),
+            printed("git", &["describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]),
+            self.flags,
+            self.tried,
+            self.failures,
+            self.elapsed.as_secs_f64(),
+            self.remark,
+        )
+    }
+}
+
+/// What a program prints in one line; nothing if it cannot be run.
+fn printed(program: &str, args: &[&str]) -> String {
+    output(Command::new(program).args(args)).unwrap_or_default().trim().to_owned()
+}
+
+/// Appends a line to a table, which is made if it is not there.
+fn append(directory: &Path, table: &str, line: &str) -> Result<(), String> {
+    let path = directory.join(format!("{table}.csv"));
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let mut file = OpenOptions::new().create(true).append(true).open(&path).map_err(failed)?;
+    let head = if file.metadata().map_err(failed)?.len() == 0 { format!("{COLUMNS}\n") } else { String::new() };
+    file.write_all(format!("{head}{line}\n").as_bytes()).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_a_cell_for_each_column() {
+        let directory = std::env::temp_dir().join(format!("lockstep-record-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let flags = "--scheduler steps".into();
+        let run = RunRecord { flags, seed: Some(1), tried: 3, elapsed: Duration::from_secs(2), ..RunRecord::default() };
+        append(&directory, "crash", &run.line()).unwrap();
+        append(&directory, "crash", &RunRecord::default().line()).unwrap();
+        let text = std::fs::read_to_string(directory.join("crash.csv")).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+        let cells = |line: &str| line.split(',').count();
+        assert_eq!(text.lines().map(cells).collect::<Vec<_>>(), [cells(COLUMNS); 3], "{text}");
+        assert!(text.contains(",--scheduler steps,1,3,0,2,\n") && text.ends_with(",,,0,0,0,\n"), "{text}");
+    }
+}
