@@ -241,7 +241,7 @@ fn habit() -> impl Strategy<Value = Habit> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 300 }))]
 
     /// Random arrivals, blocks, exits, weights, overruns, delays between runs, policies and parameters: no wait exceeds the
     /// bound.
