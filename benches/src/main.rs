@@ -9,7 +9,7 @@ use std::time::Duration;
 use benches::peers::report::{EngineReport, Report, Spread, Times, ratios, spreads, text, version};
 use benches::peers::{ENGINES, Operation, Subject, open};
 use clap::Parser;
-use tpcc::peers::replace_file;
+use tpcc_core::doors::peers::replace_file;
 
 /// The engine that others are compared with.
 const BASE: &str = "storage";

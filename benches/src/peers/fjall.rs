@@ -9,7 +9,7 @@ use fjall::{
     Snapshot,
 };
 use storage::Durability;
-use tpcc::peers::{Access, Peer, PeerSession, PeerTransaction};
+use tpcc_core::doors::peers::{Access, Peer, PeerSession, PeerTransaction};
 
 use super::syncer::Syncer;
 use super::{CACHE_BYTES, Failure, Rival};

@@ -10,7 +10,7 @@ use heed::{
     WithTls,
 };
 use storage::Durability;
-use tpcc::peers::{Access, Peer, PeerSession, PeerTransaction};
+use tpcc_core::doors::peers::{Access, Peer, PeerSession, PeerTransaction};
 
 use super::syncer::Syncer;
 use super::{Failure, Rival};

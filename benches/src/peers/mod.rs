@@ -1,7 +1,7 @@
 //! Other embedded engines and ours under the same work, in the same run: `cargo xtask peers`. The rules are in
 //! `benches/PEERS.md`.
 //!
-//! Each engine is an adapter of one file that implements [`tpcc::peers::Peer`], the door through which the standard mix
+//! Each engine is an adapter of one file that implements [`tpcc_core::doors::peers::Peer`], the door through which the standard mix
 //! enters as well.
 
 mod fjall;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use ::storage::Durability;
 use subject::Instance;
 pub use subject::Subject;
-use tpcc::peers::{Peer, PeerError};
+use tpcc_core::doors::peers::{Peer, PeerError};
 pub use work::Operation;
 
 /// Bytes that an engine may keep in memory, where that can be set.

@@ -11,7 +11,7 @@ use redb::{
 };
 use self_cell::self_cell;
 use storage::Durability;
-use tpcc::peers::{Access, Peer, PeerSession, PeerTransaction};
+use tpcc_core::doors::peers::{Access, Peer, PeerSession, PeerTransaction};
 
 use super::{CACHE_BYTES, Failure, Rival, SYNC_EVERY};
 

@@ -11,7 +11,7 @@ use rocksdb::{
     SnapshotWithThreadMode, SstFileWriter, WriteOptions,
 };
 use storage::Durability;
-use tpcc::peers::{Access, Peer, PeerSession, PeerTransaction};
+use tpcc_core::doors::peers::{Access, Peer, PeerSession, PeerTransaction};
 
 use super::syncer::Syncer;
 use super::{CACHE_BYTES, Failure, Rival};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use storage::Durability;
-use tpcc::peers::{Access, Peer, PeerSession, PeerTransaction};
+use tpcc_core::doors::peers::{Access, Peer, PeerSession, PeerTransaction};
 
 use super::{CACHE_BYTES, Failure, Rival, SYNC_EVERY};
 

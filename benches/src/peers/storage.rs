@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use storage::{Database, Durability, OpenTable, Options, Raw, StorageError, Table, Transaction, TxnError};
-use tpcc::peers::{Access, Peer, PeerSession, PeerTransaction};
+use tpcc_core::doors::peers::{Access, Peer, PeerSession, PeerTransaction};
 
 use super::{CACHE_BYTES, Failure, Rival};
 

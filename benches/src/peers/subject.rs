@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use storage::Durability;
-use tpcc::peers::{self, MixPlan};
+use tpcc_core::doors::peers::{self, MixPlan};
 
 use super::work::{self, INSERTS, ROWS, TABLES, timed};
 use super::{Operation, Rival};

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use tpcc::peers::{Access, Peer, PeerError, PeerSession, PeerTransaction};
+use tpcc_core::doors::peers::{Access, Peer, PeerError, PeerSession, PeerTransaction};
 
 use crate::{PER_TRANSACTION, ROW, Random, row};
 

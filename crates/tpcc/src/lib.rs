@@ -3,8 +3,6 @@
 //! The [`guide`] has a page for each door: to rerun a paper, to measure a mechanism, to read an ablation, to bring an engine.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
-// Without the commands of the laboratory, what only they use is left for the linker to drop.
-#![cfg_attr(not(feature = "lab"), allow(dead_code, unused_imports))]
 
 /// Pages for those who come to rerun, to measure or to embed.
 pub mod guide {
@@ -14,7 +12,7 @@ pub mod guide {
     #[doc = include_str!("../guide/measure_a_mechanism.md")]
     pub mod measure_a_mechanism {}
 
-    #[doc = include_str!("lab/reproduce/itanium/README.md")]
+    #[doc = include_str!("../lab/src/reproduce/itanium/README.md")]
     pub mod read_an_ablation {}
 
     #[doc = include_str!("../guide/bring_an_engine.md")]
@@ -22,14 +20,9 @@ pub mod guide {
 }
 
 mod cli;
-mod doors;
-mod driver;
-mod engines;
-mod lab;
-mod report;
-mod workload;
 
 use std::ffi::OsString;
+use std::hint::black_box;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -39,16 +32,9 @@ use cli::error::in_our_words;
 use cli::flags::LabCommand;
 use cli::flags::{Cli, Command};
 use cli::interrupt;
-use workload::error::Error;
-use workload::streams;
-
-#[doc(hidden)]
-pub use doors::acid;
-pub use doors::history;
-#[cfg(any(test, feature = "peers"))]
-pub use doors::peers;
-#[doc(hidden)]
-pub use lab::reproduce::builds;
+use tpcc_core::report::build::{self, BuildFacts};
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::streams;
 
 /// Status of a run or check that failed.
 const FAILED: u8 = 1;
@@ -62,7 +48,7 @@ pub mod fuzzing {
     use crate::cli::error::in_our_words;
     use crate::cli::flags::{Cli, Command, LabCommand};
     use crate::cli::resolve::{self, on_disk};
-    use crate::workload::error::Error;
+    use tpcc_core::workload::error::Error;
 
     /// The command line, for those who hold its words against it.
     pub fn command() -> clap::Command {
@@ -88,14 +74,14 @@ pub mod fuzzing {
                     Command::Verify(f) => {
                         on_disk("verify", f.directory.data.as_deref(), &f.engine, f.machine.workers).map(drop)
                     }
-                    Command::InLab(LabCommand::Latency(f)) => resolve::latency(&f).map(drop),
-                    Command::InLab(LabCommand::Tenants(f)) => resolve::tenants(&f).map(drop),
+                    Command::InLab(LabCommand::Latency(f)) => resolve::lab::latency(&f).map(drop),
+                    Command::InLab(LabCommand::Tenants(f)) => resolve::lab::tenants(&f).map(drop),
                     Command::InLab(LabCommand::Shell(f)) => {
                         on_disk("shell", f.data.as_deref(), &f.engine, Some(1)).map(drop)
                     }
                     // A file of points would be read.
                     Command::InLab(LabCommand::History(f)) if f.scheduling.ctx_points.is_none() => {
-                        resolve::history(f).map(drop)
+                        resolve::lab::history(f).map(drop)
                     }
                     _ => Ok(()),
                 },
@@ -111,6 +97,7 @@ pub mod fuzzing {
 
 /// The command: parses the command line, does what it says, gives the exit status.
 pub fn main() -> ExitCode {
+    build::declare(built());
     let words: Vec<OsString> = std::env::args_os().collect();
     let command = match Cli::try_parse_from(&words) {
         Ok(cli) => cli.command,
@@ -135,6 +122,22 @@ pub fn main() -> ExitCode {
         Err(error) => fail(&error),
     };
     interrupt::status().unwrap_or(status)
+}
+
+/// The build of this program, which `build.rs` has found out.
+fn built() -> BuildFacts {
+    // The optimiser must not see these texts: the program's code would depend on the state of the tree, and a profile would not
+    // fit a build of the same sources.
+    black_box(BuildFacts {
+        version: env!("CARGO_PKG_VERSION"),
+        commit: env!("TPCC_BUILD_COMMIT"),
+        dirty: env!("TPCC_BUILD_DIRTY"),
+        rustc: env!("TPCC_BUILD_RUSTC"),
+        flags: env!("TPCC_BUILD_FLAGS"),
+        profile: env!("TPCC_BUILD_PROFILE"),
+        built_with: env!("TPCC_BUILD_WITH"),
+        target: env!("TPCC_BUILD_TARGET"),
+    })
 }
 
 /// Carries out a command that experiments, measures or shows.

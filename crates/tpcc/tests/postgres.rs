@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 mod common;
-#[path = "../src/engines/postgres/tests/server.rs"]
+#[path = "../pg/src/tests/server.rs"]
 mod server;
 
 use server::TestServer;

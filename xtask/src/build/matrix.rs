@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use serde::Serialize;
-use tpcc::builds::{self, Build, BuildFigures, Comparison, Listed, Matrix, Timing};
+use tpcc_lab::reproduce::builds::{self, Build, BuildFigures, Comparison, Listed, Matrix, Timing};
 
 use super::files::{copy, make, remove};
 use super::lanes::{Task, carry_out, lock};

@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
 use serde::Serialize;
-use tpcc::builds::{Build, BuildFigures, Comparison, compare};
+use tpcc_lab::reproduce::builds::{Build, BuildFigures, Comparison, compare};
 
 use super::files::{copy, make, remove};
 use super::profile::{Fit, MergedProfile, TRAINING};

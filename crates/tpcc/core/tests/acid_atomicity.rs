@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use storage::disk::{Crash, Disk, SimDisk};
 use storage::{Isolation, Options};
-use tpcc::acid::{Figures, Shop};
+use tpcc_core::doors::acid::{Figures, Shop};
 
 const C: (u32, u8, u32) = (1, 2, 11);
 const AMOUNT: i64 = 4_321;

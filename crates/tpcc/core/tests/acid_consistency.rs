@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use storage::Options;
 use storage::disk::MemDisk;
-use tpcc::acid::Shop;
+use tpcc_core::doors::acid::Shop;
 
 /// Transactions in all, and terminals that run them.
 const TRANSACTIONS: u64 = 3_000;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use storage::disk::{Call, Crash, Disk, Fault, FileDisk, SimDisk, When};
 use storage::{Isolation, Options};
-use tpcc::acid::{Answer, Shop};
+use tpcc_core::doors::acid::{Answer, Shop};
 
 const WAREHOUSES: u32 = 2;
 const TERMINALS: u32 = 6;

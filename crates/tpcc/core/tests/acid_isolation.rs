@@ -13,7 +13,7 @@ use sched_steps::fiber;
 use storage::Isolation::{self, ReadCommitted, Serializable};
 use storage::Options;
 use storage::disk::MemDisk;
-use tpcc::acid::{Running, Shop};
+use tpcc_core::doors::acid::{Running, Shop};
 
 /// Warehouse, district, customer.
 const C: (u32, u8, u32) = (1, 1, 7);

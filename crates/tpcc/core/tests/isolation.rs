@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use tpcc::history::{Trial, check::Phenomenon};
+use tpcc_core::doors::history::{Trial, check::Phenomenon};
 
 /// Histories, and transactions of each.
 const HISTORIES: u64 = 50;

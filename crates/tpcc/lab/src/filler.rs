@@ -7,7 +7,7 @@
 pub(crate) const LINES: u64 = 2048;
 /// Elsewhere there is no such code.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) const LINES: u64 = 0;
+pub const LINES: u64 = 0;
 
 /// Jumps from line to line through 128 KiB of code: every line of a cache that is no larger is replaced.
 #[cfg(target_arch = "x86_64")]
@@ -29,7 +29,7 @@ pub(crate) fn run() {
 
 /// Does nothing.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn run() {}
+pub fn run() {}
 
 /// Instructions of a round of [`mixed`]; 0 where there is no such code.
 pub(crate) const ROUND: u64 = if cfg!(target_arch = "x86_64") { 16 } else { 0 };
@@ -74,7 +74,7 @@ pub(crate) fn mixed(rounds: u64, memory: &mut [u64; 8]) {
 
 /// Does nothing.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn mixed(_rounds: u64, _memory: &mut [u64; 8]) {}
+pub fn mixed(_rounds: u64, _memory: &mut [u64; 8]) {}
 
 #[cfg(test)]
 mod tests {

@@ -15,14 +15,14 @@ use serde::Serialize;
 use storage::disk::MemDisk;
 use storage::{Background, Database, Durability, Hook, OpenTable, Options, Raw, Table, TxnError};
 
-use crate::driver::runner::steps::policy::hook_for;
-use crate::engines::storage::fiber_hook::FiberPolicy;
-use crate::engines::storage::fibers;
-use crate::lab::filler;
-use crate::report::model::schema_of;
-use crate::workload::error::Error;
-use crate::workload::settings::CtxPoints;
-use crate::workload::settings::TeamsOf;
+use crate::filler;
+use tpcc_core::driver::runner::steps::policy::hook_for;
+use tpcc_core::engines::storage::fiber_hook::FiberPolicy;
+use tpcc_core::engines::storage::fibers;
+use tpcc_core::report::model::schema_of;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::settings::CtxPoints;
+use tpcc_core::workload::settings::TeamsOf;
 
 /// Rows of the table, and bytes of each: as in the paper.
 const ROWS: u64 = 100_000;
@@ -37,40 +37,40 @@ const SPARE_TRANSACTIONS: usize = 8;
 
 /// What to run.
 #[derive(Clone, Debug)]
-pub(crate) struct Fetches {
+pub struct Fetches {
     /// Fibers.
-    pub(crate) threads: usize,
+    pub threads: usize,
     /// Fetches of each.
-    pub(crate) fetches: u64,
+    pub fetches: u64,
     /// Where they switch inside a fetch.
-    pub(crate) points: CtxPoints,
+    pub points: CtxPoints,
     /// Whether other code runs before each round, by the first who begins it; before each fetch when they do not switch
     /// inside one.
-    pub(crate) cold: bool,
+    pub cold: bool,
 }
 
 /// What `tpcc index-fetch --json` writes: what was run.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[cfg_attr(test, schemars(title = "tpcc index-fetch --json"))]
-pub(crate) struct Done {
-    pub(crate) schema: String,
+pub struct Done {
+    pub schema: String,
     /// Fibers.
-    pub(crate) threads: usize,
+    pub threads: usize,
     /// Fetches of all.
-    pub(crate) fetches: u64,
+    pub fetches: u64,
     /// Where they switched: built-in, all, none or a file.
-    pub(crate) ctx_points: String,
+    pub ctx_points: String,
     /// Whether other code ran before each round.
-    pub(crate) cold: bool,
+    pub cold: bool,
     /// Lines of 64 bytes that the other code ran through, in all.
-    pub(crate) other_lines: u64,
+    pub other_lines: u64,
     /// Time of a fetch.
-    pub(crate) ns_per_fetch: f64,
+    pub ns_per_fetch: f64,
 }
 
 /// Runs a plan.
-pub(crate) fn run(plan: &Fetches) -> Result<Done, Error> {
+pub fn run(plan: &Fetches) -> Result<Done, Error> {
     let failed = |e: &dyn std::fmt::Display| Error::failed(format!("index fetches: {e}"));
     let mut options = Options::new()
         .buffer_pool(64 << 20)

@@ -1,13 +1,13 @@
 //! Ratios of means with intervals.
 
-use crate::workload::generate::Random;
+use tpcc_core::workload::generate::Random;
 
 /// A ratio of means with a 95% interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ratio {
-    pub(crate) value: f64,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
+    pub value: f64,
+    pub low: f64,
+    pub high: f64,
 }
 
 /// How many times pairs are drawn again.

@@ -1,11 +1,14 @@
 //! Experiments on the engine and on its scheduler: what operations need of an instruction cache, and the figures of papers.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
+
 mod coherence;
-pub(crate) mod compare;
+pub mod compare;
 mod filler;
-pub(crate) mod footprint;
-pub(crate) mod index_fetch;
+pub mod footprint;
+pub mod index_fetch;
 mod interval;
-pub(crate) mod latency;
-pub(crate) mod reproduce;
-pub(crate) mod tenants;
+pub mod latency;
+pub mod page;
+pub mod reproduce;
+pub mod tenants;

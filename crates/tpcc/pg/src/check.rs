@@ -12,13 +12,13 @@ use tokio_postgres::types::Type;
 use super::columns::table;
 use super::connect::{Connection, Purpose, Server};
 use super::error::PgError;
-use crate::workload::check::rule::{Invariant, Violations};
-use crate::workload::check::{Audit, RowCounts};
-use crate::workload::error::Error;
-use crate::workload::interrupt;
-use crate::workload::loaded::Loaded;
-use crate::workload::schema::TableId;
-use crate::workload::threads;
+use tpcc_core::workload::check::rule::{Invariant, Violations};
+use tpcc_core::workload::check::{Audit, RowCounts};
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::loaded::Loaded;
+use tpcc_core::workload::schema::TableId;
+use tpcc_core::workload::threads;
 
 /// What a rule forbids.
 pub(super) struct Forbidden {
@@ -31,11 +31,11 @@ pub(super) struct Forbidden {
 
 /// How far a check is.
 #[derive(Default)]
-pub(crate) struct QueriesDone(AtomicUsize);
+pub struct QueriesDone(AtomicUsize);
 
 impl QueriesDone {
     /// Queries answered, of how many.
-    pub(crate) fn of(&self) -> (usize, usize) {
+    pub fn of(&self) -> (usize, usize) {
         (self.0.load(Ordering::Relaxed), FORBIDDEN.len())
     }
 }

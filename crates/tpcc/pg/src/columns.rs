@@ -5,8 +5,8 @@ use bytes::{BufMut, BytesMut};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::workload::schema::rows::When as Moment;
-use crate::workload::schema::{IndexId, TableId};
+use tpcc_core::workload::schema::rows::When as Moment;
+use tpcc_core::workload::schema::{IndexId, TableId};
 
 /// What a column is, here and there. Keys are big-endian in memory, rows little-endian.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -475,11 +475,11 @@ pub(super) fn index(id: IndexId) -> &'static SqlIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::schema::tables::{
+    use tpcc_core::workload::schema::tables::{
         Acknowledged, Customer, CustomerByName, District, History, Item, Meta, NewOrder, Order, OrderByCustomer,
         OrderLine, Stock, Warehouse,
     };
-    use crate::workload::schema::{IndexDef, Key, RowOf, TableDef};
+    use tpcc_core::workload::schema::{IndexDef, Key, RowOf, TableDef};
 
     fn fits<T: TableDef>() {
         let table = table(T::TABLE);

@@ -13,10 +13,10 @@ use super::dialect::Dialect;
 use super::error::{PgError, chain};
 use super::password::{self, PassedOver, Password};
 use super::url::Url;
-use crate::workload::error::Error;
-use crate::workload::interrupt;
-use crate::workload::schema::TableId;
-use crate::workload::settings::{Durability, Isolation};
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::schema::TableId;
+use tpcc_core::workload::settings::{Durability, Isolation};
 
 /// Where everything of this program lies, apart from what a database has besides.
 pub(super) const SCHEMA: &str = "tpcc";
@@ -55,17 +55,17 @@ const fn seconds(number: u32) -> Duration {
 
 /// How a server is used.
 #[derive(Clone, Debug)]
-pub(crate) struct RemoteConfig {
+pub struct RemoteConfig {
     /// Where it is.
-    pub(crate) url: Url,
+    pub url: Url,
     /// Whose SQL it speaks.
-    pub(crate) dialect: Dialect,
+    pub dialect: Dialect,
     /// Connections at once.
-    pub(crate) connections: usize,
+    pub connections: usize,
     /// When a commit is answered.
-    pub(crate) durability: Durability,
+    pub durability: Durability,
     /// Isolation of all five transactions.
-    pub(crate) isolation: Isolation,
+    pub isolation: Isolation,
 }
 
 impl RemoteConfig {
@@ -81,7 +81,7 @@ impl RemoteConfig {
     }
 
     /// As it stands in messages: "127.0.0.1:5432".
-    pub(crate) fn server(&self) -> String {
+    pub fn server(&self) -> String {
         let port = self.url.port(self.dialect);
         if self.url.host.contains(':') {
             format!("[{}]:{port}", self.url.host)
@@ -91,12 +91,12 @@ impl RemoteConfig {
     }
 
     /// Server and database: "127.0.0.1:5432/bank".
-    pub(crate) fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         format!("{}/{}", self.server(), self.url.database)
     }
 
-    /// A command to type about it, as [`crate::workload::error::command`] has it for a directory.
-    pub(crate) fn command(&self, name: &str, more: &str) -> String {
+    /// A command to type about it, as [`tpcc_core::workload::error::command`] has it for a directory.
+    pub fn command(&self, name: &str, more: &str) -> String {
         let space = if more.is_empty() { "" } else { " " };
         let dialect = match self.dialect {
             Dialect::Postgres => String::new(),
@@ -117,7 +117,7 @@ pub(super) enum Purpose {
 
 /// A server that has answered.
 #[derive(Clone, Debug)]
-pub(crate) struct Server {
+pub struct Server {
     config: RemoteConfig,
     /// [`RemoteConfig::server`].
     name: String,
@@ -132,7 +132,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Connects once, and holds the server against what is needed.
-    pub(crate) fn reach(config: &RemoteConfig) -> Result<(Server, Connection), Error> {
+    pub fn reach(config: &RemoteConfig) -> Result<(Server, Connection), Error> {
         let (url, port) = (&config.url, config.url.port(config.dialect));
         let mut login = Config::new();
         login.user(&url.user).dbname(&url.database).port(port).connect_timeout(CONNECT_WITHIN);
@@ -183,12 +183,12 @@ impl Server {
     }
 
     /// How it is used.
-    pub(crate) fn config(&self) -> &RemoteConfig {
+    pub fn config(&self) -> &RemoteConfig {
         &self.config
     }
 
     /// As it calls itself, the first two words: "PostgreSQL 15.6".
-    pub(crate) fn version(&self) -> String {
+    pub fn version(&self) -> String {
         self.version.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
     }
 
@@ -354,7 +354,7 @@ async fn within<F: Future>(limit: Duration, work: F) -> Result<F::Output, Durati
 }
 
 /// A connection, and what drives it.
-pub(crate) struct Connection {
+pub struct Connection {
     runtime: Runtime,
     pub(super) client: Client,
     server: String,

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 
 /// Whose SQL it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Dialect {
+pub enum Dialect {
     Postgres,
     Cockroach,
     Yugabyte,
@@ -22,7 +22,7 @@ const TERMINAL_SETTINGS: [&str; 6] = [
 
 impl Dialect {
     /// As typed and as printed.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Dialect::Postgres => "postgres",
             Dialect::Cockroach => "cockroach",
@@ -31,7 +31,7 @@ impl Dialect {
     }
 
     /// The port that such a server usually has.
-    pub(crate) fn port(self) -> u16 {
+    pub fn port(self) -> u16 {
         match self {
             Dialect::Postgres => 5_432,
             Dialect::Cockroach => 26_257,
@@ -40,7 +40,7 @@ impl Dialect {
     }
 
     /// Which dialect a server speaks that answers `SELECT version()` so.
-    pub(crate) fn of(version: &str) -> Dialect {
+    pub fn of(version: &str) -> Dialect {
         match version {
             other if other.contains("CockroachDB") => Dialect::Cockroach,
             other if other.contains("-YB-") => Dialect::Yugabyte,
@@ -49,7 +49,7 @@ impl Dialect {
     }
 
     /// The least `server_version_num` that is enough, and its name. The others imitate a version of PostgreSQL.
-    pub(crate) fn least_version(self) -> (u32, &'static str) {
+    pub fn least_version(self) -> (u32, &'static str) {
         match self {
             Dialect::Postgres => (140_000, "14"),
             Dialect::Cockroach => (130_000, "13 (CockroachDB 22.2)"),
@@ -59,18 +59,18 @@ impl Dialect {
     }
 
     /// Whether a commit may be answered before it is durable (`synchronous_commit`).
-    pub(crate) fn has_async_commit(self) -> bool {
+    pub fn has_async_commit(self) -> bool {
         self == Dialect::Postgres
     }
 
     /// Whether a session can wait for locks of its own before a transaction (`pg_advisory_lock`). The others either lack
     /// them or queue the writers of a row themselves.
-    pub(crate) fn has_session_locks(self) -> bool {
+    pub fn has_session_locks(self) -> bool {
         self == Dialect::Postgres
     }
 
     /// Whether the server says how many bytes a table has.
-    pub(crate) fn tells_sizes(self) -> bool {
+    pub fn tells_sizes(self) -> bool {
         self != Dialect::Cockroach
     }
 
@@ -79,7 +79,7 @@ impl Dialect {
     /// Tables of one page would be scanned whole, and a few keys joined with all rows of a warehouse; a serializable scan
     /// conflicts with every writer of what it has passed. So rows are found by index, one by one. Plans are made once, not for
     /// each set of parameters, where the server (`server_version_num`) has a setting for that.
-    pub(crate) fn terminal_settings(self, version: u32) -> &'static [&'static str] {
+    pub fn terminal_settings(self, version: u32) -> &'static [&'static str] {
         match self {
             Dialect::Postgres | Dialect::Yugabyte => match version {
                 ..120_000 => &TERMINAL_SETTINGS[1..],
@@ -91,7 +91,7 @@ impl Dialect {
 
     /// What a session for statements on whole tables is set to. Each of its transactions is one statement, or inserts alone:
     /// a role's stricter isolation would gain nothing, and have it refused, or refuse others, beside a run.
-    pub(crate) fn tables_settings(self) -> &'static [&'static str] {
+    pub fn tables_settings(self) -> &'static [&'static str] {
         match self {
             Dialect::Postgres | Dialect::Yugabyte => &["SET default_transaction_isolation = 'read committed'"],
             Dialect::Cockroach => &[],
@@ -99,12 +99,12 @@ impl Dialect {
     }
 
     /// Whether a session can say when the server takes its client for dead (`tcp_keepalives_idle` and those beside it).
-    pub(crate) fn has_keepalive_settings(self) -> bool {
+    pub fn has_keepalive_settings(self) -> bool {
         self != Dialect::Cockroach
     }
 
     /// Of a text column: bytes are compared, as in every engine of this program.
-    pub(crate) fn collation(self) -> &'static str {
+    pub fn collation(self) -> &'static str {
         match self {
             Dialect::Postgres | Dialect::Yugabyte => " COLLATE \"C\"",
             // Compares bytes unless told otherwise.
@@ -113,12 +113,12 @@ impl Dialect {
     }
 
     /// Whether rows are loaded before their table has its keys: that is quicker where keys can be added later.
-    pub(crate) fn keys_after_rows(self) -> bool {
+    pub fn keys_after_rows(self) -> bool {
         self == Dialect::Postgres
     }
 
     /// The columns of a primary key or an index. Where the first column would be hashed, ranges need it said that it is not.
-    pub(crate) fn key_columns(self, columns: &[&str]) -> String {
+    pub fn key_columns(self, columns: &[&str]) -> String {
         match self {
             Dialect::Postgres | Dialect::Cockroach => columns.join(", "),
             Dialect::Yugabyte => columns.iter().map(|column| format!("{column} ASC")).collect::<Vec<_>>().join(", "),
@@ -126,7 +126,7 @@ impl Dialect {
     }
 
     /// Room that pages of a table keep, so that a row's new version lies beside the old one.
-    pub(crate) fn storage_of(self, fillfactor: u8) -> String {
+    pub fn storage_of(self, fillfactor: u8) -> String {
         match self {
             Dialect::Postgres if fillfactor < 100 => format!(" WITH (fillfactor = {fillfactor})"),
             _ => String::new(),
@@ -134,7 +134,7 @@ impl Dialect {
     }
 
     /// What a finished table gets, so that plans know how large it is.
-    pub(crate) fn after_load(self, table: &str) -> String {
+    pub fn after_load(self, table: &str) -> String {
         match self {
             Dialect::Postgres => format!("VACUUM (ANALYZE) {table}"),
             Dialect::Cockroach | Dialect::Yugabyte => format!("ANALYZE {table}"),

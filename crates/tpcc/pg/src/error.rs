@@ -4,13 +4,13 @@ use std::error::Error as _;
 
 use tokio_postgres::error::DbError;
 
-use crate::workload::abort::{Abort, AbortCause, EngineError};
-use crate::workload::schema::TableId;
-use crate::workload::words::counted;
+use tpcc_core::workload::abort::{Abort, AbortCause, EngineError};
+use tpcc_core::workload::schema::TableId;
+use tpcc_core::workload::words::counted;
 
 /// Why a statement failed. Each names the server.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PgError {
+pub enum PgError {
     /// The server refused it.
     #[error("{server}: {}{message} (SQLSTATE {code})", on(.table))]
     Refused {

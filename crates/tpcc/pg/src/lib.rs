@@ -3,49 +3,50 @@
 mod check;
 mod columns;
 mod connect;
-pub(crate) mod dialect;
+pub mod dialect;
 mod error;
 mod load;
 mod password;
+pub mod report;
 mod rows;
 mod schema;
 mod session;
 #[cfg(test)]
 mod tests;
 mod txn;
-pub(crate) mod url;
+pub mod url;
 
-use crate::workload::check::Audit;
-use crate::workload::engine::{Engine, EngineFigures};
-use crate::workload::error::Error;
-use crate::workload::load::{Population, RowsDone};
-use crate::workload::loaded::Loaded;
-pub(crate) use check::QueriesDone;
-pub(crate) use connect::{Connection, RemoteConfig, Server};
-pub(crate) use error::PgError;
+pub use check::QueriesDone;
+pub use connect::{Connection, RemoteConfig, Server};
+pub use error::PgError;
 use rows::Reader;
 use session::PgSession;
+use tpcc_core::workload::check::Audit;
+use tpcc_core::workload::engine::{Engine, EngineFigures};
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::load::{Population, RowsDone};
+use tpcc_core::workload::loaded::Loaded;
 
 /// A server with the connection over which a command looks at it.
-pub(crate) struct Postgres {
+pub struct Postgres {
     server: Server,
     connection: Connection,
 }
 
 impl Postgres {
     /// Connects, and holds the server against what is needed.
-    pub(crate) fn reach(config: &RemoteConfig) -> Result<Postgres, Error> {
+    pub fn reach(config: &RemoteConfig) -> Result<Postgres, Error> {
         let (server, connection) = Server::reach(config)?;
         Ok(Postgres { server, connection })
     }
 
     /// The server.
-    pub(crate) fn server(&self) -> &Server {
+    pub fn server(&self) -> &Server {
         &self.server
     }
 
     /// What makes a commit less than it seems, in words: the server does not sync its log.
-    pub(crate) fn may_lose(&self) -> Option<String> {
+    pub fn may_lose(&self) -> Option<String> {
         let config = self.server.config();
         let off = config.dialect.has_async_commit() && self.connection.text("SHOW fsync").is_ok_and(|is| is == "off");
         off.then(|| {
@@ -54,23 +55,23 @@ impl Postgres {
     }
 
     /// What is loaded; none when nothing is there. An incomplete load and a schema that is not ours are errors.
-    pub(crate) fn open(&self) -> Result<Option<Loaded>, Error> {
+    pub fn open(&self) -> Result<Option<Loaded>, Error> {
         schema::open(&self.server, &self.connection)
     }
 
     /// Removes what is there; `consent` hears what goes if that is a whole database, and may refuse.
-    pub(crate) fn clear(&self, consent: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+    pub fn clear(&self, consent: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
         schema::clear(&self.server, &self.connection, consent)
     }
 
     /// Loads `plan` with `threads` threads that make rows, and marks it as complete last of all; false when `progress` was
     /// cancelled.
-    pub(crate) fn load(&self, plan: &Population, threads: usize, progress: &RowsDone) -> Result<bool, Error> {
+    pub fn load(&self, plan: &Population, threads: usize, progress: &RowsDone) -> Result<bool, Error> {
         load::load(&self.server, &self.connection, plan, threads, progress)
     }
 
     /// Checks the rules that SQL can tell, while nothing else runs.
-    pub(crate) fn check(&self, loaded: &Loaded, progress: &QueriesDone) -> Result<Audit, Error> {
+    pub fn check(&self, loaded: &Loaded, progress: &QueriesDone) -> Result<Audit, Error> {
         check::check(&self.server, loaded, progress)
     }
 }

@@ -13,15 +13,15 @@ use super::connect::{Connection, Purpose, SCHEMA, Server};
 use super::error::PgError;
 use super::rows::Writer;
 use super::schema::{SchemaFound, create, finishing};
-use crate::workload::error::Error;
-use crate::workload::load::sink::{Append, AppendIndex, BulkSink};
-use crate::workload::load::{LoadEnd, Population, RowsDone, populate};
-use crate::workload::loaded::Loaded;
-use crate::workload::ops::Ops;
-use crate::workload::schema::tables::Meta;
-use crate::workload::schema::{IndexDef, Key, MAX_KEY, RowOf, TableDef, TableId};
-use crate::workload::threads::{self, SharedWorkError};
-use crate::workload::words::counted;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::load::sink::{Append, AppendIndex, BulkSink};
+use tpcc_core::workload::load::{LoadEnd, Population, RowsDone, populate};
+use tpcc_core::workload::loaded::Loaded;
+use tpcc_core::workload::ops::Ops;
+use tpcc_core::workload::schema::tables::Meta;
+use tpcc_core::workload::schema::{IndexDef, Key, MAX_KEY, RowOf, TableDef, TableId};
+use tpcc_core::workload::threads::{self, SharedWorkError};
+use tpcc_core::workload::words::counted;
 
 /// Bytes of a chunk: many rows for one transaction, few enough that all connections are busy soon.
 const CHUNK: usize = 1 << 20;
@@ -73,7 +73,7 @@ pub(super) fn load(
 /// Says that the load is whole, last of all.
 fn mark(connection: &Connection, loaded: &Loaded) -> Result<(), PgError> {
     connection.batch("BEGIN")?;
-    loaded.rows().iter().try_for_each(|(key, row)| Writer(connection).insert::<Meta>(key, row))?;
+    loaded.rows().iter().try_for_each(|(key, row)| Writer::over(connection).insert::<Meta>(key, row))?;
     connection.batch("COMMIT")
 }
 

@@ -11,8 +11,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::columns::{Column, Field, Raw, SqlTable, index, table};
 use super::connect::Connection;
 use super::error::PgError;
-use crate::workload::ops::{Direction, Ops, Read};
-use crate::workload::schema::{IndexDef, Key, RowOf, TableDef};
+use tpcc_core::workload::ops::{Direction, Ops, Read};
+use tpcc_core::workload::schema::{IndexDef, Key, RowOf, TableDef};
 
 /// Has a connection that reads.
 pub(super) trait OnConnection {
@@ -23,32 +23,48 @@ pub(super) trait OnConnection {
 /// Has one that also writes.
 pub(super) trait Writing: OnConnection {}
 
+/// The rows that a connection reaches: reads and, over one that writes, changes.
+pub struct Rows<C>(pub(super) C);
+
 /// Reads, each statement for itself.
-pub(crate) struct Reader<'c>(&'c Connection);
+pub struct Reading<'c>(&'c Connection);
+
+/// A connection that reads.
+pub(crate) type Reader<'c> = Rows<Reading<'c>>;
 
 impl<'c> Reader<'c> {
     /// Reads over `connection`.
     pub(super) fn new(connection: &'c Connection) -> Self {
-        Reader(connection)
+        Rows(Reading(connection))
     }
 }
 
-impl OnConnection for Reader<'_> {
+impl OnConnection for Reading<'_> {
     fn connection(&mut self) -> Result<&Connection, PgError> {
         Ok(self.0)
     }
 }
 
 /// Reads and writes, each statement for itself or within what the connection began.
-pub(super) struct Writer<'c>(pub(super) &'c Connection);
+pub(super) struct Writes<'c>(&'c Connection);
 
-impl OnConnection for Writer<'_> {
+/// A connection that also writes.
+pub(super) type Writer<'c> = Rows<Writes<'c>>;
+
+impl<'c> Writer<'c> {
+    /// Reads and writes over `connection`.
+    pub(super) fn over(connection: &'c Connection) -> Self {
+        Rows(Writes(connection))
+    }
+}
+
+impl OnConnection for Writes<'_> {
     fn connection(&mut self) -> Result<&Connection, PgError> {
         Ok(self.0)
     }
 }
 
-impl Writing for Writer<'_> {}
+impl Writing for Writes<'_> {}
 
 /// `a = $1 AND b = $2`.
 fn equal(columns: &[Column], first: usize) -> String {
@@ -161,11 +177,11 @@ fn put<T: TableDef>(connection: &Connection, key: &T::Key, row: &RowOf<T>, cold_
     query::<T>(connection, &text, &parameters).map(drop)
 }
 
-impl<C: OnConnection> Read for C {
+impl<C: OnConnection> Read for Rows<C> {
     type Error = PgError;
 
     fn read<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, PgError> {
-        Ok(get::<T>(self.connection()?, key, "")?.as_ref().map(f))
+        Ok(get::<T>(self.0.connection()?, key, "")?.as_ref().map(f))
     }
 
     fn scan<T: TableDef>(
@@ -174,7 +190,7 @@ impl<C: OnConnection> Read for C {
         to: &T::Key,
         mut f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
     ) -> Result<(), PgError> {
-        let rows = range::<T>(self.connection()?, from, to, "")?;
+        let rows = range::<T>(self.0.connection()?, from, to, "")?;
         let _ = rows.iter().try_for_each(|(key, row)| f(key, row));
         Ok(())
     }
@@ -186,7 +202,7 @@ impl<C: OnConnection> Read for C {
         direction: Direction,
         mut f: impl FnMut(&I::Key, &<I::Table as TableDef>::Key) -> ControlFlow<()>,
     ) -> Result<(), PgError> {
-        let connection = self.connection()?;
+        let connection = self.0.connection()?;
         let sql = index(I::INDEX);
         let mut parameters = Vec::new();
         key_fields(sql.key, from, &mut parameters);
@@ -204,13 +220,13 @@ impl<C: OnConnection> Read for C {
     }
 }
 
-impl<C: Writing> Ops for C {
+impl<C: Writing> Ops for Rows<C> {
     fn update<T: TableDef, R>(
         &mut self,
         key: &T::Key,
         f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
     ) -> Result<Option<R>, PgError> {
-        let connection = self.connection()?;
+        let connection = self.0.connection()?;
         let Some(mut row) = get::<T>(connection, key, " FOR UPDATE")? else { return Ok(None) };
         let result = f(&mut row.hot, &row.cold);
         put::<T>(connection, key, &row, false)?;
@@ -222,7 +238,7 @@ impl<C: Writing> Ops for C {
         key: &T::Key,
         f: impl FnOnce(&mut RowOf<T>) -> R,
     ) -> Result<Option<R>, PgError> {
-        let connection = self.connection()?;
+        let connection = self.0.connection()?;
         let Some(mut row) = get::<T>(connection, key, " FOR UPDATE")? else { return Ok(None) };
         let result = f(&mut row);
         put::<T>(connection, key, &row, true)?;
@@ -235,7 +251,7 @@ impl<C: Writing> Ops for C {
         to: &T::Key,
         mut f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
     ) -> Result<usize, PgError> {
-        let connection = self.connection()?;
+        let connection = self.0.connection()?;
         let rows = range::<T>(connection, from, to, " FOR UPDATE")?;
         for (key, row) in &rows {
             let mut row = *row;
@@ -246,7 +262,7 @@ impl<C: Writing> Ops for C {
     }
 
     fn insert<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), PgError> {
-        let connection = self.connection()?;
+        let connection = self.0.connection()?;
         let sql = table(T::TABLE);
         let mut parameters = Vec::new();
         key_fields(sql.key, key, &mut parameters);
@@ -261,7 +277,7 @@ impl<C: Writing> Ops for C {
     }
 
     fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, PgError> {
-        let connection = self.connection()?;
+        let connection = self.0.connection()?;
         let Some((key, _)) = range::<T>(connection, from, to, " LIMIT 1 FOR UPDATE")?.pop() else { return Ok(None) };
         let sql = table(T::TABLE);
         let mut parameters = Vec::new();
@@ -276,7 +292,7 @@ impl<C: Writing> Ops for C {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::schema::TableId;
+    use tpcc_core::workload::schema::TableId;
 
     #[test]
     fn conditions_name_columns_and_parameters() {

@@ -7,10 +7,10 @@ use super::connect::{Connection, SCHEMA, Server};
 use super::dialect::Dialect;
 use super::error::PgError;
 use super::rows::Reader;
-use crate::workload::error::Error;
-use crate::workload::loaded::Loaded;
-use crate::workload::schema::{IndexId, TableId};
-use crate::workload::words::counted;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::loaded::Loaded;
+use tpcc_core::workload::schema::{IndexId, TableId};
+use tpcc_core::workload::words::counted;
 
 const INDEXES: [IndexId; 2] = [IndexId::CustomerByName, IndexId::OrderByCustomer];
 

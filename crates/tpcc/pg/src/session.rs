@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::connect::{Connection, Purpose, Server, Unconnected};
 use super::error::PgError;
-use super::rows::{OnConnection, Writing};
+use super::rows::{OnConnection, Rows, Writing};
 use super::txn::{Batches, Statements, run};
-use crate::workload::engine::{OpenTransaction, Session, Ticket};
-use crate::workload::generate::input::Input;
-use crate::workload::interrupt;
-use crate::workload::txn::{Failure, Scratch, StepOrder, TxnResult};
+use tpcc_core::workload::engine::{OpenTransaction, Session, Ticket};
+use tpcc_core::workload::generate::input::Input;
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::txn::{Failure, Scratch, StepOrder, TxnResult};
 
 /// How long another connection is tried for when one is lost.
 const RECONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -51,7 +51,7 @@ enum SessionState {
 }
 
 /// See the module's documentation.
-pub(crate) struct PgSession<'e> {
+pub struct PgSession<'e> {
     server: &'e Server,
     connection: Connection,
     statements: Statements,
@@ -118,14 +118,14 @@ impl Session for PgSession<'_> {
             self.reconnect()?;
         }
         let after_failure = self.state != SessionState::Idle;
-        Ok(PgTransaction {
+        Ok(Rows(OpenOnServer {
             connection: &self.connection,
             statements: &self.statements,
             state: &mut self.state,
             losses: &mut self.losses,
             after_failure,
             begun: false,
-        })
+        }))
     }
 
     fn begin_again(&mut self) -> Result<PgTransaction<'_>, PgError> {
@@ -146,7 +146,10 @@ impl Session for PgSession<'_> {
 
 /// A transaction. It begins with its first statement, in the same message; [`OpenTransaction::run`] also ends it. One that is
 /// dropped without an end is rolled back in front of the next.
-pub(crate) struct PgTransaction<'t> {
+pub(crate) type PgTransaction<'t> = Rows<OpenOnServer<'t>>;
+
+/// What a transaction on a server needs of its session.
+pub struct OpenOnServer<'t> {
     connection: &'t Connection,
     statements: &'t Statements,
     state: &'t mut SessionState,
@@ -155,7 +158,7 @@ pub(crate) struct PgTransaction<'t> {
     begun: bool,
 }
 
-impl PgTransaction<'_> {
+impl OpenOnServer<'_> {
     fn end(self, how: &str) -> Result<Ticket, PgError> {
         // Without a statement, or with its end sent along, nothing is open.
         if self.begun && *self.state == SessionState::Open {
@@ -168,7 +171,7 @@ impl PgTransaction<'_> {
     }
 }
 
-impl OnConnection for PgTransaction<'_> {
+impl OnConnection for OpenOnServer<'_> {
     fn connection(&mut self) -> Result<&Connection, PgError> {
         if !self.begun {
             *self.state = SessionState::Failed;
@@ -179,32 +182,33 @@ impl OnConnection for PgTransaction<'_> {
     }
 }
 
-impl Writing for PgTransaction<'_> {}
+impl Writing for OpenOnServer<'_> {}
 
 impl OpenTransaction for PgTransaction<'_> {
     fn run(&mut self, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<Self> {
-        *self.state = SessionState::Failed;
+        let open = &mut self.0;
+        *open.state = SessionState::Failed;
         let work = Batches {
-            connection: self.connection,
-            statements: self.statements,
-            after_failure: self.after_failure,
+            connection: open.connection,
+            statements: open.statements,
+            after_failure: open.after_failure,
             steps,
         };
         let verdict = run(&work, input, scratch).inspect_err(|failure| {
             if let Failure::Engine(PgError::Lost { .. }) = failure {
-                *self.state = SessionState::Lost;
+                *open.state = SessionState::Lost;
             }
         })?;
-        (self.begun, *self.state) = (true, SessionState::Idle);
+        (open.begun, *open.state) = (true, SessionState::Idle);
         Ok(verdict)
     }
 
     fn commit(self) -> Result<Ticket, PgError> {
-        self.end("COMMIT")
+        self.0.end("COMMIT")
     }
 
     fn rollback(self) -> Result<Ticket, PgError> {
-        self.end("ROLLBACK")
+        self.0.end("ROLLBACK")
     }
 }
 

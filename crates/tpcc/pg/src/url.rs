@@ -10,25 +10,25 @@ const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 
 /// A database of a server, and a user of it. It never holds a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Url {
+pub struct Url {
     /// Who connects.
-    pub(crate) user: String,
+    pub user: String,
     /// Name, address, or the directory of a Unix socket.
-    pub(crate) host: String,
+    pub host: String,
     /// None: the dialect's usual one.
-    pub(crate) port: Option<u16>,
+    pub port: Option<u16>,
     /// Which database.
-    pub(crate) database: String,
+    pub database: String,
 }
 
 /// What is wrong with a URL. Never holds what may be a password.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{said}")]
-pub(crate) struct BadUrl {
+pub struct BadUrl {
     /// Follows the flag in a message.
-    pub(crate) said: String,
+    pub said: String,
     /// What to do.
-    pub(crate) help: &'static str,
+    pub help: &'static str,
 }
 
 /// How a URL looks.
@@ -36,12 +36,12 @@ const FORM: &str = "postgres://USER@HOST:PORT/DATABASE, with %XX for what is spe
 
 impl Url {
     /// Whether `text` means to be a URL of a server.
-    pub(crate) fn is_meant(text: &str) -> bool {
+    pub fn is_meant(text: &str) -> bool {
         SCHEMES.iter().any(|scheme| text.starts_with(scheme))
     }
 
     /// The port that is meant.
-    pub(crate) fn port(&self, dialect: Dialect) -> u16 {
+    pub fn port(&self, dialect: Dialect) -> u16 {
         self.port.unwrap_or(dialect.port())
     }
 }

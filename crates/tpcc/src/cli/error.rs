@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::flags::Cli;
 use super::values::{Refused, without_password};
-use crate::workload::error::Error;
+use tpcc_core::workload::error::Error;
 
 /// The message of a parser for the words of `command`, as this command says it.
 pub(crate) fn in_our_words(error: &clap::Error, command: &str) -> Error {

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::workload::interrupt::{self, SIGNAL};
+use tpcc_core::workload::interrupt::{self, SIGNAL};
 
 /// Status of a process that a signal has ended is this and its number, as shells tell it.
 const ENDED_BY_SIGNAL: i32 = 128;

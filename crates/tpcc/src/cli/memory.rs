@@ -1,17 +1,16 @@
 //! Memory that flags ask for. What does not fit the machine is refused by the name of its flag, with the largest number that fits,
 //! before anything of it is allocated. How many bytes a thing takes is said beside the thing.
 
-use crate::doors::history;
-use crate::driver;
-use crate::driver::runner::stack_bytes;
-use crate::engines::floor::Floor;
-use crate::engines::storage::store::Store;
-use crate::lab::latency::Latencies;
-use crate::lab::tenants::TenantsPlan;
-use crate::report::machine::memory_limit_bytes;
-use crate::workload::error::Error;
-use crate::workload::settings::{EngineKind, LargePages, Pacing, RunConfig, StoreConfig};
-use crate::workload::words::in_mib;
+#[cfg(feature = "lab")]
+pub(crate) mod lab;
+
+use tpcc_core::driver;
+use tpcc_core::driver::runner::stack_bytes;
+use tpcc_core::engines::floor::Floor;
+use tpcc_core::report::machine::memory_limit_bytes;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::settings::{EngineKind, LargePages, Pacing, RunConfig, StoreConfig};
+use tpcc_core::workload::words::in_mib;
 
 /// Memory that a command may take, and what its flags ask for.
 #[derive(Clone, Debug)]
@@ -131,55 +130,6 @@ pub(crate) fn of_run(config: &RunConfig, warehouses: Option<u32>) -> MemoryBudge
     }
 }
 
-/// Memory of `tpcc history`: its buffer pool, and what it keeps until it writes it down.
-pub(crate) fn of_history(store: &StoreConfig, params: &history::Params) -> MemoryBudget {
-    let each = u64::from(params.sessions) * history::RecordedSession::transaction_bytes();
-    of_store(store).with("--transactions", params.transactions.into(), each)
-}
-
-/// Looks whether `tpcc tenants` has the memory for the stacks of all fibers under each policy, and for the rows of all tenants.
-///
-/// # Errors
-/// That of [`MemoryBudget::check`].
-pub(crate) fn of_tenants(plan: &TenantsPlan) -> Result<(), Error> {
-    MemoryBudget::of_this_process().with("--rows", plan.rows, TenantsPlan::row_bytes()).check()?;
-    let (tenants, stacks) = (plan.tenants as u64, plan.stack_bytes());
-    MemoryBudget::of_this_process()
-        .with("--background", plan.background as u64, stacks)
-        .with("--terminals-per-tenant", plan.terminals as u64, tenants.saturating_mul(stacks))
-        .with("--tenants", tenants, plan.tenant_bytes())
-        .check()
-}
-
-/// Looks whether the copies of an open database that `tpcc latency` makes fit, in memory with all pages in their pools, beside the
-/// pool of the database itself.
-///
-/// # Errors
-/// A usage error that names the database.
-pub(crate) fn of_latency(plan: &Latencies, database: &Store, config: &StoreConfig) -> Result<(), Error> {
-    let (copies, each, shown) = (plan.copies(), copy_bytes(database)?, config.shown());
-    let budget = of_store(config).with("--data", copies, each);
-    budget.check().map_err(|_| {
-        let (all, limit) = (in_mib(each.saturating_mul(copies)), budget.limit.map_or_else(String::new, in_mib));
-        let without = if plan.simulate { ", or leave --simulate out" } else { "" };
-        let what =
-            format!("--data {shown}: {copies} copies of it take {all} of memory, and this process may have {limit}");
-        Error::usage(what).help(format!("name a database of fewer warehouses{without}"))
-    })
-}
-
-/// Looks whether so many copies of a loaded warehouse, a tenant each, fit in memory beside the warehouse itself.
-///
-/// # Errors
-/// That of [`MemoryBudget::check`].
-pub(crate) fn of_warehouses(tenants: usize, database: &Store, config: &StoreConfig) -> Result<(), Error> {
-    of_store(config).with("--tenants", tenants as u64, copy_bytes(database)?).check()
-}
-
-fn copy_bytes(database: &Store) -> Result<u64, Error> {
-    database.copy_bytes().map_err(|error| Error::failed(error.to_string()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,7 +166,7 @@ mod tests {
 
     #[test]
     fn things_take_what_they_consist_of() {
-        let terminal = driver::terminal_bytes(crate::workload::generate::deck::Mix::Standard);
+        let terminal = driver::terminal_bytes(tpcc_core::workload::generate::deck::Mix::Standard);
         assert!((250..600).contains(&terminal), "{terminal}: a deck has 200 cards");
         assert!((600..5_000).contains(&driver::pacing::terminal_bytes()), "{}", driver::pacing::terminal_bytes());
         assert!((500 << 10..4 << 20).contains(&driver::worker_bytes()), "{}", driver::worker_bytes());

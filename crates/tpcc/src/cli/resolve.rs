@@ -1,26 +1,24 @@
 //! What flags come to: what depends on several of them, or on the machine. Values by themselves are parsed already.
 
+#[cfg(feature = "lab")]
+pub(crate) mod lab;
+#[cfg(feature = "postgres")]
 pub(crate) mod remote;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::flags::shell::ShellFlags;
-use super::flags::{EngineFlags, FootprintFlags, HistoryFlags, LatencyFlags, RunFlags, SchedulingFlags, TenantsFlags};
+use super::flags::{EngineFlags, RunFlags, SchedulingFlags};
 use super::memory;
 use super::values::{EngineChoice, LEAST_POOL_MIB};
-use crate::doors::history;
-use crate::driver::{RunPlan, hardware};
-use crate::lab::latency::{ForwardWrites, Latencies, LatencySpeculate};
-use crate::lab::tenants::{Access, TenantMix, TenantsPlan};
-use crate::workload::error::Error;
-use crate::workload::generate::deck::Mix;
-use crate::workload::settings::{
-    Admission, Background, ClockKind, CtxPoints, Durability, EngineKind, Form, Latches, Length, Pacing, Partition,
-    RunConfig, Scheduler, Scheduling, SiblingPolicy, Speculate, StoreConfig, Switch, TeamsOf,
+use tpcc_core::driver::hardware;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::generate::deck::Mix;
+use tpcc_core::workload::settings::{
+    Admission, CtxPoints, EngineKind, Latches, Length, Pacing, Partition, RunConfig, Scheduler, Scheduling,
+    SiblingPolicy, Speculate, StoreConfig, Switch, TeamsOf,
 };
-use crate::workload::txn::StepOrder;
-use crate::workload::words::counted;
+use tpcc_core::workload::words::counted;
 
 /// Directory of the database unless another is named.
 const DATA: &str = "tpcc-data";
@@ -29,23 +27,6 @@ const TEAM_SIZE: usize = 16;
 /// Microseconds of a slice unless another length is named.
 const SLICE_US: u64 = 50;
 
-/// `tpcc history`.
-#[derive(Clone, Debug)]
-pub(crate) struct HistoryConfig {
-    /// How the engine is opened.
-    pub(crate) store: StoreConfig,
-    /// What is run.
-    pub(crate) params: history::Params,
-    /// What sessions are.
-    pub(crate) kind: history::SessionKind,
-    /// How sessions run, in words.
-    pub(crate) scheduler: String,
-    /// The form as typed.
-    pub(crate) form: Form,
-    /// Where the history goes.
-    pub(crate) out: PathBuf,
-}
-
 /// Resolves `tpcc run`.
 pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
     let (engine, how, work) = (flags.engine.engine.kind(), &flags.transactions, &flags.work);
@@ -53,10 +34,10 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
     let delivery_results = delivery_results(&flags)?;
     match engine {
         EngineKind::Floor => floor_has_no(&flags)?,
-        EngineKind::Postgres => remote::has_no(&flags)?,
-        EngineKind::Storage => {}
+        EngineKind::Storage | EngineKind::Postgres => {}
     }
-    remote::needs_server(&flags.engine, &flags.remote)?;
+    #[cfg(feature = "postgres")]
+    remote::check_flags(&flags)?;
     let by_count = work.transactions.is_some();
     // Paced terminals need some cycles to get out of step with their starts.
     let (warmup, duration) = if pacing == Pacing::Spec { (60, 60) } else { (2, 10) };
@@ -77,8 +58,9 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
         store: StoreConfig {
             workers: match engine {
                 EngineKind::Floor => 1,
+                #[cfg(feature = "postgres")]
                 EngineKind::Postgres => remote::connections(&flags.remote, flags.machine.workers)?,
-                EngineKind::Storage => usual.workers,
+                _ => usual.workers,
             },
             durability: how.durability.unwrap_or(usual.durability),
             isolation: how.isolation.unwrap_or(usual.isolation),
@@ -95,7 +77,7 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
         scheduling,
         warehouses: flags.loaded.warehouses,
         terminals: work.terminals,
-        workers_asked: flags.machine.workers.is_some() || flags.remote.connections.is_some(),
+        workers_asked: asks_for_threads(&flags),
         pacing,
         delivery_results,
         length,
@@ -109,12 +91,24 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
         check: flags.check.is_on(),
         acks: flags.ack_stdout,
         json: flags.output.json,
+        #[cfg(feature = "lab")]
         report: flags.files.report,
+        #[cfg(not(feature = "lab"))]
+        report: None,
         csv: flags.files.csv,
         hdr: flags.files.hdr,
     };
     memory::of_run(&config, config.warehouses).check()?;
     Ok(config)
+}
+
+/// Whether the flags of `tpcc run` name a number of threads.
+fn asks_for_threads(flags: &RunFlags) -> bool {
+    #[cfg(feature = "postgres")]
+    if flags.remote.connections.is_some() {
+        return true;
+    }
+    flags.machine.workers.is_some()
 }
 
 /// Where the results of deferred Deliveries go; none without pacing. Refuses what paced terminals leave nothing to say.
@@ -212,6 +206,7 @@ pub(crate) fn on_disk(
             memory::of_store(&config).check()?;
             Ok(config)
         }
+        #[cfg(feature = "postgres")]
         EngineChoice::There(url) => Err(Error::usage(format!("--engine {url}: 'tpcc {command}' is for storage"))
             .help("run, load and check work on a server")),
         EngineChoice::Here(_) => Err(Error::usage("--engine floor: keeps nothing on disk").help(format!(
@@ -240,186 +235,6 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Resolves the program that `tpcc footprint` traces: one worker that does all that an engine's services do, too.
-pub(crate) fn traced(flags: &FootprintFlags) -> (StoreConfig, RunPlan) {
-    let usual = StoreConfig::usual(flags.data.as_deref().unwrap_or(Path::new(DATA)), 1);
-    let config = StoreConfig {
-        durability: Durability::Async,
-        prefetch: flags.prefetch.is_on(),
-        preload: true,
-        background: Background::Inline,
-        latches: flags.traced.latches,
-        // One warehouse fits what is usual; each further one takes this much more.
-        buffer_pool_mib: usual.buffer_pool_mib.max(256 + 200 * u64::from(flags.traced.of_warehouses)),
-        ..usual
-    };
-    let plan = RunPlan {
-        warehouses: flags.traced.of_warehouses,
-        workers: 1,
-        terminals: flags.traced.of_warehouses.saturating_mul(flags.traced.of_terminals),
-        mix: flags.mix,
-        steps: StepOrder::HotLast,
-        length: Length { warmup: Duration::ZERO, duration: None, transactions: None },
-        seed: flags.random.seed,
-        admission: Admission::Fifo,
-        placement: itas::Placement::Packed,
-        pin: false,
-        counters: false,
-        clock: ClockKind::Real,
-    };
-    (config, plan)
-}
-
-/// Resolves `tpcc latency`: databases that the measuring thread serves itself.
-pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, Latencies), Error> {
-    let config = on_disk("latency", flags.directory.data.as_deref(), &flags.engine, Some(1))?;
-    let speculate = match flags.speculate {
-        LatencySpeculate::On => Speculate::On,
-        LatencySpeculate::Auto => Speculate::Auto,
-    };
-    let decided = [("--grain", flags.grain.is_some() && speculate == Speculate::Auto)];
-    means_nothing(&decided, "--speculate auto", "the governor decides it; leave one of the two out")?;
-    let plan = Latencies {
-        mix: flags.mix,
-        epoch_workers: flags.epoch_workers,
-        speculate,
-        grain: flags.grain,
-        transactions: flags.transactions,
-        seed: flags.random.seed,
-        inject: flags.inject_violations,
-        // Only what is forwarded tells who wrote it.
-        forwarding: flags.forwarding.unwrap_or(if flags.profile {
-            ForwardWrites::Always
-        } else {
-            ForwardWrites::Adaptive
-        }),
-        committer: flags.committer,
-        simulate: flags.simulate,
-    };
-    Ok((StoreConfig { durability: Durability::Async, background: Background::Inline, ..config }, plan))
-}
-
-/// Resolves `tpcc tenants`.
-pub(crate) fn tenants(flags: &TenantsFlags) -> Result<TenantsPlan, Error> {
-    if flags.mix == TenantMix::Tpcc {
-        // Rows and their uniform choice may be named, for comparisons of mixes: a warehouse has its own.
-        let other = flags.access.is_some_and(|access| access != Access::Uniform);
-        means_nothing(&[("--access", other)], "--mix tpcc", "the mix has its own; leave it out")?;
-    }
-    let mut policies = Vec::new();
-    for &policy in &flags.policy {
-        if policies.contains(&policy) {
-            return Err(Error::usage(format!("--policy: {} twice", policy.name())).help("name each policy once"));
-        }
-        policies.push(policy);
-    }
-    let fibers = flags.tenants * flags.terminals_per_tenant + flags.background;
-    if fibers > 60_000 {
-        return Err(Error::usage(format!("--tenants, --terminals-per-tenant: {fibers} fibers"))
-            .help("at most 60,000 in all: each has a stack"));
-    }
-    let plan = TenantsPlan {
-        tenants: flags.tenants,
-        terminals: flags.terminals_per_tenant,
-        rows: flags.rows.unwrap_or(8192),
-        access: flags.access.unwrap_or(Access::Uniform),
-        mix: flags.mix,
-        background: flags.background,
-        policies,
-        workers: flags.workers,
-        slice: Duration::from_micros(flags.slice_us),
-        aggregation: itas::Aggregation { bonus: Duration::from_micros(flags.agg_bonus_us), limit: flags.agg_limit },
-        duration: flags.duration,
-        seed: flags.random.seed,
-        trace: flags.trace.clone(),
-    };
-    memory::of_tenants(&plan)?;
-    Ok(plan)
-}
-
-/// Resolves `tpcc history`.
-pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
-    let most = history::Params::MOST_TRANSACTIONS / u64::from(flags.sessions);
-    let transactions = at_most("--transactions", flags.transactions, most, "--transactions")?;
-    let params = history::Params {
-        form: match flags.form {
-            Form::ListAppend => history::Form::ListAppend,
-            Form::Register => history::Form::Register,
-        },
-        sessions: flags.sessions,
-        transactions: transactions as u32,
-        keys: flags.keys,
-        isolation: flags.isolation.of_storage(),
-        abort_percent: flags.abort_percent,
-        range: history::Params::RANGE,
-        list_full: history::Params::LIST_FULL,
-        seed: flags.seed,
-    };
-    let store = StoreConfig {
-        buffer_pool_mib: flags.buffer_pool,
-        durability: flags.durability,
-        isolation: flags.isolation,
-        latches: flags.latches,
-        latch_words: latch_words(flags.latch_words, Some(flags.latches))?,
-        prefetch: false,
-        checkpoint_mib: 64,
-        own_frames: frames_of_sessions(flags.partition)?,
-        ..StoreConfig::usual(&flags.data, params.sessions as usize)
-    };
-    memory::of_history(&store, &params).check()?;
-    let (kind, scheduler) = match flags.speculate {
-        Switch::Off => session_kind(&flags.scheduling, flags.workers, params.sessions)?,
-        Switch::On => sessions_ahead(&flags)?,
-    };
-    Ok(HistoryConfig { store, params, kind, scheduler, form: flags.form, out: flags.out })
-}
-
-/// Whether the threads of a history's sessions have frames of their own.
-fn frames_of_sessions(partition: Partition) -> Result<bool, Error> {
-    if partition.of_clients() {
-        let what = format!("--partition {}: means nothing here", partition.name());
-        return Err(Error::usage(what).help("sessions of a history share all rows; pass none or server"));
-    }
-    Ok(partition.of_the_server())
-}
-
-/// What `tpcc shell` works with.
-#[derive(Debug)]
-pub(crate) struct ShellConfig {
-    pub(crate) store: StoreConfig,
-    /// What sessions are, unless threads.
-    pub(crate) teams: Option<history::Teams>,
-    pub(crate) table: String,
-}
-
-/// Resolves `tpcc shell`.
-pub(crate) fn shell(flags: ShellFlags) -> Result<ShellConfig, Error> {
-    let store = StoreConfig {
-        latches: flags.latches,
-        latch_words: latch_words(flags.latch_words, Some(flags.latches))?,
-        ..on_disk("shell", flags.data.as_deref(), &flags.engine, Some(1))?
-    };
-    let teams = teams(&scheduling(&flags.scheduling)?, 1, "sessions of a shell have no home")?;
-    Ok(ShellConfig { store, teams, table: flags.table })
-}
-
-/// The teams or sibling groups of sessions on so many workers, if they are not threads. `homeless` says why the policy
-/// `packed` is refused.
-fn teams(scheduling: &Scheduling, workers: usize, homeless: &str) -> Result<Option<history::Teams>, Error> {
-    match scheduling {
-        Scheduling::Threads => Ok(None),
-        Scheduling::Steps { team_size, teams_of, points } => {
-            history::Teams::as_run(workers, *team_size, *teams_of, points).map(Some)
-        }
-        Scheduling::Itas { policy: SiblingPolicy::Packed, .. } => {
-            Err(Error::usage("--policy packed: means nothing here").help(format!("{homeless}; pass fair, tas or itas")))
-        }
-        Scheduling::Itas { policy, slice_us, .. } => {
-            history::Teams::of_siblings(workers, policy.mode(), Duration::from_micros(*slice_us)).map(Some)
-        }
-    }
-}
-
 /// Reader words, which superlatches alone have, and of which each core needs one.
 fn latch_words(words: Option<u64>, latches: Option<Latches>) -> Result<Option<usize>, Error> {
     let Some(words) = words else { return Ok(None) };
@@ -433,61 +248,6 @@ fn latch_words(words: Option<u64>, latches: Option<Latches>) -> Result<Option<us
         return Err(Error::usage(what).help("or run on fewer cores: taskset -c 0 tpcc .."));
     }
     Ok(Some(words as usize))
-}
-
-/// A number of `tpcc history` whose bound another flag gives.
-fn at_most(flag: &str, given: u64, most: u64, explained: &str) -> Result<u64, Error> {
-    if given <= most {
-        return Ok(given);
-    }
-    let help = format!("'tpcc history --help' explains {explained}");
-    Err(Error::usage(format!("{flag} {given}: at most {most}")).help(help))
-}
-
-/// Sessions whose steps run ahead of their transaction.
-fn sessions_ahead(flags: &HistoryFlags) -> Result<(history::SessionKind, String), Error> {
-    use storage::Isolation::Serializable;
-    let scheduler = flags.scheduling.scheduler;
-    let help = "fibers of a worker share its core; leave one of the two out";
-    let with = format!("--scheduler {}", scheduler.name());
-    means_nothing(&[("--speculate", scheduler != Scheduler::Threads)], &with, help)?;
-    let help = "versions are drawn while a row is locked; pass --form list-append, or leave --speculate out";
-    means_nothing(&[("--speculate", flags.form == Form::Register)], "--form register", help)?;
-    let help = "below serializable nothing keeps a row away that was seen to be absent; leave one of the two out";
-    let with = format!("--isolation {}", flags.isolation.name());
-    means_nothing(&[("--speculate", flags.isolation.of_storage() != Serializable)], &with, help)?;
-    let (_, threads) = session_kind(&flags.scheduling, flags.workers, flags.sessions)?;
-    Ok((history::SessionKind::Ahead, format!("{threads}, steps ahead of their transaction")))
-}
-
-/// What the sessions of `tpcc history` are without speculation, and in words.
-fn session_kind(
-    flags: &SchedulingFlags,
-    workers: Option<u64>,
-    sessions: u32,
-) -> Result<(history::SessionKind, String), Error> {
-    use history::SessionKind::{Fibers, Threads};
-    let scheduling = scheduling(flags)?;
-    if let Scheduling::Threads = scheduling {
-        if workers.is_some() {
-            return Err(Error::usage("--workers: means nothing with --scheduler threads")
-                .help("every session has a thread of its own; pass --scheduler steps or itas, or leave the flag out"));
-        }
-        return Ok((Threads, Scheduler::Threads.name().to_owned()));
-    }
-    let workers = workers.unwrap_or(u64::from(sessions).min(cores() as u64));
-    let workers = at_most("--workers", workers, sessions.into(), "the flags")?;
-    let Some(teams) = teams(&scheduling, workers as usize, "sessions of a history have no home")? else {
-        return Ok((Threads, scheduling.name().to_owned()));
-    };
-    let how = match &scheduling {
-        Scheduling::Threads => String::new(),
-        Scheduling::Steps { team_size, points, .. } => {
-            format!(", teams of at most {team_size}, points {}", points.name())
-        }
-        Scheduling::Itas { policy, slice_us, .. } => format!(", policy {}, slices of {slice_us} us", policy.name()),
-    };
-    Ok((Fibers(teams), format!("{}, {}{how}", scheduling.name(), counted(workers, "worker"))))
 }
 
 fn scheduling(flags: &SchedulingFlags) -> Result<Scheduling, Error> {

@@ -1,11 +1,13 @@
 //! Values of flags that have a range or a form: a parser for each kind. What it says follows the flag in a message.
 
+#[cfg(feature = "lab")]
+pub(super) mod lab;
+
 use std::time::Duration;
 
-use crate::engines::postgres::url::{BadUrl, Url};
-use crate::lab::footprint::geometry::Geometry;
-use crate::workload::schema::TableId;
-use crate::workload::settings::{CtxPoints, EngineKind};
+use tpcc_core::workload::settings::{CtxPoints, EngineKind};
+#[cfg(feature = "postgres")]
+use tpcc_pg::url::{BadUrl, Url};
 
 /// Least buffer pool, MiB: below this a worker's transaction may not find room for its pages.
 pub(super) const LEAST_POOL_MIB: i64 = 16;
@@ -13,9 +15,6 @@ pub(super) const LEAST_POOL_MIB: i64 = 16;
 pub(super) const MOST_MIB: i64 = 1 << 24;
 /// Longest run, seconds: a year.
 const LONGEST: f64 = 31_536_000.0;
-/// Longest name of a table, as the engine has it, bytes.
-const LONGEST_TABLE_NAME: usize = 200;
-
 /// What is wrong with a value, and what to do unless the help text of the flag says it.
 #[derive(Debug, thiserror::Error)]
 #[error("{said}")]
@@ -46,14 +45,6 @@ pub(super) fn seed(text: &str) -> Parsed<u64> {
     text.parse().or_else(|_| refused(format!(" {text}: a whole number from 0 to {}", u64::MAX), None))
 }
 
-/// How many of something `tpcc index-fetch` has.
-pub(super) fn up_to<const MOST: i64>(text: &str) -> Parsed<u64> {
-    match text.parse()? {
-        given @ 1.. if given <= MOST => Ok(given as u64),
-        given => refused(format!(" {given}: from 1 to {MOST}"), "'tpcc index-fetch --help'"),
-    }
-}
-
 /// A time of at least so many milliseconds, in seconds.
 pub(super) fn seconds<const LEAST_MS: u64>(text: &str) -> Parsed<Duration> {
     let (given, least): (f64, f64) = (text.parse()?, LEAST_MS as f64 / 1e3);
@@ -79,6 +70,7 @@ pub(crate) enum EngineChoice {
     /// An engine of this program.
     Here(EngineKind),
     /// A server.
+    #[cfg(feature = "postgres")]
     There(Url),
 }
 
@@ -87,6 +79,7 @@ impl EngineChoice {
     pub(crate) fn kind(&self) -> EngineKind {
         match self {
             EngineChoice::Here(kind) => *kind,
+            #[cfg(feature = "postgres")]
             EngineChoice::There(_) => EngineKind::Postgres,
         }
     }
@@ -94,11 +87,16 @@ impl EngineChoice {
 
 /// An engine of this program, or a server.
 pub(super) fn engine(text: &str) -> Parsed<EngineChoice> {
-    let help = "one of storage, floor, postgres://USER@HOST:PORT/DATABASE";
+    let help = if cfg!(feature = "postgres") {
+        "one of storage, floor, postgres://USER@HOST:PORT/DATABASE"
+    } else {
+        "one of storage, floor"
+    };
     match text {
         "" => refused(": needs a value".to_owned(), help),
         "storage" => Ok(EngineChoice::Here(EngineKind::Storage)),
         "floor" => Ok(EngineChoice::Here(EngineKind::Floor)),
+        #[cfg(feature = "postgres")]
         url if Url::is_meant(url) => match url.parse() {
             Ok(url) => Ok(EngineChoice::There(url)),
             Err(bad @ BadUrl { help, .. }) => refused(bad.to_string(), help),
@@ -113,31 +111,6 @@ pub(super) fn without_password(word: &str) -> &str {
         Some(_) => word.split(['/', ':']).next().unwrap_or_default(),
         None => word,
     }
-}
-
-/// The shape of an instruction cache.
-pub(super) fn geometry(text: &str) -> Parsed<Geometry> {
-    let help = "bytes, ways and bytes of a line, each a power of two: 32768,8,64";
-    text.parse().or_else(|why| refused(format!(" {text}: {why}"), help))
-}
-
-/// The name of a table that is not the workload's.
-pub(super) fn table(text: &str) -> Parsed<String> {
-    if text.is_empty() || text.len() > LONGEST_TABLE_NAME {
-        let help = "leave it out for the table 'shell'";
-        return refused(format!(" {text}: a name of 1 to {LONGEST_TABLE_NAME} bytes"), help);
-    }
-    if TableId::ALL.iter().any(|ours| ours.name() == text) {
-        let said = format!(" {text}: belongs to the workload, whose rows are of another kind");
-        return refused(said, "choose another name");
-    }
-    Ok(text.to_owned())
-}
-
-/// A probability.
-pub(super) fn probability(text: &str) -> Parsed<f64> {
-    let given: f64 = text.parse()?;
-    if (0.0..=1.0).contains(&given) { Ok(given) } else { refused(format!(" {given}: from 0 to 1"), None) }
 }
 
 #[cfg(test)]

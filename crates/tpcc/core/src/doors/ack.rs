@@ -19,26 +19,26 @@ const NAMED: usize = 5;
 
 /// What a file of acknowledgements says, against the database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Compared {
+pub struct Compared {
     /// Runs they are of.
-    pub(crate) runs: BTreeSet<u32>,
+    pub runs: BTreeSet<u32>,
     /// Of transactions that write: each was looked for.
-    pub(crate) read_write: u64,
+    pub read_write: u64,
     /// Of transactions that only read: there is nothing to look for.
-    pub(crate) read_only: u64,
+    pub read_only: u64,
     /// Of orders that were rolled back: likewise.
-    pub(crate) rolled_back: u64,
+    pub rolled_back: u64,
     /// Whether the last line had no end, and was passed over.
-    pub(crate) torn: bool,
+    pub torn: bool,
     /// How many of those looked for are not there.
-    pub(crate) missing: u64,
+    pub missing: u64,
     /// The first of them, with what the database has instead.
-    pub(crate) first_missing: Vec<String>,
+    pub first_missing: Vec<String>,
 }
 
 /// Why a comparison could not be made.
 #[derive(Debug)]
-pub(crate) enum CannotCompare<E> {
+pub enum CannotCompare<E> {
     /// The file cannot be read.
     File(io::Error),
     /// A line, counted from 1, is no acknowledgement.
@@ -50,7 +50,7 @@ pub(crate) enum CannotCompare<E> {
 }
 
 /// Looks for every acknowledged transaction of `acks`.
-pub(crate) fn compare<R: Read>(reader: &mut R, acks: impl BufRead) -> Result<Compared, CannotCompare<R::Error>> {
+pub fn compare<R: Read>(reader: &mut R, acks: impl BufRead) -> Result<Compared, CannotCompare<R::Error>> {
     let mut acks = acks;
     let mut compared = Compared::default();
     // Of those that are there, so that it is bounded by what the database holds.

@@ -62,7 +62,7 @@ pub fn load<P: Peer>(peer: &P, warehouses: u32, seed: u64) -> Result<(), String>
     load_scaled(peer, warehouses, Scale::FULL, seed)
 }
 
-pub(crate) fn load_scaled<P: Peer>(peer: &P, warehouses: u32, scale: Scale, seed: u64) -> Result<(), String> {
+pub fn load_scaled<P: Peer>(peer: &P, warehouses: u32, scale: Scale, seed: u64) -> Result<(), String> {
     let plan = Population::new(warehouses, scale, seed, When::at(LOADED_AT));
     match load::populate(&plan, &Loading(peer), 1, &RowsDone::default()) {
         Ok(LoadEnd::Done) => {}

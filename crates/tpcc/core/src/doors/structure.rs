@@ -15,18 +15,18 @@ const SHOWN: usize = 20;
 
 /// What was found.
 #[derive(Clone, Debug)]
-pub(crate) struct StructureProof {
+pub struct StructureProof {
     /// As `--json` has it.
-    pub(crate) told: model::Structure,
+    pub told: model::Structure,
     /// Each finding in a line: file, page, rule.
-    pub(crate) lines: Vec<String>,
+    pub lines: Vec<String>,
 }
 
 /// Checks the structure of an open database that no transaction changes meanwhile, and shows how far it is.
 ///
 /// # Errors
 /// A file that cannot be read; Ctrl-C. Damage is a finding, no error.
-pub(crate) fn check<D: Database>(database: &D) -> Result<StructureProof, Error> {
+pub fn check<D: Database>(database: &D) -> Result<StructureProof, Error> {
     let (start, mut shown) = (Instant::now(), Progress::start());
     let found = database.structure(&mut |done, all| {
         let share = (done as f64 / all.max(1) as f64).min(1.0);
@@ -65,12 +65,12 @@ impl StructureProof {
     }
 
     /// Whether nothing was found.
-    pub(crate) fn passed(&self) -> bool {
+    pub fn passed(&self) -> bool {
         self.told.passed
     }
 
     /// The result in a line, for the results on stdout.
-    pub(crate) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         let found = self.told.findings.len() as u64 + self.told.more;
         let word = if self.passed() { "sound".to_owned() } else { format!("{} findings", grouped(found)) };
         format!(
@@ -84,7 +84,7 @@ impl StructureProof {
     }
 
     /// The first findings, a line each, for stderr.
-    pub(crate) fn findings(&self) -> String {
+    pub fn findings(&self) -> String {
         let mut text: String = self.lines.iter().take(SHOWN).map(|line| format!("{line}\n")).collect();
         let left = (self.lines.len().saturating_sub(SHOWN)) as u64 + self.told.more;
         if left > 0 {

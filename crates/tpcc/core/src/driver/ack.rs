@@ -26,7 +26,7 @@ const ROLLED_BACK: &str = "rolled-back";
 
 /// What was acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AckKind {
+pub enum AckKind {
     /// The transaction has committed.
     Committed(Kind),
     /// The order has been rolled back, and nothing of it is there.
@@ -44,20 +44,20 @@ impl AckKind {
 
 /// One acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ack {
+pub struct Ack {
     /// The run's number.
-    pub(crate) run: u32,
+    pub run: u32,
     /// The terminal's.
-    pub(crate) terminal: u32,
+    pub terminal: u32,
     /// The transaction's, among its terminal's.
-    pub(crate) sequence: u64,
+    pub sequence: u64,
     /// What it was.
-    pub(crate) kind: AckKind,
+    pub kind: AckKind,
 }
 
 impl Ack {
     /// Of the transaction of this number.
-    pub(crate) fn of(number: HistoryKey, kind: Kind, verdict: Verdict) -> Ack {
+    pub fn of(number: HistoryKey, kind: Kind, verdict: Verdict) -> Ack {
         let kind = match verdict {
             Verdict::Commit => AckKind::Committed(kind),
             Verdict::Rollback => AckKind::RolledBack,
@@ -74,7 +74,7 @@ impl fmt::Display for Ack {
 
 /// A line that is no acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoAck;
+pub struct NoAck;
 
 impl FromStr for Ack {
     type Err = NoAck;
@@ -100,11 +100,11 @@ impl FromStr for Ack {
 }
 
 /// Where all workers' acknowledgements go.
-pub(crate) struct Sink(Mutex<Box<dyn Write + Send>>);
+pub struct Sink(Mutex<Box<dyn Write + Send>>);
 
 impl Sink {
     /// Lines go to `out`.
-    pub(crate) fn new(out: Box<dyn Write + Send>) -> Sink {
+    pub fn new(out: Box<dyn Write + Send>) -> Sink {
         Sink(Mutex::new(out))
     }
 
@@ -116,7 +116,7 @@ impl Sink {
 }
 
 /// A worker's acknowledgements on their way out: those that became durable together leave in one write.
-pub(crate) struct Outbox<'a> {
+pub struct Outbox<'a> {
     sink: Option<&'a Sink>,
     lines: String,
     failure: Option<io::Error>,
@@ -124,19 +124,19 @@ pub(crate) struct Outbox<'a> {
 
 impl<'a> Outbox<'a> {
     /// Without a sink nothing is said.
-    pub(crate) fn new(sink: Option<&'a Sink>) -> Outbox<'a> {
+    pub fn new(sink: Option<&'a Sink>) -> Outbox<'a> {
         Outbox { sink, lines: String::new(), failure: None }
     }
 
     /// Whether acknowledgements are wanted, printed and in the database.
     #[inline(always)]
-    pub(crate) fn is_wanted(&self) -> bool {
+    pub fn is_wanted(&self) -> bool {
         self.sink.is_some()
     }
 
     /// Adds one.
     #[inline]
-    pub(crate) fn add(&mut self, ack: impl FnOnce() -> Ack) {
+    pub fn add(&mut self, ack: impl FnOnce() -> Ack) {
         if self.is_wanted() {
             use fmt::Write as _;
             // A string takes everything.
@@ -146,7 +146,7 @@ impl<'a> Outbox<'a> {
 
     /// Lets go of what was added.
     #[inline]
-    pub(crate) fn flush(&mut self) {
+    pub fn flush(&mut self) {
         if let Some(sink) = self.sink
             && !self.lines.is_empty()
         {
@@ -160,14 +160,14 @@ impl<'a> Outbox<'a> {
 
     /// Why they cannot be written: they have no reader any more, or their disk is full.
     #[inline(always)]
-    pub(crate) fn failure(&self) -> Option<&io::Error> {
+    pub fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()
     }
 }
 
 /// Writes a transaction's number into its terminal's row, as a part of the transaction.
 #[inline]
-pub(crate) fn write<O: Ops>(ops: &mut O, number: HistoryKey) -> Result<(), Failure<O::Error>> {
+pub fn write<O: Ops>(ops: &mut O, number: HistoryKey) -> Result<(), Failure<O::Error>> {
     let key = AckKey { run: number.run, terminal: number.terminal };
     match ops.update::<Acknowledged, _>(&key, |hot, ()| hot.sequence.set(number.sequence))? {
         Some(()) => Ok(()),
@@ -179,7 +179,7 @@ pub(crate) fn write<O: Ops>(ops: &mut O, number: HistoryKey) -> Result<(), Failu
 const BATCH: u32 = 1_000;
 
 /// Makes the rows of a run's terminals, so that each transaction only has to update one; durable when it returns.
-pub(crate) fn prepare<E: Engine>(engine: &E, run: u32, terminals: u32) -> Result<(), E::Error> {
+pub fn prepare<E: Engine>(engine: &E, run: u32, terminals: u32) -> Result<(), E::Error> {
     let mut session = engine.session(0)?;
     let mut first = 0;
     let mut ticket = None;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::terminal::Terminal;
 
 /// Terminals that wait for their worker.
-pub(crate) trait Ready {
+pub trait Ready {
     /// Takes in a terminal that has its answer.
     fn push(&mut self, index: u32, terminal: &mut Terminal);
 
@@ -21,7 +21,7 @@ pub(crate) trait Ready {
 
 /// The terminal that waits longest comes first.
 #[derive(Default)]
-pub(crate) struct Fifo(VecDeque<u32>);
+pub(super) struct Fifo(VecDeque<u32>);
 
 impl Ready for Fifo {
     #[inline]
@@ -46,7 +46,7 @@ impl Ready for Fifo {
 ///
 /// Where there are warehouses enough those under way are kept apart: whose warehouse has one under way waits until it has
 /// ended, or until it has waited too long ([`PATIENCE`]).
-pub(crate) struct ByKind {
+pub(super) struct ByKind {
     queues: [VecDeque<Waiting>; 5],
     /// Terminals taken in so far.
     arrivals: u64,
@@ -74,7 +74,7 @@ const PATIENCE: u64 = 256;
 
 impl ByKind {
     /// For teams of `size`. Those under way are kept apart if the number of `warehouses` is given.
-    pub(crate) fn new(size: usize, warehouses: Option<u32>) -> ByKind {
+    pub(super) fn new(size: usize, warehouses: Option<u32>) -> ByKind {
         let busy = warehouses.map_or_else(Vec::new, |n| vec![false; n as usize + 1]);
         ByKind { queues: Default::default(), arrivals: 0, kind: 0, left: 0, size, busy }
     }

@@ -12,7 +12,7 @@ use crate::workload::txn::{Failure, Scratch, StepOrder, Verdict};
 /// Runs one transaction, again and again with the same input while it is a victim. One with a number leaves it in the
 /// database.
 #[inline]
-pub(crate) fn execute<S: Session>(
+pub(super) fn execute<S: Session>(
     session: &mut S,
     scratch: &mut Scratch,
     steps: StepOrder,

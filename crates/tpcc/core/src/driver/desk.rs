@@ -25,27 +25,27 @@ struct Pending {
 }
 
 /// A terminal's transaction, to be run.
-pub(crate) struct Job {
+pub struct Job {
     terminal: u32,
     /// The terminal's home.
-    pub(crate) warehouse: u32,
+    pub warehouse: u32,
     began_ns: u64,
-    pub(crate) input: Input,
+    pub input: Input,
     /// Where acknowledgements are wanted, the number that this one gets.
-    pub(crate) number: Option<HistoryKey>,
+    pub number: Option<HistoryKey>,
 }
 
 /// How a job ended.
-pub(crate) struct JobEnd {
-    pub(crate) ticket: Ticket,
-    pub(crate) verdict: Verdict,
+pub struct JobEnd {
+    pub ticket: Ticket,
+    pub verdict: Verdict,
     /// Districts that had nothing to deliver.
-    pub(crate) skipped: usize,
+    pub skipped: usize,
 }
 
 /// What a worker may do next.
 #[allow(clippy::large_enum_variant, reason = "nearly always a job, and a box would be an allocation each")]
-pub(crate) enum Next {
+pub enum Next {
     /// Run this.
     Run(Job),
     /// Wait until this ticket is durable, then [`Desk::durable_to`]: no terminal is ready.
@@ -57,7 +57,7 @@ pub(crate) enum Next {
 }
 
 /// See the module's documentation.
-pub(crate) struct Desk<'a, R> {
+pub struct Desk<'a, R> {
     terminals: Vec<Terminal>,
     ready: R,
     /// Answers not given yet, in the order of their tickets.
@@ -88,7 +88,7 @@ pub(super) fn place_bytes() -> usize {
 
 impl<'a, R: Ready> Desk<'a, R> {
     #[allow(clippy::too_many_arguments)]
-    pub(crate) fn new(
+    pub fn new(
         ready: R,
         terminals: Vec<Terminal>,
         acks: Option<&'a Sink>,
@@ -125,7 +125,7 @@ impl<'a, R: Ready> Desk<'a, R> {
 
     /// What to do now. Answers that may be given are given on the way.
     #[inline]
-    pub(crate) fn next<S: Session>(&mut self, session: &mut S) -> Next {
+    pub fn next<S: Session>(&mut self, session: &mut S) -> Next {
         match self.control.phase() {
             Phase::Warmup => {}
             Phase::Measure if self.measuring_since.is_some() => {}
@@ -181,7 +181,7 @@ impl<'a, R: Ready> Desk<'a, R> {
 
     /// A job has run to its end: its answer leaves, now or when it is durable.
     #[inline]
-    pub(crate) fn ended<S: Session>(&mut self, session: &mut S, job: &Job, end: &JobEnd) {
+    pub fn ended<S: Session>(&mut self, session: &mut S, job: &Job, end: &JobEnd) {
         self.under_way -= 1;
         self.ready.ended(&self.terminals[job.terminal as usize]);
         self.now = self.clock.now_ns();
@@ -214,7 +214,7 @@ impl<'a, R: Ready> Desk<'a, R> {
     }
 
     /// A wait has ended: answers up to this ticket may be given.
-    pub(crate) fn durable_to(&mut self, ticket: Ticket) {
+    pub fn durable_to(&mut self, ticket: Ticket) {
         self.durable = self.durable.max(ticket);
         self.now = self.clock.now_ns();
         self.answer();
@@ -242,30 +242,30 @@ impl<'a, R: Ready> Desk<'a, R> {
     }
 
     /// Whether what happens now counts.
-    pub(crate) fn is_measuring(&self) -> bool {
+    pub fn is_measuring(&self) -> bool {
         self.measuring_since.is_some()
     }
 
     /// Transactions completed while measuring.
-    pub(crate) fn completed(&self) -> u64 {
+    pub fn completed(&self) -> u64 {
         self.stats.completed()
     }
 
     /// A transaction was a victim and will be run again.
-    pub(crate) fn aborted(&mut self, abort: Abort) {
+    pub fn aborted(&mut self, abort: Abort) {
         self.stats.aborted(abort);
         Board::add(&self.board.aborted, 1);
     }
 
     /// A job failed for good: the run is over for all.
-    pub(crate) fn failed(&mut self) {
+    pub fn failed(&mut self) {
         self.under_way -= 1;
         self.control.set(Phase::Stop);
     }
 
     /// Everything counted while measuring, and whether acknowledgements could not be written; the run is then over for
     /// all.
-    pub(crate) fn close(mut self) -> Share {
+    pub fn close(mut self) -> Share {
         let failure = self.acks.failure().map(|error| {
             self.control.set(Phase::Stop);
             format!("stdout: acknowledgements cannot be written: {error}")

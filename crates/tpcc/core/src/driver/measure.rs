@@ -10,7 +10,7 @@ use crate::workload::schema::TableId;
 
 /// Times of one kind of transaction, nanoseconds.
 #[derive(Clone, Debug)]
-pub(crate) struct Times {
+pub struct Times {
     histogram: Histogram<u32>,
     sum: u64,
     max: u64,
@@ -47,34 +47,34 @@ impl Times {
     }
 
     /// Microseconds; none when nothing was recorded.
-    pub(crate) fn mean_us(&self) -> Option<f64> {
+    pub fn mean_us(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64 / 1e3)
     }
 
     /// Microseconds below or at which this share of the values lies; none when nothing was recorded.
-    pub(crate) fn quantile_us(&self, quantile: f64) -> Option<f64> {
+    pub fn quantile_us(&self, quantile: f64) -> Option<f64> {
         (self.count > 0).then(|| self.histogram.value_at_quantile(quantile).min(self.max) as f64 / 1e3)
     }
 
     /// All of them, in nanoseconds.
-    pub(crate) fn histogram(&self) -> &Histogram<u32> {
+    pub fn histogram(&self) -> &Histogram<u32> {
         &self.histogram
     }
 
     /// Microseconds; none when nothing was recorded.
-    pub(crate) fn max_us(&self) -> Option<f64> {
+    pub fn max_us(&self) -> Option<f64> {
         (self.count > 0).then(|| self.max as f64 / 1e3)
     }
 }
 
 /// Figures of one kind of transaction.
 #[derive(Clone, Debug)]
-pub(crate) struct KindStats {
-    pub(crate) counters: KindCounters,
+pub struct KindStats {
+    pub counters: KindCounters,
     /// From first begin to acknowledgement.
-    pub(crate) service: Times,
+    pub service: Times,
     /// From when the terminal was ready to acknowledgement.
-    pub(crate) response: Times,
+    pub response: Times,
 }
 
 impl Drawn {
@@ -108,13 +108,13 @@ type Aborts = [[u64; TableId::ALL.len() + 1]; AbortCause::ALL.len()];
 
 /// Everything a worker counts.
 #[derive(Clone, Debug)]
-pub(crate) struct Stats {
+pub struct Stats {
     /// By [`Kind`], in its order.
-    pub(crate) kinds: [KindStats; 5],
+    pub kinds: [KindStats; 5],
     /// What the generator drew.
-    pub(crate) drawn: Drawn,
+    pub drawn: Drawn,
     /// Of all kinds together.
-    pub(crate) counters: WorkCounters,
+    pub counters: WorkCounters,
     aborts: Aborts,
     /// First and last moment measured, nanoseconds of the run's clock.
     span: Option<(u64, u64)>,
@@ -122,7 +122,7 @@ pub(crate) struct Stats {
 
 impl Stats {
     /// Nothing yet.
-    pub(crate) fn new() -> Stats {
+    pub fn new() -> Stats {
         Stats {
             kinds: std::array::from_fn(|_| KindStats {
                 counters: KindCounters::default(),
@@ -165,7 +165,7 @@ impl Stats {
 
     /// Its answer has reached the terminal.
     #[inline]
-    pub(crate) fn acknowledged(&mut self, kind: Kind, service_ns: u64, response_ns: u64) {
+    pub fn acknowledged(&mut self, kind: Kind, service_ns: u64, response_ns: u64) {
         self.answered(kind, response_ns);
         self.served(kind, service_ns);
     }
@@ -190,12 +190,12 @@ impl Stats {
     }
 
     /// When measuring began and ended, in nanoseconds of the run's clock.
-    pub(crate) fn measured(&mut self, from_ns: u64, to_ns: u64) {
+    pub fn measured(&mut self, from_ns: u64, to_ns: u64) {
         self.span = Some((from_ns, to_ns));
     }
 
     /// Adds what another worker counted.
-    pub(crate) fn merge(&mut self, other: &Stats) {
+    pub fn merge(&mut self, other: &Stats) {
         for (to, from) in self.kinds.iter_mut().zip(&other.kinds) {
             to.counters.add(&from.counters);
             to.service.merge(&from.service);
@@ -213,27 +213,27 @@ impl Stats {
     }
 
     /// Seconds from the first worker's first moment to the last one's last.
-    pub(crate) fn seconds(&self) -> f64 {
+    pub fn seconds(&self) -> f64 {
         self.span.map_or(0.0, |(from, to)| (to - from) as f64 / 1e9)
     }
 
     /// Completed transactions, rolled-back ones included.
-    pub(crate) fn completed(&self) -> u64 {
+    pub fn completed(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.counters.count).sum()
     }
 
     /// Completed by rolling back.
-    pub(crate) fn rolled_back(&self) -> u64 {
+    pub fn rolled_back(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.counters.rolled_back).sum()
     }
 
     /// Victims in all.
-    pub(crate) fn aborts_in_all(&self) -> u64 {
+    pub fn aborts_in_all(&self) -> u64 {
         self.aborts.as_flattened().iter().sum()
     }
 
     /// Victims by cause and table, where there were any.
-    pub(crate) fn aborts(&self) -> impl Iterator<Item = (AbortCause, Option<TableId>, u64)> + '_ {
+    pub fn aborts(&self) -> impl Iterator<Item = (AbortCause, Option<TableId>, u64)> + '_ {
         AbortCause::ALL.into_iter().flat_map(move |cause| {
             let row = &self.aborts[cause as usize];
             row.iter()

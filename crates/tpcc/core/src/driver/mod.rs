@@ -4,17 +4,17 @@
 //! for its commits to reach the disk: an answer leaves when its ticket is durable, and the worker meanwhile serves other
 //! terminals. The main thread only looks on: it moves the phases and samples the workers' counters once a second.
 
-pub(crate) mod ack;
+pub mod ack;
 mod admission;
 mod attempt;
-pub(crate) mod counters;
+pub mod counters;
 mod desk;
-pub(crate) mod hardware;
-pub(crate) mod measure;
-pub(crate) mod pacing;
-pub(crate) mod runner;
+pub mod hardware;
+pub mod measure;
+pub mod pacing;
+pub mod runner;
 mod spread;
-pub(crate) mod terminal;
+pub mod terminal;
 #[cfg(test)]
 mod tests;
 
@@ -52,31 +52,31 @@ use terminal::Terminal;
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RunPlan {
+pub struct RunPlan {
     /// Warehouses that take part.
-    pub(crate) warehouses: u32,
+    pub warehouses: u32,
     /// Threads.
-    pub(crate) workers: usize,
+    pub workers: usize,
     /// Terminals in all.
-    pub(crate) terminals: u32,
+    pub terminals: u32,
     /// Shares.
-    pub(crate) mix: Mix,
+    pub mix: Mix,
     /// Order of steps.
-    pub(crate) steps: StepOrder,
+    pub steps: StepOrder,
     /// In which order terminals' transactions are admitted.
-    pub(crate) admission: Admission,
+    pub admission: Admission,
     /// Whether the terminals of a warehouse are one worker's.
-    pub(crate) placement: itas::Placement,
+    pub placement: itas::Placement,
     /// Whether each worker stays on a core of its own.
-    pub(crate) pin: bool,
+    pub pin: bool,
     /// Whether workers read counters of the processor and the system.
-    pub(crate) counters: bool,
+    pub counters: bool,
     /// When it ends.
-    pub(crate) length: Length,
+    pub length: Length,
     /// What dates are made of.
-    pub(crate) clock: ClockKind,
+    pub clock: ClockKind,
     /// Everything random follows from it.
-    pub(crate) seed: u64,
+    pub seed: u64,
 }
 
 impl RunPlan {
@@ -105,35 +105,35 @@ const LEAST_APART: usize = 8;
 const BATCH: usize = 16;
 
 /// What a run gave.
-pub(crate) struct Measured {
+pub struct Measured {
     /// Everything the workers counted, merged.
-    pub(crate) stats: Stats,
+    pub stats: Stats,
     /// What the teams of each worker did; empty without teams.
-    pub(crate) teams: Vec<Statistics>,
+    pub teams: Vec<Statistics>,
     /// Most transactions of a worker under way at once.
-    pub(crate) team_size: usize,
+    pub team_size: usize,
     /// Seconds measured.
-    pub(crate) seconds: f64,
+    pub seconds: f64,
     /// Completed transactions a second, over each whole second.
-    pub(crate) series: Vec<Sample>,
+    pub series: Vec<Sample>,
     /// Whether the user ended it.
-    pub(crate) interrupted: bool,
+    pub interrupted: bool,
     /// Why it ended early, if something failed: a message for the user. What was measured before is above.
-    pub(crate) failure: Option<String>,
+    pub failure: Option<String>,
     /// What the engine counted while measuring.
-    pub(crate) figures: EngineFigures,
+    pub figures: EngineFigures,
     /// What sibling groups did; none without them.
-    pub(crate) siblings: Option<SiblingFigures>,
+    pub siblings: Option<SiblingFigures>,
     /// What the processor and the system counted of the workers; none unless it was asked for.
-    pub(crate) counted: Option<Counted>,
+    pub counted: Option<Counted>,
     /// Memory of the stacks of all fibers; none without fibers.
-    pub(crate) stacks: Option<RegionFound>,
+    pub stacks: Option<RegionFound>,
     /// What paced terminals did; none without pacing.
-    pub(crate) paced: Option<PacedFigures>,
+    pub paced: Option<PacedFigures>,
 }
 
 /// What a worker gave.
-pub(crate) struct Share {
+pub struct Share {
     stats: Stats,
     /// What its teams did; none without teams.
     teams: Option<Statistics>,
@@ -154,67 +154,67 @@ impl Share {
 
 /// A second of the run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
+pub struct Sample {
     /// End of the second, since measuring began.
-    pub(crate) t_s: f64,
+    pub t_s: f64,
     /// Completed in it, per second.
-    pub(crate) throughput_per_s: f64,
+    pub throughput_per_s: f64,
     /// Within this 99 of 100 of its transactions were answered, to an eighth; none if there were none.
-    pub(crate) p99_us: Option<f64>,
+    pub p99_us: Option<f64>,
     /// Victims in it.
-    pub(crate) aborted: u64,
+    pub aborted: u64,
     /// What the engine counted in it.
-    pub(crate) figures: EngineFigures,
+    pub figures: EngineFigures,
 }
 
 /// What the main thread sees each second.
-pub(crate) struct Tick {
+pub struct Tick {
     /// Seconds since the phase began.
-    pub(crate) elapsed: f64,
+    pub elapsed: f64,
     /// Whether this is still the warm-up.
-    pub(crate) is_warmup: bool,
+    pub is_warmup: bool,
     /// Completed in the last second, per second.
-    pub(crate) throughput_per_s: f64,
+    pub throughput_per_s: f64,
     /// Completed since the workers started.
-    pub(crate) completed: u64,
+    pub completed: u64,
     /// Victims since the workers started.
-    pub(crate) aborted: u64,
+    pub aborted: u64,
     /// Within this 99 of 100 of the last second's were answered, from begin to acknowledgement, to an eighth; none if there
     /// were none.
-    pub(crate) p99_us: Option<f64>,
+    pub p99_us: Option<f64>,
     /// What the engine counted in the last second.
-    pub(crate) figures: EngineFigures,
+    pub figures: EngineFigures,
 }
 
 /// One clock for a run: nanoseconds since its start, and the date that goes with them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     start: Instant,
     start_unix_us: u64,
 }
 
 impl Clock {
     /// Starts now.
-    pub(crate) fn start() -> Clock {
+    pub fn start() -> Clock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Clock { start: Instant::now(), start_unix_us: nanos(since) / 1_000 }
     }
 
     /// Nanoseconds since the start.
     #[inline]
-    pub(crate) fn now_ns(&self) -> u64 {
+    pub fn now_ns(&self) -> u64 {
         nanos(self.start.elapsed())
     }
 
     /// The date of a reading of [`Self::now_ns`].
     #[inline]
-    pub(crate) fn date(&self, ns: u64) -> When {
+    pub fn date(&self, ns: u64) -> When {
         When::at(self.unix_us(ns))
     }
 
     /// A reading of [`Self::now_ns`] in microseconds since 1970.
     #[inline]
-    pub(crate) fn unix_us(&self, ns: u64) -> u64 {
+    pub fn unix_us(&self, ns: u64) -> u64 {
         self.start_unix_us + ns / 1_000
     }
 }
@@ -222,7 +222,7 @@ impl Clock {
 /// Which part of a run it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Phase {
+pub enum Phase {
     Warmup,
     Measure,
     Stop,
@@ -236,7 +236,7 @@ impl Phase {
 }
 
 /// What the main thread tells the workers. Written a few times in a run, so that each worker keeps a copy in its cache.
-pub(crate) struct Control {
+pub struct Control {
     phase: AtomicU8,
     finished: AtomicUsize,
 }
@@ -265,7 +265,7 @@ impl Control {
 /// A worker's counters for the main thread, alone in their cache lines; only the worker writes them.
 #[derive(Default)]
 #[repr(align(128))]
-pub(crate) struct Board {
+pub struct Board {
     completed: AtomicU64,
     aborted: AtomicU64,
     times: Tally,
@@ -279,17 +279,17 @@ impl Board {
 }
 
 /// Bytes that a worker takes, without its terminals and its stacks: what it counts.
-pub(crate) fn worker_bytes() -> u64 {
+pub fn worker_bytes() -> u64 {
     (size_of::<Board>() + Stats::bytes()) as u64
 }
 
 /// Bytes that a terminal without pacing takes, with its places at the desk of its worker.
-pub(crate) fn terminal_bytes(mix: Mix) -> u64 {
+pub fn terminal_bytes(mix: Mix) -> u64 {
     (Terminal::bytes(mix) + desk::place_bytes()) as u64
 }
 
 /// Bytes that each second of a run takes until the end.
-pub(crate) fn second_bytes() -> u64 {
+pub fn second_bytes() -> u64 {
     size_of::<Sample>() as u64
 }
 
@@ -306,7 +306,7 @@ fn served(plan: &RunPlan, terminal: impl Fn(u32) -> Terminal) -> Vec<Vec<Termina
 }
 
 /// Takes the next run number from the database, for good.
-pub(crate) fn next_run<E: Engine>(engine: &E) -> Result<u32, E::Error> {
+pub fn next_run<E: Engine>(engine: &E) -> Result<u32, E::Error> {
     let mut session = engine.session(0)?;
     let mut transaction = session.begin()?;
     let run = transaction.update::<Meta, _>(&Fact::Runs.key(), |hot, ()| {
@@ -321,7 +321,7 @@ pub(crate) fn next_run<E: Engine>(engine: &E) -> Result<u32, E::Error> {
 /// Runs `plan` on a loaded engine; transactions share workers as `runner` says. Acknowledgements go to `acks`, if they are
 /// wanted. `look` is called once a second. An
 /// error is a message for the user; what fails once the workers run is told with what was measured before.
-pub(crate) fn run<E: Engine>(
+pub fn run<E: Engine>(
     engine: &E,
     runner: &impl Runner,
     loaded: &Loaded,

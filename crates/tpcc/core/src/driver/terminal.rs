@@ -13,7 +13,7 @@ use crate::workload::settings::ClockKind;
 const LOGICAL_START: u64 = 1_199_145_600_000_000;
 
 /// One terminal. Without pacing it has no keying or think time: it is ready again as soon as it has its answer.
-pub(crate) struct Terminal {
+pub struct Terminal {
     number: u32,
     home: (u32, u8),
     random: Random,
@@ -30,7 +30,7 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     /// Terminal `number` of a run; terminals are dealt to the warehouses in turn, and a warehouse's to its districts.
-    pub(crate) fn new(number: u32, run: u32, plan: &RunPlan, scale: &Scale) -> Terminal {
+    pub fn new(number: u32, run: u32, plan: &RunPlan, scale: &Scale) -> Terminal {
         let w = number % plan.warehouses + 1;
         let d = (number / plan.warehouses % u32::from(scale.districts)) as u8 + 1;
         Terminal {
@@ -90,7 +90,7 @@ impl Terminal {
 
     /// What it asks for next.
     #[inline]
-    pub(crate) fn next(&mut self, world: &InputSpace, clock: &Clock, now_ns: u64) -> Input {
+    pub fn next(&mut self, world: &InputSpace, clock: &Clock, now_ns: u64) -> Input {
         let kind = self.draw();
         self.drawn = None;
         self.last.sequence += 1;

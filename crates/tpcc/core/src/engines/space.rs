@@ -13,7 +13,7 @@ const LEAST: u64 = 128 * MIB;
 
 /// Fails if the file system of `dir` has visibly too little space to load `warehouses` (0: to run on what is there), once
 /// `freed` bytes are given back.
-pub(crate) fn check(dir: &Path, warehouses: u32, freed: u64) -> Result<(), Error> {
+pub fn check(dir: &Path, warehouses: u32, freed: u64) -> Result<(), Error> {
     let Some(free) = free(dir) else { return Ok(()) };
     suffices(free.saturating_add(freed), warehouses).map_err(|need| {
         let given_back = if freed > 0 { format!(", {} MiB given back", freed / MIB) } else { String::new() };
@@ -28,7 +28,7 @@ pub(crate) fn check(dir: &Path, warehouses: u32, freed: u64) -> Result<(), Error
 }
 
 /// Bytes that may still be written to the file system of `dir`; none if the system does not tell.
-pub(crate) fn free(dir: &Path) -> Option<u64> {
+pub fn free(dir: &Path) -> Option<u64> {
     // Parts of the path may not exist yet.
     let mut dirs = dir.ancestors().map(|d| if d.as_os_str().is_empty() { Path::new(".") } else { d });
     let space = dirs.find_map(|d| rustix::fs::statvfs(d).ok())?;
@@ -44,7 +44,7 @@ const KEPT: u64 = 2;
 
 /// Says that the file system may fill before the run has ended, if it may: at the rate of a fast machine. A warning only:
 /// how fast this one is, the run will show.
-pub(crate) fn may_fill(store: &StoreConfig, workers: usize, length: &Length) -> Option<String> {
+pub fn may_fill(store: &StoreConfig, workers: usize, length: &Length) -> Option<String> {
     let free = free(&store.data)?;
     let need = expected(workers, length, store.checkpoint_mib.saturating_mul(MIB));
     (need > free).then(|| {

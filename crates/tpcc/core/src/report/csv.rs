@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::model::ThroughputSeries;
 
 /// One line of names, one line a second.
-pub(crate) fn over_time(series: &ThroughputSeries) -> String {
+pub(super) fn over_time(series: &ThroughputSeries) -> String {
     let mut text = "t_s,throughput_per_s,p99_us,aborted,log_bytes,checkpoints,page_reads,page_writes\n".to_owned();
     for (second, t) in series.t_s.iter().enumerate() {
         let count = |of: &[Option<u64>]| of.get(second).copied().flatten().map_or(String::new(), |n| n.to_string());

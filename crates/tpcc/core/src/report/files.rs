@@ -4,30 +4,33 @@ use std::path::Path;
 
 use super::json::text_of;
 use super::out::OutFile;
-use super::page::run::run_page;
 use super::{csv, hdr, model};
 use crate::driver::measure::Stats;
 use crate::workload::error::Error;
 
+/// Makes the page of a run from its JSON object.
+pub type RenderPage = fn(&serde_json::Value) -> String;
+
 /// Open files of a run; none of what was not asked for.
-pub(crate) struct RunFiles {
-    page: Option<OutFile>,
+pub struct RunFiles {
+    page: Option<(OutFile, RenderPage)>,
     csv: Option<OutFile>,
     hdr: Option<OutFile>,
 }
 
 impl RunFiles {
     /// Opens what `--report`, `--csv` and `--hdr` name.
-    pub(crate) fn open(page: Option<&Path>, csv: Option<&Path>, hdr: Option<&Path>) -> Result<RunFiles, Error> {
+    pub fn open(page: Option<(&Path, RenderPage)>, csv: Option<&Path>, hdr: Option<&Path>) -> Result<RunFiles, Error> {
+        let render = page.map(|(_, render)| render);
         Ok(RunFiles {
-            page: OutFile::open_if(page, "--report")?,
+            page: OutFile::open_if(page.map(|(path, _)| path), "--report")?.zip(render),
             csv: OutFile::open_if(csv, "--csv")?,
             hdr: OutFile::open_if(hdr, "--hdr")?,
         })
     }
 
     /// Writes them all. Gives the lines of the summary that name them, and the first that failed: the others are written.
-    pub(crate) fn write(self, run: &model::Run, stats: &Stats) -> (String, Result<(), Error>) {
+    pub fn write(self, run: &model::Run, stats: &Stats) -> (String, Result<(), Error>) {
         let (mut lines, mut result) = (String::new(), Ok(()));
         let mut write = |file: Option<OutFile>, content: &dyn Fn() -> Result<Vec<u8>, Error>| {
             let Some(file) = file else { return };
@@ -37,7 +40,9 @@ impl RunFiles {
                 Err(_) => {}
             }
         };
-        write(self.page, &|| Ok(run_page(&value_of(run)?).into_bytes()));
+        if let Some((file, render)) = self.page {
+            write(Some(file), &|| Ok(render(&value_of(run)?).into_bytes()));
+        }
         write(self.csv, &|| Ok(csv::over_time(&run.series).into_bytes()));
         write(self.hdr, &|| hdr::log(stats));
         (lines, result)

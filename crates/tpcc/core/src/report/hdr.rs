@@ -14,7 +14,7 @@ use crate::workload::generate::deck::Kind;
 const NS_PER_MS: f64 = 1e6;
 
 /// The log: of each type its service time, tag `new-order`, and its response time, tag `new-order-response`.
-pub(crate) fn log(stats: &Stats) -> Result<Vec<u8>, Error> {
+pub(super) fn log(stats: &Stats) -> Result<Vec<u8>, Error> {
     let failed = |what: String| Error::failed(format!("--hdr: the log cannot be made: {what}"));
     let mut text = Vec::new();
     let mut serializer = V2DeflateSerializer::new();

@@ -13,7 +13,7 @@ use crate::workload::streams;
 const STDOUT: &str = "-";
 
 /// Where one JSON object goes at the end.
-pub(crate) enum JsonOut {
+pub enum JsonOut {
     /// Alone on stdout: the summary goes to stderr.
     Stdout,
     /// A file.
@@ -22,7 +22,7 @@ pub(crate) enum JsonOut {
 
 impl JsonOut {
     /// Opens what `--json` names, if it names something.
-    pub(crate) fn open(path: Option<&Path>) -> Result<Option<JsonOut>, Error> {
+    pub fn open(path: Option<&Path>) -> Result<Option<JsonOut>, Error> {
         path.map(|path| match path.as_os_str() == STDOUT {
             true => Ok(JsonOut::Stdout),
             false => OutFile::open(path, "--json").map(JsonOut::File),
@@ -33,12 +33,7 @@ impl JsonOut {
 
 /// Writes the object, if it is wanted, and prints the summary: on stdout, unless that has the object or `quiet` says that it
 /// has something else. The summary is printed also if the object cannot be written.
-pub(crate) fn conclude(
-    json: Option<JsonOut>,
-    value: &impl Serialize,
-    mut summary: String,
-    quiet: bool,
-) -> Result<(), Error> {
+pub fn conclude(json: Option<JsonOut>, value: &impl Serialize, mut summary: String, quiet: bool) -> Result<(), Error> {
     let mut to_stderr = quiet;
     let written = match json {
         None => Ok(()),
@@ -59,7 +54,7 @@ pub(crate) fn conclude(
 }
 
 /// The object as text.
-pub(crate) fn text_of(value: &impl Serialize) -> Result<String, Error> {
+pub fn text_of(value: &impl Serialize) -> Result<String, Error> {
     match serde_json::to_string_pretty(value) {
         Ok(text) => Ok(text + "\n"),
         Err(error) => Err(Error::failed(format!("the JSON object cannot be made: {error}"))),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use nix::sys::resource::{Resource, getrlimit};
-#[cfg(test)]
+#[cfg(any(test, feature = "schemas"))]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,27 +12,27 @@ use crate::workload::words::counted;
 
 /// The machine, as the system describes it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Machine {
+#[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
+pub struct Machine {
     /// Processors that the program may use.
-    pub(crate) cores: Option<usize>,
+    pub cores: Option<usize>,
     /// Memory nodes with processors (NUMA): 1 on a machine whose memory is equally near to all.
-    pub(crate) numa_nodes: usize,
+    pub numa_nodes: usize,
     /// Name of the processor.
-    pub(crate) cpu: Option<String>,
+    pub cpu: Option<String>,
     /// Memory of the machine.
-    pub(crate) memory_bytes: Option<u64>,
+    pub memory_bytes: Option<u64>,
     /// Release of the kernel.
-    pub(crate) kernel: Option<String>,
+    pub kernel: Option<String>,
     /// Share of processor time that the hypervisor gave to others meanwhile, 0 to 1.
-    pub(crate) steal: Option<f64>,
+    pub steal: Option<f64>,
     /// Hardware counters: why there are none.
-    pub(crate) counters: Option<String>,
+    pub counters: Option<String>,
 }
 
 impl Machine {
     /// Describes the machine; `since` is what [`CpuTime::now`] gave at the start.
-    pub(crate) fn describe(since: Option<CpuTime>) -> Machine {
+    pub fn describe(since: Option<CpuTime>) -> Machine {
         let steal = since.zip(CpuTime::now()).and_then(|(before, after)| after.steal_since(before));
         Machine {
             cores: std::thread::available_parallelism().ok().map(usize::from),
@@ -46,7 +46,7 @@ impl Machine {
     }
 
     /// One line of the summary.
-    pub(crate) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         let unknown = || "unknown".to_owned();
         let cores = self.cores.map_or_else(unknown, |n| n.to_string());
         let cpu = self.cpu.clone().unwrap_or_else(unknown);
@@ -59,14 +59,14 @@ impl Machine {
 
 /// Time that all processors have spent, and how much of it was stolen, in the system's ticks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CpuTime {
+pub struct CpuTime {
     all: u64,
     stolen: u64,
 }
 
 impl CpuTime {
     /// Now; none where the system keeps no such count.
-    pub(crate) fn now() -> Option<CpuTime> {
+    pub fn now() -> Option<CpuTime> {
         let text = fs::read_to_string("/proc/stat").ok()?;
         let line = text.lines().find(|line| line.starts_with("cpu "))?;
         // user nice system idle iowait irq softirq steal; guest times are part of user.
@@ -81,7 +81,7 @@ impl CpuTime {
 }
 
 /// Most memory that the program has held.
-pub(crate) fn peak_rss_bytes() -> Option<u64> {
+pub fn peak_rss_bytes() -> Option<u64> {
     kib("/proc/self/status", "VmHWM")
 }
 
@@ -92,7 +92,7 @@ pub fn available_memory_bytes() -> Option<u64> {
 
 /// Memory that this process may take, in bytes: that of the machine, or less where a control group or a limit of the process
 /// (`ulimit -v`, `ulimit -d`) allows less. None where the system does not say.
-pub(crate) fn memory_limit_bytes() -> Option<u64> {
+pub fn memory_limit_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let groups = control_group_limits(&groups, Path::new("/sys/fs/cgroup"));
     let own = [Resource::RLIMIT_AS, Resource::RLIMIT_DATA];

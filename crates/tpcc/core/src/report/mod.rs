@@ -1,17 +1,19 @@
 //! What a command says about its work: text on stdout, one JSON object in a file.
 
+pub mod build;
 mod csv;
-pub(crate) mod files;
+pub mod files;
 mod hdr;
-pub(crate) mod json;
-pub(crate) mod machine;
-pub(crate) mod model;
-pub(crate) mod named;
-pub(crate) mod out;
+pub mod json;
+pub mod machine;
+pub mod model;
+pub mod named;
+pub mod out;
 mod pacing;
-pub(crate) mod page;
-pub(crate) mod progress;
-pub(crate) mod text;
+pub mod progress;
+#[cfg(any(test, feature = "schemas"))]
+pub mod schemas;
+pub mod text;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,7 +23,6 @@ use sched_steps::team::{OperationStatistics, Statistics};
 use crate::driver::counters::{Counted, Event, Ring};
 use crate::driver::measure::{KindStats, Times};
 use crate::driver::{Measured, Sample};
-use crate::engines::postgres::RemoteConfig;
 use crate::workload::check::Audit;
 use crate::workload::counters::{Counters, Drawn, LogCounters, OperationCounters, PoolCounters, TeamCounters};
 use crate::workload::database::RegionFound;
@@ -32,10 +33,10 @@ use crate::workload::schema::TableId;
 use crate::workload::settings::{EngineKind, LargePages, RunConfig, Scheduling, Shape, Speculate, StoreConfig};
 
 /// The first line of everything.
-pub(crate) const NOTICE: &str = "derived from TPC-C; not a TPC-C result (deviations: DEVIATIONS.md)";
+pub const NOTICE: &str = "derived from TPC-C; not a TPC-C result (deviations: DEVIATIONS.md)";
 
 /// A setting of every command that opens the storage engine.
-pub(crate) fn store_config(command: &str, store: &StoreConfig) -> model::Config {
+pub fn store_config(command: &str, store: &StoreConfig) -> model::Config {
     model::Config {
         command: command.to_owned(),
         engine: EngineKind::Storage.name().to_owned(),
@@ -49,21 +50,8 @@ pub(crate) fn store_config(command: &str, store: &StoreConfig) -> model::Config 
     }
 }
 
-/// A setting of every command that works on a server: `version` is how the server calls itself.
-pub(crate) fn remote_config(command: &str, remote: &RemoteConfig, version: String) -> model::Config {
-    model::Config {
-        command: command.to_owned(),
-        engine: EngineKind::Postgres.name().to_owned(),
-        server: Some(remote.shown()),
-        server_version: Some(version),
-        sql_dialect: Some(remote.dialect.name().to_owned()),
-        connections: Some(remote.connections),
-        ..model::Config::default()
-    }
-}
-
 /// The settings of a run.
-pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> model::Config {
+pub fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> model::Config {
     let store = &config.store;
     let base = match config.engine {
         EngineKind::Storage => model::Config {
@@ -117,7 +105,7 @@ pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> 
 }
 
 /// Everything about a run.
-pub(crate) fn run(
+pub fn run(
     config: model::Config,
     machine: machine::Machine,
     measured: &Measured,
@@ -181,7 +169,7 @@ pub(crate) fn run(
 }
 
 /// What was asked of large pages and what was given: `engine`'s regions, the program's code and the fibers' stacks.
-pub(crate) fn large_pages(
+pub fn large_pages(
     asked: LargePages,
     engine: Vec<RegionFound>,
     code: Option<Range<usize>>,
@@ -353,13 +341,13 @@ fn log(figures: &EngineFigures, transactions: u64) -> Option<model::Log> {
 }
 
 /// Share of page requests that found the page in the pool.
-pub(crate) fn hit_rate(pool: &PoolCounters) -> Option<f64> {
+pub fn hit_rate(pool: &PoolCounters) -> Option<f64> {
     let requests = pool.hits + pool.reads;
     (requests > 0).then(|| pool.hits as f64 / requests as f64)
 }
 
 /// The check, for JSON.
-pub(crate) fn check(checked: &Audit) -> model::Check {
+pub fn check(checked: &Audit) -> model::Check {
     if checked.interrupted {
         return model::Check::default();
     }
@@ -382,7 +370,7 @@ pub(crate) fn check(checked: &Audit) -> model::Check {
 }
 
 /// Rows of the nine tables, for JSON.
-pub(crate) fn rows(checked: &Audit) -> Option<BTreeMap<String, u64>> {
+pub fn rows(checked: &Audit) -> Option<BTreeMap<String, u64>> {
     (!checked.interrupted)
         .then(|| TableId::ALL.iter().zip(checked.rows).map(|(table, rows)| (table.name().to_owned(), rows)).collect())
 }

@@ -44,7 +44,7 @@ impl Identity {
 }
 
 /// A name in use, given back when it is dropped.
-pub(crate) struct NameGuard(u64);
+pub struct NameGuard(u64);
 
 impl Drop for NameGuard {
     fn drop(&mut self) {
@@ -59,7 +59,7 @@ fn note(file: Identity, by: String) -> NameGuard {
 }
 
 /// Notes that `path` is read. One that is not there is told of by its reader.
-pub(crate) fn to_read(path: &Path) -> Option<NameGuard> {
+pub fn to_read(path: &Path) -> Option<NameGuard> {
     let by = format!("the file to read, {}", path.display());
     Identity::of(path).ok().map(|file| note(file, by))
 }
@@ -68,7 +68,7 @@ pub(crate) fn to_read(path: &Path) -> Option<NameGuard> {
 ///
 /// # Errors
 /// It is read, written for another flag, or a file of a database. A path that leads nowhere is told of by its writer.
-pub(crate) fn to_write(path: &Path, flag: &str) -> Result<Option<NameGuard>, Error> {
+pub fn to_write(path: &Path, flag: &str) -> Result<Option<NameGuard>, Error> {
     let is_special = fs::metadata(path).is_ok_and(|there| !there.is_file());
     let Some(file) = Identity::of(path).ok().filter(|_| !is_special) else { return Ok(None) };
     let refused = |why: String| {
@@ -89,7 +89,7 @@ pub(crate) fn to_write(path: &Path, flag: &str) -> Result<Option<NameGuard>, Err
 }
 
 /// Whether this is the path of a file of a database, or of one that the database may create.
-pub(crate) fn is_of_a_database(path: &Path) -> bool {
+pub fn is_of_a_database(path: &Path) -> bool {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();

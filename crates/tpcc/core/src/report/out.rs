@@ -10,7 +10,7 @@ use super::named::{self, NameGuard};
 use crate::workload::error::Error;
 
 /// An open file that gets its content at the end.
-pub(crate) struct OutFile {
+pub struct OutFile {
     /// As it was given.
     path: PathBuf,
     to: Destination,
@@ -57,7 +57,7 @@ impl Drop for Part {
 }
 
 /// Replaces the content of a file, or makes it: whole, or, where there is an error, not at all.
-pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     Part::of(path.to_owned())?.replace(content)
 }
 
@@ -66,7 +66,7 @@ impl OutFile {
     ///
     /// # Errors
     /// It cannot be written, or must not: see [`named::to_write`].
-    pub(crate) fn open(path: &Path, flag: &str) -> Result<OutFile, Error> {
+    pub fn open(path: &Path, flag: &str) -> Result<OutFile, Error> {
         let name = named::to_write(path, flag)?;
         let to = Destination::of(path).map_err(|e| {
             Error::failed(format!("{}: cannot be written: {e}", path.display()))
@@ -76,12 +76,12 @@ impl OutFile {
     }
 
     /// As [`OutFile::open`], if the flag was given.
-    pub(crate) fn open_if(path: Option<&Path>, flag: &str) -> Result<Option<OutFile>, Error> {
+    pub fn open_if(path: Option<&Path>, flag: &str) -> Result<Option<OutFile>, Error> {
         path.map(|path| OutFile::open(path, flag)).transpose()
     }
 
     /// Replaces the content, whole or not at all; gives the path.
-    pub(crate) fn write(self, content: &[u8]) -> Result<PathBuf, Error> {
+    pub fn write(self, content: &[u8]) -> Result<PathBuf, Error> {
         // One that was made since the file was named.
         if named::is_of_a_database(&self.path) {
             let what = format!("{}: is a file of a database by now, and stays as it is", self.path.display());

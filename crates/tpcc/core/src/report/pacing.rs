@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "schemas"))]
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -15,61 +15,61 @@ use crate::workload::words::grouped;
 
 /// A kind of transaction at paced terminals. Times in seconds.
 #[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct PacedKind {
+#[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
+pub struct PacedKind {
     /// At the keyboard, always (5.2.5.2).
-    pub(crate) keying_s: f64,
+    pub keying_s: f64,
     /// In front of the screen, mean, as asked (5.2.5.4).
-    pub(crate) think_mean_asked_s: f64,
+    pub think_mean_asked_s: f64,
     /// The same, as drawn.
-    pub(crate) think_mean_s: Option<f64>,
+    pub think_mean_s: Option<f64>,
     /// From when the request left the terminal until it had its answer; of Delivery, that it is queued.
-    pub(crate) response_mean_s: Option<f64>,
-    pub(crate) response_p90_s: Option<f64>,
+    pub response_mean_s: Option<f64>,
+    pub response_p90_s: Option<f64>,
     /// What the 90th percentile may be (5.2.5.3).
-    pub(crate) limit_s: f64,
+    pub limit_s: f64,
     /// Whether it is, and the mean not above it (5.2.5.6); null without an answer.
-    pub(crate) holds: Option<bool>,
+    pub holds: Option<bool>,
 }
 
 /// Paced terminals (`--pacing spec`) while measuring.
 #[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct PacedRun {
+#[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
+pub struct PacedRun {
     /// Whether every limit holds, that of deferred Deliveries too; null if nothing was measured of one of them.
-    pub(crate) limits_hold: Option<bool>,
+    pub limits_hold: Option<bool>,
     /// New-Orders a minute and warehouse.
-    pub(crate) new_orders_per_min_per_warehouse: Option<f64>,
+    pub new_orders_per_min_per_warehouse: Option<f64>,
     /// Most that the specification allows, with the least shares of the other kinds.
-    pub(crate) maximum_per_min_per_warehouse: f64,
+    pub maximum_per_min_per_warehouse: f64,
     /// Part of that maximum.
-    pub(crate) share_of_maximum: Option<f64>,
+    pub share_of_maximum: Option<f64>,
     /// Most with the deck that is dealt, whose Payments are more than the least.
-    pub(crate) deck_maximum_per_min_per_warehouse: f64,
+    pub deck_maximum_per_min_per_warehouse: f64,
     /// Part of the time of terminals that is keying and thinking: so much of what they can ask for was done.
-    pub(crate) share_of_offered: Option<f64>,
+    pub share_of_offered: Option<f64>,
     /// By type.
-    pub(crate) transactions: BTreeMap<String, PacedKind>,
+    pub transactions: BTreeMap<String, PacedKind>,
     /// Deliveries queued.
-    pub(crate) deliveries_queued: u64,
+    pub deliveries_queued: u64,
     /// Of these, done and durable when the run ended.
-    pub(crate) deliveries_done: u64,
+    pub deliveries_done: u64,
     /// Of these, not begun then.
-    pub(crate) deliveries_left: u64,
+    pub deliveries_left: u64,
     /// From queued to durable, in seconds.
-    pub(crate) deferred_p90_s: Option<f64>,
-    pub(crate) deferred_max_s: Option<f64>,
+    pub deferred_p90_s: Option<f64>,
+    pub deferred_max_s: Option<f64>,
     /// What the 90th percentile may be (2.7.2.2).
-    pub(crate) deferred_limit_s: f64,
+    pub deferred_limit_s: f64,
     /// Whether it is; null without a Delivery.
-    pub(crate) deferred_holds: Option<bool>,
+    pub deferred_holds: Option<bool>,
     /// File of their results.
-    pub(crate) delivery_results: String,
+    pub delivery_results: String,
     /// Processor time of the whole process over the time measured: 1 is a core that is always busy. Null where the system does
     /// not say.
-    pub(crate) cpu_share_of_core: Option<f64>,
+    pub cpu_share_of_core: Option<f64>,
     /// What of a terminal's cycle was left out.
-    pub(crate) left_out: Vec<String>,
+    pub left_out: Vec<String>,
 }
 
 /// Of a run on so many warehouses; none without pacing.

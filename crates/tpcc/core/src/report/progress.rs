@@ -11,7 +11,7 @@ use crate::workload::streams;
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Where progress is shown.
-pub(crate) enum Progress {
+pub enum Progress {
     /// A terminal.
     Line(ProgressBar),
     /// Anything else: when the next line is due.
@@ -20,7 +20,7 @@ pub(crate) enum Progress {
 
 impl Progress {
     /// Nothing is shown yet.
-    pub(crate) fn start() -> Progress {
+    pub fn start() -> Progress {
         if !std::io::stderr().is_terminal() {
             return Progress::Lines(Instant::now() + EVERY);
         }
@@ -32,7 +32,7 @@ impl Progress {
     }
 
     /// Shows a line, if it is time.
-    pub(crate) fn show(&mut self, line: impl FnOnce() -> String) {
+    pub fn show(&mut self, line: impl FnOnce() -> String) {
         match self {
             Progress::Line(bar) => bar.set_message(line()),
             Progress::Lines(due) => {
@@ -55,7 +55,7 @@ impl Drop for Progress {
 }
 
 /// "412k", "1.2M".
-pub(crate) fn short(number: f64) -> String {
+pub fn short(number: f64) -> String {
     match number {
         n if n >= 1e6 => format!("{:.1}M", n / 1e6),
         n if n >= 1e5 => format!("{:.0}k", n / 1e3),
@@ -65,7 +65,7 @@ pub(crate) fn short(number: f64) -> String {
 }
 
 /// "[#######.............]": how much of a whole is done, 0 to 1.
-pub(crate) fn bar(share: f64) -> String {
+pub fn bar(share: f64) -> String {
     const WIDTH: usize = 20;
     let done = ((share.clamp(0.0, 1.0) * WIDTH as f64) as usize).min(WIDTH);
     format!("[{}{}]", "#".repeat(done), ".".repeat(WIDTH - done))

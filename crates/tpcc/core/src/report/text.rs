@@ -11,7 +11,7 @@ use crate::workload::interrupt;
 use crate::workload::words::{counted, grouped};
 
 /// The summary of a run, as `--json` has it.
-pub(crate) fn run(run: &model::Run, checked: Option<&Audit>) -> String {
+pub fn run(run: &model::Run, checked: Option<&Audit>) -> String {
     let mut text = String::new();
     // Writing into a String cannot fail.
     let _ = write_run(&mut text, run, checked);
@@ -355,7 +355,7 @@ fn generator(to: &mut String, run: &model::Run) -> std::fmt::Result {
 }
 
 /// "12 of 12 conditions hold (0.8 s)".
-pub(crate) fn check_line(checked: &Audit) -> String {
+pub fn check_line(checked: &Audit) -> String {
     if checked.interrupted {
         return "not finished (interrupted)".to_owned();
     }
@@ -370,7 +370,7 @@ pub(crate) fn check_line(checked: &Audit) -> String {
 }
 
 /// A line for each broken rule's first keys: "check: condition 2, warehouse 3, district 7: ...".
-pub(crate) fn broken_rules(checked: &Audit) -> String {
+pub fn broken_rules(checked: &Audit) -> String {
     let mut text = String::new();
     for rule in Invariant::ALL {
         let broken = checked.findings.of(rule);

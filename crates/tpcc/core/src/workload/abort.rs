@@ -5,7 +5,7 @@ use super::schema::TableId;
 /// Why a transaction was told to roll back and try again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-pub(crate) enum AbortCause {
+pub enum AbortCause {
     /// It was chosen as the victim of a deadlock.
     Deadlock,
     /// What it had read optimistically has changed.
@@ -20,7 +20,7 @@ pub(crate) enum AbortCause {
 
 impl AbortCause {
     /// Every cause.
-    pub(crate) const ALL: [AbortCause; 5] = [
+    pub const ALL: [AbortCause; 5] = [
         AbortCause::Deadlock,
         AbortCause::Validation,
         AbortCause::Timeout,
@@ -29,7 +29,7 @@ impl AbortCause {
     ];
 
     /// As printed.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             AbortCause::Deadlock => "deadlock",
             AbortCause::Validation => "validation",
@@ -42,15 +42,15 @@ impl AbortCause {
 
 /// A victim: rolled back, to be run again with the same input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Abort {
+pub struct Abort {
     /// Why.
-    pub(crate) cause: AbortCause,
+    pub cause: AbortCause,
     /// On which table, where the engine knows.
-    pub(crate) table: Option<TableId>,
+    pub table: Option<TableId>,
 }
 
 /// An engine's error. Its text must say what happened and what to do.
-pub(crate) trait EngineError: std::error::Error + Send + 'static {
+pub trait EngineError: std::error::Error + Send + 'static {
     /// Whether the transaction should be rolled back and run again, and why; none means that the run has failed.
     fn abort(&self) -> Option<Abort>;
 }

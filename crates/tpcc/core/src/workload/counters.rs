@@ -1,14 +1,14 @@
 //! The counters of a run, each described once: a line in a list gives a counter its JSON key, its unit and sentence in the
 //! schema, its words in the summary and its sum. What remains is to count it.
 
-#[cfg(test)]
+#[cfg(any(test, feature = "schemas"))]
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::words::{counted, grouped};
 
 /// How the summary names a counter.
-pub(crate) enum Wording {
+pub enum Wording {
     /// Not in a line's list: a table, a rate or a share has it, or `--json` alone.
     Not,
     /// "reads 120".
@@ -34,10 +34,10 @@ impl Wording {
 }
 
 /// How the summary names a counter, and how it gets its value.
-pub(crate) type CounterWording<C> = (Wording, fn(&C) -> u64);
+pub type CounterWording<C> = (Wording, fn(&C) -> u64);
 
 /// A list of counters.
-pub(crate) trait Counters: Copy + 'static {
+pub trait Counters: Copy + 'static {
     /// How the summary names each, and its value.
     const SHOWN: &'static [CounterWording<Self>];
 
@@ -65,9 +65,9 @@ macro_rules! counters {
         $(
             $(#[$about])*
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-            #[cfg_attr(test, derive(JsonSchema))]
-            pub(crate) struct $list {
-                $(#[doc = $sentence] #[cfg_attr(test, schemars(extend("unit" = $unit)))] pub(crate) $key: u64,)*
+            #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
+            pub struct $list {
+                $(#[doc = $sentence] #[cfg_attr(any(test, feature = "schemas"), schemars(extend("unit" = $unit)))] pub $key: u64,)*
             }
 
             impl Counters for $list {

@@ -11,54 +11,54 @@ use super::settings::StoreConfig;
 
 /// What a proof of the structure saw.
 #[derive(Clone, Debug)]
-pub(crate) struct StructureFound {
+pub struct StructureFound {
     /// Whether all was looked at and nothing found.
-    pub(crate) passed: bool,
+    pub passed: bool,
     /// Pages in use.
-    pub(crate) pages: u64,
+    pub pages: u64,
     /// Of these, free ones.
-    pub(crate) free_pages: u64,
+    pub free_pages: u64,
     /// Rows of all tables, those of the engine's own included.
-    pub(crate) rows: u64,
+    pub rows: u64,
     /// Entries of secondary indexes.
-    pub(crate) entries: u64,
+    pub entries: u64,
     /// The first rules that are broken.
-    pub(crate) findings: Vec<PageFinding>,
+    pub findings: Vec<PageFinding>,
     /// How many more there are.
-    pub(crate) more: u64,
+    pub more: u64,
 }
 
 /// A page that breaks a rule of structure.
 #[derive(Clone, Debug)]
-pub(crate) struct PageFinding {
+pub struct PageFinding {
     /// Name of the rule.
-    pub(crate) rule: String,
+    pub rule: String,
     /// File of the page.
-    pub(crate) file: String,
+    pub file: String,
     /// Its number there.
-    pub(crate) page: u32,
+    pub page: u32,
     /// How the rule is broken.
-    pub(crate) what: String,
+    pub what: String,
     /// All of it in a line.
-    pub(crate) line: String,
+    pub line: String,
 }
 
 /// Memory of one purpose, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RegionFound {
+pub struct RegionFound {
     /// What it is for.
-    pub(crate) name: String,
+    pub name: String,
     /// Addresses reserved.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Memory given, in pages of any size.
-    pub(crate) resident: u64,
+    pub resident: u64,
     /// Memory given in large pages, a part of `resident`.
-    pub(crate) large: u64,
+    pub large: u64,
 }
 
 impl RegionFound {
     /// Both together, under the first one's name.
-    pub(crate) fn sum(a: Option<RegionFound>, b: Option<RegionFound>) -> Option<RegionFound> {
+    pub fn sum(a: Option<RegionFound>, b: Option<RegionFound>) -> Option<RegionFound> {
         match (a, b) {
             (Some(a), Some(b)) => Some(RegionFound {
                 bytes: a.bytes + b.bytes,
@@ -72,7 +72,7 @@ impl RegionFound {
 }
 
 /// An engine with the database it runs on.
-pub(crate) trait Database: Engine + Send + Sized {
+pub trait Database: Engine + Send + Sized {
     /// What schedules its waits and statements; an engine without such a thing is given none.
     type Hook: Sync;
 

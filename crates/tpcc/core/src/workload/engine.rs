@@ -9,15 +9,15 @@ use crate::workload::txn::{self, Scratch, StepOrder, TxnResult};
 
 /// Position in the log at which an answer may leave the engine. 0 is always durable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(crate) struct Ticket(pub(crate) u64);
+pub struct Ticket(pub u64);
 
 impl Ticket {
     /// After every ticket: what [`Session::durable`] says when answers need not wait.
-    pub(crate) const ALL: Ticket = Ticket(u64::MAX);
+    pub const ALL: Ticket = Ticket(u64::MAX);
 }
 
 /// A database that is open, loaded, and shared by the workers.
-pub(crate) trait Engine: Sync {
+pub trait Engine: Sync {
     /// What can go wrong.
     type Error: EngineError;
     /// A worker's own part; made in the worker's thread and used only there.
@@ -40,7 +40,7 @@ pub(crate) trait Engine: Sync {
 }
 
 /// A worker's connection to the engine.
-pub(crate) trait Session {
+pub trait Session {
     /// What can go wrong.
     type Error: EngineError;
     /// A transaction; dropped without an end it is rolled back.
@@ -67,7 +67,7 @@ pub(crate) trait Session {
 
 /// The ends of a transaction. Both give the ticket at which the answer may leave: a rolled-back order's answer, too, says
 /// something about what others committed.
-pub(crate) trait OpenTransaction: Ops {
+pub trait OpenTransaction: Ops {
     /// Runs the transaction that `input` asks for up to its end. An engine may run its loops ahead of it.
     #[inline]
     fn run(&mut self, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<Self>
@@ -86,19 +86,19 @@ pub(crate) trait OpenTransaction: Ops {
 
 /// What an engine counted since it was opened; none where it has no such part.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct EngineFigures {
-    pub(crate) log: Option<LogCounters>,
+pub struct EngineFigures {
+    pub log: Option<LogCounters>,
     /// Whether the log is written past the system's cache.
-    pub(crate) log_direct: Option<bool>,
-    pub(crate) pool: Option<PoolCounters>,
+    pub log_direct: Option<bool>,
+    pub pool: Option<PoolCounters>,
     /// Since the engine was opened; none but with superlatches.
-    pub(crate) latches: Option<LatchCounters>,
-    pub(crate) speculation: Option<SpeculationCounters>,
+    pub latches: Option<LatchCounters>,
+    pub speculation: Option<SpeculationCounters>,
 }
 
 impl EngineFigures {
     /// What was counted since these were `before`.
-    pub(crate) fn since(&self, before: &EngineFigures) -> EngineFigures {
+    pub fn since(&self, before: &EngineFigures) -> EngineFigures {
         EngineFigures {
             log: self.log.zip(before.log).map(|(now, before)| now.since(&before)),
             log_direct: self.log_direct,

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Why a command stops.
 #[derive(Debug)]
-pub(crate) struct Error {
+pub struct Error {
     /// The command line is at fault: exit status 2.
     is_usage: bool,
     message: String,
@@ -13,34 +13,34 @@ pub(crate) struct Error {
 
 impl Error {
     /// The command line asks for what cannot be; `message` begins with the flag.
-    pub(crate) fn usage(message: impl Into<String>) -> Error {
+    pub fn usage(message: impl Into<String>) -> Error {
         Error { is_usage: true, message: message.into(), help: None }
     }
 
     /// A file, the engine or the run failed; `message` begins with what failed.
-    pub(crate) fn failed(message: impl Into<String>) -> Error {
+    pub fn failed(message: impl Into<String>) -> Error {
         Error { is_usage: false, message: message.into(), help: None }
     }
 
     /// Adds what to do about it.
-    pub(crate) fn help(mut self, help: impl Into<String>) -> Error {
+    pub fn help(mut self, help: impl Into<String>) -> Error {
         self.help = Some(help.into());
         self
     }
 
     /// What failed, without what to do about it.
-    pub(crate) fn message(&self) -> &str {
+    pub fn message(&self) -> &str {
         &self.message
     }
 
     /// Exit status of the command.
-    pub(crate) fn status(&self) -> u8 {
+    pub fn status(&self) -> u8 {
         if self.is_usage { 2 } else { 1 }
     }
 }
 
 /// A command to type, about the database in the directory `data`, as it stands in a help line: 'tpcc load --data d --replace'.
-pub(crate) fn command(name: &str, data: &str, more: &str) -> String {
+pub fn command(name: &str, data: &str, more: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+,:=@%".contains(c);
     let quoted = if !data.is_empty() && data.chars().all(is_plain) { data.to_owned() } else { format!("{data:?}") };
     let space = if more.is_empty() { "" } else { " " };

@@ -6,15 +6,15 @@ use std::sync::{Arc, LazyLock};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
 /// Number of the signal that has come, 0 before.
-pub(crate) static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+pub static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
 /// The signal that has asked all work to end cleanly.
-pub(crate) fn signal() -> Option<i32> {
+pub fn signal() -> Option<i32> {
     i32::try_from(SIGNAL.load(Ordering::Relaxed)).ok().filter(|&signal| signal != 0)
 }
 
 /// What a user calls the signal that has asked all work to end.
-pub(crate) fn name() -> &'static str {
+pub fn name() -> &'static str {
     match signal() {
         Some(SIGHUP) => "SIGHUP",
         Some(SIGTERM) => "SIGTERM",
@@ -23,6 +23,6 @@ pub(crate) fn name() -> &'static str {
 }
 
 /// Whether a signal has asked all work to end cleanly.
-pub(crate) fn requested() -> bool {
+pub fn requested() -> bool {
     SIGNAL.load(Ordering::Relaxed) != 0
 }

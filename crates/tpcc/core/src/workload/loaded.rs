@@ -11,7 +11,7 @@ use crate::workload::ops::Read;
 /// A fact about the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Fact {
+pub enum Fact {
     /// Written in the last transaction of a load: what is loaded is whole. Its value is [`LAYOUT`].
     LoadMark = 1,
     /// Warehouses loaded.
@@ -36,30 +36,30 @@ pub(crate) enum Fact {
 
 impl Fact {
     /// Where the fact lies.
-    pub(crate) fn key(self) -> MetaKey {
+    pub fn key(self) -> MetaKey {
         MetaKey { fact: self as u32 }
     }
 }
 
 /// Version of the tables' keys and rows.
-pub(crate) const LAYOUT: u64 = 1;
+pub const LAYOUT: u64 = 1;
 
 /// What a finished load says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Loaded {
+pub struct Loaded {
     /// Warehouses 1..=this exist.
-    pub(crate) warehouses: u32,
+    pub warehouses: u32,
     /// C of the last names.
-    pub(crate) c_load: u32,
+    pub c_load: u32,
     /// Seed of the load.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// Sizes.
-    pub(crate) scale: Scale,
+    pub scale: Scale,
 }
 
 impl Loaded {
     /// The rows to insert into META, in key order, in one transaction, after everything else is durable.
-    pub(crate) fn rows(&self) -> [(MetaKey, RowOf<Meta>); 10] {
+    pub fn rows(&self) -> [(MetaKey, RowOf<Meta>); 10] {
         let scale = &self.scale;
         [
             (Fact::LoadMark, LAYOUT),
@@ -77,7 +77,7 @@ impl Loaded {
     }
 
     /// Reads what [`Self::rows`] wrote; none when the load did not finish (or was made by another layout).
-    pub(crate) fn read<R: Read>(store: &mut R) -> Result<Option<Loaded>, R::Error> {
+    pub fn read<R: Read>(store: &mut R) -> Result<Option<Loaded>, R::Error> {
         let mut fact = |f: Fact| store.read::<Meta, _>(&f.key(), |row| row.hot.value.get());
         if fact(Fact::LoadMark)? != Some(LAYOUT) {
             return Ok(None);

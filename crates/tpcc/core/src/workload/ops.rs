@@ -8,7 +8,7 @@ use crate::workload::schema::{IndexDef, RowOf, TableDef};
 
 /// Direction of an index scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Direction {
+pub enum Direction {
     /// From the smallest key.
     Up,
     /// From the largest key.
@@ -19,7 +19,7 @@ pub(crate) enum Direction {
 ///
 /// Rows are shown to a closure so that an engine need not copy them. A closure must not assume that it runs only once
 /// for a row: an engine that reads optimistically may show a row again; only the last result counts.
-pub(crate) trait Read {
+pub trait Read {
     /// What can go wrong.
     type Error;
 
@@ -65,7 +65,7 @@ pub(crate) trait Read {
 
 /// Reading and writing rows by their primary keys: all that the loops of transactions need, so that their steps are written
 /// once for transactions and for epochs that run ahead of one.
-pub(crate) trait RowOps {
+pub trait RowOps {
     /// What can go wrong.
     type Error;
 
@@ -254,7 +254,7 @@ impl<O: Ops> RowOps for O {
 }
 
 /// One transaction in progress.
-pub(crate) trait Ops: Read {
+pub trait Ops: Read {
     /// Updates hot columns in place, under a lock for update from the start; none when there is no such row.
     fn update<T: TableDef, R>(
         &mut self,

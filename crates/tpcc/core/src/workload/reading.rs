@@ -9,13 +9,13 @@ use super::error::Error;
 use super::words::in_mib;
 
 /// Most bytes of a result of `tpcc --json`: samples of a second of about twelve days.
-pub(crate) const MOST_RESULT: u64 = 128 << 20;
+pub const MOST_RESULT: u64 = 128 << 20;
 /// Most bytes of what a program prints, or of a profile that it writes.
-pub(crate) const MOST_OUTPUT: u64 = 1 << 30;
+pub const MOST_OUTPUT: u64 = 1 << 30;
 
 /// Why a file was not read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ReadError {
+pub enum ReadError {
     /// The system refuses it.
     #[error("{}: cannot be read: {source}", path.display())]
     Refused {
@@ -59,14 +59,14 @@ impl From<ReadError> for io::Error {
 ///
 /// # Errors
 /// [`ReadError`]
-pub(crate) fn read_file(path: &Path, limit: u64, expected: &'static str) -> Result<Vec<u8>, ReadError> {
+pub fn read_file(path: &Path, limit: u64, expected: &'static str) -> Result<Vec<u8>, ReadError> {
     let refused = |source| ReadError::Refused { path: path.to_owned(), source };
     let bytes = File::open(path).and_then(|file| read_within(file, limit)).map_err(refused)?;
     bytes.ok_or_else(|| ReadError::TooLarge { path: path.to_owned(), limit, expected })
 }
 
 /// The text that a program has written to the file `path`; nothing where there is none, or more than [`MOST_OUTPUT`] bytes.
-pub(crate) fn read_output(path: &Path) -> String {
+pub fn read_output(path: &Path) -> String {
     let bytes = read_file(path, MOST_OUTPUT, "the output of a program");
     bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
@@ -75,7 +75,7 @@ pub(crate) fn read_output(path: &Path) -> String {
 ///
 /// # Errors
 /// Those of the reader.
-pub(crate) fn read_within(from: impl Read, limit: u64) -> io::Result<Option<Vec<u8>>> {
+pub fn read_within(from: impl Read, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     from.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     Ok((bytes.len() as u64 <= limit).then_some(bytes))

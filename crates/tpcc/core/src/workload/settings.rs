@@ -13,13 +13,13 @@ macro_rules! choice {
     ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),* $(,)? })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-        pub(crate) enum $name {
+        pub enum $name {
             $($(#[$vdoc])* #[value(name = $text)] $variant),*
         }
 
         impl $name {
             /// As typed and as printed.
-            pub(crate) fn name(self) -> &'static str {
+            pub fn name(self) -> &'static str {
                 match self {
                     $($name::$variant => $text),*
                 }
@@ -30,7 +30,7 @@ macro_rules! choice {
 
 /// On or off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Switch {
+pub enum Switch {
     On,
     Off,
 }
@@ -75,70 +75,70 @@ choice! {
 
 impl Switch {
     /// Whether it is on.
-    pub(crate) fn is_on(self) -> bool {
+    pub fn is_on(self) -> bool {
         self == Switch::On
     }
 }
 
 impl Partition {
     /// Whether a terminal's warehouse is one worker's.
-    pub(crate) fn of_clients(self) -> bool {
+    pub fn of_clients(self) -> bool {
         matches!(self, Partition::Client | Partition::Both)
     }
 
     /// Whether workers have frames of their own.
-    pub(crate) fn of_the_server(self) -> bool {
+    pub fn of_the_server(self) -> bool {
         matches!(self, Partition::Server | Partition::Both)
     }
 }
 
 impl Admission {
     /// What is not asked for: batches where teams run whole transactions or statements together.
-    pub(crate) fn usual(team_size: usize, teams_of: Option<TeamsOf>) -> Admission {
+    pub fn usual(team_size: usize, teams_of: Option<TeamsOf>) -> Admission {
         if team_size > 1 && teams_of.is_some() { Admission::Batched } else { Admission::Fifo }
     }
 }
 
 /// How the storage engine is opened.
 #[derive(Clone, Debug)]
-pub(crate) struct StoreConfig {
+pub struct StoreConfig {
     /// Directory of the database.
-    pub(crate) data: PathBuf,
+    pub data: PathBuf,
     /// Threads that will have a session.
-    pub(crate) workers: usize,
+    pub workers: usize,
     /// MiB of the buffer pool.
-    pub(crate) buffer_pool_mib: u64,
+    pub buffer_pool_mib: u64,
     /// When a commit is answered.
-    pub(crate) durability: Durability,
+    pub durability: Durability,
     /// Isolation of all five transactions.
-    pub(crate) isolation: Isolation,
+    pub isolation: Isolation,
     /// Kind of page latch.
-    pub(crate) latches: Latches,
+    pub latches: Latches,
     /// Reader words of a superlatch; none: one for each core.
-    pub(crate) latch_words: Option<usize>,
+    pub latch_words: Option<usize>,
     /// Whether [`super::ops::Ops::prefetch`] does something.
-    pub(crate) prefetch: bool,
+    pub prefetch: bool,
     /// Whether to read the database into the pool before the warm-up.
-    pub(crate) preload: bool,
+    pub preload: bool,
     /// Which memory lies in large pages.
-    pub(crate) large_pages: LargePages,
+    pub large_pages: LargePages,
     /// Whether each thread gives pages frames of its own home.
-    pub(crate) own_frames: bool,
+    pub own_frames: bool,
     /// Who drives the engine's services.
-    pub(crate) background: Background,
+    pub background: Background,
     /// MiB of log between checkpoints.
-    pub(crate) checkpoint_mib: u64,
+    pub checkpoint_mib: u64,
     /// Whether pages carry checksums.
-    pub(crate) page_checksums: bool,
+    pub page_checksums: bool,
     /// Microseconds by which each read of pages is delayed.
-    pub(crate) read_delay_us: u64,
+    pub read_delay_us: u64,
     /// Transactions of a worker that may be under way at once.
-    pub(crate) team_size: usize,
+    pub team_size: usize,
 }
 
 /// How transactions share a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Scheduling {
+pub enum Scheduling {
     /// One after the other.
     Threads,
     /// As a team of fibers.
@@ -163,7 +163,7 @@ pub(crate) enum Scheduling {
 
 /// Which fiber of a worker is next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum SiblingPolicy {
+pub enum SiblingPolicy {
     Fair,
     Tas,
     Packed,
@@ -172,12 +172,12 @@ pub(crate) enum SiblingPolicy {
 
 impl SiblingPolicy {
     /// As typed and as printed.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         self.mode().name()
     }
 
     /// The scheduler's.
-    pub(crate) fn mode(self) -> itas::auto::Mode {
+    pub fn mode(self) -> itas::auto::Mode {
         match self {
             SiblingPolicy::Fair => itas::auto::Mode::Fair,
             SiblingPolicy::Tas => itas::auto::Mode::Tas,
@@ -189,7 +189,7 @@ impl SiblingPolicy {
 
 /// At which points a team switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CtxPoints {
+pub enum CtxPoints {
     /// Those that proved best.
     BuiltIn,
     /// Every one.
@@ -202,7 +202,7 @@ pub(crate) enum CtxPoints {
 
 impl Scheduling {
     /// Transactions of a worker that may be under way at once.
-    pub(crate) fn team_size(&self) -> usize {
+    pub fn team_size(&self) -> usize {
         match self {
             Scheduling::Threads => 1,
             Scheduling::Steps { team_size, .. } => *team_size,
@@ -211,7 +211,7 @@ impl Scheduling {
     }
 
     /// As typed and as printed.
-    pub(crate) fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Scheduling::Threads => Scheduler::Threads.name(),
             Scheduling::Steps { .. } => Scheduler::Steps.name(),
@@ -220,7 +220,7 @@ impl Scheduling {
     }
 
     /// What a team does together; none for threads, and where nothing is switched.
-    pub(crate) fn teams_of(&self) -> Option<TeamsOf> {
+    pub fn teams_of(&self) -> Option<TeamsOf> {
         match self {
             Scheduling::Threads | Scheduling::Itas { .. } | Scheduling::Steps { points: CtxPoints::None, .. } => None,
             Scheduling::Steps { teams_of, .. } => Some(*teams_of),
@@ -228,17 +228,17 @@ impl Scheduling {
     }
 
     /// Which fiber is next; none but with sibling groups.
-    pub(crate) fn policy(&self) -> Option<SiblingPolicy> {
+    pub fn policy(&self) -> Option<SiblingPolicy> {
         if let Scheduling::Itas { policy, .. } = self { Some(*policy) } else { None }
     }
 
     /// Microseconds of a slice; none but with sibling groups.
-    pub(crate) fn slice_us(&self) -> Option<u64> {
+    pub fn slice_us(&self) -> Option<u64> {
         if let Scheduling::Itas { slice_us, .. } = self { Some(*slice_us) } else { None }
     }
 
     /// As typed and as printed; none for threads.
-    pub(crate) fn points(&self) -> Option<String> {
+    pub fn points(&self) -> Option<String> {
         match self {
             Scheduling::Threads | Scheduling::Itas { .. } => None,
             Scheduling::Steps { points, .. } => Some(points.name()),
@@ -248,7 +248,7 @@ impl Scheduling {
 
 impl CtxPoints {
     /// As typed and as printed.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match self {
             CtxPoints::BuiltIn => "built-in".to_owned(),
             CtxPoints::All => "all".to_owned(),
@@ -260,10 +260,10 @@ impl CtxPoints {
 
 impl StoreConfig {
     /// MiB of the buffer pool where no flag says.
-    pub(crate) const USUAL_POOL_MIB: u64 = 1_024;
+    pub const USUAL_POOL_MIB: u64 = 1_024;
 
     /// Every default, for the database in `data` and so many threads.
-    pub(crate) fn usual(data: &Path, workers: usize) -> StoreConfig {
+    pub fn usual(data: &Path, workers: usize) -> StoreConfig {
         StoreConfig {
             data: data.to_owned(),
             workers,
@@ -285,83 +285,83 @@ impl StoreConfig {
     }
 
     /// The directory as the user named it.
-    pub(crate) fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         self.data.display().to_string()
     }
 }
 
 /// `tpcc run`, but for what depends on the database ([`Self::warehouses`], [`Self::terminals`]).
 #[derive(Clone, Debug)]
-pub(crate) struct RunConfig {
+pub struct RunConfig {
     /// Which engine.
-    pub(crate) engine: EngineKind,
+    pub engine: EngineKind,
     /// How it is opened.
-    pub(crate) store: StoreConfig,
+    pub store: StoreConfig,
     /// How transactions share a worker.
-    pub(crate) scheduling: Scheduling,
+    pub scheduling: Scheduling,
     /// What is divided among the workers.
-    pub(crate) partition: Partition,
+    pub partition: Partition,
     /// Whether each worker stays on a core of its own.
-    pub(crate) pin: bool,
+    pub pin: bool,
     /// As asked: what is loaded, when none.
-    pub(crate) warehouses: Option<u32>,
+    pub warehouses: Option<u32>,
     /// As asked: ten a warehouse, when none.
-    pub(crate) terminals: Option<u32>,
+    pub terminals: Option<u32>,
     /// Threads were asked for, not taken from the machine.
-    pub(crate) workers_asked: bool,
+    pub workers_asked: bool,
     /// How soon terminals ask again.
-    pub(crate) pacing: Pacing,
+    pub pacing: Pacing,
     /// Where the results of deferred Deliveries go; none without pacing.
-    pub(crate) delivery_results: Option<PathBuf>,
+    pub delivery_results: Option<PathBuf>,
     /// When it ends.
-    pub(crate) length: Length,
+    pub length: Length,
     /// Shares.
-    pub(crate) mix: Mix,
+    pub mix: Mix,
     /// Order of steps.
-    pub(crate) steps: StepOrder,
+    pub steps: StepOrder,
     /// In which order terminals' transactions are admitted.
-    pub(crate) admission: Admission,
+    pub admission: Admission,
     /// Whether loops of transactions run ahead of them.
-    pub(crate) speculate: Speculate,
+    pub speculate: Speculate,
     /// Threads that a loop runs on.
-    pub(crate) epoch_workers: usize,
+    pub epoch_workers: usize,
     /// What dates are made of.
-    pub(crate) clock: ClockKind,
+    pub clock: ClockKind,
     /// Everything random follows from it.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// Whether workers read counters of the processor and the system.
-    pub(crate) counters: bool,
+    pub counters: bool,
     /// Whether to check afterwards.
-    pub(crate) check: bool,
+    pub check: bool,
     /// Whether to print acknowledgements, and to write them in the database.
-    pub(crate) acks: bool,
+    pub acks: bool,
     /// Where to write everything.
-    pub(crate) json: Option<PathBuf>,
+    pub json: Option<PathBuf>,
     /// Where its page goes.
-    pub(crate) report: Option<PathBuf>,
+    pub report: Option<PathBuf>,
     /// Where its seconds go.
-    pub(crate) csv: Option<PathBuf>,
+    pub csv: Option<PathBuf>,
     /// Where its times go.
-    pub(crate) hdr: Option<PathBuf>,
+    pub hdr: Option<PathBuf>,
 }
 
 /// What `run` settles once it has seen the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub struct Shape {
     /// Warehouses that take part.
-    pub(crate) warehouses: u32,
+    pub warehouses: u32,
     /// Terminals in all.
-    pub(crate) terminals: u32,
+    pub terminals: u32,
     /// Threads.
-    pub(crate) workers: usize,
+    pub workers: usize,
 }
 
 impl RunConfig {
     /// Terminals of a warehouse unless their number is asked for (4.2.2).
-    pub(crate) const TERMINALS_OF_A_WAREHOUSE: u32 = 10;
+    pub const TERMINALS_OF_A_WAREHOUSE: u32 = 10;
 
     /// Where the terminals of a warehouse are served: as the policy of sibling groups wants it, else as partitioned.
-    pub(crate) fn placement(&self) -> itas::Placement {
+    pub fn placement(&self) -> itas::Placement {
         match self.scheduling.policy() {
             Some(policy) => policy.mode().placement(),
             None if self.partition.of_clients() => itas::Placement::Packed,
@@ -370,12 +370,12 @@ impl RunConfig {
     }
 
     /// Warehouses to load when there is no database.
-    pub(crate) fn warehouses_to_load(&self) -> u32 {
+    pub fn warehouses_to_load(&self) -> u32 {
         self.warehouses.unwrap_or(1)
     }
 
     /// Settles what depends on how many warehouses there are.
-    pub(crate) fn shape(&self, loaded: u32) -> Result<Shape, Error> {
+    pub fn shape(&self, loaded: u32) -> Result<Shape, Error> {
         let warehouses = self.warehouses.unwrap_or(loaded);
         if warehouses > loaded {
             let data = self.store.shown();
@@ -400,11 +400,11 @@ impl RunConfig {
 
 /// How long a run lasts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Length {
+pub struct Length {
     /// Time before measuring starts.
-    pub(crate) warmup: Duration,
+    pub warmup: Duration,
     /// Time measured; without limit when none.
-    pub(crate) duration: Option<Duration>,
+    pub duration: Option<Duration>,
     /// Exactly this many transactions are measured; without limit when none.
-    pub(crate) transactions: Option<u64>,
+    pub transactions: Option<u64>,
 }

@@ -11,12 +11,12 @@ use crate::workload::error::Error;
 static NOT_PRINTED: OnceLock<std::io::Error> = OnceLock::new();
 
 /// Prints results. A reader that has gone away is no failure; any other is told by [`not_printed`], at the end.
-pub(crate) fn print(text: &str) {
+pub fn print(text: &str) {
     note_printed(std::io::stdout().write_all(text.as_bytes()));
 }
 
 /// Notes how printing has ended.
-pub(crate) fn note_printed(ended: std::io::Result<()>) {
+pub fn note_printed(ended: std::io::Result<()>) {
     if let Err(error) = ended.and_then(|()| std::io::stdout().flush())
         && error.kind() != std::io::ErrorKind::BrokenPipe
     {
@@ -25,19 +25,19 @@ pub(crate) fn note_printed(ended: std::io::Result<()>) {
 }
 
 /// The error of a command whose results could not be printed.
-pub(crate) fn not_printed() -> Option<Error> {
+pub fn not_printed() -> Option<Error> {
     NOT_PRINTED.get().map(|error| {
         Error::failed(format!("stdout: cannot be written: {error}")).help("what was printed is lost; the rest was done")
     })
 }
 
 /// Prints a line on stderr, if that can be written.
-pub(crate) fn say(line: impl Display) {
+pub fn say(line: impl Display) {
     say_text(format_args!("{line}\n"));
 }
 
 /// Prints a text on stderr, if that can be written.
-pub(crate) fn say_text(text: impl Display) {
+pub fn say_text(text: impl Display) {
     let mut stderr = std::io::stderr();
     let _ = write!(stderr, "{text}").and_then(|()| stderr.flush());
 }

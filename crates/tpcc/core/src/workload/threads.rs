@@ -37,7 +37,7 @@ impl From<NoThread> for Error {
 
 /// Why work on several threads did not come to its end.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SharedWorkError<E> {
+pub enum SharedWorkError<E> {
     /// The system gave too few threads; nothing was done.
     #[error(transparent)]
     Threads(NoThread),
@@ -48,7 +48,7 @@ pub(crate) enum SharedWorkError<E> {
 
 impl<E> SharedWorkError<E> {
     /// The error of a command; `told` says what the work's own is.
-    pub(crate) fn told(self, told: impl FnOnce(E) -> Error) -> Error {
+    pub fn told(self, told: impl FnOnce(E) -> Error) -> Error {
         match self {
             SharedWorkError::Threads(error) => error.into(),
             SharedWorkError::Work(error) => told(error),
@@ -57,17 +57,17 @@ impl<E> SharedWorkError<E> {
 }
 
 /// A thread that has begun.
-pub(crate) struct ThreadHandle<'scope, T>(ScopedJoinHandle<'scope, Option<T>>);
+pub struct ThreadHandle<'scope, T>(ScopedJoinHandle<'scope, Option<T>>);
 
 impl<T> ThreadHandle<'_, T> {
     /// Waits for its end; what it has panicked with is the error.
-    pub(crate) fn join(self) -> std::thread::Result<T> {
+    pub fn join(self) -> std::thread::Result<T> {
         // Without a result it was told not to begin, and no caller has its handle.
         self.0.join().and_then(|result| result.ok_or_else(|| Box::new("a thread that did not begin") as _))
     }
 
     /// Whether it has ended.
-    pub(crate) fn is_finished(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         self.0.is_finished()
     }
 }
@@ -77,7 +77,7 @@ impl<T> ThreadHandle<'_, T> {
 ///
 /// # Errors
 /// [`NoThread`]: none has done anything.
-pub(crate) fn all<'scope, T, F>(
+pub fn all<'scope, T, F>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     works: impl IntoIterator<Item = F>,
@@ -109,7 +109,7 @@ where
 ///
 /// # Errors
 /// [`NoThread`]
-pub(crate) fn one<'scope, T: Send + 'scope>(
+pub fn one<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     work: impl FnOnce() -> T + Send + 'scope,
@@ -122,7 +122,7 @@ pub(crate) fn one<'scope, T: Send + 'scope>(
 ///
 /// # Errors
 /// [`NoThread`]
-pub(crate) fn unjoined(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), NoThread> {
+pub fn unjoined(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), NoThread> {
     let thread = Builder::new().name(name.to_owned()).spawn(work);
     thread.map(drop).map_err(NoThread::of_one)
 }
@@ -134,7 +134,7 @@ pub(crate) fn unjoined(name: &str, work: impl FnOnce() + Send + 'static) -> Resu
 ///
 /// # Panics
 /// With what a thread has panicked with.
-pub(crate) fn apart<T: Send, F: FnOnce() -> T + Send>(
+pub fn apart<T: Send, F: FnOnce() -> T + Send>(
     name: &str,
     works: impl IntoIterator<Item = F>,
 ) -> Result<Vec<T>, NoThread> {
@@ -149,7 +149,7 @@ pub(crate) fn apart<T: Send, F: FnOnce() -> T + Send>(
 ///
 /// # Errors
 /// [`NoThread`]: nothing was done.
-pub(crate) fn together(others: usize, name: &str, work: impl Fn() + Sync) -> Result<(), NoThread> {
+pub fn together(others: usize, name: &str, work: impl Fn() + Sync) -> Result<(), NoThread> {
     std::thread::scope(|scope| {
         let _others = all(scope, name, std::iter::repeat_n(&work, others))?;
         work();

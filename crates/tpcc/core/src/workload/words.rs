@@ -1,7 +1,7 @@
 //! Numbers as text has them.
 
 /// "1,234,567".
-pub(crate) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {
@@ -14,13 +14,13 @@ pub(crate) fn grouped(number: u64) -> String {
 }
 
 /// "1 worker", "2 workers".
-pub(crate) fn counted(number: u64, of: &str) -> String {
+pub fn counted(number: u64, of: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {of}{plural}", grouped(number))
 }
 
 /// "512 bytes", "1,536 MiB": bytes, or mebibytes rounded up.
-pub(crate) fn in_mib(bytes: u64) -> String {
+pub fn in_mib(bytes: u64) -> String {
     match bytes {
         0..1_048_576 => counted(bytes, "byte"),
         _ => format!("{} MiB", grouped(bytes.div_ceil(1 << 20))),

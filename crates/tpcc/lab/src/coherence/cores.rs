@@ -13,19 +13,19 @@ const LINE_SHIFT: u32 = 6;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct CoreModel {
     /// 1 to 64.
-    pub(crate) cores: usize,
+    pub cores: usize,
     /// Cores of a node: those that are near each other.
-    pub(crate) node: usize,
+    pub node: usize,
     /// An instruction, with everything that it waits for but lines of other cores.
-    pub(crate) instruction_ns: f64,
+    pub instruction_ns: f64,
     /// A line from a core of the same node.
-    pub(crate) near_ns: f64,
+    pub near_ns: f64,
     /// What a core has a copy of, made its own: the others of the same node lose theirs.
-    pub(crate) upgrade_ns: f64,
+    pub upgrade_ns: f64,
     /// How long a core keeps a line that has come before it gives it to another that has asked already.
-    pub(crate) hold_ns: f64,
+    pub hold_ns: f64,
     /// How many times as long transfers and upgrades take from node to node.
-    pub(crate) far: f64,
+    pub far: f64,
 }
 
 /// Which transactions a core runs.
@@ -41,16 +41,16 @@ pub(crate) enum Deal {
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct KindFigures {
     /// Accesses.
-    pub(crate) accesses: f64,
+    pub accesses: f64,
     /// Lines that came from another core, from its own node and from others, copies made exclusive included.
-    pub(crate) near: f64,
-    pub(crate) far: f64,
+    pub near: f64,
+    pub far: f64,
     /// Of both, those that took the line away from others.
-    pub(crate) invalidations: f64,
+    pub invalidations: f64,
     /// Lines that no core had.
-    pub(crate) cold: f64,
+    pub cold: f64,
     /// Time that the core waited.
-    pub(crate) wait_ns: f64,
+    pub wait_ns: f64,
 }
 
 impl KindFigures {
@@ -80,11 +80,11 @@ impl KindFigures {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replayed {
     /// Transactions a second of all cores.
-    pub(crate) per_second: f64,
+    pub per_second: f64,
     /// By kind of line, in the recording's order; per transaction.
-    pub(crate) kinds: Vec<KindFigures>,
+    pub kinds: Vec<KindFigures>,
     /// Nanoseconds that cores waited for each line, of a transaction, greatest first, with the line's kind.
-    pub(crate) lines: Vec<(f64, u8)>,
+    pub lines: Vec<(f64, u8)>,
 }
 
 impl Replayed {
@@ -299,8 +299,8 @@ impl Replay<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::coherence::recording::{LineKind, RecordedPiece};
-    use crate::lab::footprint::operand::AccessKind::{self, Atomic, Read, Write};
+    use crate::coherence::recording::{LineKind, RecordedPiece};
+    use crate::footprint::operand::AccessKind::{self, Atomic, Read, Write};
 
     const MACHINE: CoreModel =
         CoreModel { cores: 2, node: 2, instruction_ns: 1.0, near_ns: 100.0, upgrade_ns: 60.0, hold_ns: 0.0, far: 4.0 };

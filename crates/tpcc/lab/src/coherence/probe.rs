@@ -10,8 +10,8 @@ use rustix::time::{ClockId, clock_gettime};
 use storage::LatchKind;
 use storage::measure::MeasuredPage;
 
-use crate::driver::hardware::cores;
-use crate::workload::threads;
+use tpcc_core::driver::hardware::cores;
+use tpcc_core::workload::threads;
 
 /// Steps between two looks at whether time is up.
 const BETWEEN_LOOKS: u64 = 64;
@@ -23,9 +23,9 @@ const MOST_AWAY: f64 = 0.05;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Changes {
     /// Nanoseconds from one change by a thread to its next.
-    pub(crate) ns: f64,
+    pub ns: f64,
     /// Changes of a thread that follow each other before another thread has the word.
-    pub(crate) in_a_row: f64,
+    pub in_a_row: f64,
 }
 
 /// Changes by so many threads. None as for [`one_page_read_ns`].

@@ -4,41 +4,41 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::lab::footprint::access::{AccessSeen, AccessTracer};
-use crate::lab::footprint::lines::Lines;
-use crate::lab::footprint::operand::AccessKind;
-use crate::workload::error::Error;
+use crate::footprint::access::{AccessSeen, AccessTracer};
+use crate::footprint::lines::Lines;
+use crate::footprint::operand::AccessKind;
+use tpcc_core::workload::error::Error;
 
 /// What lines are for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct LineKind {
     /// As `storage::measure::SharedLines` names it.
-    pub(crate) name: String,
+    pub name: String,
     /// Bytes between what one worker uses and what the next one does; 0 where all use the same.
-    pub(crate) per_worker: u64,
+    pub per_worker: u64,
 }
 
 /// An access to a shared line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LineAccess {
     /// Address, of the recorded worker.
-    pub(crate) address: u64,
+    pub address: u64,
     /// Place of its kind in the recording.
-    pub(crate) kind: u8,
-    pub(crate) operation: AccessKind,
+    pub kind: u8,
+    pub operation: AccessKind,
     /// Instructions since the access before.
-    pub(crate) before: u32,
+    pub before: u32,
 }
 
 /// A transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RecordedPiece {
     /// Its terminal's warehouse, from 0 on.
-    pub(crate) home: u32,
+    pub home: u32,
     /// Accesses, in order.
-    pub(crate) accesses: Vec<LineAccess>,
+    pub accesses: Vec<LineAccess>,
     /// Instructions behind the last access.
-    pub(crate) after: u32,
+    pub after: u32,
 }
 
 impl RecordedPiece {
@@ -57,25 +57,25 @@ impl RecordedPiece {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Recording {
     /// Kinds of lines.
-    pub(crate) kinds: Vec<LineKind>,
+    pub kinds: Vec<LineKind>,
     /// Transactions.
-    pub(crate) pieces: Vec<RecordedPiece>,
+    pub pieces: Vec<RecordedPiece>,
 }
 
 /// What to record of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordingPlan<'a> {
     /// Kind of page latch, as typed.
-    pub(crate) latches: &'a str,
+    pub latches: &'a str,
     /// Warehouses, and terminals of each.
-    pub(crate) warehouses: u32,
-    pub(crate) terminals: u32,
+    pub warehouses: u32,
+    pub terminals: u32,
     /// Transactions that run before, so that hot latches are promoted.
-    pub(crate) warm_up: u64,
+    pub warm_up: u64,
     /// One transaction in so many is recorded, and so many in all.
-    pub(crate) each: u64,
-    pub(crate) pieces: usize,
-    pub(crate) seed: u64,
+    pub each: u64,
+    pub pieces: usize,
+    pub seed: u64,
 }
 
 impl Recording {

@@ -1,11 +1,11 @@
 //! `tpcc compare`: is one run faster than another, and by how much. Two saved results, two sets of flags whose runs take turns,
 //! or a grid of flags. How sure it is: [`ratio`].
 
-pub(crate) mod page;
-pub(crate) mod ratio;
-pub(crate) mod rounds;
+pub mod page;
+pub mod ratio;
+pub mod rounds;
 mod saved;
-pub(crate) mod sweep;
+pub mod sweep;
 mod text;
 
 use std::collections::BTreeMap;
@@ -15,80 +15,80 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::report::NOTICE;
-use crate::report::model::schema_of;
-use crate::workload::error::Error;
-use crate::workload::generate::deck::Kind;
 use ratio::{FasterOrNot, RatioWithin};
 use saved::{Difference, SavedRun, differences, refuse};
+use tpcc_core::report::NOTICE;
+use tpcc_core::report::model::schema_of;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::generate::deck::Kind;
 
 /// One of two runs, or of two sets of runs.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Side {
+pub struct Side {
     /// The file, or the flags.
-    pub(crate) name: String,
+    pub name: String,
     /// Transactions a second; of several runs the geometric mean.
-    pub(crate) throughput_per_s: f64,
+    pub throughput_per_s: f64,
     /// Seconds measured, of all runs.
-    pub(crate) measured_s: Option<f64>,
+    pub measured_s: Option<f64>,
     /// Samples of a second, or runs, that the interval is made of.
-    pub(crate) samples: usize,
+    pub samples: usize,
     /// Commit of the sources; null outside git.
-    pub(crate) commit: Option<String>,
+    pub commit: Option<String>,
 }
 
 /// A percentile of service times, in microseconds: from first begin to acknowledgement.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct LatencyPair {
+pub struct LatencyPair {
     /// Of several runs the geometric mean.
-    pub(crate) base_us: f64,
-    pub(crate) new_us: f64,
+    pub base_us: f64,
+    pub new_us: f64,
     /// New over base: below 1 is quicker. Without an interval where single runs are compared.
-    pub(crate) ratio: RatioWithin,
+    pub ratio: RatioWithin,
 }
 
 /// Transactions a second of a round.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct PairOfRates {
-    pub(crate) base: f64,
-    pub(crate) new: f64,
+pub struct PairOfRates {
+    pub base: f64,
+    pub new: f64,
 }
 
 /// What `tpcc compare --json` writes.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[cfg_attr(test, schemars(title = "tpcc compare --json"))]
-pub(crate) struct ComparedRuns {
-    pub(crate) schema: String,
+pub struct ComparedRuns {
+    pub schema: String,
     /// What the figures are, and are not.
-    pub(crate) notice: String,
-    pub(crate) base: Side,
-    pub(crate) new: Side,
+    pub notice: String,
+    pub base: Side,
+    pub new: Side,
     /// Of the throughputs.
-    pub(crate) ratio: RatioWithin,
-    pub(crate) verdict: FasterOrNot,
+    pub ratio: RatioWithin,
+    pub verdict: FasterOrNot,
     /// How the interval was made, and what it does not tell.
-    pub(crate) method: String,
+    pub method: String,
     /// By type, then by percentile: p50, p90, p99.
-    pub(crate) latencies: BTreeMap<String, BTreeMap<String, LatencyPair>>,
+    pub latencies: BTreeMap<String, BTreeMap<String, LatencyPair>>,
     /// In what the two differ.
-    pub(crate) differences: Vec<Difference>,
+    pub differences: Vec<Difference>,
     /// What else a reader should know.
-    pub(crate) remarks: Vec<String>,
+    pub remarks: Vec<String>,
     /// Of each round; empty for saved results.
-    pub(crate) rounds: Vec<PairOfRates>,
+    pub rounds: Vec<PairOfRates>,
     /// Whether a signal ended it (Ctrl-C); figures are of the rounds until then.
-    pub(crate) interrupted: bool,
+    pub interrupted: bool,
 }
 
 /// Percentiles of a saved run, and their keys.
 const PERCENTILES: [(&str, &str); 3] = [("p50", "p50_us"), ("p90", "p90_us"), ("p99", "p99_us")];
 
 /// Compares two saved runs.
-pub(crate) fn files(base: &Path, new: &Path, may_differ: &[String]) -> Result<ComparedRuns, Error> {
+pub fn files(base: &Path, new: &Path, may_differ: &[String]) -> Result<ComparedRuns, Error> {
     let (base, new) = (SavedRun::read(base)?, SavedRun::read(new)?);
     let found = differences(&base, &new, may_differ)?;
     refuse(&base, &new, &found.unlike)?;
@@ -158,12 +158,12 @@ fn latencies(of: impl Fn(&str, &str) -> Option<LatencyPair>) -> BTreeMap<String,
 }
 
 /// The comparison for a terminal.
-pub(crate) fn text(comparison: &ComparedRuns) -> String {
+pub fn text(comparison: &ComparedRuns) -> String {
     text::comparison(comparison)
 }
 
 /// A grid for a terminal.
-pub(crate) fn sweep_text(sweep: &sweep::Sweep) -> String {
+pub fn sweep_text(sweep: &sweep::Sweep) -> String {
     text::sweep(sweep)
 }
 

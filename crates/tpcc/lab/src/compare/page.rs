@@ -7,16 +7,16 @@ use super::saved::Difference;
 use super::sweep::{Cell, Sweep};
 use super::text::ratio;
 use super::{ComparedRuns, LatencyPair};
-use crate::report::model::Provenance;
-use crate::report::page::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point};
-use crate::report::page::html::{cell, command, facts, figures, page, table};
-use crate::report::page::ink::MOST_LINES;
-use crate::report::page::scale::short;
-use crate::workload::generate::deck::Kind;
-use crate::workload::words::grouped;
+use crate::page::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point};
+use crate::page::html::{cell, command, facts, figures, page, table};
+use crate::page::ink::MOST_LINES;
+use crate::page::scale::short;
+use tpcc_core::report::model::Provenance;
+use tpcc_core::workload::generate::deck::Kind;
+use tpcc_core::workload::words::grouped;
 
 /// The page of two sets of runs that took turns.
-pub(crate) fn of_pair(of: &ComparedRuns) -> String {
+pub fn of_pair(of: &ComparedRuns) -> String {
     let rate = |rate: f64| grouped(rate.round().max(0.0) as u64);
     let body = html! {
         h1 { "Two sets of flags held against each other" }
@@ -41,7 +41,7 @@ pub(crate) fn of_pair(of: &ComparedRuns) -> String {
 }
 
 /// The page of a grid.
-pub(crate) fn of_sweep(of: &Sweep) -> String {
+pub fn of_sweep(of: &Sweep) -> String {
     let best = of.cells.iter().max_by(|a, b| a.throughput_per_s.total_cmp(&b.throughput_per_s));
     let body = html! {
         h1 { "A grid of flags" }

@@ -22,17 +22,17 @@ const MOST_CORRELATION: f64 = 0.9;
 /// make one of.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct RatioWithin {
+pub struct RatioWithin {
     /// New over base.
-    pub(crate) value: f64,
-    pub(crate) low: Option<f64>,
-    pub(crate) high: Option<f64>,
+    pub value: f64,
+    pub low: Option<f64>,
+    pub high: Option<f64>,
 }
 
 /// What an interval says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) enum FasterOrNot {
+pub enum FasterOrNot {
     #[serde(rename = "faster")]
     Faster,
     #[serde(rename = "slower")]
@@ -43,7 +43,7 @@ pub(crate) enum FasterOrNot {
 
 impl FasterOrNot {
     /// As printed.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             FasterOrNot::Faster => "faster",
             FasterOrNot::Slower => "slower",
@@ -151,7 +151,7 @@ fn student(freedom: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::generate::Random;
+    use tpcc_core::workload::generate::Random;
 
     /// Nearly normal: the sum of twelve uniform numbers.
     fn noise(random: &mut Random) -> f64 {

@@ -11,24 +11,24 @@ use serde_json::Value;
 use super::ratio::RatioWithin;
 use super::saved::{Differences, SavedRun, differences};
 use super::{ComparedRuns, LatencyPair, PairOfRates, Side, latencies};
-use crate::lab::reproduce::lab::Lab;
-use crate::report::NOTICE;
-use crate::report::model::schema_of;
-use crate::workload::error::Error;
-use crate::workload::interrupt;
+use crate::reproduce::lab::Lab;
+use tpcc_core::report::NOTICE;
+use tpcc_core::report::model::schema_of;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::interrupt;
 
 /// A run to be made: what a user would write after `tpcc run`.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct RunOf {
+pub struct RunOf {
     /// As the report names it.
-    pub(crate) name: String,
-    pub(crate) args: Vec<String>,
+    pub name: String,
+    pub args: Vec<String>,
     /// Warehouses that have to be loaded for it; none if it brings its own data.
-    pub(crate) warehouses: Option<u32>,
+    pub warehouses: Option<u32>,
     /// The flags give a seed.
-    pub(crate) is_seeded: bool,
+    pub is_seeded: bool,
     /// Seconds that it takes, as far as the flags say.
-    pub(crate) seconds: Option<f64>,
+    pub seconds: Option<f64>,
 }
 
 /// Of each run what it wrote in each round. Rounds that were not finished are not there.
@@ -59,7 +59,7 @@ pub(super) fn take_turns(data: Option<&Path>, runs: &[RunOf], rounds: usize) -> 
     }
     let database = runs.iter().filter_map(|run| run.warehouses).max().map(|most| lab.database(most)).transpose()?;
     let mut done = Rounds { runs: vec![Vec::new(); runs.len()], interrupted: false };
-    let first_seed = crate::workload::generate::fresh_seed();
+    let first_seed = tpcc_core::workload::generate::fresh_seed();
     for round in 0..rounds {
         let mut found: Vec<(usize, SavedRun)> = Vec::new();
         for place in 0..runs.len() {
@@ -107,7 +107,7 @@ fn measured(name: &str, value: Value) -> Result<SavedRun, Error> {
 }
 
 /// Compares two runs by taking turns.
-pub(crate) fn compare(data: Option<&Path>, base: RunOf, new: RunOf, rounds: usize) -> Result<ComparedRuns, Error> {
+pub fn compare(data: Option<&Path>, base: RunOf, new: RunOf, rounds: usize) -> Result<ComparedRuns, Error> {
     let runs = [base, new];
     let done = take_turns(data, &runs, rounds)?;
     comparison(&done)

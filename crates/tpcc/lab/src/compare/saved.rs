@@ -8,9 +8,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::report::model::schema_of;
-use crate::workload::error::Error;
-use crate::workload::reading::{MOST_RESULT, read_file};
+use tpcc_core::report::model::schema_of;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::reading::{MOST_RESULT, read_file};
 
 /// Keys of `config` that are no settings: what is random, where files are, and how long was measured.
 const NO_SETTINGS: &[&str] =
@@ -26,7 +26,7 @@ const OF_THE_BUILD: &[&str] = &["version", "commit", "dirty", "rustc", "flags", 
 
 /// The JSON object of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct SavedRun {
+pub(super) struct SavedRun {
     /// The file, or the flags.
     pub(super) name: String,
     object: Value,
@@ -115,11 +115,11 @@ impl SavedRun {
 /// Something in which two runs differ.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Difference {
+pub struct Difference {
     /// Key of `config`, or of another part with its name before it: `machine.cpu`.
-    pub(crate) name: String,
-    pub(crate) base: Value,
-    pub(crate) new: Value,
+    pub name: String,
+    pub base: Value,
+    pub new: Value,
 }
 
 impl Difference {
@@ -203,7 +203,7 @@ pub(super) mod tests {
     use super::*;
 
     /// What a run writes, as far as comparisons read it.
-    pub(crate) fn object(rates: &[f64]) -> Value {
+    pub fn object(rates: &[f64]) -> Value {
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
         json!({
             "schema": schema_of("run"), "interrupted": false, "measured_s": rates.len() as f64,
@@ -215,7 +215,7 @@ pub(super) mod tests {
         })
     }
 
-    pub(crate) fn saved(name: &str, object: Value) -> SavedRun {
+    pub fn saved(name: &str, object: Value) -> SavedRun {
         SavedRun::of(name.to_owned(), object).unwrap()
     }
 

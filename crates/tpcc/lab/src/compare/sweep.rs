@@ -8,61 +8,61 @@ use serde::Serialize;
 
 use super::ratio::RatioWithin;
 use super::rounds::{Rounds, RunOf, geometric_mean, take_turns};
-use crate::report::NOTICE;
-use crate::report::model::schema_of;
-use crate::workload::error::Error;
+use tpcc_core::report::NOTICE;
+use tpcc_core::report::model::schema_of;
+use tpcc_core::workload::error::Error;
 
 /// A flag and the values that it takes in turn.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct SweepAxis {
+pub struct SweepAxis {
     /// Without dashes.
-    pub(crate) flag: String,
-    pub(crate) values: Vec<String>,
+    pub flag: String,
+    pub values: Vec<String>,
 }
 
 /// One combination.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Cell {
+pub struct Cell {
     /// Of each axis, in its order.
-    pub(crate) values: Vec<String>,
+    pub values: Vec<String>,
     /// Transactions a second: geometric mean of the rounds.
-    pub(crate) throughput_per_s: f64,
+    pub throughput_per_s: f64,
     /// Of the slowest and of the quickest round.
-    pub(crate) throughput_min: f64,
-    pub(crate) throughput_max: f64,
+    pub throughput_min: f64,
+    pub throughput_max: f64,
     /// Over the first combination, each round with itself; no interval with one round.
-    pub(crate) ratio: RatioWithin,
+    pub ratio: RatioWithin,
     /// 99th percentile of New-Order's service, in microseconds; null without New-Orders.
-    pub(crate) new_order_p99_us: Option<f64>,
+    pub new_order_p99_us: Option<f64>,
     /// Transactions a second of each round.
-    pub(crate) rounds: Vec<f64>,
+    pub rounds: Vec<f64>,
 }
 
 /// What `tpcc compare --sweep --json` writes.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[cfg_attr(test, schemars(title = "tpcc compare --sweep --json"))]
-pub(crate) struct Sweep {
-    pub(crate) schema: String,
+pub struct Sweep {
+    pub schema: String,
     /// What the figures are, and are not.
-    pub(crate) notice: String,
+    pub notice: String,
     /// The flags that all runs have.
-    pub(crate) base: String,
-    pub(crate) axes: Vec<SweepAxis>,
+    pub base: String,
+    pub axes: Vec<SweepAxis>,
     /// The last axis changes first.
-    pub(crate) cells: Vec<Cell>,
+    pub cells: Vec<Cell>,
     /// Rounds that were finished.
-    pub(crate) rounds: usize,
+    pub rounds: usize,
     /// How intervals were made.
-    pub(crate) method: String,
+    pub method: String,
     /// Whether a signal ended it (Ctrl-C); figures are of the rounds until then.
-    pub(crate) interrupted: bool,
+    pub interrupted: bool,
 }
 
 /// Every combination of the axes' values, the last axis changing first.
-pub(crate) fn combinations(axes: &[SweepAxis]) -> Vec<Vec<String>> {
+pub fn combinations(axes: &[SweepAxis]) -> Vec<Vec<String>> {
     axes.iter().fold(vec![Vec::new()], |all, axis| {
         let with = |before: &Vec<String>| {
             axis.values.iter().map(|value| before.iter().chain([value]).cloned().collect()).collect::<Vec<_>>()
@@ -72,7 +72,7 @@ pub(crate) fn combinations(axes: &[SweepAxis]) -> Vec<Vec<String>> {
 }
 
 /// Runs the grid; `runs` are of the combinations, in their order.
-pub(crate) fn sweep(
+pub fn sweep(
     data: Option<&Path>,
     base: String,
     axes: Vec<SweepAxis>,
@@ -116,7 +116,7 @@ fn of(base: String, axes: Vec<SweepAxis>, done: &Rounds) -> Sweep {
 
 impl Sweep {
     /// The grid as comma-separated values, with a line of names.
-    pub(crate) fn csv(&self) -> String {
+    pub fn csv(&self) -> String {
         let quoted = |text: &str| match text.contains([',', '"', '\n']) {
             true => format!("\"{}\"", text.replace('"', "\"\"")),
             false => text.to_owned(),

@@ -6,10 +6,10 @@ use super::ComparedRuns;
 use super::ratio::RatioWithin;
 use super::saved::Difference;
 use super::sweep::Sweep;
-use crate::report::NOTICE;
-use crate::workload::generate::deck::Kind;
-use crate::workload::interrupt;
-use crate::workload::words::grouped;
+use tpcc_core::report::NOTICE;
+use tpcc_core::workload::generate::deck::Kind;
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::words::grouped;
 
 pub(super) fn comparison(of: &ComparedRuns) -> String {
     let mut text = String::new();
@@ -95,7 +95,7 @@ fn write_sweep(to: &mut String, of: &Sweep) -> std::fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::compare::sweep::{Cell, SweepAxis};
+    use crate::compare::sweep::{Cell, SweepAxis};
 
     #[test]
     fn a_grid_is_a_table_with_a_line_for_each_combination() {

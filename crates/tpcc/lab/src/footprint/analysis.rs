@@ -14,25 +14,25 @@ use super::trace::{Executed, Operation};
 /// Code of a switch that runs at each live point, in bytes: see `sched_steps`.
 const SWITCH_BYTES: u32 = 64;
 /// Share of the first one's misses that followers may have in a stretch.
-pub(crate) const KNEE: f64 = 0.02;
+pub(super) const KNEE: f64 = 0.02;
 
 /// What an operation needs of an instruction cache.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub(crate) struct Footprint {
+pub(super) struct Footprint {
     /// Instructions executed.
-    pub(crate) instructions: usize,
+    pub instructions: usize,
     /// Different bytes of code.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
     /// Different lines of code.
-    pub(crate) lines: usize,
+    pub lines: usize,
     /// Misses from an empty cache.
-    pub(crate) cold: u64,
+    pub cold: u64,
     /// Misses when the same operation ran just before, on other data.
-    pub(crate) warm: u64,
+    pub warm: u64,
 }
 
 /// The footprint of an operation; `before` is another execution of it.
-pub(crate) fn footprint(operation: &Operation, before: &Operation, geometry: Geometry) -> Footprint {
+pub(super) fn footprint(operation: &Operation, before: &Operation, geometry: Geometry) -> Footprint {
     let (bytes, lines) = touched(&operation.steps, geometry.line());
     let mut cold = Cache::new(geometry);
     run(&mut cold, &operation.steps);
@@ -45,7 +45,7 @@ pub(crate) fn footprint(operation: &Operation, before: &Operation, geometry: Geo
 }
 
 /// Different bytes and different lines of some steps.
-pub(crate) fn touched(steps: &[Executed], line: u32) -> (usize, usize) {
+pub(super) fn touched(steps: &[Executed], line: u32) -> (usize, usize) {
     let (mut seen, mut lines) = (HashSet::new(), HashSet::new());
     let shift = line.trailing_zeros();
     for step in steps {
@@ -66,7 +66,7 @@ fn run(cache: &mut Cache, steps: &[Executed]) {
 
 /// How many steps from the begin one may go before a follower misses more than [`KNEE`] of what the first missed: the
 /// paper's knee, to within a sixty-fourth of the operation. None when the whole operation has none.
-pub(crate) fn knee(steps: &[Executed], geometry: Geometry) -> Option<usize> {
+pub(super) fn knee(steps: &[Executed], geometry: Geometry) -> Option<usize> {
     if fits(&[], steps, geometry) {
         return None;
     }
@@ -95,7 +95,7 @@ fn fits(switch: &[u64], stretch: &[Executed], geometry: Geometry) -> bool {
 
 /// Which of an operation's points to make live, by their place in [`Operation::points`]: the last one before each knee.
 /// Where a stretch between two points is itself too long, both its ends are taken.
-pub(crate) fn place(operation: &Operation, geometry: Geometry) -> Vec<usize> {
+pub(super) fn place(operation: &Operation, geometry: Geometry) -> Vec<usize> {
     let mut chosen: Vec<usize> = Vec::new();
     let (mut begin, mut candidate): (usize, Option<usize>) = (0, None);
     for (number, point) in operation.points.iter().enumerate() {
@@ -124,7 +124,7 @@ fn switch_at(operation: &Operation, point: usize) -> [u64; 1] {
 
 /// Misses of `members` executions that switch at the chosen points, the first one's cache empty: the first, and the mean
 /// of the others.
-pub(crate) fn in_step(operation: &Operation, chosen: &[usize], members: usize, geometry: Geometry) -> (f64, f64) {
+pub(super) fn in_step(operation: &Operation, chosen: &[usize], members: usize, geometry: Geometry) -> (f64, f64) {
     let mut cache = Cache::new(geometry);
     let (mut first, mut others) = (0, 0);
     let mut begin = 0;
@@ -146,7 +146,7 @@ pub(crate) fn in_step(operation: &Operation, chosen: &[usize], members: usize, g
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::footprint::trace::{OperationId, Passed};
+    use crate::footprint::trace::{OperationId, Passed};
 
     /// Straight code of `bytes`, in instructions of 4, with a point each `every` bytes.
     fn straight(bytes: u64, every: u64) -> Operation {

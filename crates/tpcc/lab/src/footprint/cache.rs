@@ -8,7 +8,7 @@ const NONE: u64 = u64::MAX;
 
 /// A simulated cache. Lines are numbered by address divided by their length.
 #[derive(Clone, Debug)]
-pub(crate) struct Cache {
+pub(super) struct Cache {
     /// Sets one after the other, each most recently used first.
     lines: Vec<u64>,
     ways: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// An empty one.
-    pub(crate) fn new(geometry: Geometry) -> Cache {
+    pub(super) fn new(geometry: Geometry) -> Cache {
         Cache {
             lines: vec![NONE; (geometry.sets() * geometry.ways()) as usize],
             ways: geometry.ways() as usize,
@@ -30,13 +30,13 @@ impl Cache {
     }
 
     /// References that missed so far.
-    pub(crate) fn misses(&self) -> u64 {
+    pub(super) fn misses(&self) -> u64 {
         self.misses
     }
 
     /// Refers to `len` bytes at `address`.
     #[inline]
-    pub(crate) fn refer(&mut self, address: u64, len: u32) {
+    pub(super) fn refer(&mut self, address: u64, len: u32) {
         let (first, last) = (address >> self.shift, (address + u64::from(len.max(1)) - 1) >> self.shift);
         let mut missed = !self.touch(first);
         for line in first + 1..=last {

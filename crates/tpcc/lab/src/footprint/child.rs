@@ -9,23 +9,23 @@ use storage::{BlockReason, Hook, LatchKind, Operation, Options, ThreadHook, Wait
 
 use super::lines;
 use super::marks::{Mark, trap};
-use crate::driver::terminal::Terminal;
-use crate::driver::{self, Clock, RunPlan};
-use crate::engines::storage::store::Store;
-use crate::workload::database::Database;
-use crate::workload::engine::{Engine, OpenTransaction, Session};
-use crate::workload::error::{Error, command};
-use crate::workload::generate::Random;
-use crate::workload::generate::input::InputSpace;
-use crate::workload::generate::nurand::Constants;
-use crate::workload::loaded::Loaded;
-use crate::workload::settings::{Latches, StoreConfig};
-use crate::workload::streams::print;
-use crate::workload::txn::{self, Scratch, Verdict};
+use tpcc_core::driver::terminal::Terminal;
+use tpcc_core::driver::{self, Clock, RunPlan};
+use tpcc_core::engines::storage::store::Store;
+use tpcc_core::workload::database::Database;
+use tpcc_core::workload::engine::{Engine, OpenTransaction, Session};
+use tpcc_core::workload::error::{Error, command};
+use tpcc_core::workload::generate::Random;
+use tpcc_core::workload::generate::input::InputSpace;
+use tpcc_core::workload::generate::nurand::Constants;
+use tpcc_core::workload::loaded::Loaded;
+use tpcc_core::workload::settings::{Latches, StoreConfig};
+use tpcc_core::workload::streams::print;
+use tpcc_core::workload::txn::{self, Scratch, Verdict};
 
 /// Marks what storage says, and waits as threads do.
 #[derive(Debug, Default)]
-pub(crate) struct MarkingHook {
+pub struct MarkingHook {
     threads: ThreadHook,
     /// Whether anyone listens: not while the database is opened.
     listening: std::sync::atomic::AtomicBool,
@@ -68,7 +68,7 @@ impl Hook for MarkingHook {
 }
 
 /// Lets the parent trace this thread, opens the database and runs transactions until the tracer has seen enough.
-pub(crate) fn run(config: &StoreConfig, plan: &RunPlan) -> Result<(), Error> {
+pub fn run(config: &StoreConfig, plan: &RunPlan) -> Result<(), Error> {
     traceable()?;
     let hook = Arc::new(MarkingHook::default());
     let (store, loaded) = open(config, Arc::clone(&hook))?;
@@ -111,7 +111,7 @@ pub(crate) fn run(config: &StoreConfig, plan: &RunPlan) -> Result<(), Error> {
 }
 
 /// Lets the parent trace this thread and reads one page until the tracer has seen enough; each read is marked as a transaction.
-pub(crate) fn read_page(latches: Latches) -> Result<(), Error> {
+pub fn read_page(latches: Latches) -> Result<(), Error> {
     traceable()?;
     // What lies on the stack is not followed.
     let page = Box::new(MeasuredPage::new(kind(latches)));

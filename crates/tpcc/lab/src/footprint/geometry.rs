@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// Size, ways and line of a cache, in bytes. All three are powers of two, and at least one set comes out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Geometry {
+pub struct Geometry {
     bytes: u32,
     ways: u32,
     line: u32,
@@ -18,10 +18,10 @@ const LINES: std::ops::RangeInclusive<u32> = 16..=4096;
 
 impl Geometry {
     /// 32 KiB, 8 ways, 64 bytes a line: the instruction cache of most x86-64 processors.
-    pub(crate) const USUAL: Geometry = Geometry { bytes: 32 << 10, ways: 8, line: 64 };
+    pub const USUAL: Geometry = Geometry { bytes: 32 << 10, ways: 8, line: 64 };
 
     /// A geometry, if it is one.
-    pub(crate) const fn new(bytes: u32, ways: u32, line: u32) -> Option<Geometry> {
+    pub const fn new(bytes: u32, ways: u32, line: u32) -> Option<Geometry> {
         let powers = bytes.is_power_of_two() && ways.is_power_of_two() && line.is_power_of_two();
         let fits = bytes <= LARGEST && line >= *LINES.start() && line <= *LINES.end();
         if powers && fits && (ways as u64) * (line as u64) <= bytes as u64 {
@@ -32,27 +32,27 @@ impl Geometry {
     }
 
     /// Bytes in all.
-    pub(crate) fn bytes(self) -> u32 {
+    pub fn bytes(self) -> u32 {
         self.bytes
     }
 
     /// Lines that a set holds.
-    pub(crate) fn ways(self) -> u32 {
+    pub fn ways(self) -> u32 {
         self.ways
     }
 
     /// Bytes of a line.
-    pub(crate) fn line(self) -> u32 {
+    pub fn line(self) -> u32 {
         self.line
     }
 
     /// Sets.
-    pub(crate) fn sets(self) -> u32 {
+    pub fn sets(self) -> u32 {
         self.bytes / (self.ways * self.line)
     }
 
     /// "8 KiB, 8 ways, lines of 64 B".
-    pub(crate) fn in_words(self) -> String {
+    pub fn in_words(self) -> String {
         let size = if self.bytes >= 1024 { format!("{} KiB", self.bytes / 1024) } else { format!("{} B", self.bytes) };
         let ways = if self.ways == 1 { "direct".to_owned() } else { format!("{} ways", self.ways) };
         format!("{size}, {ways}, lines of {} B", self.line)

@@ -3,7 +3,7 @@
 
 /// What an instruction does to the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Flow {
+pub(super) enum Flow {
     /// Runs into the next one.
     Straight,
     /// Jumps, perhaps; this many bytes long.
@@ -16,7 +16,7 @@ pub(crate) enum Flow {
 
 impl Flow {
     /// What the instruction at the start of `code` does.
-    pub(crate) fn of(code: &[u8]) -> Flow {
+    pub(super) fn of(code: &[u8]) -> Flow {
         // Prefixes that compilers put before jumps: bnd, notrack, rep (of rep ret), and REX.
         let prefixes = code.iter().take_while(|&&byte| matches!(byte, 0xf2 | 0xf3 | 0x3e | 0x66)).count();
         let rex = usize::from(code.get(prefixes).is_some_and(|byte| byte & 0xf0 == 0x40));
@@ -40,7 +40,7 @@ impl Flow {
     }
 
     /// Length, where the next instruction's place does not tell it.
-    pub(crate) fn len(self) -> Option<u32> {
+    pub(super) fn len(self) -> Option<u32> {
         match self {
             Flow::Straight => None,
             Flow::Jump(len) | Flow::Call(len) | Flow::Return(len) => Some(u32::from(len)),

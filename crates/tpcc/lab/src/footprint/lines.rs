@@ -2,23 +2,23 @@
 
 /// Addresses of one kind of lines.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Lines {
-    pub(crate) kind: String,
+pub struct Lines {
+    pub kind: String,
     begin: u64,
     end: u64,
     every: u64,
-    pub(crate) per_worker: u64,
+    pub per_worker: u64,
 }
 
 impl Lines {
-    pub(crate) fn of(line: &str) -> Option<Lines> {
+    pub fn of(line: &str) -> Option<Lines> {
         let mut words = line.strip_prefix(SAID)?.splitn(5, ' ');
         let mut number = || words.next()?.parse().ok();
         let (begin, end, every, per_worker) = (number()?, number()?, number()?, number()?);
         Some(Lines { kind: words.next()?.to_owned(), begin, end, every, per_worker })
     }
 
-    pub(crate) fn contains(&self, address: u64) -> bool {
+    pub fn contains(&self, address: u64) -> bool {
         const LINE: u64 = 64;
         (self.begin..self.end).contains(&address) && (self.every == 0 || (address - self.begin) % self.every < LINE)
     }
@@ -28,7 +28,7 @@ impl Lines {
 const SAID: &str = "lines ";
 
 /// Says where lines lie, as [`Lines::of`] reads it.
-pub(crate) fn say(lines: &storage::measure::SharedLines) -> String {
+pub fn say(lines: &storage::measure::SharedLines) -> String {
     let storage::measure::SharedLines { kind, range, every, per_worker, .. } = lines;
     format!("{SAID}{} {} {every} {per_worker} {kind}", range.start, range.end)
 }

@@ -11,7 +11,7 @@
 /// What a trap means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
-pub(crate) enum Mark {
+pub(super) enum Mark {
     /// A transaction begins; its kind and its number.
     Transaction = 1,
     /// A statement begins; its kind and its index.
@@ -22,7 +22,7 @@ pub(crate) enum Mark {
 
 impl Mark {
     /// The mark of a number.
-    pub(crate) fn of(number: u64) -> Option<Mark> {
+    pub(super) fn of(number: u64) -> Option<Mark> {
         [Mark::Transaction, Mark::Enter, Mark::Point].into_iter().find(|mark| *mark as u64 == number)
     }
 }

@@ -3,16 +3,16 @@
 //! The program runs itself as a child, traces it instruction by instruction ([`tracer`]) through whole transactions, cuts
 //! the trace where statements begin, and runs it through a simulated cache ([`cache`]). Needs Linux on x86-64.
 
-pub(crate) mod access;
+pub mod access;
 mod analysis;
 mod cache;
-pub(crate) mod child;
-pub(crate) mod geometry;
+pub mod child;
+pub mod geometry;
 mod instruction;
-pub(crate) mod lines;
+pub mod lines;
 mod marks;
-pub(crate) mod operand;
-pub(crate) mod place;
+pub mod operand;
+pub mod place;
 mod text;
 mod trace;
 mod tracer;
@@ -21,11 +21,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::report::progress::{self, Progress};
-use crate::workload::error::Error;
-use crate::workload::generate::deck::{Kind, Mix};
 use geometry::Geometry;
 use marks::Mark;
+use tpcc_core::report::progress::{self, Progress};
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::generate::deck::{Kind, Mix};
 use trace::{Operation, OperationId};
 use tracer::{Tracer, Trap};
 
@@ -36,13 +36,13 @@ const MOST_TRANSACTIONS: u64 = 5_000;
 
 /// What to look at.
 #[derive(Clone, Debug)]
-pub(crate) struct FootprintSpec {
+pub struct FootprintSpec {
     /// Shares of transactions.
-    pub(crate) mix: Mix,
+    pub mix: Mix,
     /// The instruction cache.
-    pub(crate) geometry: Geometry,
+    pub geometry: Geometry,
     /// Only operations whose name begins like this.
-    pub(crate) operation: Option<String>,
+    pub operation: Option<String>,
 }
 
 /// A transaction that was traced.
@@ -54,14 +54,14 @@ struct Traced {
 
 /// Everything that was traced.
 #[derive(Debug)]
-pub(crate) struct Traces {
+pub struct Traces {
     transactions: Vec<Traced>,
     /// Table and index by the index's number.
     indexes: BTreeMap<u32, (String, String)>,
 }
 
 /// Traces `command`, which runs [`child::run`], until each kind of the mix was seen a few times.
-pub(crate) fn trace(mut command: Command, mix: Mix) -> Result<Traces, Error> {
+pub fn trace(mut command: Command, mix: Mix) -> Result<Traces, Error> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Err(Error::failed("tracing instructions needs Linux on x86-64"));
     }
@@ -122,7 +122,7 @@ fn through(tracer: &mut Tracer, kind: Kind) -> Result<(Traced, Trap), Error> {
 }
 
 /// How the child says what an index is.
-pub(crate) fn say_index(number: u32, table: &str, index: &str) -> String {
+pub fn say_index(number: u32, table: &str, index: &str) -> String {
     format!("index\t{number}\t{table}\t{index}")
 }
 
@@ -147,7 +147,7 @@ impl Traces {
         }
     }
 
-    /// The team's name for an operation, as [`crate::driver::runner::steps::policy`] adds it: family and object.
+    /// The team's name for an operation, as [`tpcc_core::driver::runner::steps::policy`] adds it: family and object.
     fn team(&self, id: OperationId) -> (&'static str, String) {
         let index = self.indexes.get(&id.index).map(|(_, index)| index.clone()).unwrap_or_default();
         match KINDS.get(usize::from(id.kind)).copied().unwrap_or("other") {
@@ -172,12 +172,12 @@ impl Traces {
 }
 
 /// What was found, as text for a terminal, and the placement.
-pub(crate) fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<text::Found, Error> {
+pub fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<text::Found, Error> {
     text::report(traces, wanted)
 }
 
 /// The program that traces itself: `tpcc footprint --traced` on a database.
-pub(crate) fn command(program: &Path, data: &Path, mix: Mix) -> Command {
+pub fn command(program: &Path, data: &Path, mix: Mix) -> Command {
     let mut command = Command::new(program);
     command.args(["footprint", "--traced", "--mix", mix.name(), "--data"]).arg(data);
     command
@@ -185,17 +185,17 @@ pub(crate) fn command(program: &Path, data: &Path, mix: Mix) -> Command {
 
 /// How much code two executions of a kind of operation have in common.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Overlap {
+pub struct Overlap {
     /// Which operation.
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
     /// Whether both were on one index.
-    pub(crate) same_index: bool,
+    pub same_index: bool,
     /// Lines that both touch, of all that either does.
-    pub(crate) share: f64,
+    pub share: f64,
 }
 
 /// Compares every execution of an operation with those of other transactions.
-pub(crate) fn overlaps(traces: &Traces) -> Vec<Overlap> {
+pub fn overlaps(traces: &Traces) -> Vec<Overlap> {
     let line = Geometry::USUAL.line().trailing_zeros();
     let lines =
         |operation: &Operation| -> HashSet<u64> { operation.steps.iter().map(|step| step.at >> line).collect() };

@@ -8,7 +8,7 @@ use nix::libc::user_regs_struct;
 
 /// What an access does to a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum AccessKind {
+pub enum AccessKind {
     /// Reads.
     Read,
     /// Writes without having read.
@@ -21,20 +21,20 @@ pub(crate) enum AccessKind {
 
 impl AccessKind {
     /// Whether the core needs the line for itself.
-    pub(crate) fn writes(self) -> bool {
+    pub fn writes(self) -> bool {
         self != AccessKind::Read
     }
 
     /// Whether the core cannot go on without the line.
-    pub(crate) fn waits(self) -> bool {
+    pub fn waits(self) -> bool {
         self != AccessKind::Write
     }
 }
 
 /// An operand in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Operand {
-    pub(crate) operation: AccessKind,
+pub struct Operand {
+    pub operation: AccessKind,
     place: OperandPlace,
 }
 
@@ -56,7 +56,7 @@ enum OperandSegment {
 }
 
 /// Up to two operands: string moves have two.
-pub(crate) type Operands = [Option<Operand>; 2];
+pub type Operands = [Option<Operand>; 2];
 
 /// What precedes an opcode.
 #[derive(Default)]
@@ -73,12 +73,12 @@ struct Prefixes {
 
 impl Operand {
     /// The operands of the instruction at the start of `code`.
-    pub(crate) fn of(code: &[u8]) -> Operands {
+    pub fn of(code: &[u8]) -> Operands {
         decode(code).unwrap_or([None, None])
     }
 
     /// Its address; `next` is where the next instruction begins.
-    pub(crate) fn address(&self, registers: &user_regs_struct, next: u64) -> u64 {
+    pub fn address(&self, registers: &user_regs_struct, next: u64) -> u64 {
         match self.place {
             OperandPlace::Next(displacement) => next.wrapping_add_signed(displacement),
             OperandPlace::Pointer(destination) => {

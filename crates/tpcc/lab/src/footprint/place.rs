@@ -7,10 +7,10 @@ use sched_steps::team::Operations;
 use storage::{PointKind, PointSite, points};
 
 use super::text::OperationPoints;
-use crate::workload::error::Error;
+use tpcc_core::workload::error::Error;
 
 /// Writes the points that should be live, by operation.
-pub(crate) fn write(path: &Path, placement: &[OperationPoints]) -> Result<(), Error> {
+pub fn write(path: &Path, placement: &[OperationPoints]) -> Result<(), Error> {
     let mut operations = Operations::new();
     let mut live = vec![0; points().len()];
     for placed in placement {
@@ -28,7 +28,7 @@ pub(crate) fn write(path: &Path, placement: &[OperationPoints]) -> Result<(), Er
 }
 
 /// Writes all points of a kind, live for every operation.
-pub(crate) fn write_kind(path: &Path, kind: PointKind) -> Result<(), Error> {
+pub fn write_kind(path: &Path, kind: PointKind) -> Result<(), Error> {
     save(path, &Operations::new(), |_, site| if site.kind() == kind { u64::MAX } else { 0 })
 }
 

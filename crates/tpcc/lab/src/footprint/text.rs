@@ -9,27 +9,27 @@ use super::analysis::{footprint, in_step, knee, place, touched};
 use super::geometry::Geometry;
 use super::trace::{Operation, OperationId, frames_apart};
 use super::{FootprintSpec, KINDS, Traced, Traces};
-use crate::workload::error::Error;
+use tpcc_core::workload::error::Error;
 
 /// Members of a team for which misses are foretold.
 const TEAM: usize = 10;
 
 /// What was found.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub struct Found {
     /// Tables for a terminal.
-    pub(crate) text: String,
+    pub text: String,
     /// Live points by operation.
-    pub(crate) placement: Vec<OperationPoints>,
+    pub placement: Vec<OperationPoints>,
 }
 
 /// The points of an operation that should be live.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct OperationPoints {
-    /// Name of the operation as `crate::driver::runner::steps::policy` calls it: family and object.
-    pub(crate) operation: (&'static str, String),
+pub struct OperationPoints {
+    /// Name of the operation as `tpcc_core::driver::runner::steps::policy` calls it: family and object.
+    pub operation: (&'static str, String),
     /// Numbers of the sites, ascending.
-    pub(crate) sites: Vec<u32>,
+    pub sites: Vec<u32>,
 }
 
 /// See [`super::report`].

@@ -16,10 +16,10 @@ use super::instruction::Flow;
 use super::marks::{ENOUGH, Mark};
 use super::operand::{AccessKind, Operand, Operands};
 use super::trace::{Executed, Operation, OperationId, Passed};
-use crate::workload::error::Error;
-use crate::workload::interrupt;
-use crate::workload::reading::{MOST_OUTPUT, read_within};
-use crate::workload::words::in_mib;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::reading::{MOST_OUTPUT, read_within};
+use tpcc_core::workload::words::in_mib;
 
 /// Where the program's own file is taken to lie: where Valgrind puts programs, so that sets of large caches agree.
 const PROGRAM: u64 = 0x10_8000;

@@ -5,32 +5,32 @@ use std::time::Instant;
 
 use speculate::{Forwarding, Options, Speculator};
 
-use crate::engines::storage::ahead::RowStore;
-use crate::engines::storage::store::{Store, StoreError};
-use crate::workload::engine::OpenTransaction;
-use crate::workload::error::Error;
-use crate::workload::generate::Random;
-use crate::workload::loaded::Loaded;
-use crate::workload::ops::RowOps;
-use crate::workload::schema::keys::{DistrictKey, StockKey};
-use crate::workload::schema::tables::{District, Stock};
+use tpcc_core::engines::storage::ahead::RowStore;
+use tpcc_core::engines::storage::store::{Store, StoreError};
+use tpcc_core::workload::engine::OpenTransaction;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::generate::Random;
+use tpcc_core::workload::loaded::Loaded;
+use tpcc_core::workload::ops::RowOps;
+use tpcc_core::workload::schema::keys::{DistrictKey, StockKey};
+use tpcc_core::workload::schema::tables::{District, Stock};
 
 /// Rows that an iteration reads beside the one that it depends on.
-pub(crate) const READS: usize = 32;
+pub const READS: usize = 32;
 /// Iterations of a loop, each an epoch.
 const EPOCHS: usize = 8;
 
 /// What loops with a dependence did.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DependenceCost {
+pub struct DependenceCost {
     /// Done in vain for each violation, in microseconds.
-    pub(crate) redone_us: f64,
+    pub redone_us: f64,
     /// A loop, in microseconds.
-    pub(crate) loop_us: f64,
+    pub loop_us: f64,
 }
 
 /// Runs such loops with the dependence after `before` of the reads, and so many sub-epochs.
-pub(crate) fn run(
+pub fn run(
     store: &Store,
     loaded: &Loaded,
     before: usize,

@@ -5,19 +5,19 @@ use std::time::Instant;
 use speculate::{Dependence, LoopTrace, Options, Stats};
 
 use super::{Latencies, LatencyMix};
-use crate::engines::storage::ahead::Governed;
-use crate::engines::storage::ahead::loops::{Loops, TransactionLoop};
-use crate::engines::storage::store::{Store, StoreError, StoreTransaction};
-use crate::workload::engine::OpenTransaction;
-use crate::workload::error::Error;
-use crate::workload::generate::Random;
-use crate::workload::generate::deck::Kind;
-use crate::workload::generate::input::{Input, InputSpace, LongOrderInput};
-use crate::workload::schema::keys::HistoryKey;
-use crate::workload::schema::rows::When;
-use crate::workload::settings::Speculate;
-use crate::workload::txn::long_order::{self, LongOrderOutput};
-use crate::workload::txn::{self, Failure, Scratch, StepOrder, Verdict};
+use tpcc_core::engines::storage::ahead::Governed;
+use tpcc_core::engines::storage::ahead::loops::{Loops, TransactionLoop};
+use tpcc_core::engines::storage::store::{Store, StoreError, StoreTransaction};
+use tpcc_core::workload::engine::OpenTransaction;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::generate::Random;
+use tpcc_core::workload::generate::deck::Kind;
+use tpcc_core::workload::generate::input::{Input, InputSpace, LongOrderInput};
+use tpcc_core::workload::schema::keys::HistoryKey;
+use tpcc_core::workload::schema::rows::When;
+use tpcc_core::workload::settings::Speculate;
+use tpcc_core::workload::txn::long_order::{self, LongOrderOutput};
+use tpcc_core::workload::txn::{self, Failure, Scratch, StepOrder, Verdict};
 
 /// How a lane runs a transaction.
 pub(super) enum Work {

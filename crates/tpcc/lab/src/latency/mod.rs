@@ -5,9 +5,9 @@
 //! Each way has a copy of the database of its own, in memory, and runs the same inputs. They take turns in short blocks, so
 //! that what else happens on the machine concerns all of them. At the end all copies must hold the same rows.
 
-pub(crate) mod dependence;
+pub mod dependence;
 mod lane;
-pub(crate) mod simulation;
+pub mod simulation;
 
 use std::time::Instant;
 
@@ -19,23 +19,23 @@ use speculate::{Committer, Dependence, Forwarding, Options, Stats};
 
 use self::lane::{Lane, TrialInput, Work};
 use self::simulation::{MeasuredMeans, Simulation, Traced, TracedTransaction};
-use crate::engines::storage::ahead::loops::TransactionLoop;
-use crate::engines::storage::store::Store;
-use crate::lab::interval::Ratio;
-use crate::report::model::schema_of;
-use crate::workload::database::Database;
-use crate::workload::error::Error;
-use crate::workload::generate::Random;
-use crate::workload::generate::input::InputSpace;
-use crate::workload::generate::nurand::Constants;
-use crate::workload::interrupt;
-use crate::workload::loaded::Loaded;
-use crate::workload::settings::{Speculate, StoreConfig};
-use crate::workload::time::nanos;
+use crate::interval::Ratio;
+use tpcc_core::engines::storage::ahead::loops::TransactionLoop;
+use tpcc_core::engines::storage::store::Store;
+use tpcc_core::report::model::schema_of;
+use tpcc_core::workload::database::Database;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::generate::Random;
+use tpcc_core::workload::generate::input::InputSpace;
+use tpcc_core::workload::generate::nurand::Constants;
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::loaded::Loaded;
+use tpcc_core::workload::settings::{Speculate, StoreConfig};
+use tpcc_core::workload::time::nanos;
 
 /// Transactions that speculation is tried on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum LatencyMix {
+pub enum LatencyMix {
     /// 5 to 15 lines, which are the loop
     NewOrder,
     /// 50 to 150 lines
@@ -55,7 +55,7 @@ pub(crate) enum LatencyMix {
 
 impl LatencyMix {
     /// The loop that runs ahead.
-    pub(crate) fn of_loop(self) -> TransactionLoop {
+    pub fn of_loop(self) -> TransactionLoop {
         match self {
             LatencyMix::NewOrder => TransactionLoop::OrderLines,
             LatencyMix::NewOrder150 => TransactionLoop::LongOrderLines,
@@ -70,37 +70,37 @@ impl LatencyMix {
 
 /// What to run.
 #[derive(Clone, Debug)]
-pub(crate) struct Latencies {
-    pub(crate) mix: LatencyMix,
+pub struct Latencies {
+    pub mix: LatencyMix,
     /// Threads of speculation.
-    pub(crate) epoch_workers: usize,
+    pub epoch_workers: usize,
     /// Whether loops run ahead always, or where the governor says so.
-    pub(crate) speculate: Speculate,
+    pub speculate: Speculate,
     /// Iterations of an epoch; none where the governor decides.
-    pub(crate) grain: Option<usize>,
+    pub grain: Option<usize>,
     /// Transactions of each way.
-    pub(crate) transactions: u64,
-    pub(crate) seed: u64,
+    pub transactions: u64,
+    pub seed: u64,
     /// Probability with which each read is violated.
-    pub(crate) inject: f64,
+    pub inject: f64,
     /// Whether epochs read what earlier ones have written.
-    pub(crate) forwarding: ForwardWrites,
+    pub forwarding: ForwardWrites,
     /// Who confirms and writes epochs.
-    pub(crate) committer: CommitBy,
+    pub committer: CommitBy,
     /// Whether to simulate other numbers of processors.
-    pub(crate) simulate: bool,
+    pub simulate: bool,
 }
 
 /// When loops run ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum LatencySpeculate {
+pub enum LatencySpeculate {
     On,
     Auto,
 }
 
 /// Whether epochs read what earlier ones have written and not committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum ForwardWrites {
+pub enum ForwardWrites {
     Adaptive,
     Always,
     Never,
@@ -108,14 +108,14 @@ pub(crate) enum ForwardWrites {
 
 /// Who confirms and writes epochs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum CommitBy {
+pub enum CommitBy {
     Caller,
     Owner,
 }
 
 impl Latencies {
     /// Copies of the database that are in memory at once: one for each way.
-    pub(crate) fn copies(&self) -> u64 {
+    pub fn copies(&self) -> u64 {
         (if self.simulate { WAYS + TRACED } else { WAYS }) as u64
     }
 
@@ -138,109 +138,109 @@ impl Latencies {
 /// Time of a transaction.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct TrialTimes {
+pub struct TrialTimes {
     /// Mean, in microseconds.
-    pub(crate) mean_us: f64,
+    pub mean_us: f64,
     /// Median.
-    pub(crate) p50_us: f64,
+    pub p50_us: f64,
     /// 99th percentile.
-    pub(crate) p99_us: f64,
+    pub p99_us: f64,
 }
 
 /// A number for each way but the sequential one.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct PerWay {
+pub struct PerWay {
     /// One core, groups of rows announced.
-    pub(crate) sequential_prefetch: f64,
+    pub sequential_prefetch: f64,
     /// Speculation's code on one core.
-    pub(crate) tls_seq: f64,
+    pub tls_seq: f64,
     /// Speculation.
-    pub(crate) speculative: f64,
+    pub speculative: f64,
 }
 
 /// A read and a write that stood in each other's way.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct DependenceFound {
+pub struct DependenceFound {
     /// Where the value was read too early.
-    pub(crate) read: String,
+    pub read: String,
     /// Where it was written; null where no epoch wrote it.
-    pub(crate) written: Option<String>,
+    pub written: Option<String>,
     /// How many times.
-    pub(crate) violations: u64,
+    pub violations: u64,
     /// Operations done in vain.
-    pub(crate) rewound: u64,
+    pub rewound: u64,
     /// Their time, in microseconds.
-    pub(crate) lost_us: f64,
+    pub lost_us: f64,
 }
 
 /// What `tpcc latency --json` writes.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[cfg_attr(test, schemars(title = "tpcc latency --json"))]
-pub(crate) struct LatencyReport {
-    pub(crate) schema: String,
+pub struct LatencyReport {
+    pub schema: String,
     /// The transaction.
-    pub(crate) mix: String,
+    pub mix: String,
     /// Warehouses of the database.
-    pub(crate) warehouses: u32,
+    pub warehouses: u32,
     /// Threads of speculation.
-    pub(crate) epoch_workers: usize,
+    pub epoch_workers: usize,
     /// Cores of the machine.
-    pub(crate) cores: usize,
+    pub cores: usize,
     /// on: its loop ran ahead of each transaction; auto: where the governor had decided so.
-    pub(crate) speculate: String,
+    pub speculate: String,
     /// Iterations of an epoch; with auto as decided in the end, null if in order.
-    pub(crate) grain: Option<usize>,
+    pub grain: Option<usize>,
     /// Transactions of each way that were measured.
-    pub(crate) transactions: u64,
+    pub transactions: u64,
     /// Seed of the inputs.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// Probability with which each read was violated.
-    pub(crate) inject_violations: f64,
+    pub inject_violations: f64,
     /// Whether epochs read what earlier ones had written: adaptive, always or never.
-    pub(crate) forwarding: String,
+    pub forwarding: String,
     /// Who confirmed and wrote epochs: caller or owner.
-    pub(crate) committer: String,
+    pub committer: String,
     /// One core, steps one after the other, no groups announced.
-    pub(crate) sequential: TrialTimes,
+    pub sequential: TrialTimes,
     /// One core, groups of rows announced: the engine's default.
-    pub(crate) sequential_prefetch: TrialTimes,
+    pub sequential_prefetch: TrialTimes,
     /// Speculation's code on one core.
-    pub(crate) tls_seq: TrialTimes,
+    pub tls_seq: TrialTimes,
     /// Speculation, on so many cores as there are workers.
-    pub(crate) speculative: TrialTimes,
+    pub speculative: TrialTimes,
     /// Ratio of means to `sequential`.
-    pub(crate) ratio: PerWay,
+    pub ratio: PerWay,
     /// Lower ends of 95% intervals of `ratio`.
-    pub(crate) ratio_low: PerWay,
+    pub ratio_low: PerWay,
     /// Upper ends.
-    pub(crate) ratio_high: PerWay,
+    pub ratio_high: PerWay,
     /// Epochs of `speculative` that committed.
-    pub(crate) epochs: u64,
+    pub epochs: u64,
     /// Times that one of them was rewound.
-    pub(crate) violations: u64,
+    pub violations: u64,
     /// Those of them that were asked for.
-    pub(crate) injected: u64,
+    pub injected: u64,
     /// Time of what was done in vain, in microseconds a transaction.
-    pub(crate) rewound_us: f64,
+    pub rewound_us: f64,
     /// Time in which epochs held the token, in microseconds a transaction.
-    pub(crate) in_order_us: f64,
+    pub in_order_us: f64,
     /// The same for each iteration of the loop.
-    pub(crate) in_order_us_per_item: f64,
+    pub in_order_us_per_item: f64,
     /// Time in which workers waited for the token, in microseconds a transaction.
-    pub(crate) waited_us: f64,
+    pub waited_us: f64,
     /// An empty loop of two epochs, in microseconds.
-    pub(crate) fork_join_us: f64,
+    pub fork_join_us: f64,
     /// What rewound epochs, the dearest first.
-    pub(crate) dependences: Vec<DependenceFound>,
+    pub dependences: Vec<DependenceFound>,
     /// What the transaction would take on other numbers of processors; null without `--simulate`.
-    pub(crate) simulation: Option<Simulation>,
+    pub simulation: Option<Simulation>,
     /// Digest of all rows after `sequential`.
-    pub(crate) fingerprint: String,
+    pub fingerprint: String,
     /// Whether all ways left the same rows.
-    pub(crate) equal: bool,
+    pub equal: bool,
 }
 
 /// Transactions of a way before the next way's turn.
@@ -255,12 +255,7 @@ const TRACED: usize = 2;
 const TRACED_TRANSACTIONS: u64 = 400;
 
 /// Runs a plan on copies of the database.
-pub(crate) fn run(
-    plan: &Latencies,
-    config: &StoreConfig,
-    database: &Store,
-    loaded: &Loaded,
-) -> Result<LatencyReport, Error> {
+pub fn run(plan: &Latencies, config: &StoreConfig, database: &Store, loaded: &Loaded) -> Result<LatencyReport, Error> {
     let stores = (0..plan.copies())
         .map(|way| database.copy_in_memory(&StoreConfig { prefetch: way != 0, ..config.clone() }, None))
         .collect::<Result<Vec<_>, _>>()?;

@@ -34,51 +34,51 @@ pub(super) struct Traced {
 /// A mean transaction on a simulated machine. Times in microseconds, of all processors together but for the mean.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct SimulatedMachine {
+pub struct SimulatedMachine {
     /// What the machine or the engine lacks or has.
-    pub(crate) name: String,
+    pub name: String,
     /// Processors.
-    pub(crate) cpus: usize,
+    pub cpus: usize,
     /// Time of a transaction.
-    pub(crate) mean_us: f64,
+    pub mean_us: f64,
     /// Against the measured sequential one.
-    pub(crate) ratio: f64,
+    pub ratio: f64,
     /// What counted.
-    pub(crate) busy_us: f64,
+    pub busy_us: f64,
     /// What was done in vain.
-    pub(crate) failed_us: f64,
+    pub failed_us: f64,
     /// Epochs that had run waited for the token.
-    pub(crate) token_us: f64,
+    pub token_us: f64,
     /// Processors had no epoch.
-    pub(crate) idle_us: f64,
+    pub idle_us: f64,
     /// Times that an epoch was rewound.
-    pub(crate) violations: f64,
+    pub violations: f64,
 }
 
 /// What was simulated from traces of the transactions.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Simulation {
+pub struct Simulation {
     /// Transactions that were traced.
-    pub(crate) transactions: usize,
+    pub transactions: usize,
     /// Time for the token, or an epoch, to go to another processor, in microseconds, as measured by empty loops.
-    pub(crate) hop_us: f64,
+    pub hop_us: f64,
     /// Share of the time of a transaction on one processor that its loop takes.
-    pub(crate) coverage: f64,
+    pub coverage: f64,
     /// Operations of an epoch, mean.
-    pub(crate) operations_per_epoch: f64,
+    pub operations_per_epoch: f64,
     /// Time of an epoch, its in-order part included, on one processor, mean, in microseconds.
-    pub(crate) epoch_us: f64,
+    pub epoch_us: f64,
     /// Epochs of a transaction, mean.
-    pub(crate) epochs: f64,
+    pub epochs: f64,
     /// By how much the simulation of one processor differs from speculation's code measured on one: share of the latter.
-    pub(crate) error_p1: f64,
+    pub error_p1: f64,
     /// The same for two processors; null where speculation was not measured on two.
-    pub(crate) error_p2: Option<f64>,
+    pub error_p2: Option<f64>,
     /// 1, 2, 4 and 8 processors.
-    pub(crate) machines: Vec<SimulatedMachine>,
+    pub machines: Vec<SimulatedMachine>,
     /// Four processors, and an engine that lacks what was changed for speculation: each line has one change more.
-    pub(crate) changes: Vec<SimulatedMachine>,
+    pub changes: Vec<SimulatedMachine>,
 }
 
 /// Measured means of a transaction, in microseconds.

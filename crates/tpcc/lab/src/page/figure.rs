@@ -5,24 +5,24 @@ use std::fmt::Write;
 
 /// Lines over numbers, or bars over names.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Figure {
+pub struct Figure {
     /// What it shows.
-    pub(crate) title: String,
+    pub title: String,
     /// What x is, with its unit.
-    pub(crate) x_label: String,
+    pub x_label: String,
     /// What y is, with its unit.
-    pub(crate) y_label: String,
+    pub y_label: String,
     /// What is drawn.
-    pub(crate) lines: Vec<PlotLine>,
+    pub lines: Vec<PlotLine>,
     /// Events along x.
-    pub(crate) marks: Vec<EventMark>,
+    pub marks: Vec<EventMark>,
     /// What equal distances along x are.
-    pub(crate) x_steps: AxisSteps,
+    pub x_steps: AxisSteps,
 }
 
 /// What equal distances along an axis are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum AxisSteps {
+pub enum AxisSteps {
     /// Equal sums, or equal factors where values span so much that sums would show the largest alone.
     #[default]
     AsTheySpan,
@@ -32,18 +32,18 @@ pub(crate) enum AxisSteps {
 
 /// A curve, or a bar for each name.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct PlotLine {
+pub struct PlotLine {
     /// What it shows; empty where the figure has no other.
-    pub(crate) name: String,
+    pub name: String,
     /// Where it was found.
-    pub(crate) of: Finder,
+    pub of: Finder,
     /// Its points, in the order of x.
-    pub(crate) points: Vec<Point>,
+    pub points: Vec<Point>,
 }
 
 /// Where a value was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Finder {
+pub enum Finder {
     /// Here, by this program.
     Here,
     /// In a paper, by its authors.
@@ -52,18 +52,18 @@ pub(crate) enum Finder {
 
 /// A value.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Point {
+pub struct Point {
     /// Where.
-    pub(crate) x: At,
+    pub x: At,
     /// None where nothing could be measured.
-    pub(crate) y: Option<f64>,
+    pub y: Option<f64>,
     /// Lower and upper end of its interval; none where it is exact.
-    pub(crate) interval: Option<(f64, f64)>,
+    pub interval: Option<(f64, f64)>,
 }
 
 /// A place on the x axis.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum At {
+pub enum At {
     /// A number.
     Number(f64),
     /// A name.
@@ -72,16 +72,16 @@ pub(crate) enum At {
 
 /// Something that happened at x.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct EventMark {
+pub struct EventMark {
     /// Where.
-    pub(crate) x: f64,
+    pub x: f64,
     /// What, the same text for all of a kind.
-    pub(crate) what: &'static str,
+    pub what: &'static str,
 }
 
 /// How x is laid out.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Layout {
+pub enum Layout {
     /// Numbers, from left to right.
     Numbers,
     /// Names that are numbers but for a few ("full", "max"): from left to right, evenly.
@@ -92,7 +92,7 @@ pub(crate) enum Layout {
 
 impl Point {
     /// A value without an interval.
-    pub(crate) fn exact(x: At, y: Option<f64>) -> Point {
+    pub fn exact(x: At, y: Option<f64>) -> Point {
         Point { x, y, interval: None }
     }
 }
@@ -116,7 +116,7 @@ impl At {
 
 impl Figure {
     /// All values, intervals included.
-    pub(crate) fn values(&self) -> impl Iterator<Item = f64> {
+    pub fn values(&self) -> impl Iterator<Item = f64> {
         let points = self.lines.iter().flat_map(|line| &line.points).filter(|point| point.y.is_some());
         points.flat_map(|point| {
             let (low, high) = point.interval.unzip();
@@ -125,7 +125,7 @@ impl Figure {
     }
 
     /// Whether there is anything to draw.
-    pub(crate) fn has_values(&self) -> bool {
+    pub fn has_values(&self) -> bool {
         self.values().next().is_some()
     }
 
@@ -147,7 +147,7 @@ impl Figure {
     }
 
     /// How x is laid out.
-    pub(crate) fn places(&self) -> Layout {
+    pub fn places(&self) -> Layout {
         if !self.is_named() {
             return Layout::Numbers;
         }
@@ -162,7 +162,7 @@ impl Figure {
     }
 
     /// Its data: a line for each point.
-    pub(crate) fn csv(&self) -> String {
+    pub fn csv(&self) -> String {
         let mut text = "series,x,y,low,high\n".to_owned();
         for line in &self.lines {
             let name = if line.name.is_empty() { &self.title } else { &line.name };
@@ -178,7 +178,7 @@ impl Figure {
 }
 
 /// A field of a CSV file (RFC 4180).
-pub(crate) fn quoted(field: &str) -> String {
+pub fn quoted(field: &str) -> String {
     match field.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
         false => field.to_owned(),

@@ -7,13 +7,13 @@ use super::ink::Canvas;
 use super::plot::svg;
 use super::style::style;
 use super::thin::DrawnFigure;
-use crate::workload::words::grouped;
+use tpcc_core::workload::words::grouped;
 
 /// Most rows of a table.
 pub(super) const MOST_ROWS: usize = 1_000;
 
 /// A whole page.
-pub(crate) fn page(title: &str, body: &Markup) -> String {
+pub fn page(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -30,7 +30,7 @@ pub(crate) fn page(title: &str, body: &Markup) -> String {
 }
 
 /// Figures, as many beside each other as there is room for.
-pub(crate) fn figures(all: &[Figure]) -> Markup {
+pub fn figures(all: &[Figure]) -> Markup {
     html! {
         @if !all.is_empty() {
             div.figures { @for figure in all { (one(figure)) } }
@@ -63,7 +63,7 @@ fn one(figure: &Figure) -> Markup {
 }
 
 /// Large figures at the top.
-pub(crate) fn facts(all: &[(&str, String)]) -> Markup {
+pub fn facts(all: &[(&str, String)]) -> Markup {
     html! {
         dl.facts { @for (name, value) in all { div { dt { (name) } dd { (value) } } } }
     }
@@ -71,7 +71,7 @@ pub(crate) fn facts(all: &[(&str, String)]) -> Markup {
 
 /// A table whose rows become blocks on a small screen, of which the first [`MOST_ROWS`] are shown. Columns from `numbers` on are
 /// numbers.
-pub(crate) fn table(head: &[&str], numbers: usize, rows: impl IntoIterator<Item = Vec<Markup>>) -> Markup {
+pub fn table(head: &[&str], numbers: usize, rows: impl IntoIterator<Item = Vec<Markup>>) -> Markup {
     let mut rows = rows.into_iter();
     let shown: Vec<Vec<Markup>> = rows.by_ref().take(MOST_ROWS).collect();
     let more = rows.count() as u64;
@@ -93,12 +93,12 @@ pub(crate) fn table(head: &[&str], numbers: usize, rows: impl IntoIterator<Item 
 }
 
 /// Text as a cell.
-pub(crate) fn cell(text: impl AsRef<str>) -> Markup {
+pub fn cell(text: impl AsRef<str>) -> Markup {
     html! { (text.as_ref()) }
 }
 
 /// Words of a command line as a shell takes them; of the program its name.
-pub(crate) fn command(words: &[String]) -> String {
+pub fn command(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:=@%".contains(c);
     let quoted = |word: &String| match !word.is_empty() && word.chars().all(plain) {
         true => word.clone(),

@@ -5,7 +5,7 @@
 use plotters::style::RGBColor;
 
 /// Most lines that can be told apart.
-pub(crate) const MOST_LINES: usize = 6;
+pub const MOST_LINES: usize = 6;
 
 /// What something is drawn in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +28,7 @@ pub(super) enum Ink {
 
 /// Where a figure stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Canvas {
+pub enum Canvas {
     /// In a page that has [`super::style`].
     Page,
     /// In a file of its own, on white.

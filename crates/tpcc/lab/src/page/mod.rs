@@ -6,15 +6,15 @@
 //! Pages are made of files that others may have written: of any numbers, and of lists of any length. What is drawn and listed is
 //! bounded, and the work grows with the length of the file.
 
-pub(crate) mod figure;
-pub(crate) mod html;
-pub(crate) mod ink;
-pub(crate) mod plot;
-pub(crate) mod run;
-pub(crate) mod scale;
+pub mod figure;
+pub mod html;
+pub mod ink;
+pub mod plot;
+pub mod run;
+pub mod scale;
 mod schema;
 mod style;
 #[cfg(test)]
-pub(crate) mod tests;
+pub mod tests;
 mod thin;
 mod values;

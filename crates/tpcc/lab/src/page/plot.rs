@@ -28,7 +28,7 @@ const CHARACTER: f64 = 7.9;
 const MOST_MARKS: usize = 32;
 
 /// A figure as an SVG element, as much of it as there is room for.
-pub(crate) fn svg(figure: &Figure, place: Canvas) -> String {
+pub fn svg(figure: &Figure, place: Canvas) -> String {
     let DrawnFigure { figure, .. } = DrawnFigure::of(figure);
     let figure = &figure;
     let mut text = String::new();

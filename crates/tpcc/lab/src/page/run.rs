@@ -9,14 +9,14 @@ use super::scale::short;
 use super::schema::Schema;
 use super::thin::MOST_NAMES;
 use super::values::{MOST_TABLES, pairs, words};
-use crate::workload::generate::deck::Kind;
-use crate::workload::words::grouped;
+use tpcc_core::workload::generate::deck::Kind;
+use tpcc_core::workload::words::grouped;
 
 /// Keys that have a part of the page of their own; every other object is a mechanism.
 const TOLD: &[&str] = &["provenance", "machine", "config", "transactions", "series", "check", "rows", "generator"];
 
 /// The page.
-pub(crate) fn run_page(run: &Value) -> String {
+pub fn run_page(run: &Value) -> String {
     let body = html! {
         h1 { "One run of tpcc" }
         p.faint { (words(&run["notice"])) }

@@ -121,7 +121,7 @@ pub(super) enum Zero {
 }
 
 /// A number beside an axis or a bar: three digits that matter, in a dozen characters at most.
-pub(crate) fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     if !value.is_finite() {
         return "not finite".to_owned();
     }

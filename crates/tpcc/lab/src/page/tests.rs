@@ -7,10 +7,10 @@ use super::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point};
 use super::ink::Canvas;
 use super::plot::svg;
 use super::run::run_page;
-use crate::report::model::schema_of;
+use tpcc_core::report::model::schema_of;
 
 /// Numbers of any size, those at both ends of what a number can be often.
-pub(crate) fn number() -> impl Strategy<Value = f64> {
+pub fn number() -> impl Strategy<Value = f64> {
     let extremes = [0.0, -0.0, 5e-324, -5e-324, 1e-300, 1.0, -1.0, 1e300, 1e308, f64::MAX, f64::MIN];
     let beyond = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
     prop_oneof![

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::html::{MOST_ROWS, cell, table};
 use super::scale::short;
 use super::schema::Schema;
-use crate::workload::words::grouped;
+use tpcc_core::workload::words::grouped;
 
 /// Most bytes of a value in a cell, but for its last word.
 const MOST_WORDS: usize = 4_000;

@@ -12,60 +12,60 @@ use super::needs;
 use super::page::{Absent, Entry, claims, reproduce_page};
 use super::report::{ClaimVerdict, Report};
 use super::{EXECUTABLE, Experiment, PAPERS, Paper, Results, compiler, executable, find, ids};
-use crate::report::json::text_of;
-use crate::report::machine::{CpuTime, Machine};
-use crate::report::model::{Provenance, schema_of};
-use crate::report::out::replace;
-use crate::report::page::figure::quoted;
-use crate::report::page::ink::Canvas;
-use crate::report::page::plot::svg;
-use crate::workload::error::Error;
-use crate::workload::interrupt;
-use crate::workload::reading::{MOST_RESULT, read_file};
-use crate::workload::streams::say;
+use crate::page::figure::quoted;
+use crate::page::ink::Canvas;
+use crate::page::plot::svg;
+use tpcc_core::report::json::text_of;
+use tpcc_core::report::machine::{CpuTime, Machine};
+use tpcc_core::report::model::{Provenance, schema_of};
+use tpcc_core::report::out::replace;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::reading::{MOST_RESULT, read_file};
+use tpcc_core::workload::streams::say;
 
 /// What is kept in each experiment's directory.
 const RESULT: &str = "result.json";
 
 /// What to run and where to keep it.
 #[derive(Clone, Debug)]
-pub(crate) struct Campaign<'a> {
+pub struct Campaign<'a> {
     /// An experiment, a paper or `all`.
-    pub(crate) id: &'a str,
+    pub id: &'a str,
     /// Of these, only those; all if there are none.
-    pub(crate) only: &'a [String],
+    pub only: &'a [String],
     /// Fewer points, shorter runs.
-    pub(crate) quick: bool,
+    pub quick: bool,
     /// What has a result of this program and these settings is not run again.
-    pub(crate) resume: bool,
+    pub resume: bool,
     /// Directory for databases.
-    pub(crate) data: Option<&'a Path>,
+    pub data: Option<&'a Path>,
     /// Where results go.
-    pub(crate) out: &'a Path,
+    pub out: &'a Path,
 }
 
 /// What came of it.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub struct Kept {
     /// Every experiment of the page.
-    pub(crate) outcomes: Vec<Entry>,
+    pub outcomes: Vec<Entry>,
     /// How many were ordered.
-    pub(crate) chosen: usize,
+    pub chosen: usize,
     /// How many were run now.
-    pub(crate) ran: usize,
+    pub ran: usize,
     /// How many had a result already.
-    pub(crate) known: usize,
+    pub known: usize,
     /// Whether the user has ended it.
-    pub(crate) interrupted: bool,
+    pub interrupted: bool,
     /// The page.
-    pub(crate) index: PathBuf,
+    pub index: PathBuf,
 }
 
 type Chosen = (&'static Paper, &'static Experiment);
 
 /// Runs what is ordered and keeps it. An experiment that fails is in what came of it; an error is of what comes before, or of
 /// files that cannot be written.
-pub(crate) fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
+pub fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
     let chosen = choose(order)?;
     // Of the file as it is now: it may be built anew while experiments run.
     let _ = executable::digest();
@@ -272,7 +272,7 @@ fn write_page(kept: &Kept) -> Result<(), Error> {
 
 impl Kept {
     /// All of it as one report, for `--json`.
-    pub(crate) fn together(&self, id: &str) -> Report {
+    pub fn together(&self, id: &str) -> Report {
         let done = || {
             self.outcomes.iter().filter_map(|outcome| match outcome {
                 Entry::Done(report) => Some(&**report),
@@ -296,7 +296,7 @@ impl Kept {
     }
 
     /// The verdicts by paper, for a terminal.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let mut text = format!("{:>8} {:>8} {:>12} {:>8}\n", "holds", "weaker", "contradicts", "not here");
         for (paper, claims) in claims(&self.outcomes) {
             let of = |verdict: ClaimVerdict| claims.iter().filter(|claim| claim.verdict == verdict).count();
@@ -307,7 +307,7 @@ impl Kept {
     }
 
     /// Ids of what failed.
-    pub(crate) fn failed(&self) -> Vec<(&str, &str)> {
+    pub fn failed(&self) -> Vec<(&str, &str)> {
         let failed = self.outcomes.iter().filter_map(|outcome| match outcome {
             Entry::Failed(of, why) => Some((of.id.as_str(), why.as_str())),
             _ => None,

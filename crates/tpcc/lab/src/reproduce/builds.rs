@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::cachegrind::{self, Behind, Counts};
 use super::lab::{Count, Lab, SEED, arguments};
 use super::report::Spread;
-use crate::lab::footprint::geometry::Geometry;
-use crate::lab::interval::Ratio;
-pub use crate::report::machine::available_memory_bytes;
-use crate::workload::error::Error;
-use crate::workload::reading::read_file;
+use crate::footprint::geometry::Geometry;
+use crate::interval::Ratio;
+pub use tpcc_core::report::machine::available_memory_bytes;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::reading::read_file;
 
 /// Most bytes of a list of builds.
 const MOST_LIST: u64 = 1 << 20;
@@ -172,7 +172,7 @@ pub struct Timing {
 
 impl Timing {
     /// The ratio and its interval.
-    pub(crate) fn spread(self) -> Spread {
+    pub fn spread(self) -> Spread {
         Spread { mid: self.ratio, low: self.ratio_low, high: self.ratio_high }
     }
 }
@@ -217,7 +217,7 @@ pub fn compare(builds: &[Build], how: Comparison, data: Option<&Path>) -> Result
 }
 
 /// As [`compare`], in a laboratory that is open.
-pub(crate) fn compare_in(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<BuildFigures>, Error> {
+pub fn compare_in(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<BuildFigures>, Error> {
     let counted = if how.counted { count(lab, builds, how)? } else { vec![None; builds.len()] };
     let rates = if how.rounds > 0 { time(lab, builds, how)? } else { vec![Vec::new(); builds.len()] };
     let mut measured: Vec<BuildFigures> = builds

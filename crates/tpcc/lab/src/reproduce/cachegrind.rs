@@ -8,50 +8,50 @@ use std::path::Path;
 use std::process::Command;
 
 use super::child;
-use crate::lab::footprint::geometry::Geometry;
-use crate::workload::error::Error;
-use crate::workload::reading::read_output;
+use crate::footprint::geometry::Geometry;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::reading::read_output;
 
 /// What stands for the data cache and for the level behind both caches: bytes, ways, bytes of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Behind {
-    pub(crate) d1: &'static str,
-    pub(crate) ll: &'static str,
+pub struct Behind {
+    pub d1: &'static str,
+    pub ll: &'static str,
 }
 
 impl Behind {
     /// What every count assumes that is about the first level.
-    pub(crate) const USUAL: Behind = Behind { d1: "32768,8,64", ll: "33554432,16,64" };
+    pub const USUAL: Behind = Behind { d1: "32768,8,64", ll: "33554432,16,64" };
 }
 
 /// Counts of one unit of work, a transaction or an operation.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub(crate) struct Counts {
+pub struct Counts {
     /// Instructions.
-    pub(crate) instructions: f64,
+    pub instructions: f64,
     /// Misses of the first-level instruction cache.
-    pub(crate) i1: f64,
+    pub i1: f64,
     /// Misses of the first-level data cache.
-    pub(crate) d1: f64,
+    pub d1: f64,
     /// Reads of data; those that miss the first level; those that miss the level behind, too.
-    pub(crate) reads: f64,
-    pub(crate) d1_reads: f64,
-    pub(crate) ll_reads: f64,
+    pub reads: f64,
+    pub d1_reads: f64,
+    pub ll_reads: f64,
     /// Instruction fetches that miss the level behind.
-    pub(crate) ll_fetches: f64,
+    pub ll_fetches: f64,
     /// Branches, conditional and indirect.
-    pub(crate) branches: f64,
+    pub branches: f64,
     /// Branches that Cachegrind's predictor gets wrong.
-    pub(crate) mispredicts: f64,
+    pub mispredicts: f64,
 }
 
 /// Totals of one run, by Cachegrind's names of events.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Totals(HashMap<String, f64>);
+pub struct Totals(HashMap<String, f64>);
 
 impl Totals {
     /// Of events by name; those without a value did not come.
-    pub(crate) fn new(names: &[String], values: &[f64]) -> Totals {
+    pub fn new(names: &[String], values: &[f64]) -> Totals {
         Totals(names.iter().cloned().zip(values.iter().copied()).collect())
     }
 
@@ -67,7 +67,7 @@ impl Totals {
     }
 
     /// What a unit costs when `other` did `units` more of them.
-    pub(crate) fn to(&self, other: &Totals, units: f64) -> Counts {
+    pub fn to(&self, other: &Totals, units: f64) -> Counts {
         let of = |names: &[&str]| {
             let sum =
                 |totals: &Totals| names.iter().map(|name| totals.0.get(*name).copied().unwrap_or(0.0)).sum::<f64>();
@@ -88,7 +88,7 @@ impl Totals {
 }
 
 /// Why nothing can be counted here; none when it can.
-pub(crate) fn unavailable() -> Option<String> {
+pub fn unavailable() -> Option<String> {
     match Command::new("valgrind").arg("--version").output() {
         Ok(output) if output.status.success() => None,
         Ok(output) => Some(format!("valgrind does not work: {}", String::from_utf8_lossy(&output.stderr).trim())),
@@ -98,20 +98,14 @@ pub(crate) fn unavailable() -> Option<String> {
 
 /// Whether valgrind knows the instructions of a program: it lacks those of newer processors, which a program may use that is
 /// built for this very one.
-pub(crate) fn knows_instructions_of(program: &Path) -> bool {
+pub fn knows_instructions_of(program: &Path) -> bool {
     let mut valgrind = Command::new("valgrind");
     let told = valgrind.args(["--quiet", "--tool=none"]).arg(program).arg("--version").output();
     told.is_ok_and(|told| told.status.success())
 }
 
 /// Runs a program under Cachegrind and reads the totals. `scratch` takes its files.
-pub(crate) fn totals(
-    program: &Path,
-    args: &[String],
-    i1: Geometry,
-    behind: Behind,
-    scratch: &Path,
-) -> Result<Totals, Error> {
+pub fn totals(program: &Path, args: &[String], i1: Geometry, behind: Behind, scratch: &Path) -> Result<Totals, Error> {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let file = scratch.join(format!("cachegrind-{number}.out"));
@@ -133,7 +127,7 @@ pub(crate) fn totals(
 }
 
 /// Share of `before` that `after` has saved: 0.9 when a tenth is left.
-pub(crate) fn saved(before: f64, after: f64) -> Option<f64> {
+pub fn saved(before: f64, after: f64) -> Option<f64> {
     (before > 0.0).then(|| 1.0 - after / before)
 }
 

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::workload::error::Error;
-use crate::workload::interrupt;
-use crate::workload::reading::{MOST_OUTPUT, read_within};
-use crate::workload::words::in_mib;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::reading::{MOST_OUTPUT, read_within};
+use tpcc_core::workload::words::in_mib;
 
 /// How often a running program is looked at.
 const LOOK: Duration = Duration::from_millis(10);
@@ -22,18 +22,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A program that has ended.
 #[derive(Debug)]
-pub(crate) struct ChildEnd {
+pub struct ChildEnd {
     /// How.
-    pub(crate) status: ExitStatus,
+    pub status: ExitStatus,
     /// What it said on stdout.
-    pub(crate) stdout: String,
+    pub stdout: String,
     /// What it said on stderr.
-    pub(crate) stderr: String,
+    pub stderr: String,
 }
 
 impl ChildEnd {
     /// The last lines of what it said, for an error.
-    pub(crate) fn last_words(&self) -> String {
+    pub fn last_words(&self) -> String {
         let said = if self.stderr.trim().is_empty() { &self.stdout } else { &self.stderr };
         let lines: Vec<&str> = said.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
         lines[lines.len().saturating_sub(3)..].join("; ")
@@ -41,7 +41,7 @@ impl ChildEnd {
 }
 
 /// Runs a program to its end. On Ctrl-C it is ended, and the error says so. `scratch` takes its output meanwhile.
-pub(crate) fn run(command: &mut Command, scratch: &Path) -> Result<ChildEnd, Error> {
+pub fn run(command: &mut Command, scratch: &Path) -> Result<ChildEnd, Error> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |e: std::io::Error| Error::failed(format!("{name}: cannot be run: {e}"));
     let file = || {
@@ -92,7 +92,7 @@ pub(crate) fn run(command: &mut Command, scratch: &Path) -> Result<ChildEnd, Err
 }
 
 /// What an experiment says that the user has ended.
-pub(crate) fn interrupted() -> Error {
+pub fn interrupted() -> Error {
     Error::failed("interrupted; nothing was written")
 }
 

@@ -7,16 +7,16 @@ use super::verdict::{Judged, Said};
 
 /// A claim before it is measured.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Promise {
-    pub(crate) name: &'static str,
-    pub(crate) unit: &'static str,
-    pub(crate) paper: Option<f64>,
+pub(super) struct Promise {
+    pub name: &'static str,
+    pub unit: &'static str,
+    pub paper: Option<f64>,
     /// What it says of its value.
     sense: Sense,
     /// Figure, table or section of the paper; none where the claim is this project's own.
-    pub(crate) place: Option<&'static str>,
+    pub place: Option<&'static str>,
     /// The claim as a sentence.
-    pub(crate) says: Option<&'static str>,
+    pub says: Option<&'static str>,
 }
 
 const fn promise(name: &'static str, unit: &'static str, paper: Option<f64>, sense: Sense) -> Promise {
@@ -29,79 +29,79 @@ const fn little(name: &'static str, unit: &'static str, paper: f64) -> Promise {
 }
 
 /// Cost of a hop between team mates.
-pub(crate) const HOP_NS: Promise = promise("hop_ns", "ns", None, AtMost(4.5))
+pub(super) const HOP_NS: Promise = promise("hop_ns", "ns", None, AtMost(4.5))
     .ours("a hop between members of a team costs less than a function call that misses a cache");
 /// How many times cheaper than corosensei's.
-pub(crate) const HOP_VS_COROSENSEI: Promise = promise("hop_vs_corosensei", "times", None, MoreThan(1.0))
+pub(super) const HOP_VS_COROSENSEI: Promise = promise("hop_vs_corosensei", "times", None, MoreThan(1.0))
     .ours("a hop is cheaper than a switch of the library corosensei");
 /// How many times cheaper than tokio's `yield_now`.
-pub(crate) const HOP_VS_TOKIO: Promise = promise("hop_vs_tokio_yield", "times", None, MoreThan(1.0))
+pub(super) const HOP_VS_TOKIO: Promise = promise("hop_vs_tokio_yield", "times", None, MoreThan(1.0))
     .ours("a hop is cheaper than a yield of the library tokio");
 /// Machine code of a switch.
-pub(crate) const SWITCH_CODE: Promise = little("switch_code_bytes", "bytes", 76.0)
+pub(super) const SWITCH_CODE: Promise = little("switch_code_bytes", "bytes", 76.0)
     .said("Section 3.1.1", "the code of a switch has 76 bytes, so that it stays in the cache");
 /// Share of the instruction misses of index fetches that ten threads save.
-pub(crate) const FETCH_I1: Promise = promise("index_fetch_i1_reduction", "share", Some(0.89), MoreThan(0.0))
+pub(super) const FETCH_I1: Promise = promise("index_fetch_i1_reduction", "share", Some(0.89), MoreThan(0.0))
     .said("Figure 9", "ten threads that fetch together save 89% of the instruction misses");
 /// Instruction misses that each further thread adds.
-pub(crate) const FETCH_EXTRA: Promise = little("index_fetch_extra_misses", "misses", 33.0)
+pub(super) const FETCH_EXTRA: Promise = little("index_fetch_extra_misses", "misses", 33.0)
     .said("Section 3.2.1", "each further thread adds no more than 33 instruction misses");
 /// Share of Payment's instruction misses saved.
-pub(crate) const PAYMENT_I1: Promise = promise("payment_i1_reduction", "share", Some(0.60), MoreThan(0.0))
+pub(super) const PAYMENT_I1: Promise = promise("payment_i1_reduction", "share", Some(0.60), MoreThan(0.0))
     .said("Figure 10", "Payment has 60% fewer instruction misses");
 /// Share of the mix's instruction misses saved.
-pub(crate) const MIX_I1: Promise = promise("mix_i1_reduction", "share", Some(0.56), MoreThan(0.0))
+pub(super) const MIX_I1: Promise = promise("mix_i1_reduction", "share", Some(0.56), MoreThan(0.0))
     .said("Figure 11", "the mix without Delivery has 56% fewer instruction misses");
 /// Share of Payment's mispredicted branches saved.
-pub(crate) const PAYMENT_MISPREDICTS: Promise =
+pub(super) const PAYMENT_MISPREDICTS: Promise =
     promise("payment_mispredict_reduction", "share", Some(0.41), MoreThan(0.0))
         .said("Figure 10", "Payment has 41% fewer mispredicted branches");
 /// Share of instructions that the points add.
-pub(crate) const INSTRUCTIONS: Promise =
+pub(super) const INSTRUCTIONS: Promise =
     little("instructions_added", "share", 0.017).said("Section 3.2.3", "switches add 1.7% instructions");
 /// Throughput against threads without group prefetch, 20 warehouses.
-pub(crate) const VS_THREADS_20: Promise = promise("steps_vs_threads_20wh", "times", None, MoreThan(1.0))
+pub(super) const VS_THREADS_20: Promise = promise("steps_vs_threads_20wh", "times", None, MoreThan(1.0))
     .ours("at 20 warehouses teams are faster than threads that announce nothing");
 /// Throughput against threads with group prefetch, 20 warehouses.
-pub(crate) const VS_PREFETCH_20: Promise = promise("steps_vs_prefetch_20wh", "times", None, MoreThan(1.0))
+pub(super) const VS_PREFETCH_20: Promise = promise("steps_vs_prefetch_20wh", "times", None, MoreThan(1.0))
     .ours("at 20 warehouses teams are faster than threads that announce groups of rows");
 /// Throughput against threads with group prefetch, 1 warehouse.
-pub(crate) const VS_THREADS_1: Promise = promise("steps_vs_threads_1wh", "times", None, KeepsUp(1.0))
+pub(super) const VS_THREADS_1: Promise = promise("steps_vs_threads_1wh", "times", None, KeepsUp(1.0))
     .ours("at 1 warehouse teams are no slower than threads");
 /// Throughput at 20 warehouses against that at 1.
-pub(crate) const TWENTY_VS_ONE: Promise = promise("steps_20wh_vs_1wh", "times", None, KeepsUp(0.85))
+pub(super) const TWENTY_VS_ONE: Promise = promise("steps_20wh_vs_1wh", "times", None, KeepsUp(0.85))
     .ours("with teams 20 warehouses are almost as fast as 1, whose data fits the caches better");
 /// Lookups in groups against lookups one by one.
-pub(crate) const LOOKUP: Promise = promise("lookup_group_speedup", "times", None, MoreThan(1.0))
+pub(super) const LOOKUP: Promise = promise("lookup_group_speedup", "times", None, MoreThan(1.0))
     .ours("lookups that are announced in groups are faster than lookups one by one");
 /// Throughput lost by teams of one.
-pub(crate) const TEAM_OF_ONE: Promise =
+pub(super) const TEAM_OF_ONE: Promise =
     promise("team_size_1_cost", "share", None, AtMost(0.03)).ours("a team of one costs no more than threads");
 /// Payment's throughput, points on against off.
-pub(crate) const PAYMENT_TIME: Promise =
+pub(super) const PAYMENT_TIME: Promise =
     promise("payment_speedup_time", "times", Some(1.16), MoreThan(1.0)).said("Figure 10", "Payment is 16% faster");
 /// The mix's throughput, points on against off.
-pub(crate) const MIX_TIME: Promise = promise("mix_speedup_time", "times", None, MoreThan(1.0))
+pub(super) const MIX_TIME: Promise = promise("mix_speedup_time", "times", None, MoreThan(1.0))
     .said("Figure 11", "the mix without Delivery is faster; the figure gives no number in the text");
 /// Throughput of two workers against one.
-pub(crate) const TWO_WORKERS: Promise =
+pub(super) const TWO_WORKERS: Promise =
     promise("steps_two_workers_vs_one", "times", None, MoreThan(1.0)).ours("two workers with teams do more than one");
 
 /// In-order part of an epoch, for each item of a long New-Order.
-pub(crate) const IN_ORDER: Promise = promise("in_order_us_per_item", "us", None, AtMost(0.25))
+pub(super) const IN_ORDER: Promise = promise("in_order_us_per_item", "us", None, AtMost(0.25))
     .ours("the part of an epoch that must run in order is short");
 /// Work done again after a violation late in an epoch, against a restart.
-pub(crate) const REDONE: Promise = promise("redone_subepochs_vs_restart", "times", None, AtMost(0.5))
+pub(super) const REDONE: Promise = promise("redone_subepochs_vs_restart", "times", None, AtMost(0.5))
     .said("Section 2.5", "sub-epochs save most of the work that a violation would have done again");
 /// Simulated against measured time on one processor.
-pub(crate) const ERROR_P1: Promise =
+pub(super) const ERROR_P1: Promise =
     promise("simulator_error_p1", "share", None, AtMost(0.10)).ours("the simulator is right about one processor");
 /// Simulated against measured time on two.
-pub(crate) const ERROR_P2: Promise =
+pub(super) const ERROR_P2: Promise =
     promise("simulator_error_p2", "share", None, AtMost(0.10)).ours("the simulator is right about two processors");
 /// Time on two processors, measured, and on four, simulated, against the sequential time: New-Order, the long one, Delivery by
 /// districts, Stock-Level. Of the paper only the last one's value on four is told in its text.
-pub(crate) const ON_PROCESSORS: [(Promise, Promise); 4] = [
+pub(super) const ON_PROCESSORS: [(Promise, Promise); 4] = [
     (
         promise("p2_new_order", "times", None, LessThan(1.0))
             .said("Figure 20", "New-Order takes less time on two processors"),
@@ -129,89 +129,89 @@ pub(crate) const ON_PROCESSORS: [(Promise, Promise); 4] = [
 ];
 
 /// Modelled against measured time of a transaction: the largest error of New-Order, Payment and the mix.
-pub(crate) const MODELLED: Promise = promise("modelled_breakdown_error", "share", None, AtMost(0.25))
+pub(super) const MODELLED: Promise = promise("modelled_breakdown_error", "share", None, AtMost(0.25))
     .ours("the modelled parts add up to the measured time");
 
 /// Coherence model against reads of one page by two threads: the largest error of the three kinds of latch.
-pub(crate) const COHERENCE_ERROR_P2: Promise = promise("coherence_model_error_p2", "share", None, AtMost(0.20))
+pub(super) const COHERENCE_ERROR_P2: Promise = promise("coherence_model_error_p2", "share", None, AtMost(0.20))
     .ours("the coherence model is right about two cores");
 /// Reads of one page by two threads: superlatches against plain ones.
-pub(crate) const SUPER_READS_2: Promise = promise("super_vs_plain_reads_2_threads", "times", None, MoreThan(1.0))
+pub(super) const SUPER_READS_2: Promise = promise("super_vs_plain_reads_2_threads", "times", None, MoreThan(1.0))
     .ours("two threads read one page faster under a superlatch than under a plain latch");
 /// An uncontended read under a promoted latch, by that under a plain one.
-pub(crate) const SUPER_UNCONTENDED: Promise = promise("super_uncontended_read_cost", "times", None, AtMost(1.3))
+pub(super) const SUPER_UNCONTENDED: Promise = promise("super_uncontended_read_cost", "times", None, AtMost(1.3))
     .ours("one thread reads a page under a promoted latch for little more than under a plain one");
 /// Share of the modelled waits for lines that the ten worst lines cause under plain latches, 32 cores.
-pub(crate) const TOP_TEN_LINES: Promise = promise("top_ten_lines_share_p32", "share", Some(0.17), MoreThan(0.0))
+pub(super) const TOP_TEN_LINES: Promise = promise("top_ten_lines_share_p32", "share", Some(0.17), MoreThan(0.0))
     .said("Figure 2", "ten lines cause 17% of the waits for lines under plain latches");
 /// Plain latches against superlatches on 32 modelled cores: lines from other caches, and those that are taken away.
-pub(crate) const PLAIN_TRANSFERS: Promise = promise("plain_vs_super_transfers_p32", "times", Some(1.10), MoreThan(1.0))
+pub(super) const PLAIN_TRANSFERS: Promise = promise("plain_vs_super_transfers_p32", "times", Some(1.10), MoreThan(1.0))
     .said("Table 7", "under plain latches 1.10 times as many lines come from other caches");
-pub(crate) const PLAIN_INVALIDATIONS: Promise =
+pub(super) const PLAIN_INVALIDATIONS: Promise =
     promise("plain_vs_super_invalidations_p32", "times", Some(1.52), MoreThan(1.0))
         .said("Table 7", "under plain latches 1.52 times as many lines are taken away");
 /// Instructions of a transaction under plain latches, by those under superlatches.
-pub(crate) const PLAIN_INSTRUCTIONS: Promise =
+pub(super) const PLAIN_INSTRUCTIONS: Promise =
     promise("plain_vs_super_instructions", "times", Some(0.95), LessThan(1.0))
         .said("Table 7", "a transaction under plain latches has 0.95 times the instructions");
 /// Throughput with everything on against that without one thing: the inverse of the paper's.
-pub(crate) const LARGE_PAGES_VS_SMALL: Promise =
+pub(super) const LARGE_PAGES_VS_SMALL: Promise =
     promise("large_vs_small_pages", "times", Some(1.0 / 0.91), MoreThan(1.0))
         .said("Table 8", "large pages are worth 10%: without them 0.91 of the throughput is left");
-pub(crate) const SUPER_VS_PLAIN: Promise = promise("super_vs_plain_mix", "times", Some(1.0 / 0.91), MoreThan(1.0))
+pub(super) const SUPER_VS_PLAIN: Promise = promise("super_vs_plain_mix", "times", Some(1.0 / 0.91), MoreThan(1.0))
     .said("Table 7", "superlatches are worth 10%: without them 0.91 of the throughput is left");
-pub(crate) const CLIENT_VS_NONE: Promise =
+pub(super) const CLIENT_VS_NONE: Promise =
     promise("client_partitioned_vs_not", "times", Some(1.0 / 0.84), MoreThan(1.0))
         .said("Table 6", "clients kept apart are worth 19%: else 0.84 of the throughput is left");
-pub(crate) const SERVER_VS_NONE: Promise =
+pub(super) const SERVER_VS_NONE: Promise =
     promise("server_partitioned_vs_not", "times", Some(1.0 / 0.94), MoreThan(1.0))
         .said("Table 6", "data structures kept apart are worth 6%: else 0.94 of the throughput is left");
-pub(crate) const FEEDBACK_VS_NONE: Promise =
+pub(super) const FEEDBACK_VS_NONE: Promise =
     promise("profile_feedback_vs_none", "times", Some(1.0 / 0.80), MoreThan(1.0))
         .said("Table 5", "profile feedback is worth 25%: without it 0.80 of the throughput is left");
 /// Instructions of a transaction without profile feedback, by those with it.
-pub(crate) const FEEDBACK_INSTRUCTIONS: Promise =
+pub(super) const FEEDBACK_INSTRUCTIONS: Promise =
     promise("no_feedback_vs_feedback_instructions", "times", Some(1.21), MoreThan(1.0))
         .said("Table 5", "without profile feedback a transaction has 1.21 times the instructions");
 /// Pages that a translation buffer of 64 has not, in small pages by in large ones, counted. The paper's second one has 128.
-pub(crate) const SMALL_PAGES_TLB: Promise = promise("small_vs_large_pages_dtlb", "times", Some(2.25), MoreThan(1.0))
+pub(super) const SMALL_PAGES_TLB: Promise = promise("small_vs_large_pages_dtlb", "times", Some(2.25), MoreThan(1.0))
     .said("Table 8", "small pages miss the translation buffer 2.25 times as often");
 
 /// Throughput of itas against tas, reads, each group's set as large as the share of the L3 cache that is to be had.
-pub(crate) const ITAS_VS_TAS: Promise = promise("itas_vs_tas_at_l3_share", "times", None, MoreThan(1.0)).said(
+pub(super) const ITAS_VS_TAS: Promise = promise("itas_vs_tas_at_l3_share", "times", None, MoreThan(1.0)).said(
     "Figure 4",
     "siblings on several cores at the same time are faster than siblings one after the other where they share a set",
 );
 /// Throughput of the automatic choice against the best fixed policy, in the worst cell of the map.
-pub(crate) const AUTO: Promise = promise("auto_vs_best_worst_cell", "times", None, KeepsUp(0.97))
+pub(super) const AUTO: Promise = promise("auto_vs_best_worst_cell", "times", None, KeepsUp(0.97))
     .ours("the policy that is chosen while running keeps up with the best fixed one everywhere");
 /// Throughput of a tuned runtime against the best fixed agg_bonus.
-pub(crate) const TUNER: Promise = promise("tuner_vs_best_fixed_bonus", "times", None, KeepsUp(0.95))
+pub(super) const TUNER: Promise = promise("tuner_vs_best_fixed_bonus", "times", None, KeepsUp(0.95))
     .ours("agg_bonus can be found while running; the paper leaves this to further work");
 /// Time until a tuned runtime has found its parameters again after the working sets have changed.
-pub(crate) const RECONVERGES: Promise = promise("tuner_reconverges_ms", "ms", None, AtMost(200.0))
+pub(super) const RECONVERGES: Promise = promise("tuner_reconverges_ms", "ms", None, AtMost(200.0))
     .ours("the tuner finds its parameters again soon after the sets have changed");
 /// A scheduling decision, 64 groups of 8 fibers.
-pub(crate) const PICK_NEXT: Promise =
+pub(super) const PICK_NEXT: Promise =
     promise("pick_next_ns", "ns", None, AtMost(60.0)).ours("a decision of the scheduler is short");
 /// Simulated against measured throughput on two cores.
-pub(crate) const ITAS_ERROR_P2: Promise =
+pub(super) const ITAS_ERROR_P2: Promise =
     promise("simulator_error_p2", "share", None, AtMost(0.15)).ours("the simulator is right about two cores");
 /// Throughput of loop programs beside databases, against fair.
-pub(crate) const BACKGROUND: Promise = promise("background_vs_fair", "times", None, KeepsUp(0.98))
+pub(super) const BACKGROUND: Promise = promise("background_vs_fair", "times", None, KeepsUp(0.98))
     .said("Figure 10", "the scheduler does not disturb the throughput of programs beside the databases");
 /// The largest part of its bound that a wait reached.
-pub(crate) const LONGEST_WAIT: Promise = promise("longest_wait_vs_bound", "share", None, Bound(1.0))
+pub(super) const LONGEST_WAIT: Promise = promise("longest_wait_vs_bound", "share", None, Bound(1.0))
     .ours("no fiber waits longer than the bound that is proved");
 
 /// The build with profile feedback against the plain release.
-pub(crate) const PGO_VS_PLAIN: Promise = promise("pgo_vs_plain_1wh", "times", Some(1.2), MoreThan(1.0))
+pub(super) const PGO_VS_PLAIN: Promise = promise("pgo_vs_plain_1wh", "times", Some(1.2), MoreThan(1.0))
     .said("Section 3.3", "profile feedback alone gives about 20%");
 /// The build with profile feedback whose blocks are laid out anew, against the plain release.
-pub(crate) const PGO_LAYOUT_VS_PLAIN: Promise = promise("pgo_and_layout_vs_plain_1wh", "times", None, MoreThan(1.0))
+pub(super) const PGO_LAYOUT_VS_PLAIN: Promise = promise("pgo_and_layout_vs_plain_1wh", "times", None, MoreThan(1.0))
     .ours("profile feedback and blocks laid out anew by it are faster than the plain build");
 /// Every switch on against every switch off.
-pub(crate) const ALL_ON_VS_OFF: Promise = promise("all_on_vs_all_off", "times", Some(1.4), MoreThan(1.0))
+pub(super) const ALL_ON_VS_OFF: Promise = promise("all_on_vs_all_off", "times", Some(1.4), MoreThan(1.0))
     .said("Section 3.3", "all optimisations together give more than 40%");
 
 /// A part's share of a transaction's instructions.
@@ -220,18 +220,18 @@ const fn part(name: &'static str, paper: f64) -> Promise {
 }
 
 /// Shares of a New-Order's instructions that are for locks, latches, the log and the buffer pool.
-pub(crate) const GLASS_NEW_ORDER: [Promise; 4] = [
+pub(super) const GLASS_NEW_ORDER: [Promise; 4] = [
     part("new_order_locks", 0.163).said("Figure 6", "locks take 16% of a New-Order's instructions"),
     part("new_order_latches", 0.142).said("Figure 6", "latches take 14% of a New-Order's instructions"),
     part("new_order_log", 0.119).said("Figure 6", "the log takes 12% of a New-Order's instructions"),
     part("new_order_pool", 0.346).said("Figure 6", "the buffer pool takes 35% of a New-Order's instructions"),
 ];
 /// What is left of a New-Order's instructions when everything is taken away.
-pub(crate) const GLASS_LEFT_NEW_ORDER: Promise = little("new_order_left", "share", 0.068)
+pub(super) const GLASS_LEFT_NEW_ORDER: Promise = little("new_order_left", "share", 0.068)
     .said("Figure 6", "7% of a New-Order's instructions are left when everything is taken away");
 /// What is left of a Payment: the paper's number is New-Order's. Its parts are shown without numbers that can be cited, so
 /// they are no claims.
-pub(crate) const GLASS_LEFT_PAYMENT: Promise = promise("payment_left", "share", None, AtMost(0.068))
+pub(super) const GLASS_LEFT_PAYMENT: Promise = promise("payment_left", "share", None, AtMost(0.068))
     .said("Figure 5", "little of a Payment's instructions is left when everything is taken away");
 
 impl Promise {
@@ -246,17 +246,17 @@ impl Promise {
     }
 
     /// The claim with an exact value.
-    pub(crate) fn found(self, value: f64, note: impl AsRef<str>) -> Claim {
+    pub(super) fn found(self, value: f64, note: impl AsRef<str>) -> Claim {
         self.claim(Some(Spread::exact(value)), note.as_ref())
     }
 
     /// The claim with a median and its spread.
-    pub(crate) fn measured(self, value: Option<Spread>, note: impl AsRef<str>) -> Claim {
+    pub(super) fn measured(self, value: Option<Spread>, note: impl AsRef<str>) -> Claim {
         self.claim(value, note.as_ref())
     }
 
     /// The claim that could not be measured, and why.
-    pub(crate) fn missing(self, why: impl AsRef<str>) -> Claim {
+    pub(super) fn missing(self, why: impl AsRef<str>) -> Claim {
         self.claim(None, why.as_ref())
     }
 
@@ -284,7 +284,7 @@ impl Promise {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::reproduce::report::ClaimVerdict;
+    use crate::reproduce::report::ClaimVerdict;
 
     /// A reader finds each number of a paper, and reads what it is about.
     #[test]

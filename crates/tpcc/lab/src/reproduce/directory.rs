@@ -4,15 +4,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::workload::error::Error;
-use crate::workload::streams::say;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::streams::say;
 
 /// The file of a database that holds its pages.
 const PAGES: &str = "pages.0";
 
 /// A directory for databases and files.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub struct Directory {
     path: PathBuf,
     /// Ours: removed with everything in it.
     temporary: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Directory {
 
 impl Directory {
     /// The directory the user names, made if need be; or a temporary one.
-    pub(crate) fn open(named: Option<&Path>) -> Result<Directory, Error> {
+    pub fn open(named: Option<&Path>) -> Result<Directory, Error> {
         let (path, temporary) = match named {
             Some(path) => (path.to_owned(), false),
             None => (std::env::temp_dir().join(format!("tpcc-{}", std::process::id())), true),
@@ -38,7 +38,7 @@ impl Directory {
     }
 
     /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -58,14 +58,14 @@ impl Drop for Directory {
 }
 
 /// Removes a directory with everything in it, if it is there.
-pub(crate) fn remove(path: &Path) -> Result<(), Error> {
+pub fn remove(path: &Path) -> Result<(), Error> {
     fs::remove_dir_all(path)
         .or_else(absent)
         .map_err(|e| Error::failed(format!("{}: cannot be removed: {e}", path.display())))
 }
 
 /// Makes `to` a copy of a database, in the place of whatever is there.
-pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+pub fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     let cannot =
         |e: std::io::Error| Error::failed(format!("{}: cannot be copied to {}: {e}", from.display(), to.display()));
     match fs::remove_dir_all(to) {
@@ -80,14 +80,14 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), Error> {
 }
 
 /// MiB of a database's pages.
-pub(crate) fn pages_mib(database: &Path) -> Result<u64, Error> {
+pub fn pages_mib(database: &Path) -> Result<u64, Error> {
     let pages = database.join(PAGES);
     let file = fs::metadata(&pages).map_err(|e| Error::failed(format!("{}: cannot be read: {e}", pages.display())))?;
     Ok(file.len() >> 20)
 }
 
 /// Waits until all files of a database are on the disk, so that nothing of them is written while a run is timed.
-pub(crate) fn sync(database: &Path) -> Result<(), Error> {
+pub fn sync(database: &Path) -> Result<(), Error> {
     let cannot = |e: std::io::Error| Error::failed(format!("{}: cannot be written: {e}", database.display()));
     for entry in fs::read_dir(database).map_err(cannot)? {
         fs::File::open(entry.map_err(cannot)?.path()).and_then(|file| file.sync_all()).map_err(cannot)?;

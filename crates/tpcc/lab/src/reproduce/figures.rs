@@ -8,8 +8,8 @@ use std::fmt::Write;
 use indexmap::IndexMap;
 
 use super::report::{Series, X};
-use crate::report::page::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point, quoted};
-use crate::report::page::ink::MOST_LINES;
+use crate::page::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point, quoted};
+use crate::page::ink::MOST_LINES;
 
 /// A series, taken apart.
 #[derive(Clone, Debug)]

@@ -11,15 +11,15 @@ use super::child;
 use super::directory::{self, Directory};
 use super::report::Spread;
 use super::{Experiment, in_minutes};
-use crate::lab::footprint::geometry::Geometry;
-use crate::workload::error::Error;
-use crate::workload::interrupt;
-use crate::workload::reading::{MOST_RESULT, read_file};
-use crate::workload::streams::say;
-use crate::workload::threads;
+use crate::footprint::geometry::Geometry;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::reading::{MOST_RESULT, read_file};
+use tpcc_core::workload::streams::say;
+use tpcc_core::workload::threads;
 
 /// Seed of databases and of counted runs, so that counts repeat.
-pub(crate) const SEED: u64 = 2004;
+pub const SEED: u64 = 2004;
 
 /// MiB that a timed run may add to a database before it does not fit into its pool any more: what two workers write in some
 /// ten seconds.
@@ -33,15 +33,15 @@ fn pool_mib(warehouses: u32) -> u64 {
 
 /// The laboratory.
 #[derive(Debug)]
-pub(crate) struct Lab {
+pub struct Lab {
     directory: Directory,
     program: PathBuf,
     /// Whether to be short.
-    pub(crate) quick: bool,
+    pub quick: bool,
     /// Whether builds that are missing may be made, which takes some minutes each.
-    pub(crate) builds: bool,
+    pub builds: bool,
     /// Why nothing can be counted; none when it can.
-    pub(crate) uncountable: Option<String>,
+    pub uncountable: Option<String>,
     /// Databases loaded, by warehouses, and whether nothing runs on them: what is counted begins with a copy of those.
     databases: HashMap<(u32, bool), PathBuf>,
     /// What was counted so far: experiments share it.
@@ -53,33 +53,33 @@ pub(crate) struct Lab {
 
 /// A program to count: its arguments without the number of units, and that number, short and long.
 #[derive(Clone, Debug)]
-pub(crate) struct Count {
+pub struct Count {
     /// Arguments up to the flag that takes the number.
-    pub(crate) args: Vec<String>,
+    pub args: Vec<String>,
     /// The flag.
-    pub(crate) length_flag: &'static str,
+    pub length_flag: &'static str,
     /// Units of the short and of the long run.
-    pub(crate) lengths: (u64, u64),
+    pub lengths: (u64, u64),
     /// Units of work that one of the flag stands for.
-    pub(crate) each: f64,
+    pub each: f64,
     /// The instruction cache.
-    pub(crate) i1: Geometry,
+    pub i1: Geometry,
     /// The data cache and the level behind both.
-    pub(crate) behind: Behind,
+    pub behind: Behind,
     /// Warehouses of the database it runs on; none when it brings its own data.
-    pub(crate) warehouses: Option<u32>,
+    pub warehouses: Option<u32>,
 }
 
 impl Lab {
     /// Opens it; `data` as the user gave it.
-    pub(crate) fn open(data: Option<&Path>, quick: bool) -> Result<Lab, Error> {
+    pub fn open(data: Option<&Path>, quick: bool) -> Result<Lab, Error> {
         let program = std::env::current_exe()
             .map_err(|e| Error::failed(format!("this program's own file cannot be found: {e}")))?;
         Lab::of(program, data, quick)
     }
 
     /// As [`Lab::open`], where another `tpcc` does what no build is named for.
-    pub(crate) fn of(program: PathBuf, data: Option<&Path>, quick: bool) -> Result<Lab, Error> {
+    pub fn of(program: PathBuf, data: Option<&Path>, quick: bool) -> Result<Lab, Error> {
         Ok(Lab {
             directory: Directory::open(data)?,
             program,
@@ -94,34 +94,34 @@ impl Lab {
     }
 
     /// For files that are not kept.
-    pub(crate) fn scratch(&self) -> &Path {
+    pub fn scratch(&self) -> &Path {
         self.directory.path()
     }
 
     /// This program.
-    pub(crate) fn program(&self) -> &Path {
+    pub fn program(&self) -> &Path {
         &self.program
     }
 
     /// Says what is being done, with the time since the start.
-    pub(crate) fn say(&self, what: &str) {
+    pub fn say(&self, what: &str) {
         say(format_args!("{:5.0} s  {what}", self.started.elapsed().as_secs_f64()));
     }
 
     /// Says which experiment begins.
-    pub(crate) fn announce(&self, experiment: &Experiment) {
+    pub fn announce(&self, experiment: &Experiment) {
         let minutes = if self.quick { experiment.minutes.1 } else { experiment.minutes.0 };
         self.say(&format!("{}: {}, about {}", experiment.id, experiment.title, in_minutes(minutes)));
     }
 
     /// Runs `tpcc ARGS --json FILE` and reads the file.
-    pub(crate) fn tpcc(&mut self, args: &[String]) -> Result<Value, Error> {
+    pub fn tpcc(&mut self, args: &[String]) -> Result<Value, Error> {
         self.run(&self.program.clone(), args)
     }
 
     /// Runs `PROGRAM ARGS --json FILE`, where the program is a `tpcc`, and reads the file. A database of the laboratory has room
     /// for what the run adds.
-    pub(crate) fn run(&mut self, program: &Path, args: &[String]) -> Result<Value, Error> {
+    pub fn run(&mut self, program: &Path, args: &[String]) -> Result<Value, Error> {
         self.renew_if_full(args)?;
         let file = self.scratch().join("run.json");
         let mut command = Command::new(program);
@@ -137,22 +137,22 @@ impl Lab {
     }
 
     /// What another experiment has made known under this name.
-    pub(crate) fn known(&self, name: &str) -> Option<Value> {
+    pub fn known(&self, name: &str) -> Option<Value> {
         self.runs.get(name).cloned()
     }
 
     /// Makes a run known to the experiments that follow.
-    pub(crate) fn know(&mut self, name: String, run: Value) {
+    pub fn know(&mut self, name: String, run: Value) {
         self.runs.insert(name, run);
     }
 
     /// Directory of a database with so many warehouses, loaded when first asked for.
-    pub(crate) fn database(&mut self, warehouses: u32) -> Result<PathBuf, Error> {
+    pub fn database(&mut self, warehouses: u32) -> Result<PathBuf, Error> {
         self.database_that(warehouses, false)
     }
 
     /// Directory of a database with so many warehouses on which nothing runs: what is counted begins with a copy of it.
-    pub(crate) fn untouched(&mut self, warehouses: u32) -> Result<PathBuf, Error> {
+    pub fn untouched(&mut self, warehouses: u32) -> Result<PathBuf, Error> {
         self.database_that(warehouses, true)
     }
 
@@ -195,7 +195,7 @@ impl Lab {
     }
 
     /// Arguments of a run on `of` warehouses of a database that holds `loaded`, everything in memory.
-    pub(crate) fn run_args(&mut self, loaded: u32, of: u32, how: &str) -> Result<Vec<String>, Error> {
+    pub fn run_args(&mut self, loaded: u32, of: u32, how: &str) -> Result<Vec<String>, Error> {
         let data = self.database(loaded)?;
         let pool = pool_mib(loaded);
         let begin = format!(
@@ -205,14 +205,14 @@ impl Lab {
     }
 
     /// Counts each of these, two programs at once where there are two cores. None where nothing can be counted.
-    pub(crate) fn count(&mut self, what: &[Count]) -> Result<Option<Vec<Counts>>, Error> {
+    pub fn count(&mut self, what: &[Count]) -> Result<Option<Vec<Counts>>, Error> {
         let program = self.program.clone();
         let what: Vec<(&Path, Count)> = what.iter().map(|count| (program.as_path(), count.clone())).collect();
         self.count_programs(&what)
     }
 
     /// As [`Lab::count`], each in a `tpcc` of its own.
-    pub(crate) fn count_programs(&mut self, what: &[(&Path, Count)]) -> Result<Option<Vec<Counts>>, Error> {
+    pub fn count_programs(&mut self, what: &[(&Path, Count)]) -> Result<Option<Vec<Counts>>, Error> {
         if self.uncountable.is_some() {
             return Ok(None);
         }
@@ -275,14 +275,14 @@ impl Lab {
     }
 
     /// Runs each of these in turn, `rounds` times, and measures how many transactions a second each completes.
-    pub(crate) fn interleave(&mut self, rounds: usize, runs: &[(&str, Vec<String>)]) -> Result<Timings, Error> {
+    pub fn interleave(&mut self, rounds: usize, runs: &[(&str, Vec<String>)]) -> Result<Timings, Error> {
         let program = self.program.clone();
         let runs: Vec<_> = runs.iter().map(|(label, args)| (*label, program.as_path(), args.clone())).collect();
         self.interleave_programs(rounds, &runs)
     }
 
     /// As [`Lab::interleave`], each in a `tpcc` of its own.
-    pub(crate) fn interleave_programs(
+    pub fn interleave_programs(
         &mut self,
         rounds: usize,
         runs: &[(&str, &Path, Vec<String>)],
@@ -310,12 +310,12 @@ impl Lab {
 }
 
 /// Words of a text, and a path as the last of them.
-pub(crate) fn words(text: &str, path: &Path) -> Vec<String> {
+pub fn words(text: &str, path: &Path) -> Vec<String> {
     arguments(text).into_iter().chain([path.display().to_string()]).collect()
 }
 
 /// A line of arguments, none of which has a space in it.
-pub(crate) fn arguments(line: &str) -> Vec<String> {
+pub fn arguments(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -326,7 +326,7 @@ fn key(program: &Path, count: &Count) -> String {
 
 /// What interleaved runs gave, by label, round by round.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Timings {
+pub struct Timings {
     /// Transactions a second.
     rates: HashMap<String, Vec<f64>>,
     /// 99th percentile of New-Order's response, in microseconds: from the moment its terminal asks.
@@ -335,27 +335,27 @@ pub(crate) struct Timings {
 
 impl Timings {
     /// Transactions a second.
-    pub(crate) fn rate(&self, label: &str) -> Option<Spread> {
+    pub fn rate(&self, label: &str) -> Option<Spread> {
         Spread::of(self.rates.get(label)?.iter().copied())
     }
 
     /// Transactions a second, round by round.
-    pub(crate) fn rates(&self, label: &str) -> &[f64] {
+    pub fn rates(&self, label: &str) -> &[f64] {
         self.rates.get(label).map_or(&[], Vec::as_slice)
     }
 
     /// 99th percentile of New-Order's response, in microseconds; none where there was no New-Order.
-    pub(crate) fn response_p99(&self, label: &str) -> Option<Spread> {
+    pub fn response_p99(&self, label: &str) -> Option<Spread> {
         Spread::of(self.responses.get(label)?.iter().copied())
     }
 
     /// How many times as fast `a` is as `b`, each round with itself.
-    pub(crate) fn ratio(&self, a: &str, b: &str) -> Option<Spread> {
+    pub fn ratio(&self, a: &str, b: &str) -> Option<Spread> {
         Spread::of(self.rates.get(a)?.iter().zip(self.rates.get(b)?).map(|(a, b)| a / b))
     }
 
     /// Takes over what another series of runs gave.
-    pub(crate) fn extend(&mut self, other: Timings) {
+    pub fn extend(&mut self, other: Timings) {
         for (all, more) in [(&mut self.rates, other.rates), (&mut self.responses, other.responses)] {
             for (label, values) in more {
                 all.entry(label).or_default().extend(values);

@@ -3,22 +3,22 @@
 //! An experiment has an id that begins with its paper's name; the name alone stands for all of the paper's. It adds series
 //! and claims to the findings, from which the report is made. It runs this very program as a user would.
 
-pub(crate) mod all;
+pub mod all;
 mod breakdown;
 pub mod builds;
-pub(crate) mod cachegrind;
-pub(crate) mod child;
+pub mod cachegrind;
+pub mod child;
 mod claims;
 mod compiler;
-pub(crate) mod directory;
+pub mod directory;
 mod executable;
 mod figures;
 mod itanium;
 mod itas;
-pub(crate) mod lab;
+pub mod lab;
 mod looking_glass;
 mod needs;
-pub(crate) mod page;
+pub mod page;
 mod report;
 mod speculate;
 mod steps;
@@ -30,49 +30,49 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-use crate::report::machine::{CpuTime, Machine};
-use crate::report::model::{Provenance, schema_of};
-use crate::workload::error::Error;
 use lab::Lab;
-pub(crate) use report::Report;
+pub use report::Report;
 use report::{Claim, Series};
+use tpcc_core::report::machine::{CpuTime, Machine};
+use tpcc_core::report::model::{Provenance, schema_of};
+use tpcc_core::workload::error::Error;
 
 /// An experiment.
-pub(crate) struct Experiment {
+pub struct Experiment {
     /// Its name; begins with that of its paper.
-    pub(crate) id: &'static str,
+    pub id: &'static str,
     /// What it shows.
-    pub(crate) title: &'static str,
+    pub title: &'static str,
     /// Minutes that it takes, long and with `--quick`, on two cores, after those before it of the same paper: what they have
     /// measured is not measured again.
-    pub(crate) minutes: (f64, f64),
+    pub minutes: (f64, f64),
     /// Runs it.
     run: fn(&mut Lab, &mut Results) -> Result<(), Error>,
 }
 
 /// A paper and its experiments, in its order.
-pub(crate) struct Paper {
+pub struct Paper {
     /// Begin of the ids of its experiments, and the id of all of them.
-    pub(crate) id: &'static str,
+    pub id: &'static str,
     /// Authors, title, place.
-    pub(crate) title: &'static str,
+    pub title: &'static str,
     /// Its experiments.
-    pub(crate) experiments: &'static [Experiment],
+    pub experiments: &'static [Experiment],
 }
 
 /// All papers.
-pub(crate) const PAPERS: &[Paper] =
+pub const PAPERS: &[Paper] =
     &[steps::PAPER, speculate::PAPER, itas::PAPER, itanium::PAPER, compiler::PAPER, looking_glass::PAPER];
 
 /// What experiments add to.
 #[derive(Debug, Default)]
-pub(crate) struct Results {
+pub struct Results {
     /// Figures.
-    pub(crate) series: Vec<Series>,
+    pub series: Vec<Series>,
     /// Claims, each name once.
-    pub(crate) claims: Vec<Claim>,
+    pub claims: Vec<Claim>,
     /// Settings that the report repeats.
-    pub(crate) config: Map<String, Value>,
+    pub config: Map<String, Value>,
 }
 
 impl Results {
@@ -90,15 +90,15 @@ impl Results {
 const EXECUTABLE: &str = "executable_sha256";
 
 /// Stands for all experiments of all papers.
-pub(crate) const ALL: &str = "all";
+pub const ALL: &str = "all";
 
 /// Every id, with what it stands for.
-pub(crate) fn ids() -> impl Iterator<Item = &'static str> {
+pub fn ids() -> impl Iterator<Item = &'static str> {
     PAPERS.iter().flat_map(|paper| paper.experiments.iter().map(|e| e.id).chain([paper.id])).chain([ALL])
 }
 
 /// Runs the experiments that `id` names, of one paper.
-pub(crate) fn run(id: &str, quick: bool, data: Option<&Path>) -> Result<Report, Error> {
+pub fn run(id: &str, quick: bool, data: Option<&Path>) -> Result<Report, Error> {
     let chosen = find(id)?;
     let (cpu, start) = (CpuTime::now(), Instant::now());
     let mut findings = Results::default();
@@ -145,12 +145,12 @@ impl Results {
 }
 
 /// The report as tables for a terminal.
-pub(crate) fn text(report: &Report) -> String {
+pub fn text(report: &Report) -> String {
     table::text(report)
 }
 
 /// The list of experiments for a terminal.
-pub(crate) fn list() -> String {
+pub fn list() -> String {
     let (long, quick) = PAPERS
         .iter()
         .flat_map(|paper| paper.experiments)

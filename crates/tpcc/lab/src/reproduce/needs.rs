@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Experiment, in_minutes};
-use crate::workload::error::Error;
+use tpcc_core::workload::error::Error;
 
 /// Memory and disk, in MiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,7 +69,7 @@ pub(super) fn check(experiments: &[&Experiment], quick: bool, data: &Path) -> Re
         return Err(Error::failed(format!("{shown}: {free} MiB free, {} needed for databases", needs.disk_mib))
             .help("pass another directory with --data, or fewer experiments with --only"));
     }
-    let available = crate::report::machine::available_memory_bytes().map(|bytes| bytes >> 20);
+    let available = tpcc_core::report::machine::available_memory_bytes().map(|bytes| bytes >> 20);
     Ok(available.filter(|mib| *mib < needs.memory_mib).map(|mib| {
         format!("warning: {mib} MiB of memory available, {} needed: experiments may fail or be slow", needs.memory_mib)
     }))

@@ -6,14 +6,14 @@ use maud::{Markup, html};
 use super::EXECUTABLE;
 use super::figures::figures;
 use super::report::{Claim, ClaimVerdict, Report, Series};
-use crate::report::NOTICE;
-use crate::report::page::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point};
-use crate::report::page::html::{cell, command, facts, figures as figure_blocks, page, table};
-use crate::report::page::scale::short;
+use crate::page::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point};
+use crate::page::html::{cell, command, facts, figures as figure_blocks, page, table};
+use crate::page::scale::short;
+use tpcc_core::report::NOTICE;
 
 /// What is on the page of an experiment.
 #[derive(Clone, Debug)]
-pub(crate) enum Entry {
+pub enum Entry {
     /// It was run.
     Done(Box<Report>),
     /// It failed, and why.
@@ -24,16 +24,16 @@ pub(crate) enum Entry {
 
 /// An experiment without a result.
 #[derive(Clone, Debug)]
-pub(crate) struct Absent {
+pub struct Absent {
     /// Its id.
-    pub(crate) id: String,
+    pub id: String,
     /// What it shows.
-    pub(crate) title: String,
+    pub title: String,
 }
 
 impl Entry {
     /// The experiment's id.
-    pub(crate) fn id(&self) -> &str {
+    pub fn id(&self) -> &str {
         match self {
             Entry::Done(report) => &report.id,
             Entry::Failed(of, _) | Entry::Open(of) => &of.id,
@@ -43,7 +43,7 @@ impl Entry {
 
 /// Claims by paper. Where several experiments found one, the least favourable verdict stands. Papers that stand in one report
 /// may use one name for two claims; their sentences tell them apart.
-pub(crate) fn claims(outcomes: &[Entry]) -> Vec<(&str, Vec<&Claim>)> {
+pub fn claims(outcomes: &[Entry]) -> Vec<(&str, Vec<&Claim>)> {
     let favour = |claim: &Claim| match claim.verdict {
         ClaimVerdict::Contradicts => 0,
         ClaimVerdict::Weaker => 1,
@@ -70,7 +70,7 @@ pub(crate) fn claims(outcomes: &[Entry]) -> Vec<(&str, Vec<&Claim>)> {
 }
 
 /// The page.
-pub(crate) fn reproduce_page(outcomes: &[Entry]) -> String {
+pub fn reproduce_page(outcomes: &[Entry]) -> String {
     let by_paper = claims(outcomes);
     let all: Vec<&Claim> = by_paper.iter().flat_map(|(_, claims)| claims).copied().collect();
     let of = |verdict: ClaimVerdict| all.iter().filter(|claim| claim.verdict == verdict).count().to_string();
@@ -285,9 +285,9 @@ fn machines(done: &[&Report]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::reproduce::claims::{LOOKUP, PAYMENT_I1};
-    use crate::lab::reproduce::report::{OfPaper, Series, Spread, X};
-    use crate::report::page::tests::number;
+    use crate::page::tests::number;
+    use crate::reproduce::claims::{LOOKUP, PAYMENT_I1};
+    use crate::reproduce::report::{OfPaper, Series, Spread, X};
 
     fn done(id: &str, claims: Vec<Claim>) -> Entry {
         let mut series = Series::new(format!("{id} a"), "threads", "misses");

@@ -5,60 +5,60 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::report::machine::Machine;
-use crate::report::model::Provenance;
+use tpcc_core::report::machine::Machine;
+use tpcc_core::report::model::Provenance;
 
 /// The JSON object that `tpcc reproduce ID --json FILE` writes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[cfg_attr(test, schemars(title = "tpcc reproduce --json"))]
-pub(crate) struct Report {
-    pub(crate) schema: String,
+pub struct Report {
+    pub schema: String,
     /// What was run.
-    pub(crate) id: String,
+    pub id: String,
     /// What it shows.
-    pub(crate) title: String,
+    pub title: String,
     /// The paper that the experiment is from.
-    pub(crate) paper: String,
+    pub paper: String,
     /// Seconds that it took.
-    pub(crate) elapsed_s: f64,
+    pub elapsed_s: f64,
     /// What it was run with.
-    pub(crate) provenance: Provenance,
+    pub provenance: Provenance,
     /// What it ran on.
-    pub(crate) machine: Machine,
+    pub machine: Machine,
     /// Settings, the build and the command.
-    pub(crate) config: Map<String, Value>,
+    pub config: Map<String, Value>,
     /// Figures.
-    pub(crate) series: Vec<Series>,
+    pub series: Vec<Series>,
     /// What is claimed.
-    pub(crate) claims: Vec<Claim>,
+    pub claims: Vec<Claim>,
 }
 
 /// Figures over something: a curve, a row of bars, a column of a table. All four lists have one length.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Series {
+pub struct Series {
     /// What it shows; begins with the experiment's id.
-    pub(crate) name: String,
+    pub name: String,
     /// What x is.
-    pub(crate) x_label: String,
+    pub x_label: String,
     /// Numbers or names.
-    pub(crate) x: Vec<X>,
+    pub x: Vec<X>,
     /// What y is, with its unit.
-    pub(crate) y_label: String,
+    pub y_label: String,
     /// Medians where there are several values; null where nothing could be measured.
-    pub(crate) y: Vec<Option<f64>>,
+    pub y: Vec<Option<f64>>,
     /// Least values.
-    pub(crate) low: Vec<Option<f64>>,
+    pub low: Vec<Option<f64>>,
     /// Greatest values.
-    pub(crate) high: Vec<Option<f64>>,
+    pub high: Vec<Option<f64>>,
 }
 
 /// A place on the x axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(untagged)]
-pub(crate) enum X {
+pub enum X {
     /// A number.
     Number(f64),
     /// A name.
@@ -92,7 +92,7 @@ impl From<String> for X {
 /// What was found of a claim of the paper; the rule is in [`super::verdict`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) enum ClaimVerdict {
+pub enum ClaimVerdict {
     /// The same direction, and at least three quarters of the effect.
     #[serde(rename = "holds")]
     Holds,
@@ -109,11 +109,11 @@ pub(crate) enum ClaimVerdict {
 
 impl ClaimVerdict {
     /// All of them, the best first.
-    pub(crate) const ALL: [ClaimVerdict; 4] =
+    pub const ALL: [ClaimVerdict; 4] =
         [ClaimVerdict::Holds, ClaimVerdict::Weaker, ClaimVerdict::Contradicts, ClaimVerdict::NotHere];
 
     /// As JSON has it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             ClaimVerdict::Holds => "holds",
             ClaimVerdict::Weaker => "weaker",
@@ -126,58 +126,58 @@ impl ClaimVerdict {
 /// Something that the paper says or that this project promises, and what was found.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Claim {
+pub struct Claim {
     /// Its name, the same in every report.
-    pub(crate) name: String,
+    pub name: String,
     /// Figure, table or section of the paper; null where the paper says nothing and the claim is this project's.
-    pub(crate) place: Option<String>,
+    pub place: Option<String>,
     /// The claim as a sentence.
-    pub(crate) says: Option<String>,
+    pub says: Option<String>,
     /// What the paper found; null where it says nothing.
-    pub(crate) paper_value: Option<f64>,
+    pub paper_value: Option<f64>,
     /// What was found; null when it could not be measured, and then the note says why.
-    pub(crate) value: Option<f64>,
+    pub value: Option<f64>,
     /// Least of several measurements, or lower end of the interval; null where the value is exact.
-    pub(crate) low: Option<f64>,
+    pub low: Option<f64>,
     /// Greatest of several measurements, or upper end of the interval; null where the value is exact.
-    pub(crate) high: Option<f64>,
+    pub high: Option<f64>,
     /// Unit of all of them.
-    pub(crate) unit: String,
+    pub unit: String,
     /// What was found of the paper's claim.
-    pub(crate) verdict: ClaimVerdict,
+    pub verdict: ClaimVerdict,
     /// The effect found, over the effect that the paper found: 1 is the same, below 0 the opposite. Null where either is not
     /// known, and for costs.
-    pub(crate) of_paper: Option<OfPaper>,
+    pub of_paper: Option<OfPaper>,
     /// Why the verdict is what it is, and how it was measured.
-    pub(crate) note: String,
+    pub note: String,
 }
 
 /// An effect over that of the paper.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct OfPaper {
+pub struct OfPaper {
     /// Of the value.
-    pub(crate) mid: f64,
+    pub mid: f64,
     /// Of the end of the interval that is less of an effect.
-    pub(crate) low: f64,
+    pub low: f64,
     /// Of the other end.
-    pub(crate) high: f64,
+    pub high: f64,
 }
 
 /// A value from several measurements.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Spread {
+pub struct Spread {
     /// Median.
-    pub(crate) mid: f64,
+    pub mid: f64,
     /// Least.
-    pub(crate) low: f64,
+    pub low: f64,
     /// Greatest.
-    pub(crate) high: f64,
+    pub high: f64,
 }
 
 impl Spread {
     /// Of some values; none of none.
-    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         let (low, high) = (*values.first()?, *values.last()?);
@@ -187,14 +187,14 @@ impl Spread {
     }
 
     /// Of one exact value.
-    pub(crate) fn exact(value: f64) -> Spread {
+    pub fn exact(value: f64) -> Spread {
         Spread { mid: value, low: value, high: value }
     }
 }
 
 impl Series {
     /// An empty series.
-    pub(crate) fn new(name: impl Into<String>, x_label: &str, y_label: &str) -> Series {
+    pub fn new(name: impl Into<String>, x_label: &str, y_label: &str) -> Series {
         Series {
             name: name.into(),
             x_label: x_label.to_owned(),
@@ -207,7 +207,7 @@ impl Series {
     }
 
     /// Adds a place, measured or not.
-    pub(crate) fn push(&mut self, x: impl Into<X>, y: Option<Spread>) {
+    pub fn push(&mut self, x: impl Into<X>, y: Option<Spread>) {
         self.x.push(x.into());
         self.y.push(y.map(|y| y.mid));
         self.low.push(y.map(|y| y.low));
@@ -215,7 +215,7 @@ impl Series {
     }
 
     /// Adds a place whose value is exact.
-    pub(crate) fn push_exact(&mut self, x: impl Into<X>, y: Option<f64>) {
+    pub fn push_exact(&mut self, x: impl Into<X>, y: Option<f64>) {
         self.push(x, y.map(Spread::exact));
     }
 }

@@ -6,18 +6,18 @@ use std::hint::black_box;
 const WORDS: usize = 4096;
 
 /// See the module.
-pub(crate) struct Loop {
+pub struct Loop {
     words: Vec<u64>,
 }
 
 impl Loop {
     /// A loop that has done nothing yet.
-    pub(crate) fn new() -> Loop {
+    pub fn new() -> Loop {
         Loop { words: (0..WORDS as u64).collect() }
     }
 
     /// One iteration: some microseconds.
-    pub(crate) fn turn(&mut self) {
+    pub fn turn(&mut self) {
         let mut sum = 0u64;
         for word in &mut self.words {
             sum = sum.rotate_left(7) ^ *word;

@@ -5,11 +5,11 @@
 //! policy beside its figures is the ratio to `fair` over the rounds, in pairs. In a round fibers begin in random order:
 //! sorted by tenant, `fair` would aggregate by accident.
 
-pub(crate) mod background;
+pub mod background;
 mod report;
 mod rounds;
 mod tenant;
-pub(crate) mod terminal;
+pub mod terminal;
 mod trace;
 
 use std::path::PathBuf;
@@ -18,18 +18,18 @@ use std::time::Duration;
 use itas::auto::{AutoSettings, Mode};
 use itas::{Aggregation, Builder, Runtime};
 
-pub(crate) use self::report::TenantsReport;
-pub(crate) use self::rounds::{Warehouse, run};
-pub(crate) use self::tenant::TenantMix;
-use crate::engines::storage::fibers;
-use crate::workload::error::Error;
+pub use self::report::TenantsReport;
+pub use self::rounds::{Warehouse, run};
+pub use self::tenant::TenantMix;
+use tpcc_core::engines::storage::fibers;
+use tpcc_core::workload::error::Error;
 
 /// Stack of a fiber: transactions keep groups of rows on theirs.
 const STACK_BYTES: usize = 128 << 10;
 
 /// How tenants share the cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, clap::ValueEnum)]
-pub(crate) enum TenantPolicy {
+pub enum TenantPolicy {
     /// the smallest vruntime next
     Fair,
     /// siblings one after the other on each core
@@ -44,7 +44,7 @@ pub(crate) enum TenantPolicy {
 
 impl TenantPolicy {
     /// Its name, as on the command line.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         self.mode().map_or("auto", Mode::name)
     }
 
@@ -62,7 +62,7 @@ impl TenantPolicy {
 
 /// How rows are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum Access {
+pub enum Access {
     /// each as likely as any other
     Uniform,
     /// around the middle one, with a standard deviation of a tenth of the rows
@@ -71,23 +71,23 @@ pub(crate) enum Access {
 
 /// What to run.
 #[derive(Clone, Debug)]
-pub(crate) struct TenantsPlan {
-    pub(crate) tenants: usize,
-    pub(crate) terminals: usize,
-    pub(crate) rows: u64,
-    pub(crate) access: Access,
-    pub(crate) mix: TenantMix,
+pub struct TenantsPlan {
+    pub tenants: usize,
+    pub terminals: usize,
+    pub rows: u64,
+    pub access: Access,
+    pub mix: TenantMix,
     /// Loop programs beside the tenants.
-    pub(crate) background: usize,
-    pub(crate) policies: Vec<TenantPolicy>,
-    pub(crate) workers: usize,
-    pub(crate) slice: Duration,
-    pub(crate) aggregation: Aggregation,
+    pub background: usize,
+    pub policies: Vec<TenantPolicy>,
+    pub workers: usize,
+    pub slice: Duration,
+    pub aggregation: Aggregation,
     /// Time that each policy is measured, in all its rounds.
-    pub(crate) duration: Duration,
-    pub(crate) seed: u64,
+    pub duration: Duration,
+    pub seed: u64,
     /// Where slices of the first rounds are written.
-    pub(crate) trace: Option<PathBuf>,
+    pub trace: Option<PathBuf>,
 }
 
 impl TenantsPlan {
@@ -107,19 +107,19 @@ impl TenantsPlan {
     }
 
     /// Bytes of stacks that a fiber uses: of one under each policy, whose runtimes are kept over all rounds.
-    pub(crate) fn stack_bytes(&self) -> u64 {
+    pub fn stack_bytes(&self) -> u64 {
         /// The rest of a stack is reserved, and never touched.
         const USED: usize = 16 << 10;
         (self.policies.len() * USED) as u64
     }
 
     /// Bytes that a row of a tenant takes.
-    pub(crate) fn row_bytes() -> u64 {
+    pub fn row_bytes() -> u64 {
         tenant::bytes_of_a_row()
     }
 
     /// Bytes that a tenant takes, without its fibers. One of the mix tpcc is known once its warehouse is loaded.
-    pub(crate) fn tenant_bytes(&self) -> u64 {
+    pub fn tenant_bytes(&self) -> u64 {
         let rows = if self.mix == TenantMix::Tpcc { 0 } else { self.rows };
         tenant::bytes_of_a_database(self.terminals).saturating_add(rows.saturating_mul(TenantsPlan::row_bytes()))
     }
@@ -144,7 +144,7 @@ impl TenantsPlan {
     }
 
     /// The runtime of a policy.
-    pub(crate) fn runtime(&self, policy: TenantPolicy, trace: usize) -> Result<Runtime, Error> {
+    pub fn runtime(&self, policy: TenantPolicy, trace: usize) -> Result<Runtime, Error> {
         fibers::runtime(self.builder(policy).trace(trace)).map_err(|error| Error::usage(error.to_string()))
     }
 }

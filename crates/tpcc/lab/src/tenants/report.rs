@@ -9,74 +9,74 @@ use serde::Serialize;
 /// One policy, over its rounds.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct PolicyFigures {
+pub struct PolicyFigures {
     /// Transactions of all tenants, a second.
-    pub(crate) throughput_per_s: f64,
+    pub throughput_per_s: f64,
     /// Jain's index of the time that tenants ran: 1 if all got the same.
-    pub(crate) jain: f64,
+    pub jain: f64,
     /// The longest wait of a fiber that could run, in microseconds.
-    pub(crate) max_wait_us: f64,
+    pub max_wait_us: f64,
     /// How long one waited at most by proof, on that core in that round, in microseconds.
-    pub(crate) wait_bound_us: f64,
+    pub wait_bound_us: f64,
     /// The largest part of its bound that a wait reached in any round.
-    pub(crate) wait_to_bound: f64,
+    pub wait_to_bound: f64,
     /// Half of the waits were shorter, in microseconds.
-    pub(crate) wait_p50_us: f64,
+    pub wait_p50_us: f64,
     /// 99 of 100 were shorter, in microseconds.
-    pub(crate) wait_p99_us: f64,
+    pub wait_p99_us: f64,
     /// Choices after which a fiber of another group ran, a second.
-    pub(crate) group_switches: f64,
+    pub group_switches: f64,
     /// Choices after which a fiber of the same group ran, a second.
-    pub(crate) sibling_switches: f64,
+    pub sibling_switches: f64,
     /// Slices that ran on for more than twice their time.
-    pub(crate) overruns: u64,
+    pub overruns: u64,
     /// Iterations of the background loops, a second; none without them.
-    pub(crate) background_per_s: Option<f64>,
+    pub background_per_s: Option<f64>,
     /// What the automatic choice came to; none for other policies, and while it is not made.
-    pub(crate) chosen: Option<String>,
+    pub chosen: Option<String>,
     /// Share of the time of the workers in which their threads had a processor.
-    pub(crate) cpu_share: f64,
+    pub cpu_share: f64,
 }
 
 /// `tpcc tenants`, as written with `--json`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct TenantsReport {
+pub struct TenantsReport {
     /// The schema's `$id`.
-    pub(crate) schema: String,
+    pub schema: String,
     /// Databases.
-    pub(crate) tenants: usize,
+    pub tenants: usize,
     /// Terminals of each.
-    pub(crate) terminals_per_tenant: usize,
+    pub terminals_per_tenant: usize,
     /// Rows of each, where they are not warehouses.
-    pub(crate) rows: Option<u64>,
+    pub rows: Option<u64>,
     /// How rows are chosen.
-    pub(crate) access: String,
+    pub access: String,
     /// What terminals do.
-    pub(crate) mix: String,
+    pub mix: String,
     /// Loop programs beside the tenants.
-    pub(crate) background: usize,
+    pub background: usize,
     /// Worker threads.
-    pub(crate) workers: usize,
+    pub workers: usize,
     /// Time of a slice, in microseconds.
-    pub(crate) slice_us: f64,
+    pub slice_us: f64,
     /// `agg_limit`.
-    pub(crate) agg_limit: u32,
+    pub agg_limit: u32,
     /// `agg_bonus`, in microseconds.
-    pub(crate) agg_bonus_us: f64,
+    pub agg_bonus_us: f64,
     /// Seed of everything random.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// Rounds that count.
-    pub(crate) rounds: usize,
+    pub rounds: usize,
     /// Rounds that do not, because a worker's thread had a processor for less than 97% of the time. Where too few would be
     /// left, all count, and this is 0: see `cpu_share`.
-    pub(crate) rounds_dropped: usize,
+    pub rounds_dropped: usize,
     /// By policy.
-    pub(crate) policies: BTreeMap<String, PolicyFigures>,
+    pub policies: BTreeMap<String, PolicyFigures>,
     /// Throughput of each other policy to that of fair; empty without fair.
-    pub(crate) ratio: BTreeMap<String, f64>,
+    pub ratio: BTreeMap<String, f64>,
     /// The lower ends of their 95% intervals.
-    pub(crate) ratio_low: BTreeMap<String, f64>,
+    pub ratio_low: BTreeMap<String, f64>,
     /// The upper ends.
-    pub(crate) ratio_high: BTreeMap<String, f64>,
+    pub ratio_high: BTreeMap<String, f64>,
 }

@@ -14,16 +14,16 @@ use super::report::{PolicyFigures, TenantsReport};
 use super::tenant::{Tenant, TenantMix};
 use super::terminal::TenantTerminal;
 use super::{TenantPolicy, TenantsPlan, trace};
-use crate::engines::storage::store::Store;
-use crate::lab::interval::Ratio;
-use crate::report::model::schema_of;
-use crate::workload::error::Error;
-use crate::workload::generate::Random;
-use crate::workload::generate::input::InputSpace;
-use crate::workload::generate::nurand::Constants;
-use crate::workload::interrupt;
-use crate::workload::loaded::Loaded;
-use crate::workload::settings::StoreConfig;
+use crate::interval::Ratio;
+use tpcc_core::engines::storage::store::Store;
+use tpcc_core::report::model::schema_of;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::generate::Random;
+use tpcc_core::workload::generate::input::InputSpace;
+use tpcc_core::workload::generate::nurand::Constants;
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::loaded::Loaded;
+use tpcc_core::workload::settings::StoreConfig;
 
 /// Most rounds of a policy, and the shortest that is worth a thread's start.
 const ROUNDS: usize = 9;
@@ -38,10 +38,10 @@ const UNDISTURBED: f64 = 0.97;
 const TRACED: usize = 20_000;
 
 /// A warehouse that tenants are copies of.
-pub(crate) struct Warehouse {
-    pub(crate) store: Store,
-    pub(crate) loaded: Loaded,
-    pub(crate) config: StoreConfig,
+pub struct Warehouse {
+    pub store: Store,
+    pub loaded: Loaded,
+    pub config: StoreConfig,
 }
 
 /// What a round came to.
@@ -54,7 +54,7 @@ struct Round {
 }
 
 /// Runs a plan; tenants of the standard mix are copies of `warehouse`.
-pub(crate) fn run(plan: &TenantsPlan, warehouse: Option<&Warehouse>) -> Result<TenantsReport, Error> {
+pub fn run(plan: &TenantsPlan, warehouse: Option<&Warehouse>) -> Result<TenantsReport, Error> {
     // What tenants do not compute with is not to be in their caches: one set of threads for all.
     let services = Services::new().map_err(|error| Error::failed(error.to_string()))?;
     let tenants = (0..plan.tenants)

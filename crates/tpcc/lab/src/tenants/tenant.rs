@@ -5,15 +5,15 @@ use std::sync::Arc;
 use storage::disk::MemDisk;
 use storage::{Database, Durability, Isolation, OpenTable, Options, Services, Table, TxnError};
 
-use crate::engines::storage::fiber_hook::{FiberHook, StoreHook};
-use crate::engines::storage::store::Store;
-use crate::engines::storage::waits_only::WaitsOnly;
-use crate::workload::error::Error;
-use crate::workload::settings::StoreConfig;
+use tpcc_core::engines::storage::fiber_hook::{FiberHook, StoreHook};
+use tpcc_core::engines::storage::store::Store;
+use tpcc_core::engines::storage::waits_only::WaitsOnly;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::settings::StoreConfig;
 
 /// What its terminals do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum TenantMix {
+pub enum TenantMix {
     /// read ten rows
     Point,
     /// ten reads, four ranges of a hundred, two updates, a delete and an insert
@@ -55,14 +55,14 @@ const BATCH: usize = 500;
 const ROWS: Table<u64, [u8; ROW_BYTES]> = Table::new("rows");
 
 /// Rows of a tenant, under the keys from 0.
-pub(crate) struct TenantRows {
+pub struct TenantRows {
     pub(super) database: Database,
     pub(super) table: OpenTable<u64, [u8; ROW_BYTES]>,
     pub(super) len: u64,
 }
 
 /// A tenant's data.
-pub(crate) enum Tenant {
+pub enum Tenant {
     Rows(TenantRows),
     Warehouse(Store),
 }
@@ -72,7 +72,7 @@ impl Tenant {
     ///
     /// Under `sysbench-oltp` reads keep no locks, as in the paper's database, whose reads are consistent ones: siblings on two
     /// cores would wait for each other all the time, and no policy could be told from another.
-    pub(crate) fn of_rows(rows: u64, terminals: usize, mix: TenantMix, services: &Services) -> Result<Tenant, Error> {
+    pub fn of_rows(rows: u64, terminals: usize, mix: TenantMix, services: &Services) -> Result<Tenant, Error> {
         let pool = (4 * rows * ROW_IN_PAGE).max(16 << 20);
         let options = Options::new()
             .buffer_pool(pool)
@@ -106,15 +106,15 @@ impl Tenant {
     }
 
     /// A copy, in memory, of a database with a warehouse.
-    pub(crate) fn of_warehouse(from: &Store, config: &StoreConfig) -> Result<Tenant, Error> {
+    pub fn of_warehouse(from: &Store, config: &StoreConfig) -> Result<Tenant, Error> {
         let hook: Arc<dyn StoreHook> = Arc::new(FiberHook::new(WaitsOnly));
         Ok(Tenant::Warehouse(from.copy_in_memory(config, Some(&hook))?))
     }
 
-    pub(crate) fn close(self) -> Result<(), Error> {
+    pub fn close(self) -> Result<(), Error> {
         match self {
             Tenant::Rows(rows) => rows.database.close().map_err(|error| Error::failed(error.to_string())),
-            Tenant::Warehouse(store) => crate::workload::database::Database::close(store),
+            Tenant::Warehouse(store) => tpcc_core::workload::database::Database::close(store),
         }
     }
 }

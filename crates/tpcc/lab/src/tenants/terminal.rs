@@ -4,15 +4,15 @@ use storage::TxnError;
 
 use super::Access;
 use super::tenant::{ROW_BYTES, Tenant, TenantMix, TenantRows, failed};
-use crate::engines::storage::store::Store;
-use crate::workload::engine::OpenTransaction;
-use crate::workload::error::Error;
-use crate::workload::generate::Random;
-use crate::workload::generate::deck::{Deck, Mix};
-use crate::workload::generate::input::InputSpace;
-use crate::workload::schema::keys::HistoryKey;
-use crate::workload::schema::rows::When;
-use crate::workload::txn::{self, Scratch, StepOrder, Verdict};
+use tpcc_core::engines::storage::store::Store;
+use tpcc_core::workload::engine::OpenTransaction;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::generate::Random;
+use tpcc_core::workload::generate::deck::{Deck, Mix};
+use tpcc_core::workload::generate::input::InputSpace;
+use tpcc_core::workload::schema::keys::HistoryKey;
+use tpcc_core::workload::schema::rows::When;
+use tpcc_core::workload::txn::{self, Scratch, StepOrder, Verdict};
 
 /// Rows that a transaction reads one by one.
 const READS: usize = 10;
@@ -21,7 +21,7 @@ const RANGES: usize = 4;
 const RANGE_ROWS: u64 = 100;
 
 /// See the module.
-pub(crate) struct TenantTerminal<'a> {
+pub struct TenantTerminal<'a> {
     tenant: &'a Tenant,
     mix: TenantMix,
     access: Access,
@@ -36,7 +36,7 @@ pub(crate) struct TenantTerminal<'a> {
 
 impl<'a> TenantTerminal<'a> {
     /// Terminal `number` of all; `run` differs from run to run on one database.
-    pub(crate) fn new(
+    pub fn new(
         tenant: &'a Tenant,
         world: Option<&'a InputSpace>,
         (mix, access): (TenantMix, Access),
@@ -56,7 +56,7 @@ impl<'a> TenantTerminal<'a> {
     }
 
     /// Runs the next transaction to its end, again while it is a deadlock's victim.
-    pub(crate) fn transact(&mut self) -> Result<(), Error> {
+    pub fn transact(&mut self) -> Result<(), Error> {
         match self.tenant {
             Tenant::Rows(rows) if self.mix == TenantMix::Point => self.point(rows),
             Tenant::Rows(rows) => self.sysbench(rows),

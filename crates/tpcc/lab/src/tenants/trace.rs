@@ -5,7 +5,7 @@ use std::path::Path;
 use itas::{Groups, Report};
 use serde_json::{Value, json};
 
-use crate::workload::error::Error;
+use tpcc_core::workload::error::Error;
 
 /// Writes the slices of runs, each a process of its name, to `path`.
 ///

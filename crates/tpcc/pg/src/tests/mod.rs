@@ -1,7 +1,7 @@
 //! The engine against a server that the tests start, and against the floor.
 
 mod roles;
-pub(crate) mod server;
+pub mod server;
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -13,26 +13,26 @@ use super::dialect::Dialect;
 use super::session::PgSession;
 use super::txn::turns::OF_WAREHOUSES;
 use super::{Postgres, QueriesDone};
-use crate::engines::floor::{Floor, Loading};
-use crate::workload::abort::{AbortCause, EngineError};
-use crate::workload::check::rule::Invariant;
-use crate::workload::check::{WarehousesDone, check};
-use crate::workload::engine::{Engine, OpenTransaction, Session};
-use crate::workload::generate::Random;
-use crate::workload::generate::deck::Kind;
-use crate::workload::generate::input::{Input, InputSpace, LineInput};
-use crate::workload::generate::nurand::Constants;
-use crate::workload::load::{Population, RowsDone, populate};
-use crate::workload::loaded::Loaded;
-use crate::workload::ops::Read;
-use crate::workload::schema::keys::HistoryKey;
-use crate::workload::schema::rows::When;
-use crate::workload::schema::tables::{
+use tpcc_core::engines::floor::{Floor, Loading};
+use tpcc_core::workload::abort::{AbortCause, EngineError};
+use tpcc_core::workload::check::rule::Invariant;
+use tpcc_core::workload::check::{WarehousesDone, check};
+use tpcc_core::workload::engine::{Engine, OpenTransaction, Session};
+use tpcc_core::workload::generate::Random;
+use tpcc_core::workload::generate::deck::Kind;
+use tpcc_core::workload::generate::input::{Input, InputSpace, LineInput};
+use tpcc_core::workload::generate::nurand::Constants;
+use tpcc_core::workload::load::{Population, RowsDone, populate};
+use tpcc_core::workload::loaded::Loaded;
+use tpcc_core::workload::ops::Read;
+use tpcc_core::workload::schema::keys::HistoryKey;
+use tpcc_core::workload::schema::rows::When;
+use tpcc_core::workload::schema::tables::{
     Customer, District, History, Item, NewOrder, Order, OrderLine, Stock, Warehouse,
 };
-use crate::workload::schema::{Key, RowOf, Scale, TableDef};
-use crate::workload::settings::{Durability, Isolation};
-use crate::workload::txn::{self, Scratch, StepOrder, Verdict};
+use tpcc_core::workload::schema::{Key, RowOf, Scale, TableDef};
+use tpcc_core::workload::settings::{Durability, Isolation};
+use tpcc_core::workload::txn::{self, Scratch, StepOrder, Verdict};
 
 const WAREHOUSES: u32 = 2;
 

@@ -6,12 +6,12 @@ use super::super::connect::Purpose;
 use super::super::{Postgres, QueriesDone};
 use super::server::TestServer;
 use super::{config, inputs, later, load, loaded, loaded_for, plan};
-use crate::workload::abort::AbortCause;
-use crate::workload::engine::{Engine, OpenTransaction, Session};
-use crate::workload::generate::deck::Kind;
-use crate::workload::load::RowsDone;
-use crate::workload::settings::Isolation;
-use crate::workload::txn::{Scratch, StepOrder, Verdict};
+use tpcc_core::workload::abort::AbortCause;
+use tpcc_core::workload::engine::{Engine, OpenTransaction, Session};
+use tpcc_core::workload::generate::deck::Kind;
+use tpcc_core::workload::load::RowsDone;
+use tpcc_core::workload::settings::Isolation;
+use tpcc_core::workload::txn::{Scratch, StepOrder, Verdict};
 
 /// Runs the first input of a kind.
 fn do_one(session: &mut super::PgSession<'_>, kind: Kind) -> Verdict {

@@ -9,10 +9,10 @@ use tokio_postgres::{Client, Error, Statement};
 use super::super::columns::Stamp;
 use super::turns::{OF_WAREHOUSES, Turn};
 use super::{Batches, Ended, int, missing};
-use crate::workload::generate::input::DeliveryInput;
-use crate::workload::schema::TableId;
-use crate::workload::schema::keys::{CustomerKey, OrderKey, OrderLineKey};
-use crate::workload::txn::{Scratch, Verdict};
+use tpcc_core::workload::generate::input::DeliveryInput;
+use tpcc_core::workload::schema::TableId;
+use tpcc_core::workload::schema::keys::{CustomerKey, OrderKey, OrderLineKey};
+use tpcc_core::workload::txn::{Scratch, Verdict};
 
 /// Takes the oldest order of each district.
 const TAKE: &str = "DELETE FROM new_order USING (SELECT d.d_id, (SELECT min(no_o_id) FROM new_order \

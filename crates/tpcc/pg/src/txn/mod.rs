@@ -19,10 +19,10 @@ use tokio_postgres::{Client, Error, Row, Statement};
 
 use super::connect::{Connection, RemoteConfig};
 use super::error::PgError;
-use crate::workload::generate::input::Input;
-use crate::workload::schema::TableId;
-use crate::workload::schema::text::Text;
-use crate::workload::txn::{Failure, Scratch, StepOrder, Verdict};
+use tpcc_core::workload::generate::input::Input;
+use tpcc_core::workload::schema::TableId;
+use tpcc_core::workload::schema::text::Text;
+use tpcc_core::workload::txn::{Failure, Scratch, StepOrder, Verdict};
 use turns::{Turn, TurnStatements};
 
 /// The statements of a connection.

@@ -11,13 +11,13 @@ use tokio_postgres::{Client, Error, Row, Statement};
 use super::super::columns::Stamp;
 use super::turns::Turn;
 use super::{Batches, Ended, int, missing};
-use crate::workload::generate::input::{LineInput, MAX_LINES, NewOrderInput};
-use crate::workload::generate::string::is_original;
-use crate::workload::schema::TableId;
-use crate::workload::schema::keys::{CustomerKey, DistrictKey, StockKey, WarehouseKey};
-use crate::workload::schema::text::Text;
-use crate::workload::txn::new_order::{LineOutput, total};
-use crate::workload::txn::{Scratch, StepOrder, Verdict};
+use tpcc_core::workload::generate::input::{LineInput, MAX_LINES, NewOrderInput};
+use tpcc_core::workload::generate::string::is_original;
+use tpcc_core::workload::schema::TableId;
+use tpcc_core::workload::schema::keys::{CustomerKey, DistrictKey, StockKey, WarehouseKey};
+use tpcc_core::workload::schema::text::Text;
+use tpcc_core::workload::txn::new_order::{LineOutput, total};
+use tpcc_core::workload::txn::{Scratch, StepOrder, Verdict};
 
 const WAREHOUSE: &str = "SELECT w_tax FROM warehouse WHERE w_id = $1";
 const DISTRICT: &str = "UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = $1 AND d_id = $2 \

@@ -11,11 +11,11 @@ use super::super::columns::Stamp;
 use super::payment::{BY_ID, BY_NAME};
 use super::turns::Turn;
 use super::{Batches, Ended, int, missing};
-use crate::workload::generate::input::{OrderStatusInput, Who};
-use crate::workload::schema::TableId;
-use crate::workload::schema::keys::{CustomerKey, OrderKey};
-use crate::workload::txn::order_status::OrderedLine;
-use crate::workload::txn::{Scratch, Verdict};
+use tpcc_core::workload::generate::input::{OrderStatusInput, Who};
+use tpcc_core::workload::schema::TableId;
+use tpcc_core::workload::schema::keys::{CustomerKey, OrderKey};
+use tpcc_core::workload::txn::order_status::OrderedLine;
+use tpcc_core::workload::txn::{Scratch, Verdict};
 
 fn customer(which: &str) -> String {
     format!(

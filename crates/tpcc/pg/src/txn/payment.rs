@@ -9,13 +9,13 @@ use tokio_postgres::{Client, Error, Row, Statement};
 use super::super::columns::Stamp;
 use super::turns::Turn;
 use super::{Batches, Ended, PgError, int, missing};
-use crate::workload::generate::input::{PaymentInput, Who};
-use crate::workload::schema::TableId;
-use crate::workload::schema::keys::{CustomerKey, DistrictKey, WarehouseKey};
-use crate::workload::schema::rows::Address;
-use crate::workload::schema::text::Text;
-use crate::workload::txn::payment::{Payer, Shown};
-use crate::workload::txn::{Scratch, StepOrder, Verdict};
+use tpcc_core::workload::generate::input::{PaymentInput, Who};
+use tpcc_core::workload::schema::TableId;
+use tpcc_core::workload::schema::keys::{CustomerKey, DistrictKey, WarehouseKey};
+use tpcc_core::workload::schema::rows::Address;
+use tpcc_core::workload::schema::text::Text;
+use tpcc_core::workload::txn::payment::{Payer, Shown};
+use tpcc_core::workload::txn::{Scratch, StepOrder, Verdict};
 
 const WAREHOUSE: &str = "UPDATE warehouse SET w_ytd = w_ytd + $2 WHERE w_id = $1 \
     RETURNING w_street_1, w_street_2, w_city, w_state, w_zip";
@@ -175,8 +175,8 @@ fn address(work: &Batches<'_>, row: &Row, at: usize) -> Result<Address, PgError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::schema::keys::HistoryKey;
-    use crate::workload::schema::rows::When;
+    use tpcc_core::workload::schema::keys::HistoryKey;
+    use tpcc_core::workload::schema::rows::When;
 
     #[test]
     fn the_record_is_that_of_all_engines() {

@@ -4,10 +4,10 @@ use futures_util::future::join3;
 
 use super::turns::Turn;
 use super::{Batches, Ended, int};
-use crate::workload::generate::input::StockLevelInput;
-use crate::workload::schema::TableId;
-use crate::workload::txn::stock_level::show;
-use crate::workload::txn::{Scratch, Verdict};
+use tpcc_core::workload::generate::input::StockLevelInput;
+use tpcc_core::workload::schema::TableId;
+use tpcc_core::workload::txn::stock_level::show;
+use tpcc_core::workload::txn::{Scratch, Verdict};
 
 /// Distinct items of the last twenty orders whose stock is below the threshold.
 pub(super) const COUNT: &str = "SELECT count(DISTINCT s_i_id) FROM district \

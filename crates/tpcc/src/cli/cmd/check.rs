@@ -5,18 +5,18 @@ use std::ops::ControlFlow;
 use super::{Ended, check};
 use crate::cli::flags::CheckFlags;
 use crate::cli::resolve::on_disk;
-use crate::doors::structure;
-use crate::engines::storage::store::Store;
-use crate::report::json::{JsonOut, conclude};
-use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
-use crate::report::progress::Progress;
-use crate::report::text::{broken_rules, check_line};
-use crate::report::{self, model};
-use crate::workload::database::Database;
-use crate::workload::error::{Error, command};
-use crate::workload::interrupt;
-use crate::workload::streams::say_text;
-use crate::workload::words::grouped;
+use tpcc_core::doors::structure;
+use tpcc_core::engines::storage::store::Store;
+use tpcc_core::report::json::{JsonOut, conclude};
+use tpcc_core::report::machine::{CpuTime, Machine, peak_rss_bytes};
+use tpcc_core::report::progress::Progress;
+use tpcc_core::report::text::{broken_rules, check_line};
+use tpcc_core::report::{self, model};
+use tpcc_core::workload::database::Database;
+use tpcc_core::workload::error::{Error, command};
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::streams::say_text;
+use tpcc_core::workload::words::grouped;
 
 /// Carries the command out.
 pub(crate) fn run(flags: &CheckFlags) -> Result<Ended, Error> {

@@ -5,11 +5,11 @@ use std::time::Instant;
 use super::Ended;
 use crate::cli::flags::CompactFlags;
 use crate::cli::resolve::on_disk;
-use crate::engines::storage::compacting;
-use crate::report::json::{JsonOut, conclude};
-use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
-use crate::report::{self, model};
-use crate::workload::error::Error;
+use tpcc_core::engines::storage::compacting;
+use tpcc_core::report::json::{JsonOut, conclude};
+use tpcc_core::report::machine::{CpuTime, Machine, peak_rss_bytes};
+use tpcc_core::report::{self, model};
+use tpcc_core::workload::error::Error;
 
 /// Carries the command out.
 pub(crate) fn run(flags: &CompactFlags) -> Result<Ended, Error> {

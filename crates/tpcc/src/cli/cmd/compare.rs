@@ -7,13 +7,13 @@ use crate::cli::error::in_our_words;
 use crate::cli::flags::compare::CompareFlags;
 use crate::cli::flags::{Cli, Command};
 use crate::cli::resolve;
-use crate::lab::compare;
-use crate::lab::compare::rounds::RunOf;
-use crate::lab::compare::sweep::{SweepAxis, combinations};
-use crate::report::json::{JsonOut, conclude};
-use crate::report::out::OutFile;
-use crate::workload::error::Error;
-use crate::workload::settings::EngineKind;
+use tpcc_core::report::json::{JsonOut, conclude};
+use tpcc_core::report::out::OutFile;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::settings::EngineKind;
+use tpcc_lab::compare;
+use tpcc_lab::compare::rounds::RunOf;
+use tpcc_lab::compare::sweep::{SweepAxis, combinations};
 
 /// Rounds of two sets of flags unless another number is named.
 const ROUNDS: usize = 7;

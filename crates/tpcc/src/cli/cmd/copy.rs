@@ -6,16 +6,16 @@ use std::time::Instant;
 use super::{Ended, watch};
 use crate::cli::flags::CopyFlags;
 use crate::cli::resolve::on_disk;
-use crate::engines::storage::copying::PagesDone;
-use crate::engines::storage::store::Store;
-use crate::report::json::{JsonOut, conclude};
-use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
-use crate::report::progress::{self, Progress};
-use crate::report::{self, model};
-use crate::workload::database::Database;
-use crate::workload::error::Error;
-use crate::workload::interrupt;
-use crate::workload::words::counted;
+use tpcc_core::engines::storage::copying::PagesDone;
+use tpcc_core::engines::storage::store::Store;
+use tpcc_core::report::json::{JsonOut, conclude};
+use tpcc_core::report::machine::{CpuTime, Machine, peak_rss_bytes};
+use tpcc_core::report::progress::{self, Progress};
+use tpcc_core::report::{self, model};
+use tpcc_core::workload::database::Database;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::words::counted;
 
 /// Carries the command out.
 pub(crate) fn run(flags: &CopyFlags) -> Result<Ended, Error> {

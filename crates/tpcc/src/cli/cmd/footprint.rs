@@ -1,13 +1,13 @@
 //! `tpcc footprint`: what operations need of an instruction cache, and where to part them.
 
 use super::Ended;
-use crate::cli::flags::FootprintFlags;
-use crate::cli::resolve;
-use crate::lab::footprint::{self, FootprintSpec, child, place};
-use crate::lab::reproduce::lab::Lab;
-use crate::report;
-use crate::workload::error::Error;
-use crate::workload::streams::print;
+use crate::cli::flags::lab::FootprintFlags;
+use crate::cli::resolve::lab;
+use tpcc_core::report;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::streams::print;
+use tpcc_lab::footprint::{self, FootprintSpec, child, place};
+use tpcc_lab::reproduce::lab::Lab;
 
 /// Carries the command out.
 pub(crate) fn run(flags: FootprintFlags) -> Result<Ended, Error> {
@@ -16,7 +16,7 @@ pub(crate) fn run(flags: FootprintFlags) -> Result<Ended, Error> {
         return Ok(Ended::Well);
     }
     if flags.traced.traced {
-        let (store, plan) = resolve::traced(&flags);
+        let (store, plan) = lab::traced(&flags);
         child::run(&store, &plan)?;
         return Ok(Ended::Well);
     }

@@ -6,20 +6,20 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::Ended;
-use crate::cli::flags::HistoryFlags;
-use crate::cli::resolve::{self, HistoryConfig};
-use crate::doors::history::{self, Outcome, Recorded, RunError, World};
-use crate::engines::storage::advice::{cannot_open, failed_transaction};
-use crate::engines::storage::database::{announce, options};
-use crate::report::named;
-use crate::workload::error::Error;
-use crate::workload::interrupt;
-use crate::workload::streams::print;
-use crate::workload::words::grouped;
+use crate::cli::flags::lab::HistoryFlags;
+use crate::cli::resolve::lab::{self, HistoryConfig};
+use tpcc_core::doors::history::{self, Outcome, Recorded, RunError, World};
+use tpcc_core::engines::storage::advice::{cannot_open, failed_transaction};
+use tpcc_core::engines::storage::database::{announce, options};
+use tpcc_core::report::named;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::streams::print;
+use tpcc_core::workload::words::grouped;
 
 /// Carries the command out.
 pub(crate) fn run(flags: HistoryFlags) -> Result<Ended, Error> {
-    let config = resolve::history(flags)?;
+    let config = lab::history(flags)?;
     let is_new = !config.out.exists();
     let file = open_out(&config.out)?;
     let ended = record(&config, file);

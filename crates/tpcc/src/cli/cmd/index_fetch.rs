@@ -1,11 +1,11 @@
 //! `tpcc index-fetch`: the paper's microbenchmark. N threads, each reading a row by its key again and again.
 
 use super::Ended;
-use crate::cli::flags::IndexFetchFlags;
-use crate::lab::index_fetch::{self, Fetches};
-use crate::report;
-use crate::report::json::{JsonOut, conclude};
-use crate::workload::error::Error;
+use crate::cli::flags::lab::IndexFetchFlags;
+use tpcc_core::report;
+use tpcc_core::report::json::{JsonOut, conclude};
+use tpcc_core::workload::error::Error;
+use tpcc_lab::index_fetch::{self, Fetches};
 
 /// Carries the command out.
 pub(crate) fn run(flags: IndexFetchFlags) -> Result<Ended, Error> {

@@ -3,27 +3,27 @@
 use std::fmt::Write;
 
 use super::Ended;
-use crate::cli::flags::LatencyFlags;
+use crate::cli::flags::lab::LatencyFlags;
 use crate::cli::memory;
-use crate::cli::resolve;
-use crate::engines::storage::store::Store;
-use crate::lab::latency::simulation::{SimulatedMachine, Simulation};
-use crate::lab::latency::{self, LatencyReport, TrialTimes};
-use crate::report;
-use crate::report::json::{JsonOut, conclude};
-use crate::workload::database::Database;
-use crate::workload::error::{Error, command};
+use crate::cli::resolve::lab;
+use tpcc_core::engines::storage::store::Store;
+use tpcc_core::report;
+use tpcc_core::report::json::{JsonOut, conclude};
+use tpcc_core::workload::database::Database;
+use tpcc_core::workload::error::{Error, command};
+use tpcc_lab::latency::simulation::{SimulatedMachine, Simulation};
+use tpcc_lab::latency::{self, LatencyReport, TrialTimes};
 
 /// Carries the command out.
 pub(crate) fn run(flags: &LatencyFlags) -> Result<Ended, Error> {
-    let (config, plan) = resolve::latency(flags)?;
+    let (config, plan) = lab::latency(flags)?;
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let shown = config.shown();
     let Some((database, loaded)) = Store::open(&config, None)? else {
         return Err(Error::failed(format!("{shown}: no database there"))
             .help(format!("{} makes one; or name another directory with --data", command("load", &shown, ""))));
     };
-    memory::of_latency(&plan, &database, &config)?;
+    memory::lab::of_latency(&plan, &database, &config)?;
     let measured = latency::run(&plan, &config, &database, &loaded)?;
     Database::close(database)?;
     conclude(json, &measured, text(&measured, flags.profile), false)?;

@@ -9,15 +9,15 @@ use rustix::io::Errno;
 use super::{Ended, load};
 use crate::cli::flags::LoadFlags;
 use crate::cli::resolve::on_disk;
-use crate::engines::storage::store::Store;
-use crate::report::json::{JsonOut, conclude};
-use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
-use crate::report::{self, model};
-use crate::workload::database::Database;
-use crate::workload::error::{Error, command};
-use crate::workload::interrupt;
-use crate::workload::streams::say_text;
-use crate::workload::words::{counted, grouped};
+use tpcc_core::engines::storage::store::Store;
+use tpcc_core::report::json::{JsonOut, conclude};
+use tpcc_core::report::machine::{CpuTime, Machine, peak_rss_bytes};
+use tpcc_core::report::{self, model};
+use tpcc_core::workload::database::Database;
+use tpcc_core::workload::error::{Error, command};
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::streams::say_text;
+use tpcc_core::workload::words::{counted, grouped};
 
 /// Most bytes of an answer that are looked at.
 const MOST_ANSWER: u64 = 64;

@@ -2,39 +2,52 @@
 
 pub(crate) mod check;
 pub(crate) mod compact;
+#[cfg(feature = "lab")]
 pub(crate) mod compare;
 pub(crate) mod copy;
+#[cfg(feature = "lab")]
 pub(crate) mod footprint;
+#[cfg(feature = "lab")]
 pub(crate) mod history;
+#[cfg(feature = "lab")]
 pub(crate) mod index_fetch;
+#[cfg(feature = "lab")]
 pub(crate) mod latency;
 pub(crate) mod load;
+#[cfg(feature = "postgres")]
 mod remote;
+#[cfg(feature = "lab")]
 pub(crate) mod report;
+#[cfg(feature = "lab")]
 pub(crate) mod reproduce;
 pub(crate) mod run;
+#[cfg(feature = "lab")]
 pub(crate) mod shell;
+#[cfg(feature = "lab")]
 pub(crate) mod tenants;
 pub(crate) mod verify;
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::cli::flags::{CheckFlags, LoadFlags, RunFlags};
+#[cfg(feature = "postgres")]
 use crate::cli::resolve;
-use crate::driver::Clock;
-use crate::report::progress::{self, Progress};
-use crate::report::text::broken_rules;
-use crate::workload::check::{self as checker, Audit};
-use crate::workload::database::Database;
-use crate::workload::engine::Engine;
-use crate::workload::error::{Error, command};
-use crate::workload::interrupt;
-use crate::workload::load as loader;
-use crate::workload::loaded::Loaded;
-use crate::workload::schema::Scale;
-use crate::workload::settings::StoreConfig;
-use crate::workload::streams::say_text;
-use crate::workload::threads;
+use tpcc_core::driver::Clock;
+use tpcc_core::report::files::RenderPage;
+use tpcc_core::report::progress::{self, Progress};
+use tpcc_core::report::text::broken_rules;
+use tpcc_core::workload::check::{self as checker, Audit};
+use tpcc_core::workload::database::Database;
+use tpcc_core::workload::engine::Engine;
+use tpcc_core::workload::error::{Error, command};
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::load as loader;
+use tpcc_core::workload::loaded::Loaded;
+use tpcc_core::workload::schema::Scale;
+use tpcc_core::workload::settings::{RunConfig, StoreConfig};
+use tpcc_core::workload::streams::say_text;
+use tpcc_core::workload::threads;
 
 /// How a command ends when nothing failed on the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,26 +61,41 @@ pub(crate) enum Ended {
 
 /// Carries `tpcc run` out, on an engine of this program or on a server.
 pub(crate) fn run_anywhere(flags: RunFlags) -> Result<Ended, Error> {
-    match resolve::remote::of_run(&flags)? {
-        Some(server) => remote::run(&resolve::run(flags)?, &server),
-        None => run::run(flags),
+    #[cfg(feature = "postgres")]
+    if let Some(server) = resolve::remote::of_run(&flags)? {
+        return remote::run(&resolve::run(flags)?, &server);
     }
+    run::run(flags)
 }
 
 /// Carries `tpcc load` out, into a directory or a server.
 pub(crate) fn load_anywhere(flags: &LoadFlags) -> Result<Ended, Error> {
-    match resolve::remote::of_load(flags)? {
-        Some(server) => remote::load(flags, &server),
-        None => load::run(flags),
+    #[cfg(feature = "postgres")]
+    if let Some(server) = resolve::remote::of_load(flags)? {
+        return remote::load(flags, &server);
     }
+    load::run(flags)
 }
 
 /// Carries `tpcc check` out, on a directory or a server.
 pub(crate) fn check_anywhere(flags: &CheckFlags) -> Result<Ended, Error> {
-    match resolve::remote::of_check(flags)? {
-        Some(server) => remote::check(flags, &server),
-        None => check::run(flags),
+    #[cfg(feature = "postgres")]
+    if let Some(server) = resolve::remote::of_check(flags)? {
+        return remote::check(flags, &server);
     }
+    check::run(flags)
+}
+
+/// File and renderer of the page of a run, if one is asked for.
+#[cfg(feature = "lab")]
+fn page_of(config: &RunConfig) -> Option<(&Path, RenderPage)> {
+    config.report.as_deref().map(|path| (path, tpcc_lab::page::run::run_page as RenderPage))
+}
+
+/// Pages are the laboratory's.
+#[cfg(not(feature = "lab"))]
+fn page_of(_: &RunConfig) -> Option<(&Path, RenderPage)> {
+    None
 }
 
 /// Says which rules are broken, if some are.

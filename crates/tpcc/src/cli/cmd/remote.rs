@@ -7,29 +7,29 @@ use super::run::{line, plan};
 use super::{Ended, load_line, verdict, watch};
 use crate::cli::flags::{CheckFlags, LoadFlags};
 use crate::cli::memory;
-use crate::driver::runner::threads::ThreadsRunner;
-use crate::driver::{self, Clock};
-use crate::engines::postgres::{Postgres, QueriesDone, RemoteConfig};
-use crate::report::files::RunFiles;
-use crate::report::json::{JsonOut, conclude};
-use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
-use crate::report::progress::{self, Progress};
-use crate::report::text::check_line;
-use crate::report::{self, model, text};
-use crate::workload::check::Audit;
-use crate::workload::error::Error;
-use crate::workload::interrupt;
-use crate::workload::load as loader;
-use crate::workload::loaded::Loaded;
-use crate::workload::schema::Scale;
-use crate::workload::settings::RunConfig;
-use crate::workload::streams::say;
-use crate::workload::words::{counted, grouped};
+use tpcc_core::driver::runner::threads::ThreadsRunner;
+use tpcc_core::driver::{self, Clock};
+use tpcc_core::report::files::RunFiles;
+use tpcc_core::report::json::{JsonOut, conclude};
+use tpcc_core::report::machine::{CpuTime, Machine, peak_rss_bytes};
+use tpcc_core::report::progress::{self, Progress};
+use tpcc_core::report::text::check_line;
+use tpcc_core::report::{self, model, text};
+use tpcc_core::workload::check::Audit;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::load as loader;
+use tpcc_core::workload::loaded::Loaded;
+use tpcc_core::workload::schema::Scale;
+use tpcc_core::workload::settings::RunConfig;
+use tpcc_core::workload::streams::say;
+use tpcc_core::workload::words::{counted, grouped};
+use tpcc_pg::{Postgres, QueriesDone, RemoteConfig};
 
 /// Carries `tpcc run` out.
 pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Error> {
     let json = JsonOut::open(config.json.as_deref())?;
-    let files = RunFiles::open(config.report.as_deref(), config.csv.as_deref(), config.hdr.as_deref())?;
+    let files = RunFiles::open(super::page_of(config), config.csv.as_deref(), config.hdr.as_deref())?;
     let cpu = CpuTime::now();
     let postgres = Postgres::reach(remote)?;
     let loaded = match postgres.open()? {
@@ -59,7 +59,7 @@ pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Er
         true => Some(audit(&postgres, &loaded)?),
         false => None,
     };
-    let server = report::remote_config("run", remote, postgres.server().version());
+    let server = tpcc_pg::report::remote_config("run", remote, postgres.server().version());
     let has_async = remote.dialect.has_async_commit();
     let settings = model::Config {
         server: server.server,
@@ -166,7 +166,7 @@ fn of(loaded: &Loaded, postgres: &Postgres, command: &str) -> model::Config {
         warehouses_loaded: Some(loaded.warehouses),
         load_seed: Some(loaded.seed),
         c_load: Some(loaded.c_load),
-        ..report::remote_config(command, postgres.server().config(), postgres.server().version())
+        ..tpcc_pg::report::remote_config(command, postgres.server().config(), postgres.server().version())
     }
 }
 

@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use super::Ended;
 use crate::cli::flags::report::ReportFlags;
-use crate::lab::reproduce::Report;
-use crate::lab::reproduce::page::{Entry, reproduce_page};
-use crate::report::model::schema_of;
-use crate::report::named;
-use crate::report::out::OutFile;
-use crate::report::page::run::run_page;
-use crate::workload::error::Error;
-use crate::workload::reading::{MOST_RESULT, read_file};
-use crate::workload::streams::print;
+use tpcc_core::report::model::schema_of;
+use tpcc_core::report::named;
+use tpcc_core::report::out::OutFile;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::reading::{MOST_RESULT, read_file};
+use tpcc_core::workload::streams::print;
+use tpcc_lab::page::run::run_page;
+use tpcc_lab::reproduce::Report;
+use tpcc_lab::reproduce::page::{Entry, reproduce_page};
 
 /// Carries the command out.
 pub(crate) fn run(flags: &ReportFlags) -> Result<Ended, Error> {

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use super::Ended;
-use crate::cli::flags::ReproduceFlags;
-use crate::lab::reproduce::{self, ALL};
-use crate::report::json::{JsonOut, conclude};
-use crate::workload::error::Error;
-use crate::workload::streams::{print, say};
+use crate::cli::flags::lab::ReproduceFlags;
+use tpcc_core::report::json::{JsonOut, conclude};
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::streams::{print, say};
+use tpcc_lab::reproduce::{self, ALL};
 
 /// Where results of all experiments go unless the user says where.
 const OUT: &str = "tpcc-reproduce";

@@ -8,29 +8,29 @@ use super::{Ended, check, load, verdict};
 use crate::cli::flags::RunFlags;
 use crate::cli::memory;
 use crate::cli::resolve;
-use crate::driver::ack::Sink;
-use crate::driver::hardware::code::move_to_large_pages;
-use crate::driver::pacing::results::DeliveryResults;
-use crate::driver::runner::itas::ItasRunner;
-use crate::driver::runner::steps::StepsRunner;
-use crate::driver::runner::threads::ThreadsRunner;
-use crate::driver::{self, Measured, RunPlan, Tick, pacing};
-use crate::engines::floor::Floor;
-use crate::engines::space;
-use crate::engines::storage::ahead::AheadStore;
-use crate::engines::storage::fiber_hook::StoreHook;
-use crate::engines::storage::store::Store;
-use crate::report::files::RunFiles;
-use crate::report::json::{JsonOut, conclude};
-use crate::report::machine::{CpuTime, Machine};
-use crate::report::progress::{self, Progress};
-use crate::report::{self, text};
-use crate::workload::database::Database;
-use crate::workload::engine::Engine;
-use crate::workload::error::{Error, command};
-use crate::workload::loaded::Loaded;
-use crate::workload::settings::{EngineKind, LargePages, RunConfig, Scheduling, Shape, Speculate};
-use crate::workload::streams::say;
+use tpcc_core::driver::ack::Sink;
+use tpcc_core::driver::hardware::code::move_to_large_pages;
+use tpcc_core::driver::pacing::results::DeliveryResults;
+use tpcc_core::driver::runner::itas::ItasRunner;
+use tpcc_core::driver::runner::steps::StepsRunner;
+use tpcc_core::driver::runner::threads::ThreadsRunner;
+use tpcc_core::driver::{self, Measured, RunPlan, Tick, pacing};
+use tpcc_core::engines::floor::Floor;
+use tpcc_core::engines::space;
+use tpcc_core::engines::storage::ahead::AheadStore;
+use tpcc_core::engines::storage::fiber_hook::StoreHook;
+use tpcc_core::engines::storage::store::Store;
+use tpcc_core::report::files::RunFiles;
+use tpcc_core::report::json::{JsonOut, conclude};
+use tpcc_core::report::machine::{CpuTime, Machine};
+use tpcc_core::report::progress::{self, Progress};
+use tpcc_core::report::{self, text};
+use tpcc_core::workload::database::Database;
+use tpcc_core::workload::engine::Engine;
+use tpcc_core::workload::error::{Error, command};
+use tpcc_core::workload::loaded::Loaded;
+use tpcc_core::workload::settings::{EngineKind, LargePages, RunConfig, Scheduling, Shape, Speculate};
+use tpcc_core::workload::streams::say;
 
 /// Carries the command out.
 pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
@@ -129,7 +129,7 @@ fn run_on<D: Database>(
     drive: impl FnOnce(&D, &Loaded, &RunPlan, Option<&Sink>, &mut dyn FnMut(&Tick)) -> Result<Measured, String>,
 ) -> Result<Ended, Error> {
     let json = JsonOut::open(config.json.as_deref())?;
-    let files = RunFiles::open(config.report.as_deref(), config.csv.as_deref(), config.hdr.as_deref())?;
+    let files = RunFiles::open(super::page_of(config), config.csv.as_deref(), config.hdr.as_deref())?;
     if config.acks && matches!(json, Some(JsonOut::Stdout)) {
         return Err(
             Error::usage("--json -: stdout has the acknowledgements").help("pass a file, or leave out --ack-stdout")

@@ -2,16 +2,16 @@
 
 use super::Ended;
 use crate::cli::flags::shell::ShellFlags;
-use crate::cli::resolve;
-use crate::doors::shell::{Hangup, MOST_SESSIONS, Shell};
-use crate::engines::storage::advice::below;
-use crate::engines::storage::database::open_for_shell;
-use crate::workload::error::Error;
-use crate::workload::settings::Background;
+use crate::cli::resolve::lab;
+use tpcc_core::doors::shell::{Hangup, MOST_SESSIONS, Shell};
+use tpcc_core::engines::storage::advice::below;
+use tpcc_core::engines::storage::database::open_for_shell;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::settings::Background;
 
 /// Carries the command out.
 pub(crate) fn run(flags: ShellFlags) -> Result<Ended, Error> {
-    let config = resolve::shell(flags)?;
+    let config = lab::shell(flags)?;
     let shell = Shell::new(Box::new(std::io::stdout()), config.teams);
     // The engine wants names that stay; this one does, to the end of the process.
     let name: &'static str = config.table.leak();

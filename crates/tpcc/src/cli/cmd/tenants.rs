@@ -3,28 +3,28 @@
 use std::fmt::Write;
 
 use super::{Ended, load};
-use crate::cli::flags::TenantsFlags;
+use crate::cli::flags::lab::TenantsFlags;
 use crate::cli::memory;
-use crate::cli::resolve;
-use crate::engines::storage::store::Store;
-use crate::lab::reproduce::directory::Directory;
-use crate::lab::tenants::{self, TenantMix, TenantsReport, Warehouse};
-use crate::report;
-use crate::report::json::{JsonOut, conclude};
-use crate::workload::database::Database;
-use crate::workload::error::Error;
-use crate::workload::settings::{Durability, StoreConfig};
+use crate::cli::resolve::lab;
+use tpcc_core::engines::storage::store::Store;
+use tpcc_core::report;
+use tpcc_core::report::json::{JsonOut, conclude};
+use tpcc_core::workload::database::Database;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::settings::{Durability, StoreConfig};
+use tpcc_lab::reproduce::directory::Directory;
+use tpcc_lab::tenants::{self, TenantMix, TenantsReport, Warehouse};
 
 /// Carries the command out.
 pub(crate) fn run(flags: &TenantsFlags) -> Result<Ended, Error> {
-    let plan = resolve::tenants(flags)?;
+    let plan = lab::tenants(flags)?;
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let measured = if plan.mix == TenantMix::Tpcc {
         let directory = Directory::open(None)?;
         let usual = StoreConfig::usual(&directory.path().join("warehouse"), plan.terminals.max(2));
         let config = StoreConfig { durability: Durability::Async, ..usual };
         let (store, loaded, _) = load::<Store>(&config, None, 1, plan.seed)?;
-        memory::of_warehouses(plan.tenants, &store, &config)?;
+        memory::lab::of_warehouses(plan.tenants, &store, &config)?;
         let warehouse = Warehouse { store, loaded, config };
         let measured = tenants::run(&plan, Some(&warehouse));
         Database::close(warehouse.store)?;

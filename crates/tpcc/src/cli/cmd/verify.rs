@@ -7,19 +7,19 @@ use std::path::Path;
 use super::{Ended, check};
 use crate::cli::flags::VerifyFlags;
 use crate::cli::resolve::on_disk;
-use crate::doors::ack::{CannotCompare, Compared, compare};
-use crate::doors::structure;
-use crate::engines::storage::store::Store;
-use crate::report::json::{JsonOut, conclude};
-use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
-use crate::report::text::{broken_rules, check_line};
-use crate::report::{self, model};
-use crate::workload::check::Audit;
-use crate::workload::database::Database;
-use crate::workload::engine::Engine;
-use crate::workload::error::Error;
-use crate::workload::streams::{say, say_text};
-use crate::workload::words::{counted, grouped};
+use tpcc_core::doors::ack::{CannotCompare, Compared, compare};
+use tpcc_core::doors::structure;
+use tpcc_core::engines::storage::store::Store;
+use tpcc_core::report::json::{JsonOut, conclude};
+use tpcc_core::report::machine::{CpuTime, Machine, peak_rss_bytes};
+use tpcc_core::report::text::{broken_rules, check_line};
+use tpcc_core::report::{self, model};
+use tpcc_core::workload::check::Audit;
+use tpcc_core::workload::database::Database;
+use tpcc_core::workload::engine::Engine;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::streams::{say, say_text};
+use tpcc_core::workload::words::{counted, grouped};
 
 /// Carries the command out.
 pub(crate) fn run(flags: &VerifyFlags) -> Result<Ended, Error> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::workload::settings::Pacing;
+use tpcc_core::workload::settings::Pacing;
 
 /// How soon terminals ask again.
 #[derive(Args, Debug)]

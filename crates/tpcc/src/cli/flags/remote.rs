@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::cli::values::number;
-use crate::engines::postgres::dialect::Dialect;
+use tpcc_pg::dialect::Dialect;
 
 /// How a server is used.
 #[derive(Args, Debug)]

@@ -11,6 +11,7 @@ pub(crate) struct RunFileFlags {
     /// Write a page with figures to FILE, to be opened in a browser: throughput over time, latency, where time goes
     ///
     /// One file that needs no network and no script. 'tpcc report' makes it again from what --json has saved.
+    #[cfg(feature = "lab")]
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     /// Write a line for each second to FILE: throughput, p99, victims, log, checkpoints, pages
@@ -24,6 +25,7 @@ pub(crate) struct RunFileFlags {
 }
 
 /// Where `tpcc reproduce` keeps results.
+#[cfg(feature = "lab")]
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct KeepFlags {
@@ -40,6 +42,7 @@ pub(crate) struct KeepFlags {
 }
 
 /// `tpcc report`.
+#[cfg(feature = "lab")]
 #[derive(Args, Debug)]
 #[command(
     after_help = "Files of 'tpcc reproduce' may be several, which make one page; of 'tpcc run' one makes a page."

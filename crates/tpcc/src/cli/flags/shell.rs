@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{EngineFlags, SchedulingFlags};
-use crate::cli::values::{number, table};
-use crate::workload::settings::Latches;
+use crate::cli::values::lab::table;
+use crate::cli::values::number;
+use tpcc_core::workload::settings::Latches;
 
 /// `tpcc shell`.
 #[derive(Args, Debug)]

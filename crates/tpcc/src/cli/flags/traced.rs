@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::cli::values::number;
-use crate::workload::settings::Latches;
+use tpcc_core::workload::settings::Latches;
 
 /// What is traced.
 #[derive(Args, Debug)]

@@ -4,10 +4,10 @@ use super::{cores, means_nothing};
 use crate::cli::flags::remote::RemoteFlags;
 use crate::cli::flags::{CheckFlags, EngineFlags, LoadFlags, RunFlags};
 use crate::cli::values::EngineChoice;
-use crate::engines::postgres::RemoteConfig;
-use crate::engines::postgres::dialect::Dialect;
-use crate::workload::error::Error;
-use crate::workload::settings::{Durability, Isolation, Partition, Scheduler, Speculate};
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::settings::{Durability, EngineKind, Isolation, Partition, Scheduler, Speculate};
+use tpcc_pg::RemoteConfig;
+use tpcc_pg::dialect::Dialect;
 
 /// The server of `tpcc run`; none where the engine is one of this program.
 pub(crate) fn of_run(flags: &RunFlags) -> Result<Option<RemoteConfig>, Error> {
@@ -66,8 +66,17 @@ fn server(
     }))
 }
 
+/// Refuses flags of `tpcc run` that do not go with its engine: those of a server without one, and on a server those that it
+/// leaves nothing to say.
+pub(super) fn check_flags(flags: &RunFlags) -> Result<(), Error> {
+    if flags.engine.engine.kind() == EngineKind::Postgres {
+        has_no(flags)?;
+    }
+    needs_server(&flags.engine, &flags.remote)
+}
+
 /// Refuses flags of a server where there is none.
-pub(super) fn needs_server(engine: &EngineFlags, flags: &RemoteFlags) -> Result<(), Error> {
+fn needs_server(engine: &EngineFlags, flags: &RemoteFlags) -> Result<(), Error> {
     let EngineChoice::Here(kind) = &engine.engine else { return Ok(()) };
     let given = [("--connections", flags.connections.is_some()), ("--sql-dialect", flags.sql_dialect.is_some())];
     let help = "name a server with --engine postgres://USER@HOST:PORT/DATABASE, or leave the flag out";
@@ -90,7 +99,7 @@ pub(super) fn connections(flags: &RemoteFlags, workers: Option<usize>) -> Result
 }
 
 /// Refuses flags of `tpcc run` that a server leaves nothing to say.
-pub(super) fn has_no(flags: &RunFlags) -> Result<(), Error> {
+fn has_no(flags: &RunFlags) -> Result<(), Error> {
     let how = &flags.transactions;
     refuse(&of_engine(&flags.engine))?;
     let partition = flags.partition.partition;

@@ -50,7 +50,7 @@ impl<'w, 'db> RecordedSession<'w, 'db> {
     }
 
     /// Bytes that a transaction takes in the record of its session, without the lists that it reads.
-    pub(crate) fn transaction_bytes() -> u64 {
+    pub fn transaction_bytes() -> u64 {
         (size_of::<Txn>() + MOST_STEPS as usize * size_of::<Op>()) as u64
     }
 

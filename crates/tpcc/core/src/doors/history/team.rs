@@ -69,7 +69,7 @@ pub(super) type SessionEnd<'w, 'db> = (RecordedSession<'w, 'db>, Option<TxnError
 
 impl Teams {
     /// Teams as `tpcc run` has them, of at most `size` fibers.
-    pub(crate) fn as_run(workers: usize, size: usize, of: TeamsOf, points: &CtxPoints) -> Result<Teams, Error> {
+    pub fn as_run(workers: usize, size: usize, of: TeamsOf, points: &CtxPoints) -> Result<Teams, Error> {
         Ok(Teams { workers, size, membership: Membership::PerOperation, hook: hook_for(of, points)?, siblings: None })
     }
 
@@ -92,7 +92,7 @@ impl Teams {
     }
 
     /// Fibers of two sibling groups, as `tpcc run --scheduler itas` has them.
-    pub(crate) fn of_siblings(workers: usize, mode: Mode, slice: Duration) -> Result<Teams, Error> {
+    pub fn of_siblings(workers: usize, mode: Mode, slice: Duration) -> Result<Teams, Error> {
         let hook = hook_for(TeamsOf::Transaction, &CtxPoints::None)?;
         let siblings = Siblings::new(workers, mode, slice, 2).map_err(|error| Error::failed(error.to_string()))?;
         Ok(Teams { workers, size: 1, membership: Membership::Ring, hook, siblings: Some(siblings) })

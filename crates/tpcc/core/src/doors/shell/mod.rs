@@ -59,14 +59,14 @@ use places::{Common, Places};
 use request::{Line, Request};
 
 /// Most sessions, `dump`'s own among them: each is a thread or a fiber and may have a transaction.
-pub(crate) const MOST_SESSIONS: usize = 500;
+pub const MOST_SESSIONS: usize = 500;
 /// Longest line, bytes.
 const LONGEST_LINE: usize = 1 << 16;
 /// How often a signal is looked for while no request comes.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A shell before there is a database: the database has to be opened with its hook.
-pub(crate) struct Shell {
+pub struct Shell {
     board: Arc<Turns>,
     /// What its sessions are if they have no threads of their own.
     teams: Option<Teams>,
@@ -74,7 +74,7 @@ pub(crate) struct Shell {
 
 /// Why a shell ended.
 #[derive(Debug)]
-pub(crate) enum Hangup {
+pub enum Hangup {
     /// No more input, or a signal.
     Input,
     /// `quit`: it is answered when the database is closed.
@@ -87,18 +87,18 @@ pub(crate) enum Hangup {
 
 impl Shell {
     /// A shell that answers on `out`. Its sessions have threads of their own, or are fibers of one thread.
-    pub(crate) fn new(out: Box<dyn Write + Send>, teams: Option<Teams>) -> Shell {
+    pub fn new(out: Box<dyn Write + Send>, teams: Option<Teams>) -> Shell {
         let tasks = teams.as_ref().map_or_else(|| Arc::new(ThreadHook::default()) as Arc<dyn Hook>, Teams::hook);
         Shell { board: Arc::new(Turns::new(out, tasks)), teams }
     }
 
     /// What the database has to be opened with.
-    pub(crate) fn hook(&self) -> Arc<dyn Hook> {
+    pub fn hook(&self) -> Arc<dyn Hook> {
         Arc::new(hook::ShellHook::new(Arc::clone(&self.board)))
     }
 
     /// Serves the requests of `input`. `step` is called between requests, when every session rests.
-    pub(crate) fn serve(
+    pub fn serve(
         &self,
         db: &Database,
         table: OpenTable<i64, String>,
@@ -149,7 +149,7 @@ impl Shell {
     }
 
     /// Answers `quit`.
-    pub(crate) fn answer_quit(&self, closed: Result<(), &storage::StorageError>) {
+    pub fn answer_quit(&self, closed: Result<(), &storage::StorageError>) {
         match closed {
             Ok(()) => self.board.say("quit ok"),
             Err(error) => {

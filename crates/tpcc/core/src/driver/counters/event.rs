@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// A counter of the processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
-pub(crate) enum Event {
+pub enum Event {
     Cycles,
     Instructions,
     L1iMisses,
@@ -20,7 +20,7 @@ pub(crate) enum Event {
 
 impl Event {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Event; 10] = [
+    pub const ALL: [Event; 10] = [
         Event::Cycles,
         Event::Instructions,
         Event::L1iMisses,
@@ -34,7 +34,7 @@ impl Event {
     ];
 
     /// Its key in a report.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Event::Cycles => "cycles",
             Event::Instructions => "instructions",
@@ -53,7 +53,7 @@ impl Event {
 /// Whose instructions are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
-pub(crate) enum Ring {
+pub enum Ring {
     /// The program's.
     User,
     /// The system's, on behalf of the program.
@@ -61,7 +61,7 @@ pub(crate) enum Ring {
 }
 
 impl Ring {
-    pub(crate) const BOTH: [Ring; 2] = [Ring::User, Ring::Kernel];
+    pub const BOTH: [Ring; 2] = [Ring::User, Ring::Kernel];
 }
 
 /// Counters of a reading: each event in both rings.
@@ -113,4 +113,4 @@ pub(super) trait Source {
 }
 
 /// Why counters are not there, by their keys.
-pub(crate) type Reasons = BTreeMap<String, String>;
+pub(super) type Reasons = BTreeMap<String, String>;

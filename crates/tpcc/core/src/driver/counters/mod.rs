@@ -10,8 +10,8 @@ mod perf;
 mod software;
 mod sums;
 
-pub(crate) use event::{Event, Ring};
-pub(crate) use sums::Counted;
+pub use event::{Event, Ring};
+pub use sums::Counted;
 
 use crate::workload::generate::deck::Kind;
 use event::{PLACES, Reading, Source};
@@ -19,7 +19,7 @@ use perf::PerfSource;
 use software::{Software, SoftwareCounts};
 
 /// Counts for one worker, on its thread.
-pub(crate) struct Meter {
+pub struct Meter {
     source: Box<dyn Source>,
     software: Software,
     /// As last read.
@@ -30,7 +30,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// Opens what this machine has; what it has not is told in [`Counted::reasons`]. Made on the thread that it counts for.
-    pub(crate) fn open() -> Meter {
+    pub fn open() -> Meter {
         let (source, reasons) = PerfSource::open();
         Meter::over(Box::new(source), Software::open(), reasons)
     }
@@ -42,19 +42,19 @@ impl Meter {
 
     /// Whether [`Self::begin`] was called.
     #[inline]
-    pub(crate) fn has_begun(&self) -> bool {
+    pub fn has_begun(&self) -> bool {
         self.began.is_some()
     }
 
     /// Measuring begins.
     #[cold]
-    pub(crate) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         self.began = Some(self.software.read());
         self.last = self.source.read();
     }
 
     /// A transaction has ended, and nothing else was under way on this thread.
-    pub(crate) fn ended(&mut self, kind: Kind) {
+    pub fn ended(&mut self, kind: Kind) {
         if !self.has_begun() || self.source.is_empty() {
             return;
         }
@@ -64,7 +64,7 @@ impl Meter {
     }
 
     /// What was counted. Of `transactions`, where they were not counted one by one.
-    pub(crate) fn close(mut self, transactions: Option<u64>) -> Counted {
+    pub fn close(mut self, transactions: Option<u64>) -> Counted {
         if let Some(began) = self.began {
             self.counted.software = self.software.read().since(&began);
             if let (Some(transactions), false) = (transactions, self.source.is_empty()) {

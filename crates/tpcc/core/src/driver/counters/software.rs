@@ -5,13 +5,13 @@ use nix::sys::resource::{UsageWho, getrusage};
 
 /// Counts of a thread, or of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct SoftwareCounts {
+pub struct SoftwareCounts {
     /// Time on a processor, in nanoseconds.
-    pub(crate) task_clock_ns: u64,
-    pub(crate) page_faults: u64,
-    pub(crate) context_switches: u64,
+    pub task_clock_ns: u64,
+    pub page_faults: u64,
+    pub context_switches: u64,
     /// Moves from one processor to another; none where the system does not say.
-    pub(crate) migrations: Option<u64>,
+    pub migrations: Option<u64>,
 }
 
 impl SoftwareCounts {
@@ -36,7 +36,7 @@ impl SoftwareCounts {
 
 /// Who counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SoftwareSource {
+pub enum SoftwareSource {
     /// `perf_event_open`.
     Perf,
     /// `getrusage` and `/proc`, where the former is refused.
@@ -45,7 +45,7 @@ pub(crate) enum SoftwareSource {
 
 impl SoftwareSource {
     /// As printed.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             SoftwareSource::Perf => "perf_event_open",
             SoftwareSource::System => "getrusage and /proc",

@@ -22,17 +22,17 @@ impl Sum {
 
 /// What was counted of the workers, while measuring.
 #[derive(Clone, Debug)]
-pub(crate) struct Counted {
+pub struct Counted {
     kinds: [Sum; Kind::ALL.len()],
     all: Sum,
     /// What the system counted of their threads.
-    pub(crate) software: SoftwareCounts,
+    pub software: SoftwareCounts,
     /// Who counted that.
-    pub(crate) software_source: SoftwareSource,
+    pub software_source: SoftwareSource,
     /// Why counters of the processor are not there, by their keys.
-    pub(crate) reasons: Reasons,
+    pub reasons: Reasons,
     /// Whether transactions were counted one by one.
-    pub(crate) apart: bool,
+    pub apart: bool,
 }
 
 impl Counted {
@@ -63,7 +63,7 @@ impl Counted {
     }
 
     /// Adds what another worker counted.
-    pub(crate) fn merge(&mut self, other: Counted) {
+    pub fn merge(&mut self, other: Counted) {
         self.kinds.iter_mut().zip(&other.kinds).for_each(|(sum, more)| sum.add(more));
         self.all.add(&other.all);
         self.software.add(&other.software);
@@ -72,7 +72,7 @@ impl Counted {
     }
 
     /// The mean of a transaction, of this kind or of all; none where it was not counted.
-    pub(crate) fn mean(&self, kind: Option<Kind>, event: Event, ring: Ring) -> Option<f64> {
+    pub fn mean(&self, kind: Option<Kind>, event: Event, ring: Ring) -> Option<f64> {
         let sum = kind.map_or(&self.all, |kind| &self.kinds[kind as usize]);
         let scaled = sum.samples[place(event, ring)].scaled()?;
         (sum.transactions > 0).then(|| scaled / sum.transactions as f64)
@@ -80,7 +80,7 @@ impl Counted {
 
     /// The share of the time that a counter ran, in both rings, the smaller; below 1 it took turns with others, and its
     /// figures are estimates. None where there is no such counter.
-    pub(crate) fn ran(&self, event: Event) -> Option<f64> {
+    pub fn ran(&self, event: Event) -> Option<f64> {
         let shares = Ring::BOTH.iter().filter_map(|ring| {
             let sample = self.all.samples[place(event, *ring)];
             (sample.running > 0).then(|| sample.running as f64 / sample.enabled as f64)

@@ -15,13 +15,13 @@ use crate::workload::error::Error;
 
 /// Bytes of a large page.
 #[cfg_attr(not(all(target_os = "linux", target_arch = "x86_64")), allow(dead_code))]
-pub(crate) const LARGE_PAGE: usize = 2 << 20;
+pub const LARGE_PAGE: usize = 2 << 20;
 
 /// Moves the program's code into large pages. Returns where it lies, in whole large pages.
 ///
 /// # Errors
 /// A message for the user: why the system gives none. Nothing has changed then.
-pub(crate) fn move_to_large_pages() -> Result<Range<usize>, Error> {
+pub fn move_to_large_pages() -> Result<Range<usize>, Error> {
     move_code().map_err(|why| {
         Error::failed(format!("--large-pages code: {why}"))
             .help("pass --large-pages try, for memory without the program's code")

@@ -4,7 +4,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Numbers of the processors that this process may use, in order; those of a memory node side by side. Empty where the system
 /// does not say.
-pub(crate) fn allowed() -> Vec<usize> {
+pub fn allowed() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
     let nodes = storage::Nodes::of_this_machine();
     let mut cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect();
@@ -16,7 +16,7 @@ pub(crate) fn allowed() -> Vec<usize> {
 ///
 /// # Errors
 /// A message for the user.
-pub(crate) fn pin_to(core: usize) -> Result<(), String> {
+pub fn pin_to(core: usize) -> Result<(), String> {
     let mut set = CpuSet::new();
     set.set(core);
     sched_setaffinity(None, &set).map_err(|e| format!("--pin: core {core}: {e}; leave out --pin"))

@@ -1,4 +1,4 @@
 //! What a run asks of the machine beyond threads and memory.
 
-pub(crate) mod code;
-pub(crate) mod cores;
+pub mod code;
+pub mod cores;

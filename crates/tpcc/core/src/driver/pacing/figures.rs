@@ -9,13 +9,13 @@ use crate::workload::time::nanos;
 
 /// What became of deferred Deliveries that were queued while measuring.
 #[derive(Clone, Debug)]
-pub(crate) struct Deferrals {
+pub struct Deferrals {
     /// Done and durable.
-    pub(crate) done: u64,
+    pub done: u64,
     /// Not done when the run ended.
-    pub(crate) left: u64,
+    pub left: u64,
     /// From queued to durable; of those left, to the end of the run.
-    pub(crate) times: Times,
+    pub times: Times,
 }
 
 impl Default for Deferrals {
@@ -45,22 +45,22 @@ impl Deferrals {
     }
 
     /// Whether ninety of a hundred were done in time; none if there were none.
-    pub(crate) fn limit_holds(&self) -> Option<bool> {
+    pub fn limit_holds(&self) -> Option<bool> {
         Some(self.times.quantile_us(0.9)? <= DEFERRED_LIMIT.as_secs_f64() * 1e6)
     }
 }
 
 /// What terminals did while measuring.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cycles {
+pub struct Cycles {
     /// Think times drawn: how many of each kind, and their sum.
-    pub(crate) thought: [(u64, Duration); 5],
+    pub thought: [(u64, Duration); 5],
     /// Time of keying and thinking, of cycles that were answered.
-    pub(crate) asked: Duration,
+    pub asked: Duration,
     /// Time of waiting for answers, of the same.
-    pub(crate) waited: Duration,
+    pub waited: Duration,
     /// Deliveries queued.
-    pub(crate) queued: u64,
+    pub queued: u64,
 }
 
 impl Cycles {
@@ -76,7 +76,7 @@ impl Cycles {
 
     /// Part of its time that a terminal does not wait for an answer: so much of what terminals can ask for was done. None if
     /// nothing was.
-    pub(crate) fn share_of_offered(&self) -> Option<f64> {
+    pub fn share_of_offered(&self) -> Option<f64> {
         let all = self.asked + self.waited;
         (!all.is_zero()).then(|| self.asked.as_secs_f64() / all.as_secs_f64())
     }
@@ -84,18 +84,18 @@ impl Cycles {
 
 /// What a paced run gave beyond what every run gives.
 #[derive(Clone, Debug)]
-pub(crate) struct PacedFigures {
-    pub(crate) cycles: Cycles,
-    pub(crate) deferrals: Deferrals,
+pub struct PacedFigures {
+    pub cycles: Cycles,
+    pub deferrals: Deferrals,
     /// Processor time of the whole process while measuring; none where the system does not say.
-    pub(crate) cpu: Option<Duration>,
+    pub cpu: Option<Duration>,
     /// Where the results of Deliveries are.
-    pub(crate) results: std::path::PathBuf,
+    pub results: std::path::PathBuf,
 }
 
 /// Whether a kind's answers were in time: ninety of a hundred within the limit, and the mean not above the 90th percentile
 /// (5.2.5.6). None without an answer.
-pub(crate) fn limit_holds(stats: &Stats, kind: Kind) -> Option<bool> {
+pub fn limit_holds(stats: &Stats, kind: Kind) -> Option<bool> {
     let response = &stats.kinds[kind as usize].response;
     let (p90, mean) = (response.quantile_us(0.9)?, response.mean_us()?);
     let us = |time: Duration| time.as_secs_f64() * 1e6;
@@ -103,7 +103,7 @@ pub(crate) fn limit_holds(stats: &Stats, kind: Kind) -> Option<bool> {
 }
 
 /// Whether all limits hold: false if one does not; none if nothing is known of one of them.
-pub(crate) fn limits_hold(stats: &Stats, deferrals: &Deferrals) -> Option<bool> {
+pub fn limits_hold(stats: &Stats, deferrals: &Deferrals) -> Option<bool> {
     let mut each = Kind::ALL.map(|kind| limit_holds(stats, kind)).into_iter().chain([deferrals.limit_holds()]);
     if each.clone().any(|one| one == Some(false)) {
         return Some(false);

@@ -6,11 +6,11 @@
 //! answered when its request is queued, workers run it when no terminal waits, and a line of a result file says what became
 //! of it. The menu (5.2.5.1) takes no time.
 
-pub(crate) mod figures;
+pub mod figures;
 mod inbox;
-pub(crate) mod results;
+pub mod results;
 mod terminals;
-pub(crate) mod times;
+pub mod times;
 mod worker;
 
 use std::sync::Arc;
@@ -36,11 +36,11 @@ use terminals::{CountedCycles, Hall, Seat, Workers};
 use worker::{PacedShare, WorkerPlace};
 
 /// How many times as fast as specified terminals are, but in tests.
-pub(crate) const AS_SPECIFIED: u32 = 1;
+pub const AS_SPECIFIED: u32 = 1;
 
 /// Runs `plan` on a loaded engine with paced terminals. `look` is called once a second. An error is a message for the user;
 /// what fails once the workers run is told with what was measured before.
-pub(crate) fn run<E: Engine>(
+pub fn run<E: Engine>(
     engine: &E,
     loaded: &Loaded,
     plan: &RunPlan,
@@ -163,7 +163,7 @@ pub(crate) fn run<E: Engine>(
 }
 
 /// Bytes that a paced terminal takes: itself, its task, and its places in the inbox of its worker.
-pub(crate) fn terminal_bytes() -> u64 {
+pub fn terminal_bytes() -> u64 {
     (Terminal::bytes(Mix::Standard) + terminals::task_bytes() + inbox::place_bytes()) as u64
 }
 

@@ -17,20 +17,20 @@ const HEADER: &str = "# queued_us done_us warehouse carrier district:order ..; -
 
 /// The file, shared by workers.
 #[derive(Debug)]
-pub(crate) struct DeliveryResults {
+pub struct DeliveryResults {
     path: PathBuf,
     file: Mutex<File>,
 }
 
 impl DeliveryResults {
     /// Opens the file and leaves what is in it.
-    pub(crate) fn open(path: &Path) -> io::Result<DeliveryResults> {
+    pub fn open(path: &Path) -> io::Result<DeliveryResults> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         Ok(DeliveryResults { path: path.to_owned(), file: Mutex::new(file) })
     }
 
     /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 

@@ -6,29 +6,29 @@ use crate::workload::generate::Random;
 use crate::workload::generate::deck::{Deck, Kind};
 
 /// Terminals of a warehouse (4.2.2).
-pub(crate) const TERMINALS: u32 = 10;
+pub const TERMINALS: u32 = 10;
 /// Most New-Orders a minute and warehouse that these times allow: ten terminals, 45% of cycles of 20.99 s in the mean.
-pub(crate) const MAXIMUM_PER_MIN: f64 = 12.86;
+pub const MAXIMUM_PER_MIN: f64 = 12.86;
 /// Of a hundred deferred Deliveries ninety are done so soon after they were queued (2.7.2.2).
-pub(crate) const DEFERRED_LIMIT: Duration = Duration::from_secs(80);
+pub const DEFERRED_LIMIT: Duration = Duration::from_secs(80);
 /// By so much the mean of a kind's response times may be above its 90th percentile (5.2.5.6).
-pub(crate) const MEAN_SLACK: Duration = Duration::from_millis(100);
+pub const MEAN_SLACK: Duration = Duration::from_millis(100);
 /// No think time is longer than so many times its mean.
 const LONGEST_THINK: f64 = 10.0;
 
 /// What the specification asks of a kind of transaction.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Asked {
+pub struct Asked {
     /// Time at the keyboard, always the same (5.2.5.2).
-    pub(crate) keying: Duration,
+    pub keying: Duration,
     /// Time before the screen, mean (5.2.5.4).
-    pub(crate) think_mean: Duration,
+    pub think_mean: Duration,
     /// Of a hundred answers ninety come so soon (5.2.5.3).
-    pub(crate) limit: Duration,
+    pub limit: Duration,
 }
 
 /// Of a kind.
-pub(crate) const fn asked(kind: Kind) -> Asked {
+pub const fn asked(kind: Kind) -> Asked {
     let (keying, think, limit) = match kind {
         Kind::NewOrder => (18, 12, 5),
         Kind::Payment => (3, 12, 5),
@@ -61,7 +61,7 @@ pub(super) fn mean_cycle_s() -> f64 {
 }
 
 /// Most New-Orders a minute and warehouse with the cards that are dealt.
-pub(crate) fn deck_maximum_per_min() -> f64 {
+pub fn deck_maximum_per_min() -> f64 {
     let cards = Deck::least_cards();
     let all: usize = cards.iter().map(|(_, cards)| cards).sum();
     let orders: usize = cards.iter().filter(|(kind, _)| *kind == Kind::NewOrder).map(|(_, cards)| cards).sum();

@@ -25,7 +25,7 @@ use crate::workload::error::Error;
 use crate::workload::time::nanos;
 
 /// Fibers that are scheduled by warehouse.
-pub(crate) struct ItasRunner {
+pub struct ItasRunner {
     fibers: usize,
     mode: Mode,
     slice: Duration,
@@ -41,17 +41,17 @@ pub(crate) struct ItasRunner {
 
 /// What the workers of a run did.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SiblingFigures {
-    pub(crate) total: CoreStatistics,
+pub struct SiblingFigures {
+    pub total: CoreStatistics,
     /// The longest bound of any worker.
-    pub(crate) wait_bound: Duration,
+    pub wait_bound: Duration,
     /// The largest part of its bound that a wait reached.
-    pub(crate) wait_to_bound: f64,
+    pub wait_to_bound: f64,
 }
 
 impl ItasRunner {
     /// Up to `fibers` transactions of a worker under way at once, on so many workers, of so many warehouses.
-    pub(crate) fn new(
+    pub fn new(
         fibers: usize,
         mode: Mode,
         slice: Duration,
@@ -77,17 +77,17 @@ impl ItasRunner {
     }
 
     /// The same, with stacks in large pages if `large`.
-    pub(crate) fn large_stacks(self, large: bool) -> ItasRunner {
+    pub fn large_stacks(self, large: bool) -> ItasRunner {
         ItasRunner { large_stacks: large, ..self }
     }
 
     /// What an engine must be opened with.
-    pub(crate) fn hook() -> Arc<dyn StoreHook> {
+    pub fn hook() -> Arc<dyn StoreHook> {
         Arc::new(FiberHook::new(WaitsOnly))
     }
 
     /// What all workers did, after the run.
-    pub(crate) fn figures(&self) -> SiblingFigures {
+    pub fn figures(&self) -> SiblingFigures {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -1,9 +1,9 @@
 //! How the transactions of a worker share its thread. A scheduler is one module here, and its flags.
 
 mod crew;
-pub(crate) mod itas;
-pub(crate) mod steps;
-pub(crate) mod threads;
+pub mod itas;
+pub mod steps;
+pub mod threads;
 
 use super::admission::Ready;
 use super::desk::Desk;
@@ -16,12 +16,12 @@ use crate::workload::txn::StepOrder;
 const STACK_BYTES: usize = 128 << 10;
 
 /// Bytes that the stack of a fiber takes at most; one that lies in large pages takes one of them.
-pub(crate) fn stack_bytes(large_pages: bool) -> u64 {
+pub fn stack_bytes(large_pages: bool) -> u64 {
     if large_pages { STACK_BYTES.next_multiple_of(LARGE_PAGE) as u64 } else { STACK_BYTES as u64 }
 }
 
 /// A way to run the transactions that a desk gives out.
-pub(crate) trait Runner: Sync {
+pub trait Runner: Sync {
     /// Most transactions of a worker under way at once.
     fn team_size(&self) -> usize;
 
@@ -34,17 +34,17 @@ pub(crate) trait Runner: Sync {
 }
 
 /// Where a worker serves.
-pub(crate) struct Workplace<'a, E> {
+pub struct Workplace<'a, E> {
     /// The engine.
-    pub(crate) engine: &'a E,
+    pub engine: &'a E,
     /// The worker's number.
-    pub(crate) number: usize,
+    pub number: usize,
     /// Transactions under way at once: at most [`Runner::team_size`], less if the worker has not the terminals for it.
-    pub(crate) size: usize,
+    pub size: usize,
     /// Order of steps in a transaction.
-    pub(crate) steps: StepOrder,
+    pub steps: StepOrder,
     /// Whether counters of the processor and the system are read.
-    pub(crate) counters: bool,
+    pub counters: bool,
     /// What the main thread tells.
-    pub(crate) control: &'a Control,
+    pub control: &'a Control,
 }

@@ -11,7 +11,7 @@ use crate::workload::engine::{Engine, Session};
 use crate::workload::txn::{Failure, Scratch, StepOrder};
 
 /// Threads without fibers.
-pub(crate) struct ThreadsRunner;
+pub struct ThreadsRunner;
 
 impl Runner for ThreadsRunner {
     fn team_size(&self) -> usize {

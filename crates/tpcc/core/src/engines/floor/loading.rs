@@ -13,7 +13,7 @@ use crate::workload::schema::{
 };
 
 /// Maps that several loader threads fill, each its own table.
-pub(crate) struct Loading {
+pub struct Loading {
     tables: PerTable<SharedRows>,
     indexes: PerIndex<SharedEntries>,
 }
@@ -117,7 +117,7 @@ impl IndexMaker<EntryMap> for Unlock<'_> {
 
 impl Loading {
     /// Empty maps.
-    pub(crate) fn new() -> Loading {
+    pub fn new() -> Loading {
         let Ok(tables) = PerTable::try_new(&mut Empty);
         let Ok(indexes) = PerIndex::try_new(&mut Empty);
         Loading { tables, indexes }
@@ -146,7 +146,7 @@ impl BulkSink for Loading {
 }
 
 /// Rows of one table in key order.
-pub(crate) struct SortedRows<'a, T: TableDef> {
+pub struct SortedRows<'a, T: TableDef> {
     to: &'a Mutex<BTreeMap<T::Key, RowOf<T>>>,
     rows: Vec<(T::Key, RowOf<T>)>,
 }
@@ -168,7 +168,7 @@ impl<T: TableDef> Append<T> for SortedRows<'_, T> {
 }
 
 /// Entries of one index in key order.
-pub(crate) struct Entries<'a, I: IndexDef> {
+pub struct Entries<'a, I: IndexDef> {
     to: &'a Mutex<BTreeMap<I::Key, <I::Table as TableDef>::Key>>,
     entries: Vec<(I::Key, <I::Table as TableDef>::Key)>,
 }

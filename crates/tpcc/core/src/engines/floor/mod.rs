@@ -22,7 +22,7 @@ use crate::workload::schema::{
     IndexDef, IndexFamily, IndexVisitor, PerIndex, PerTable, RowOf, Scale, TableDef, TableFamily,
 };
 use crate::workload::settings::StoreConfig;
-pub(crate) use loading::Loading;
+pub use loading::Loading;
 use undo::Undo;
 
 /// A map for each table and index.
@@ -99,7 +99,7 @@ impl<T: TableDef> IndexVisitor<T> for DropEntry<'_, T> {
 
 /// What the maps cannot do.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FloorError {
+pub enum FloorError {
     /// A second row under one key.
     #[error("{table}: a row {key} is there already; this is a fault of the workload")]
     Duplicate {
@@ -121,13 +121,13 @@ fn duplicate<T: TableDef>(key: &T::Key) -> FloorError {
 }
 
 /// The maps, for one worker at a time.
-pub(crate) struct Floor {
+pub struct Floor {
     maps: RwLock<Maps>,
 }
 
 impl Floor {
     /// Takes loaded maps; adds what the load says about itself.
-    pub(crate) fn new(loading: Loading, loaded: &Loaded) -> Floor {
+    pub fn new(loading: Loading, loaded: &Loaded) -> Floor {
         let mut maps = loading.into_maps();
         maps.tables.meta.extend(loaded.rows());
         Floor { maps: RwLock::new(maps) }
@@ -136,7 +136,7 @@ impl Floor {
 
 impl Floor {
     /// Bytes that a warehouse takes, at most while it is loaded.
-    pub(crate) fn warehouse_bytes() -> u64 {
+    pub fn warehouse_bytes() -> u64 {
         loading::warehouse_bytes(Scale::FULL)
     }
 }
@@ -161,10 +161,10 @@ impl Engine for Floor {
 }
 
 /// Reads for the checker.
-pub(crate) struct FloorReader<'a>(RwLockReadGuard<'a, Maps>);
+pub struct FloorReader<'a>(RwLockReadGuard<'a, Maps>);
 
 /// The one worker's part: the maps, locked once for the whole run.
-pub(crate) struct FloorSession<'a> {
+pub struct FloorSession<'a> {
     maps: RwLockWriteGuard<'a, Maps>,
     undo: Undo,
 }
@@ -198,7 +198,7 @@ impl Session for FloorSession<'_> {
 }
 
 /// One transaction on the maps.
-pub(crate) struct FloorTransaction<'t> {
+pub struct FloorTransaction<'t> {
     maps: &'t mut Maps,
     undo: &'t mut Undo,
 }

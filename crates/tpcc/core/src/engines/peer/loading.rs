@@ -6,7 +6,7 @@ use crate::workload::load::sink::{Append, AppendIndex, BulkSink};
 use crate::workload::schema::{IndexDef, Key, RowOf, TableDef};
 
 /// An engine that is being filled.
-pub(crate) struct Loading<'p, P>(pub(crate) &'p P);
+pub struct Loading<'p, P>(pub &'p P);
 
 impl<P: Peer> BulkSink for Loading<'_, P> {
     type Error = PeerFailure<P::Error>;
@@ -35,7 +35,7 @@ impl<P: Peer> BulkSink for Loading<'_, P> {
 }
 
 /// Rows of one table, which go to the engine together.
-pub(crate) struct Collected<'a, P> {
+pub struct Collected<'a, P> {
     peer: &'a P,
     table: usize,
     /// Bytes of a key.

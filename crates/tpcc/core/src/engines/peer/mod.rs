@@ -15,8 +15,8 @@ use std::ops::ControlFlow;
 use crate::workload::abort::{Abort, AbortCause, EngineError};
 use crate::workload::engine::{Engine, EngineFigures, Session, Ticket};
 use crate::workload::schema::{IndexDef, TableDef, TableId};
-pub(crate) use loading::Loading;
-pub(crate) use transaction::PeerOps;
+pub use loading::Loading;
+pub use transaction::PeerOps;
 
 /// Names of the workload's tables, by the numbers under which a [`Peer`] is asked for them: the tables, then the indexes.
 pub const TABLES: [&str; 13] = [
@@ -180,7 +180,7 @@ pub trait PeerTransaction: Sized {
 
 /// What an engine of another crate could not do.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PeerFailure<E: PeerError> {
+pub enum PeerFailure<E: PeerError> {
     /// It said so.
     #[error(transparent)]
     Peer(#[from] E),
@@ -212,7 +212,7 @@ impl<E: PeerError> EngineError for PeerFailure<E> {
 }
 
 /// An engine of another crate, as the driver and the checker see it.
-pub(crate) struct Foreign<'p, P>(pub(crate) &'p P);
+pub struct Foreign<'p, P>(pub &'p P);
 
 impl<P: Peer> Engine for Foreign<'_, P> {
     type Error = PeerFailure<P::Error>;
@@ -239,7 +239,7 @@ impl<P: Peer> Engine for Foreign<'_, P> {
 }
 
 /// A worker's part.
-pub(crate) struct ForeignSession<S>(S);
+pub struct ForeignSession<S>(S);
 
 impl<S: PeerSession> Session for ForeignSession<S> {
     type Error = PeerFailure<S::Error>;

@@ -20,7 +20,7 @@ fn layout<T: TableDef, S: PeerSession>() -> Failure<S> {
 }
 
 /// A transaction. It begins with its first operation, or with its input, which says whether it will write.
-pub(crate) struct PeerOps<'t, S: PeerSession + 't> {
+pub struct PeerOps<'t, S: PeerSession + 't> {
     session: &'t S,
     open: Option<S::Transaction<'t>>,
 }
@@ -140,7 +140,7 @@ impl<S: PeerSession> Read for PeerOps<'_, S> {
 }
 
 /// Reads for the checker, each call in a transaction of its own: nothing else runs meanwhile.
-pub(crate) struct Reader<S>(pub(super) S);
+pub struct Reader<S>(pub(super) S);
 
 impl<S: PeerSession> Read for Reader<S> {
     type Error = Failure<S>;

@@ -22,7 +22,7 @@ pub(super) fn cannot_create(error: &OpenError, shown: &str) -> Error {
 }
 
 /// Why the database in the directory `shown` cannot be opened, and what to do.
-pub(crate) fn cannot_open(error: &OpenError, shown: &str) -> Error {
+pub fn cannot_open(error: &OpenError, shown: &str) -> Error {
     match error {
         OpenError::Setting { setting: "buffer_pool", what } => {
             Error::usage(format!("--buffer-pool: {what}")).help("pass more MiB")
@@ -42,7 +42,7 @@ pub(crate) fn cannot_open(error: &OpenError, shown: &str) -> Error {
 }
 
 /// What to do when files or pages of the database in the directory `shown` fail.
-pub(crate) fn below(error: &StorageError, shown: &str) -> Error {
+pub fn below(error: &StorageError, shown: &str) -> Error {
     let failed = Error::failed(error.to_string());
     match error {
         StorageError::CorruptPage { .. } | StorageError::CorruptFile { .. } => failed.help(format!(
@@ -68,7 +68,7 @@ pub(super) fn failed(error: StoreError, shown: &str) -> Error {
 }
 
 /// Why a transaction failed that should not have, and what to do.
-pub(crate) fn failed_transaction(error: &TxnError, shown: &str) -> Error {
+pub fn failed_transaction(error: &TxnError, shown: &str) -> Error {
     match error {
         TxnError::Storage(error) => below(error, shown),
         _ => Error::failed(error.to_string()),

@@ -9,7 +9,7 @@ use crate::workload::settings::StoreConfig;
 
 /// Compacts the database in the directory that `config` names; none if there is none. Opens no table: so every page can
 /// move.
-pub(crate) fn compact(config: &StoreConfig) -> Result<Option<Compacted>, Error> {
+pub fn compact(config: &StoreConfig) -> Result<Option<Compacted>, Error> {
     let shown = config.shown();
     let opened = options(config, None)?.create(false).open(&config.data);
     let db: Database = match opened {

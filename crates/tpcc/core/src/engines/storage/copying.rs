@@ -17,21 +17,21 @@ use crate::workload::settings::StoreConfig;
 
 /// How far a copy is, for another thread to look at.
 #[derive(Debug, Default)]
-pub(crate) struct PagesDone {
+pub struct PagesDone {
     pages: AtomicU64,
     in_all: AtomicU64,
 }
 
 impl PagesDone {
     /// Pages copied, and pages to copy.
-    pub(crate) fn pages(&self) -> (u64, u64) {
+    pub fn pages(&self) -> (u64, u64) {
         (self.pages.load(Ordering::Relaxed), self.in_all.load(Ordering::Relaxed))
     }
 }
 
 impl Store {
     /// Copies the database, which is in the directory `from`, into a directory that is empty or does not exist; none when `goes_on` broke it off.
-    pub(crate) fn copy_to(
+    pub fn copy_to(
         &self,
         from: &str,
         to: &Path,
@@ -61,17 +61,13 @@ impl Store {
     ///
     /// # Errors
     /// Where a page cannot be read.
-    pub(crate) fn copy_bytes(&self) -> Result<u64, StorageError> {
+    pub fn copy_bytes(&self) -> Result<u64, StorageError> {
         let sizes = self.database().sizes()?;
         Ok(2 * sizes.data_file.saturating_sub(sizes.free))
     }
 
     /// A copy of the database in memory, opened as `config` says, with all pages in its buffer pool.
-    pub(crate) fn copy_in_memory(
-        &self,
-        config: &StoreConfig,
-        hook: Option<&Arc<dyn StoreHook>>,
-    ) -> Result<Store, Error> {
+    pub fn copy_in_memory(&self, config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Store, Error> {
         let shown = config.shown();
         let disk = Arc::new(MemDisk::new());
         match self.database().copy_on(Arc::<MemDisk>::clone(&disk), |_| ControlFlow::Continue(())) {

@@ -229,7 +229,7 @@ impl Store {
 
 /// Opens a directory for the shell, creating the database and the table if they are not there. At most `sessions`
 /// transactions run at once.
-pub(crate) fn open_for_shell(
+pub fn open_for_shell(
     config: &StoreConfig,
     hook: Arc<dyn Hook>,
     sessions: usize,
@@ -256,7 +256,7 @@ fn open_files(options: Options, config: &StoreConfig, create: bool) -> Result<st
 
 impl Isolation {
     /// As the storage engine calls it.
-    pub(crate) fn of_storage(self) -> storage::Isolation {
+    pub fn of_storage(self) -> storage::Isolation {
         match self {
             Isolation::Serializable => storage::Isolation::Serializable,
             Isolation::RepeatableRead => storage::Isolation::RepeatableRead,
@@ -273,7 +273,7 @@ fn durability(config: &StoreConfig) -> storage::Durability {
 }
 
 /// How the engine is opened, with a hook that schedules it.
-pub(crate) fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Options, Error> {
+pub fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Options, Error> {
     let team = config.team_size;
     let transactions = config.workers * team + SPARE_TRANSACTIONS;
     if transactions > MOST_TRANSACTIONS {
@@ -320,7 +320,7 @@ pub(crate) fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -
 }
 
 /// Says that a database is being recovered, and lets a signal break that off.
-pub(crate) fn announce(shown: &str) -> impl FnMut(&Recovery) -> ControlFlow<()> + Send + 'static {
+pub fn announce(shown: &str) -> impl FnMut(&Recovery) -> ControlFlow<()> + Send + 'static {
     let (shown, start, mut said) = (shown.to_owned(), Instant::now(), false);
     move |recovery| {
         match recovery.pass {

@@ -17,7 +17,7 @@ use sched_steps::team::TooManyOperations;
 use storage::{BlockReason, Hook, Operation, PointSite, ThreadHook, WaitToken};
 
 /// Which fibers run together, and where they switch.
-pub(crate) trait FiberPolicy: Debug + Send + Sync {
+pub trait FiberPolicy: Debug + Send + Sync {
     /// Whether a fiber may ever let others run at this point. Asked once for each point, when a database is opened.
     fn may_stop_at(&self, site: &'static PointSite) -> bool;
 
@@ -35,7 +35,7 @@ pub(crate) trait FiberPolicy: Debug + Send + Sync {
 }
 
 /// A hook of the engine that learns which tables the workload has.
-pub(crate) trait StoreHook: Hook {
+pub trait StoreHook: Hook {
     /// See [`FiberPolicy::know`].
     ///
     /// # Errors
@@ -45,20 +45,20 @@ pub(crate) trait StoreHook: Hook {
 
 /// Runs storage on the fibers of whichever thread calls.
 #[derive(Debug)]
-pub(crate) struct FiberHook<P> {
+pub struct FiberHook<P> {
     threads: ThreadHook,
     policy: P,
 }
 
 impl<P> FiberHook<P> {
     /// The hook of this policy.
-    pub(crate) fn new(policy: P) -> FiberHook<P> {
+    pub fn new(policy: P) -> FiberHook<P> {
         FiberHook { threads: ThreadHook::default(), policy }
     }
 
     /// What it was made of.
     #[inline]
-    pub(crate) fn policy(&self) -> &P {
+    pub fn policy(&self) -> &P {
         &self.policy
     }
 }

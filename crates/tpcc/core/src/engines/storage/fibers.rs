@@ -6,7 +6,7 @@ use sched_steps::{BuildError, Builder, Executor};
 use crate::workload::database::RegionFound;
 
 /// Builds an executor for transactions over the engine: for what `driver`, `history`, `acid` and `index_fetch` spawn.
-pub(crate) fn executor(builder: Builder) -> Result<Executor, BuildError> {
+pub fn executor(builder: Builder) -> Result<Executor, BuildError> {
     // SAFETY: the contract is that nothing which must be closed in reverse order of opening is open in a thread-local
     // where a fiber gives way. A fiber gives way inside calls of the engine (its points, its waits, the begin of a
     // statement), between transactions, and where a crew rests. At these places are open:
@@ -23,7 +23,7 @@ pub(crate) fn executor(builder: Builder) -> Result<Executor, BuildError> {
 }
 
 /// Memory of the executor's stacks; none where the system does not say, and where fibers are threads.
-pub(crate) fn stacks(executor: &Executor) -> Option<RegionFound> {
+pub fn stacks(executor: &Executor) -> Option<RegionFound> {
     let addresses = executor.stack_addresses();
     let given = storage::MemoryMap::read().ok().filter(|_| !addresses.is_empty())?.within(&addresses);
     let (bytes, resident, large) = (addresses.len() as u64, given.resident, given.large);
@@ -31,7 +31,7 @@ pub(crate) fn stacks(executor: &Executor) -> Option<RegionFound> {
 }
 
 /// Builds a runtime of sibling groups for transactions over the engine: for what `tenants` spawns.
-pub(crate) fn runtime(builder: itas::Builder) -> Result<itas::Runtime, itas::BuildError> {
+pub fn runtime(builder: itas::Builder) -> Result<itas::Runtime, itas::BuildError> {
     // SAFETY: as above. What runs beside transactions are loops over memory, which have no thread-local.
     unsafe { builder.build() }
 }

@@ -27,10 +27,7 @@ impl Store {
     ///
     /// # Errors
     /// A page that cannot be read; a table of other programs that has indexes.
-    pub(crate) fn fingerprint(
-        &self,
-        look: &mut dyn FnMut(u64) -> ControlFlow<()>,
-    ) -> Result<Option<String>, StoreError> {
+    pub fn fingerprint(&self, look: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Option<String>, StoreError> {
         let mut names = self.db.table_names();
         names.sort_unstable();
         let (mut digest, mut rows, mut stopped) = (Sha256::new(), 0, false);

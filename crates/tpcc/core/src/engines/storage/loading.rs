@@ -14,7 +14,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the engine.
-    pub(crate) fn finish_load(&self, loaded: &Loaded) -> Result<(), StoreError> {
+    pub fn finish_load(&self, loaded: &Loaded) -> Result<(), StoreError> {
         let table = *Meta::of(&self.tables);
         let mut tx = self.db.begin()?;
         for (key, row) in loaded.rows() {
@@ -41,7 +41,7 @@ impl BulkSink for Store {
 }
 
 /// One tree being filled.
-pub(crate) struct Rows<'a>(BulkPart<'a>);
+pub struct Rows<'a>(BulkPart<'a>);
 
 impl<T: TableDef> Append<T> for Rows<'_> {
     type Error = StoreError;

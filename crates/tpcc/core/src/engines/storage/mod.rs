@@ -1,15 +1,15 @@
 //! The workload on the storage engine: written to be copied by a program that embeds it.
 
-pub(crate) mod advice;
-pub(crate) mod ahead;
-pub(crate) mod codec;
-pub(crate) mod compacting;
-pub(crate) mod copying;
-pub(crate) mod database;
+pub mod advice;
+pub mod ahead;
+pub mod codec;
+pub mod compacting;
+pub mod copying;
+pub mod database;
 mod delayed;
-pub(crate) mod fiber_hook;
-pub(crate) mod fibers;
+pub mod fiber_hook;
+pub mod fibers;
 mod fingerprint;
-pub(crate) mod loading;
-pub(crate) mod store;
-pub(crate) mod waits_only;
+pub mod loading;
+pub mod store;
+pub mod waits_only;

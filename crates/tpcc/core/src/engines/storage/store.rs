@@ -49,7 +49,7 @@ impl<T: TableDef> IndexVisitor<T> for Declare {
 
 /// What the engine could not do.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StoreError {
+pub enum StoreError {
     /// A statement or a transaction failed.
     #[error(transparent)]
     Transaction(#[from] TxnError),
@@ -105,7 +105,7 @@ pub(super) fn all_fit<T: TableDef, R>(fits: bool, answer: R) -> Result<R, StoreE
 }
 
 /// A loaded database, open.
-pub(crate) struct Store {
+pub struct Store {
     pub(super) db: Database,
     pub(super) tables: PerTable<Handles>,
     isolation: Isolation,
@@ -120,7 +120,7 @@ impl Store {
     ///
     /// # Errors
     /// When the database holds other tables under these names.
-    pub(crate) fn new(
+    pub fn new(
         db: Database,
         isolation: Isolation,
         durability: Durability,
@@ -136,7 +136,7 @@ impl Store {
     }
 
     /// The database.
-    pub(crate) fn database(&self) -> &Database {
+    pub fn database(&self) -> &Database {
         &self.db
     }
 
@@ -144,7 +144,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the engine.
-    pub(crate) fn begin(&self) -> Result<StoreTransaction<'_>, StoreError> {
+    pub fn begin(&self) -> Result<StoreTransaction<'_>, StoreError> {
         self.begin_at(self.isolation)
     }
 
@@ -152,7 +152,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the engine.
-    pub(crate) fn begin_at(&self, isolation: Isolation) -> Result<StoreTransaction<'_>, StoreError> {
+    pub fn begin_at(&self, isolation: Isolation) -> Result<StoreTransaction<'_>, StoreError> {
         Ok(self.wrap(self.db.begin_at(isolation)?))
     }
 
@@ -166,7 +166,7 @@ impl Store {
     ///
     /// # Errors
     /// When something could not be written.
-    pub(crate) fn close(self) -> Result<(), storage::StorageError> {
+    pub fn close(self) -> Result<(), storage::StorageError> {
         self.db.close()
     }
 }
@@ -211,7 +211,7 @@ impl Engine for Store {
 }
 
 /// A worker's part.
-pub(crate) struct StoreSession<'a> {
+pub struct StoreSession<'a> {
     store: &'a Store,
     /// That of the last transaction.
     age: Option<Age>,
@@ -271,7 +271,7 @@ impl<'a> Session for StoreSession<'a> {
 }
 
 /// One transaction.
-pub(crate) struct StoreTransaction<'t> {
+pub struct StoreTransaction<'t> {
     store: &'t Store,
     pub(super) tx: storage::Transaction<'t>,
 }

@@ -7,7 +7,7 @@ use super::fiber_hook::FiberPolicy;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct WaitsOnly;
+pub struct WaitsOnly;
 
 impl FiberPolicy for WaitsOnly {
     fn may_stop_at(&self, _site: &'static PointSite) -> bool {

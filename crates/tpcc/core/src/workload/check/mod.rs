@@ -6,7 +6,7 @@
 
 mod district;
 mod history;
-pub(crate) mod rule;
+pub mod rule;
 #[cfg(test)]
 mod tests;
 
@@ -27,31 +27,31 @@ use history::Payments;
 use rule::{Invariant, Violations};
 
 /// Rows of the nine tables, by [`TableId`].
-pub(crate) type RowCounts = [u64; 9];
+pub type RowCounts = [u64; 9];
 
 /// What a check gave.
 #[derive(Debug)]
-pub(crate) struct Audit {
+pub struct Audit {
     /// Against each rule.
-    pub(crate) findings: Violations,
+    pub findings: Violations,
     /// The rules that were looked at, the twelve conditions among them.
-    pub(crate) asked: &'static [Invariant],
+    pub asked: &'static [Invariant],
     /// Rows of each table.
-    pub(crate) rows: RowCounts,
+    pub rows: RowCounts,
     /// Time taken.
-    pub(crate) seconds: f64,
+    pub seconds: f64,
     /// Whether Ctrl-C ended it early; then nothing is proved.
-    pub(crate) interrupted: bool,
+    pub interrupted: bool,
 }
 
 impl Audit {
     /// Whether every rule holds.
-    pub(crate) fn passed(&self) -> bool {
+    pub fn passed(&self) -> bool {
         !self.interrupted && self.asked.iter().all(|&rule| self.findings.of(rule).times == 0)
     }
 
     /// How many of the twelve conditions hold.
-    pub(crate) fn conditions_held(&self) -> usize {
+    pub fn conditions_held(&self) -> usize {
         Invariant::ALL.iter().filter(|rule| rule.condition().is_some() && self.findings.of(**rule).times == 0).count()
     }
 }
@@ -61,13 +61,13 @@ const GROUP: u32 = 64;
 
 /// How far a check is.
 #[derive(Default)]
-pub(crate) struct WarehousesDone {
+pub struct WarehousesDone {
     warehouses: AtomicU64,
 }
 
 impl WarehousesDone {
     /// Warehouses done.
-    pub(crate) fn warehouses(&self) -> u64 {
+    pub fn warehouses(&self) -> u64 {
         self.warehouses.load(Ordering::Relaxed)
     }
 }
@@ -76,7 +76,7 @@ impl WarehousesDone {
 ///
 /// # Errors
 /// Those of the engine, or too few threads.
-pub(crate) fn check<E: Engine>(
+pub fn check<E: Engine>(
     engine: &E,
     loaded: &Loaded,
     threads: usize,

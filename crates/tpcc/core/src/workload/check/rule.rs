@@ -3,7 +3,7 @@
 /// A rule. The first twelve are the specification's consistency conditions (3.3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Invariant {
+pub enum Invariant {
     C1,
     C2,
     C3,
@@ -27,14 +27,14 @@ pub(crate) enum Invariant {
 }
 
 /// How many of the rules are conditions of the specification.
-pub(crate) const CONDITIONS: usize = 12;
+pub const CONDITIONS: usize = 12;
 
 /// All rules.
-pub(crate) const RULES: usize = Invariant::OrderIndex as usize + 1;
+pub const RULES: usize = Invariant::OrderIndex as usize + 1;
 
 impl Invariant {
     /// Every rule, conditions first.
-    pub(crate) const ALL: [Invariant; RULES] = [
+    pub const ALL: [Invariant; RULES] = [
         Invariant::C1,
         Invariant::C2,
         Invariant::C3,
@@ -58,15 +58,15 @@ impl Invariant {
     ];
 
     /// Those that can be told without reading an index by itself.
-    pub(crate) const WITHOUT_INDEXES: &[Invariant] = Self::ALL.split_at(Invariant::NameIndex as usize).0;
+    pub const WITHOUT_INDEXES: &[Invariant] = Self::ALL.split_at(Invariant::NameIndex as usize).0;
 
     /// Number of a condition; none for the others.
-    pub(crate) fn condition(self) -> Option<u8> {
+    pub fn condition(self) -> Option<u8> {
         ((self as usize) < CONDITIONS).then_some(self as u8 + 1)
     }
 
     /// As printed: "condition 2" or "rule stock-sums".
-    pub(crate) fn name(self) -> String {
+    pub fn name(self) -> String {
         match self.condition() {
             Some(number) => format!("condition {number}"),
             None => format!("rule {}", self.id()),
@@ -74,7 +74,7 @@ impl Invariant {
     }
 
     /// Short name, for JSON.
-    pub(crate) fn id(self) -> &'static str {
+    pub fn id(self) -> &'static str {
         match self {
             Invariant::C1 => "1",
             Invariant::C2 => "2",
@@ -100,7 +100,7 @@ impl Invariant {
     }
 
     /// What must hold.
-    pub(crate) fn text(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             Invariant::C1 => "W_YTD = sum of D_YTD",
             Invariant::C2 => "D_NEXT_O_ID - 1 = largest O_ID = largest NO_O_ID",
@@ -131,20 +131,20 @@ const SHOWN: usize = 10;
 
 /// What was found against one rule.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Broken {
+pub struct Broken {
     /// How often.
-    pub(crate) times: u64,
+    pub times: u64,
     /// The first of them, with key and values.
-    pub(crate) first: Vec<String>,
+    pub first: Vec<String>,
 }
 
 /// What was found against every rule.
 #[derive(Clone, Debug)]
-pub(crate) struct Violations([Broken; RULES]);
+pub struct Violations([Broken; RULES]);
 
 impl Violations {
     /// Nothing.
-    pub(crate) fn new() -> Violations {
+    pub fn new() -> Violations {
         Violations(std::array::from_fn(|_| Broken::default()))
     }
 
@@ -159,7 +159,7 @@ impl Violations {
     }
 
     /// Notes how often a rule does not hold, with the first keys and values.
-    pub(crate) fn add_counted(&mut self, rule: Invariant, times: u64, first: Vec<String>) {
+    pub fn add_counted(&mut self, rule: Invariant, times: u64, first: Vec<String>) {
         let broken = &mut self.0[rule as usize];
         broken.times += times;
         let room = SHOWN - broken.first.len();
@@ -176,7 +176,7 @@ impl Violations {
     }
 
     /// What was found against one rule.
-    pub(crate) fn of(&self, rule: Invariant) -> &Broken {
+    pub fn of(&self, rule: Invariant) -> &Broken {
         &self.0[rule as usize]
     }
 }

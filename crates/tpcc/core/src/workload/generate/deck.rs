@@ -5,7 +5,7 @@ use super::Random;
 /// The five transactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Enter an order.
     NewOrder,
     /// Take a payment.
@@ -20,16 +20,15 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, in the order of reports.
-    pub(crate) const ALL: [Kind; 5] =
-        [Kind::NewOrder, Kind::Payment, Kind::OrderStatus, Kind::Delivery, Kind::StockLevel];
+    pub const ALL: [Kind; 5] = [Kind::NewOrder, Kind::Payment, Kind::OrderStatus, Kind::Delivery, Kind::StockLevel];
 
     /// Whether it changes the database.
-    pub(crate) fn writes(self) -> bool {
+    pub fn writes(self) -> bool {
         matches!(self, Kind::NewOrder | Kind::Payment | Kind::Delivery)
     }
 
     /// As printed.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Kind::NewOrder => "new-order",
             Kind::Payment => "payment",
@@ -42,7 +41,7 @@ impl Kind {
 
 /// What a deck consists of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum Mix {
+pub enum Mix {
     /// 45% new-order, 43% payment, 4% each of the others
     Standard,
     /// the standard mix without delivery
@@ -61,7 +60,7 @@ pub(crate) enum Mix {
 
 impl Mix {
     /// As printed and as typed.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Mix::Standard => "standard",
             Mix::NoDelivery => "no-delivery",
@@ -74,7 +73,7 @@ impl Mix {
     }
 
     /// The kinds that it has.
-    pub(crate) fn kinds(self) -> Vec<Kind> {
+    pub fn kinds(self) -> Vec<Kind> {
         self.cards().into_iter().filter(|(_, cards)| *cards > 0).map(|(kind, _)| kind).collect()
     }
 
@@ -100,24 +99,24 @@ impl Mix {
 
 /// A shuffled deck; dealt to the end, then shuffled again.
 #[derive(Debug)]
-pub(crate) struct Deck {
+pub struct Deck {
     cards: Box<[Kind]>,
     next: usize,
 }
 
 impl Deck {
     /// A new deck of `mix`, shuffled at the first draw.
-    pub(crate) fn new(mix: Mix) -> Deck {
+    pub fn new(mix: Mix) -> Deck {
         Deck::of(mix.cards())
     }
 
     /// The smallest deck that gives every kind its least share (5.2.4.2).
-    pub(crate) fn least() -> Deck {
+    pub fn least() -> Deck {
         Deck::of(Deck::least_cards())
     }
 
     /// Cards of each kind in it.
-    pub(crate) fn least_cards() -> [(Kind, usize); 5] {
+    pub fn least_cards() -> [(Kind, usize); 5] {
         [(Kind::NewOrder, 10), (Kind::Payment, 10), (Kind::OrderStatus, 1), (Kind::Delivery, 1), (Kind::StockLevel, 1)]
     }
 
@@ -128,13 +127,13 @@ impl Deck {
     }
 
     /// Bytes that the cards of a deck of `mix` take on the heap.
-    pub(crate) fn heap_bytes(mix: Mix) -> usize {
+    pub fn heap_bytes(mix: Mix) -> usize {
         mix.cards().iter().map(|(_, cards)| cards).sum::<usize>() * size_of::<Kind>()
     }
 
     /// The next card.
     #[inline]
-    pub(crate) fn draw(&mut self, random: &mut Random) -> Kind {
+    pub fn draw(&mut self, random: &mut Random) -> Kind {
         if self.next == self.cards.len() {
             random.shuffle(&mut self.cards);
             self.next = 0;

@@ -13,54 +13,54 @@ use crate::workload::schema::keys::{CustomerKey, HistoryKey, Name};
 use crate::workload::schema::rows::When;
 
 /// Most lines an order has.
-pub(crate) const MAX_LINES: usize = 15;
+pub const MAX_LINES: usize = 15;
 
 /// One line of an order, as typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LineInput {
+pub struct LineInput {
     /// OL_I_ID; one that is not in ITEM makes the order roll back.
-    pub(crate) item: u32,
+    pub item: u32,
     /// OL_SUPPLY_W_ID.
-    pub(crate) supply_w: u32,
+    pub supply_w: u32,
     /// OL_QUANTITY.
-    pub(crate) quantity: u8,
+    pub quantity: u8,
 }
 
 /// Input of New-Order.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct NewOrderInput {
+pub struct NewOrderInput {
     /// Who orders; the warehouse and district are the order's.
-    pub(crate) customer: CustomerKey,
+    pub customer: CustomerKey,
     /// O_ENTRY_D.
-    pub(crate) now: When,
+    pub now: When,
     /// What is ordered.
-    pub(crate) lines: ArrayVec<LineInput, MAX_LINES>,
+    pub lines: ArrayVec<LineInput, MAX_LINES>,
     /// Whether the generator made the last item a wrong one. For counting: transactions must not look at it.
-    pub(crate) rolls_back: bool,
+    pub rolls_back: bool,
 }
 
 /// An order of any number of lines, as typed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OrderInput<'a> {
+pub struct OrderInput<'a> {
     /// As [`NewOrderInput::customer`].
-    pub(crate) customer: CustomerKey,
+    pub customer: CustomerKey,
     /// O_ENTRY_D.
-    pub(crate) now: When,
+    pub now: When,
     /// What is ordered.
-    pub(crate) lines: &'a [LineInput],
+    pub lines: &'a [LineInput],
 }
 
 impl NewOrderInput {
     /// As transactions see it.
     #[inline]
-    pub(crate) fn order(&self) -> OrderInput<'_> {
+    pub fn order(&self) -> OrderInput<'_> {
         OrderInput { customer: self.customer, now: self.now, lines: &self.lines }
     }
 }
 
 /// Input of New-Order with 50 to 150 lines (the TLS paper's NEW ORDER 150).
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct LongOrderInput {
+pub struct LongOrderInput {
     customer: CustomerKey,
     now: When,
     lines: Vec<LineInput>,
@@ -68,14 +68,14 @@ pub(crate) struct LongOrderInput {
 
 impl LongOrderInput {
     /// As transactions see it.
-    pub(crate) fn order(&self) -> OrderInput<'_> {
+    pub fn order(&self) -> OrderInput<'_> {
         OrderInput { customer: self.customer, now: self.now, lines: &self.lines }
     }
 }
 
 /// How a customer is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
+pub enum Who {
     /// By number.
     Id(CustomerKey),
     /// By last name, in (warehouse, district).
@@ -84,24 +84,24 @@ pub(crate) enum Who {
 
 /// Input of Payment.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PaymentInput {
+pub struct PaymentInput {
     /// Warehouse where the payment is taken.
-    pub(crate) w: u32,
+    pub w: u32,
     /// District where the payment is taken.
-    pub(crate) d: u8,
+    pub d: u8,
     /// Who pays: 15% live elsewhere.
-    pub(crate) who: Who,
+    pub who: Who,
     /// Cents.
-    pub(crate) amount: i64,
+    pub amount: i64,
     /// H_DATE.
-    pub(crate) now: When,
+    pub now: When,
     /// Where the HISTORY row goes. It comes with the input, so that a transaction that runs again uses the same.
-    pub(crate) history: HistoryKey,
+    pub history: HistoryKey,
 }
 
 impl PaymentInput {
     /// Whether the customer's warehouse is another one.
-    pub(crate) fn is_remote(&self) -> bool {
+    pub fn is_remote(&self) -> bool {
         match self.who {
             Who::Id(key) => key.w != self.w,
             Who::Name(w, ..) => w != self.w,
@@ -111,38 +111,38 @@ impl PaymentInput {
 
 /// Input of Order-Status.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct OrderStatusInput {
+pub struct OrderStatusInput {
     /// The customer that asks.
-    pub(crate) who: Who,
+    pub who: Who,
 }
 
 /// Input of Delivery.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct DeliveryInput {
+pub struct DeliveryInput {
     /// Warehouse.
-    pub(crate) w: u32,
+    pub w: u32,
     /// Districts 1..=this.
-    pub(crate) districts: u8,
+    pub districts: u8,
     /// O_CARRIER_ID.
-    pub(crate) carrier: NonZeroU8,
+    pub carrier: NonZeroU8,
     /// OL_DELIVERY_D.
-    pub(crate) now: When,
+    pub now: When,
 }
 
 /// Input of Stock-Level.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct StockLevelInput {
+pub struct StockLevelInput {
     /// The terminal's warehouse.
-    pub(crate) w: u32,
+    pub w: u32,
     /// The terminal's district.
-    pub(crate) d: u8,
+    pub d: u8,
     /// Stock below this is low.
-    pub(crate) threshold: i16,
+    pub threshold: i16,
 }
 
 /// Input of any of the five.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Input {
+pub enum Input {
     /// New-Order.
     NewOrder(NewOrderInput),
     /// Payment.
@@ -157,26 +157,19 @@ pub(crate) enum Input {
 
 /// What all terminals of a run share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct InputSpace {
+pub struct InputSpace {
     /// Sizes.
-    pub(crate) scale: Scale,
+    pub scale: Scale,
     /// Warehouses 1..=this take part.
-    pub(crate) warehouses: u32,
+    pub warehouses: u32,
     /// C of the run.
-    pub(crate) constants: Constants,
+    pub constants: Constants,
 }
 
 impl InputSpace {
     /// Makes the input of one transaction of a terminal at home in (`w`, `d`). `history` must not have been used before.
     #[inline]
-    pub(crate) fn input(
-        &self,
-        random: &mut Random,
-        kind: Kind,
-        (w, d): (u32, u8),
-        now: When,
-        history: HistoryKey,
-    ) -> Input {
+    pub fn input(&self, random: &mut Random, kind: Kind, (w, d): (u32, u8), now: When, history: HistoryKey) -> Input {
         match kind {
             Kind::NewOrder => Input::NewOrder(self.new_order(random, w, now)),
             Kind::Payment => Input::Payment(self.payment(random, w, now, history)),
@@ -192,7 +185,7 @@ impl InputSpace {
         }
     }
 
-    pub(crate) fn new_order(&self, random: &mut Random, w: u32, now: When) -> NewOrderInput {
+    pub fn new_order(&self, random: &mut Random, w: u32, now: When) -> NewOrderInput {
         let d = self.district(random);
         let c = self.constants.customer(random, self.scale.customers);
         let count = random.within(5, MAX_LINES as u32);
@@ -205,7 +198,7 @@ impl InputSpace {
     }
 
     /// As New-Order, with ten times the lines.
-    pub(crate) fn long_order(&self, random: &mut Random, w: u32, now: When) -> LongOrderInput {
+    pub fn long_order(&self, random: &mut Random, w: u32, now: When) -> LongOrderInput {
         let d = self.district(random);
         let c = self.constants.customer(random, self.scale.customers);
         let count = random.within(50, 150);

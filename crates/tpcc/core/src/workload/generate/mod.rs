@@ -1,21 +1,21 @@
 //! Random values as clauses 2.1.6 and 4.3.2 ask for, and the inputs of transactions made from them.
 
-pub(crate) mod deck;
-pub(crate) mod input;
-pub(crate) mod name;
-pub(crate) mod nurand;
-pub(crate) mod string;
+pub mod deck;
+pub mod input;
+pub mod name;
+pub mod nurand;
+pub mod string;
 
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
 /// A stream of random numbers. The generator is called by name, so that a seed gives the same data in every version.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(Pcg64);
+pub struct Random(Pcg64);
 
 impl Random {
     /// The stream for `place` (a table and warehouse, or a terminal) of everything that `seed` gives.
-    pub(crate) fn stream(seed: u64, place: u64) -> Random {
+    pub fn stream(seed: u64, place: u64) -> Random {
         // Both halves of the state are spread: seeds and places are small numbers that differ in few bits.
         let state = (u128::from(spread(seed)) << 64) | u128::from(spread(seed ^ spread(place)));
         Random(Pcg64::new(state, u128::from(spread(place ^ 0x5d58_8b65_6c07_8965))))
@@ -23,13 +23,13 @@ impl Random {
 
     /// 64 random bits.
     #[inline]
-    pub(crate) fn bits(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// Uniform over the closed range, without bias (Lemire's method).
     #[inline]
-    pub(crate) fn within(&mut self, low: u32, high: u32) -> u32 {
+    pub fn within(&mut self, low: u32, high: u32) -> u32 {
         debug_assert!(low <= high);
         let span = high.wrapping_sub(low).wrapping_add(1);
         if span == 0 {
@@ -47,12 +47,12 @@ impl Random {
 
     /// True with a probability of `percent` in 100.
     #[inline]
-    pub(crate) fn percent(&mut self, percent: u32) -> bool {
+    pub fn percent(&mut self, percent: u32) -> bool {
         self.within(1, 100) <= percent
     }
 
     /// Puts the values in a random order, each order equally likely.
-    pub(crate) fn shuffle<T>(&mut self, values: &mut [T]) {
+    pub fn shuffle<T>(&mut self, values: &mut [T]) {
         for last in (1..values.len()).rev() {
             let other = self.within(0, last as u32) as usize;
             values.swap(last, other);
@@ -61,7 +61,7 @@ impl Random {
 }
 
 /// A number whose bits all depend on all bits of `x` (the finaliser of SplitMix64).
-pub(crate) fn spread(x: u64) -> u64 {
+pub fn spread(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -69,7 +69,7 @@ pub(crate) fn spread(x: u64) -> u64 {
 }
 
 /// A seed that differs from call to call and run to run.
-pub(crate) fn fresh_seed() -> u64 {
+pub fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // 32 bits are enough to tell runs apart and short enough to be typed again.
     u64::from(std::collections::hash_map::RandomState::new().build_hasher().finish() as u32)

@@ -6,7 +6,7 @@ const SYLLABLES: [&[u8]; 10] =
     [b"BAR", b"OUGHT", b"ABLE", b"PRI", b"PRES", b"ESE", b"ANTI", b"CALLY", b"ATION", b"EING"];
 
 /// The name of `number` (0..=999): the syllables of its three digits.
-pub(crate) fn last_name(number: u32) -> Text<16> {
+pub fn last_name(number: u32) -> Text<16> {
     let mut name = [0; 15];
     let mut len = 0;
     for digit in [number / 100 % 10, number / 10 % 10, number % 10] {

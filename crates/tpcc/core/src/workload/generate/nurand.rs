@@ -26,18 +26,18 @@ fn combine(left: u32, right: u32, c: u32, low: u32, high: u32) -> u32 {
 
 /// The three constants C. One set holds for all terminals of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Constants {
+pub struct Constants {
     /// For last names: as a number, 0..=255.
-    pub(crate) last: u32,
+    pub last: u32,
     /// For customer numbers, 0..=1023.
-    pub(crate) customer: u32,
+    pub customer: u32,
     /// For item numbers, 0..=8191.
-    pub(crate) item: u32,
+    pub item: u32,
 }
 
 impl Constants {
     /// Constants of a load.
-    pub(crate) fn for_load(random: &mut Random) -> Constants {
+    pub fn for_load(random: &mut Random) -> Constants {
         Constants {
             last: random.within(0, A_LAST),
             customer: random.within(0, A_CUSTOMER),
@@ -47,7 +47,7 @@ impl Constants {
 
     /// Constants of a run on data that was loaded with `c_load`: the distance of the two constants for last names has to
     /// be legal (2.1.6.1), else the run would ask for other names than the load made frequent.
-    pub(crate) fn for_run(random: &mut Random, c_load: u32) -> Constants {
+    pub fn for_run(random: &mut Random, c_load: u32) -> Constants {
         let mut constants = Self::for_load(random);
         // Every c_load in 0..=255 has at least 50 legal partners.
         while !legal(c_load, constants.last) {
@@ -58,25 +58,25 @@ impl Constants {
 
     /// A last name's number, 0..names.
     #[inline]
-    pub(crate) fn last_name(&self, random: &mut Random, names: u32) -> u32 {
+    pub fn last_name(&self, random: &mut Random, names: u32) -> u32 {
         nurand(random, A_LAST, self.last, 0, names - 1)
     }
 
     /// A customer's number, 1..=customers.
     #[inline]
-    pub(crate) fn customer(&self, random: &mut Random, customers: u32) -> u32 {
+    pub fn customer(&self, random: &mut Random, customers: u32) -> u32 {
         nurand(random, A_CUSTOMER, self.customer, 1, customers)
     }
 
     /// An item's number, 1..=items.
     #[inline]
-    pub(crate) fn item(&self, random: &mut Random, items: u32) -> u32 {
+    pub fn item(&self, random: &mut Random, items: u32) -> u32 {
         nurand(random, A_ITEM, self.item, 1, items)
     }
 }
 
 /// Whether a run may use `c_run` on data loaded with `c_load`.
-pub(crate) fn legal(c_load: u32, c_run: u32) -> bool {
+pub fn legal(c_load: u32, c_run: u32) -> bool {
     let delta = c_load.abs_diff(c_run);
     (65..=119).contains(&delta) && delta != 96 && delta != 112
 }

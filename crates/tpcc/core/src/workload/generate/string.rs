@@ -32,12 +32,12 @@ static DIGITS: [[u8; 4]; 10_000] = {
 };
 
 /// What marks a tenth of I_DATA and S_DATA.
-pub(crate) const ORIGINAL: &[u8; 8] = b"ORIGINAL";
+pub const ORIGINAL: &[u8; 8] = b"ORIGINAL";
 
 impl Random {
     /// Fills `out` with random characters.
     #[inline]
-    pub(crate) fn letters(&mut self, out: &mut [u8]) {
+    pub fn letters(&mut self, out: &mut [u8]) {
         let mut chunks = out.chunks_exact_mut(10);
         for chunk in &mut chunks {
             let mut bits = self.bits();
@@ -58,33 +58,33 @@ impl Random {
 
     /// a-string of `low..=high` characters.
     #[inline]
-    pub(crate) fn text<const N: usize>(&mut self, low: u32, high: u32) -> Text<N> {
+    pub fn text<const N: usize>(&mut self, low: u32, high: u32) -> Text<N> {
         let len = self.within(low, high) as usize;
         Text::filled(len, |out| self.letters(out))
     }
 
     /// a-string of exactly N characters.
     #[inline]
-    pub(crate) fn fixed<const N: usize>(&mut self) -> [u8; N] {
+    pub fn fixed<const N: usize>(&mut self) -> [u8; N] {
         let mut out = [0; N];
         self.letters(&mut out);
         out
     }
 
     /// Two letters.
-    pub(crate) fn state(&mut self) -> [u8; 2] {
+    pub fn state(&mut self) -> [u8; 2] {
         [0; 2].map(|_: u8| ALPHABET[self.within(0, 51) as usize])
     }
 
     /// Four random digits, then 11111.
-    pub(crate) fn zip(&mut self) -> [u8; 9] {
+    pub fn zip(&mut self) -> [u8; 9] {
         let mut zip = [b'1'; 9];
         zip[..4].copy_from_slice(&DIGITS[self.within(0, 9_999) as usize]);
         zip
     }
 
     /// n-string of 16 digits.
-    pub(crate) fn phone(&mut self) -> [u8; 16] {
+    pub fn phone(&mut self) -> [u8; 16] {
         let mut phone = [0; 16];
         for part in phone.chunks_exact_mut(4) {
             part.copy_from_slice(&DIGITS[self.within(0, 9_999) as usize]);
@@ -94,7 +94,7 @@ impl Random {
 
     /// a-string of 26..=50 characters; one in ten carries ORIGINAL somewhere.
     #[inline]
-    pub(crate) fn data(&mut self) -> Text<50> {
+    pub fn data(&mut self) -> Text<50> {
         let len = self.within(26, 50) as usize;
         Text::filled(len, |out| {
             self.letters(out);
@@ -109,7 +109,7 @@ impl Random {
 /// Whether `data` contains ORIGINAL. Every place is looked at for its first and its last letter, eight places at once and
 /// without a branch that could be mispredicted; one other text in a hundred has both by chance.
 #[inline]
-pub(crate) fn is_original(data: &Text<50>) -> bool {
+pub fn is_original(data: &Text<50>) -> bool {
     const SPAN: usize = ORIGINAL.len() - 1;
     const ONES: u64 = u64::MAX / 255;
     const FIRST: u64 = ONES * ORIGINAL[0] as u64;

@@ -7,7 +7,7 @@
 mod customers;
 mod orders;
 mod places;
-pub(crate) mod sink;
+pub mod sink;
 mod stock;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,33 +23,33 @@ use sink::BulkSink;
 
 /// What is to be loaded.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Population {
+pub struct Population {
     /// Warehouses 1..=this.
-    pub(crate) warehouses: u32,
+    pub warehouses: u32,
     /// Sizes.
-    pub(crate) scale: Scale,
+    pub scale: Scale,
     /// Everything random follows from it.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// All dates.
-    pub(crate) now: When,
+    pub now: When,
     /// C of the last names.
-    pub(crate) c_load: u32,
+    pub c_load: u32,
 }
 
 impl Population {
     /// A plan whose constants follow from the seed.
-    pub(crate) fn new(warehouses: u32, scale: Scale, seed: u64, now: When) -> Population {
+    pub fn new(warehouses: u32, scale: Scale, seed: u64, now: When) -> Population {
         let c_load = Constants::for_load(&mut Random::stream(seed, u64::MAX)).last;
         Population { warehouses, scale, seed, now, c_load }
     }
 
     /// What the finished load says about itself.
-    pub(crate) fn loaded(&self) -> Loaded {
+    pub fn loaded(&self) -> Loaded {
         Loaded { warehouses: self.warehouses, c_load: self.c_load, seed: self.seed, scale: self.scale }
     }
 
     /// Rows that the load makes, about: lines are random.
-    pub(crate) fn rows(&self) -> u64 {
+    pub fn rows(&self) -> u64 {
         let Scale { items, districts, customers, .. } = self.scale;
         let district = u64::from(customers) * 14 + 1;
         let warehouse = u64::from(items) + u64::from(districts) * district + 1;
@@ -62,7 +62,7 @@ impl Population {
 }
 
 /// Rows of a table that the load makes for each warehouse, about: lines are random. Items, which all warehouses share, are none.
-pub(crate) fn rows_of_a_warehouse(table: TableId, scale: &Scale) -> u64 {
+pub fn rows_of_a_warehouse(table: TableId, scale: &Scale) -> u64 {
     let Scale { items, districts, customers, new_orders, .. } = *scale;
     let in_districts = |rows: u32| u64::from(districts) * u64::from(rows);
     match table {
@@ -78,19 +78,19 @@ pub(crate) fn rows_of_a_warehouse(table: TableId, scale: &Scale) -> u64 {
 
 /// How far a load is; read by the thread that shows it.
 #[derive(Default)]
-pub(crate) struct RowsDone {
+pub struct RowsDone {
     rows: AtomicU64,
     cancelled: std::sync::atomic::AtomicBool,
 }
 
 impl RowsDone {
     /// Rows so far.
-    pub(crate) fn rows(&self) -> u64 {
+    pub fn rows(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
     }
 
     /// Makes the load stop soon.
-    pub(crate) fn cancel(&self) {
+    pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
@@ -104,7 +104,7 @@ impl RowsDone {
 /// Whether a load came to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum LoadEnd {
+pub enum LoadEnd {
     /// Everything was pushed.
     Done,
     /// [`RowsDone::cancel`] was called.
@@ -118,7 +118,7 @@ type Part<S> = fn(&Population, &S, &RowsDone) -> Result<LoadEnd, <S as BulkSink>
 ///
 /// # Errors
 /// Those of the sink, or too few threads.
-pub(crate) fn populate<S: BulkSink>(
+pub fn populate<S: BulkSink>(
     plan: &Population,
     sink: &S,
     threads: usize,

@@ -3,7 +3,7 @@
 use crate::workload::schema::{IndexDef, RowOf, TableDef};
 
 /// An empty database that is being filled.
-pub(crate) trait BulkSink: Sync {
+pub trait BulkSink: Sync {
     /// What can go wrong.
     type Error: std::error::Error + Send + 'static;
     /// Takes the rows of one table.
@@ -23,7 +23,7 @@ pub(crate) trait BulkSink: Sync {
 }
 
 /// Takes the rows of one table.
-pub(crate) trait Append<T: TableDef> {
+pub trait Append<T: TableDef> {
     /// What can go wrong.
     type Error;
 
@@ -35,7 +35,7 @@ pub(crate) trait Append<T: TableDef> {
 }
 
 /// Takes the entries of one index.
-pub(crate) trait AppendIndex<I: IndexDef> {
+pub trait AppendIndex<I: IndexDef> {
     /// What can go wrong.
     type Error;
 

@@ -29,7 +29,7 @@ macro_rules! integer_part {
 integer_part!(u8 u32 u64);
 
 /// Sixteen characters padded with zeros.
-pub(crate) type Name = [u8; 16];
+pub type Name = [u8; 16];
 
 impl Part for Name {
     const LEN: usize = 16;
@@ -49,8 +49,8 @@ macro_rules! key {
     ($(#[$doc:meta])* $name:ident { $($field:ident : $t:ty),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-        pub(crate) struct $name {
-            $(pub(crate) $field: $t),*
+        pub struct $name {
+            $(pub $field: $t),*
         }
 
         impl Key for $name {
@@ -146,7 +146,7 @@ key! {
 
 impl CustomerNameKey {
     /// The range of everyone called `last` in a district.
-    pub(crate) fn everyone(w: u32, d: u8, last: Name) -> (Self, Self) {
+    pub fn everyone(w: u32, d: u8, last: Name) -> (Self, Self) {
         (
             CustomerNameKey { w, d, last, first: [0; 16], c: 0 },
             CustomerNameKey { w, d, last, first: [0xff; 16], c: u32::MAX },
@@ -156,21 +156,21 @@ impl CustomerNameKey {
 
 impl OrderCustomerKey {
     /// The range of all orders of a customer.
-    pub(crate) fn all(w: u32, d: u8, c: u32) -> (Self, Self) {
+    pub fn all(w: u32, d: u8, c: u32) -> (Self, Self) {
         (OrderCustomerKey { w, d, c, o: 0 }, OrderCustomerKey { w, d, c, o: u32::MAX })
     }
 }
 
 impl OrderLineKey {
     /// The range of all lines of the orders `first..=last`.
-    pub(crate) fn lines(w: u32, d: u8, first: u32, last: u32) -> (Self, Self) {
+    pub fn lines(w: u32, d: u8, first: u32, last: u32) -> (Self, Self) {
         (OrderLineKey { w, d, o: first, number: 0 }, OrderLineKey { w, d, o: last, number: u8::MAX })
     }
 }
 
 impl NewOrderKey {
     /// The range of all undelivered orders of a district.
-    pub(crate) fn all(w: u32, d: u8) -> (Self, Self) {
+    pub fn all(w: u32, d: u8) -> (Self, Self) {
         (NewOrderKey { w, d, o: 0 }, NewOrderKey { w, d, o: u32::MAX })
     }
 }

@@ -6,20 +6,20 @@
 //! update in place, lie first and together; the **cold** ones follow. Columns that are part of the key are not repeated
 //! in the row.
 
-pub(crate) mod keys;
-pub(crate) mod parts;
-pub(crate) mod rows;
-pub(crate) mod tables;
-pub(crate) mod text;
+pub mod keys;
+pub mod parts;
+pub mod rows;
+pub mod tables;
+pub mod text;
 
 use std::fmt::Debug;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-pub(crate) use tables::{PerIndex, PerTable};
+pub use tables::{PerIndex, PerTable};
 
 /// A key that encodes to a fixed number of bytes in which byte order is key order.
-pub(crate) trait Key: Copy + Ord + Debug + Send + Sync + 'static {
+pub trait Key: Copy + Ord + Debug + Send + Sync + 'static {
     /// Bytes of the encoding, at most [`MAX_KEY`].
     const LEN: usize;
 
@@ -37,10 +37,10 @@ pub(crate) trait Key: Copy + Ord + Debug + Send + Sync + 'static {
 }
 
 /// No key is longer than this many bytes.
-pub(crate) const MAX_KEY: usize = 48;
+pub const MAX_KEY: usize = 48;
 
 /// Plain old data without alignment or padding, so that it may lie anywhere in a page.
-pub(crate) trait Columns:
+pub trait Columns:
     FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned + Copy + Debug + PartialEq + Send + Sync + 'static
 {
 }
@@ -53,18 +53,18 @@ impl<T> Columns for T where
 /// A row: the columns that transactions update, then the rest.
 #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct Row<H, C> {
+pub struct Row<H, C> {
     /// Columns written in place by New-Order, Payment and Delivery.
-    pub(crate) hot: H,
+    pub hot: H,
     /// Columns that stay (C_DATA excepted, which [`crate::workload::ops::Ops::rewrite`] changes).
-    pub(crate) cold: C,
+    pub cold: C,
 }
 
 /// The row type of table `T`.
-pub(crate) type RowOf<T> = Row<<T as TableDef>::Hot, <T as TableDef>::Cold>;
+pub type RowOf<T> = Row<<T as TableDef>::Hot, <T as TableDef>::Cold>;
 
 /// One table. A row of no columns outside its key (NEW-ORDER) has zero bytes.
-pub(crate) trait TableDef: Copy + Send + Sync + 'static {
+pub trait TableDef: Copy + Send + Sync + 'static {
     /// Primary key.
     type Key: Key;
     /// Columns updated in place.
@@ -84,7 +84,7 @@ pub(crate) trait TableDef: Copy + Send + Sync + 'static {
 
 /// One secondary index. Its keys are made from primary keys and cold columns only, so that an in-place update never
 /// touches an index.
-pub(crate) trait IndexDef: Copy + Send + Sync + 'static {
+pub trait IndexDef: Copy + Send + Sync + 'static {
     /// The table whose rows it finds.
     type Table: TableDef;
     /// Unique: it ends with the columns of the primary key that the front part leaves open.
@@ -103,19 +103,19 @@ pub(crate) trait IndexDef: Copy + Send + Sync + 'static {
 }
 
 /// Sees every index of a table.
-pub(crate) trait IndexVisitor<T: TableDef> {
+pub trait IndexVisitor<T: TableDef> {
     /// Called once for each index.
     fn visit<I: IndexDef<Table = T>>(&mut self);
 }
 
 /// A type for each table: `BTreeMap<T::Key, RowOf<T>>`, a handle of an engine, a counter.
-pub(crate) trait TableFamily {
+pub trait TableFamily {
     /// The member for table `T`.
     type Of<T: TableDef>;
 }
 
 /// A type for each index.
-pub(crate) trait IndexFamily {
+pub trait IndexFamily {
     /// The member for index `I`.
     type Of<I: IndexDef>;
 }
@@ -123,7 +123,7 @@ pub(crate) trait IndexFamily {
 /// A table by number: for errors, counters and names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
-pub(crate) enum TableId {
+pub enum TableId {
     /// One row a warehouse.
     Warehouse,
     /// Ten a warehouse.
@@ -150,7 +150,7 @@ pub(crate) enum TableId {
 
 impl TableId {
     /// Every table, the nine of the workload first.
-    pub(crate) const ALL: [TableId; 11] = [
+    pub const ALL: [TableId; 11] = [
         TableId::Warehouse,
         TableId::District,
         TableId::Customer,
@@ -165,10 +165,10 @@ impl TableId {
     ];
 
     /// Those that a finished load has filled.
-    pub(crate) const LOADED: &[TableId] = Self::ALL.split_at(10).0;
+    pub const LOADED: &[TableId] = Self::ALL.split_at(10).0;
 
     /// As printed, and as the engine's catalog names it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             TableId::Warehouse => "warehouse",
             TableId::District => "district",
@@ -188,7 +188,7 @@ impl TableId {
 /// A secondary index by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum IndexId {
+pub enum IndexId {
     /// CUSTOMER by (warehouse, district, last name, first name).
     CustomerByName,
     /// ORDER by (warehouse, district, customer).
@@ -197,7 +197,7 @@ pub(crate) enum IndexId {
 
 impl IndexId {
     /// As the engine's catalog names it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             IndexId::CustomerByName => "customer_by_name",
             IndexId::OrderByCustomer => "order_by_customer",
@@ -208,29 +208,28 @@ impl IndexId {
 /// How much of everything there is. The workload's own sizes are [`Scale::FULL`]; smaller ones are for tests and must
 /// not be called TPC-C at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Scale {
+pub struct Scale {
     /// Rows of ITEM, and of STOCK per warehouse.
-    pub(crate) items: u32,
+    pub items: u32,
     /// Districts of a warehouse.
-    pub(crate) districts: u8,
+    pub districts: u8,
     /// Customers of a district, and its orders after the load.
-    pub(crate) customers: u32,
+    pub customers: u32,
     /// How many of these orders are not delivered yet.
-    pub(crate) new_orders: u32,
+    pub new_orders: u32,
     /// Last names in use.
-    pub(crate) names: u32,
+    pub names: u32,
 }
 
 impl Scale {
     /// What the specification asks for.
-    pub(crate) const FULL: Scale =
-        Scale { items: 100_000, districts: 10, customers: 3_000, new_orders: 900, names: 1_000 };
+    pub const FULL: Scale = Scale { items: 100_000, districts: 10, customers: 3_000, new_orders: 900, names: 1_000 };
 
     /// Small enough for tests, with the same proportions.
-    pub(crate) const TINY: Scale = Scale { items: 100, districts: 2, customers: 30, new_orders: 9, names: 30 };
+    pub const TINY: Scale = Scale { items: 100, districts: 2, customers: 30, new_orders: 9, names: 30 };
 
     /// The last order of a district that is delivered when the load ends.
-    pub(crate) fn delivered(&self) -> u32 {
+    pub fn delivered(&self) -> u32 {
         self.customers - self.new_orders
     }
 }

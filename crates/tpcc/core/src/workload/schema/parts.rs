@@ -13,7 +13,7 @@ use super::text::Text;
 use super::{Columns, Row, RowOf, TableDef};
 
 /// Neighbouring columns of a row of one table, laid out as there.
-pub(crate) trait Part: Columns {
+pub trait Part: Columns {
     /// Whose rows they are part of.
     type Table: TableDef;
     /// The byte of the row at which they begin.
@@ -24,7 +24,7 @@ pub(crate) trait Part: Columns {
 }
 
 /// A part that lies in the cold half, which an update of the hot half is shown.
-pub(crate) trait ColdPart: Part {
+pub trait ColdPart: Part {
     /// The part of a cold half.
     fn of_cold(cold: &<Self::Table as TableDef>::Cold) -> Self;
 }
@@ -45,8 +45,8 @@ macro_rules! parts {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
         #[repr(C)]
-        pub(crate) struct $name {
-            $(pub(crate) $field: $of),*
+        pub struct $name {
+            $(pub $field: $of),*
         }
 
         impl Part for $name {

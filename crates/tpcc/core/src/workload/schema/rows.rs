@@ -10,19 +10,19 @@ use super::text::{LongText, Text};
 /// Date and time of day: microseconds since 1970, 0 where there is none (null).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct When(U64);
+pub struct When(U64);
 
 impl When {
     /// Null.
-    pub(crate) const NULL: When = When(U64::ZERO);
+    pub const NULL: When = When(U64::ZERO);
 
     /// A moment, in microseconds since 1970; 0 would be null, so it becomes 1.
-    pub(crate) fn at(microseconds: u64) -> When {
+    pub fn at(microseconds: u64) -> When {
         When(U64::new(microseconds.max(1)))
     }
 
     /// Whether there is no date.
-    pub(crate) fn is_null(self) -> bool {
+    pub fn is_null(self) -> bool {
         self.0 == U64::ZERO
     }
 }
@@ -32,8 +32,8 @@ macro_rules! columns {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
         #[repr(C)]
-        pub(crate) struct $name {
-            $($(#[$fdoc])* pub(crate) $field: $t),*
+        pub struct $name {
+            $($(#[$fdoc])* pub $field: $t),*
         }
     )*};
 }
@@ -149,6 +149,6 @@ columns! {
 }
 
 /// C_CREDIT of a customer whose C_DATA records each payment.
-pub(crate) const BAD_CREDIT: [u8; 2] = *b"BC";
+pub const BAD_CREDIT: [u8; 2] = *b"BC";
 /// C_CREDIT of the others.
-pub(crate) const GOOD_CREDIT: [u8; 2] = *b"GC";
+pub const GOOD_CREDIT: [u8; 2] = *b"GC";

@@ -15,7 +15,7 @@ macro_rules! tables {
         $(
             #[doc = concat!("The table `", stringify!($member), "`.")]
             #[derive(Clone, Copy, Debug)]
-            pub(crate) struct $name;
+            pub struct $name;
 
             impl TableDef for $name {
                 type Key = $key;
@@ -40,13 +40,13 @@ macro_rules! tables {
         )*
 
         /// One member for each table.
-        pub(crate) struct PerTable<F: TableFamily> {
-            $(pub(crate) $member: F::Of<$name>),*
+        pub struct PerTable<F: TableFamily> {
+            $(pub $member: F::Of<$name>),*
         }
 
         impl<F: TableFamily> PerTable<F> {
             /// Makes each member with `maker`, in the order of [`TableId::ALL`].
-            pub(crate) fn try_new<M: TableMaker<F>>(maker: &mut M) -> Result<Self, M::Error> {
+            pub fn try_new<M: TableMaker<F>>(maker: &mut M) -> Result<Self, M::Error> {
                 Ok(PerTable { $($member: maker.make::<$name>()?),* })
             }
         }
@@ -68,7 +68,7 @@ tables! {
 }
 
 /// Makes the members of a [`PerTable`].
-pub(crate) trait TableMaker<F: TableFamily> {
+pub trait TableMaker<F: TableFamily> {
     /// Why a member could not be made.
     type Error;
     /// Makes the member of `T`.
@@ -81,7 +81,7 @@ macro_rules! indexes {
         $(
             #[doc = concat!("The index `", stringify!($member), "`.")]
             #[derive(Clone, Copy, Debug)]
-            pub(crate) struct $name;
+            pub struct $name;
 
             impl IndexDef for $name {
                 type Table = $table;
@@ -108,13 +108,13 @@ macro_rules! indexes {
         )*
 
         /// One member for each secondary index.
-        pub(crate) struct PerIndex<F: IndexFamily> {
-            $(pub(crate) $member: F::Of<$name>),*
+        pub struct PerIndex<F: IndexFamily> {
+            $(pub $member: F::Of<$name>),*
         }
 
         impl<F: IndexFamily> PerIndex<F> {
             /// Makes each member with `maker`.
-            pub(crate) fn try_new<M: IndexMaker<F>>(maker: &mut M) -> Result<Self, M::Error> {
+            pub fn try_new<M: IndexMaker<F>>(maker: &mut M) -> Result<Self, M::Error> {
                 Ok(PerIndex { $($member: maker.make::<$name>()?),* })
             }
         }
@@ -131,7 +131,7 @@ indexes! {
 }
 
 /// Makes the members of a [`PerIndex`].
-pub(crate) trait IndexMaker<F: IndexFamily> {
+pub trait IndexMaker<F: IndexFamily> {
     /// Why a member could not be made.
     type Error;
     /// Makes the member of `I`.

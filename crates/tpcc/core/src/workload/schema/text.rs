@@ -8,17 +8,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// `vtext(N)`, N at most 255: a length byte, then N bytes of which those past the length are zero.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct Text<const N: usize> {
+pub struct Text<const N: usize> {
     len: u8,
     bytes: [u8; N],
 }
 
 impl<const N: usize> Text<N> {
     /// No characters.
-    pub(crate) const EMPTY: Self = Text { len: 0, bytes: [0; N] };
+    pub const EMPTY: Self = Text { len: 0, bytes: [0; N] };
 
     /// The first N bytes of `text`.
-    pub(crate) fn new(text: &[u8]) -> Self {
+    pub fn new(text: &[u8]) -> Self {
         let mut new = Self::EMPTY;
         let len = text.len().min(N);
         new.bytes[..len].copy_from_slice(&text[..len]);
@@ -27,7 +27,7 @@ impl<const N: usize> Text<N> {
     }
 
     /// Makes a text of `len` characters (at most N) that `fill` writes.
-    pub(crate) fn filled(len: usize, fill: impl FnOnce(&mut [u8])) -> Self {
+    pub fn filled(len: usize, fill: impl FnOnce(&mut [u8])) -> Self {
         let mut new = Self::EMPTY;
         let len = len.min(N);
         fill(&mut new.bytes[..len]);
@@ -36,12 +36,12 @@ impl<const N: usize> Text<N> {
     }
 
     /// The characters. A damaged length is cut to the width.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len).min(N)]
     }
 
     /// The characters followed by zeros: equal order as the text itself, because no character is zero.
-    pub(crate) fn padded(&self) -> [u8; N] {
+    pub fn padded(&self) -> [u8; N] {
         self.bytes
     }
 }
@@ -55,17 +55,17 @@ impl<const N: usize> fmt::Debug for Text<N> {
 /// `vtext(500)`: C_DATA.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct LongText {
+pub struct LongText {
     len: U16,
     bytes: [u8; LongText::WIDTH],
 }
 
 impl LongText {
     /// Declared width.
-    pub(crate) const WIDTH: usize = 500;
+    pub const WIDTH: usize = 500;
 
     /// Makes a text of `len` characters (at most [`Self::WIDTH`]) that `fill` writes.
-    pub(crate) fn filled(len: usize, fill: impl FnOnce(&mut [u8])) -> Self {
+    pub fn filled(len: usize, fill: impl FnOnce(&mut [u8])) -> Self {
         let len = len.min(Self::WIDTH);
         let mut bytes = [0; Self::WIDTH];
         fill(&mut bytes[..len]);
@@ -73,12 +73,12 @@ impl LongText {
     }
 
     /// The characters. A damaged length is cut to the width.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len.get()).min(Self::WIDTH)]
     }
 
     /// Puts `front` before what is there and cuts the end at the declared width.
-    pub(crate) fn prepend(&mut self, front: &[u8]) {
+    pub fn prepend(&mut self, front: &[u8]) {
         let front = &front[..front.len().min(Self::WIDTH)];
         let old = self.as_bytes().len().min(Self::WIDTH - front.len());
         self.bytes.copy_within(..old, front.len());

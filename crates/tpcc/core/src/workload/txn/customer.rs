@@ -10,7 +10,7 @@ use crate::workload::schema::tables::{Customer, CustomerByName};
 
 /// By name, of all n customers so called, sorted by first name, number ceil(n/2) counted from 1.
 #[inline]
-pub(crate) fn find<O: Ops>(ops: &mut O, who: Who, scratch: &mut Scratch) -> Result<CustomerKey, Failure<O::Error>> {
+pub fn find<O: Ops>(ops: &mut O, who: Who, scratch: &mut Scratch) -> Result<CustomerKey, Failure<O::Error>> {
     let (w, d, last) = match who {
         Who::Id(key) => return Ok(key),
         Who::Name(w, d, last) => (w, d, last),

@@ -19,14 +19,14 @@ const MAX_DISTRICTS: usize = 10;
 
 /// The line of the result file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct DeliveryOutput {
+pub struct DeliveryOutput {
     /// For each district the order delivered, or none where the district was skipped.
-    pub(crate) delivered: ArrayVec<Option<u32>, MAX_DISTRICTS>,
+    pub delivered: ArrayVec<Option<u32>, MAX_DISTRICTS>,
 }
 
 impl DeliveryOutput {
     /// Districts without an undelivered order.
-    pub(crate) fn skipped(&self) -> usize {
+    pub fn skipped(&self) -> usize {
         self.delivered.iter().filter(|o| o.is_none()).count()
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, 
 }
 
 /// Delivers the oldest order of a district; returns its number.
-pub(crate) fn district<O: RowOps>(ops: &mut O, input: &DeliveryInput, d: u8) -> Result<Option<u32>, Failure<O::Error>> {
+pub fn district<O: RowOps>(ops: &mut O, input: &DeliveryInput, d: u8) -> Result<Option<u32>, Failure<O::Error>> {
     let Some(order) = take(ops, input.w, d)? else { return Ok(None) };
     let customer = mark(ops, input, order)?;
     let sum = date_lines(ops, input, order)?;
@@ -81,7 +81,7 @@ pub(crate) fn district<O: RowOps>(ops: &mut O, input: &DeliveryInput, d: u8) -> 
 }
 
 /// Removes the oldest NEW-ORDER row of a district.
-pub(crate) fn take<O: RowOps>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>, Failure<O::Error>> {
+pub fn take<O: RowOps>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>, Failure<O::Error>> {
     let (from, to) = NewOrderKey::all(w, d);
     Ok(ops.remove_first_row::<NewOrder>(&from, &to)?.map(|NewOrderKey { w, d, o }| OrderKey { w, d, o }))
 }
@@ -92,7 +92,7 @@ fn mark<O: RowOps>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Resul
 }
 
 /// Writes O_CARRIER_ID; returns whose order it is, and how many lines it has.
-pub(crate) fn mark_and_count<O: RowOps>(
+pub fn mark_and_count<O: RowOps>(
     ops: &mut O,
     input: &DeliveryInput,
     order: OrderKey,
@@ -118,7 +118,7 @@ fn date_lines<O: RowOps>(ops: &mut O, input: &DeliveryInput, order: OrderKey) ->
 }
 
 /// Writes OL_DELIVERY_D of a line; returns its OL_AMOUNT.
-pub(crate) fn date_line<O: RowOps>(
+pub fn date_line<O: RowOps>(
     ops: &mut O,
     input: &DeliveryInput,
     order: OrderKey,
@@ -133,7 +133,7 @@ pub(crate) fn date_line<O: RowOps>(
 }
 
 /// Adds the sum to C_BALANCE and counts the delivery.
-pub(crate) fn credit<O: RowOps>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
+pub fn credit<O: RowOps>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
     ops.update_row_part::<CustomerUnseen, _>(&customer, |hot, _| {
         hot.balance.set(hot.balance.get().checked_add(sum).ok_or(Overflow("C_BALANCE"))?);
         hot.delivery_cnt.set(hot.delivery_cnt.get().checked_add(1).ok_or(Overflow("C_DELIVERY_CNT"))?);

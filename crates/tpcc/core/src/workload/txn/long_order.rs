@@ -19,7 +19,7 @@ use crate::workload::schema::tables::OrderLine;
 
 /// What the terminal shows, but for the lines; and the lines.
 #[derive(Default)]
-pub(crate) struct LongOrderOutput {
+pub struct LongOrderOutput {
     head: NewOrderOutput,
     lines: Vec<LineOutput>,
     rows: Vec<(OrderLineKey, RowOf<OrderLine>)>,
@@ -34,7 +34,7 @@ impl LongOrderOutput {
 }
 
 /// Runs the transaction up to its end, lines in groups, contended rows late.
-pub(crate) fn run<O: Ops>(
+pub fn run<O: Ops>(
     ops: &mut O,
     order: OrderInput<'_>,
     out: &mut LongOrderOutput,
@@ -68,11 +68,7 @@ pub(crate) fn run<O: Ops>(
 }
 
 /// What comes before the lines, all of it in order; returns the order's number.
-pub(crate) fn begin<O: Ops>(
-    ops: &mut O,
-    order: OrderInput<'_>,
-    out: &mut LongOrderOutput,
-) -> Result<u32, Failure<O::Error>> {
+pub fn begin<O: Ops>(ops: &mut O, order: OrderInput<'_>, out: &mut LongOrderOutput) -> Result<u32, Failure<O::Error>> {
     out.start(order);
     warehouse(ops, order, &mut out.head)?;
     customer(ops, order, &mut out.head)?;
@@ -82,7 +78,7 @@ pub(crate) fn begin<O: Ops>(
 }
 
 /// A line; none when there is no such item.
-pub(crate) fn line<O: RowOps>(
+pub fn line<O: RowOps>(
     ops: &mut O,
     order: OrderInput<'_>,
     o: u32,
@@ -92,13 +88,13 @@ pub(crate) fn line<O: RowOps>(
 }
 
 /// Takes what a line has shown, in the order of lines; none for one without an item.
-pub(crate) fn shown(out: &mut LongOrderOutput, line: Option<LineOutput>) {
+pub fn shown(out: &mut LongOrderOutput, line: Option<LineOutput>) {
     out.head.invalid |= line.is_none();
     out.lines.extend(line);
 }
 
 /// What comes after the lines.
-pub(crate) fn finish(out: &mut LongOrderOutput) -> Verdict {
+pub fn finish(out: &mut LongOrderOutput) -> Verdict {
     out.head.total = total(&out.head, &out.lines);
     black_box(&*out);
     if out.head.invalid { Verdict::Rollback } else { Verdict::Commit }

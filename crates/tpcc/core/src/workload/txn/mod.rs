@@ -3,13 +3,13 @@
 //! Each reads every column that its profile lists, and produces every output field, whether or not the driver looks at
 //! it. The order of steps inside a profile is free where data flow allows: [`StepOrder`] says which order is taken.
 
-pub(crate) mod customer;
-pub(crate) mod delivery;
-pub(crate) mod long_order;
-pub(crate) mod new_order;
-pub(crate) mod order_status;
-pub(crate) mod payment;
-pub(crate) mod stock_level;
+pub mod customer;
+pub mod delivery;
+pub mod long_order;
+pub mod new_order;
+pub mod order_status;
+pub mod payment;
+pub mod stock_level;
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ use crate::workload::schema::{RowOf, TableDef, TableId};
 
 /// In which order a transaction takes its steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum StepOrder {
+pub enum StepOrder {
     /// contended rows as late as data flow allows, stock rows sorted
     HotLast,
     /// as the specification lists them
@@ -34,7 +34,7 @@ pub(crate) enum StepOrder {
 
 impl StepOrder {
     /// As printed and as typed.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             StepOrder::HotLast => "hot-last",
             StepOrder::Spec => "spec",
@@ -45,7 +45,7 @@ impl StepOrder {
 /// How a transaction wants to end. Both ends count as completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// Commit.
     Commit,
     /// Roll back: the order held an unused item number.
@@ -54,7 +54,7 @@ pub(crate) enum Verdict {
 
 /// Why a transaction could not run to its end.
 #[derive(Debug)]
-pub(crate) enum Failure<E> {
+pub enum Failure<E> {
     /// The engine said so.
     Engine(E),
     /// A row that the workload relies on is not there.
@@ -89,7 +89,7 @@ impl<E> Failure<E> {
 
 impl<E: EngineError> Failure<E> {
     /// Whether to run the transaction again.
-    pub(crate) fn abort(&self) -> Option<Abort> {
+    pub fn abort(&self) -> Option<Abort> {
         match self {
             Failure::Engine(error) => error.abort(),
             Failure::Missing { .. } | Failure::Full { .. } => None,
@@ -122,35 +122,35 @@ impl Overflow {
 
 /// Memory that a worker uses again for every transaction, so that none is allocated on the way.
 #[derive(Default)]
-pub(crate) struct Scratch {
+pub struct Scratch {
     customers: Vec<CustomerKey>,
     items: Vec<u32>,
     lines: ArrayVec<(OrderLineKey, RowOf<OrderLine>), MAX_LINES>,
     /// Outputs of the last transaction of each kind.
-    pub(crate) out: Outputs,
+    pub out: Outputs,
 }
 
 /// Every output field of the five transactions.
 #[derive(Default)]
-pub(crate) struct Outputs {
+pub struct Outputs {
     /// New-Order.
-    pub(crate) new_order: new_order::NewOrderOutput,
+    pub new_order: new_order::NewOrderOutput,
     /// Payment.
-    pub(crate) payment: payment::PaymentOutput,
+    pub payment: payment::PaymentOutput,
     /// Order-Status.
-    pub(crate) order_status: order_status::OrderStatusOutput,
+    pub order_status: order_status::OrderStatusOutput,
     /// Delivery.
-    pub(crate) delivery: delivery::DeliveryOutput,
+    pub delivery: delivery::DeliveryOutput,
     /// Stock-Level.
-    pub(crate) stock_level: stock_level::StockLevelOutput,
+    pub stock_level: stock_level::StockLevelOutput,
 }
 
 /// What comes of a transaction.
-pub(crate) type TxnResult<O> = Result<Verdict, Failure<<O as Read>::Error>>;
+pub type TxnResult<O> = Result<Verdict, Failure<<O as Read>::Error>>;
 
 /// Runs the transaction that `input` asks for. The caller ends it as the verdict says, or rolls it back on a failure.
 #[inline]
-pub(crate) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<O> {
+pub fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<O> {
     match input {
         Input::NewOrder(input) => new_order::run(ops, steps, input, scratch),
         Input::Payment(input) => payment::run(ops, steps, input, scratch),
@@ -162,7 +162,7 @@ pub(crate) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &Input, scratch:
 
 impl Input {
     /// Iterations of the transaction's loop.
-    pub(crate) fn items(&self) -> u64 {
+    pub fn items(&self) -> u64 {
         match self {
             Input::NewOrder(input) => input.order().lines.len() as u64,
             Input::Delivery(input) => u64::from(input.districts),
@@ -172,7 +172,7 @@ impl Input {
     }
 
     /// Which transaction this is for.
-    pub(crate) fn kind(&self) -> Kind {
+    pub fn kind(&self) -> Kind {
         match self {
             Input::NewOrder(_) => Kind::NewOrder,
             Input::Payment(_) => Kind::Payment,

@@ -24,50 +24,50 @@ use crate::workload::schema::{Row, RowOf};
 
 /// What the terminal shows.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct NewOrderOutput {
+pub struct NewOrderOutput {
     /// W_ID, D_ID, C_ID.
-    pub(crate) customer: CustomerKey,
+    pub customer: CustomerKey,
     /// C_LAST.
-    pub(crate) last: Text<16>,
+    pub last: Text<16>,
     /// C_CREDIT.
-    pub(crate) credit: [u8; 2],
+    pub credit: [u8; 2],
     /// C_DISCOUNT, 1/10000.
-    pub(crate) discount: i32,
+    pub discount: i32,
     /// O_ID.
-    pub(crate) o_id: u32,
+    pub o_id: u32,
     /// O_ENTRY_D.
-    pub(crate) entry_d: When,
+    pub entry_d: When,
     /// W_TAX, 1/10000.
-    pub(crate) w_tax: i32,
+    pub w_tax: i32,
     /// D_TAX, 1/10000.
-    pub(crate) d_tax: i32,
+    pub d_tax: i32,
     /// Cents.
-    pub(crate) total: i64,
+    pub total: i64,
     /// The lines; their number is O_OL_CNT. Not shown when `invalid`.
-    pub(crate) lines: ArrayVec<LineOutput, MAX_LINES>,
+    pub lines: ArrayVec<LineOutput, MAX_LINES>,
     /// "Item number is not valid".
-    pub(crate) invalid: bool,
+    pub invalid: bool,
 }
 
 /// One line of the order.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct LineOutput {
+pub struct LineOutput {
     /// OL_SUPPLY_W_ID.
-    pub(crate) supply_w: u32,
+    pub supply_w: u32,
     /// OL_I_ID.
-    pub(crate) item: u32,
+    pub item: u32,
     /// I_NAME.
-    pub(crate) name: Text<24>,
+    pub name: Text<24>,
     /// OL_QUANTITY.
-    pub(crate) quantity: u8,
+    pub quantity: u8,
     /// S_QUANTITY after the order.
-    pub(crate) stock: i16,
+    pub stock: i16,
     /// B when item and stock are both ORIGINAL, else G.
-    pub(crate) brand: u8,
+    pub brand: u8,
     /// I_PRICE, cents.
-    pub(crate) price: i64,
+    pub price: i64,
     /// OL_AMOUNT, cents.
-    pub(crate) amount: i64,
+    pub amount: i64,
 }
 
 impl Default for NewOrderOutput {
@@ -90,7 +90,7 @@ impl Default for NewOrderOutput {
 
 impl NewOrderOutput {
     /// Begins with what is known from the start.
-    pub(crate) fn start(&mut self, order: OrderInput<'_>) {
+    pub fn start(&mut self, order: OrderInput<'_>) {
         self.invalid = false;
         self.customer = order.customer;
         self.entry_d = order.now;
@@ -372,7 +372,7 @@ pub(super) fn order_line(
 }
 
 /// sum(OL_AMOUNT) * (1 - C_DISCOUNT) * (1 + W_TAX + D_TAX), to the cent.
-pub(crate) fn total(out: &NewOrderOutput, lines: &[LineOutput]) -> i64 {
+pub fn total(out: &NewOrderOutput, lines: &[LineOutput]) -> i64 {
     let sum: i64 = lines.iter().map(|line| line.amount).sum();
     let scaled = sum * i64::from(10_000 - out.discount) * i64::from(10_000 + out.w_tax + out.d_tax);
     (scaled + 50_000_000) / 100_000_000

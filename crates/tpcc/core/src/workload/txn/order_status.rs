@@ -17,40 +17,40 @@ use crate::workload::schema::text::Text;
 
 /// What the terminal shows.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct OrderStatusOutput {
+pub struct OrderStatusOutput {
     /// C_W_ID, C_D_ID, C_ID.
-    pub(crate) customer: CustomerKey,
+    pub customer: CustomerKey,
     /// C_FIRST.
-    pub(crate) first: Text<16>,
+    pub first: Text<16>,
     /// C_MIDDLE.
-    pub(crate) middle: [u8; 2],
+    pub middle: [u8; 2],
     /// C_LAST.
-    pub(crate) last: Text<16>,
+    pub last: Text<16>,
     /// C_BALANCE, cents.
-    pub(crate) balance: i64,
+    pub balance: i64,
     /// O_ID.
-    pub(crate) o_id: u32,
+    pub o_id: u32,
     /// O_ENTRY_D.
-    pub(crate) entry_d: When,
+    pub entry_d: When,
     /// O_CARRIER_ID, blank while undelivered.
-    pub(crate) carrier: Option<NonZeroU8>,
+    pub carrier: Option<NonZeroU8>,
     /// The order's lines.
-    pub(crate) lines: ArrayVec<OrderedLine, MAX_LINES>,
+    pub lines: ArrayVec<OrderedLine, MAX_LINES>,
 }
 
 /// One line of the order.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct OrderedLine {
+pub struct OrderedLine {
     /// OL_SUPPLY_W_ID.
-    pub(crate) supply_w: u32,
+    pub supply_w: u32,
     /// OL_I_ID.
-    pub(crate) item: u32,
+    pub item: u32,
     /// OL_QUANTITY.
-    pub(crate) quantity: u8,
+    pub quantity: u8,
     /// OL_AMOUNT, cents.
-    pub(crate) amount: i64,
+    pub amount: i64,
     /// OL_DELIVERY_D, blank while undelivered.
-    pub(crate) delivery_d: When,
+    pub delivery_d: When,
 }
 
 impl Default for OrderStatusOutput {
@@ -84,7 +84,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, input: &OrderStatusInput, scratch: &mut S
 
 /// All but the lines: finds the customer and the newest order of that customer; returns which it is, and how many lines it
 /// has.
-pub(crate) fn newest_order<O: Ops>(
+pub fn newest_order<O: Ops>(
     ops: &mut O,
     input: &OrderStatusInput,
     scratch: &mut Scratch,
@@ -121,7 +121,7 @@ pub(crate) fn newest_order<O: Ops>(
 }
 
 /// Line `number` of an order.
-pub(crate) fn line<O: RowOps>(ops: &mut O, order: OrderKey, number: u8) -> Result<OrderedLine, Failure<O::Error>> {
+pub fn line<O: RowOps>(ops: &mut O, order: OrderKey, number: u8) -> Result<OrderedLine, Failure<O::Error>> {
     let key = OrderLineKey { w: order.w, d: order.d, o: order.o, number };
     ops.row::<OrderLine, _>(&key, shown)?.ok_or_else(|| Failure::missing::<OrderLine>(&key))
 }

@@ -20,60 +20,60 @@ use crate::workload::schema::text::Text;
 
 /// What the terminal shows.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct PaymentOutput {
+pub struct PaymentOutput {
     /// Everything of fixed size; none before the first Payment.
-    pub(crate) shown: Option<Shown>,
+    pub shown: Option<Shown>,
     /// The first 200 characters of C_DATA, for bad credit.
-    pub(crate) data: CustomerData,
+    pub data: CustomerData,
 }
 
 /// The first characters of C_DATA.
-pub(crate) type CustomerData = ArrayVec<u8, 200>;
+pub type CustomerData = ArrayVec<u8, 200>;
 
 /// The fields of fixed size.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Shown {
+pub struct Shown {
     /// Who paid.
-    pub(crate) payer: Payer,
+    pub payer: Payer,
     /// W_STREET_1 .. W_ZIP.
-    pub(crate) w_address: Address,
+    pub w_address: Address,
     /// D_STREET_1 .. D_ZIP.
-    pub(crate) d_address: Address,
+    pub d_address: Address,
     /// H_AMOUNT, cents.
-    pub(crate) amount: i64,
+    pub amount: i64,
     /// H_DATE.
-    pub(crate) date: When,
+    pub date: When,
 }
 
 /// The customer's columns.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Payer {
+pub struct Payer {
     /// C_W_ID, C_D_ID, C_ID.
-    pub(crate) key: CustomerKey,
+    pub key: CustomerKey,
     /// C_FIRST.
-    pub(crate) first: Text<16>,
+    pub first: Text<16>,
     /// C_MIDDLE.
-    pub(crate) middle: [u8; 2],
+    pub middle: [u8; 2],
     /// C_LAST.
-    pub(crate) last: Text<16>,
+    pub last: Text<16>,
     /// C_STREET_1 .. C_ZIP.
-    pub(crate) address: Address,
+    pub address: Address,
     /// C_PHONE.
-    pub(crate) phone: [u8; 16],
+    pub phone: [u8; 16],
     /// C_SINCE.
-    pub(crate) since: When,
+    pub since: When,
     /// C_CREDIT.
-    pub(crate) credit: [u8; 2],
+    pub credit: [u8; 2],
     /// C_CREDIT_LIM, cents.
-    pub(crate) credit_lim: i64,
+    pub credit_lim: i64,
     /// C_DISCOUNT, 1/10000.
-    pub(crate) discount: i32,
+    pub discount: i32,
     /// C_BALANCE after the payment, cents.
-    pub(crate) balance: i64,
+    pub balance: i64,
 }
 
 /// Name and address of a warehouse or district.
-pub(crate) type NameAndAddress = (Text<10>, Address);
+pub type NameAndAddress = (Text<10>, Address);
 
 /// Runs the transaction up to its end.
 pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &PaymentInput, scratch: &mut Scratch) -> TxnResult<O> {
@@ -95,7 +95,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &PaymentInput, s
 }
 
 /// Writes the payment's row of HISTORY, which is made of what the rest has read, and shows everything.
-pub(crate) fn finish<O: Ops>(
+pub fn finish<O: Ops>(
     ops: &mut O,
     input: &PaymentInput,
     (w_name, w_address): NameAndAddress,
@@ -127,7 +127,7 @@ pub(crate) fn finish<O: Ops>(
 }
 
 /// Adds the amount to W_YTD.
-pub(crate) fn warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
+pub fn warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
     let key = WarehouseKey { w: input.w };
     ops.update_row::<Warehouse, _>(&key, |hot, cold| {
         hot.ytd.set(hot.ytd.get().checked_add(input.amount).ok_or(Overflow("W_YTD"))?);
@@ -138,7 +138,7 @@ pub(crate) fn warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<
 }
 
 /// Adds the amount to D_YTD.
-pub(crate) fn district<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
+pub fn district<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
     let key = DistrictKey { w: input.w, d: input.d };
     ops.update_row::<District, _>(&key, |hot, cold| {
         hot.ytd.set(hot.ytd.get().checked_add(input.amount).ok_or(Overflow("D_YTD"))?);
@@ -149,7 +149,7 @@ pub(crate) fn district<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<N
 }
 
 /// Books the amount for the customer; `data` gets the beginning of C_DATA, for bad credit.
-pub(crate) fn payer<O: RowOps>(
+pub fn payer<O: RowOps>(
     ops: &mut O,
     input: &PaymentInput,
     key: CustomerKey,

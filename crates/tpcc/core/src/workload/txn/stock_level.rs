@@ -14,19 +14,19 @@ use crate::workload::schema::tables::{District, OrderLine, Stock};
 
 /// What the terminal shows.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct StockLevelOutput {
+pub struct StockLevelOutput {
     /// W_ID.
-    pub(crate) w: u32,
+    pub w: u32,
     /// D_ID.
-    pub(crate) d: u8,
+    pub d: u8,
     /// As typed.
-    pub(crate) threshold: i16,
+    pub threshold: i16,
     /// Distinct items of the last orders whose stock is below the threshold.
-    pub(crate) low_stock: u32,
+    pub low_stock: u32,
 }
 
 /// Orders looked back upon.
-pub(crate) const ORDERS: u32 = 20;
+pub const ORDERS: u32 = 20;
 
 /// Stock rows announced at a time: enough to overlap their misses, few enough to stay in the first-level cache.
 const GROUP: usize = 16;
@@ -43,7 +43,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, input: &StockLevelInput, scratch: &mut Sc
 }
 
 /// Shows how many items run short.
-pub(crate) fn show(input: &StockLevelInput, low_stock: u32, scratch: &mut Scratch) {
+pub fn show(input: &StockLevelInput, low_stock: u32, scratch: &mut Scratch) {
     let StockLevelInput { w, d, threshold } = *input;
     let out = &mut scratch.out.stock_level;
     (out.w, out.d, out.threshold, out.low_stock) = (w, d, threshold, low_stock);
@@ -51,13 +51,13 @@ pub(crate) fn show(input: &StockLevelInput, low_stock: u32, scratch: &mut Scratc
 }
 
 /// The number of the district's next order.
-pub(crate) fn next_order<O: RowOps>(ops: &mut O, input: &StockLevelInput) -> Result<u32, Failure<O::Error>> {
+pub fn next_order<O: RowOps>(ops: &mut O, input: &StockLevelInput) -> Result<u32, Failure<O::Error>> {
     let key = DistrictKey { w: input.w, d: input.d };
     ops.row::<District, _>(&key, |row| row.hot.next_o_id.get())?.ok_or_else(|| Failure::missing::<District>(&key))
 }
 
 /// The items of orders, each once.
-pub(crate) fn ordered_items<O: RowOps>(
+pub fn ordered_items<O: RowOps>(
     ops: &mut O,
     input: &StockLevelInput,
     first: u32,
@@ -76,7 +76,7 @@ pub(crate) fn ordered_items<O: RowOps>(
 }
 
 /// Shows the items that run short.
-pub(crate) fn low_items<O: RowOps>(
+pub fn low_items<O: RowOps>(
     ops: &mut O,
     input: &StockLevelInput,
     items: &[u32],

@@ -1,20 +1,20 @@
 //! What is counted of a transaction, from which its time is modelled.
 
-use crate::lab::reproduce::cachegrind::Counts;
+use crate::reproduce::cachegrind::Counts;
 
 /// Events of a transaction, counted.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Events {
-    pub(crate) instructions: f64,
+    pub instructions: f64,
     /// Reads of data.
-    pub(crate) reads: f64,
+    pub reads: f64,
     /// Fetches of instructions that miss the first level, and the second.
-    pub(crate) fetches: [f64; 2],
+    pub fetches: [f64; 2],
     /// Reads of data that miss the first level, the second, the third.
-    pub(crate) misses: [f64; 3],
+    pub misses: [f64; 3],
     /// Pages that the first translation buffer has not, and neither.
-    pub(crate) pages: [f64; 2],
-    pub(crate) mispredicts: f64,
+    pub pages: [f64; 2],
+    pub mispredicts: f64,
 }
 
 impl Events {

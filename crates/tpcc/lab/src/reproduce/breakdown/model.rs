@@ -18,7 +18,7 @@
 use super::events::Events;
 use super::overlap::Exposed;
 use super::probe::Probe;
-use crate::lab::reproduce::report::Spread;
+use crate::reproduce::report::Spread;
 
 /// The rows of Table 3.
 pub(crate) const SOURCES: [&str; 4] = ["L1 hit latency", "L2 hit latency", "L3 hit latency", "L3 miss latency"];
@@ -26,11 +26,11 @@ pub(crate) const SOURCES: [&str; 4] = ["L1 hit latency", "L2 hit latency", "L3 h
 /// Nanoseconds of a transaction by the paper's categories.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Breakdown {
-    pub(crate) fe: f64,
-    pub(crate) gr: f64,
-    pub(crate) tlb: f64,
-    pub(crate) oth: f64,
-    pub(crate) not: f64,
+    pub fe: f64,
+    pub gr: f64,
+    pub tlb: f64,
+    pub oth: f64,
+    pub not: f64,
 }
 
 impl Breakdown {
@@ -54,9 +54,9 @@ impl Breakdown {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Model {
     /// Latencies.
-    pub(crate) probe: Probe,
+    pub probe: Probe,
     /// What is left of them beside other work, in the density of the code that is modelled.
-    pub(crate) exposed: Exposed,
+    pub exposed: Exposed,
 }
 
 impl Model {

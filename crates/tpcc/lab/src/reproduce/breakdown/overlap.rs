@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::events::Events;
 use super::small_pages::SmallPages;
-use crate::lab::filler;
-use crate::workload::generate::Random;
+use crate::filler;
+use tpcc_core::workload::generate::Random;
 
 /// Lines that are read together: rows of the tables whose pages miss (item, district, stock, customer) have 2 to 11.
 const TOGETHER: usize = 4;
@@ -32,13 +32,13 @@ const TIMES: usize = 5;
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Exposed {
     /// An instruction at the width at which the core issues.
-    pub(crate) instruction: f64,
+    pub instruction: f64,
     /// A line of code from the second level, where code runs straight on.
-    pub(crate) fetch: f64,
+    pub fetch: f64,
     /// A read from the second level, the third, memory.
-    pub(crate) reads: [f64; 3],
+    pub reads: [f64; 3],
     /// A page that the second translation buffer has, and one that neither has.
-    pub(crate) pages: [f64; 2],
+    pub pages: [f64; 2],
 }
 
 impl Exposed {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::small_pages::SmallPages;
-use crate::workload::generate::Random;
+use tpcc_core::workload::generate::Random;
 
 /// Bytes of a line and of a small page.
 const LINE: usize = 64;
@@ -22,17 +22,17 @@ const TIMES: usize = 5;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Probe {
     /// A cycle.
-    pub(crate) cycle: f64,
-    pub(crate) l1: f64,
-    pub(crate) l2: f64,
-    pub(crate) l3: f64,
-    pub(crate) memory: f64,
+    pub cycle: f64,
+    pub l1: f64,
+    pub l2: f64,
+    pub l3: f64,
+    pub memory: f64,
     /// A branch that was predicted wrong.
-    pub(crate) branch: f64,
+    pub branch: f64,
     /// A page that the second-level translation buffer has and the first has not.
-    pub(crate) second_tlb: f64,
+    pub second_tlb: f64,
     /// A page that neither has: the walk.
-    pub(crate) walk: f64,
+    pub walk: f64,
 }
 
 impl Probe {

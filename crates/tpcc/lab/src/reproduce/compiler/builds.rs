@@ -5,14 +5,12 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::builds::{
-    Build, BuildFigures, Comparison, LIST, Listed, Matrix, PerTransaction, compare_in,
-};
-use crate::lab::reproduce::child;
-use crate::lab::reproduce::lab::Lab;
-use crate::report::model::Provenance;
-use crate::workload::error::Error;
+use crate::reproduce::Results;
+use crate::reproduce::builds::{Build, BuildFigures, Comparison, LIST, Listed, Matrix, PerTransaction, compare_in};
+use crate::reproduce::child;
+use crate::reproduce::lab::Lab;
+use tpcc_core::report::model::Provenance;
+use tpcc_core::workload::error::Error;
 
 /// Where the list lies in a clone of the sources.
 const WITHIN_SOURCES: &str = "target/ablate";

@@ -2,15 +2,15 @@
 
 use super::builds::{change, matrix, measured, of};
 use super::rows::{Class, FIGURE_7, Optimisation, ROWS};
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::builds::{
+use crate::reproduce::Results;
+use crate::reproduce::builds::{
     ALL, Build, BuildFigures, Comparison, FEEDBACK, LAID_OUT, NOTHING, ONLY_FEEDBACK, PLAIN, PerTransaction,
     SWITCHED_OFF, Timing, compare_in,
 };
-use crate::lab::reproduce::claims::{self, Promise};
-use crate::lab::reproduce::lab::Lab;
-use crate::lab::reproduce::report::{Series, Spread};
-use crate::workload::error::Error;
+use crate::reproduce::claims::{self, Promise};
+use crate::reproduce::lab::Lab;
+use crate::reproduce::report::{Series, Spread};
+use tpcc_core::workload::error::Error;
 
 /// One of the counts.
 type Counter = fn(&PerTransaction) -> f64;

@@ -1,6 +1,6 @@
 //! The optimisations of the paper, and the builds that show each: one with it and one without.
 
-use crate::lab::reproduce::builds::{
+use crate::reproduce::builds::{
     ALL, ALL_STEPS, APART, FEEDBACK, LAID_OUT, NOTHING, ONLY_FEEDBACK, PLAIN, SHARED, SHARED_LAZY, SWITCHED_OFF,
 };
 

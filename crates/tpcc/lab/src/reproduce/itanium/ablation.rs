@@ -8,15 +8,15 @@ use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::json;
 
 use super::cycles::PAGES;
-use crate::lab::footprint::geometry::Geometry;
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::builds::{Build, BuildFigures, Comparison, PerTransaction, Timing, compare_in};
-use crate::lab::reproduce::cachegrind::Behind;
-use crate::lab::reproduce::claims::{self, Promise};
-use crate::lab::reproduce::lab::{Count, Lab, SEED, Timings, arguments};
-use crate::lab::reproduce::report::{Series, Spread};
-use crate::report::model::Provenance;
-use crate::workload::error::Error;
+use crate::footprint::geometry::Geometry;
+use crate::reproduce::Results;
+use crate::reproduce::builds::{Build, BuildFigures, Comparison, PerTransaction, Timing, compare_in};
+use crate::reproduce::cachegrind::Behind;
+use crate::reproduce::claims::{self, Promise};
+use crate::reproduce::lab::{Count, Lab, SEED, Timings, arguments};
+use crate::reproduce::report::{Series, Spread};
+use tpcc_core::report::model::Provenance;
+use tpcc_core::workload::error::Error;
 
 /// Warehouses and workers of timed runs.
 const WAREHOUSES: u32 = 8;

@@ -1,5 +1,5 @@
 //! Figure 2 and the lower half of Table 7: lines that go from core to core, on 2 to 64 modelled cores (see
-//! [`coherence`](crate::lab::coherence)); and the model held against this machine's two.
+//! [`coherence`](crate::coherence)); and the model held against this machine's two.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use serde_json::json;
 use storage::LatchKind;
 
 use super::ablation;
-use crate::lab::coherence::cores::{CoreModel, Deal, Replayed, replay};
-use crate::lab::coherence::probe::{Changes, changes, changes_after_reads, one_page_read_ns, own_page_read_ns};
-use crate::lab::coherence::recording::{Recording, RecordingPlan};
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::child;
-use crate::lab::reproduce::claims;
-use crate::lab::reproduce::lab::{Lab, SEED};
-use crate::lab::reproduce::report::{Series, Spread};
-use crate::workload::error::Error;
-use crate::workload::interrupt;
+use crate::coherence::cores::{CoreModel, Deal, Replayed, replay};
+use crate::coherence::probe::{Changes, changes, changes_after_reads, one_page_read_ns, own_page_read_ns};
+use crate::coherence::recording::{Recording, RecordingPlan};
+use crate::reproduce::Results;
+use crate::reproduce::child;
+use crate::reproduce::claims;
+use crate::reproduce::lab::{Lab, SEED};
+use crate::reproduce::report::{Series, Spread};
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::interrupt;
 
 /// Kinds of latch, as typed and as the engine knows them.
 const KINDS: [(&str, LatchKind); 3] =

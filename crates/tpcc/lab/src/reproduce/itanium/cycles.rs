@@ -1,18 +1,18 @@
-//! Tables 2, 3 and 4: where the time of a transaction goes, modelled (see [`breakdown`](crate::lab::reproduce::breakdown)), beside what the paper
+//! Tables 2, 3 and 4: where the time of a transaction goes, modelled (see [`breakdown`](crate::reproduce::breakdown)), beside what the paper
 //! measured.
 
 use serde_json::{Map, Value, json};
 
-use crate::lab::footprint::geometry::Geometry;
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::breakdown::{
+use crate::footprint::geometry::Geometry;
+use crate::reproduce::Results;
+use crate::reproduce::breakdown::{
     Breakdown, Events, Exposed, LARGE_PAGES, Model, Probe, SECOND, SMALL_PAGES, SOURCES, THIRD,
 };
-use crate::lab::reproduce::cachegrind::Behind;
-use crate::lab::reproduce::claims;
-use crate::lab::reproduce::lab::{Count, Lab, SEED, arguments};
-use crate::lab::reproduce::report::{Series, Spread};
-use crate::workload::error::Error;
+use crate::reproduce::cachegrind::Behind;
+use crate::reproduce::claims;
+use crate::reproduce::lab::{Count, Lab, SEED, arguments};
+use crate::reproduce::report::{Series, Spread};
+use tpcc_core::workload::error::Error;
 
 /// Transactions of the short and of the long counted run.
 const LENGTHS: (u64, u64) = (2_000, 6_000);

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use itas::auto::{Mode, TunerSettings};
 use itas::{Aggregation, GroupId, Progress, Runtime};
 
-use crate::engines::storage::fibers;
-use crate::workload::error::Error;
-use crate::workload::generate::Random;
-use crate::workload::interrupt;
-use crate::workload::threads::{self, NoThread};
+use tpcc_core::engines::storage::fibers;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::generate::Random;
+use tpcc_core::workload::interrupt;
+use tpcc_core::workload::threads::{self, NoThread};
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;

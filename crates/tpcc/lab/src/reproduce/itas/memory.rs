@@ -7,12 +7,12 @@ use itas::auto::Mode;
 
 use super::load::{How, Memory, MemoryLoad, MemoryRun, Pass, Way, read_ns};
 use super::oltp::waits;
-use crate::lab::interval::Ratio;
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::claims;
-use crate::lab::reproduce::lab::{Lab, SEED};
-use crate::lab::reproduce::report::{Series, Spread};
-use crate::workload::error::Error;
+use crate::interval::Ratio;
+use crate::reproduce::Results;
+use crate::reproduce::claims;
+use crate::reproduce::lab::{Lab, SEED};
+use crate::reproduce::report::{Series, Spread};
+use tpcc_core::workload::error::Error;
 
 /// Sizes of a block, in KiB.
 const BLOCKS_KIB: [usize; 10] = [16, 64, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 65_536];

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::claims;
-use crate::lab::reproduce::lab::{Lab, SEED, arguments};
-use crate::lab::reproduce::report::{Series, Spread};
-use crate::workload::error::Error;
+use crate::reproduce::Results;
+use crate::reproduce::claims;
+use crate::reproduce::lab::{Lab, SEED, arguments};
+use crate::reproduce::report::{Series, Spread};
+use tpcc_core::workload::error::Error;
 
 /// Rows of a database, around the caches: 128 KiB to 16 MiB. (The paper's 20,000 lines are 3.8 MB.)
 const ROWS: [u32; 6] = [1_024, 4_096, 8_192, 16_384, 32_768, 131_072];

@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::oltp::{longest_waits, mib, ratio};
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::claims;
-use crate::lab::reproduce::lab::{Lab, SEED, arguments};
-use crate::lab::reproduce::report::{Series, Spread};
-use crate::workload::error::Error;
+use crate::reproduce::Results;
+use crate::reproduce::claims;
+use crate::reproduce::lab::{Lab, SEED, arguments};
+use crate::reproduce::report::{Series, Spread};
+use tpcc_core::workload::error::Error;
 
 /// Rows of a tenant: 256 KiB to 8 MiB.
 const ROWS: [u32; 5] = [2_048, 8_192, 16_384, 32_768, 65_536];

@@ -13,12 +13,12 @@ use super::load::{
 };
 use super::memory::{in_turn, rates};
 use super::oltp::mib;
-use crate::lab::interval::Ratio;
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::claims;
-use crate::lab::reproduce::lab::{Lab, SEED};
-use crate::lab::reproduce::report::{Series, Spread};
-use crate::workload::error::Error;
+use crate::interval::Ratio;
+use crate::reproduce::Results;
+use crate::reproduce::claims;
+use crate::reproduce::lab::{Lab, SEED};
+use crate::reproduce::report::{Series, Spread};
+use tpcc_core::workload::error::Error;
 
 /// Lines that a transaction of the OLTP program touches, about, and its time beside that, in nanoseconds.
 const OLTP_READS: usize = 600;

@@ -10,12 +10,12 @@ use itas::{Aggregation, Board, CoreSettings, Groups, Scheduler, Stops};
 
 use super::load::{How, Memory, MemoryLoad, Pass, Way};
 use super::memory::{in_turn, rates, spread};
-use crate::lab::interval::Ratio;
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::claims;
-use crate::lab::reproduce::lab::{Lab, SEED};
-use crate::lab::reproduce::report::{Series, Spread};
-use crate::workload::error::Error;
+use crate::interval::Ratio;
+use crate::reproduce::Results;
+use crate::reproduce::claims;
+use crate::reproduce::lab::{Lab, SEED};
+use crate::reproduce::report::{Series, Spread};
+use tpcc_core::workload::error::Error;
 
 /// Bonuses that are fixed, in microseconds.
 const BONUSES_US: [u64; 6] = [50, 200, 500, 1_000, 2_000, 5_000];

@@ -1,5 +1,5 @@
 //! Runs this program under Callgrind and splits what it counted among components. As in
-//! [`cachegrind`](crate::lab::reproduce::cachegrind), the difference of two lengths is the count of one transaction.
+//! [`cachegrind`](crate::reproduce::cachegrind), the difference of two lengths is the count of one transaction.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,11 +9,11 @@ use addr2line::Loader;
 
 use super::attribution::{Costs, Places, Split, split};
 use super::component::{COMPONENTS, Component};
-use crate::lab::footprint::geometry::Geometry;
-use crate::lab::reproduce::cachegrind::{Behind, Counts, Totals};
-use crate::lab::reproduce::child;
-use crate::workload::error::Error;
-use crate::workload::reading::read_output;
+use crate::footprint::geometry::Geometry;
+use crate::reproduce::cachegrind::{Behind, Counts, Totals};
+use crate::reproduce::child;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::reading::read_output;
 
 /// Where the instructions of a program were written.
 pub(super) struct LineTables {
@@ -124,7 +124,7 @@ fn one(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::reproduce::cachegrind;
+    use crate::reproduce::cachegrind;
 
     /// The program that is counted is this one, running a test that uses no engine.
     #[test]

@@ -20,10 +20,10 @@ use super::claims::{self, Promise};
 use super::lab::{Count, Lab, SEED, Timings, arguments, words};
 use super::report::{Series, Spread};
 use super::{Experiment, Paper, Results, directory};
-use crate::lab::footprint::geometry::Geometry;
-use crate::workload::error::Error;
+use crate::footprint::geometry::Geometry;
 use callgrind::{LineTables, SplitCount};
 use component::Component;
+use tpcc_core::workload::error::Error;
 
 /// The paper and its experiments.
 pub(super) const PAPER: Paper = Paper {

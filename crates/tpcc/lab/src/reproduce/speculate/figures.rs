@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::claims::{self, Promise};
-use crate::lab::reproduce::lab::{Lab, SEED, words};
-use crate::lab::reproduce::report::{Series, Spread};
-use crate::workload::error::Error;
+use crate::reproduce::Results;
+use crate::reproduce::claims::{self, Promise};
+use crate::reproduce::lab::{Lab, SEED, words};
+use crate::reproduce::report::{Series, Spread};
+use tpcc_core::workload::error::Error;
 
 /// A transaction of the paper: as `--mix` calls it, its sequential time in millions of cycles, coverage, epochs (Table II).
 struct Benchmark {

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::engines::storage::store::Store;
-use crate::lab::latency::dependence::{self, DependenceCost, READS};
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::claims;
-use crate::lab::reproduce::lab::{Lab, SEED};
-use crate::lab::reproduce::report::{Series, Spread};
-use crate::workload::database::Database;
-use crate::workload::error::Error;
-use crate::workload::settings::{Background, Durability, StoreConfig};
+use crate::latency::dependence::{self, DependenceCost, READS};
+use crate::reproduce::Results;
+use crate::reproduce::claims;
+use crate::reproduce::lab::{Lab, SEED};
+use crate::reproduce::report::{Series, Spread};
+use tpcc_core::engines::storage::store::Store;
+use tpcc_core::workload::database::Database;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::settings::{Background, Durability, StoreConfig};
 
 /// Numbers of sub-epochs; 1 is a restart.
 const SUB_EPOCHS: [usize; 5] = [1, 2, 4, 8, 16];

@@ -7,14 +7,14 @@
 
 use serde_json::json;
 
-use crate::lab::filler;
-use crate::lab::footprint::geometry::Geometry;
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::cachegrind::{Behind, Counts, saved};
-use crate::lab::reproduce::claims;
-use crate::lab::reproduce::lab::{Count, Lab};
-use crate::lab::reproduce::report::{Series, Spread};
-use crate::workload::error::Error;
+use crate::filler;
+use crate::footprint::geometry::Geometry;
+use crate::reproduce::Results;
+use crate::reproduce::cachegrind::{Behind, Counts, saved};
+use crate::reproduce::claims;
+use crate::reproduce::lab::{Count, Lab};
+use crate::reproduce::report::{Series, Spread};
+use tpcc_core::workload::error::Error;
 
 /// Threads of a team at which the paper compares.
 const TEN: u32 = 10;

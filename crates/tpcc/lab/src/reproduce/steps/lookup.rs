@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use storage::{Database, Durability, OpenTable, Options, Raw, Table, TxnError};
 
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::child::interrupted;
-use crate::lab::reproduce::claims;
-use crate::lab::reproduce::lab::{Lab, SEED};
-use crate::lab::reproduce::report::{Series, Spread};
-use crate::report::machine::available_memory_bytes;
-use crate::workload::error::Error;
-use crate::workload::generate::spread;
-use crate::workload::interrupt;
+use crate::reproduce::Results;
+use crate::reproduce::child::interrupted;
+use crate::reproduce::claims;
+use crate::reproduce::lab::{Lab, SEED};
+use crate::reproduce::report::{Series, Spread};
+use tpcc_core::report::machine::available_memory_bytes;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::generate::spread;
+use tpcc_core::workload::interrupt;
 
 const ROW: usize = 100;
 const ROWS: Table<(), ()> = Table::new("rows");

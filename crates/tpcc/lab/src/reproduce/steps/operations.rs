@@ -3,12 +3,12 @@
 
 use std::collections::HashSet;
 
-use crate::lab::footprint::{self, Overlap};
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::lab::Lab;
-use crate::lab::reproduce::report::{Series, Spread};
-use crate::workload::error::Error;
-use crate::workload::generate::deck::Mix;
+use crate::footprint::{self, Overlap};
+use crate::reproduce::Results;
+use crate::reproduce::lab::Lab;
+use crate::reproduce::report::{Series, Spread};
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::generate::deck::Mix;
 
 /// Traces the standard mix and compares executions of each operation.
 pub(super) fn table2(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {

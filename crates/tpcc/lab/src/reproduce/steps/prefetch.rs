@@ -3,12 +3,12 @@
 
 use storage::PointKind;
 
-use crate::lab::footprint::place;
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::claims;
-use crate::lab::reproduce::lab::{Lab, Timings};
-use crate::lab::reproduce::report::Series;
-use crate::workload::error::Error;
+use crate::footprint::place;
+use crate::reproduce::Results;
+use crate::reproduce::claims;
+use crate::reproduce::lab::{Lab, Timings};
+use crate::reproduce::report::Series;
+use tpcc_core::workload::error::Error;
 
 /// A way to run: its label and its flags.
 type Way = (&'static str, &'static str);
@@ -85,8 +85,7 @@ pub(super) fn sweep(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     findings.claim(claims::TWENTY_VS_ONE.measured(ratio((steps, 20, 1), (steps, 1, 1)), note));
     findings.claim(claims::TWO_WORKERS.measured(ratio((steps, 20, 2), (steps, 20, 1)), "20 warehouses, 2 workers / 1"));
     let one = ratio((TEAM_OF_ONE.0, 20, 1), (threads, 20, 1));
-    let cost =
-        one.map(|r| crate::lab::reproduce::report::Spread { mid: 1.0 - r.mid, low: 1.0 - r.high, high: 1.0 - r.low });
+    let cost = one.map(|r| crate::reproduce::report::Spread { mid: 1.0 - r.mid, low: 1.0 - r.high, high: 1.0 - r.low });
     findings.claim(claims::TEAM_OF_ONE.measured(cost, "20 warehouses, against threads with group prefetch"));
     Ok(())
 }

@@ -3,11 +3,11 @@
 
 use sched_steps::measure::{self, Contestant, Figure, Shape, compare};
 
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::claims;
-use crate::lab::reproduce::lab::Lab;
-use crate::lab::reproduce::report::{Series, Spread};
-use crate::workload::error::Error;
+use crate::reproduce::Results;
+use crate::reproduce::claims;
+use crate::reproduce::lab::Lab;
+use crate::reproduce::report::{Series, Spread};
+use tpcc_core::workload::error::Error;
 
 /// Sizes of teams.
 const SIZES: [usize; 6] = [2, 10, 16, 64, 300, 1000];
@@ -37,8 +37,8 @@ pub(super) fn switch(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
             contestants.push((TOKIO, &mut tokio));
         }
         figures.extend(compare(contexts, repetitions, hops, &mut contestants));
-        if crate::workload::interrupt::requested() {
-            return Err(crate::lab::reproduce::child::interrupted());
+        if tpcc_core::workload::interrupt::requested() {
+            return Err(crate::reproduce::child::interrupted());
         }
     }
     for name in ["hop, one point", OURS, "hop, eight calls deep", COROSENSEI, TOKIO] {

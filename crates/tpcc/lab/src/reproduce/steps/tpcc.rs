@@ -4,13 +4,13 @@
 //! to its end.
 
 use super::fetch::EVENTS;
-use crate::lab::footprint::geometry::Geometry;
-use crate::lab::reproduce::Results;
-use crate::lab::reproduce::cachegrind::{Behind, Counts, saved};
-use crate::lab::reproduce::claims::{self, Promise};
-use crate::lab::reproduce::lab::{Count, Lab, SEED};
-use crate::lab::reproduce::report::{Claim, Series, Spread};
-use crate::workload::error::Error;
+use crate::footprint::geometry::Geometry;
+use crate::reproduce::Results;
+use crate::reproduce::cachegrind::{Behind, Counts, saved};
+use crate::reproduce::claims::{self, Promise};
+use crate::reproduce::lab::{Count, Lab, SEED};
+use crate::reproduce::report::{Claim, Series, Spread};
+use tpcc_core::workload::error::Error;
 
 /// Transactions of the short and of the long counted run.
 const LENGTHS: (u64, u64) = (1_000, 5_000);

@@ -3,7 +3,7 @@
 //! are under way together is decided by their [admission](crate::driver::admission).
 
 mod points;
-pub(crate) mod policy;
+pub mod policy;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +25,7 @@ use crate::workload::settings::{CtxPoints, TeamsOf};
 use policy::{StepsHook, hook_for};
 
 /// Teams of fibers.
-pub(crate) struct StepsRunner {
+pub struct StepsRunner {
     team_size: usize,
     teams_of: TeamsOf,
     /// None where fibers only take turns between transactions: a team of one, or an engine that knows no fibers.
@@ -39,25 +39,25 @@ impl StepsRunner {
     ///
     /// # Errors
     /// A file of points that cannot be read.
-    pub(crate) fn new(team_size: usize, teams_of: TeamsOf, points: &CtxPoints) -> Result<StepsRunner, Error> {
+    pub fn new(team_size: usize, teams_of: TeamsOf, points: &CtxPoints) -> Result<StepsRunner, Error> {
         // Made for a team of one as well, which never switches, so that a wrong file is refused.
         let hook = hook_for(teams_of, points)?;
         Ok(StepsRunner { team_size, teams_of, hook: (team_size > 1).then_some(hook), large_stacks: false })
     }
 
     /// The same, with stacks in large pages if `large`.
-    pub(crate) fn large_stacks(self, large: bool) -> StepsRunner {
+    pub fn large_stacks(self, large: bool) -> StepsRunner {
         StepsRunner { large_stacks: large, ..self }
     }
 
     /// Fibers on an engine that knows none.
     #[cfg(test)]
-    pub(crate) fn without_hook(team_size: usize) -> StepsRunner {
+    pub fn without_hook(team_size: usize) -> StepsRunner {
         StepsRunner { team_size, teams_of: TeamsOf::Transaction, hook: None, large_stacks: false }
     }
 
     /// What the engine must be opened with; none for a team of one.
-    pub(crate) fn hook(&self) -> Option<Arc<StepsHook>> {
+    pub fn hook(&self) -> Option<Arc<StepsHook>> {
         self.hook.clone()
     }
 }

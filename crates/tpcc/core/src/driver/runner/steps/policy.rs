@@ -25,11 +25,11 @@ use crate::workload::schema::TableId;
 use crate::workload::settings::{CtxPoints, TeamsOf};
 
 /// Runs storage on teams of fibers.
-pub(crate) type StepsHook = FiberHook<TeamPolicy>;
+pub type StepsHook = FiberHook<TeamPolicy>;
 
 /// Which fibers run together, and where they switch.
 #[derive(Debug)]
-pub(crate) struct TeamPolicy {
+pub struct TeamPolicy {
     chosen: Chosen,
     teams: OnceLock<Teams>,
     /// What its teams do together.
@@ -79,12 +79,12 @@ enum Stretch {
 const KINDS: usize = Kind::ALL.len();
 
 /// The hook for fibers that switch at these points.
-pub(crate) fn hook_for(teams_of: TeamsOf, points: &CtxPoints) -> Result<Arc<StepsHook>, Error> {
+pub fn hook_for(teams_of: TeamsOf, points: &CtxPoints) -> Result<Arc<StepsHook>, Error> {
     Ok(Arc::new(FiberHook::new(TeamPolicy::new(teams_of, Chosen::of(points)?))))
 }
 
 /// The hook for fibers that switch at points by their numbers: for which operations each is live, a bit each.
-pub(crate) fn hook_at(teams_of: TeamsOf, live: Box<[u64]>) -> Arc<StepsHook> {
+pub fn hook_at(teams_of: TeamsOf, live: Box<[u64]>) -> Arc<StepsHook> {
     Arc::new(FiberHook::new(TeamPolicy::new(teams_of, Chosen::These(live))))
 }
 
@@ -94,13 +94,13 @@ impl TeamPolicy {
     }
 
     /// Says whether transactions that are under way together are kept apart: of different warehouses.
-    pub(crate) fn keep_apart(&self, apart: bool) {
+    pub fn keep_apart(&self, apart: bool) {
         self.apart.store(apart, Ordering::Relaxed);
     }
 
     /// A transaction of this kind is about to begin. Where teams are of whole transactions the fiber joins one.
     #[inline]
-    pub(crate) fn begins(&self, kind: Kind) {
+    pub fn begins(&self, kind: Kind) {
         if self.teams_of == TeamsOf::Transaction
             && let Some(teams) = self.teams.get()
         {
@@ -109,7 +109,7 @@ impl TeamPolicy {
     }
 
     /// Whether a point is live that is not of a group descent.
-    pub(crate) fn stops_outside_of_groups(&self) -> bool {
+    pub fn stops_outside_of_groups(&self) -> bool {
         let is_outside = |site: &PointSite| !site.name().starts_with(GROUPS);
         self.teams
             .get()
@@ -117,7 +117,7 @@ impl TeamPolicy {
     }
 
     /// The operations of a team's executor; none if there are no teams.
-    pub(crate) fn operations(&self) -> Option<Operations> {
+    pub fn operations(&self) -> Option<Operations> {
         self.teams.get().map(|teams| teams.operations.clone())
     }
 }

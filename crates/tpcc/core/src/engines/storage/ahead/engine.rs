@@ -18,7 +18,7 @@ use crate::workload::settings::Speculate;
 use crate::workload::txn::{self, Scratch, StepOrder, TxnResult};
 
 /// See the module's documentation.
-pub(crate) struct AheadStore<'s> {
+pub struct AheadStore<'s> {
     store: &'s Store,
     how: Speculate,
     epoch_workers: usize,
@@ -28,7 +28,7 @@ pub(crate) struct AheadStore<'s> {
 
 impl<'s> AheadStore<'s> {
     /// A store whose sessions have so many threads each for their loops.
-    pub(crate) fn new(store: &'s Store, how: Speculate, epoch_workers: usize) -> AheadStore<'s> {
+    pub fn new(store: &'s Store, how: Speculate, epoch_workers: usize) -> AheadStore<'s> {
         AheadStore { store, how, epoch_workers, told: Mutex::default() }
     }
 }
@@ -73,7 +73,7 @@ impl Engine for AheadStore<'_> {
 }
 
 /// A worker's part.
-pub(crate) struct AheadSession<'a> {
+pub struct AheadSession<'a> {
     session: StoreSession<'a>,
     ahead: Ahead<'a>,
 }
@@ -173,7 +173,7 @@ impl Drop for Ahead<'_> {
 }
 
 /// A transaction, and what runs its loop.
-pub(crate) struct AheadTransaction<'t, 'a> {
+pub struct AheadTransaction<'t, 'a> {
     tx: StoreTransaction<'a>,
     ahead: &'t mut Ahead<'a>,
 }

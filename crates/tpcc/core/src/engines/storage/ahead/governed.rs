@@ -9,7 +9,7 @@ use crate::workload::settings::Speculate;
 
 /// Decides for one loop.
 #[derive(Debug)]
-pub(crate) struct Governed {
+pub struct Governed {
     of: TransactionLoop,
     /// None: always ahead, in the usual epochs.
     governor: Option<Governor>,
@@ -17,15 +17,15 @@ pub(crate) struct Governed {
 
 /// What was decided for one transaction.
 #[derive(Debug)]
-pub(crate) struct Decision {
+pub struct Decision {
     /// Iterations of an epoch; none if it runs in order.
-    pub(crate) grain: Option<usize>,
+    pub grain: Option<usize>,
     turn: Option<(Turn, Instant)>,
 }
 
 impl Governed {
     /// For a loop, as asked.
-    pub(crate) fn new(of: TransactionLoop, how: Speculate) -> Governed {
+    pub fn new(of: TransactionLoop, how: Speculate) -> Governed {
         let governor = match how {
             // The first way is in order.
             Speculate::Auto => Some(Governor::new(1 + of.grains().len())),
@@ -37,7 +37,7 @@ impl Governed {
 
     /// Decides for the next transaction, which begins now.
     #[inline]
-    pub(crate) fn decide(&mut self) -> Decision {
+    pub fn decide(&mut self) -> Decision {
         let Some(governor) = &mut self.governor else {
             return Decision { grain: Some(self.of.usual_grain()), turn: None };
         };
@@ -48,19 +48,19 @@ impl Governed {
 
     /// The transaction has run to its end: so many iterations.
     #[inline]
-    pub(crate) fn ended(&mut self, decision: &Decision, items: u64) {
+    pub fn ended(&mut self, decision: &Decision, items: u64) {
         if let (Some(governor), Some((turn, begun))) = (&mut self.governor, decision.turn) {
             governor.took(turn, begun.elapsed(), items);
         }
     }
 
     /// Transactions until it has made up its mind.
-    pub(crate) fn warm_up(&self) -> u64 {
+    pub fn warm_up(&self) -> u64 {
         self.governor.as_ref().map_or(0, Governor::warm_up)
     }
 
     /// What it has decided for now: iterations of an epoch; none in order.
-    pub(crate) fn chosen(&self) -> Option<usize> {
+    pub fn chosen(&self) -> Option<usize> {
         match &self.governor {
             None => Some(self.of.usual_grain()),
             Some(governor) => governor.chosen().checked_sub(1).and_then(|way| self.of.grains().get(way)).copied(),

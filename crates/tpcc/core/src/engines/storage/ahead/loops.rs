@@ -19,7 +19,7 @@ use crate::workload::txn::{Failure, Scratch, Verdict, customer, delivery, order_
 
 /// A loop of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum TransactionLoop {
+pub enum TransactionLoop {
     /// The lines of a New-Order.
     OrderLines,
     /// The lines of a New-Order with 50 to 150 of them.
@@ -38,7 +38,7 @@ pub(crate) enum TransactionLoop {
 
 impl TransactionLoop {
     /// The loop that pays best in the transaction that `input` asks for.
-    pub(crate) fn best_of(input: &Input) -> TransactionLoop {
+    pub fn best_of(input: &Input) -> TransactionLoop {
         match input {
             Input::NewOrder(_) => TransactionLoop::OrderLines,
             Input::Payment(_) => TransactionLoop::Accounts,
@@ -49,7 +49,7 @@ impl TransactionLoop {
     }
 
     /// Iterations of an epoch worth trying, the usual number first: epochs of 4 to 8 us.
-    pub(crate) fn grains(self) -> &'static [usize] {
+    pub fn grains(self) -> &'static [usize] {
         match self {
             TransactionLoop::OrderLines => &[5, 3],
             TransactionLoop::LongOrderLines => &[12, 6, 24],
@@ -61,13 +61,13 @@ impl TransactionLoop {
     }
 
     /// The usual number of iterations of an epoch.
-    pub(crate) fn usual_grain(self) -> usize {
+    pub fn usual_grain(self) -> usize {
         self.grains().first().copied().unwrap_or(1)
     }
 }
 
 /// Runs loops of transactions ahead of them.
-pub(crate) struct Loops<'s> {
+pub struct Loops<'s> {
     rows: RowStore<'s>,
     speculator: Speculator<RowStore<'s>>,
     order: LongOrderOutput,
@@ -83,13 +83,13 @@ impl<'s> Loops<'s> {
     ///
     /// # Errors
     /// When a thread cannot be started.
-    pub(crate) fn new(store: &'s Store, options: Options) -> Result<Loops<'s>, StoreError> {
+    pub fn new(store: &'s Store, options: Options) -> Result<Loops<'s>, StoreError> {
         let speculator = Speculator::new(options).map_err(|error| StoreError::Speculation(error.to_string()))?;
         Ok(Loops { rows: RowStore::new(store), speculator, order: LongOrderOutput::default() })
     }
 
     /// Runs a transaction of the workload up to its end, this loop of it ahead, in epochs of `grain` iterations.
-    pub(crate) fn run(
+    pub fn run(
         &mut self,
         tx: &mut StoreTransaction<'s>,
         which: TransactionLoop,
@@ -110,7 +110,7 @@ impl<'s> Loops<'s> {
     }
 
     /// New-Order of any length: its lines run ahead.
-    pub(crate) fn order(&mut self, tx: &mut StoreTransaction<'s>, order: OrderInput<'_>, grain: usize) -> Ran {
+    pub fn order(&mut self, tx: &mut StoreTransaction<'s>, order: OrderInput<'_>, grain: usize) -> Ran {
         self.set_grain(grain)?;
         let out = &mut self.order;
         let o = long_order::begin(tx, order, out)?;
@@ -294,23 +294,23 @@ impl<'s> Loops<'s> {
     }
 
     /// A loop of so many iterations that do nothing.
-    pub(crate) fn empty(&mut self, tx: &mut StoreTransaction<'s>, epochs: usize) -> Result<(), Failure<StoreError>> {
+    pub fn empty(&mut self, tx: &mut StoreTransaction<'s>, epochs: usize) -> Result<(), Failure<StoreError>> {
         self.set_grain(1)?;
         tx.run_ahead(&mut self.speculator, &self.rows, 0..epochs, &[], |_, _| Ok(()), drop)
     }
 
     /// What the loops have done since the last call.
-    pub(crate) fn take_stats(&mut self) -> Stats {
+    pub fn take_stats(&mut self) -> Stats {
         self.speculator.take_stats()
     }
 
     /// The dependences that rewound epochs, the dearest first.
-    pub(crate) fn profile(&mut self) -> Vec<Dependence> {
+    pub fn profile(&mut self) -> Vec<Dependence> {
         self.speculator.profile()
     }
 
     /// The traces of loops since the last call.
-    pub(crate) fn take_traces(&mut self) -> Vec<LoopTrace> {
+    pub fn take_traces(&mut self) -> Vec<LoopTrace> {
         self.speculator.take_traces()
     }
 

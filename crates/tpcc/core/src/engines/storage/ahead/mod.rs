@@ -2,10 +2,10 @@
 
 mod engine;
 mod governed;
-pub(crate) mod loops;
+pub mod loops;
 mod rows;
 mod steps;
 
-pub(crate) use engine::AheadStore;
-pub(crate) use governed::Governed;
-pub(crate) use rows::RowStore;
+pub use engine::AheadStore;
+pub use governed::Governed;
+pub use rows::RowStore;

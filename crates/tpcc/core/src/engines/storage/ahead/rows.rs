@@ -18,14 +18,14 @@ use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{Key as _, PerTable, RowOf, TableDef, TableFamily, TableId};
 
 /// The tables of a store, by number.
-pub(crate) struct RowStore<'s> {
+pub struct RowStore<'s> {
     store: &'s Store,
     tables: Vec<(OpenTable<Raw, Raw>, usize)>,
 }
 
 impl<'s> RowStore<'s> {
     /// All tables.
-    pub(crate) fn new(store: &'s Store) -> RowStore<'s> {
+    pub fn new(store: &'s Store) -> RowStore<'s> {
         let mut by_number = ByNumber { store, tables: Vec::new() };
         let Ok(_) = PerTable::<Nothing>::try_new(&mut by_number);
         RowStore { store, tables: by_number.tables }
@@ -59,7 +59,7 @@ impl TableMaker<Nothing> for ByNumber<'_> {
 
 /// A row of a table, or a part of one.
 #[derive(Clone, Copy)]
-pub(crate) struct RowKey {
+pub struct RowKey {
     table: TableId,
     len: u8,
     part: RowPart,
@@ -86,7 +86,7 @@ impl RowPart {
 impl RowKey {
     /// The key's row.
     #[inline]
-    pub(crate) fn of<T: TableDef>(key: &T::Key) -> RowKey {
+    pub fn of<T: TableDef>(key: &T::Key) -> RowKey {
         RowKey { table: T::TABLE, len: T::Key::LEN as u8, part: RowPart::WHOLE, bytes: KeyBytes::of(key) }
     }
 
@@ -136,7 +136,7 @@ impl PartialOrd for RowKey {
 }
 
 /// A row's bytes, in memory that the thread's rows use again.
-pub(crate) struct RowBytes {
+pub struct RowBytes {
     bytes: Vec<u8>,
     /// To be inserted under a key that must be new.
     is_new: bool,

@@ -17,7 +17,7 @@ use crate::workload::txn::Failure;
 impl<'s> StoreTransaction<'s> {
     /// Runs the steps of a loop ahead of the transaction, on the threads of `speculator`; `take` gets what they return, in
     /// order. They write no table of `read_only`.
-    pub(crate) fn run_ahead<I, T: Send>(
+    pub fn run_ahead<I, T: Send>(
         &mut self,
         speculator: &mut Speculator<RowStore<'s>>,
         rows: &RowStore<'s>,
@@ -42,7 +42,7 @@ impl<'s> StoreTransaction<'s> {
 }
 
 /// The statements of a transaction's steps, in an epoch that runs ahead of it.
-pub(crate) struct EpochOps<'e, 'l, 's> {
+pub struct EpochOps<'e, 'l, 's> {
     epoch: &'e mut Epoch<'l, RowStore<'s>>,
     /// Tables that the loop does not write.
     read_only: &'e [TableId],
@@ -65,7 +65,7 @@ impl EpochOps<'_, '_, '_> {
     }
 
     /// Says which rows, perhaps of several tables, will be needed soon.
-    pub(crate) fn announce_rows(&mut self, rows: &[RowKey]) {
+    pub fn announce_rows(&mut self, rows: &[RowKey]) {
         self.epoch.announce(rows);
     }
 }

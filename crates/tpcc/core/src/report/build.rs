@@ -1,0 +1,36 @@
+//! The build of the program: which sources, which compiler, which flags.
+
+use std::sync::OnceLock;
+
+static FACTS: OnceLock<BuildFacts> = OnceLock::new();
+
+/// Facts that the package of the program finds out when it is built. An unknown one is empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BuildFacts {
+    /// Version of the program.
+    pub version: &'static str,
+    /// Commit of the sources.
+    pub commit: &'static str,
+    /// `true` if the sources differ from the commit.
+    pub dirty: &'static str,
+    /// Compiler and its version.
+    pub rustc: &'static str,
+    /// Flags of the compiler.
+    pub flags: &'static str,
+    /// Profile of the build.
+    pub profile: &'static str,
+    /// Profile feedback or a layout, if the program was built with one.
+    pub built_with: &'static str,
+    /// Target triple.
+    pub target: &'static str,
+}
+
+/// Declares the build of this program. The first declaration holds.
+pub fn declare(facts: BuildFacts) {
+    FACTS.get_or_init(|| facts);
+}
+
+/// The declared facts; empty in tests of a library.
+pub(super) fn facts() -> BuildFacts {
+    FACTS.get().copied().unwrap_or_default()
+}

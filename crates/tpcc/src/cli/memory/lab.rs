@@ -1,0 +1,60 @@
+//! Memory of the commands that experiment, measure and show.
+
+use tpcc_core::doors::history;
+use tpcc_core::engines::storage::store::Store;
+use tpcc_core::workload::error::Error;
+use tpcc_core::workload::settings::StoreConfig;
+use tpcc_core::workload::words::in_mib;
+use tpcc_lab::latency::Latencies;
+use tpcc_lab::tenants::TenantsPlan;
+
+use super::{MemoryBudget, of_store};
+
+/// Memory of `tpcc history`: its buffer pool, and what it keeps until it writes it down.
+pub(crate) fn of_history(store: &StoreConfig, params: &history::Params) -> MemoryBudget {
+    let each = u64::from(params.sessions) * history::RecordedSession::transaction_bytes();
+    of_store(store).with("--transactions", params.transactions.into(), each)
+}
+
+/// Looks whether `tpcc tenants` has the memory for the stacks of all fibers under each policy, and for the rows of all tenants.
+///
+/// # Errors
+/// That of [`MemoryBudget::check`].
+pub(crate) fn of_tenants(plan: &TenantsPlan) -> Result<(), Error> {
+    MemoryBudget::of_this_process().with("--rows", plan.rows, TenantsPlan::row_bytes()).check()?;
+    let (tenants, stacks) = (plan.tenants as u64, plan.stack_bytes());
+    MemoryBudget::of_this_process()
+        .with("--background", plan.background as u64, stacks)
+        .with("--terminals-per-tenant", plan.terminals as u64, tenants.saturating_mul(stacks))
+        .with("--tenants", tenants, plan.tenant_bytes())
+        .check()
+}
+
+/// Looks whether the copies of an open database that `tpcc latency` makes fit, in memory with all pages in their pools, beside the
+/// pool of the database itself.
+///
+/// # Errors
+/// A usage error that names the database.
+pub(crate) fn of_latency(plan: &Latencies, database: &Store, config: &StoreConfig) -> Result<(), Error> {
+    let (copies, each, shown) = (plan.copies(), copy_bytes(database)?, config.shown());
+    let budget = of_store(config).with("--data", copies, each);
+    budget.check().map_err(|_| {
+        let (all, limit) = (in_mib(each.saturating_mul(copies)), budget.limit.map_or_else(String::new, in_mib));
+        let without = if plan.simulate { ", or leave --simulate out" } else { "" };
+        let what =
+            format!("--data {shown}: {copies} copies of it take {all} of memory, and this process may have {limit}");
+        Error::usage(what).help(format!("name a database of fewer warehouses{without}"))
+    })
+}
+
+/// Looks whether so many copies of a loaded warehouse, a tenant each, fit in memory beside the warehouse itself.
+///
+/// # Errors
+/// That of [`MemoryBudget::check`].
+pub(crate) fn of_warehouses(tenants: usize, database: &Store, config: &StoreConfig) -> Result<(), Error> {
+    of_store(config).with("--tenants", tenants as u64, copy_bytes(database)?).check()
+}
+
+fn copy_bytes(database: &Store) -> Result<u64, Error> {
+    database.copy_bytes().map_err(|error| Error::failed(error.to_string()))
+}
