@@ -12,3 +12,22 @@ pub mod latency;
 pub mod page;
 pub mod reproduce;
 pub mod tenants;
+
+#[cfg(test)]
+mod tests {
+    use tpcc_core::report::schemas::assert_published;
+
+    #[test]
+    fn the_schema_files_are_true() {
+        for (name, schema) in [
+            ("index-fetch", schemars::schema_for!(crate::index_fetch::Done)),
+            ("tenants", schemars::schema_for!(crate::tenants::TenantsReport)),
+            ("latency", schemars::schema_for!(crate::latency::LatencyReport)),
+            ("reproduce", schemars::schema_for!(crate::reproduce::Report)),
+            ("compare", schemars::schema_for!(crate::compare::ComparedRuns)),
+            ("sweep", schemars::schema_for!(crate::compare::sweep::Sweep)),
+        ] {
+            assert_published(name, schema);
+        }
+    }
+}

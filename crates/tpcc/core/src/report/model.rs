@@ -694,7 +694,7 @@ mod tests {
             ("copy", schemars::schema_for!(Copied)),
             ("verify", schemars::schema_for!(Verified)),
         ] {
-            schemas::assert_published(name, schema);
+            crate::report::schemas::assert_published(name, schema);
         }
     }
 }

@@ -203,7 +203,7 @@ pub(super) mod tests {
     use super::*;
 
     /// What a run writes, as far as comparisons read it.
-    pub fn object(rates: &[f64]) -> Value {
+    pub(crate) fn object(rates: &[f64]) -> Value {
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
         json!({
             "schema": schema_of("run"), "interrupted": false, "measured_s": rates.len() as f64,
@@ -215,7 +215,7 @@ pub(super) mod tests {
         })
     }
 
-    pub fn saved(name: &str, object: Value) -> SavedRun {
+    pub(crate) fn saved(name: &str, object: Value) -> SavedRun {
         SavedRun::of(name.to_owned(), object).unwrap()
     }
 

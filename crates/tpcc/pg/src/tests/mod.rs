@@ -1,7 +1,7 @@
 //! The engine against a server that the tests start, and against the floor.
 
 mod roles;
-pub mod server;
+pub(crate) mod server;
 
 use std::ops::ControlFlow;
 use std::time::Duration;

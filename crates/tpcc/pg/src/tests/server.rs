@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// See the module's documentation.
-pub struct TestServer {
+pub(crate) struct TestServer {
     bin: PathBuf,
     dir: PathBuf,
     port: u16,
@@ -17,7 +17,7 @@ pub struct TestServer {
 
 impl TestServer {
     /// Starts one; none, with a word about it, where PostgreSQL is not installed. With a password it is asked for.
-    pub fn start(password: Option<&str>) -> Option<TestServer> {
+    pub(crate) fn start(password: Option<&str>) -> Option<TestServer> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let Some(bin) = binaries() else {
             eprintln!("did not run: no initdb in PATH or below /usr/lib/postgresql");
@@ -50,25 +50,25 @@ impl TestServer {
     }
 
     /// Starts it again.
-    pub fn go(&self) {
+    pub(crate) fn go(&self) {
         let (data, log) = (self.data(), self.dir.join("data/log").display().to_string());
         let options = format!("-p {} -k {} -c listen_addresses=127.0.0.1 -c fsync=off", self.port, self.dir.display());
         self.call("pg_ctl", &["-D", &data, "-w", "-l", &log, "-o", &options, "start"]);
     }
 
     /// Stops it without a farewell to its connections.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let _ = output(&mut self.command("pg_ctl", &["-D", &self.data(), "-m", "immediate", "stop"]));
     }
 
     /// Where it is.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
     /// Runs SQL as an owner, in a database without a password.
     #[allow(dead_code, reason = "the tests of the engine have connections")]
-    pub fn sql(&self, sql: &str) {
+    pub(crate) fn sql(&self, sql: &str) {
         let port = self.port.to_string();
         self.call(
             "psql",
