@@ -1,18 +1,14 @@
 //! `cargo xtask`: commands on the workspace beyond building it. `cargo xtask --help` lists them.
 
 mod build;
-mod checkers;
 mod dist;
-mod fuzz;
 mod peers;
 mod picture;
-mod record;
-mod sim;
 mod tidy;
-mod torture;
 
 use std::process::ExitCode;
 
+use campaigns::{checkers, fuzz, torture};
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]

@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::build::output;
-
 /// The columns of a table.
 const COLUMNS: &str = "date,state,flags,seed,tried,failures,seconds,remark";
 
@@ -67,7 +65,8 @@ impl RunRecord {
 
 /// What a program prints in one line; nothing if it cannot be run.
 fn printed(program: &str, args: &[&str]) -> String {
-    output(Command::new(program).args(args)).unwrap_or_default().trim().to_owned()
+    let output = Command::new(program).args(args).output().ok().filter(|output| output.status.success());
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
 
 /// Appends a line to a table, which is made if it is not there.

@@ -17,7 +17,6 @@ mod workshop;
 pub(crate) use layout::{BoltFlags, run as bolt};
 pub(crate) use matrix::{AblateFlags, run as ablate};
 pub(crate) use pgo::{PgoFlags, run as pgo};
-pub(crate) use tools::output;
 
 use std::fmt;
 use std::path::PathBuf;

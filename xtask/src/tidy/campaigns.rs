@@ -14,7 +14,7 @@ pub(super) const RULE: &str = "campaigns";
 /// Where the engine's public interface is, and the disks that tests run it on.
 const INTERFACE: [&str; 2] = ["crates/storage/src/db/", "crates/storage/src/io/sim/mod.rs"];
 /// What drives it.
-const CAMPAIGNS: [&str; 2] = ["xtask/src/sim/", "xtask/src/torture/"];
+const CAMPAIGNS: [&str; 2] = ["xtask/campaigns/src/sim/", "xtask/campaigns/src/torture/"];
 
 /// Methods that no campaign can call, and why not.
 const NOT_THERE: [(&str, &str); 8] = [
@@ -38,7 +38,9 @@ pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
     for (name, (file, line)) in &public {
         let excused = NOT_THERE.iter().any(|(other, _)| other == name);
         let what = match (called.contains(name), excused) {
-            (false, false) => format!("no campaign calls `{name}`: let `xtask/src/sim` do it, or say why not"),
+            (false, false) => {
+                format!("no campaign calls `{name}`: let `xtask/campaigns/src/sim` do it, or say why not")
+            }
             (true, true) => format!("a campaign calls `{name}`, which is said to be in none"),
             _ => continue,
         };
@@ -123,7 +125,7 @@ mod tests {
                          fn drop(&mut self) {}\n}\npub fn free() {}\n";
         let campaign = "fn f(db: &Database) {\n    db.used();\n    Database::also(db);\n    let alone = 1;\n}\n\
                         #[cfg(test)]\nmod tests {\n    fn g() { free::free() }\n}\n";
-        let files = [("crates/storage/src/db/a.rs", interface), ("xtask/src/sim/a.rs", campaign)];
+        let files = [("crates/storage/src/db/a.rs", interface), ("xtask/campaigns/src/sim/a.rs", campaign)];
         let mut findings = Vec::new();
         check(&Code::parse(&Tree::of(&files), &mut Vec::new()), &mut findings);
         let lines: Vec<usize> = findings.iter().filter(|f| f.file.ends_with("a.rs")).map(|f| f.line).collect();

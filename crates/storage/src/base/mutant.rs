@@ -9,9 +9,9 @@
 //!
 //! 1. a line in the list below: what is left out, and the name;
 //! 2. where the protection is, `if !is_mutant(Mutant::SkipThis) { .. }`, or the like; it costs nothing in other builds;
-//! 3. an arm in `hunters` of `xtask/src/torture/mutants.rs`: which campaigns should find it (the compiler asks for it);
+//! 3. an arm in `hunters` of `xtask/campaigns/src/torture/mutants.rs`: which campaigns should find it (the compiler asks for it);
 //! 4. `cargo xtask torture mutants --mutant skip-this --seed N`, with several seeds. If it survives, the campaigns do
-//!    not reach the protection: widen what they do (`xtask/src/sim/`), not the mutant. Only a finding kills: a panic of
+//!    not reach the protection: widen what they do (`xtask/campaigns/src/sim/`), not the mutant. Only a finding kills: a panic of
 //!    the campaign's own code, a hang, and a timeout do not.
 
 #[cfg(all(feature = "mutants", not(debug_assertions)))]

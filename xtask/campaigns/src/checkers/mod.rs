@@ -6,7 +6,7 @@
 mod tally;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
@@ -36,7 +36,7 @@ const NOT_FOR_MIRI_OF_ITAS: [&str; 3] = ["simulate", "without_end", "a_helper_ou
 
 /// The flags of `cargo xtask loom`.
 #[derive(Debug, Args)]
-pub(crate) struct Loom {
+pub struct Loom {
     /// Only tests with this in their name.
     #[arg(default_value = "loom_")]
     filter: String,
@@ -46,7 +46,7 @@ pub(crate) struct Loom {
 
 /// The flags of `cargo xtask shuttle`.
 #[derive(Debug, Args)]
-pub(crate) struct Shuttle {
+pub struct Shuttle {
     /// Only tests with this in their name.
     #[arg(default_value = "shuttle_")]
     filter: String,
@@ -62,7 +62,7 @@ pub(crate) struct Shuttle {
 
 /// The flags of `cargo xtask miri`.
 #[derive(Debug, Args)]
-pub(crate) struct Miri {
+pub struct Miri {
     /// Only tests with this in their name, instead of the usual choice.
     filter: Option<String>,
     #[command(flatten)]
@@ -71,7 +71,7 @@ pub(crate) struct Miri {
 
 /// The flags of `cargo xtask sanitize`.
 #[derive(Debug, Args)]
-pub(crate) struct Sanitize {
+pub struct Sanitize {
     /// Which sanitizer.
     #[arg(value_enum, default_value = "thread")]
     sanitizer: Sanitizer,
@@ -99,7 +99,8 @@ impl fmt::Display for Sanitizer {
     }
 }
 
-pub(crate) fn loom(flags: &Loom) -> ExitCode {
+/// Runs the models under every order of steps. Fails unless tests ran and all passed.
+pub fn loom(flags: &Loom) -> ExitCode {
     let mut loom = cargo(None, "loom", "--cfg loom");
     loom.args(["test", "--package", "storage", "--lib"]).args(PROFILE).arg(&flags.filter);
     concluded("loom", &flags.record, RunRecord::default(), |tests| {
@@ -108,7 +109,8 @@ pub(crate) fn loom(flags: &Loom) -> ExitCode {
     })
 }
 
-pub(crate) fn shuttle(flags: &Shuttle) -> ExitCode {
+/// Runs the models under random schedules. Fails unless tests ran and all passed.
+pub fn shuttle(flags: &Shuttle) -> ExitCode {
     let models = |of: &[&str]| {
         let mut cargo = cargo(None, "shuttle", "--cfg shuttle");
         cargo.arg("test").args(of).args(PROFILE).arg(&flags.filter);
@@ -131,7 +133,8 @@ pub(crate) fn shuttle(flags: &Shuttle) -> ExitCode {
     })
 }
 
-pub(crate) fn miri(flags: &Miri) -> ExitCode {
+/// Runs the chosen tests under Miri. Fails unless tests ran and all passed.
+pub fn miri(flags: &Miri) -> ExitCode {
     if !succeeds(cargo(Some("nightly"), "miri", "").args(["miri", "--version"])) {
         eprintln!("Miri is missing: rustup toolchain install nightly --component miri,rust-src");
         return ExitCode::FAILURE;
@@ -184,7 +187,8 @@ fn skip(tests: &mut Command, names: &[&str]) {
     }
 }
 
-pub(crate) fn sanitize(flags: &Sanitize) -> ExitCode {
+/// Runs tests and the mix under a sanitizer. Fails unless tests ran and all passed.
+pub fn sanitize(flags: &Sanitize) -> ExitCode {
     let mut run =
         RunRecord { flags: format!("{} --seconds {}", flags.sanitizer, flags.seconds), ..RunRecord::default() };
     if flags.seconds > 0 {
@@ -260,7 +264,7 @@ const COUNTING: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
     -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address --cfg fuzzing";
 
 /// Builds this command with libFuzzer in it; returns its path.
-pub(crate) fn build_guided() -> Result<PathBuf, String> {
+pub fn build_guided() -> Result<PathBuf, String> {
     if !succeeds(cargo(Some("nightly"), "guided", "").args(["--version", "--quiet"]).stdout(Stdio::null())) {
         return Err("the nightly toolchain is missing: rustup toolchain install nightly".into());
     }
@@ -287,7 +291,7 @@ fn cargo(toolchain: Option<&str>, directory: &str, rustflags: &str) -> Command {
 }
 
 fn target(directory: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).with_file_name("target").join(directory)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(directory)
 }
 
 fn succeeds(command: &mut Command) -> bool {

@@ -13,7 +13,7 @@ use super::{TARGETS, Target};
 
 /// The flags of the part that fuzzes.
 #[derive(Debug, Args)]
-pub(crate) struct GuidedFlags {
+pub struct GuidedFlags {
     /// What to fuzz.
     #[arg(value_parser = PossibleValuesParser::new(TARGETS.iter().map(|t| t.name)))]
     target: String,
@@ -41,7 +41,7 @@ unsafe extern "C" {
 }
 
 /// Fuzzes until libFuzzer ends; an input that fails ends the process.
-pub(crate) fn run(flags: &GuidedFlags) -> ExitCode {
+pub fn run(flags: &GuidedFlags) -> ExitCode {
     if let Some(target) = TARGETS.iter().find(|t| t.name == flags.target) {
         FUZZED.get_or_init(|| target);
     }

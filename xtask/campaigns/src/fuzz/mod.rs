@@ -6,7 +6,7 @@
 //! compiler, and runs that build. The ordinary build runs the inputs that failed again: `--input`.
 
 #[cfg(feature = "guided")]
-pub(crate) mod guided;
+pub mod guided;
 mod operations;
 
 use std::fmt;
@@ -58,7 +58,7 @@ const TARGETS: &[Target] = &[
 
 /// The flags of `cargo xtask fuzz`.
 #[derive(Debug, Args)]
-pub(crate) struct FuzzFlags {
+pub struct FuzzFlags {
     /// What to fuzz; all targets by default.
     #[arg(value_parser = PossibleValuesParser::new(TARGETS.iter().map(|t| t.name)))]
     target: Option<String>,
@@ -76,7 +76,7 @@ pub(crate) struct FuzzFlags {
 }
 
 /// Carries the command out; fails if an input failed.
-pub(crate) fn run(flags: &FuzzFlags) -> ExitCode {
+pub fn run(flags: &FuzzFlags) -> ExitCode {
     let wanted = TARGETS.iter().filter(|t| flags.target.as_deref().is_none_or(|name| name == t.name));
     if let Some(path) = &flags.input {
         return wanted.map(|target| repeat(target, path)).next_back().unwrap_or(ExitCode::from(2));

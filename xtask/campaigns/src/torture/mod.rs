@@ -2,7 +2,7 @@
 
 mod bitflips;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-pub(crate) mod calls;
+pub mod calls;
 mod crash;
 pub(crate) mod damage;
 mod fibers;
@@ -70,7 +70,7 @@ const CAMPAIGNS: &[Campaign] = &[
 
 /// The flags of `cargo xtask torture`.
 #[derive(Debug, Args)]
-pub(crate) struct TortureFlags {
+pub struct TortureFlags {
     /// What to try.
     #[arg(value_parser = PossibleValuesParser::new(CAMPAIGNS.iter().map(|c| c.name)))]
     campaign: String,
@@ -162,7 +162,7 @@ impl CampaignPlan {
 }
 
 /// Runs a campaign; fails if any case failed.
-pub(crate) fn run(flags: &TortureFlags) -> ExitCode {
+pub fn run(flags: &TortureFlags) -> ExitCode {
     if flags.case.is_some() && !CAMPAIGNS.iter().any(|c| c.name == flags.campaign && c.is_numbered) {
         eprintln!("--case: the cases of {} have no numbers; --seed repeats a failure of it", flags.campaign);
         return ExitCode::from(2);

@@ -72,7 +72,7 @@ fn refused(what: &str, error: &dyn Display) {
 }
 
 /// Does what the environment says.
-pub(crate) fn child() {
+pub fn child() {
     let task = std::env::var(TASK).ok().and_then(|text| serde_json::from_str::<LifeTask>(&text).ok());
     let Some(task) = task else {
         eprintln!("{TASK}: this is a part of `cargo xtask torture calls`, which sets it");

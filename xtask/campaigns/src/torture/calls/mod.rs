@@ -24,7 +24,7 @@ use super::CampaignPlan;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 
-pub(crate) use self::life::child;
+pub use self::life::child;
 
 /// The longest time that a life may take.
 const LONGEST: Duration = Duration::from_secs(60);

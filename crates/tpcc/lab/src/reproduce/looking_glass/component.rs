@@ -70,7 +70,7 @@ impl Component {
                 () => None,
             };
         }
-        let module = within("crates/tpcc/src/")?;
+        let module = ["core/src/", "lab/src/", "src/"].iter().find_map(|of| within(&format!("crates/tpcc/{of}")))?;
         Some(match () {
             () if module == "engines/storage/codec.rs" => Component::Codec,
             () if module.starts_with("engines/") => Component::Statements,
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(of("crates/storage/src/table/point.rs"), Some(Component::Statements));
         assert_eq!(of("crates/storage/src/table/codec/row.rs"), Some(Component::Codec));
         assert_eq!(of("crates/storage/src/base/checksum.rs"), None);
-        assert_eq!(of("crates/tpcc/src/workload/txn/payment.rs"), Some(Component::Workload));
+        assert_eq!(of("crates/tpcc/core/src/workload/txn/payment.rs"), Some(Component::Workload));
         assert_eq!(of("/rustc/0/library/core/src/ptr/mod.rs"), None);
         for (place, component) in Component::ALL.into_iter().enumerate() {
             assert_eq!(component as usize, place);
