@@ -1,7 +1,7 @@
-//! Lookups in B+trees that are in the processor's caches, and in one that is not; alone and in groups.
+//! Lookups in a B+tree that is in the processor's caches and in one that is not; alone and in groups.
 //!
-//! A lookup here is a read of one row in a transaction of sixteen, begin and commit included: so the lock of the row
-//! is as cold as the row.
+//! A lookup here is a read of one row in a transaction of sixteen reads, begin and commit included, so the row's lock is as
+//! cold as the row.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use benches::{Fixture, HOT_ROWS, ROW, Random, Rows, cold_rows};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use storage::Database;
 
-/// Lookups in one transaction.
+/// Number of lookups per transaction.
 const GROUP: usize = 16;
 
-/// Reads sixteen rows, announced before or not.
+/// Reads sixteen rows, with or without an announcement.
 fn lookups(db: &Database, rows: &Rows, random: &mut Random, n: u64, announce: bool) -> u32 {
     let keys: [[u8; 8]; GROUP] = std::array::from_fn(|_| random.below(n).to_be_bytes());
     let tx = db.begin().expect("a free slot");

@@ -1,5 +1,5 @@
-//! What speculation itself costs, over an array in memory: a loop, an epoch, an operation, a violation. On one worker nothing
-//! is handed from core to core; the difference to two is what that costs.
+//! Overhead of speculation, over an array in memory: of a loop, an epoch, an operation, a violation. With one worker
+//! nothing crosses cores; the difference to two workers is the cost of crossing cores.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use criterion::{Criterion, criterion_group, criterion_main};
 use speculate::{Committer, Epoch, Forwarding, Options, Seen, Speculator, Store, Written};
 
-/// Numbers, of which a stamp is the number itself: this program only counts up.
+/// Numbers in memory. A value serves as its own stamp, because this program only increments.
 struct Numbers(Vec<AtomicU64>);
 
 impl Store for Numbers {
@@ -41,12 +41,12 @@ const KEYS: usize = 1024;
 
 type Body = fn(&mut Epoch<'_, Numbers>, usize) -> Result<(), Infallible>;
 
-/// A loop of so many epochs.
+/// Measures a loop of `epochs` epochs.
 fn measure(c: &mut Criterion, id: &str, options: Options, epochs: usize, body: Body) {
     let numbers = Numbers((0..KEYS).map(|_| AtomicU64::new(0)).collect());
     let mut speculator = Speculator::new(options).expect("threads can be started");
     c.bench_function(id, |b| {
-        // Between samples Criterion computes; the threads stay awake, as in a transaction.
+        // Criterion computes between samples; the threads stay awake, as in a transaction.
         b.iter(|| {
             speculator
                 .collect(&numbers, &mut (), 0..epochs, |epoch, &at| body(epoch, at), |()| ())
@@ -72,7 +72,7 @@ fn writes(epoch: &mut Epoch<'_, Numbers>, at: usize) -> Result<(), Infallible> {
     Ok(())
 }
 
-/// Sixteen reads, after twelve of which a number is counted up that each epoch counts up.
+/// Sixteen reads. After twelve, the epoch increments a number that all epochs increment.
 fn counts(epoch: &mut Epoch<'_, Numbers>, at: usize) -> Result<(), Infallible> {
     for n in 0..16 {
         if n == 12 {

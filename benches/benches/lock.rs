@@ -1,4 +1,4 @@
-//! The cost of locks, measured from outside: the same statement with different locks.
+//! Cost of locks, measured from outside: the same statement with different locks.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use benches::{Fixture, HOT_ROWS, PER_TRANSACTION, inside};
 use criterion::{Criterion, criterion_group, criterion_main};
 use storage::{Isolation, TableLock};
 
-/// Records: a read of a hot row inside an open transaction, locked in different ways.
+/// Record locks: a read of a hot row inside an open transaction, with different locks.
 fn record(c: &mut Criterion) {
     let (fixture, rows) = Fixture::with_rows(HOT_ROWS);
     let db = fixture.db();
@@ -26,7 +26,7 @@ fn record(c: &mut Criterion) {
             })
         });
     });
-    // The row stays as it is, so nothing is logged.
+    // The row does not change, so nothing is logged.
     c.bench_function("lock/record/exclusive", |b| {
         b.iter_custom(|n| {
             inside(db, n, |tx, i| {
@@ -34,7 +34,7 @@ fn record(c: &mut Criterion) {
             })
         });
     });
-    // Two statements: the second one finds the lock held, or converts it.
+    // Two statements: the second finds the lock held, or converts it.
     c.bench_function("lock/record/shared-again", |b| {
         b.iter_custom(|n| {
             inside(db, n, |tx, i| {
@@ -51,7 +51,7 @@ fn record(c: &mut Criterion) {
         });
     });
     c.bench_function("lock/record/gap", |b| {
-        // Keys of one byte more lie between the rows: the read locks the gap.
+        // Keys that are one byte longer lie between the rows, so the read locks the gap.
         b.iter_custom(|n| {
             inside(db, n, |tx, i| {
                 let key = key_at(i).to_be_bytes();
@@ -89,7 +89,7 @@ fn record(c: &mut Criterion) {
     });
 }
 
-/// Tables: begin, lock, commit. Compare `none`.
+/// Table locks: begin, lock, commit. `none` is the baseline.
 fn table(c: &mut Criterion) {
     let (fixture, rows) = Fixture::with_rows(HOT_ROWS);
     let db = fixture.db();

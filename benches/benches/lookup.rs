@@ -1,8 +1,8 @@
 //! B+tree lookups in a table far larger than the processor's caches: one by one, and announced in groups of 1 to 16.
 //!
-//! A lookup is a read of a row by its key with its lock, in a serializable transaction of 48 of them, begin and commit
-//! included. All variants read random keys in the same way; all but `none` announce each group before they read it
-//! (`Transaction::prefetch_raw`). `LOOKUP_MIB` sets the size of the rows: 1,536 unless given.
+//! A lookup is a read of a row by key, with its lock, in a serializable transaction of 48 lookups, begin and commit
+//! included. All variants read random keys in the same way; all except `none` announce each group before they read it
+//! (`Transaction::prefetch_raw`). `LOOKUP_MIB` sets the size of the rows in MiB (default: 1,536).
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use benches::{Fixture, ROW, Random, Rows, is_smoke};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use storage::Database;
 
-/// Lookups of a transaction: a multiple of every group.
+/// Number of lookups per transaction: a multiple of every group size.
 const LOOKUPS: usize = 48;
-/// Lookups announced at once; 0 announces none.
+/// Numbers of lookups that are announced at once; 0 announces none.
 const GROUPS: [usize; 7] = [0, 1, 2, 4, 8, 12, 16];
 
-/// One transaction.
+/// Runs one transaction.
 fn lookups(db: &Database, rows: &Rows, random: &mut Random, count: u64, group: usize) -> u32 {
     let keys: [[u8; 8]; LOOKUPS] = std::array::from_fn(|_| random.below(count).to_be_bytes());
     let tx = db.begin().expect("a free slot");

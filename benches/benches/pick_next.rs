@@ -1,5 +1,5 @@
-//! What a choice of the scheduler `itas` costs: a fiber stops because its slice is over, and the next one is chosen. Time is
-//! virtual, a slice after the other, so nothing else is in it: no clock, no hop.
+//! Cost of a decision of the scheduler `itas`: a fiber stops at the end of its time slice, and the next one is chosen. Time
+//! is virtual and advances by slices, so the result includes neither clock reads nor context switches.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use itas::policy::{Fair, Itas, Policy, Tas};
 use itas::{Aggregation, Board, CoreSettings, Groups, Scheduler, Stops};
 
-/// A slice of the default length.
+/// Default length of a time slice.
 const SLICE_NS: u64 = 50_000;
 
-/// Core `core` of two, whose fibers have all run.
+/// Creates the scheduler of core `core` of two. All its fibers have run.
 fn scheduler(core: usize, groups: usize, fibers: usize, policy: Box<dyn Policy>, now: &mut u64) -> Scheduler {
     let table = Groups::new();
     let ids: Vec<_> = (0..groups)
@@ -32,7 +32,7 @@ fn scheduler(core: usize, groups: usize, fibers: usize, policy: Box<dyn Policy>,
 
 #[inline]
 fn decide(scheduler: &mut Scheduler, now: &mut u64) -> Option<u32> {
-    // Slices end a little late, as they do.
+    // Slices end slightly late, as in practice.
     *now += SLICE_NS + (*now >> 10 & 0xFF);
     scheduler.stop(*now, Stops::Preempted);
     scheduler.pick(*now)

@@ -1,4 +1,4 @@
-//! What it costs to tell other cores the group that is aggregated, alone and while another thread looks.
+//! Cost of publishing the aggregated group to other cores, alone and while another thread reads it.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
-//! How long it takes to roll a long transaction back, beside how long it took to do it.
+//! Time of the rollback of a long transaction, relative to the time of the transaction.
 //!
-//! Each round inserts small rows in one transaction and rolls it back; the result is the ratio of these two times, for
-//! the same rows in the same minute. So this is no Criterion benchmark: it prints a line a round, and the median.
+//! Each round inserts small rows in one transaction and rolls it back. The result is the ratio of these two times, for the
+//! same rows in the same minute. This is therefore no Criterion benchmark: it prints one line per round, and the median.
 //! `ROLLBACK_ROWS` (1,000,000) and `ROLLBACK_ROUNDS` (7) set the size.
 
 use std::time::Instant;
@@ -11,7 +11,7 @@ use storage::{Database, Durability, Table};
 
 const SMALL: Table<u64, u64> = Table::new("small");
 
-/// Seconds to insert and to roll back.
+/// Inserts rows and rolls the transaction back; returns the seconds of both.
 fn round(db: &Database, keys: impl Iterator<Item = u64>) -> (f64, f64) {
     let rows = db.table(&SMALL).expect("a new table");
     let mut tx = db.begin().expect("a free slot");
@@ -42,7 +42,7 @@ fn main() {
         }
         let mut ratios = Vec::new();
         for round_number in 0..rounds {
-            // Each round on an empty database: ghosts of the round before would be another workload.
+            // Each round uses an empty database, because ghost records of the previous round would change the workload.
             let fixture = Fixture::new(Durability::Async);
             let mut random = Random::new(round_number);
             let (inserted, undone) = match variant {

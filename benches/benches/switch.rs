@@ -1,7 +1,7 @@
-//! What it costs to pass the CPU on: hops of `sched-steps`, beside `corosensei` and `tokio` (feature `rivals`).
+//! Cost of a context switch between fibers of `sched-steps`, compared with `corosensei` and `tokio` (feature `rivals`).
 //!
-//! Not Criterion's loop: the contestants take turns inside each repetition, so that a change in the machine's load
-//! affects all of them. `cargo bench -p benches --bench switch [-- --quick]`
+//! This benchmark does not use Criterion's loop: the contestants take turns inside each repetition, so that a change in the
+//! machine's load affects all of them. `cargo bench -p benches --bench switch [-- --quick]`
 
 use sched_steps::measure::{Figure, code_bytes, survey};
 

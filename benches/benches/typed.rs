@@ -1,5 +1,5 @@
-//! What types cost: a point read of a small row inside a transaction, on bytes and typed, in turns. Each round does
-//! both for a tenth of a second; the ratio is the median of those of the rounds.
+//! Overhead of typed access: a point read of a small row inside a transaction, on bytes and typed, alternating. Each round
+//! does both for a tenth of a second; the ratio is the median over the rounds.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use benches::{Fixture, HOT_ROWS, inside, is_smoke};
 use storage::{Durability, Table};
 
-/// Small rows.
+/// Table of small rows.
 const SMALL: Table<u64, u64> = Table::new("small rows");
 const ROUNDS: usize = 15;
 
@@ -24,7 +24,7 @@ fn main() {
     let mut load = db.bulk_load(&rows).expect("an empty table");
     (0..HOT_ROWS).for_each(|key| load.push(&key, &key).expect("keys ascend"));
     load.finish().expect("space on the disk");
-    // A permutation: each row is read (and locked) once in a transaction.
+    // A permutation: each row is read (and locked) once per transaction.
     let key_at = |i: u64| i * 617 % HOT_ROWS;
     let on_bytes = || {
         inside(db, reads, |tx, i| {

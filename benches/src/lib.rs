@@ -1,6 +1,6 @@
-//! Shared by the benchmarks: a database in a directory of its own, tables of known size, keys.
+//! Fixtures for the benchmarks: a database in its own directory, tables of known size, keys.
 //!
-//! The engine is used through its public interface only, as a program would.
+//! The benchmarks use the engine only through its public interface, as a program would.
 
 #[cfg(feature = "peers")]
 pub mod peers;
@@ -11,30 +11,30 @@ use std::time::{Duration, Instant};
 
 use storage::{Database, Durability, OpenTable, Options, Table, Transaction};
 
-/// Bytes of a row.
+/// Size of a row, in bytes.
 pub const ROW: usize = 100;
-/// The table that most benchmarks use.
+/// Table that most benchmarks use.
 pub const ROWS: Table<u64, [u8; ROW]> = Table::new("rows");
-/// Rows of a table that fits into the processor's caches.
+/// Number of rows of a table that fits into the processor's caches.
 pub const HOT_ROWS: u64 = 1000;
-/// Operations in one transaction, where a benchmark measures inside one: below the number at which row locks are
-/// exchanged for a table lock.
+/// Number of operations per transaction, in benchmarks that measure inside a transaction. Below the number at which row
+/// locks are exchanged for a table lock.
 pub const PER_TRANSACTION: u64 = 1000;
 
 /// Handle of [`ROWS`].
 pub type Rows = OpenTable<u64, [u8; ROW]>;
 
-/// Whether this is a run that only shows that the benchmarks work (`cargo bench -- --test`).
+/// Returns true if this run only tests that the benchmarks work (`cargo bench -- --test`).
 pub fn is_smoke() -> bool {
     std::env::args().any(|a| a == "--test")
 }
 
-/// Rows of a table far larger than any cache: about 270 MB.
+/// Number of rows of a table far larger than any cache: about 270 MB.
 pub fn cold_rows() -> u64 {
     if is_smoke() { 5_000 } else { 2_000_000 }
 }
 
-/// A database in a directory of its own, which is removed when this is dropped.
+/// A database in its own directory, which is removed on drop.
 #[derive(Debug)]
 pub struct Fixture {
     db: Option<Database>,
@@ -45,7 +45,7 @@ impl Fixture {
     /// Opens an empty database.
     ///
     /// # Panics
-    /// When that fails: there is nothing to measure then.
+    /// Panics if the database cannot be opened.
     pub fn new(durability: Durability) -> Fixture {
         Fixture::with_pool(durability, 1 << 30)
     }
@@ -59,18 +59,18 @@ impl Fixture {
         Fixture { db: Some(db), directory }
     }
 
-    /// Opens a database with `n` rows, whose keys are the numbers below `n`; commits are `async`.
+    /// Opens a database with `n` rows. Their keys are the numbers below `n`; commits are `async`.
     ///
     /// # Panics
-    /// When that fails.
+    /// Panics if the database cannot be opened or loaded.
     pub fn with_rows(n: u64) -> (Fixture, Rows) {
         Fixture::with_rows_in(n, 1 << 30)
     }
 
-    /// As [`Fixture::with_rows`], with so many bytes of buffer pool.
+    /// Like [`Fixture::with_rows`], with a buffer pool of `pool_bytes` bytes.
     ///
     /// # Panics
-    /// When that fails.
+    /// Panics if the database cannot be opened or loaded.
     pub fn with_rows_in(n: u64, pool_bytes: u64) -> (Fixture, Rows) {
         let fixture = Fixture::with_pool(Durability::Async, pool_bytes);
         let rows = fixture.db().table(&ROWS).expect("a new table");
@@ -83,10 +83,10 @@ impl Fixture {
         (fixture, rows)
     }
 
-    /// The database.
+    /// Returns the database.
     ///
     /// # Panics
-    /// Never: it is there until the fixture is dropped.
+    /// Never panics: the database is present until the fixture is dropped.
     pub fn db(&self) -> &Database {
         self.db.as_ref().expect("open until dropped")
     }
@@ -95,29 +95,29 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         drop(self.db.take());
-        // Files that cannot be removed stay in the system's directory for temporary files.
+        // Files that cannot be removed stay in the system's temporary directory.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
-/// The row of a key.
+/// Returns the row of a key.
 pub fn row(key: u64) -> [u8; ROW] {
     let mut row = [b'.'; ROW];
     row[..8].copy_from_slice(&key.to_le_bytes());
     row
 }
 
-/// Numbers without order, the same in every run (splitmix64).
+/// Pseudo-random numbers, the same in every run (splitmix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of a seed.
+    /// Creates the sequence of a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next number below `n`.
+    /// Returns the next number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -127,11 +127,11 @@ impl Random {
     }
 }
 
-/// Time of `iterations` calls of `operation`, made inside transactions of [`PER_TRANSACTION`] calls each. Begin and
-/// commit are not counted. `operation` gets the number of the call within its transaction.
+/// Measures `iterations` calls of `operation` inside transactions of [`PER_TRANSACTION`] calls each. The times of begin and
+/// commit are not included. `operation` gets the number of the call within its transaction.
 ///
 /// # Panics
-/// When a transaction cannot begin or commit.
+/// Panics if a transaction cannot begin or commit.
 pub fn inside(db: &Database, iterations: u64, mut operation: impl FnMut(&mut Transaction<'_>, u64)) -> Duration {
     let mut spent = Duration::ZERO;
     let mut left = iterations;

@@ -1,5 +1,5 @@
-//! Other embedded engines and `storage`, interleaved: what `cargo xtask peers` builds and runs. The rules are in
-//! `benches/PEERS.md`.
+//! Comparison of `storage` with other embedded engines in interleaved runs: the program that `cargo xtask peers` builds and
+//! runs. The rules are in `benches/PEERS.md`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use benches::peers::{ENGINES, Operation, Subject, open};
 use clap::Parser;
 use tpcc_core::doors::peers::replace_file;
 
-/// The engine that others are compared with.
+/// The engine with which the others are compared.
 const BASE: &str = "storage";
 
 #[derive(Debug, Parser)]
@@ -20,13 +20,13 @@ struct Flags {
     /// Three short rounds
     #[arg(long)]
     quick: bool,
-    /// Rounds, in each of which every engine does every operation once [default: 9, with --quick 3]
+    /// Number of rounds; in each, every engine does every operation once [default: 9, with --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Engines to run beside storage
+    /// Engines to compare with storage
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     engines: Option<Vec<String>>,
-    /// Write everything that was measured
+    /// Write all results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Directory for the databases, which are removed at the end
@@ -48,13 +48,13 @@ fn main() -> ExitCode {
 fn run(flags: &Flags) -> Result<(), (u8, String)> {
     let names = chosen(flags.engines.as_deref()).map_err(|why| (2, why))?;
     if let Some(file) = &flags.json {
-        // What it holds stays until there is something to take its place.
+        // The old contents stay until the new ones are complete.
         let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
         opened.map_err(|e| (2, format!("--json {}: {e}", file.display())))?;
     }
     let directory = flags.data.join(std::process::id().to_string());
     let measured = measure(flags, &names, &directory);
-    // What cannot be removed is below the directory that was named.
+    // Files that cannot be removed stay below the directory given by `--data`.
     let _ = std::fs::remove_dir_all(&directory);
     let report = measured.map_err(|why| (1, why))?;
     print!("{}", text(&report));
@@ -66,7 +66,7 @@ fn run(flags: &Flags) -> Result<(), (u8, String)> {
     Ok(())
 }
 
-/// The engines to run, ours first.
+/// Returns the engines to run, `storage` first.
 fn chosen(wanted: Option<&[String]>) -> Result<Vec<&'static str>, String> {
     let Some(wanted) = wanted else { return Ok(ENGINES.to_vec()) };
     let mut names = vec![BASE];
@@ -92,7 +92,7 @@ fn measure(flags: &Flags, names: &[&'static str], directory: &std::path::Path) -
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
         for operation in Operation::ALL {
-            // Each engine goes first as often as the others.
+            // Each engine is first equally often.
             let count = subjects.len();
             for turn in 0..count {
                 let subject = &mut subjects[(round + turn) % count];

@@ -1,4 +1,4 @@
-//! What a package of `tpcc` holds beside the program, made from the one definition of its command line.
+//! Files of a `tpcc` package beside the program, generated from the definition of its command line.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use clap_complete::Shell;
 /// The flags of `cargo xtask dist`.
 #[derive(Debug, Args)]
 pub(crate) struct DistFlags {
-    /// Directory to write to; made if it is not there.
+    /// Directory to write to; created if missing.
     #[arg(long, value_name = "DIR", default_value = "target/dist")]
     out: PathBuf,
 }
 
-/// Carries the command out.
+/// Runs the command.
 pub(crate) fn run(flags: &DistFlags) -> ExitCode {
     match write(&flags.out) {
         Ok(files) => {
@@ -29,7 +29,7 @@ pub(crate) fn run(flags: &DistFlags) -> ExitCode {
     }
 }
 
-/// Writes a man page for each command into `man`, completions for each shell into `completions`; returns how many files.
+/// Writes a man page per command to `man` and completions per shell to `completions`; returns the number of files.
 fn write(out: &Path) -> io::Result<usize> {
     let (pages, completions) = (out.join("man"), out.join("completions"));
     std::fs::create_dir_all(&pages)?;

@@ -20,39 +20,39 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs a campaign that tries to make the engine lose or invent something.
+    /// Runs a campaign that tries to make the engine lose or invent data.
     Torture(torture::TortureFlags),
-    /// A process of `torture calls`.
+    /// Child process of `torture calls`.
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     #[command(hide = true)]
     CallsLife,
-    /// Tries inputs that no test contains on all code that takes bytes from outside.
+    /// Fuzzes all code that takes bytes from outside, with inputs that no test contains.
     Fuzz(fuzz::FuzzFlags),
-    /// The part of `fuzz` that it builds for itself.
+    /// Guided part of `fuzz`, which `fuzz` builds for itself.
     #[cfg(feature = "guided")]
     #[command(hide = true)]
     Guided(fuzz::guided::GuidedFlags),
-    /// Builds `tpcc` with the profile of its own transactions, and shows what that is worth.
+    /// Builds `tpcc` with the profile of its own transactions, and measures the effect.
     Pgo(build::PgoFlags),
-    /// Lays the code of that build out anew, with LLVM's BOLT, and shows what that is worth.
+    /// Changes the code layout of that build with LLVM's BOLT, and measures the effect.
     Bolt(build::BoltFlags),
-    /// Builds `tpcc` in every way that the compiler paper turns on and off, and shows what each is worth.
+    /// Builds `tpcc` with the options of the compiler paper on and off, and measures the effect of each.
     AblateBuild(build::AblateFlags),
-    /// Runs other embedded engines beside `storage`, under the same work: a table of ratios.
+    /// Compares other embedded engines with `storage` under the same work: a table of ratios.
     Peers(peers::PeersFlags),
-    /// Writes what a package of `tpcc` holds beside the program: man pages and completions.
+    /// Writes the files of a `tpcc` package beside the program: man pages and completions.
     Dist(dist::DistFlags),
-    /// Draws the pictures of README.md: the crates, and what `cargo xtask peers --json docs/peers.json` has found.
+    /// Draws the pictures of README.md: the crates, and the results of `cargo xtask peers --json docs/peers.json`.
     Picture(picture::PictureFlags),
-    /// Rules of the house that no compiler knows: order of modules, circles, dead files, names, links, commands.
+    /// Checks project rules that no compiler checks: order of modules, cycles, dead files, names, links, commands.
     Tidy(tidy::TidyFlags),
-    /// Latches, translation table and log reservations under every order of steps.
+    /// Checks latches, translation table and log reservations under every order of steps.
     Loom(checkers::Loom),
-    /// Lock table, group commit and checkpoints under many random schedules.
+    /// Checks lock table, group commit and checkpoints under many random schedules.
     Shuttle(checkers::Shuttle),
-    /// Units with unsafe code under the interpreter that knows the rules.
+    /// Runs units with unsafe code in the interpreter that detects undefined behaviour.
     Miri(checkers::Miri),
-    /// Threads that meet, and a mixed load, under a sanitizer.
+    /// Runs concurrent tests and a mixed load under a sanitizer.
     Sanitize(checkers::Sanitize),
 }
 

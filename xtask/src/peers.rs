@@ -1,12 +1,12 @@
-//! Other embedded engines beside `storage`: builds the program of `benches` that holds them, with those that were asked for,
-//! and runs it. Rules and results: `benches/PEERS.md`.
+//! Comparison of `storage` with other embedded engines: builds the program of `benches` with the requested engines, and
+//! runs it. Rules and results: `benches/PEERS.md`.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use clap::Args;
 
-/// Engines, and the feature of `benches` that each needs.
+/// Engines, with the feature of `benches` that each requires.
 const ENGINES: [(&str, &str); 6] = [
     ("storage", "peers"),
     ("redb", "peers"),
@@ -22,18 +22,19 @@ pub(crate) struct PeersFlags {
     /// Three short rounds.
     #[arg(long)]
     quick: bool,
-    /// Rounds, in each of which every engine does every operation once [default: 9, with --quick 3].
+    /// Number of rounds; in each, every engine does every operation once [default: 9, with --quick 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Writes everything that was measured.
+    /// Writes all results as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Engines to run beside storage; lmdb and sqlite compile C, rocksdb C++ (20 minutes on two cores, and it needs libclang).
+    /// Engines to compare with storage; lmdb and sqlite compile C, rocksdb C++ (20 minutes on two cores; requires
+    /// libclang).
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "redb,fjall")]
     engines: Vec<String>,
 }
 
-/// Carries the command out.
+/// Runs the command.
 pub(crate) fn run(flags: &PeersFlags) -> ExitCode {
     let features = match features(&flags.engines) {
         Ok(features) => features,
@@ -63,7 +64,7 @@ pub(crate) fn run(flags: &PeersFlags) -> ExitCode {
     }
 }
 
-/// Features that hold all of these engines.
+/// Returns the features that contain all of these engines.
 fn features(engines: &[String]) -> Result<String, String> {
     let mut features = vec!["peers"];
     for name in engines {

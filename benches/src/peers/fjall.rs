@@ -1,4 +1,4 @@
-//! fjall: a log-structured merge tree, with optimistic transactions that are checked when they commit.
+//! fjall: a log-structured merge tree, with optimistic transactions that are validated at commit.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -18,7 +18,7 @@ use super::{CACHE_BYTES, Failure, Rival};
 pub(super) struct Fjall {
     db: Arc<OptimisticTxDatabase>,
     tables: Vec<OptimisticTxKeyspace>,
-    /// How a commit leaves what it wrote; none leaves it in memory.
+    /// Persistence of a commit; `None` leaves its writes in memory.
     persist: Option<PersistMode>,
     _syncer: Option<Syncer>,
 }
@@ -40,7 +40,7 @@ impl Rival for Fjall {
         let tables =
             tables.iter().map(|name| db.keyspace(name, KeyspaceCreateOptions::default)).collect::<Result<_, _>>()?;
         let persist = (durability == Durability::Sync).then_some(PersistMode::SyncData);
-        // An error poisons the database, so that the next commit tells it.
+        // An error poisons the database, so the next commit returns it.
         let sync = |db: &OptimisticTxDatabase| drop(db.persist(PersistMode::SyncData));
         let syncer = Syncer::start(durability, &db, sync);
         Ok(Fjall { db, tables, persist, _syncer: syncer })

@@ -1,4 +1,4 @@
-//! LMDB, through heed: a B-tree of pages that are copied before they are written; one writer at a time, readers on snapshots.
+//! LMDB, through heed: a copy-on-write B-tree; one writer at a time, readers on snapshots.
 
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
@@ -15,7 +15,7 @@ use tpcc_core::doors::peers::{Access, Peer, PeerSession, PeerTransaction};
 use super::syncer::Syncer;
 use super::{Failure, Rival};
 
-/// Addresses that the file may take: more than any work here writes. It takes what is used.
+/// Size of the address range for the file: more than any workload here writes. The file takes only the space in use.
 const LARGEST: usize = 16 << 30;
 
 type Table = Database<'static, Bytes, Bytes>;
@@ -33,7 +33,7 @@ impl OnCommit for NewTables<'_> {
 
 /// The environment and its databases.
 pub(super) struct Lmdb {
-    // Ends before the environment does.
+    // Dropped before the environment.
     _syncer: Option<Syncer>,
     env: Arc<Env<WithTls>>,
     tables: Vec<Table>,
@@ -54,10 +54,10 @@ impl Rival for Lmdb {
         let mut options = EnvOpenOptions::new();
         options.map_size(LARGEST).max_dbs(tables.len() as u32);
         if durability == Durability::Async {
-            // SAFETY: without syncs a loss of power may damage the file, and nothing else; locks are kept.
+            // SAFETY: without syncs, a loss of power may damage the file, but nothing else; locks are kept.
             unsafe { options.flags(EnvFlags::NO_SYNC) };
         }
-        // SAFETY: the directory is new and this process's own, so nothing else changes the file that is mapped.
+        // SAFETY: the directory is new and belongs to this process, so nothing else changes the mapped file.
         let env = Arc::new(unsafe { options.open(directory)? });
         let opened = env.create_databases_and_commit(env.write_txn()?, |opener, tx| {
             let all =
@@ -108,7 +108,7 @@ impl PeerSession for &Lmdb {
     }
 }
 
-/// Both are within it.
+/// Range between two keys, both included.
 fn range<'k>(from: &'k [u8], to: &'k [u8]) -> (Bound<&'k [u8]>, Bound<&'k [u8]>) {
     (Bound::Included(from), Bound::Included(to))
 }

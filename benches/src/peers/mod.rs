@@ -1,8 +1,8 @@
-//! Other embedded engines and ours under the same work, in the same run: `cargo xtask peers`. The rules are in
-//! `benches/PEERS.md`.
+//! Comparison of `storage` with other embedded engines under the same work, in the same run: `cargo xtask peers`. The rules
+//! are in `benches/PEERS.md`.
 //!
-//! Each engine is an adapter of one file that implements [`tpcc_core::doors::peers::Peer`], the door through which the standard mix
-//! enters as well.
+//! Each engine is an adapter in one file that implements [`tpcc_core::doors::peers::Peer`]. The standard mix uses the same
+//! trait.
 
 mod fjall;
 #[cfg(feature = "peers-lmdb")]
@@ -27,24 +27,24 @@ pub use subject::Subject;
 use tpcc_core::doors::peers::{Peer, PeerError};
 pub use work::Operation;
 
-/// Bytes that an engine may keep in memory, where that can be set.
+/// Memory that an engine may use for its cache, in bytes, if it is configurable.
 const CACHE_BYTES: u64 = 1 << 30;
 
-/// An engine whose commits are not durable when they return makes what was committed durable after at most so long.
+/// Maximum time until an `async` commit is durable.
 const SYNC_EVERY: Duration = Duration::from_millis(20);
 
-/// An engine that can be opened anywhere, with any tables.
+/// An engine that can be opened in any directory, with any tables.
 trait Rival: Peer + Sized {
-    /// As typed and as printed.
+    /// Name on the command line and in the output.
     const NAME: &'static str;
-    /// How it was set, for the report.
+    /// Settings, for the report.
     const SETTINGS: &'static str;
 
     /// Opens an empty engine in an empty directory.
     fn open(directory: &Path, durability: Durability, tables: &[&'static str]) -> Result<Self, Self::Error>;
 }
 
-/// Why an engine could not do something: its own error, and whether running the transaction again may succeed.
+/// Error of an engine, and whether the transaction may succeed on a retry.
 #[derive(Debug, thiserror::Error)]
 #[error("{source}")]
 pub struct Failure {
@@ -57,7 +57,7 @@ impl Failure {
         Failure { source: source.into(), is_conflict: false }
     }
 
-    /// A write in a transaction that was begun to read.
+    /// Error of a write in a read-only transaction.
     fn read_only() -> Failure {
         Failure::new("a transaction that only reads cannot write")
     }
@@ -73,7 +73,7 @@ impl PeerError for Failure {
     }
 }
 
-/// Names of the engines that this build has, ours first.
+/// Names of the engines in this build, `storage` first.
 pub const ENGINES: &[&str] = &[
     "storage",
     "redb",
@@ -86,10 +86,10 @@ pub const ENGINES: &[&str] = &[
     "sqlite",
 ];
 
-/// Opens an engine by its name, with its databases in directories of its own below `directory`.
+/// Opens an engine by name, with its databases in its own directories below `directory`.
 ///
 /// # Errors
-/// When this build has no such engine, or it could not be opened.
+/// Returns an error if this build has no such engine, or it cannot be opened.
 pub fn open(name: &str, directory: &Path, rows: u64) -> Result<Box<dyn Subject>, String> {
     match name {
         "storage" => Instance::<storage::Ours>::open(directory, rows),

@@ -24,7 +24,7 @@ pub(super) struct Redb {
     db: Database,
     names: Vec<String>,
     durability: Durability,
-    /// When a commit was last durable.
+    /// Time of the last durable commit.
     synced: Mutex<Instant>,
 }
 
@@ -44,7 +44,7 @@ impl Redb {
         TableDefinition::new(&self.names[table])
     }
 
-    /// How the transaction that begins now will be committed.
+    /// Returns the durability of the transaction that begins now.
     fn next_durability(&self) -> redb::Durability {
         if self.durability == Durability::Sync {
             return redb::Durability::Immediate;
@@ -120,7 +120,7 @@ impl PeerSession for &Redb {
     }
 }
 
-/// Tables of a transaction that writes, each opened once.
+/// Tables of a write transaction, each opened once.
 struct Tables<'t>(Vec<Option<Writing<'t>>>);
 
 self_cell! {
@@ -142,7 +142,7 @@ enum Kind {
     Write(Write),
 }
 
-/// Shows a row.
+/// Passes a row to `f`.
 fn get<R>(
     table: &impl ReadableTable<&'static [u8], &'static [u8]>,
     key: &[u8],
@@ -151,7 +151,7 @@ fn get<R>(
     Ok(table.get(key)?.map(|row| f(row.value())))
 }
 
-/// Shows rows until `f` breaks.
+/// Passes rows to `f` until it breaks.
 fn visit(
     table: &impl ReadableTable<&'static [u8], &'static [u8]>,
     (from, to): (&[u8], &[u8]),
@@ -169,7 +169,7 @@ fn visit(
 }
 
 impl RedbTransaction<'_> {
-    /// What `f` makes of a table that is written.
+    /// Calls `f` with a table that can be written, and returns its result.
     fn with_mut<R>(&mut self, table: usize, f: impl FnOnce(&mut Writing<'_>) -> R) -> Result<R, Failure> {
         match &mut self.kind {
             Kind::Read { .. } => Err(Failure::read_only()),
@@ -177,7 +177,7 @@ impl RedbTransaction<'_> {
         }
     }
 
-    /// The table of a transaction that only reads, opened once.
+    /// Returns a table of a read-only transaction, opened once.
     fn reading<'o>(
         redb: &Redb,
         tx: &ReadTransaction,

@@ -1,4 +1,4 @@
-//! Rounds, medians and ratios with their intervals; as a table and as JSON.
+//! Rounds, medians and ratios with their intervals, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,58 +7,59 @@ use serde::Serialize;
 
 use super::Operation;
 
-/// Everything that was measured.
+/// All results of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Version of these keys.
+    /// Version of the schema.
     pub schema: &'static str,
-    /// The processor, and how many of it.
+    /// Number and model of the processors.
     pub machine: String,
-    /// Rounds, in each of which every engine did every operation once, in turns.
+    /// Number of rounds. In each, every engine does every operation once, in turns.
     pub rounds: usize,
-    /// Seconds of one measurement.
+    /// Duration of one measurement, in seconds.
     pub seconds: f64,
-    /// Rows of the tables, of 100 bytes under keys of 8.
+    /// Number of rows of the tables; a row has 100 bytes, a key 8.
     pub rows: u64,
-    /// What `low` and `high` are.
+    /// Meaning of `low` and `high`.
     pub interval: String,
-    /// Each engine's own figures.
+    /// Results of each engine.
     pub engines: BTreeMap<&'static str, EngineReport>,
-    /// By engine and operation: its time over that of `storage` round by round; above 1 `storage` is faster.
+    /// Ratios by engine and operation: the engine's time divided by that of `storage` in the same round; above 1, `storage`
+    /// is faster.
     pub ratios: BTreeMap<&'static str, BTreeMap<&'static str, Spread>>,
 }
 
-/// One engine's figures.
+/// Results of one engine.
 #[derive(Debug, Serialize)]
 pub struct EngineReport {
-    /// Of its crate.
+    /// Version of the engine's crate.
     pub version: String,
-    /// How it was set.
+    /// Settings of the engine.
     pub settings: &'static str,
-    /// How many of the twelve consistency conditions hold after the mix; none without the mix.
+    /// Number of the twelve consistency conditions that hold after the mix; `None` if the mix has not run.
     pub conditions: Option<usize>,
-    /// Tries of the mix that were rolled back for others' transactions, and run again.
+    /// Number of transactions of the mix that were rolled back because of conflicts, and retried.
     pub conflicts: u64,
-    /// By operation: nanoseconds of one.
+    /// Nanoseconds per operation, by operation.
     pub operations: BTreeMap<&'static str, Spread>,
 }
 
-/// A median over rounds and its interval.
+/// Median over rounds, with its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// The median.
     pub median: f64,
-    /// Lower end.
+    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
-/// Rounds from which on the outermost value at each end is left out.
+/// Minimum number of rounds from which the interval excludes the smallest and the largest value.
 const ENOUGH: usize = 7;
 
 impl Spread {
-    /// Of the values of all rounds; none without any.
+    /// Computes the spread of the values of all rounds; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Spread> {
         let mut sorted = values.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -71,8 +72,8 @@ impl Spread {
         })
     }
 
-    /// What the interval of so many rounds is, and how sure: the chance that as many fair coins do not all, or all but one,
-    /// fall on one side.
+    /// Describes the interval for `rounds` rounds, with its confidence: the probability that this number of fair coin
+    /// tosses is not one-sided, where a toss that differs from all others is ignored if the outermost values are excluded.
     pub fn interval(rounds: usize) -> String {
         let (which, outside) = if rounds >= ENOUGH {
             ("second smallest to second largest", 2.0 * (rounds as f64 + 1.0) / 2f64.powi(rounds as i32))
@@ -83,16 +84,16 @@ impl Spread {
     }
 }
 
-/// Times by engine and operation, a value a round.
+/// Times by engine and operation, one value per round.
 pub type Times = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 
-/// The spread of each operation of an engine.
+/// Returns the spread of each operation of an engine.
 pub fn spreads(times: &Times, engine: &str) -> BTreeMap<&'static str, Spread> {
     let own = times.iter().filter(|((name, _), _)| *name == engine);
     own.filter_map(|((_, operation), values)| Some((*operation, Spread::of(values)?))).collect()
 }
 
-/// The ratio of each operation of an engine to that of `base`.
+/// Returns the ratio of each operation of an engine to that of `base`.
 pub fn ratios(times: &Times, engine: &'static str, base: &'static str) -> BTreeMap<&'static str, Spread> {
     let own = times.iter().filter(|((name, _), _)| *name == engine);
     own.filter_map(|((_, operation), values)| {
@@ -103,14 +104,14 @@ pub fn ratios(times: &Times, engine: &'static str, base: &'static str) -> BTreeM
     .collect()
 }
 
-/// The version of a crate in the lock file that this program was built with; that of a workspace member as well.
+/// Returns the version of a crate, or of a workspace member, from the lock file that this program was built with.
 pub fn version(package: &str) -> String {
     let lock = include_str!("../../../Cargo.lock");
     let name = format!("name = \"{package}\"\nversion = \"");
     lock.split_once(&name).and_then(|(_, rest)| rest.split_once('"')).map_or_else(String::new, |(v, _)| v.to_owned())
 }
 
-/// As a table of a terminal: our own times, and for each other engine the ratio to them.
+/// Formats the report as a text table: the times of `storage`, and the ratios of the other engines to them.
 pub fn text(report: &Report) -> String {
     let mut text = format!("machine   {}\ninterval  {}\n", report.machine, report.interval);
     for (name, engine) in &report.engines {

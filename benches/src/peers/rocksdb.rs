@@ -1,4 +1,4 @@
-//! RocksDB: a log-structured merge tree, with optimistic transactions that are checked when they commit.
+//! RocksDB: a log-structured merge tree, with optimistic transactions that are validated at commit.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -20,19 +20,19 @@ type Db = OptimisticTransactionDB<SingleThreaded>;
 type Snapshot<'t> = SnapshotWithThreadMode<'t, Db>;
 type Transaction<'t> = rocksdb::Transaction<'t, Db>;
 
-/// Memory for rows that are not in files yet, a table.
+/// Size of the write buffer per table, in bytes.
 const WRITE_BUFFER_BYTES: usize = 64 << 20;
 
-/// The database and its column families, one a table.
+/// The database and its column families, one per table.
 pub(super) struct RocksDb {
-    // Ends before the database does.
+    // Dropped before the database.
     _syncer: Option<Syncer>,
     db: Arc<Db>,
     options: Options,
     names: Vec<&'static str>,
     durability: Durability,
     directory: PathBuf,
-    /// Files that were loaded so far.
+    /// Number of files loaded so far.
     loads: AtomicU32,
 }
 
@@ -48,7 +48,7 @@ impl From<rocksdb::Error> for Failure {
     }
 }
 
-/// As its tuning guide recommends for data in blocks.
+/// Options that its tuning guide recommends for block-based tables.
 fn options() -> Options {
     let mut blocks = BlockBasedOptions::default();
     blocks.set_block_cache(&Cache::new_lru_cache(CACHE_BYTES as usize));
@@ -137,7 +137,7 @@ impl Peer for RocksDb {
     }
 }
 
-/// The column families of a thread, looked up once, and how its transactions begin and end.
+/// Column families of a thread, looked up once, and the options of its transactions.
 pub(super) struct RocksSession<'a> {
     db: &'a Db,
     families: Vec<&'a ColumnFamily>,
@@ -166,7 +166,7 @@ impl PeerSession for RocksSession<'_> {
 pub(super) struct RocksTransaction<'t> {
     db: &'t Db,
     families: &'t [&'t ColumnFamily],
-    /// Reads at the snapshot of `kind`; goes before it does.
+    /// Options for reads at the snapshot of `kind`; dropped before `kind`.
     options: ReadOptions,
     kind: Kind<'t>,
 }
@@ -177,12 +177,12 @@ enum Kind<'t> {
 }
 
 impl Kind<'_> {
-    /// Options of a read at its snapshot.
+    /// Returns options for a read at the snapshot.
     fn at_snapshot(&self) -> ReadOptions {
         let mut options = ReadOptions::default();
         match self {
             Kind::Read(snapshot) => options.set_snapshot(snapshot),
-            // The handle may go: the snapshot itself is the transaction's, and stays as long.
+            // The handle may be dropped: the transaction owns the snapshot and keeps it.
             Kind::Write(tx) => options.set_snapshot(&tx.snapshot()),
         }
         options
@@ -197,17 +197,17 @@ impl<'t> RocksTransaction<'t> {
         }
     }
 
-    /// Options of an iterator over `from..=to`, at the snapshot of this transaction.
+    /// Returns options for an iterator over `from..=to`, at the snapshot of this transaction.
     fn range(&self, from: &[u8], to: &[u8]) -> ReadOptions {
         let mut options = self.kind.at_snapshot();
         options.set_iterate_lower_bound(from);
-        // The bound itself is left out; the next key after `to` is `to` and a zero byte.
+        // The upper bound is exclusive; the next key after `to` is `to` and a zero byte.
         options.set_iterate_upper_bound([to, &[0]].concat());
         options
     }
 }
 
-/// Shows what `rows` gives, from its first or from its last.
+/// Passes rows to `f`, from the first or from the last, until it breaks.
 fn visit<D: rocksdb::DBAccess>(
     rows: &mut DBRawIteratorWithThreadMode<'_, D>,
     down: bool,
@@ -236,7 +236,7 @@ impl PeerTransaction for RocksTransaction<'_> {
         let family = self.families[table];
         let row = match &self.kind {
             Kind::Read(_) => self.db.get_pinned_cf_opt(family, key, &self.options)?,
-            // Checked at commit: another's write of what was read is a conflict.
+            // Validated at commit: a concurrent write to this row is a conflict.
             Kind::Write(tx) => tx.get_pinned_for_update_cf_opt(family, key, false, &self.options)?,
         };
         Ok(row.map(|row| f(&row)))

@@ -1,4 +1,4 @@
-//! SQLite, as rusqlite bundles it: one writer at a time, readers on snapshots of its write-ahead log.
+//! SQLite, as bundled by rusqlite: one writer at a time, readers on snapshots of the write-ahead log.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tpcc_core::doors::peers::{Access, Peer, PeerSession, PeerTransaction};
 
 use super::{CACHE_BYTES, Failure, Rival, SYNC_EVERY};
 
-/// How long a writer waits for another.
+/// Maximum wait of a writer for another writer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The database and the statements on its tables.
@@ -19,13 +19,13 @@ pub(super) struct Sqlite {
     file: PathBuf,
     tables: Vec<Statements>,
     durability: Durability,
-    /// When a commit was last durable.
+    /// Time of the last durable commit.
     synced: Mutex<Instant>,
-    /// Keeps the log of the database from being removed between two sessions.
+    /// Prevents the removal of the write-ahead log between two sessions.
     _open: Mutex<Connection>,
 }
 
-/// What is prepared once for each table and connection.
+/// Statements that are prepared once per table and connection.
 struct Statements {
     read: String,
     up: String,
@@ -51,7 +51,7 @@ impl Sqlite {
         Ok(connection)
     }
 
-    /// Whether the transaction that begins now has to be durable when it returns, though others need not.
+    /// Returns true if the transaction that begins now must be durable at commit, although commits are `async`.
     fn is_due(&self) -> bool {
         let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
         let due = synced.elapsed() >= SYNC_EVERY;
@@ -150,7 +150,7 @@ impl PeerSession for Session<'_> {
 pub(super) struct SqliteTransaction<'t> {
     session: &'t Session<'t>,
     tx: Transaction<'t>,
-    /// Whether this one is durable though others need not be.
+    /// True if this transaction is durable at commit, although commits are `async`.
     was_due: bool,
 }
 

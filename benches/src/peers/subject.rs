@@ -1,4 +1,4 @@
-//! An engine with its databases, ready to be measured, whatever its type.
+//! A type-erased engine with its databases, ready to be measured.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,32 +10,32 @@ use super::work::{self, INSERTS, ROWS, TABLES, timed};
 use super::{Operation, Rival};
 use crate::Random;
 
-/// An engine that is measured.
+/// Engine under measurement.
 pub trait Subject {
-    /// As typed and as printed.
+    /// Name on the command line and in the output.
     fn name(&self) -> &'static str;
 
-    /// How it was set.
+    /// Settings, for the report.
     fn settings(&self) -> &'static str;
 
-    /// Nanoseconds of one `operation`, done for about so long in round number `round`.
+    /// Measures one `operation` in round `round` for about `limit`; returns nanoseconds per operation.
     ///
     /// # Errors
-    /// What the engine said.
+    /// Returns an error of the engine.
     fn measure(&mut self, operation: Operation, round: u64, limit: Duration) -> Result<f64, String>;
 
-    /// Tries of the mix that were rolled back for others' transactions, and run again.
+    /// Number of transactions of the mix that were rolled back because of conflicts, and retried.
     fn conflicts(&self) -> u64;
 
-    /// Looks whether all rows are there, and whether the mix left a consistent database: how many of the twelve
-    /// conditions hold, if the mix has run.
+    /// Checks that all rows are present and that the mix left a consistent database; returns the number of the twelve
+    /// conditions that hold, or `None` if the mix has not run.
     ///
     /// # Errors
-    /// When rows are missing or a rule is broken, or what the engine said.
+    /// Returns an error if rows are missing or a condition is violated, or an error of the engine.
     fn check(&self) -> Result<Option<usize>, String>;
 }
 
-/// An engine with three databases: of commits that are durable later, of durable ones, and of the mix.
+/// An engine with three databases: for `async` commits, for `sync` commits, and for the mix.
 pub(super) struct Instance<R> {
     directory: PathBuf,
     rows: u64,
@@ -44,7 +44,7 @@ pub(super) struct Instance<R> {
     mix: Option<R>,
     /// Key of the next insert.
     next: u64,
-    /// Tries of the mix that were run again.
+    /// Number of retried transactions of the mix.
     aborted: u64,
 }
 
@@ -60,7 +60,7 @@ impl<R: Rival + 'static> Instance<R> {
         Ok(Box::new(Instance { directory, rows, later, durable, mix: None, next: 0, aborted: 0 }))
     }
 
-    /// The database of the mix, with one warehouse.
+    /// Returns the database of the mix, with one warehouse.
     fn mix(&mut self) -> Result<&R, String> {
         let mix = match self.mix.take() {
             Some(mix) => mix,
@@ -74,20 +74,20 @@ impl<R: Rival + 'static> Instance<R> {
     }
 
     fn standard_mix(&mut self, workers: usize, round: u64, limit: Duration) -> Result<f64, String> {
-        // The mix needs longer to show its checkpoints and compactions.
+        // The mix runs longer, so that checkpoints and compactions take part.
         let plan = MixPlan { workers, duration: 8 * limit, seed: round };
         let done = peers::standard_mix(self.mix()?, &plan).map_err(|error| told::<R>(&error))?;
         self.aborted += done.aborted;
         Ok(1e9 / done.throughput_per_s)
     }
 
-    /// Loads a table in a new database, which is removed again.
+    /// Loads a table into a new database, and removes the database.
     fn bulk_load(&self, round: u64) -> Result<f64, String> {
         let directory = self.directory.join(format!("bulk-{round}"));
         let peer = new::<R>(&directory, Durability::Sync, &TABLES)?;
         let loaded = timed(Duration::ZERO, || work::load(&peer, self.rows)).map_err(|error| told::<R>(&error));
         drop(peer);
-        // What cannot be removed goes with the directory above.
+        // Files that cannot be removed are removed with the parent directory.
         let _ = std::fs::remove_dir_all(&directory);
         loaded
     }

@@ -1,4 +1,4 @@
-//! A thread that makes commits durable behind the back of those who made them, for engines without one.
+//! Background thread that makes commits durable, for engines without such a thread.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -8,14 +8,14 @@ use storage::Durability;
 
 use super::SYNC_EVERY;
 
-/// The thread; ends when this is dropped.
+/// Handle of the thread, which ends on drop.
 pub(super) struct Syncer {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Syncer {
-    /// Calls `sync` every [`SYNC_EVERY`] where commits are durable later; none where each is durable when it returns.
+    /// Starts a thread that calls `sync` every [`SYNC_EVERY`], if commits are `async`; returns `None` if they are `sync`.
     pub(super) fn start<E: Send + Sync + 'static>(
         durability: Durability,
         engine: &Arc<E>,
@@ -39,7 +39,7 @@ impl Drop for Syncer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic there was printed there.
+            // A panic of the thread has already been printed.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The operations, each written once for all engines.
+//! Operations of the comparison, each written once for all engines.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -7,42 +7,42 @@ use tpcc_core::doors::peers::{Access, Peer, PeerError, PeerSession, PeerTransact
 
 use crate::{PER_TRANSACTION, ROW, Random, row};
 
-/// The tables of all operations but the mix, by their numbers.
+/// Names of the tables of all operations except the mix, by table number.
 pub(super) const TABLES: [&str; 2] = ["rows", "inserts"];
 pub(super) const ROWS: usize = 0;
 pub(super) const INSERTS: usize = 1;
 
-/// What is measured.
+/// Operation that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// One row, in a transaction of its own.
+    /// Read of one row, in its own transaction.
     Read,
-    /// A row among the thousand of a transaction.
+    /// Read of one row, in a transaction of a thousand.
     ReadMany,
-    /// The same, eight bytes of the row changed in place.
+    /// Update in place of eight bytes of a row, in a transaction of a thousand.
     Update,
-    /// The same, a new row under the next key.
+    /// Insert of a row with the next key, in a transaction of a thousand.
     Insert,
-    /// A hundred neighbours, in a transaction of its own.
+    /// Scan of a hundred adjacent rows, in its own transaction.
     Scan,
-    /// A transaction of one update whose commit need not be durable yet.
+    /// Transaction of one update with an `async` commit.
     CommitAsync,
-    /// The same, durable when it returns.
+    /// Transaction of one update with a `sync` commit.
     CommitSync,
-    /// A row of a whole table, loaded in order; durable at the end.
+    /// One row of a bulk load of a whole table in key order; durable at the end.
     BulkLoad,
-    /// [`Operation::CommitAsync`] by two threads on rows of their own.
+    /// [`Operation::CommitAsync`] by two threads, each on its own rows.
     TwoWriters,
-    /// [`Operation::CommitSync`] by two threads on rows of their own.
+    /// [`Operation::CommitSync`] by two threads, each on its own rows.
     TwoWritersSync,
-    /// A transaction of the standard mix, by one thread, async.
+    /// Transaction of the standard mix, one thread, `async` commits.
     Mix,
-    /// The same by two threads.
+    /// Transaction of the standard mix, two threads, `async` commits.
     MixTwo,
 }
 
 impl Operation {
-    /// All of them, in the order of the report.
+    /// All operations, in the order of the report.
     pub const ALL: [Operation; 12] = [
         Operation::Read,
         Operation::ReadMany,
@@ -58,7 +58,7 @@ impl Operation {
         Operation::MixTwo,
     ];
 
-    /// As printed.
+    /// Identifier in the output.
     pub fn id(self) -> &'static str {
         match self {
             Operation::Read => "point-read",
@@ -77,7 +77,7 @@ impl Operation {
     }
 }
 
-/// Nanoseconds a unit of what `batch` does, which is done for about so long; `batch` says how many units it did.
+/// Repeats `batch` for about `limit`; returns nanoseconds per unit. `batch` returns the number of units that it did.
 pub(super) fn timed<E>(limit: Duration, mut batch: impl FnMut() -> Result<u64, E>) -> Result<f64, E> {
     let start = Instant::now();
     let mut units = 0;
@@ -109,7 +109,7 @@ pub(super) fn read_many<S: PeerSession>(session: &S, rows: u64, random: &mut Ran
     Ok(PER_TRANSACTION)
 }
 
-/// Updates so many rows in a transaction.
+/// Updates `count` rows in a transaction.
 pub(super) fn update<S: PeerSession>(session: &S, mut key: impl FnMut() -> u64, count: u64) -> Result<u64, S::Error> {
     let mut tx = session.begin(Access::Write)?;
     for _ in 0..count {
@@ -120,7 +120,7 @@ pub(super) fn update<S: PeerSession>(session: &S, mut key: impl FnMut() -> u64, 
     Ok(count)
 }
 
-/// Inserts a thousand rows in a transaction, under the keys from `next` on.
+/// Inserts a thousand rows in a transaction, with keys from `next` on.
 pub(super) fn insert<S: PeerSession>(session: &S, next: &mut u64) -> Result<u64, S::Error> {
     let mut tx = session.begin(Access::Write)?;
     for _ in 0..PER_TRANSACTION {
@@ -131,7 +131,7 @@ pub(super) fn insert<S: PeerSession>(session: &S, next: &mut u64) -> Result<u64,
     Ok(PER_TRANSACTION)
 }
 
-/// Reads a hundred neighbours in a transaction.
+/// Reads a hundred adjacent rows in a transaction.
 pub(super) fn scan<S: PeerSession>(session: &S, from: u64) -> Result<u64, S::Error> {
     let mut tx = session.begin(Access::Read)?;
     let mut sum = 0u64;
@@ -151,7 +151,7 @@ pub(super) fn load<P: Peer>(peer: &P, rows: u64) -> Result<u64, P::Error> {
     Ok(rows)
 }
 
-/// Two threads that commit updates of rows of their own, for about so long: nanoseconds a commit.
+/// Runs two threads that commit updates, each of its own rows, for about `limit`; returns nanoseconds per commit.
 pub(super) fn two_writers<P: Peer>(peer: &P, rows: u64, limit: Duration, seed: u64) -> Result<f64, String> {
     let start = Instant::now();
     let writer = |number: u64| -> Result<u64, P::Error> {
@@ -182,7 +182,7 @@ pub(super) fn two_writers<P: Peer>(peer: &P, rows: u64, limit: Duration, seed: u
     Ok(start.elapsed().as_nanos() as f64 / commits.max(1) as f64)
 }
 
-/// Rows of a table.
+/// Counts the rows of a table.
 pub(super) fn count<P: Peer>(peer: &P, table: usize) -> Result<u64, P::Error> {
     let session = peer.session()?;
     let mut tx = session.begin(Access::Read)?;

@@ -1,5 +1,5 @@
-//! Two groups of somebody else's fibers: clients that look things up in two big tables. Run one after the other, the clients of
-//! a table find in the cache what the one before loaded.
+//! Two groups of fibers: clients that look up keys in two large tables. If the clients of one table run one after the
+//! other, each finds in the cache the data that the previous one loaded.
 //!
 //! `cargo run --release -p itas --example two_groups`
 #![allow(unsafe_code)]
@@ -10,11 +10,11 @@ use std::time::Duration;
 use itas::policy::{Fair, Policy, Tas};
 use itas::{Progress, Runtime};
 
-/// Entries of a table: 1 MiB.
+/// Number of entries in a table of 1 MiB.
 const ENTRIES: usize = 1 << 17;
 const CLIENTS: usize = 8;
 
-/// Where to look next: a chain through the whole table.
+/// Creates a table whose entries form a chain through the whole table: each entry is the index of the next lookup.
 fn table(seed: u64) -> Vec<u64> {
     let mut next: Vec<u64> = (0..ENTRIES as u64).collect();
     let mut random = seed;
@@ -25,13 +25,13 @@ fn table(seed: u64) -> Vec<u64> {
     next
 }
 
-/// Looks up for a while; gives lookups a second, and how often a core went over to the other table, a second.
+/// Runs lookups for a fixed time. Returns the lookups per second, and the number of changes of table per second.
 fn measure(
     tables: &[Vec<u64>; 2],
     policy: impl Policy + Clone + Sync + 'static,
 ) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let builder = Runtime::builder().workers(1).policy(policy).slice(Duration::from_micros(20));
-    // SAFETY: the clients below have no thread-local, so nothing is open where they give way.
+    // SAFETY: the clients below use no thread-local, so none is open where they are suspended.
     let mut runtime = unsafe { builder.build() }?;
     let groups = [runtime.group("clients of the first table")?, runtime.group("clients of the second")?];
     let (stop, lookups) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -39,7 +39,8 @@ fn measure(
         for client in 0..2 * CLIENTS {
             let (table, stop, lookups) = (&tables[client % 2], &stop, &lookups);
             let mut at = client as u64;
-            // An operation: some lookups. Between two the fiber may give way, and may be moved.
+            // One operation is 100 lookups. Between two operations the fiber may be suspended, and may be moved to
+            // another core.
             let work = move || {
                 for _ in 0..100 {
                     at = table[at as usize];

@@ -1,5 +1,5 @@
-//! A core's scheduler as the order of an executor that somebody else builds and drives: for programs that have workers of
-//! their own. (The [runtime](crate::Runtime) brings workers with it.)
+//! A core's scheduler as the order of an executor that the embedder builds and drives, for programs with their own worker
+//! threads. (The [runtime](crate::Runtime) has its own workers.)
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,17 +9,17 @@ use sched_steps::Order;
 use crate::group::{GroupEntry, GroupError, GroupId};
 use crate::scheduler::{Scheduler, Stops};
 
-/// What the order and its handle share.
+/// State shared by the order and its handles.
 struct Shared {
     scheduler: RefCell<Scheduler>,
     groups: Vec<GroupEntry>,
     clock: Box<dyn Fn() -> u64>,
     running: Cell<Option<usize>>,
-    /// When the slice of the running fiber is over.
+    /// End of the running fiber's slice.
     ends_ns: Cell<u64>,
 }
 
-/// The order, to be given to [`sched_steps::Builder::order`].
+/// The order, to be passed to [`sched_steps::Builder::order`].
 pub struct CoreOrder(Rc<Shared>);
 
 /// The handle of a [`CoreOrder`], for the thread that drives the executor and for its fibers.
@@ -32,11 +32,12 @@ impl std::fmt::Debug for CoreHandle {
     }
 }
 
-/// The order of an executor: fiber number `i` is of `groups[i % groups.len()]` until it changes its group. `clock` gives
-/// nanoseconds; it may be a simulated one. The groups cannot be removed before the order and its handles are dropped.
+/// Creates the order of an executor: fiber number `i` belongs to `groups[i % groups.len()]` until it changes its group.
+/// `clock` returns nanoseconds; it may be simulated. The groups cannot be removed before the order and its handles are
+/// dropped.
 ///
 /// # Errors
-/// A group that the scheduler does not know, or no group at all.
+/// A group that the scheduler does not know, or an empty list of groups.
 pub fn core_order(
     scheduler: Scheduler,
     groups: Vec<GroupId>,
@@ -98,14 +99,14 @@ impl Order for CoreOrder {
 }
 
 impl CoreHandle {
-    /// True once the slice of the fiber that runs is over: it should give way.
+    /// Returns true once the slice of the running fiber is over: the fiber should then yield.
     #[must_use]
     pub fn slice_is_over(&self) -> bool {
         (self.0.clock)() >= self.0.ends_ns.get()
     }
 
-    /// The fiber that runs belongs to `group` from now on. True if that is another one than before: it should give way, so
-    /// that the group's turn is respected.
+    /// Moves the running fiber to `group`. Returns true if its group changes: the fiber should then yield, so that the
+    /// new group's turn is respected.
     ///
     /// # Errors
     /// A group that the scheduler does not know.
@@ -113,10 +114,10 @@ impl CoreHandle {
         self.0.scheduler.borrow_mut().change_group(group)
     }
 
-    /// Looks at the scheduler, or changes its settings.
+    /// Calls `with` with the scheduler, to read it or to change its settings.
     ///
     /// # Panics
-    /// If `with` looks at it again through a handle.
+    /// If `with` accesses the scheduler through a handle again.
     pub fn with<R>(&self, with: impl FnOnce(&mut Scheduler) -> R) -> R {
         with(&mut self.0.scheduler.borrow_mut())
     }
@@ -143,7 +144,7 @@ mod tests {
         let now = Rc::new(Cell::new(0));
         let clock = Rc::clone(&now);
         let (order, core) = core_order(scheduler, ids[..2].to_vec(), move || clock.get()).unwrap();
-        // SAFETY: nothing is open in a thread-local.
+        // SAFETY: no thread-local scope is open.
         let mut executor = unsafe { Executor::builder().fibers(4).order(order).build() }.unwrap();
         let ran = RefCell::new(String::new());
         executor

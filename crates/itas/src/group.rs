@@ -1,7 +1,7 @@
 //! Sibling groups: fibers of one database, tenant or client program.
 //!
-//! A group is what the paper calls a memory address space: its fibers are taken to share a working set. The table of
-//! groups is shared by all cores; what is in it may be changed while fibers run, as by the paper's system calls.
+//! A group corresponds to a memory address space of the paper: its fibers are assumed to share a working set. All cores
+//! share the table of groups. Its entries may be changed while fibers run, as by the paper's system calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -9,61 +9,62 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 
-/// The weight of a fiber that is neither preferred nor put back: CFS' weight of a thread with nice level 0.
+/// Default weight of a fiber: CFS' weight of a thread with nice level 0.
 pub const DEFAULT_WEIGHT: u32 = 1024;
-/// Groups that a table holds at most at a time.
+/// Maximum number of groups in a table.
 pub const MAX_GROUPS: usize = 1 << 16;
 
-/// Names a group of a [`Groups`], and no other of that table or of another one, as long as the process creates fewer than
-/// 2^32 groups.
+/// Identifier of a group of a [`Groups`]. It is unique over all tables, as long as the process creates fewer than 2^32
+/// groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId {
     index: u32,
     stamp: u32,
 }
 
-/// The stamp of the next group of any table.
+/// Stamp of the next group of any table.
 static NEXT_STAMP: AtomicU32 = AtomicU32::new(1);
 
 impl GroupId {
-    /// A name that no group has.
+    /// Identifier of no group.
     pub(crate) const NONE: GroupId = GroupId { index: u32::MAX, stamp: 0 };
 
-    /// Its number, from 0. The number of a group that was removed is used again; statistics by number go on there.
+    /// Number of the group, from 0. The number of a removed group is reused; statistics by number then continue for the
+    /// new group.
     #[must_use]
     pub fn index(self) -> usize {
         self.index as usize
     }
 
-    /// A new name of the group with this number.
+    /// Creates a new identifier for the group with this number.
     fn fresh(index: usize) -> GroupId {
         GroupId { index: index as u32, stamp: NEXT_STAMP.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// The name in one word.
+    /// Encodes the identifier as a word.
     pub(crate) const fn word(self) -> u64 {
         (self.stamp as u64) << 32 | self.index as u64
     }
 
-    /// The name that the word holds.
+    /// Decodes an identifier from a word.
     pub(crate) fn of_word(word: u64) -> GroupId {
         GroupId { index: word as u32, stamp: (word >> 32) as u32 }
     }
 
-    /// The name of a group in tests without a table.
+    /// Creates an identifier for tests without a table.
     #[cfg(test)]
     pub(crate) fn numbered(index: u32) -> GroupId {
         GroupId { index, stamp: 0 }
     }
 }
 
-/// How far the fibers of a group may be preferred because they are siblings.
+/// Extent to which the fibers of a group are preferred as siblings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aggregation {
-    /// `agg_bonus`: a sibling is preferred to the fiber with the highest priority while its vruntime is at most this much
-    /// larger.
+    /// `agg_bonus`: a sibling is preferred to the fiber with the highest priority while its vruntime is larger by at most
+    /// this much.
     pub bonus: Duration,
-    /// `agg_limit`: siblings chosen in a row before the fiber with the highest priority is chosen in any case.
+    /// `agg_limit`: maximum number of siblings chosen in a row before the fiber with the highest priority is chosen.
     pub limit: u32,
 }
 
@@ -74,41 +75,41 @@ impl Default for Aggregation {
     }
 }
 
-/// Why a group, or a change of one, was refused.
+/// Error of adding, changing or removing a group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// A weight of 0 would never be charged for what it runs.
+    /// The weight is 0: its fibers would never be charged for their run time.
     #[error("group '{0}': a weight of 0; from 1, where {DEFAULT_WEIGHT} is the normal one")]
     NoWeight(String),
-    /// A bonus that no vruntime reaches would let siblings starve everyone else.
+    /// The bonus is too large: siblings would starve all other fibers.
     #[error("group '{group}': an aggregation bonus of {bonus:?}; at most {}", humantime(MAX_BONUS))]
     Bonus {
-        /// The group's name.
+        /// Name of the group.
         group: String,
-        /// What was asked for.
+        /// Requested bonus.
         bonus: Duration,
     },
     /// The table is full.
     #[error("more than {MAX_GROUPS} groups at a time; remove those that have no fibers")]
     TooMany,
-    /// Fibers of the group live.
+    /// The group has live fibers.
     #[error("group '{group}' has {fibers} live fibers; it can be destroyed when they have ended")]
     Live {
-        /// The group's name.
+        /// Name of the group.
         group: String,
-        /// Its fibers.
+        /// Number of its live fibers.
         fibers: usize,
     },
-    /// A group of another table, or one that was removed. Holds its number.
+    /// The group is of another table, or was removed. Contains its number.
     #[error("group {0} is not one of this runtime's, or was removed")]
     Unknown(usize),
 }
 
-/// The largest bonus: beyond it a bound on waiting says nothing.
+/// Maximum bonus: beyond it a bound on waiting is meaningless.
 pub const MAX_BONUS: Duration = Duration::from_secs(3600);
 
-/// Nanoseconds of a duration; the largest number for one that has more.
+/// Nanoseconds of a duration, saturated at `u64::MAX`.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -117,7 +118,7 @@ fn humantime(duration: Duration) -> String {
     format!("{} s", duration.as_secs())
 }
 
-/// A group, as cores see it.
+/// Entry of a group, as seen by cores.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) id: GroupId,
@@ -125,14 +126,14 @@ pub(crate) struct Group {
     pub(crate) weight: u32,
     bonus_ns: AtomicU64,
     limit: AtomicU32,
-    /// Fibers that were spawned and have not ended.
+    /// Number of fibers that were spawned and have not ended.
     live: AtomicUsize,
-    /// Fibers that were ever spawned.
+    /// Number of fibers that were ever spawned.
     seats: AtomicUsize,
 }
 
 impl Group {
-    /// Its aggregation, in nanoseconds and fibers. The two may be of different changes.
+    /// Bonus in nanoseconds and limit. The two may come from different updates.
     #[inline]
     pub(crate) fn aggregation(&self) -> (u64, u32) {
         (self.bonus_ns.load(Ordering::Relaxed), self.limit.load(Ordering::Relaxed))
@@ -154,7 +155,7 @@ pub struct Groups {
 #[derive(Debug, Default)]
 struct GroupTable {
     groups: Vec<Option<Arc<Group>>>,
-    /// Numbers below the table's length that no group has.
+    /// Unused numbers below the table's length.
     unused: Vec<usize>,
 }
 
@@ -166,13 +167,13 @@ impl GroupTable {
 }
 
 impl Groups {
-    /// An empty table.
+    /// Creates an empty table.
     #[must_use]
     pub fn new() -> Groups {
         Groups::default()
     }
 
-    /// Adds a group whose fibers have `weight`: with twice the weight, a fiber gets twice the time.
+    /// Adds a group whose fibers have `weight`. A fiber with twice the weight gets twice the time.
     ///
     /// # Errors
     /// A weight of 0, a bonus above [`MAX_BONUS`], too many groups.
@@ -204,7 +205,7 @@ impl Groups {
         Ok(id)
     }
 
-    /// Changes how far siblings are preferred. Cores take it in when they next choose.
+    /// Changes the aggregation parameters of a group. Cores apply them at their next choice.
     ///
     /// # Errors
     /// An unknown group, a bonus above [`MAX_BONUS`].
@@ -215,7 +216,7 @@ impl Groups {
         Ok(())
     }
 
-    /// How far siblings are preferred now.
+    /// Current aggregation parameters of a group.
     ///
     /// # Errors
     /// An unknown group.
@@ -224,7 +225,7 @@ impl Groups {
         Ok(Aggregation { bonus: Duration::from_nanos(bonus), limit })
     }
 
-    /// Its name.
+    /// Name of a group.
     ///
     /// # Errors
     /// An unknown group.
@@ -232,10 +233,10 @@ impl Groups {
         Ok(self.get(group)?.name.clone())
     }
 
-    /// Forgets a group without fibers. Its number is free for another one, and its name means nothing any more.
+    /// Removes a group without fibers. Its number becomes free for another group, and its identifier becomes invalid.
     ///
     /// # Errors
-    /// An unknown group, live fibers.
+    /// The group is unknown, or has live fibers.
     pub fn remove(&self, group: GroupId) -> Result<(), GroupError> {
         let mut table = self.table.write();
         let found = table.get(group)?;
@@ -248,7 +249,7 @@ impl Groups {
         Ok(())
     }
 
-    /// The groups that there are.
+    /// Identifiers of all groups.
     #[must_use]
     pub fn ids(&self) -> Vec<GroupId> {
         self.table.read().groups.iter().flatten().map(|group| group.id).collect()
@@ -258,18 +259,18 @@ impl Groups {
         self.table.read().get(group).cloned()
     }
 
-    /// The group, counted as having one more fiber.
+    /// Returns the group and counts one more fiber in it.
     pub(crate) fn enter(&self, group: GroupId) -> Result<GroupEntry, GroupError> {
         Ok(GroupEntry::new(self.table.read().get(group)?))
     }
 }
 
-/// A group that is not removed meanwhile: it counts as one of its fibers.
+/// Reference that prevents the removal of a group: it counts as a fiber of the group.
 #[derive(Debug)]
 pub(crate) struct GroupEntry(Arc<Group>);
 
 impl GroupEntry {
-    /// The group is in its table, by another entry or by the table's lock.
+    /// The caller guarantees that the group is in its table, by another entry or by the table's lock.
     fn new(group: &Arc<Group>) -> GroupEntry {
         group.live.fetch_add(1, Ordering::AcqRel);
         GroupEntry(Arc::clone(group))
@@ -279,7 +280,7 @@ impl GroupEntry {
         self.0.id
     }
 
-    /// The number of the next fiber in the group.
+    /// Number of the next fiber in the group.
     pub(crate) fn next_seat(&self) -> usize {
         self.0.seats.fetch_add(1, Ordering::Relaxed)
     }

@@ -1,15 +1,16 @@
 //! Sibling-thread aggregation in user space.
 //!
-//! Fibers of one database, tenant or client program are *siblings*: they share a working set. Run one after the other on a
-//! core they find in its caches what the one before loaded (TAS, time aggregation); run at the same time on several cores
-//! they share what is in the cache between them (ITAS, inter-core time aggregation). This crate is the scheduler of the ITAS
-//! paper (Yamada and Kusakabe, "Impact of inter-core time aggregation scheduler on a database server workload", AJIT 8(4),
-//! 2009) for fibers, without a change to the kernel. It knows nothing of databases.
+//! Fibers of one database, tenant or client program are *siblings*: they share a working set. If siblings run one after
+//! the other on a core, each finds in its caches the data that the previous one loaded (TAS, time aggregation). If they
+//! run at the same time on several cores, they share the contents of the shared cache (ITAS, inter-core time
+//! aggregation). This crate implements the scheduler of the ITAS paper (Yamada and Kusakabe, "Impact of inter-core time
+//! aggregation scheduler on a database server workload", AJIT 8(4), 2009) for fibers, without a change to the kernel. It
+//! knows nothing of databases.
 //!
 //! ```
 //! use itas::{Progress, Runtime, policy::Tas};
 //!
-//! // SAFETY: the work has no thread-local, so nothing is open where it gives way.
+//! // SAFETY: the work uses no thread-local, so none is open where it is suspended.
 //! let mut runtime = unsafe { Runtime::builder().workers(1).policy(Tas).build() }?;
 //! let group = runtime.group("a tenant")?;
 //! let (sum, report) = runtime.run(|spawner| {
@@ -26,23 +27,23 @@
 //! ```
 //!
 //! # Parts
-//! A [`Scheduler`] is one core's: vruntimes, a runqueue in two levels, and a [`Policy`](policy::Policy) that chooses. It has no
-//! clock and no threads. The [`Runtime`] drives one per worker thread; [`core_order`] puts one into an executor of your own;
-//! [`virtual_time`] drives them without threads, and [`simulate`] does so over a model of caches. [`auto`] chooses policies and
-//! parameters while they run.
+//! A [`Scheduler`] belongs to one core: vruntimes, a two-level run queue, and a [`Policy`](policy::Policy) that chooses.
+//! It has no clock and no threads. The [`Runtime`] drives one scheduler per worker thread. [`core_order`] uses one in an
+//! executor of the embedder. [`virtual_time`] drives schedulers without threads, and [`simulate`] does so over a model of
+//! caches. [`auto`] chooses policies and parameters at run time.
 //!
-//! # How long a fiber waits
-//! A core chooses no fiber whose vruntime exceeds the smallest by more than its group's *lead*, `min(agg_bonus, agg_limit *
-//! slice)`, whatever the policy says; a fiber's vruntime only grows, and a new fiber begins a lead and a slice above the
-//! smallest. So with at most `n` fibers alive at a time on a core, however many come and go, and `k` = 1024 / the smallest
-//! weight
+//! # Bound on waiting
+//! A core chooses no fiber whose vruntime exceeds the smallest by more than its group's *lead*,
+//! `min(agg_bonus, agg_limit * slice)`, whatever the policy chooses. A fiber's vruntime only grows, and a new fiber
+//! starts a lead and a slice above the smallest. Let `n` be the maximum number of live fibers on a core, regardless
+//! of how many come and go, and `k` = 1024 / the smallest weight. Then
 //!
 //! ```text
 //! wait <= 2 * longest + (n - 1) * max(1, longest / (2 * slice)) * (largest weight / 1024) * (3 * lead + credit + 6 * slice * k)
 //! ```
 //!
-//! where `longest` is the longest time between two choices and `credit` what sleepers are preferred by. The proof is in the
-//! source, `bound.rs`.
+//! with `longest` the longest time between two choices and `credit` the amount by which sleepers are preferred. The proof
+//! is in the source, `bound.rs`.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

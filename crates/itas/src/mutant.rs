@@ -1,7 +1,7 @@
-//! Mutants: the scheduler with one protection left out, to test whether the campaign of waits detects it.
+//! Mutants: the scheduler with one protection disabled, to test that the campaign of waits detects it.
 //!
-//! The feature `mutants` compiles the switches in; without it [`is_mutant`] is the constant `false`, and none of this is
-//! compiled. The environment variable `LOCKSTEP_ITAS_MUTANT`, read once, names the active mutant.
+//! The feature `mutants` compiles the switches in. Without it [`is_mutant`] is the constant `false`, and nothing else of
+//! this module is compiled. The environment variable `LOCKSTEP_ITAS_MUTANT`, read once, names the active mutant.
 
 #[cfg(all(feature = "mutants", not(debug_assertions)))]
 compile_error!(
@@ -10,7 +10,7 @@ compile_error!(
 
 macro_rules! mutants {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// The protections that can be left out.
+        /// The protections that can be disabled.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[cfg_attr(not(feature = "mutants"), allow(unreachable_pub, reason = "seen by campaigns only"))]
         pub enum Mutant {
@@ -19,10 +19,10 @@ macro_rules! mutants {
 
         #[cfg(feature = "mutants")]
         impl Mutant {
-            /// All of them.
+            /// All mutants.
             pub const ALL: &[Mutant] = &[$(Mutant::$variant,)*];
 
-            /// As the environment variable names it.
+            /// Name of the mutant in the environment variable.
             pub fn name(self) -> &'static str {
                 match self { $(Mutant::$variant => $name,)* }
             }
@@ -33,7 +33,7 @@ macro_rules! mutants {
 mutants! {
     /// A policy may choose a fiber however far it is above the smallest vruntime.
     NoLead = "no-lead",
-    /// A new fiber begins with the core's smallest vruntime.
+    /// A new fiber starts with the core's smallest vruntime.
     StartAtSmallest = "start-at-smallest",
     /// A fiber that wakes up keeps its vruntime, however long it slept.
     KeepSleepers = "keep-sleepers",
@@ -43,24 +43,24 @@ mutants! {
 #[cfg(feature = "mutants")]
 pub const VARIABLE: &str = "LOCKSTEP_ITAS_MUTANT";
 
-/// Whether this protection is left out.
+/// Returns true if this protection is disabled.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 pub(crate) const fn is_mutant(_: Mutant) -> bool {
     false
 }
 
-/// Whether this protection is left out.
+/// Returns true if this protection is disabled.
 #[cfg(feature = "mutants")]
 #[inline]
 pub(crate) fn is_mutant(mutant: Mutant) -> bool {
     chosen() == Some(mutant)
 }
 
-/// The mutant that is active in this process.
+/// Returns the mutant that is active in this process.
 ///
 /// # Panics
-/// If the environment variable names none of the list: a misspelt name must not pass for the unchanged scheduler.
+/// If the environment variable names no mutant: a misspelt name must not pass for the unmodified scheduler.
 #[cfg(feature = "mutants")]
 pub fn chosen() -> Option<Mutant> {
     static CHOSEN: std::sync::OnceLock<Option<Mutant>> = std::sync::OnceLock::new();

@@ -1,22 +1,22 @@
-//! On which core a group's work begins.
+//! Placement: the core on which a group's work begins.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::group::GroupId;
 
-/// Where the fibers of a group are placed. It is part of a policy: what aggregation is worth depends on it.
+/// Placement of the fibers of a group. It is part of a policy: the benefit of aggregation depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// Evenly over all cores, as the load balance of an operating system does it; the paper's.
+    /// Evenly over all cores, like the load balancing of an operating system; the paper's placement.
     #[default]
     Spread,
-    /// All on one core, the group's home, while that core has work for itself only: its private caches hold one copy of
-    /// the working set, and no line travels between siblings.
+    /// All on one core, the group's home: its private caches hold one copy of the working set, and no cache line moves
+    /// between siblings. Other cores take over work only if they have none.
     Packed,
 }
 
 impl Placement {
-    /// The core for fiber number `seat` of `group`.
+    /// Returns the core for fiber number `seat` of `group`.
     #[must_use]
     pub fn core(self, group: GroupId, seat: usize, cores: usize) -> usize {
         match self {
@@ -26,7 +26,7 @@ impl Placement {
     }
 }
 
-/// The placement of a runtime, which may change while it runs, and how often it has.
+/// Current placement of a runtime, with the number of changes so far.
 #[derive(Debug)]
 pub(crate) struct PlacementWord(AtomicU32);
 
@@ -35,14 +35,14 @@ impl PlacementWord {
         PlacementWord(AtomicU32::new(placement as u32))
     }
 
-    /// The placement, and a number that is another after each change.
+    /// Returns the placement and a version that differs after each change.
     #[inline]
     pub(crate) fn get(&self) -> (Placement, u32) {
         let word = self.0.load(Ordering::Relaxed);
         (if word & 1 == Placement::Packed as u32 { Placement::Packed } else { Placement::Spread }, word >> 1)
     }
 
-    /// Changes it: work that is elsewhere moves after its next operation.
+    /// Changes the placement: work on other cores moves after its next operation.
     pub(crate) fn set(&self, placement: Placement) {
         let (now, version) = self.get();
         if now != placement {

@@ -1,8 +1,9 @@
-//! What a master tells its slaves: the group whose siblings it runs one after the other (the paper's `ia_mm`).
+//! Communication from masters to slaves: the group whose siblings a master runs one after the other (the paper's
+//! `ia_mm`).
 //!
-//! One word per master on a cache line of its own. The master stores, slaves load when they next choose; there is no lock,
-//! and no core waits for another. A slave that reads an old value follows for one slice too long, which costs nothing but
-//! that slice's locality.
+//! There is one word per master, on its own cache line. The master stores it, and slaves load it at their next choice;
+//! there is no lock, and no core waits for another. A slave that reads an old value follows for one slice too long, at
+//! the cost of that slice's locality only.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -10,21 +11,21 @@ use crossbeam_utils::CachePadded;
 
 use crate::group::GroupId;
 
-/// `ia_mm` is NULL.
+/// Published value without a group (`ia_mm` is NULL).
 const NONE: u64 = GroupId::NONE.word();
-/// In a role: it is a master.
+/// Role value of a master.
 const MASTER: u32 = u32::MAX;
 
-/// What a core is.
+/// Role of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It publishes the group that it aggregates.
+    /// The core publishes the group that it aggregates.
     Master,
-    /// It follows the master of this number. If that is no master, it finds nothing published.
+    /// The core follows the master of this number. If that core is not a master, nothing is published for this core.
     SlaveOf(usize),
 }
 
-/// The words by which cores coordinate. As many masters publish as there are.
+/// Shared words by which cores coordinate. There may be several masters.
 #[derive(Debug)]
 pub struct Board {
     published: Box<[CachePadded<AtomicU64>]>,
@@ -32,7 +33,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// For `cores` cores, of which the first is the master of all others, as in the paper's evaluation.
+    /// Creates the board of `cores` cores, of which the first is the master of all others, as in the paper's evaluation.
     #[must_use]
     pub fn new(cores: usize) -> Board {
         Board {
@@ -41,13 +42,13 @@ impl Board {
         }
     }
 
-    /// Cores that it is for.
+    /// Number of cores.
     #[must_use]
     pub fn cores(&self) -> usize {
         self.roles.len()
     }
 
-    /// What `core` is.
+    /// Role of `core`.
     #[inline]
     #[must_use]
     pub fn role(&self, core: usize) -> Role {
@@ -57,8 +58,8 @@ impl Board {
         }
     }
 
-    /// Changes what `core` is, also while it runs. False, and nothing is changed, if there is no such core, or it would
-    /// follow itself or a core that there is not.
+    /// Changes the role of `core`, even while it runs. Returns false without a change if the core does not exist, or
+    /// would follow itself or a core that does not exist.
     pub fn set_role(&self, core: usize, role: Role) -> bool {
         let word = match role {
             Role::Master => MASTER,
@@ -71,7 +72,7 @@ impl Board {
         true
     }
 
-    /// What the master `core` publishes.
+    /// Group that the master `core` publishes.
     #[inline]
     #[must_use]
     pub fn published(&self, core: usize) -> Option<GroupId> {
@@ -79,8 +80,8 @@ impl Board {
         (group != NONE).then(|| GroupId::of_word(group))
     }
 
-    /// The master `core` publishes `group`; nothing, if it is none. A store only where that is a change: slaves keep the
-    /// line in their caches otherwise.
+    /// Publishes `group` for the master `core`, or nothing if it is `None`. Stores only a changed value, so that the line
+    /// otherwise stays in the caches of the slaves.
     #[inline]
     pub fn publish(&self, core: usize, group: Option<GroupId>) {
         let word = group.unwrap_or(GroupId::NONE).word();

@@ -1,7 +1,8 @@
-//! One core's scheduler: vruntimes, the runqueue, and what the policy may do with them.
+//! Scheduler of one core: vruntimes, the run queue, and the limits on the policy.
 //!
-//! It has no clock and no fibers: the caller says what the time is, which fiber came, stopped, and why. The
-//! [runtime](crate::Runtime) drives one per worker thread; [virtual time](crate::virtual_time) drives it without threads.
+//! It has no clock and no fibers: the caller passes the time, and reports which fiber arrived or stopped, and why. The
+//! [runtime](crate::Runtime) drives one scheduler per worker thread; [virtual time](crate::virtual_time) drives it
+//! without threads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,41 +15,42 @@ use crate::publish::{Board, Role};
 use crate::queue::{Candidate, RunQueue};
 use crate::stats::CoreStatistics;
 
-/// Longest slice and credit, in nanoseconds.
+/// Maximum slice and credit, in nanoseconds.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// Settings of a core. They may be changed while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreSettings {
-    /// How long a fiber runs before another may. Less than a nanosecond counts as one, more than an hour as an hour.
+    /// Time that a fiber runs before another may. Less than a nanosecond counts as one, more than an hour as an hour.
     pub slice: Duration,
-    /// How far below the smallest vruntime a fiber that wakes up may be set: sleepers are preferred by this much. More
-    /// than an hour counts as an hour.
+    /// Maximum distance below the smallest vruntime at which a fiber that wakes up is placed: sleepers are preferred by
+    /// this much. More than an hour counts as an hour.
     pub sleeper_credit: Duration,
-    /// Slaves follow their masters for as long as `agg_bonus` allows, as in the paper, instead of for `agg_limit` slices.
+    /// If true, slaves follow their masters for as long as `agg_bonus` permits, as in the paper, instead of for
+    /// `agg_limit` slices.
     pub paper_slaves: bool,
 }
 
 impl Default for CoreSettings {
-    /// Slices and credit of 50 us, slaves bounded.
+    /// Slice and credit of 50 us, bounded slaves.
     fn default() -> CoreSettings {
         let slice = Duration::from_micros(50);
         CoreSettings { slice, sleeper_credit: slice, paper_slaves: false }
     }
 }
 
-/// Why a running fiber stops.
+/// Reason why a running fiber stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stops {
-    /// Its slice is over, or it gave way: it can go on.
+    /// Its slice is over, or it yielded: it can continue.
     Preempted,
-    /// It waits for something.
+    /// It waits for an event.
     Blocked,
     /// It has ended; its slot is free.
     Ended,
 }
 
-/// Where a slot's fiber is.
+/// State of a slot's fiber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FiberState {
     Free,
@@ -57,16 +59,16 @@ enum FiberState {
     Blocked,
 }
 
-/// A place for one fiber at a time.
+/// Slot for one fiber at a time.
 #[derive(Debug)]
 struct Slot {
     state: FiberState,
     group: GroupId,
     weight: u32,
     vruntime: u64,
-    /// What was charged and is less than one of `vruntime`, times the weight.
+    /// Remainder of the charged time that is less than one unit of `vruntime`, multiplied by the weight.
     rest: u64,
-    /// Since when it can run and does not, in nanoseconds.
+    /// Time at which the fiber became ready to run, in nanoseconds.
     ready_since: u64,
 }
 
@@ -81,7 +83,7 @@ impl Slot {
     };
 }
 
-/// See the module's documentation.
+/// Scheduler of one core. See the module documentation.
 pub struct Scheduler {
     core: usize,
     groups: Arc<Groups>,
@@ -92,24 +94,24 @@ pub struct Scheduler {
     paper_slaves: bool,
     queue: RunQueue,
     slots: Vec<Slot>,
-    /// Groups that fibers of this core are of, as last looked up.
+    /// Cached groups of this core's fibers, by number.
     known: Vec<Option<Arc<Group>>>,
     live: u64,
     smallest: u64,
     running: Option<u32>,
     running_since: u64,
-    /// When the fiber before stopped, or one could run after none could: since then the core is taken up by the choice, or by
-    /// what else its thread does.
+    /// Time at which the previous fiber stopped, or a fiber became ready after none was. Since then the choice, or other
+    /// work of the thread, has occupied the core.
     free_since: u64,
-    /// The latest time of a call.
+    /// Latest time passed by a caller.
     now_ns: u64,
     idle_since: Option<u64>,
     last: Option<GroupId>,
     /// Siblings chosen in a row: `agg_count` of the last fiber's group on this core.
     agg_count: u32,
-    /// Choices in a row of a fiber that had not the highest priority.
+    /// Number of choices in a row of a fiber that did not have the highest priority.
     preferred: u32,
-    /// Slices in a row of one group.
+    /// Number of slices in a row of one group.
     aggregated: u64,
     extremes: Extremes,
     statistics: CoreStatistics,
@@ -126,7 +128,7 @@ impl std::fmt::Debug for Scheduler {
 }
 
 impl Scheduler {
-    /// The scheduler of core number `core` of the `board`'s.
+    /// Creates the scheduler of core number `core` of `board`.
     ///
     /// # Panics
     /// If the board has no such core.
@@ -178,51 +180,51 @@ impl Scheduler {
         self.extremes.slice_ns = self.extremes.slice_ns.max(self.slice_ns);
     }
 
-    /// Changes the policy, from the next choice on. Nothing is published until it publishes something.
+    /// Changes the policy, from the next choice on. Nothing is published until the new policy publishes a group.
     pub fn set_policy(&mut self, policy: Box<dyn Policy>) {
         self.policy = policy;
         self.board.publish(self.core, None);
     }
 
-    /// Length of a slice, in nanoseconds.
+    /// Slice length in nanoseconds.
     #[must_use]
     pub fn slice_ns(&self) -> u64 {
         self.slice_ns
     }
 
-    /// Fibers that can run, the running one not counted.
+    /// Number of fibers that can run, not counting the running one.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// Fibers that have not ended.
+    /// Number of fibers that have not ended.
     #[must_use]
     pub fn live(&self) -> usize {
         self.live as usize
     }
 
-    /// Slices in a row of the last fiber's group, its own included.
+    /// Number of slices in a row of the last fiber's group, including the last slice.
     #[must_use]
     pub fn slices_in_a_row(&self) -> u64 {
         self.aggregated
     }
 
-    /// The group of the fiber that was chosen last.
+    /// Group of the fiber that was chosen last.
     #[must_use]
     pub fn last_group(&self) -> Option<GroupId> {
         self.last
     }
 
-    /// The group of the fiber in slot `fiber`, if there is one.
+    /// Group of the fiber in slot `fiber`, if there is one.
     #[must_use]
     pub fn group_of(&self, fiber: u32) -> Option<GroupId> {
         let slot = self.slots.get(fiber as usize)?;
         (slot.state != FiberState::Free).then_some(slot.group)
     }
 
-    /// A new fiber of `group` takes slot number `fiber`, and can run. It begins above the smallest vruntime of the core, by
-    /// the largest lead so far and a slice: see [the bound](crate#how-long-a-fiber-waits).
+    /// Adds a new fiber of `group` in slot number `fiber`; it can run. It starts above the smallest vruntime of the core,
+    /// by the largest lead so far and a slice: see [the bound](crate#bound-on-waiting).
     ///
     /// # Errors
     /// The group is unknown.
@@ -250,12 +252,12 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Keeps a group from being removed.
+    /// Prevents the removal of a group while the entry lives.
     pub(crate) fn enter(&self, group: GroupId) -> Result<GroupEntry, GroupError> {
         self.groups.enter(group)
     }
 
-    /// The fiber that runs is of `group` from now on; true if it was of another. False, too, if none runs.
+    /// Moves the running fiber to `group`. Returns true if its group changes, and false also if no fiber runs.
     ///
     /// # Errors
     /// The group is unknown.
@@ -270,7 +272,7 @@ impl Scheduler {
         Ok(std::mem::replace(&mut slot.group, group) != group)
     }
 
-    /// The fiber in slot `fiber`, which waited for something, can run again. Others are left alone.
+    /// Makes the fiber in slot `fiber` ready if it is blocked; otherwise has no effect.
     pub fn wake(&mut self, now_ns: u64, fiber: u32) {
         let earliest = self.smallest.saturating_sub(self.credit_ns);
         let Some(slot) = self.slots.get_mut(fiber as usize) else { return };
@@ -280,7 +282,7 @@ impl Scheduler {
         }
     }
 
-    /// The fiber that was chosen stops running. Nothing happens if none runs.
+    /// Stops the running fiber. Has no effect if no fiber runs.
     #[inline]
     pub fn stop(&mut self, now_ns: u64, stops: Stops) {
         let Some(fiber) = self.running.take() else { return };
@@ -289,12 +291,12 @@ impl Scheduler {
         self.free_since = now_ns;
         self.now_ns = self.now_ns.max(now_ns);
         let slot = &mut self.slots[fiber as usize];
-        // A core that was taken away by the operating system does not cost its fiber all turns of that time.
+        // If the operating system has preempted the core, its fiber is not charged for all of that time.
         let charged = taken.min(2 * self.slice_ns);
         slot.vruntime += if slot.weight == DEFAULT_WEIGHT {
             charged
         } else {
-            // The rest is kept: runs that are shorter than the weight's part of a nanosecond are charged as well.
+            // The remainder is kept, so that runs shorter than one unit of vruntime are charged as well.
             let due = charged * u64::from(DEFAULT_WEIGHT) + slot.rest;
             slot.rest = due % u64::from(slot.weight);
             due / u64::from(slot.weight)
@@ -311,9 +313,10 @@ impl Scheduler {
         }
     }
 
-    /// The fiber to run now, by the policy, unless that would let another wait too long: a fiber that has not the highest
-    /// priority runs only within the lead of its group, `min(agg_bonus, agg_limit * slice)`, and after at most `agg_limit`
-    /// others of that kind. (See the module [`bound`](crate#how-long-a-fiber-waits).) None if no fiber can run.
+    /// Chooses the fiber to run now, by the policy, unless that would let another fiber wait too long. A fiber that does
+    /// not have the highest priority runs only within the lead of its group, `min(agg_bonus, agg_limit * slice)`, and
+    /// after at most `agg_limit` other such choices in a row. (See the module [`bound`](crate#bound-on-waiting).) Returns
+    /// `None` if no fiber can run.
     #[inline]
     pub fn pick(&mut self, now_ns: u64) -> Option<u32> {
         debug_assert!(self.running.is_none(), "a core runs one fiber at a time");
@@ -338,14 +341,16 @@ impl Scheduler {
         Some(chosen.fiber)
     }
 
-    /// How long a fiber of this core waited at most for its turn, by the proof in the crate's documentation, with the
-    /// settings that it ever had, and the fibers and slices since its statistics were last reset.
+    /// Proven maximum of the time that a fiber of this core waited for its turn; the crate documentation states the
+    /// bound. It covers all settings that the core ever had, and the fibers and slices since the last reset of the
+    /// statistics.
     #[must_use]
     pub fn wait_bound(&self) -> Duration {
         self.extremes.wait_bound()
     }
 
-    /// The longest wait of a fiber in nanoseconds, also of those that wait still, up to the latest time of a call.
+    /// Longest wait of a fiber in nanoseconds, including fibers that still wait, up to the latest time passed by a
+    /// caller.
     #[must_use]
     pub fn longest_wait_ns(&self) -> u64 {
         let queued = self.slots.iter().filter(|slot| slot.state == FiberState::Queued);
@@ -353,21 +358,21 @@ impl Scheduler {
         self.statistics.longest_wait_ns().max(waiting)
     }
 
-    /// The longest wait of a fiber, as a part of the bound; at most 1.
+    /// Ratio of the longest wait of a fiber to the bound; at most 1.
     #[must_use]
     pub fn longest_wait_to_bound(&self) -> f64 {
         let bound = self.wait_bound().as_nanos() as f64;
         if bound == 0.0 { 0.0 } else { self.longest_wait_ns() as f64 / bound }
     }
 
-    /// What the core did.
+    /// Statistics of the core.
     #[must_use]
     pub fn statistics(&self) -> &CoreStatistics {
         &self.statistics
     }
 
-    /// Forgets what the core did, and the longest slice and most fibers that its bound was derived from. A fiber that waits
-    /// is taken to begin to wait now.
+    /// Resets the statistics, and the longest slice and maximum number of fibers that the bound is derived from. The wait
+    /// of a waiting fiber is counted from now on.
     pub fn reset_statistics(&mut self, now_ns: u64) {
         self.statistics = CoreStatistics::default();
         self.extremes.fibers = self.live;
@@ -380,7 +385,7 @@ impl Scheduler {
         self.free_since = now_ns;
     }
 
-    /// The choice of the policy, held to the bound.
+    /// Returns the choice of the policy, overruled if it would violate the bound.
     #[inline]
     fn choose(&mut self, highest: Candidate) -> Choice {
         let (bonus_ns, limit) = self.last.map_or((0, 0), |group| self.aggregation(group));
@@ -408,7 +413,8 @@ impl Scheduler {
         }
     }
 
-    /// How far above the smallest vruntime a fiber of `group` may be chosen, and how often in a row.
+    /// Returns the lead of `group` (the maximum distance of a chosen fiber above the smallest vruntime), and the maximum
+    /// number of such choices in a row.
     #[inline]
     fn lead(&self, group: GroupId, role: Role) -> (u64, u32) {
         let (bonus_ns, limit) = self.aggregation(group);
@@ -419,7 +425,7 @@ impl Scheduler {
         }
     }
 
-    /// Counts a choice.
+    /// Updates counters after a choice.
     #[inline]
     fn count(&mut self, choice: Choice, chosen: Candidate) {
         let highest = self.queue.highest();
@@ -440,7 +446,7 @@ impl Scheduler {
 
     #[inline]
     fn enqueue(&mut self, now_ns: u64, fiber: u32) {
-        // The core is not idle from here on, even if its thread is slow to choose: that is part of the run to come.
+        // From here on the core is not idle, even if its thread is slow to choose: that time is part of the next run.
         if let Some(since) = self.idle_since.take() {
             self.statistics.idle_ns += now_ns.saturating_sub(since);
             self.free_since = now_ns;
@@ -451,7 +457,7 @@ impl Scheduler {
         self.queue.push(Candidate { group: slot.group, fiber, vruntime: slot.vruntime });
     }
 
-    /// `agg_bonus` in nanoseconds and `agg_limit` of a group whose fibers run here.
+    /// Returns `agg_bonus` in nanoseconds and `agg_limit` of a group with fibers on this core.
     #[inline]
     fn aggregation(&self, group: GroupId) -> (u64, u32) {
         self.known.get(group.index()).and_then(Option::as_ref).map_or((0, 0), |group| group.aggregation())
@@ -471,7 +477,7 @@ impl Scheduler {
     }
 }
 
-/// The fair policy: what a core has until it is given another.
+/// The fair policy: the default of a core.
 impl Default for Box<dyn Policy> {
     fn default() -> Box<dyn Policy> {
         Box::new(Fair)
@@ -483,7 +489,7 @@ mod tests {
     use super::*;
     use crate::Aggregation;
 
-    /// Runs that are too short for a whole nanosecond of the weight's are charged all the same.
+    /// Runs shorter than one unit of a heavy group's vruntime are charged.
     #[test]
     fn a_heavy_group_pays_for_short_runs() {
         let groups = Arc::new(Groups::new());

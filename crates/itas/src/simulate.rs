@@ -1,14 +1,15 @@
-//! What a policy does on cores that this machine does not have, or with caches that it does not have.
+//! Simulation of policies on cores or caches that the current machine does not have.
 //!
-//! Real [schedulers](crate::Scheduler) run in [virtual time](crate::virtual_time) over a model of a memory. Each core has a
-//! private cache (L2), which gives up the line not used for longest. All share a last one (L3), which holds what the private
-//! ones have given up (exclusive) and itself gives up any line: last caches keep a part of a set that exceeds them, in
-//! whatever order it is read. Behind it is memory. Operations read random lines of their group's working set; what a read
-//! costs depends on where its line is, and on whether the core has the translation of its address at hand (in its TLB).
+//! Real [schedulers](crate::Scheduler) run in [virtual time](crate::virtual_time) over a model of a memory. Each core has
+//! a private cache (L2) with LRU eviction. All cores share a last-level cache (L3), which holds the lines evicted from
+//! the private caches (exclusive) and evicts random lines. Random eviction models real last-level caches, which keep a
+//! part of a set that exceeds them, in whatever order it is read. Behind the L3 is memory. Operations read random lines
+//! of their group's working set. The cost of a read depends on the location of its line, and on the presence of the
+//! address translation in the core's TLB.
 //!
-//! Only some of the pages are followed, one in [`SAMPLED`], with all of their lines: the caches are as much smaller, every
-//! followed read stands for so many. (That keeps the share of hits, as long as lines are read at random.) Writes,
-//! prefetchers, and the caches above the L2 are not modelled.
+//! The simulation samples one page in [`SAMPLED`], with all of its lines. The caches are smaller by the same factor, and
+//! every sampled read represents [`SAMPLED`] reads. (This preserves the hit ratio, as long as lines are read at random.)
+//! Writes, prefetchers, and the caches above the L2 are not modelled.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,91 +21,91 @@ use crate::publish::Board;
 use crate::scheduler::{CoreSettings, Scheduler};
 use crate::virtual_time::{After, Model, Run, VirtualCores};
 
-/// One page in so many is followed.
+/// Number of pages per sampled page.
 pub const SAMPLED: usize = 16;
 
-/// A memory.
+/// Parameters of the memory hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Caches {
     /// Bytes of each core's private cache.
     pub private_bytes: usize,
-    /// Bytes of the shared cache, or the share of it that is to be had.
+    /// Bytes of the shared cache, or of the available share of it.
     pub shared_bytes: usize,
-    /// Bytes of a line.
+    /// Bytes of a cache line.
     pub line: usize,
-    /// A read from the private cache, in nanoseconds.
+    /// Cost of a read from the private cache, in nanoseconds.
     pub private_ns: f64,
-    /// A read from the shared cache.
+    /// Cost of a read from the shared cache, in nanoseconds.
     pub shared_ns: f64,
-    /// A read of a line that only the private cache of another core has.
+    /// Cost of a read of a line that only the private cache of another core holds, in nanoseconds.
     pub remote_ns: f64,
-    /// A read from memory.
+    /// Cost of a read from memory, in nanoseconds.
     pub memory_ns: f64,
-    /// Bytes of a page, whose address is translated as a whole.
+    /// Bytes of a page, the unit of address translation.
     pub page_bytes: usize,
-    /// Translations that each core has at hand.
+    /// Number of TLB entries of each core.
     pub translations: usize,
-    /// What a read costs more whose translation is not at hand.
+    /// Additional cost of a read that misses the TLB, in nanoseconds.
     pub walk_ns: f64,
 }
 
-/// How operations choose lines.
+/// Distribution of the lines that operations read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Each line of the set as likely as any other.
+    /// Every line of the set is equally likely.
     #[default]
     Uniform,
-    /// Around the middle of the set, with a standard deviation of a tenth of it.
+    /// Normal distribution around the middle of the set, with a standard deviation of a tenth of the set.
     Gaussian,
 }
 
-/// Groups of fibers that read.
+/// Workload of the simulation: groups of fibers that read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// Groups.
+    /// Number of groups.
     pub groups: usize,
-    /// Fibers of each.
+    /// Number of fibers per group.
     pub siblings: usize,
     /// Bytes of a group's working set.
     pub set_bytes: usize,
-    /// Random reads of an operation, each after the one before.
+    /// Number of random reads of an operation, one after the other.
     pub reads: usize,
-    /// Time of an operation beside its reads, in nanoseconds.
+    /// Time of an operation without its reads, in nanoseconds.
     pub work_ns: f64,
-    /// Which lines.
+    /// Distribution of the lines read.
     pub access: Access,
 }
 
-/// How it is scheduled.
+/// Scheduling parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
     /// Policy and placement.
     pub mode: Mode,
-    /// Cores.
+    /// Number of cores.
     pub cores: usize,
     /// Length of a slice.
     pub slice: Duration,
-    /// Parameters of all groups.
+    /// Aggregation parameters of all groups.
     pub aggregation: Aggregation,
 }
 
-/// What a simulated run did.
+/// Results of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Simulated {
-    /// Operations of all cores, a second.
+    /// Operations per second, over all cores.
     pub operations_per_s: f64,
-    /// Reads of an operation that missed the private cache.
+    /// Number of reads per operation that missed the private cache.
     pub private_misses: f64,
-    /// Reads of an operation that came from memory.
+    /// Number of reads per operation that were served by memory.
     pub shared_misses: f64,
-    /// The largest part of its bound that a wait reached.
+    /// Largest ratio of a wait to its bound.
     pub wait_to_bound: f64,
 }
 
-/// Simulates `load` for `time` of each core, after as much that does not count.
+/// Simulates `load` for `time` of each core, after a warm-up of the same length.
 ///
 /// # Errors
-/// More groups than a table holds.
+/// There are more groups than a table can hold.
 ///
 /// # Panics
 /// If there are no cores, groups or siblings, or a set is smaller than a line.
@@ -163,20 +164,20 @@ struct Counts {
     shared_misses: f64,
 }
 
-/// The memory, as the model of what fibers do.
+/// Memory hierarchy, which is the model of the fibers' runs.
 struct Memory {
     caches: Caches,
     load: Load,
     private: Vec<Lru>,
     shared: AnyOut,
-    /// By core: pages whose translations are at hand.
+    /// By core: pages in its TLB.
     translated: Vec<Lru>,
-    /// Lines of a set that are followed.
+    /// Number of sampled lines in a set.
     lines: u64,
     lines_of_page: u64,
     random: Random,
     counts: Counts,
-    /// By core: reads that are owed to the followed ones.
+    /// By core: number of reads not yet represented by a sampled read.
     owed: Vec<f64>,
 }
 
@@ -197,7 +198,7 @@ impl Memory {
         }
     }
 
-    /// A line of a set.
+    /// Draws a line of a set.
     fn line(&mut self) -> u64 {
         match self.load.access {
             Access::Uniform => self.random.below(self.lines),
@@ -212,7 +213,7 @@ impl Memory {
         }
     }
 
-    /// One read of a followed line: its time.
+    /// Reads one sampled line; returns its time in nanoseconds.
     fn read(&mut self, core: usize, group: GroupId) -> f64 {
         let (set, line) = ((group.index() as u64) << 32, self.line());
         let page = set | (line / self.lines_of_page);
@@ -224,7 +225,7 @@ impl Memory {
         walk_ns + self.fetch(core, set | line)
     }
 
-    /// Time of a read of a line whose address is known.
+    /// Time in nanoseconds of a read of a line whose address translation is known.
     fn fetch(&mut self, core: usize, line: u64) -> f64 {
         if self.private[core].touch(line) {
             return self.caches.private_ns;
@@ -233,7 +234,7 @@ impl Memory {
         let was_shared = self.shared.remove(line);
         let elsewhere = !was_shared && self.private.iter().any(|other| other.holds(line));
         if let Some(evicted) = self.private[core].insert(line) {
-            // A copy that another core still has is not put aside.
+            // A line that another core still holds is not moved to the shared cache.
             if !self.private.iter().any(|other| other.holds(evicted)) {
                 self.shared.insert(evicted, &mut self.random);
             }
@@ -251,7 +252,7 @@ impl Memory {
 
 impl Model for Memory {
     fn run(&mut self, core: usize, _fiber: u32, group: GroupId, slice_ns: u64, _now_ns: u64) -> Run {
-        // Operations until the slice is over; a followed read stands for as many as there are lines to one followed.
+        // Runs operations until the slice is over; a sampled read represents `SAMPLED` reads.
         let reads_each = self.load.reads as f64;
         let mut ns = 0.0;
         while ns < slice_ns as f64 {
@@ -267,7 +268,7 @@ impl Model for Memory {
     }
 }
 
-/// A cache that gives up any of its lines.
+/// Cache with random eviction.
 struct AnyOut {
     room: usize,
     at: HashMap<u64, usize>,
@@ -279,7 +280,7 @@ impl AnyOut {
         AnyOut { room, at: HashMap::with_capacity(room), lines: Vec::with_capacity(room) }
     }
 
-    /// Adds a line that is not there, in the place of another if there is no room.
+    /// Adds a line that is not in the cache, and evicts another if the cache is full.
     fn insert(&mut self, line: u64, random: &mut Random) {
         if self.lines.len() == self.room {
             let out = self.lines[random.below(self.room as u64) as usize];
@@ -289,7 +290,7 @@ impl AnyOut {
         self.lines.push(line);
     }
 
-    /// Takes a line out; false if it is not there.
+    /// Removes a line; returns false if it is not in the cache.
     fn remove(&mut self, line: u64) -> bool {
         let Some(at) = self.at.remove(&line) else { return false };
         self.lines.swap_remove(at);
@@ -300,11 +301,11 @@ impl AnyOut {
     }
 }
 
-/// A cache that gives up the line not used for longest.
+/// Cache with LRU eviction.
 struct Lru {
     room: usize,
     at: HashMap<u64, usize>,
-    /// Lines in a ring by use; place 0 is its anchor.
+    /// Lines in a ring ordered by use; entry 0 is the anchor.
     ring: Vec<Entry>,
     free: Vec<usize>,
 }
@@ -325,7 +326,7 @@ impl Lru {
         self.at.contains_key(&line)
     }
 
-    /// Uses a line; false if it is not there.
+    /// Marks a line as used; returns false if it is not in the cache.
     fn touch(&mut self, line: u64) -> bool {
         let Some(&at) = self.at.get(&line) else { return false };
         self.unlink(at);
@@ -333,7 +334,7 @@ impl Lru {
         true
     }
 
-    /// Adds a line that is not there; gives what had to go for it.
+    /// Adds a line that is not in the cache; returns the evicted line, if any.
     fn insert(&mut self, line: u64) -> Option<u64> {
         let evicted = (self.at.len() == self.room).then(|| {
             let oldest = self.ring[0].before;
@@ -351,7 +352,7 @@ impl Lru {
         evicted
     }
 
-    /// Takes a line out; false if it is not there.
+    /// Removes a line; returns false if it is not in the cache.
     fn remove(&mut self, line: u64) -> bool {
         let Some(at) = self.at.remove(&line) else { return false };
         self.unlink(at);
@@ -365,7 +366,7 @@ impl Lru {
         self.ring[after].before = before;
     }
 
-    /// Behind the anchor: used last.
+    /// Links an entry behind the anchor, as the most recently used one.
     fn link(&mut self, at: usize) {
         let first = self.ring[0].after;
         self.ring[at].after = first;
@@ -375,7 +376,7 @@ impl Lru {
     }
 }
 
-/// A small generator, the same everywhere (xorshift).
+/// Random number generator with the same sequence on all platforms (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -417,7 +418,7 @@ mod tests {
         simulate(&CACHES, &load, &setting, Duration::from_millis(60)).unwrap()
     }
 
-    /// All sets fit the private cache: every read comes from there.
+    /// All sets fit the private cache: every read is served by it.
     #[test]
     fn what_fits_the_private_cache_costs_its_reads() {
         let load =
@@ -427,7 +428,7 @@ mod tests {
         assert_eq!((simulated.private_misses, simulated.shared_misses), (0.0, 0.0));
     }
 
-    /// Sets that fill the private cache one by one: a row of slices loads its set once.
+    /// Each set fills the private cache: a row of slices loads its set once.
     #[test]
     fn a_row_of_siblings_loads_the_set_once() {
         let load =
@@ -459,7 +460,8 @@ mod tests {
         assert!(simulated.wait_to_bound <= 1.0);
     }
 
-    /// Sets whose pages are as many as a core's translations, in turn: the first reads of a row walk, and hardly any later one.
+    /// Each set has as many pages as a core has TLB entries: the first reads of a row miss the TLB, and few later ones
+    /// do.
     #[test]
     fn a_row_of_siblings_walks_once_for_each_page() {
         let caches = Caches { translations: 256, private_bytes: 64 << 20, ..CACHES };
@@ -468,14 +470,14 @@ mod tests {
         let run = |caches: &Caches, mode| {
             simulate(caches, &load, &setting(mode, 50, 40), Duration::from_millis(60)).unwrap().operations_per_s
         };
-        // An operation takes 100 ns without walks, and 500 ns if each of its reads walks.
+        // An operation takes 100 ns without TLB misses, and 500 ns if each of its reads misses.
         let (fair, tas) = (run(&caches, Mode::Fair), run(&caches, Mode::Tas));
         assert!(tas > 0.95e7 && fair < 0.92 * tas, "{tas} {fair}");
         let one_page = run(&Caches { translations: 1, ..caches }, Mode::Tas);
         assert!(one_page < 0.22e7, "{one_page}");
     }
 
-    /// Two cores that read one set at the same time share what is in the shared cache.
+    /// Two cores that read one set at the same time share the contents of the shared cache.
     #[test]
     fn siblings_on_two_cores_share_the_shared_cache() {
         let load =
@@ -485,8 +487,7 @@ mod tests {
         assert!(itas.shared_misses < 0.9 * tas.shared_misses, "{itas:?} {tas:?}");
     }
 
-    /// Lines that are read in turn and exceed a cache twice: it keeps a fifth of them, where one that gives up the oldest
-    /// keeps none.
+    /// A cyclic read of twice the cache's lines: random eviction keeps a fifth of them, LRU eviction none.
     #[test]
     fn the_shared_cache_keeps_a_part_of_what_exceeds_it() {
         const ROOM: u64 = 1_000;
@@ -507,7 +508,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a set.
+        /// Compares the cache with a set.
         #[test]
         fn a_cache_that_gives_up_any_line_has_the_others(steps in prop::collection::vec((0u64..12, any::<bool>()), 1..200)) {
             let (mut cache, mut set) = (AnyOut::new(5), HashSet::<u64>::new());
@@ -529,7 +530,7 @@ mod tests {
             }
         }
 
-        /// Against a list in the order of use.
+        /// Compares the cache with a list in the order of use.
         #[test]
         fn the_cache_gives_up_what_was_not_used_for_longest(steps in prop::collection::vec((0u64..12, 0u8..3), 1..200)) {
             let (mut cache, mut list) = (Lru::new(5), Vec::<u64>::new());

@@ -1,26 +1,26 @@
-//! What cores and groups did: run time, waits, switches, lengths of aggregation.
+//! Statistics of cores and groups: run time, waits, switches, lengths of aggregation.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Longest wait that a histogram tells apart from longer ones, in nanoseconds: 100 s.
+/// Longest wait that a histogram distinguishes, in nanoseconds: 100 s.
 const LONGEST_NS: u64 = 100_000_000_000;
-/// Classes of [`CoreStatistics::aggregations`].
+/// Number of classes of [`CoreStatistics::aggregations`].
 const CLASSES: usize = 16;
 
-/// What the fibers of a group did on one core, or on several added up.
+/// Statistics of a group's fibers on one core, or summed over several cores.
 #[derive(Clone, Debug)]
 pub struct GroupStatistics {
-    /// Time that its fibers ran, in nanoseconds.
+    /// Run time of the group's fibers, in nanoseconds.
     pub run_ns: u64,
-    /// Slices that they ran.
+    /// Number of slices.
     pub slices: u64,
-    /// Slices that lasted longer than twice the time set.
+    /// Number of slices that lasted longer than twice the set length.
     pub overruns: u64,
-    /// The longest slice, in nanoseconds.
+    /// Longest slice, in nanoseconds.
     pub longest_slice_ns: u64,
-    /// The longest wait, from the moment a fiber could run to the moment it ran, in nanoseconds.
+    /// Longest wait, from the moment a fiber became ready to its run, in nanoseconds.
     pub longest_wait_ns: u64,
     waits: Histogram<u32>,
 }
@@ -33,27 +33,27 @@ impl Default for GroupStatistics {
             overruns: 0,
             longest_slice_ns: 0,
             longest_wait_ns: 0,
-            // One digit: the counters of all groups are to stay in a core's private cache.
+            // One significant digit: the counters of all groups should fit a core's private cache.
             waits: Histogram::new_with_bounds(1, LONGEST_NS, 1).unwrap_or_else(|_| unreachable!("constant bounds")),
         }
     }
 }
 
 impl GroupStatistics {
-    /// How long fibers waited that could run: the `quantile` of all waits, from 0 to 1, to 10%.
+    /// Returns the `quantile` (0 to 1) of the waits of fibers that could run, with a precision of 10%.
     #[must_use]
     pub fn wait_quantile(&self, quantile: f64) -> Duration {
         Duration::from_nanos(self.waits.value_at_quantile(quantile))
     }
 
-    /// Adds what it did elsewhere.
+    /// Adds the statistics of another core.
     pub fn add(&mut self, other: &GroupStatistics) {
         self.run_ns += other.run_ns;
         self.slices += other.slices;
         self.overruns += other.overruns;
         self.longest_slice_ns = self.longest_slice_ns.max(other.longest_slice_ns);
         self.longest_wait_ns = self.longest_wait_ns.max(other.longest_wait_ns);
-        // Both have the same bounds.
+        // Cannot fail: both histograms have the same bounds.
         let _ = self.waits.add(&other.waits);
     }
 
@@ -72,27 +72,27 @@ impl GroupStatistics {
     }
 }
 
-/// What one core did, or several added up.
+/// Statistics of one core, or summed over several cores.
 #[derive(Clone, Debug, Default)]
 pub struct CoreStatistics {
-    /// Choices after which a fiber of the same group ran.
+    /// Number of choices of a fiber of the same group as the previous one.
     pub switches_within: u64,
-    /// Choices after which a fiber of another group ran.
+    /// Number of choices of a fiber of another group than the previous one.
     pub switches_between: u64,
-    /// Choices of a fiber that had not the highest priority.
+    /// Number of choices of a fiber that did not have the highest priority.
     pub preferred: u64,
-    /// Choices of the policy that were overruled so that no fiber waits beyond the bound.
+    /// Number of choices of the policy that were overruled so that no fiber waits beyond the bound.
     pub overruled: u64,
     /// Time without a fiber that could run, in nanoseconds.
     pub idle_ns: u64,
-    /// How many slices in a row were of one group: aggregations of 1, 2 to 3, 4 to 7 and so on, in powers of two.
+    /// Histogram of the number of slices in a row of one group: 1, 2 to 3, 4 to 7 and so on, in powers of two.
     pub aggregations: [u64; CLASSES],
-    /// By number of the group.
+    /// Statistics by number of the group.
     pub groups: Vec<GroupStatistics>,
 }
 
 impl CoreStatistics {
-    /// Adds what another core did.
+    /// Adds the statistics of another core.
     pub fn add(&mut self, other: &CoreStatistics) {
         self.switches_within += other.switches_within;
         self.switches_between += other.switches_between;
@@ -106,15 +106,15 @@ impl CoreStatistics {
         self.groups.iter_mut().zip(&other.groups).for_each(|(mine, others)| mine.add(others));
     }
 
-    /// How evenly the groups that ran at all got their time: Jain's index, 1 if all got the same, down to 1 divided by
-    /// their number. `of` chooses the groups that are to be compared.
+    /// Fairness of the run time among the groups that ran: Jain's index, 1 if all groups got the same time, down to 1
+    /// divided by their number. `of` selects the groups to compare.
     #[must_use]
     pub fn jain(&self, of: impl Fn(usize) -> bool) -> f64 {
         let times = self.groups.iter().enumerate().filter(|(at, group)| of(*at) && group.slices > 0);
         jain(times.map(|(_, group)| group.run_ns as f64))
     }
 
-    /// The longest wait of a fiber of any group, in nanoseconds.
+    /// Longest wait of a fiber of any group, in nanoseconds.
     #[must_use]
     pub fn longest_wait_ns(&self) -> u64 {
         self.groups.iter().map(|group| group.longest_wait_ns).max().unwrap_or(0)
@@ -136,7 +136,7 @@ impl CoreStatistics {
     }
 }
 
-/// Jain's index of fairness of what several got; 1 if there is nothing to share.
+/// Jain's fairness index of shares; 1 if there is nothing to share.
 #[must_use]
 pub fn jain(shares: impl Iterator<Item = f64>) -> f64 {
     let (n, sum, squares) = shares.fold((0.0, 0.0, 0.0), |(n, sum, squares), x| (n + 1.0, sum + x, squares + x * x));

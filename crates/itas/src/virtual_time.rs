@@ -1,7 +1,7 @@
-//! Schedulers in virtual time: cores without threads, whose fibers are numbers that run for as long as a model says.
+//! Schedulers in virtual time: cores without threads, whose fibers are numbers with run times given by a model.
 //!
-//! What holds for all loads can be looked for among millions of slices a second, and what a policy would do on 32 cores
-//! can be asked of a machine that has two.
+//! Properties of all loads can be tested over millions of slices per second, and a machine with two cores can simulate a
+//! policy on 32 cores.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,31 +9,31 @@ use std::collections::BinaryHeap;
 use crate::group::{GroupError, GroupId};
 use crate::scheduler::{Scheduler, Stops};
 
-/// What a fiber does when its run is over.
+/// Action of a fiber at the end of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// It can go on.
+    /// The fiber can continue.
     GoesOn,
-    /// It waits for so many nanoseconds.
+    /// The fiber waits for this number of nanoseconds.
     Waits(u64),
-    /// It ends. Another fiber, of this group, takes its slot after so many nanoseconds.
+    /// The fiber ends. Another fiber, of this group, takes its slot after this number of nanoseconds.
     Ends(GroupId, u64),
-    /// It ends. Another fiber, of this group, takes this slot, which is free, at once.
+    /// The fiber ends. Another fiber, of this group, takes the free slot with this number at once.
     EndsFor(GroupId, u32),
-    /// It ends, and its slot stays free.
+    /// The fiber ends, and its slot stays free.
     Leaves,
 }
 
 /// A run of a fiber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// How long it lasts, in nanoseconds, at least 1. A model should end it at the slice; one that is longer overruns.
+    /// Duration in nanoseconds, at least 1. A model should end a run with the slice; a longer run is an overrun.
     pub ns: u64,
-    /// What then.
+    /// Action at the end of the run.
     pub after: After,
 }
 
-/// What fibers do when they run.
+/// Model of the fibers' behaviour.
 pub trait Model {
     /// Runs fiber `fiber` of `group` on `core` for a slice that begins at `now_ns`.
     fn run(&mut self, core: usize, fiber: u32, group: GroupId, slice_ns: u64, now_ns: u64) -> Run;
@@ -45,7 +45,7 @@ impl<F: FnMut(usize, u32, GroupId, u64, u64) -> Run> Model for F {
     }
 }
 
-/// What happens on a core at some time.
+/// Event on a core at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Wakes,
@@ -66,14 +66,14 @@ pub struct VirtualCores {
 }
 
 impl VirtualCores {
-    /// One core per scheduler, at time 0.
+    /// Creates one core per scheduler, at time 0.
     #[must_use]
     pub fn new(schedulers: Vec<Scheduler>) -> VirtualCores {
         let core = |scheduler| VirtualCore { scheduler, now_ns: 0, events: BinaryHeap::new() };
         VirtualCores { cores: schedulers.into_iter().map(core).collect() }
     }
 
-    /// A fiber of `group` takes slot `fiber` of `core` at `at_ns`.
+    /// Adds the arrival of a fiber of `group` in slot `fiber` of `core` at `at_ns`.
     ///
     /// # Panics
     /// If there is no such core.
@@ -81,7 +81,7 @@ impl VirtualCores {
         self.cores[core].events.push(Reverse((at_ns, fiber, Event::Arrives(group))));
     }
 
-    /// A core's scheduler.
+    /// Scheduler of a core.
     ///
     /// # Panics
     /// If there is no such core.
@@ -90,7 +90,7 @@ impl VirtualCores {
         &self.cores[core].scheduler
     }
 
-    /// A core's scheduler, to change settings between runs.
+    /// Mutable scheduler of a core, for changes of its settings between runs.
     ///
     /// # Panics
     /// If there is no such core.
@@ -98,7 +98,7 @@ impl VirtualCores {
         &mut self.cores[core].scheduler
     }
 
-    /// Time passes on a core between two runs, as if the operating system had taken its thread away.
+    /// Advances the time of a core between two runs, as if the operating system had preempted its thread.
     ///
     /// # Panics
     /// If there is no such core.
@@ -106,20 +106,21 @@ impl VirtualCores {
         self.cores[core].now_ns += ns;
     }
 
-    /// The time of the core that is furthest behind, in nanoseconds.
+    /// Time of the core that is furthest behind, in nanoseconds.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.cores.iter().map(|core| core.now_ns).min().unwrap_or(0)
     }
 
-    /// Runs `slices` slices, always on the core that is furthest behind; fewer if nothing is left that could ever run.
+    /// Runs `slices` slices, always on the core that is furthest behind. Stops early if nothing is left that could ever
+    /// run. Returns the number of slices that ran.
     ///
     /// # Errors
-    /// A fiber of an unknown group was to arrive.
+    /// A fiber arrives in an unknown group.
     pub fn run(&mut self, slices: u64, model: &mut impl Model) -> Result<u64, GroupError> {
         let mut done = 0;
         while done < slices {
-            // A core with nothing to come is out of it.
+            // A core without runnable fibers and events is excluded.
             let can_run = |core: &VirtualCore| core.scheduler.queued() > 0 || !core.events.is_empty();
             let next = self.cores.iter().enumerate().filter(|(_, core)| can_run(core)).min_by_key(|(_, c)| c.now_ns);
             let Some(at) = next.map(|(at, _)| at) else { break };
@@ -130,7 +131,7 @@ impl VirtualCores {
 }
 
 impl VirtualCore {
-    /// One slice; false if time only passed until the next event.
+    /// Runs one slice; returns false if the time only advanced to the next event.
     fn step(&mut self, number: usize, model: &mut impl Model) -> Result<bool, GroupError> {
         self.take_events()?;
         let Some(fiber) = self.scheduler.pick(self.now_ns) else {
@@ -142,7 +143,7 @@ impl VirtualCore {
         let group = self.scheduler.group_of(fiber).ok_or(GroupError::Unknown(usize::MAX))?;
         let run = model.run(number, fiber, group, self.scheduler.slice_ns(), self.now_ns);
         let ends = self.now_ns + run.ns.max(1);
-        // Who becomes ready in the meantime waits from then on.
+        // A fiber that becomes ready during the run waits from that moment.
         self.now_ns = ends;
         self.take_events()?;
         match run.after {
@@ -164,7 +165,7 @@ impl VirtualCore {
         Ok(true)
     }
 
-    /// What has happened up to now.
+    /// Processes the events up to the current time.
     fn take_events(&mut self) -> Result<(), GroupError> {
         while let Some(&Reverse((at, fiber, event))) = self.events.peek()
             && at <= self.now_ns

@@ -1,4 +1,4 @@
-//! The paper's rules, and the bound on waiting, in virtual time.
+//! Tests in virtual time of the paper's rules and of the bound on waiting.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const SLICE: u64 = 1000;
 
-/// Groups of which each prefers siblings by up to `bonus` and `limit`.
+/// Creates groups that each prefer siblings up to `bonus` and `limit`.
 fn groups(n: usize, bonus: u64, limit: u32) -> (Arc<Groups>, Vec<GroupId>) {
     let groups = Groups::new();
     let aggregation = Aggregation { bonus: Duration::from_nanos(bonus), limit };
@@ -27,7 +27,7 @@ fn core(groups: &Arc<Groups>, board: &Arc<Board>, number: usize, policy: impl Po
     Scheduler::new(number, Arc::clone(groups), Arc::clone(board), Box::new(policy), settings())
 }
 
-/// Runs whole slices and says which groups had them.
+/// Runs whole slices and returns the groups that ran, in order.
 fn order(scheduler: &mut Scheduler, slices: usize, now: &mut u64) -> Vec<usize> {
     let run = |_| {
         let fiber = scheduler.pick(*now).unwrap();
@@ -39,7 +39,7 @@ fn order(scheduler: &mut Scheduler, slices: usize, now: &mut u64) -> Vec<usize> 
     (0..slices).map(run).collect()
 }
 
-/// Two groups with two fibers each, in turns.
+/// Adds two fibers of each of two groups, alternating between the groups.
 fn two_by_two(scheduler: &mut Scheduler, ids: &[GroupId]) {
     for (fiber, group) in [0, 1, 0, 1].into_iter().enumerate() {
         scheduler.arrive(0, fiber as u32, ids[group]).unwrap();
@@ -55,7 +55,7 @@ fn fair_takes_turns() {
     assert_eq!(scheduler.statistics().switches_between, 7);
 }
 
-/// Each setter changes what it is for: the share of a fiber, the slice, the policy.
+/// Each setter takes effect: the share of a fiber, the slice, the policy.
 #[test]
 fn what_is_set_while_a_core_runs_holds_from_then_on() {
     let table = Groups::new();
@@ -101,7 +101,7 @@ fn what_is_set_while_a_core_runs_holds_from_then_on() {
     assert_eq!(scheduler.slice_ns(), 3_600_000_000_000, "more than an hour counts as one");
 }
 
-/// TP1 and TP3: after `agg_limit` siblings the first of all is next.
+/// TP1 and TP3: after `agg_limit` siblings the fiber with the highest priority is next.
 #[test]
 fn tas_runs_siblings_up_to_the_limit() {
     let (table, ids) = groups(2, 1_000_000, 3);
@@ -110,8 +110,8 @@ fn tas_runs_siblings_up_to_the_limit() {
     assert_eq!(order(&mut scheduler, 12, &mut 0), [0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0]);
 }
 
-/// TP2: a sibling whose vruntime is larger by more than `agg_bonus` is not preferred. The first fiber of a group is as
-/// far back as all, its sibling too; then both are a slice ahead.
+/// TP2: a sibling whose vruntime is larger by more than `agg_bonus` is not preferred. The first two slices of a group
+/// start at the smallest vruntime; after them both siblings are a slice ahead.
 #[test]
 fn tas_runs_siblings_up_to_the_bonus() {
     let (table, ids) = groups(2, SLICE - 1, 100);
@@ -120,7 +120,7 @@ fn tas_runs_siblings_up_to_the_bonus() {
     assert_eq!(order(&mut scheduler, 8, &mut 0), [0, 0, 1, 1, 1, 1, 0, 0]);
 }
 
-/// IP4 and IP5: the master publishes while it aggregates. IP6.1, IP6.3: the slave follows.
+/// IP4 and IP5: the master publishes while it aggregates. IP6.1 and IP6.3: the slave follows.
 #[test]
 fn a_slave_follows_its_master() {
     let (table, ids) = groups(2, 1_000_000, 3);
@@ -134,17 +134,17 @@ fn a_slave_follows_its_master() {
     assert_eq!(order(&mut master, 1, &mut at), [0]);
     assert_eq!(board.published(0), Some(ids[0]));
     assert_eq!(order(&mut slave, 3, &mut slave_at), [0, 0, 0]);
-    // The master goes over to the other group; so does the slave when it next chooses.
+    // The master switches to the other group; so does the slave at its next choice.
     assert_eq!(order(&mut master, 4, &mut at), [0, 0, 1, 1]);
     assert_eq!(board.published(0), Some(ids[1]));
     assert_eq!(order(&mut slave, 2, &mut slave_at), [1, 1]);
-    // A master of its own, it aggregates for itself.
+    // As a master the core aggregates on its own.
     assert!(board.set_role(1, Role::Master));
     assert_eq!(order(&mut slave, 2, &mut slave_at), [1, 1]);
     assert_eq!(board.published(1), Some(ids[1]));
 }
 
-/// IP6.1 sets `agg_count` to 0: in the paper nothing bounds a slave but the bonus.
+/// IP6.1 sets `agg_count` to 0: under the paper's rules only the bonus bounds a slave.
 #[test]
 fn a_slave_is_bounded_unless_the_papers_rules_are_asked_for() {
     for (paper_slaves, followed) in [(false, 6..=6), (true, 30..=30)] {
@@ -194,11 +194,11 @@ fn sleepers_come_back_at_most_the_credit_early() {
     scheduler.stop(now, Stops::Blocked);
     assert_eq!(order(&mut scheduler, 100, &mut now), [1; 100]);
     scheduler.wake(now, 0);
-    // The smallest vruntime is that of the last choice, a slice below.
+    // The smallest vruntime is that of the last choice, one slice lower.
     assert_eq!(order(&mut scheduler, 6, &mut now), [0, 0, 0, 0, 1, 0]);
 }
 
-/// The operating system takes the thread away after a fiber came to an idle core and before it is chosen.
+/// The operating system preempts the thread after a fiber arrived on an idle core and before it is chosen.
 #[test]
 fn time_lost_before_the_first_choice_is_part_of_a_run() {
     let (table, ids) = groups(1, 0, 0);
@@ -212,7 +212,7 @@ fn time_lost_before_the_first_choice_is_part_of_a_run() {
     assert_eq!(scheduler.statistics().idle_ns, 2 * SLICE);
 }
 
-/// A policy of someone else's that wants one group to run and no other is held to the bound as well.
+/// A policy that always chooses one group. The bound applies to it as well.
 struct Greedy(GroupId);
 
 impl Policy for Greedy {
@@ -226,7 +226,7 @@ impl Policy for Greedy {
     }
 }
 
-/// What a fiber of a random load does: from these, by its number and how often it has run.
+/// Behaviour of a fiber in a random load, selected by its number and the number of runs so far.
 #[derive(Clone, Debug)]
 struct Habit {
     run: u64,
@@ -243,8 +243,8 @@ fn habit() -> impl Strategy<Value = Habit> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 300 }))]
 
-    /// Random arrivals, blocks, exits, weights, overruns, delays between runs, policies and parameters: no wait exceeds the
-    /// bound.
+    /// Random arrivals, blocks, exits, weights, overruns, delays between runs, policies and parameters: no wait exceeds
+    /// the bound.
     #[test]
     fn no_fiber_waits_beyond_the_bound(
         policy in 0u8..4,

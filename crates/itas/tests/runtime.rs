@@ -1,4 +1,4 @@
-//! Fibers on real threads.
+//! Tests of fibers on real threads.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 #[allow(unsafe_code)]
 fn build(builder: Builder) -> Runtime {
-    // SAFETY: the work of these tests opens nothing in a thread-local.
+    // SAFETY: the work of these tests has no thread-local scope open.
     unsafe { builder.build() }.unwrap()
 }
 
@@ -21,7 +21,7 @@ fn spin(time: Duration) {
     }
 }
 
-/// Sets a flag when it is dropped, at the end of its scope or by a panic: whatever runs until the flag is set then ends.
+/// Sets a flag when it is dropped, at the end of its scope or by a panic: work that runs until the flag is set then ends.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -69,7 +69,7 @@ fn all_work_runs_under_each_policy() {
     }
 }
 
-/// On one core, siblings run one after the other; under fair, groups take turns.
+/// On one core, siblings run one after the other; under the fair policy, groups take turns.
 #[test]
 fn siblings_run_back_to_back() {
     let between = |policy: Box<dyn Fn(usize) -> Box<dyn Policy> + Send + Sync>| {
@@ -124,7 +124,7 @@ fn a_panic_is_told_and_the_rest_runs() {
     runtime.groups().remove(group).unwrap();
 }
 
-/// What waits in the kernel does so on a helper: the worker runs the others.
+/// A call that waits in the kernel runs on a helper: the worker continues with other fibers.
 #[test]
 fn blocking_work_leaves_the_core_to_others() {
     let mut runtime = build(Runtime::builder().workers(1).helpers(2));
@@ -148,7 +148,7 @@ fn blocking_work_leaves_the_core_to_others() {
     assert_eq!(itas::blocking(|| 5), 5, "outside of a runtime");
 }
 
-/// Helpers come as they are needed: a chain of calls, each of which waits for what the next one sends.
+/// Helpers are started on demand: a chain of calls, each of which waits for a message from the next one.
 #[test]
 fn blocking_calls_may_wait_for_each_other() {
     let mut runtime = build(Runtime::builder().workers(1).helpers(12));
@@ -164,7 +164,7 @@ fn blocking_calls_may_wait_for_each_other() {
                 let pass = move || {
                     let got = itas::blocking(move || {
                         let got = receive.recv().unwrap_or(0);
-                        // The last one has no receiver.
+                        // The last call has no receiver.
                         let _ = send.send(got + 1);
                         got
                     });
@@ -182,7 +182,7 @@ fn blocking_calls_may_wait_for_each_other() {
     assert_eq!(told, (0..10).map(|link| (link, 7 + link)).collect::<Vec<_>>());
 }
 
-/// A trace may be as long as can be: memory comes with the slices.
+/// A trace may have an unlimited length: memory is allocated as slices are recorded.
 #[test]
 fn a_trace_without_end_is_no_reservation() {
     let mut runtime = build(Runtime::builder().workers(1).trace(usize::MAX));
@@ -318,7 +318,7 @@ fn slices_are_recorded_up_to_the_number_asked_for() {
 #[allow(unsafe_code)]
 fn settings_that_make_no_sense_are_refused() {
     let wrong = |builder: Builder, name| {
-        // SAFETY: it is not built.
+        // SAFETY: the build fails, so nothing runs.
         let error = unsafe { builder.build() }.unwrap_err();
         assert_eq!(error.name, name, "{error}");
     };
@@ -337,7 +337,7 @@ fn settings_that_make_no_sense_are_refused() {
     let _ = other.run(|_| ()).unwrap();
 }
 
-/// A panic of the closure is the caller's; what it had spawned runs first.
+/// A panic of the closure is resumed in the caller; spawned work runs to its end first.
 #[test]
 fn a_panic_of_the_closure_waits_for_what_was_spawned() {
     let mut runtime = build(Runtime::builder().workers(1));
@@ -352,7 +352,7 @@ fn a_panic_of_the_closure_waits_for_what_was_spawned() {
     assert!(outcome.is_err() && ran.into_inner() == 1);
 }
 
-/// Work that is slower away from its group's home core is packed.
+/// An automatic runtime packs work that is slower away from its group's home core.
 #[test]
 fn an_automatic_runtime_finds_the_placement_that_pays() {
     use itas::auto::{AutoSettings, Mode};
@@ -379,7 +379,7 @@ fn an_automatic_runtime_finds_the_placement_that_pays() {
     assert!(report.longest_wait_to_bound() <= 1.0 && !report.cpu[0].is_zero());
 }
 
-/// A worker that has no room for its stacks ends the run before the program is called, which would wait for its work.
+/// A worker that cannot allocate its stacks ends the run before the closure is called, which would wait for its work.
 #[test]
 fn a_worker_that_cannot_begin_is_told_before_the_program_is_called() {
     let mut runtime = build(Runtime::builder().workers(2).fibers(64).stack_bytes(1 << 42));
@@ -387,8 +387,8 @@ fn a_worker_that_cannot_begin_is_told_before_the_program_is_called() {
     assert!(matches!(ended, Err(RunError::Worker { .. })), "{:?}", ended.err());
 }
 
-/// A fiber that does not give way keeps nothing waiting beside a core that has nothing to do: neither work that comes later,
-/// nor what has a fiber behind it already.
+/// A fiber that does not give up its core delays no work while another core is idle: neither work that is submitted
+/// later, nor work that already has a fiber on its core.
 #[test]
 fn an_idle_core_takes_what_waits_behind_a_fiber_that_does_not_give_way() {
     let mut runtime = build(Runtime::builder().workers(2).placement(Placement::Packed));
@@ -397,7 +397,7 @@ fn an_idle_core_takes_what_waits_behind_a_fiber_that_does_not_give_way() {
     let all_ran = runtime
         .run(|spawner| {
             let hold = || {
-                // Another core runs these while this one is held.
+                // Another core runs this work while this one is held.
                 let begun = Instant::now();
                 while done.load(Ordering::SeqCst) < 8 && begun.elapsed() < Duration::from_secs(20) {
                     std::hint::spin_loop();

@@ -1,9 +1,8 @@
-//! A team over someone else's data structure: lookups in a chained hash map far larger than the caches, each
-//! asking for the lines it will need and letting its mates run while they come.
+//! A team over an existing data structure: lookups in a chained hash map far larger than the caches. Each lookup
+//! prefetches the lines that it will need and lets its team mates run until they arrive.
 //!
-//! The map is written as if it came from elsewhere, with two calls of `ctx_prefetch!` added. `std`'s
-//! `HashMap` hides its buckets, so there only the values behind a `Box` can be asked for: the second half
-//! shows that this works on an unchanged `HashMap` too, for the miss that is within reach.
+//! The map is written like library code, with two calls of `ctx_prefetch!` added. `std`'s `HashMap` hides its buckets, so
+//! only the values behind a `Box` can be prefetched: the second half measures this on an unmodified `HashMap`.
 //!
 //! `cargo run --release -p sched-steps --example team_over_hashmap`
 
@@ -15,7 +14,7 @@ use std::time::Instant;
 
 use sched_steps::{Executor, ctx_prefetch};
 
-/// A map with chains, as many an engine has one.
+/// Hash map with chaining.
 struct Chained {
     heads: Vec<u32>,
     entries: Vec<Entry>,
@@ -66,7 +65,7 @@ impl Chained {
     }
 }
 
-/// Time per lookup, in ns, of `lookups` lookups by a team of `members`.
+/// Measures the time per lookup in ns, for `lookups` lookups by a team of `members`.
 fn measure(
     members: usize,
     lookups: u64,

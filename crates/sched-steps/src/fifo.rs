@@ -1,15 +1,15 @@
-//! Queues of fibers, linked through the fibers.
+//! Queues of fibers, linked through fields of the fibers.
 
 use std::cell::Cell;
 use std::io::Write;
 
-/// No fiber.
+/// Index that stands for no fiber.
 pub(crate) const NONE: u32 = u32::MAX;
-/// The link of a fiber that is in no queue.
+/// Link value of a fiber that is in no queue.
 pub(crate) const UNLINKED: u32 = u32::MAX - 1;
 
-/// First in, first out. The links lie with the fibers, so a fiber is in at most one queue: one that is in a queue is not
-/// taken into another.
+/// First-in first-out queue. The links are stored with the fibers, so a fiber is in at most one queue; pushing a fiber
+/// that is already in a queue ends the process.
 #[derive(Debug)]
 pub(crate) struct Fifo {
     head: Cell<u32>,
@@ -17,7 +17,7 @@ pub(crate) struct Fifo {
     len: Cell<u32>,
 }
 
-/// Where the links are.
+/// Access to the queue links of the fibers.
 pub(crate) trait Links {
     fn link(&self, index: u32) -> &Cell<u32>;
 }
@@ -31,7 +31,7 @@ impl Fifo {
         self.len.get()
     }
 
-    /// The next to be popped.
+    /// Returns the fiber that [`Fifo::pop`] would return, without removing it.
     pub(crate) fn first(&self) -> Option<u32> {
         (self.head.get() != NONE).then_some(self.head.get())
     }
@@ -63,11 +63,11 @@ impl Fifo {
     }
 }
 
-/// Ends the process: what no program may bring about has happened, and to go on could touch a stack that is gone.
+/// Aborts the process after an internal invariant is violated: to continue could touch a freed stack.
 #[cold]
 #[inline(never)]
 pub(crate) fn broken(what: &str) -> ! {
-    // Nothing here may unwind, not even where stderr cannot be written.
+    // This function must not unwind, even if writing to stderr fails.
     let _ = writeln!(std::io::stderr(), "sched-steps: {what}: a mistake of the executor, which cannot go on");
     std::process::abort()
 }

@@ -1,5 +1,5 @@
-//! What belongs to a fiber and what to its thread: `fiber_local!`, and why a scoped thread-local must not be open where a
-//! fiber gives way.
+//! Fiber-local and thread-local values: `fiber_local!`, and the reason why no scoped thread-local may be open where a
+//! fiber is suspended.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,13 +14,13 @@ fn team(fibers: usize) -> Executor {
     common::build(Executor::builder().fibers(fibers))
 }
 
-/// What a user crate may look like that forbids unsafe code: it has points and values of fibers.
+/// Example of a user crate that forbids unsafe code and contains points and fiber-local values.
 #[forbid(unsafe_code)]
 mod library {
     use std::cell::Cell;
 
     sched_steps::fiber_local! {
-        /// The request under way.
+        /// The current request.
         pub(crate) static REQUEST: Cell<u32> = Cell::new(0);
         static STEPS: Cell<u32> = Cell::new(100);
     }
@@ -51,8 +51,9 @@ fn a_crate_that_forbids_unsafe_code_has_points_and_values_of_fibers() {
 
 scoped_tls::scoped_thread_local!(static SCOPED: Cell<u32>);
 
-/// The hazard behind the contract of `Builder::build`, with a real scoped thread-local. What it is set to outlives the
-/// scope here, so that what goes wrong can be looked at; were it a local of the fiber, this would read freed memory.
+/// Demonstrates the hazard behind the contract of `Builder::build` with a real scoped thread-local. The values it is set
+/// to outlive the scope here, so that the test can observe the error. If they were locals of the fiber, this would read
+/// freed memory.
 #[test]
 #[cfg_attr(miri, ignore = "fibers are threads there")]
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -60,8 +61,8 @@ scoped_tls::scoped_thread_local!(static SCOPED: Cell<u32>);
 fn a_scoped_thread_local_that_is_open_at_a_point_shows_fibers_each_others_values() {
     let (one, two) = (Cell::new(1), Cell::new(2));
     let seen = RefCell::new(Vec::new());
-    // SAFETY: the contract is broken on purpose. The pointers that are left in the thread-local lead to `one` and `two`,
-    // which live until nothing looks at them any more.
+    // SAFETY: the contract is broken on purpose. The dangling pointers in the thread-local lead to `one` and `two`, which
+    // outlive all accesses.
     let mut steps = unsafe { Executor::builder().fibers(2).build() }.unwrap();
     let see = |who: &'static str| {
         let value = SCOPED.is_set().then(|| SCOPED.with(Cell::get));
@@ -95,7 +96,7 @@ fn a_scoped_thread_local_that_is_open_at_a_point_shows_fibers_each_others_values
     assert_eq!(*seen.borrow(), expected);
 }
 
-/// The same with what the crate gives instead.
+/// The same program with a fiber-local works.
 #[test]
 fn a_fiber_local_keeps_fibers_apart() {
     fiber_local!(static OWN: Cell<u32> = Cell::new(0));
@@ -141,7 +142,7 @@ fn values_are_made_at_first_access_and_dropped_before_the_join_returns() {
     }
     team(2)
         .scope(|s| {
-            // Slots are used again: a fiber does not find what one before it has left.
+            // Slots are reused: a fiber does not see the values of the slot's previous fiber.
             for round in 0..6 {
                 let log = s.spawn(move || {
                     let log = LOG.with(Rc::clone);
@@ -216,6 +217,6 @@ fn what_is_gone_or_needs_itself_is_not_to_be_had() {
             assert!(error.to_string().contains("a fiber-local needs itself to be made"), "{error}");
         })
         .unwrap();
-    // On a thread that runs no fiber, the same, and dropped when the thread ends.
+    // On a thread that runs no fiber the behaviour is the same; the value is dropped when the thread ends.
     std::thread::spawn(|| LATE.with(|_| ())).join().unwrap();
 }

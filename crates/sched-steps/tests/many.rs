@@ -1,4 +1,4 @@
-//! Many fibers, for long.
+//! Tests with many fibers and long runs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -50,7 +50,7 @@ fn slots_are_used_again_and_again() {
     assert_eq!(sum.get(), 2 * n - 1);
 }
 
-/// Floating point and vector registers are the compiler's to keep across a hop.
+/// The compiler preserves floating-point and vector registers across a hop.
 #[test]
 fn values_survive_hops() {
     let mut steps = common::build(Executor::builder().fibers(16));

@@ -1,8 +1,8 @@
-//! Random programs of fibers against a model that knows only what must hold:
+//! Random programs of fibers, checked against a model of these invariants:
 //!
-//! - every fiber ends, each of its steps runs once, in its own order;
-//! - a ring never holds more than the team size, and mates in it take turns;
-//! - with teams per operation, a fiber that hops meets only fibers in the same operation;
+//! - every fiber ends, and executes each of its steps once, in order;
+//! - a ring never holds more fibers than the team size, and its members take turns;
+//! - with teams per operation, a hop leads only to a fiber in the same operation;
 //! - no wake is lost, from whichever thread or fiber it comes;
 //! - the counts add up.
 
@@ -22,9 +22,9 @@ enum Step {
     Yield,
     Begin(usize),
     End,
-    /// Sleeps until the fiber of that number, modulo their count, has come to a later step or has ended.
+    /// Sleeps until the fiber of that number, modulo the number of fibers, has reached a later step or has ended.
     Await(usize),
-    /// A condition that others' steps make true.
+    /// Waits for a condition that steps of other fibers make true.
     Until(u32),
     Latched,
     Spawn,
@@ -47,17 +47,18 @@ struct World {
     programs: Vec<Vec<Step>>,
     ids: Vec<OperationId>,
     membership: Membership,
-    /// By fiber: steps done; `usize::MAX` at its end.
+    /// By fiber: number of completed steps; `usize::MAX` after its end.
     progress: Vec<Cell<usize>>,
-    /// By fiber: who sleeps until it moves.
+    /// By fiber: wakers of the fibers that sleep until its next step.
     sleepers: Vec<RefCell<Vec<fiber::Waker>>>,
-    /// By fiber: it sleeps or waits for a condition; no other sleeps for it, so that no circle closes.
+    /// By fiber: true while it sleeps or waits for a condition. No other fiber then sleeps for it, which prevents a
+    /// deadlock.
     waits: Vec<Cell<bool>>,
-    /// Steps of all.
+    /// Number of steps of all fibers.
     clock: Cell<u32>,
-    /// By fiber: its operation.
+    /// By fiber: current operation.
     operation: Vec<Cell<Option<usize>>>,
-    /// Who ran last before the present one, if it left by a hop.
+    /// Fiber that ran before the current one, if it left by a hop.
     left_by_hop: Cell<Option<usize>>,
     children: Cell<usize>,
 }
@@ -69,7 +70,7 @@ impl World {
         self.sleepers[me].borrow_mut().drain(..).for_each(fiber::Waker::wake);
     }
 
-    /// Checks whom a hop has met.
+    /// Checks the operation of the fiber that a hop led to.
     fn arrived(&self, me: usize) {
         if let Some(from) = self.left_by_hop.take()
             && from != me
@@ -108,7 +109,7 @@ impl World {
                 Step::Until(at) => {
                     let at = at.min(self.clock.get() + 3);
                     self.waits[me].set(true);
-                    // The others may have ended, or wait too: then the clock stands.
+                    // The other fibers may have ended, or wait too: then the clock does not advance.
                     fiber::block_until(|| self.clock.get() >= at || self.alone());
                     self.waits[me].set(false);
                     self.arrived_otherwise();
@@ -134,12 +135,12 @@ impl World {
         self.moved(me, usize::MAX);
     }
 
-    /// The fiber got here by a general switch: earlier hops do not matter.
+    /// Called after a general switch: clears the record of earlier hops.
     fn arrived_otherwise(&self) {
         self.left_by_hop.set(None);
     }
 
-    /// No fiber is left that could move the clock.
+    /// Returns true if no fiber is left that could advance the clock.
     fn alone(&self) -> bool {
         (0..self.programs.len()).all(|fiber| self.progress[fiber].get() == usize::MAX || self.waits[fiber].get())
     }
@@ -179,7 +180,8 @@ fn run(programs: Vec<Vec<Step>>, slots: usize, team_size: usize, membership: Mem
     let spawned = programs.iter().flatten().filter(|step| matches!(step, Step::Spawn)).count();
     let mut programs = programs;
     if slots < n + spawned {
-        // Who waits for a slot that only it could free, or for a fiber that finds none, waits for ever, and rightly so.
+        // A fiber that waits for a slot that only it could free, or for a fiber that gets no slot, would correctly wait
+        // for ever.
         programs
             .iter_mut()
             .for_each(|program| program.retain(|step| !matches!(step, Step::Await(_) | Step::Until(_) | Step::Spawn)));

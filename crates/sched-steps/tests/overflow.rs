@@ -1,5 +1,5 @@
-//! A fiber that overflows its stack ends the process with a message that names it; other faults and other
-//! handlers are as they were. Each case runs in a child: this test starts itself again.
+//! A fiber that overflows its stack ends the process with a message that names the fiber. Other faults and other handlers
+//! are unaffected. Each case runs in a child process: this test executable starts itself again.
 
 #![allow(clippy::unwrap_used)]
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
@@ -26,7 +26,7 @@ fn recurse(depth: u64) -> u64 {
     if depth == 0 { frame[3] } else { recurse(depth - 1) + frame[7] }
 }
 
-/// Not a test of its own: what the children do.
+/// Body of the child processes; not a test of its own.
 #[test]
 fn case() {
     let Ok(case) = std::env::var(CASE) else { return };
@@ -46,7 +46,7 @@ fn case() {
                 black_box(recurse(1_000_000));
             }),
             "frame" => s.spawn_named("wide", || {
-                // One frame larger than the stack: the compiler's probes meet the guard.
+                // One frame larger than the stack: the stack probes of the compiler hit the guard.
                 black_box([1_u8; 80 * 1024]);
             }),
             "deep-enough" => s.spawn(|| {
@@ -58,7 +58,7 @@ fn case() {
                 panic!("{} of {:?}", "out of ink", none);
             }),
             "null" => s.spawn_named("innocent", || {
-                // SAFETY: none; the fault is the purpose.
+                // SAFETY: none; the fault is intended.
                 unsafe { std::ptr::null_mut::<u8>().wrapping_add(64).write_volatile(1) };
             }),
             _ => unreachable!(),
@@ -74,13 +74,13 @@ fn stderr(case: &str) -> (Option<i32>, String) {
 
 #[test]
 fn an_overflow_names_the_fiber() {
-    // 24 KiB were asked for; the stride is an odd number of pages, so there is one more.
+    // 24 KiB were requested; the stride is an odd number of pages, so there is one more page.
     let (signal, text) = stderr("named");
     assert_eq!(signal, Some(6), "{text}");
     assert!(text.contains("fiber 'teller 7' has overflowed its stack of 28672 bytes"), "{text}");
 }
 
-/// What others have used of theirs says whether one ran wild or all need more.
+/// The high-water mark of the other stacks distinguishes a runaway fiber from stacks that are too small in general.
 #[test]
 fn an_overflow_tells_the_high_water_mark_of_the_others() {
     let (_, text) = stderr("named");
@@ -90,7 +90,7 @@ fn an_overflow_tells_the_high_water_mark_of_the_others() {
     assert!((4096..=28672).contains(&bytes) && fiber.starts_with("diver'"), "{text}");
 }
 
-/// With the whole backtrace, which takes most.
+/// Includes the full backtrace, which needs the most stack.
 #[test]
 fn the_smallest_stack_can_print_a_panic() {
     for backtrace in ["0", "1", "full"] {

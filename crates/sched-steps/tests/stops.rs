@@ -1,4 +1,4 @@
-//! Fibers that cannot go on: the scope ends and says which fiber waits for what, instead of standing still.
+//! Fibers that cannot continue: the scope ends and reports what each fiber waits for, instead of hanging.
 
 #![allow(clippy::unwrap_used)]
 
@@ -61,7 +61,7 @@ fn parked_fibers_that_nothing_can_wake_are_named_and_unwound() {
                 fiber 'heir' waits for the end of fiber 'sleeper'";
     assert_eq!(error.to_string(), told);
     assert_eq!(dropped.get(), 2);
-    // The executor is as good as before.
+    // The executor remains usable.
     assert_eq!(steps.scope(|s| s.spawn(|| 7).join().unwrap()).unwrap(), 7);
 }
 
@@ -119,7 +119,7 @@ fn a_fiber_that_waits_for_a_slot_may_be_cancelled() {
                 s.spawn(|| ());
                 unreachable!("there is no slot");
             });
-            // The other one holds the second slot until the first one waits, then ends it.
+            // The other fiber holds the second slot until the first one waits, then cancels the first one.
             let ends = s.spawn(move || {
                 fiber::yield_now();
                 waits.cancel();
@@ -151,7 +151,7 @@ fn where_wakes_are_expected_a_limit_ends_the_wait() {
     assert_eq!(stop.waiting, all.map(|(fiber, waits_for)| waiting(fiber, waits_for)));
 }
 
-/// Each wait is shorter than the limit, all together are longer: what counts is the time since one has run.
+/// Each wait is shorter than the limit, all together are longer: the limit applies to the time since a fiber last ran.
 #[test]
 #[cfg_attr(miri, ignore = "waits by a clock")]
 fn a_limit_counts_from_when_a_fiber_last_ran() {
@@ -185,16 +185,16 @@ fn a_panic_that_came_first_is_the_scopes() {
     assert_eq!(error.to_string(), "fiber 'fails' panicked: first");
 }
 
-/// What a fiber of a random program does.
+/// Step of a fiber of a random program.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Hop,
     Yield,
-    /// Parks for good.
+    /// Parks without a waker.
     Sleep,
-    /// Spawns a child that does this, and does not wait for it.
+    /// Spawns a child with this behaviour and does not join it.
     Spawn(Child),
-    /// Spawns one and joins it.
+    /// Spawns a child with this behaviour and joins it.
     Join(Child),
 }
 
@@ -202,7 +202,7 @@ enum Step {
 enum Child {
     Ends,
     Sleeps,
-    /// Spawns one more.
+    /// Spawns one more fiber.
     Spawns,
 }
 
@@ -217,12 +217,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Fibers that have begun and not ended, by when they began.
+/// Counts of the fibers that have begun and ended.
 #[derive(Default)]
 struct Alive {
     begun: Cell<u32>,
     ended: Cell<u32>,
-    /// Ended because they were unwound.
+    /// Number of fibers that ended by unwinding.
     unwound: Cell<u32>,
 }
 
@@ -258,7 +258,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Whatever fibers wait for, the scope ends: well, or with a stop that names exactly those which had not ended.
+    /// Regardless of the events that fibers wait for, the scope ends: successfully, or with a stop that names the
+    /// fibers which had not ended.
     #[test]
     fn no_program_stands_still(
         programs in prop::collection::vec(prop::collection::vec(step(), 0..12), 1..6),

@@ -1,4 +1,4 @@
-//! Fibers that are cancelled, and code that runs in the middle of a panic.
+//! Cancelled fibers, and code that runs during a panic.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ fn team(fibers: usize) -> Executor {
     common::build(Executor::builder().fibers(fibers))
 }
 
-/// All ways to let others run, by name.
+/// A call that may let other fibers run, with its name.
 type Wait = (&'static str, fn());
 
 const WAITS: [Wait; 5] = [
@@ -91,7 +91,7 @@ fn a_fiber_may_be_cancelled_by_an_executor_that_it_drives() {
                 let own: Rc<RefCell<Option<JoinHandle<'_, ()>>>> = Rc::default();
                 let (its, went_on, inner_ended) = (Rc::clone(&own), &went_on, &inner_ended);
                 let handle = s.spawn(move || {
-                    // So that it has been suspended by a hop before.
+                    // The fiber has then been suspended by a hop before.
                     fiber::hop();
                     team(2)
                         .scope(|inner| {
@@ -113,7 +113,7 @@ fn a_fiber_may_be_cancelled_by_an_executor_that_it_drives() {
     }
 }
 
-/// Does something when it is dropped.
+/// Calls a function when it is dropped.
 struct Does<F: Fn()>(F);
 
 impl<F: Fn()> Drop for Does<F> {
@@ -204,7 +204,7 @@ fn what_cannot_be_waited_for_in_the_middle_of_a_panic_is_told() {
         .unwrap_err();
     assert_eq!(error.to_string(), "fiber 'fails' panicked: first");
     assert_eq!(count.get(), 1);
-    // One that lives cannot be joined there; it runs on, and its panic is told.
+    // A live fiber cannot be joined there; it continues to run, and its panic is reported.
     let error = team(3)
         .scope(|s| {
             let rests = s.spawn_named("rests", || (0..3).for_each(|_| fiber::yield_now()));
@@ -222,7 +222,7 @@ fn what_cannot_be_waited_for_in_the_middle_of_a_panic_is_told() {
     assert!(error.to_string().contains("second"), "{error}");
 }
 
-/// Its fibers could not tell a panic of theirs from the one around them.
+/// The fibers of such a scope could not distinguish their own panic from the outer one.
 #[test]
 fn a_scope_does_not_begin_in_the_middle_of_a_panic() {
     let (told, begun) = (RefCell::new(String::new()), Cell::new(false));
@@ -242,7 +242,7 @@ fn a_scope_does_not_begin_in_the_middle_of_a_panic() {
     assert!(error.to_string().contains("outer"));
     assert_eq!(&told.borrow()[..], "no scope of fibers begins in the middle of a panic");
     assert!(!begun.get());
-    // The same executor, when the panic is over.
+    // The same executor works after the panic.
     assert_eq!(team(1).scope(|s| s.spawn(|| 7).join().unwrap()).unwrap(), 7);
 }
 
@@ -256,10 +256,10 @@ fn panics_of_destructors_are_told() {
             }
         }
     }
-    // Of a result that no handle takes.
+    // Panic of a result that no handle takes.
     let told = team(2).scope(|s| drop(s.spawn_named("a", || Angry("result")))).unwrap_err();
     assert_eq!(told.to_string(), "fiber 'a' panicked: result");
-    // Of what a fiber that never began was to work with.
+    // Panic of a captured value of a fiber that never began.
     let told = team(2)
         .scope(|s| {
             let angry = Angry("captured");
@@ -269,7 +269,7 @@ fn panics_of_destructors_are_told() {
         })
         .unwrap();
     assert_eq!(told, "fiber 'b' panicked: captured");
-    // Of a payload that is not reported.
+    // Panic of a payload that is not reported.
     let told = team(3)
         .scope(|s| {
             for _ in 0..3 {
@@ -280,7 +280,7 @@ fn panics_of_destructors_are_told() {
     assert_eq!(told.to_string(), "fiber 'c' panicked: a value that is not text");
     let FiberError::Panicked { payload, .. } = told else { unreachable!() };
     assert!(catch_unwind(AssertUnwindSafe(|| drop(payload))).is_err());
-    // Of what a fiber-local makes when it is dropped.
+    // Panic of a fiber-local value.
     sched_steps::fiber_local! {
         static FIRST: Angry = Angry("local");
         static SECOND: Angry = Angry("local");
@@ -301,7 +301,7 @@ fn panics_of_destructors_are_told() {
     assert_eq!(told, "fiber 'd' panicked: local");
 }
 
-/// A wake that comes while a fiber waits for the end of another is kept for its own `park`.
+/// A wake that comes while a fiber waits for the end of another is kept for the fiber's own `park`.
 #[test]
 fn a_join_swallows_no_wake() {
     team(3)
@@ -323,7 +323,7 @@ fn a_join_swallows_no_wake() {
         .unwrap();
 }
 
-/// Nor does an idle executor swallow one that is the thread's.
+/// An idle executor does not consume the `unpark` token of its thread.
 #[test]
 #[cfg_attr(miri, ignore = "waits by a clock")]
 fn an_idle_executor_swallows_no_wake_of_its_thread() {
@@ -372,14 +372,14 @@ fn a_service_that_is_due_each_time_lets_fibers_get_on_and_rest() {
                 }
             })
             .unwrap();
-        // Each of them gives way 100 times, and ends.
+        // Each of them gives up the CPU 100 times, and ends.
         assert!((280 / every..=303 / every).contains(&calls.get()), "every {every}: {}", calls.get());
-        // Where nothing can run, the service does not keep the executor from seeing that.
+        // If no fiber can run, a due service does not prevent the executor from detecting that.
         assert!(matches!(steps.scope(|s| drop(s.spawn(fiber::park))), Err(FiberError::Stopped(_))));
     }
 }
 
-/// Code that runs outside of fibers may give the fiber on the stack a mate.
+/// Code that runs outside of fibers may add a team mate of the fiber on the stack.
 #[test]
 fn a_mate_that_a_condition_has_spawned_gets_its_turn() {
     let mut operations = Operations::new();

@@ -1,5 +1,5 @@
-//! A speculative loop over a plain map: orders are booked against articles, one after the other as far as anyone can
-//! tell, on two cores.
+//! A speculative loop over a plain map: orders are booked against articles on two cores, with the same result as sequential
+//! booking.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use speculate::{Epoch, Options, Seen, Speculator, Store, Writer, Written};
 
-/// Pieces, if the article is not deleted, and a stamp, by article.
+/// Number of pieces (`None` if the article is deleted) and stamp, by article.
 struct Articles(RwLock<BTreeMap<u64, (Option<u64>, u64)>>);
 
 /// There are no other writers, so nothing has to be locked.
@@ -35,7 +35,7 @@ impl Store for Articles {
 
     fn write(&self, (): &mut (), write: &Written<'_, Self>) -> Result<(), Infallible> {
         let mut articles = self.0.write().unwrap_or_else(|poison| poison.into_inner());
-        // An article that is deleted keeps its entry here, so that its stamp never comes again.
+        // A deleted article keeps its entry here, so that its stamp is never repeated.
         let (value, stamp) = articles.entry(*write.key).or_default();
         (*value, *stamp) = (write.value.copied(), *stamp + 1);
         Ok(())
@@ -48,14 +48,14 @@ fn articles() -> Articles {
     Articles(RwLock::new((0..ARTICLES).map(|article| (article, (Some(100), 0))).collect()))
 }
 
-/// What an order line costs takes some microseconds to find out.
+/// Computes the price of an article, which takes some microseconds.
 fn price(article: u64) -> u64 {
     (0..2_000).fold(article, |price, _| std::hint::black_box(price.wrapping_mul(6_364_136_223_846_793_005) + 1)) % 100
 }
 
 /// Books one order line; returns its price.
 fn book(epoch: &mut Epoch<'_, Articles>, line: &u64) -> Result<u64, Infallible> {
-    // Now and then a line wants the article of the line before.
+    // Every tenth line orders the article of the line before.
     let article = (line - u64::from(line % 10 == 4)) * 7_919 % ARTICLES;
     let pieces = epoch.get(&article)?.unwrap_or(0);
     let price = price(article);

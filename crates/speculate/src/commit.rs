@@ -1,10 +1,9 @@
-//! The in-order part of an epoch: what was read is confirmed, what was wrong runs again, and what was written goes to the
-//! store.
+//! Commit of an epoch, in loop order: the store confirms the reads, wrong parts run again, and the store gets the writes.
 //!
-//! [`Speculator::collect`](crate::Speculator::collect) commits an epoch as a whole. Where `then` may write
-//! ([`Speculator::run`](crate::Speculator::run)), each iteration is confirmed, written and followed by its `then` before the
-//! next. What an iteration has from an earlier one that has not committed is confirmed like what it has from the store:
-//! the stamp is taken when the store has got the write, before `then` runs.
+//! [`Speculator::collect`](crate::Speculator::collect) commits an epoch as a whole. In
+//! [`Speculator::run`](crate::Speculator::run), `then` may write to the store, so each iteration is confirmed, written and
+//! followed by its `then` before the next one. A value that an iteration has read from an earlier, uncommitted iteration is
+//! confirmed like a value from the store: its stamp is taken when the store has received the write, before `then` runs.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -21,14 +20,14 @@ use crate::shared::Stale;
 use crate::store::{Seen, Store, Written};
 use crate::worker::{Attempt, Ending, InOrder, IteratorPanic, Loop, Returned, Worker};
 
-/// Writes of an epoch for which no memory is taken.
+/// Number of writes of an epoch that need no heap allocation.
 const WRITES: usize = 64;
 
-/// How the body of an epoch ended, and how its last write to the store did.
+/// Outcome of the body of an epoch, and of its last write to the store.
 type Committed<E, F> = (Ending<E>, Result<(), LoopError<E, F>>);
 
 impl<E> Ending<E> {
-    /// An error if the body did something else when it ran again.
+    /// Returns an error if the body did not repeat its recorded operations.
     fn deterministic<F>(self) -> Result<Ending<E>, LoopError<E, F>> {
         match self {
             Ending::Diverged(Diverged { operation, site }) => Err(LoopError::NotDeterministic { operation, site }),
@@ -44,11 +43,11 @@ where
     B: Fn(&mut Epoch<'_, S>, &I::Item) -> Result<T, E>,
     H: FnMut(&mut S::Order, T) -> Result<(), E>,
 {
-    /// The in-order part: confirms what was read, runs again what was wrong, and writes. If the loop ends in the middle of the
+    /// Commits an epoch: confirms its reads, runs wrong parts again, and writes. If the loop ends in the middle of the
     /// epoch, the closures that its committed iterations gave to [`Epoch::after_commit`] run here.
     ///
     /// # Panics
-    /// With what ends the loop.
+    /// Panics with the panic that ends the loop.
     pub(crate) fn commit(
         &self,
         attempt: &mut Attempt<'_, S, I::Item, T>,
@@ -87,12 +86,12 @@ where
             resume_unwind(panic);
         }
         match (written, failed) {
-            // The store refused a read, and what failed since then may have done so for the same reason.
+            // The store refused a read, and later failures may be a consequence.
             (written, Some(error)) if attempt.refused => {
                 quietly(|| drop(written));
                 return Err(LoopError::Body(error));
             }
-            // The store refused a write that the body had made before it failed.
+            // The store refused a write that the body made before it failed.
             (Err(error), failed) => {
                 quietly(|| drop(failed));
                 return Err(error);
@@ -110,7 +109,8 @@ where
         Ok(())
     }
 
-    /// Commits an epoch as a whole, where `then` does nothing that its iterations could see; says how the last write ended.
+    /// Commits an epoch as a whole; `then` does nothing that its iterations could observe. Returns the outcome of the last
+    /// write.
     fn commit_together(
         &self,
         attempt: &mut Attempt<'_, S, I::Item, T>,
@@ -125,7 +125,7 @@ where
         let all = 0..attempt.worker.log.ops.len();
         let written = self.write(&mut attempt.worker.log.ops, all, in_order.order);
         if written.is_ok() {
-            // Reversed, so that the first is taken first. What is left after a panic does not count.
+            // Reversed, so that the first result is popped first. Results left after a panic do not count.
             attempt.results.0.reverse();
             while let Some(Returned { result, end }) = attempt.results.0.pop() {
                 (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
@@ -135,8 +135,8 @@ where
         Ok((ending, written))
     }
 
-    /// Commits the iterations of an epoch one by one; says how the last write ended. From the first that was wrong on they run
-    /// in order.
+    /// Commits the iterations of an epoch one by one; returns the outcome of the last write. From the first wrong iteration
+    /// on, they run in order.
     fn commit_in_turn(
         &self,
         attempt: &mut Attempt<'_, S, I::Item, T>,
@@ -155,7 +155,7 @@ where
                 ending = self.run_in_order(attempt, stale, in_order.order);
                 std::mem::swap(&mut results, attempt.results);
                 if matches!(ending, Ending::Done) {
-                    // The iterations behind it have yet to run.
+                    // The following iterations have yet to run.
                     ending = Ending::Unwound;
                 }
             }
@@ -168,13 +168,13 @@ where
         }
         *attempt.results = results;
         let ending = ending.deterministic()?;
-        // What an iteration wrote before it failed.
+        // Writes that an iteration made before it failed.
         let rest = attempt.done.operations..attempt.worker.log.ops.len();
         let written = self.write(&mut attempt.worker.log.ops, rest, in_order.order);
         Ok((ending, written))
     }
 
-    /// Runs an epoch again from a read that was wrong, or from where its body has ended, with locked reads.
+    /// Runs an epoch again with locked reads, from a wrong read or from the end of its last run.
     fn run_in_order(
         &self,
         attempt: &mut Attempt<'_, S, I::Item, T>,
@@ -188,7 +188,7 @@ where
         self.execute(attempt, Some(order))
     }
 
-    /// Locks what these operations have read, in the order of the reads, up to the first that is not what it was.
+    /// Locks and confirms the rows that these operations have read, in the order of the reads, up to the first changed row.
     fn confirm(
         &self,
         attempt: &mut Attempt<'_, S, I::Item, T>,
@@ -200,7 +200,7 @@ where
                 return Ok(Some(stale));
             }
             let op = &attempt.worker.log.ops[at];
-            // Earlier epochs and iterations may have written to the store: a wait for them could have helped.
+            // Earlier epochs and iterations may have written to the store, so waiting for them could have helped.
             let may_wait = matches!(op, Op::Read { source: Source::Store(_) | Source::Failed, .. } | Op::Scan { .. });
             let is_right = match op {
                 Op::Read { source: Source::Store(_), .. } | Op::Scan { .. } if is_mutant(Mutant::SkipValidation) => {
@@ -210,7 +210,7 @@ where
                 Op::Read { source: Source::Locked, .. } => true,
                 Op::Read { .. } => self.store_has(attempt, at, order)?,
                 Op::Scan { scan, .. } => scan.confirm(self.store, order)?,
-                // What an iteration before has read or written, `then` may have replaced.
+                // `then` may have replaced a value that an earlier iteration has read or written.
                 Op::Again { of, .. } if *of < operations.start => {
                     is_mutant(Mutant::ForgetThen) || self.store_has(attempt, *of, order)?
                 }
@@ -225,7 +225,8 @@ where
         Ok(None)
     }
 
-    /// Locks the key of an operation of this epoch, and returns whether the store still has the value that it read or wrote.
+    /// Locks the key of an operation of this epoch; returns true if the store still has the value that the operation read
+    /// or wrote.
     fn store_has(
         &self,
         attempt: &Attempt<'_, S, I::Item, T>,
@@ -255,8 +256,8 @@ where
         }
     }
 
-    /// Records the stamps of writes that the store has just got, for the epochs and iterations that have read them. A peek that
-    /// fails records none: an iteration that has read the write then runs again, in order.
+    /// Records the stamps of writes that the store has just received, for the epochs and iterations that have read them. A
+    /// failed peek records no stamp: an iteration that has read the write then runs again, in order.
     fn stamp(&self, attempt: &mut Attempt<'_, S, I::Item, T>, written: Range<usize>) {
         let number = attempt.number;
         let Worker { log, local, .. } = &mut *attempt.worker;
@@ -269,7 +270,7 @@ where
             if !self.shared.forwards {
                 continue;
             }
-            // Later epochs read the last write of an epoch.
+            // Later epochs read only the last write of an epoch to a key.
             let hash = directory.hash(key);
             if log.last(key, hash) == Some(at)
                 && let Ok((_, stamp)) = self.store.peek(local, key)
@@ -280,7 +281,8 @@ where
         }
     }
 
-    /// Does in order what operations have done: writes, and keeps what they escaped, however the loop ends.
+    /// Passes the writes of these operations to the store. Their escaped operations become permanent, however the loop
+    /// ends.
     fn write(
         &self,
         ops: &mut [Op<S>],

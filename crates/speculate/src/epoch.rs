@@ -1,4 +1,4 @@
-//! What the body of a loop does to the data: operations that are recorded, answered, and answered again.
+//! Operations of a loop body on the data: they are recorded and, when the body runs again, replayed.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -14,36 +14,36 @@ use crate::sync::atomic::Ordering;
 use crate::sync::{Patience, Spin};
 use crate::times::Timing;
 
-/// A body that is homefree and has so many operations behind it, and so many more, is run again in order: it may have read
-/// what is not so, and never end.
+/// A homefree body that has executed this number of operations, and the same number again since it was found to be
+/// homefree, is run again in order: it may have read inconsistent values, and may never end.
 const LONG: usize = 1024;
 
-/// A body looks after at most so many operations whether its answers are still right.
+/// Maximum number of operations of a body between two checks for violations.
 const LOOK_AROUND: usize = 64;
 
-/// A read waits for earlier epochs at most so long: their bodies may wait for something themselves.
+/// Maximum wait of a read for earlier epochs: their bodies may themselves wait for something.
 const MOST_WAIT: Duration = Duration::from_millis(10);
 
-/// Unwinds a body that is to run again, or not at all.
+/// Panic payload that unwinds a body. The body runs again or is abandoned.
 pub(crate) struct Unwind;
 
-/// A body did something else when it ran again.
+/// A body performed a different operation when it ran again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Diverged {
     pub(crate) operation: usize,
     pub(crate) site: Site,
 }
 
-/// How the reads of a run of a body have waited for earlier epochs.
+/// Waits of the reads for earlier epochs, in one run of a body.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     pub(crate) number: u64,
     ns: u64,
-    /// When the one that waits began to.
+    /// Start of the current wait.
     since: Option<Instant>,
-    /// The worker commits for all, so it must not wait for a commit.
+    /// The worker commits for all workers, so it must not wait for a commit.
     commits_for_all: bool,
-    /// The body ended where it can only go on in order.
+    /// The body was ended, and can only continue in order.
     pub(crate) gave_up: bool,
 }
 
@@ -52,7 +52,7 @@ impl Waits {
         Waits { commits_for_all, ..Waits::default() }
     }
 
-    /// Ends the wait that is on, if there is one; returns how long all have taken, in nanoseconds.
+    /// Ends the current wait, if any; returns the total duration of all waits in nanoseconds.
     pub(crate) fn end(&mut self, now: Instant) -> u64 {
         if let Some(since) = self.since.take() {
             self.ns += u64::try_from(now.saturating_duration_since(since).as_nanos()).unwrap_or(u64::MAX);
@@ -64,14 +64,14 @@ impl Waits {
 /// A closure that runs when its epoch has passed the token on.
 pub(crate) type AfterCommit = Box<dyn FnOnce() + Send>;
 
-/// The operations of the body of a speculative loop.
+/// Access to the store for the body of a speculative loop.
 ///
-/// A body that is run again gets the answers it got before, up to the last checkpoint before the value that was wrong.
-/// It must be deterministic given its items and answers: no clock, no random numbers, no shared state of the program.
-/// What has to happen exactly once belongs into the closure that is called in order, or into [`Epoch::escape`].
+/// A body that is run again gets its earlier answers, up to the last checkpoint before the wrong value. It must be
+/// deterministic given its items and answers: no clock, no random numbers, no shared state of the program. Actions that
+/// must happen exactly once belong in the closure that is called in order, or in [`Epoch::escape`].
 ///
-/// A body whose answers were wrong is unwound at one of its operations (as by a panic that is not printed), so that it
-/// cannot go on for ever. Destructors run; a body that catches all panics must let those on that it does not know.
+/// A body with wrong answers is unwound at one of its operations (as by a panic that is not printed), so that it cannot run
+/// for ever. Destructors run; a body that catches all panics must resume those that it does not recognise.
 pub struct Epoch<'a, S: Store> {
     pub(crate) store: &'a S,
     pub(crate) shared: &'a Shared<S>,
@@ -80,44 +80,44 @@ pub struct Epoch<'a, S: Store> {
     pub(crate) sub_epochs: SubEpochs,
     pub(crate) log: &'a mut Log<S>,
     pub(crate) local: &'a mut S::Local,
-    /// Where the next operation goes.
+    /// Index of the next operation.
     pub(crate) next: usize,
-    /// Operations before this one get their recorded answers.
+    /// Number of operations that get their recorded answers.
     pub(crate) replayed: usize,
-    /// The in-order side, while the epoch runs holding the token.
+    /// In-order access to the store, while the epoch runs holding the token.
     pub(crate) order: Option<&'a mut S::Order>,
     pub(crate) after_commit: &'a mut Vec<AfterCommit>,
-    /// The generation at which the reads were last looked at.
+    /// Generation at which the reads were last checked.
     pub(crate) looked_at: u64,
-    /// The operation at which a long body was first seen to be homefree.
+    /// Operation at which a long body was first found to be homefree.
     pub(crate) homefree_since: Option<usize>,
     pub(crate) diverged: Option<Diverged>,
-    /// The store has refused a read in order.
+    /// The store refused a locked read.
     pub(crate) refused: bool,
     pub(crate) waits: Waits,
     pub(crate) ids: &'a Cell<u64>,
-    /// Each iteration is followed by its `then`, which may replace what the iteration and those before have written.
+    /// Each iteration is followed by its `then`, which may replace values that this and earlier iterations have written.
     pub(crate) in_turn: bool,
-    /// Where the operations of the iteration begin.
+    /// Index of the first operation of the current iteration.
     pub(crate) begun_at: usize,
-    /// None unless the loop is traced.
+    /// `None` unless the loop is traced.
     pub(crate) timing: Option<Timing>,
 }
 
 impl<S: Store> Epoch<'_, S> {
-    /// The value of a key, as a sequential run would find it here; `None` if it has none.
+    /// Returns the value of a key, as a sequential run would read it here; `None` if the key has none.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Returns an error of the store.
     #[track_caller]
     pub fn get(&mut self, key: &S::Key) -> Result<Option<S::Value>, S::Error> {
         self.view(key, |value| value.cloned())
     }
 
-    /// Shows the value of a key to `show`, as [`Epoch::get`] returns it, without a copy.
+    /// Passes the value of a key to `show`, as [`Epoch::get`] returns it, without a copy.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Returns an error of the store.
     #[track_caller]
     pub fn view<R>(&mut self, key: &S::Key, show: impl FnOnce(Option<&S::Value>) -> R) -> Result<R, S::Error> {
         let site = Location::caller();
@@ -130,7 +130,7 @@ impl<S: Store> Epoch<'_, S> {
         Ok(show(self.log.value(self.next - 1)))
     }
 
-    /// Whether the next recorded operation is a read of this key.
+    /// Returns true if the next recorded operation is a read of this key.
     fn is_read_of(&self, key: &S::Key) -> bool {
         let op = match &self.log.ops[self.next] {
             Op::Again { of, .. } => &self.log.ops[*of],
@@ -140,7 +140,7 @@ impl<S: Store> Epoch<'_, S> {
         matches!(op, Op::Read { key: read, .. } | Op::Write { key: read, .. } if read == key)
     }
 
-    /// Reads a key and records what came of it.
+    /// Reads a key and records the result.
     fn read(&mut self, key: &S::Key, site: Site) -> Result<(), S::Error> {
         let hash = self.shared.directory.hash(key);
         if let Some(of) = self.log.last(key, hash).filter(|of| *of >= self.own_from()) {
@@ -177,43 +177,44 @@ impl<S: Store> Epoch<'_, S> {
         Ok(())
     }
 
-    /// The first of the epoch's operations whose writes may not be in the store yet.
+    /// Index of the epoch's first operation whose write may not be in the store yet.
     pub(crate) fn own_from(&self) -> usize {
         if self.in_turn && self.order.is_some() { self.begun_at } else { 0 }
     }
 
-    /// The last epoch whose writes may not be in the store yet, and are forwarded.
+    /// Last epoch whose forwarded writes may not be in the store yet.
     pub(crate) fn last_before(&self) -> Option<u64> {
         if self.in_turn && self.order.is_some() { None } else { self.shared.last_before(self.number) }
     }
 
-    /// Says that the body will soon get these keys: a hint, by which a store may search for many at a time.
+    /// Announces that the body will soon read these keys: a hint that lets a store search for many keys at a time.
     pub fn announce(&mut self, keys: &[S::Key]) {
         if self.next >= self.replayed {
             self.store.announce(self.local, keys);
         }
     }
 
-    /// Writes a value. Later epochs see it at once, the store in order.
+    /// Writes a value. Later epochs see a forwarded write at once; the store receives the write at the commit.
     #[track_caller]
     pub fn put(&mut self, key: S::Key, value: S::Value) {
         self.write(key, Some(value), None, Location::caller());
     }
 
-    /// Deletes a value, if there is one.
+    /// Deletes the value of a key, if any.
     #[track_caller]
     pub fn delete(&mut self, key: S::Key) {
         self.write(key, None, None, Location::caller());
     }
 
-    /// Writes or deletes. `of` is a read of a range and the row of the key in it, as the store had it, where that is known.
+    /// Writes or deletes. `of` is a range read and the row of the key in it as read from the store, if the caller knows
+    /// them.
     pub(crate) fn write(&mut self, key: S::Key, value: Option<S::Value>, of: Option<(usize, usize)>, site: Site) {
         let recorded = self.replay(|op| match op {
             Op::Write { key: recorded, .. } if *recorded == key => Some(()),
             _ => None,
         });
         if recorded.is_some() {
-            // It has been forwarded already.
+            // The write has already been forwarded.
             return;
         }
         let hash = self.shared.directory.hash(&key);
@@ -234,9 +235,9 @@ impl<S: Store> Epoch<'_, S> {
         self.next += 1;
     }
 
-    /// Runs `operation` at once, outside speculation, and `undo` if the epoch is rewound to before it or never commits.
-    /// For what is isolated and can be undone: memory taken, a page pinned, a cursor opened. When the body is run again
-    /// from a later checkpoint, it gets a copy of the result.
+    /// Runs `operation` at once, outside speculation. Runs `undo` if the epoch is rewound to before the operation or never
+    /// commits. Intended for isolated operations that can be undone: allocating memory, pinning a page, opening a cursor. A
+    /// body that is run again from a later checkpoint gets a copy of the result.
     #[track_caller]
     pub fn escape<R: Clone + Send + 'static>(
         &mut self,
@@ -257,13 +258,13 @@ impl<S: Store> Epoch<'_, S> {
         result
     }
 
-    /// Has `run` called when the epoch has committed and passed the token on, beside later epochs.
+    /// Calls `run` after the epoch has committed and passed the token on, concurrently with later epochs.
     pub fn after_commit(&mut self, run: impl FnOnce() + Send + 'static) {
         self.after_commit.push(Box::new(run));
     }
 
-    /// The recorded answer of the next operation, if it is to get that; `answer` gives none for an operation that is
-    /// another one than was recorded. An operation that has to be done looks around first.
+    /// Returns the recorded answer of the next operation, if it is replayed. `answer` returns `None` if the recorded
+    /// operation is a different one. An operation that must be executed first checks for violations.
     #[inline]
     pub(crate) fn replay<R>(&mut self, answer: impl FnOnce(&Op<S>) -> Option<R>) -> Option<R> {
         if self.must_do() {
@@ -277,7 +278,7 @@ impl<S: Store> Epoch<'_, S> {
         answer
     }
 
-    /// Whether the next operation has to be done, after a look around; if not, it was recorded.
+    /// Returns true if the next operation must be executed, after a check for violations; returns false if it is recorded.
     #[inline]
     fn must_do(&mut self) -> bool {
         let must = self.next >= self.replayed;
@@ -298,7 +299,8 @@ impl<S: Store> Epoch<'_, S> {
         self.next += 1;
     }
 
-    /// Now and then, at least at each checkpoint: ends a body whose answers are known to be wrong.
+    /// Checks for violations at regular intervals, at least as often as there are checkpoints: ends a body with wrong
+    /// answers.
     #[inline]
     fn look_around(&mut self) {
         if self.order.is_none() && self.next.is_multiple_of(self.sub_epochs.operations.min(LOOK_AROUND)) {
@@ -306,7 +308,7 @@ impl<S: Store> Epoch<'_, S> {
         }
     }
 
-    /// Ends the body if its log exceeds the budget of bytes.
+    /// Ends the body if its log exceeds the limit on bytes.
     #[cold]
     fn look_at_bytes(&mut self) {
         if self.log.bytes > self.shared.bytes_budget() {
@@ -314,7 +316,7 @@ impl<S: Store> Epoch<'_, S> {
         }
     }
 
-    /// Ends the body here: it goes on in order.
+    /// Ends the body; it continues in order.
     fn give_up(&mut self) -> ! {
         self.waits.gave_up = true;
         resume_unwind(Box::new(Unwind));
@@ -334,8 +336,8 @@ impl<S: Store> Epoch<'_, S> {
         if self.next >= self.shared.budget() {
             self.give_up();
         }
-        // Nothing else tells whether a long body goes on for ever because it has read what is not so. Where this worker
-        // commits for all, the body does not become the oldest before it ends.
+        // No other check ends a long body that runs for ever because it has read inconsistent values. If this worker
+        // commits for all workers, the body does not become the oldest before it ends.
         if self.next >= LONG && (self.waits.commits_for_all || self.shared.token.load(Ordering::Acquire) == self.number)
         {
             let since = *self.homefree_since.get_or_insert(self.next);
@@ -346,7 +348,7 @@ impl<S: Store> Epoch<'_, S> {
         }
     }
 
-    /// Waits, where reads of a site do, until no earlier epoch is expected to write the key any more (no key: any key).
+    /// Waits, if reads at this site wait, until no earlier epoch is expected to write the key any more (`None`: any key).
     #[inline]
     pub(crate) fn wait_at(&mut self, site: Site, key: Option<(&S::Key, u64)>) {
         if !self.shared.wait_sites.is_empty() && self.order.is_none() && self.shared.wait_sites.contains(site) {
@@ -354,7 +356,7 @@ impl<S: Store> Epoch<'_, S> {
         }
     }
 
-    /// An epoch waits only for earlier ones, and each wait ends when they have ended or the loop has.
+    /// An epoch waits only for earlier epochs, and each wait ends when these or the loop have ended.
     #[cold]
     fn wait_for(&mut self, key: Option<(&S::Key, u64)>) {
         if !self.may_be_written(key) {
@@ -362,11 +364,11 @@ impl<S: Store> Epoch<'_, S> {
         }
         self.waits.number += 1;
         if !self.shared.forwards && self.waits.commits_for_all {
-            // The other epochs wait for this worker. This one goes on when it is the oldest.
+            // The other epochs wait for this worker. This epoch continues when it is the oldest.
             self.give_up();
         }
         self.waits.since = Some(Instant::now());
-        // Under shuttle there is no bound, so that its models find epochs that wait for each other.
+        // Under shuttle the wait has no limit, so that its models find epochs that wait for each other.
         let (mut spin, patience) = (Spin::default(), Patience::begin(MOST_WAIT, u32::MAX));
         while self.may_be_written(key) && !(spin.is_long() && patience.is_over()) {
             self.look_around_now();
@@ -375,11 +377,12 @@ impl<S: Store> Epoch<'_, S> {
         self.waits.end(Instant::now());
     }
 
-    /// Whether an earlier epoch is at work that may write the key: one after the newest that has written it.
+    /// Returns true if an earlier epoch that may still write the key is running: one after the newest epoch that has
+    /// written it.
     fn may_be_written(&self, key: Option<(&S::Key, u64)>) -> bool {
         let token = self.shared.token.load(Ordering::Acquire);
         if token >= self.number || !self.shared.forwards {
-            // A write that is not forwarded is seen when it is committed.
+            // A write that is not forwarded becomes visible when it is committed.
             return token < self.number;
         }
         let newest = key.zip(self.number.checked_sub(1)).and_then(|(key, last)| {

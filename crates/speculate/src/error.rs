@@ -1,74 +1,74 @@
-//! Why a speculator cannot be built, or a loop has ended early.
+//! Errors of building a speculator and of running a loop.
 
 use std::{fmt, io};
 
 use crate::forward::Site;
 
-/// Most workers of a speculator.
+/// Maximum number of workers of a speculator.
 pub const MOST_WORKERS: usize = 256;
 
-/// Options that no speculator can be built with.
+/// Error in the options of a speculator.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
-    /// Not one thread may work.
+    /// The number of workers is 0.
     #[error("0 workers: a loop needs at least one")]
     NoWorkers,
-    /// More threads than a speculator serves.
+    /// The number of workers exceeds [`MOST_WORKERS`].
     #[error("{0} workers: at most {max} are served", max = MOST_WORKERS)]
     TooManyWorkers(usize),
-    /// An epoch without an iteration.
+    /// The number of iterations per epoch is 0.
     #[error("0 iterations in an epoch: an epoch has at least one")]
     NoGrain,
-    /// A sub-epoch without an operation, or an epoch without a sub-epoch.
+    /// The number of sub-epochs, or of operations per sub-epoch, is 0.
     #[error("{number} sub-epochs of {operations} operations: both are at least one")]
     NoSubEpoch {
-        /// Sub-epochs of an epoch.
+        /// Number of sub-epochs per epoch.
         number: usize,
-        /// Operations of a sub-epoch.
+        /// Number of operations per sub-epoch.
         operations: usize,
     },
-    /// A share of reads to violate that is no share.
+    /// The probability of injected violations is not between 0 and 1.
     #[error("a probability of violations of {0}: it lies between 0 and 1")]
     NoProbability(f64),
-    /// A site to wait at that is no place in a source.
+    /// A site at which reads should wait is not a source location.
     #[error(
         "reads wait at {0:?}, which is no place in a source: write it as a profile prints it, file:line or file:line:column"
     )]
     NoSite(&'static str),
 }
 
-/// Why a speculator cannot be built.
+/// Error of building a speculator.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The options make no sense.
+    /// The options are invalid.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// The system starts no further thread.
+    /// The system cannot start another thread.
     #[error("a worker's thread cannot be started: {0}; ask for fewer workers, or raise the limit of threads")]
     Thread(#[source] io::Error),
 }
 
-/// Why a loop has ended early. All iterations before the one that failed are written, and those after it are not.
+/// Error that ended a loop early. All iterations before the failed one are written, and those after it are not.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoopError<B, S> {
-    /// The body of an iteration, or the closure that is called in order after it, has failed. What the iteration wrote
-    /// before is written.
+    /// The body of an iteration, or the closure that is called in order after it, has failed. The writes that the iteration
+    /// made before the failure are in the store.
     Body(B),
-    /// The store has failed in the in-order part.
+    /// The store has failed during a commit.
     Store(S),
-    /// The body did something else when it was run again with the same answers.
+    /// The body performed a different operation when it was run again with the same answers.
     NotDeterministic {
-        /// The number of the operation in its epoch.
+        /// Index of the operation in its epoch.
         operation: usize,
-        /// Where the operation was, at first.
+        /// Site of the operation in the first run.
         site: Site,
     },
-    /// A body has begun another loop. On a fiber that is not noticed.
+    /// A body has started another loop. This is not detected on a fiber.
     Nested,
-    /// The process was forked from the one that built the speculator, whose threads are not in it.
+    /// The process was forked from the process that built the speculator, and does not have its threads.
     Forked,
 }
 

@@ -1,17 +1,17 @@
-//! Forks of the process. A thread that a parent has started is not in its child.
+//! Detection of process forks: a child process does not have the threads of its parent.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Forks between the first process that counts them and this one.
+/// Number of forks between the first process that counts them and this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// A process: the one that counts forks first, or a descendant.
+/// A process: the first one that counts forks, or a descendant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process(u32);
 
 impl Process {
-    /// This one. Forks are counted from now on.
+    /// Returns this process, and counts forks from now on.
     pub(crate) fn this() -> Process {
         #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
         {
@@ -28,7 +28,7 @@ impl Process {
         Process(FORKS.load(Ordering::Relaxed))
     }
 
-    /// Whether it is this one; if not, it is an ancestor.
+    /// Returns true if this is the calling process; otherwise it is an ancestor of the calling process.
     pub(crate) fn is_this(self) -> bool {
         FORKS.load(Ordering::Relaxed) == self.0
     }

@@ -1,8 +1,8 @@
-//! Forwarding: which writes the epochs in flight have made, so that later epochs read them instead of the store.
+//! Forwarding: a directory of the writes of the epochs in flight, so that later epochs read these instead of the store.
 //!
-//! A write stays here until no epoch in flight can have read it. Readers of other keys are to cost nothing: a reader
-//! first looks at a counter that it shares with few other keys, and takes a lock only if that is not zero. A reader that
-//! misses a write because it came at the same time is found by the validation, which happens after all earlier epochs.
+//! A write stays in the directory until no epoch in flight can have read it. Readers of other keys should have no overhead:
+//! a reader first loads a counter that its key shares with few other keys, and takes a lock only if the counter is not
+//! zero. A reader that misses a concurrent write is detected by the validation, which happens after all earlier epochs.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
@@ -18,24 +18,24 @@ use crate::quiet::quietly;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// A place in the source of a program.
+/// Source location in a program.
 pub(crate) type Site = &'static Location<'static>;
 
-/// A write that an epoch has forwarded. No two have the same number, also not after a violation.
+/// Number of a forwarded write. Numbers are unique, also after a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WriteId(pub(crate) u64);
 
-/// A write of an epoch that has not committed, or not long ago.
+/// A write of an uncommitted or recently committed epoch.
 #[derive(Debug)]
 pub(crate) struct Write<V, T> {
     pub(crate) id: WriteId,
     pub(crate) epoch: u64,
-    /// Which of the epoch's operations.
+    /// Index of the write in the log of the epoch.
     pub(crate) operation: usize,
-    /// `None`: deleted.
+    /// `None` for a deletion.
     pub(crate) value: Option<Arc<V>>,
     pub(crate) site: Site,
-    /// What the store remembers of the value since it has it: only where that may be replaced before a reader commits.
+    /// Stamp of the value in the store. Recorded only if the value may be replaced before a reader commits.
     pub(crate) stamp: Option<T>,
 }
 
@@ -45,7 +45,7 @@ type WritesByKey<K, V, T> = HashMap<K, SmallVec<[Write<V, T>; 2]>, FixedState>;
 #[derive(Debug)]
 struct Shard<K, V, T> {
     keys: Mutex<WritesByKey<K, V, T>>,
-    /// How many writes there are.
+    /// Number of writes in the shard.
     writes: AtomicU32,
 }
 
@@ -55,7 +55,7 @@ impl<K, V, T> Default for Shard<K, V, T> {
     }
 }
 
-/// The newest of the writes that the epochs from `first` to `last` have made.
+/// Returns the newest of the writes of the epochs from `first` to `last`.
 #[inline]
 fn newest_of<V, T>(writes: &[Write<V, T>], first: u64, last: u64) -> Option<&Write<V, T>> {
     let mut beside = writes.iter().filter(|write| first <= write.epoch && write.epoch <= last);
@@ -65,14 +65,14 @@ fn newest_of<V, T>(writes: &[Write<V, T>], first: u64, last: u64) -> Option<&Wri
     beside.max_by_key(|write| (write.epoch, write.operation))
 }
 
-// Few under shuttle: so keys share them, and a schedule costs less.
+// Small numbers under shuttle, so that keys share counters and shards, and a schedule costs less.
 const COUNTERS: usize = if cfg!(shuttle) { 4 } else { 2048 };
 const SHARDS: usize = if cfg!(shuttle) { 2 } else { 64 };
 
 /// All forwarded writes.
 #[derive(Debug)]
 pub(crate) struct Directory<K, V, T> {
-    /// How many writes there are, by hash.
+    /// Numbers of writes, by hash of the key.
     counters: Box<[AtomicU32]>,
     shards: Box<[CachePadded<Shard<K, V, T>>]>,
     hasher: FixedState,
@@ -87,20 +87,20 @@ impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
         }
     }
 
-    /// The hash of a key.
+    /// Computes the hash of a key.
     #[inline]
     pub(crate) fn hash(&self, key: &K) -> u64 {
         self.hasher.hash_one(key)
     }
 
-    /// Where keys of a hash are counted, and where their writes are.
+    /// Returns the indexes of the counter and of the shard for a hash.
     #[inline]
     fn places(hash: u64) -> (usize, usize) {
         let hash = (hash >> 32) as usize;
         (hash % COUNTERS, hash / COUNTERS % SHARDS)
     }
 
-    /// Shows the newest write of a key by the epochs from `first` to `last`, if there is one.
+    /// Passes the newest write of a key by the epochs from `first` to `last` to `show`, if there is one.
     #[inline]
     pub(crate) fn newest<R>(
         &self,
@@ -117,7 +117,7 @@ impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
         newest_of(shard.get(key)?, first, last).map(show)
     }
 
-    /// Shows the newest write of each key that `wanted` names by the epochs from `first` to `last`.
+    /// Passes the newest write of each `wanted` key by the epochs from `first` to `last` to `show`.
     pub(crate) fn each_newest(
         &self,
         first: u64,
@@ -145,12 +145,12 @@ impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
             Some(writes) => writes.push(write),
             None => drop(shard.insert(key.clone(), smallvec::smallvec![write])),
         }
-        // Under the lock, so that the counter is never below the number of writes.
+        // Under the lock, so that the counter is never less than the number of writes.
         self.counters[counter].fetch_add(1, Ordering::Release);
         counted.store(counted.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// Takes the stamp of a write out, or sets it. Only the holder of the token does that.
+    /// Takes or sets the stamp of a write. Only the holder of the token calls this function.
     pub(crate) fn replace_stamp(
         &self,
         (key, hash): (&K, u64),
@@ -162,12 +162,12 @@ impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
         std::mem::replace(&mut write.stamp, stamp)
     }
 
-    /// Takes back a write of an epoch that is rewound.
+    /// Removes a write of an epoch that is rewound.
     pub(crate) fn withdraw(&self, key: &K, epoch: u64, operation: usize) {
         self.remove(key, |write| write.epoch == epoch && write.operation == operation);
     }
 
-    /// Forgets a key's writes by epochs up to `last`, which no epoch in flight can have read.
+    /// Removes the writes of a key by epochs up to `last`, which no epoch in flight can have read.
     pub(crate) fn retire(&self, key: &K, last: u64) {
         self.remove(key, |write| write.epoch <= last);
     }
@@ -187,7 +187,7 @@ impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
         counted.store(counted.load(Ordering::Relaxed) - gone as u32, Ordering::Release);
     }
 
-    /// Forgets all writes.
+    /// Removes all writes.
     pub(crate) fn clear(&mut self) {
         for shard in &mut self.shards {
             let keys = std::mem::take(shard.keys.get_mut());

@@ -1,33 +1,33 @@
-//! Whether a loop runs ahead, and how: decided from the times that earlier runs of it took.
+//! Decides from earlier running times whether and how a loop runs speculatively.
 //!
-//! A loop has several ways to run: in order, and ahead in epochs of some size. The governor tries each a few times, in
-//! turn, keeps to the quickest, and tries the others again now and then, because what else the machine does changes which
-//! is quickest (TLS paper, section 5.4: a scheduler enables loops that are off and disables loops that are on from time to
-//! time). Trying costs as much as the tried way is slower, so a way that has lost is tried the more rarely the more it
-//! cost, and the more often it has lost.
+//! A loop can run in several ways: in order, or speculatively with epochs of some size. The governor tries each way a few
+//! times in turn, uses the fastest, and retries the others from time to time, because other load on the machine changes the
+//! fastest way (TLS paper, section 5.4: a scheduler enables disabled loops and disables enabled loops from time to time). A
+//! trial costs the extra time of the tried way. A way that has lost is therefore retried less often the more it cost and
+//! the more often it has lost.
 
 use std::time::Duration;
 
-/// Runs of a way that are tried one after the other.
+/// Number of consecutive runs of a way in a trial.
 const BURST: u32 = 8;
-/// The first of them that are not counted: threads have to wake, and caches to fill.
+/// Number of runs at the start of a burst that are not measured: threads have to wake up, and caches to fill.
 const UNCOUNTED: u32 = 2;
-/// Bursts of each way before the first choice.
+/// Number of bursts of each way before the first choice.
 const ROUNDS: u32 = 4;
-/// Times that are remembered of a way.
+/// Number of running times kept for each way.
 const REMEMBERED: usize = 12;
-/// Runs between the first choice and the next trial.
+/// Minimum number of runs between trials.
 const SHORTEST_PAUSE: u32 = 1 << 10;
-/// Runs between trials, at most.
+/// Maximum number of runs between trials.
 const LONGEST_PAUSE: u32 = 1 << 16;
-/// Runs between trials, at most, while a loop runs ahead: it does so at the cost of other threads.
+/// Maximum number of runs between trials while a loop runs speculatively, which takes processor time from other threads.
 const LONGEST_PAUSE_AHEAD: u32 = 1 << 12;
-/// Trials may take one part in so many of all time.
+/// Trials take at most 1 / `SHARE` of the running time, unless the maximum pauses require more.
 const SHARE: f64 = 128.0;
-/// A way other than the first is chosen when it takes at most this share of the first one's time.
+/// Maximum running time of another way, as a fraction of the time of way 0, at which it is chosen.
 const WORTH: f64 = 0.97;
 
-/// Chooses among ways to run a loop, of which the first is in order.
+/// Chooses among several ways to run a loop. Way 0 runs it in order.
 ///
 /// ```
 /// use speculate::Governor;
@@ -47,36 +47,36 @@ pub struct Governor {
     ways: Vec<Way>,
     chosen: usize,
     phase: Phase,
-    /// Runs until the next trial, when it has ended.
+    /// Number of runs from the last choice to the next trial.
     pause: u32,
-    /// Trials since the choice has changed.
+    /// Number of trials since the choice last changed.
     confirmed: u32,
-    /// The way that is tried next.
+    /// Way of the most recent trial.
     challenger: usize,
 }
 
-/// What is known of a way.
+/// Running times of a way.
 #[derive(Clone, Debug, Default)]
 struct Way {
-    /// Nanoseconds for each unit of work, of the last runs, in a ring.
+    /// Ring buffer of the last running times, in nanoseconds per unit of work.
     times: Vec<f64>,
     next: usize,
 }
 
-/// What the governor is doing.
+/// State of the governor.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     /// Bursts of all ways in turn, before the first choice.
     First { round: u32, way: usize, run: u32 },
-    /// The last run of this way's burst is on: the choice follows.
+    /// The last run of a burst of way `tried` is in progress; a choice follows.
     Choice { tried: usize },
-    /// The chosen way, so many times more.
+    /// `left` more runs of the chosen way.
     Settled { left: u32 },
-    /// A burst of the chosen way, then one of this one.
+    /// A burst of the chosen way, then a burst of `way`.
     Trial { way: usize, run: u32 },
 }
 
-/// How a run of the loop is to go.
+/// Decision of the governor for one run of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     way: usize,
@@ -84,13 +84,13 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Which of the ways to take.
+    /// Index of the way to use.
     #[must_use]
     pub fn way(self) -> usize {
         self.way
     }
 
-    /// Whether the governor wants to know how long it took. If not, the program need not look at the clock.
+    /// Returns true if the governor needs the duration of this run. Otherwise the program need not read the clock.
     #[must_use]
     pub fn is_timed(self) -> bool {
         self.counts
@@ -107,7 +107,8 @@ impl Way {
         }
     }
 
-    /// The mean, without the greatest quarter: those in which the thread lost its core. Infinite before the first run.
+    /// Mean of the running times without the slowest quarter, in which the thread lost its core. Infinite before the first
+    /// run.
     fn time(&self) -> f64 {
         let mut times = self.times.clone();
         times.sort_by(f64::total_cmp);
@@ -117,7 +118,7 @@ impl Way {
 }
 
 impl Governor {
-    /// Of so many ways, at least one.
+    /// Creates a governor of `ways` ways, at least one.
     #[must_use]
     pub fn new(ways: usize) -> Governor {
         Governor {
@@ -130,19 +131,19 @@ impl Governor {
         }
     }
 
-    /// The way that has proved quickest; the first one before any has.
+    /// Returns the fastest way so far, or way 0 before the first choice.
     #[must_use]
     pub fn chosen(&self) -> usize {
         self.chosen
     }
 
-    /// Runs after which the first choice is made.
+    /// Number of runs before the first choice.
     #[must_use]
     pub fn warm_up(&self) -> u64 {
         u64::from(ROUNDS * BURST) * self.ways.len() as u64
     }
 
-    /// How the loop is to run next.
+    /// Returns the decision for the next run of the loop.
     #[inline]
     pub fn next_turn(&mut self) -> Turn {
         if let Phase::Settled { left } = &mut self.phase
@@ -154,8 +155,8 @@ impl Governor {
         self.next_trial()
     }
 
-    /// Takes into account how long a run took that is to be timed, for so many units of work: iterations, say, where
-    /// loops are of different lengths.
+    /// Records the duration of a timed run that did `units` units of work (iterations, for example, if loops differ in
+    /// length).
     #[inline]
     pub fn took(&mut self, turn: Turn, time: Duration, units: u64) {
         if turn.counts {
@@ -201,7 +202,7 @@ impl Governor {
         }
     }
 
-    /// Chooses anew after a trial of `tried`.
+    /// Chooses a way after a trial of `tried`.
     fn choose(&mut self, tried: usize) {
         let in_order = self.ways[0].time();
         let mut best = 0;
@@ -214,7 +215,7 @@ impl Governor {
         let longest = if best == 0 { LONGEST_PAUSE } else { LONGEST_PAUSE_AHEAD };
         self.confirmed = if best == self.chosen { self.confirmed + 1 } else { 0 };
         let extra = self.ways[tried].time() / self.ways[best].time() - 1.0;
-        // A trial of a way that takes `extra` longer must be a small share of the runs up to the next one.
+        // A trial of a way that takes `extra` longer must be a small share of the runs up to the next trial.
         let dear = if extra.is_finite() { (SHARE * f64::from(BURST) * extra.max(0.0)) as u32 } else { 0 };
         self.pause = (SHORTEST_PAUSE << self.confirmed.min(6)).max(dear).min(longest);
         self.chosen = best;
@@ -226,7 +227,8 @@ impl Governor {
 mod tests {
     use super::*;
 
-    /// Runs a loop so many times; returns how often it went each way, and the time beyond that of the quickest way.
+    /// Runs a loop `runs` times; returns the number of runs of each way, and the total time relative to that of the fastest
+    /// way.
     fn drive(governor: &mut Governor, runs: u32, mut time_of: impl FnMut(usize, u32) -> u64) -> (Vec<u32>, f64) {
         let mut went = vec![0; governor.ways.len()];
         let (mut spent, mut least) = (0, 0);

@@ -1,21 +1,21 @@
-//! The last operation on each key of an epoch: a hash table whose keys lie in the epoch's log. It is emptied for every epoch,
-//! so emptying it costs nothing.
+//! Hash table of the last operation on each key of an epoch. The keys themselves are in the epoch's log. The table is
+//! cleared for every epoch, so clearing only increments a generation number.
 
-/// A place for a key.
+/// Slot of a key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// The key's hash.
+    /// Hash of the key.
     hash: u64,
-    /// Empty unless this is the table's.
+    /// The slot is empty unless this is the generation of the table.
     generation: u32,
-    /// Number of the operation.
+    /// Index of the operation in the log.
     op: u32,
 }
 
-/// See the module's documentation.
+/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Last {
-    /// A power of two.
+    /// The number of slots is a power of two.
     slots: Vec<Slot>,
     generation: u32,
     used: usize,
@@ -28,7 +28,7 @@ impl Default for Last {
 }
 
 impl Last {
-    /// The slot of a key, or the free one where it belongs. `is_key` says whether an operation is on the key.
+    /// Finds the slot of a key, or the free slot for it. `is_key` returns true for an operation on the key.
     #[inline]
     fn slot(&self, hash: u64, is_key: impl Fn(usize) -> bool) -> usize {
         let mask = self.slots.len() - 1;
@@ -42,14 +42,14 @@ impl Last {
         }
     }
 
-    /// The last operation on a key.
+    /// Returns the last operation on a key.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is_key: impl Fn(usize) -> bool) -> Option<usize> {
         let slot = self.slots[self.slot(hash, is_key)];
         (slot.generation == self.generation).then_some(slot.op as usize)
     }
 
-    /// Makes `op` the last operation on a key.
+    /// Sets the last operation on a key.
     #[inline]
     pub(crate) fn set(&mut self, hash: u64, op: usize, is_key: impl Fn(usize) -> bool) {
         if 2 * self.used >= self.slots.len() {
@@ -65,14 +65,14 @@ impl Last {
         let double = vec![Slot::default(); 2 * self.slots.len()];
         for slot in std::mem::replace(&mut self.slots, double) {
             if slot.generation == self.generation {
-                // No two are of one key.
+                // No two slots have the same key.
                 let at = self.slot(slot.hash, |_| false);
                 self.slots[at] = slot;
             }
         }
     }
 
-    /// Forgets all keys.
+    /// Removes all keys.
     pub(crate) fn clear(&mut self) {
         self.used = 0;
         self.generation = self.generation.wrapping_add(1);

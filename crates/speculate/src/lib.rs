@@ -1,11 +1,11 @@
 //! Thread-level speculation in software: the iterations of a loop run on several threads, and the result is as if they
 //! had run one after the other.
 //!
-//! The TLS paper (Colohan, Ailamaki, Steffan, Mowry: Incrementally Parallelizing Database Transactions with
-//! Thread-Level Speculation, TOCS 2008) lets a programmer cut a transaction into *epochs* without knowing all
-//! dependences between them: hardware notices when an epoch has read too early, and runs it again. This crate does the
-//! same without that hardware. It tracks reads and writes of rows instead of loads and stores, and uses ordinary threads. What it knows
-//! of the data is the trait [`Store`]; a database, or any map whose values have stamps, can be behind it.
+//! The TLS paper (Colohan, Ailamaki, Steffan, Mowry: Incrementally Parallelizing Database Transactions with Thread-Level
+//! Speculation, TOCS 2008) lets a programmer divide a transaction into *epochs* without knowing all dependences between
+//! them: the hardware detects that an epoch has read too early and runs it again. This crate does the same in software. It
+//! tracks reads and writes of rows instead of loads and stores, and uses ordinary threads. The trait [`Store`] is its only
+//! interface to the data; a database, or any map whose values have stamps, can implement it.
 //!
 //! ```
 //! use std::{collections::HashMap, convert::Infallible, sync::RwLock};
@@ -69,10 +69,10 @@
 //! | pre-fork | the iterator of [`Speculator::run`]: in order, some epochs ahead |
 //! | speculative | its body: on any thread, reads and writes through an [`Epoch`] |
 //! | post-homefree | its last closure: in order, holding the token |
-//! | post-commit | [`Epoch::after_commit`]: beside later epochs |
+//! | post-commit | [`Epoch::after_commit`]: concurrently with later epochs |
 //! | escaped | [`Epoch::escape`]: at once, with an undo |
 //!
-//! The protocol, and when speculation pays, stand in the crate's README.
+//! The protocol, and the conditions under which speculation pays, are described in the crate's README.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

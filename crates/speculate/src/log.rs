@@ -1,5 +1,5 @@
-//! What an epoch has done so far: its reads with their answers, and its writes. A rewound epoch gets the same answers
-//! again up to the checkpoint.
+//! Log of an epoch: its reads with their answers, and its writes. A rewound epoch gets the recorded answers again, up to
+//! the checkpoint.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -14,45 +14,46 @@ use crate::shared::{Shared, Stale};
 use crate::store::{RangeRow, Seen, Store, Written};
 use crate::times::Times;
 
-/// Where a value that was read came from.
+/// Source of a value that was read.
 #[derive(Debug)]
 pub(crate) enum Source<T> {
-    /// The store, with this stamp.
+    /// An unlocked read of the store, which returned this stamp.
     Store(T),
-    /// An earlier epoch that had not committed, or not long ago.
+    /// A write of an uncommitted or recently committed earlier epoch.
     Epoch(WriteId),
-    /// The store, locked: in order.
+    /// A locked read of the store, in order.
     Locked,
-    /// Nowhere: the store has refused.
+    /// None: the store returned an error.
     Failed,
 }
 
-/// An operation that ran outside speculation, and how to undo it.
+/// An operation that ran outside speculation, with its undo closure.
 pub(crate) struct Escape {
-    /// What it returned.
+    /// Return value of the operation.
     pub(crate) result: Box<dyn Any + Send>,
-    /// None once the operation has its place in the order of the loop.
+    /// `None` once the operation is permanent.
     pub(crate) undo: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// An operation of an epoch.
 pub(crate) enum Op<S: Store> {
-    /// The first read of a key, unless the epoch has written it before.
+    /// The first read of a key that the epoch has not written before.
     Read {
         key: S::Key,
         hash: u64,
         value: Answer<S::Value>,
         source: Source<S::Stamp>,
-        /// The epoch has also written the key (perhaps in a part that was rewound since).
+        /// The epoch also writes the key (perhaps in a part that was rewound since).
         to_write: bool,
         site: Site,
     },
     Write {
         key: S::Key,
         value: Answer<S::Value>,
-        /// What was done to the key before.
+        /// Previous operation of the epoch on the key.
         before: Option<Before>,
-        /// A later iteration of the epoch has read it, and `then` may replace it before.
+        /// A later iteration of the epoch has read this write, and `then` may replace the value before that iteration
+        /// commits.
         read_later: bool,
         site: Site,
     },
@@ -61,7 +62,7 @@ pub(crate) enum Op<S: Store> {
         scan: Scan<S>,
         site: Site,
     },
-    /// Another read of a key, which gets what an earlier operation of the epoch has read or written.
+    /// A repeated read of a key, which gets the value of the earlier operation `of` of the epoch.
     Again {
         of: usize,
         site: Site,
@@ -72,17 +73,17 @@ pub(crate) enum Op<S: Store> {
     },
 }
 
-/// The last thing that an epoch did to a key.
+/// Previous operation of an epoch on a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Before {
-    /// This operation, on the key alone.
+    /// An operation on the key alone: its index in the log.
     Op(usize),
-    /// This read of a range, in which the key has this row.
+    /// A read of a range: its index in the log, and the row of the key in it.
     Row(usize, usize),
 }
 
 impl Before {
-    /// Where in the log it is.
+    /// Index of the operation in the log.
     fn place(self) -> usize {
         match self {
             Before::Op(at) | Before::Row(at, _) => at,
@@ -94,9 +95,9 @@ impl Before {
 pub(crate) enum Answer<V> {
     /// The epoch's own copy.
     Value(V),
-    /// One that is forwarded.
+    /// A forwarded value, shared between epochs.
     Forwarded(Arc<V>),
-    /// None.
+    /// The key has no value.
     Absent,
 }
 
@@ -123,8 +124,8 @@ impl<V> From<Option<Arc<V>>> for Answer<V> {
 }
 
 impl<S: Store> Op<S> {
-    /// What the store is to write, if this is a write. `ops` are the operations of its epoch. Reads before `first` were confirmed
-    /// before an earlier `then`, and are no hint any more.
+    /// Returns the write for the store, if this operation is a write. `ops` are the operations of the epoch. Reads before
+    /// `first` were confirmed before an earlier `then`, so they no longer serve as hints.
     pub(crate) fn written<'o>(&'o self, ops: &'o [Op<S>], first: usize) -> Option<Written<'o, S>> {
         let Op::Write { key, value, before, .. } = self else { return None };
         let confirmed = before.filter(|before| before.place() >= first);
@@ -149,7 +150,7 @@ impl<S: Store> Op<S> {
         Some(Written { key, value: value.get(), seen })
     }
 
-    /// Bytes of keys and values that it keeps.
+    /// Size of the keys and values that the operation keeps, in bytes.
     pub(crate) fn bytes(&self, store: &S) -> usize {
         match self {
             Op::Read { key, value, .. } | Op::Write { key, value, .. } => store.size(key, value.get()),
@@ -169,19 +170,20 @@ impl<S: Store> Op<S> {
     }
 }
 
-/// The operations of an epoch, in order. Its memory is used again by later epochs.
+/// Operations of an epoch, in order. Later epochs reuse the memory.
 pub(crate) struct Log<S: Store> {
     pub(crate) ops: Vec<Op<S>>,
     last: Last,
-    /// Which operations are reads of ranges.
+    /// Indexes of the range reads in `ops`.
     scans: Vec<usize>,
-    /// Stamps of own writes that the store has, where later iterations have read them; ascending by operation.
+    /// Stamps of the epoch's own writes that the store has and later iterations have read, in ascending order of
+    /// operations.
     pub(crate) stamps: Vec<(usize, S::Stamp)>,
-    /// Bytes of keys and values that the operations keep, as [`Store::size`] says.
+    /// Size of the keys and values that the operations keep, in bytes as counted by [`Store::size`].
     pub(crate) bytes: usize,
-    /// How many operations it had before it was cleared.
+    /// Number of operations before the log was last cleared.
     had: usize,
-    /// When operations began, where the loop is traced.
+    /// Start times of the operations, if the loop is traced.
     pub(crate) times: Times,
 }
 
@@ -198,14 +200,14 @@ impl<S: Store> Log<S> {
         }
     }
 
-    /// The last operation on a key, which has this hash: its first read, or a write.
+    /// Returns the last operation on a key with this hash: its first read, or a write.
     #[inline]
     pub(crate) fn last(&self, key: &S::Key, hash: u64) -> Option<usize> {
         self.last
             .find(hash, |at| matches!(&self.ops[at], Op::Read { key: k, .. } | Op::Write { key: k, .. } if k == key))
     }
 
-    /// Adds a read of a key that no operation was on yet, or a write.
+    /// Adds a write, or the first read of a key.
     #[inline]
     pub(crate) fn push(&mut self, store: &S, op: Op<S>, hash: u64) {
         let ops = &self.ops;
@@ -216,7 +218,8 @@ impl<S: Store> Log<S> {
         self.ops.push(op);
     }
 
-    /// Adds another read of a key, which gets what operation `of` has. The iteration begins at `begun_at`.
+    /// Adds a repeated read of a key, which gets the value of operation `of`. The current iteration begins at operation
+    /// `begun_at`.
     pub(crate) fn push_again(&mut self, of: usize, begun_at: usize, site: Site) {
         if of < begun_at
             && let Op::Write { read_later, .. } = &mut self.ops[of]
@@ -234,7 +237,7 @@ impl<S: Store> Log<S> {
         self.ops.push(op);
     }
 
-    /// The read of a range at a place of the log.
+    /// Returns the range read at this index of the log.
     pub(crate) fn scan(&self, at: usize) -> Option<&Scan<S>> {
         match &self.ops[at] {
             Op::Scan { scan, .. } => Some(scan),
@@ -242,8 +245,9 @@ impl<S: Store> Log<S> {
         }
     }
 
-    /// Notes that a key is about to be written, so that its lock is taken for that from the start; returns what was done
-    /// to it before. `of` is a read of a range and the row of the key in it, as the store had it, where that is known.
+    /// Marks the earlier reads of a key that is about to be written, so that they take the write lock from the start;
+    /// returns the previous operation on the key. `of` is a range read and the row of the key in it as read from the store,
+    /// if the caller knows them.
     pub(crate) fn written(&mut self, key: &S::Key, hash: u64, of: Option<(usize, usize)>) -> Option<Before> {
         let last = self.last(key, hash);
         if let Some(last) = last
@@ -266,7 +270,7 @@ impl<S: Store> Log<S> {
         before
     }
 
-    /// The key of an operation on one.
+    /// Returns the key of a first read or a write.
     pub(crate) fn key(&self, at: usize) -> Option<&S::Key> {
         match &self.ops[at] {
             Op::Read { key, .. } | Op::Write { key, .. } => Some(key),
@@ -274,7 +278,7 @@ impl<S: Store> Log<S> {
         }
     }
 
-    /// What an operation has read or written.
+    /// Returns the value that an operation has read or written.
     pub(crate) fn value(&self, at: usize) -> Option<&S::Value> {
         match &self.ops[at] {
             Op::Read { value, .. } | Op::Write { value, .. } => value.get(),
@@ -283,15 +287,15 @@ impl<S: Store> Log<S> {
         }
     }
 
-    /// Forgets the operations from `at` on, the last one first; escaped ones are undone, and `written` is told of writes.
-    /// `hash` gives the hash of a key. What the others keep has to be counted anew.
+    /// Removes the operations from `at` on, the last one first. Undoes escaped operations, and calls `written` for each
+    /// write. `hash` computes the hash of a key. The bytes that the remaining operations keep must be counted again.
     pub(crate) fn rewind(&mut self, at: usize, hash: impl Fn(&S::Key) -> u64, mut written: impl FnMut(&S::Key, usize)) {
         while self.ops.len() > at {
             let op = self.ops.pop();
             if let Some(Op::Write { key, .. }) = &op {
                 written(key, self.ops.len());
             }
-            // What it was does not count, whatever its destructors and its undo say.
+            // The operation is discarded, so panics of its destructor and of its undo closure are not reported.
             quietly(|| match op {
                 Some(Op::Escape { escape: Escape { undo: Some(undo), .. }, .. }) if !is_mutant(Mutant::KeepEscapes) => {
                     undo();
@@ -318,13 +322,13 @@ impl<S: Store> Log<S> {
         self.bytes = self.ops.iter().map(|op| op.bytes(store)).sum();
     }
 
-    /// Asks for the lines that as many operations as the log had last will be written to: another core may have read them.
+    /// Prefetches the cache lines for the number of operations that the log had before; another core may have read them.
     pub(crate) fn expect(&mut self) {
         let lines = self.had.saturating_mul(size_of::<Op<S>>());
         prefetch_write(self.ops.spare_capacity_mut().as_ptr().cast(), lines);
     }
 
-    /// Forgets all operations.
+    /// Removes all operations.
     pub(crate) fn clear(&mut self) {
         self.had = self.ops.len();
         self.ops.clear();
@@ -337,9 +341,10 @@ impl<S: Store> Log<S> {
 }
 
 impl<S: Store> Log<S> {
-    /// Whether the read at `at` got what it would get from the earlier epochs now.
+    /// Checks that the read at `at` would still get the same value from the earlier epochs; otherwise returns the
+    /// violation.
     pub(crate) fn stale(&self, shared: &Shared<S>, epoch: u64, at: usize) -> Option<Stale> {
-        // What an earlier epoch has written is found by the store.
+        // Without forwarding, the store detects the writes of earlier epochs.
         if !shared.forwards {
             return None;
         }
@@ -351,7 +356,7 @@ impl<S: Store> Log<S> {
         let read = match source {
             Source::Store(_) => None,
             Source::Epoch(id) => Some(*id),
-            // A refusal is not looked into before the epoch is homefree.
+            // A refused read is not checked before the epoch is homefree.
             Source::Locked | Source::Failed => return None,
         };
         let newest = shared.last_before(epoch).and_then(|last| {
@@ -363,12 +368,12 @@ impl<S: Store> Log<S> {
         Some(Stale { at, writer: newest.map(|(_, site)| site), may_wait: true, injected: false })
     }
 
-    /// The first read that missed a write of an earlier epoch.
+    /// Returns the first read that missed a write of an earlier epoch.
     pub(crate) fn first_stale(&self, shared: &Shared<S>, epoch: u64) -> Option<Stale> {
         (0..self.ops.len()).find_map(|at| self.stale(shared, epoch, at))
     }
 
-    /// Takes the writes of a committed epoch, which no epoch in flight can have read, out of the directory.
+    /// Removes the writes of a committed epoch from the directory; no epoch in flight can have read them.
     pub(crate) fn retire(&self, shared: &Shared<S>, epoch: u64) {
         if !shared.forwards {
             return;
@@ -381,7 +386,7 @@ impl<S: Store> Log<S> {
     }
 }
 
-/// Where epochs can be rewound to.
+/// Division of an epoch into sub-epochs. Each sub-epoch starts at a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SubEpochs {
     pub(crate) number: usize,
@@ -389,7 +394,8 @@ pub(crate) struct SubEpochs {
 }
 
 impl SubEpochs {
-    /// The checkpoint before an operation: the begin of its sub-epoch. The last sub-epoch has all further operations.
+    /// Returns the checkpoint before an operation: the start of its sub-epoch. The last sub-epoch has all further
+    /// operations.
     pub(crate) fn checkpoint(self, operation: usize) -> usize {
         (operation / self.operations).min(self.number - 1) * self.operations
     }

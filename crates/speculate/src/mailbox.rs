@@ -1,11 +1,11 @@
-//! A place for one epoch, which a worker leaves for another one to commit and gets back.
+//! Mailbox for one epoch: a worker posts the epoch, another worker commits it, and the first worker gets it back.
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// See the module's documentation.
+/// See the module documentation.
 pub(crate) struct Mailbox<P> {
-    /// [`EMPTY`], [`RETURNED`], or 2 more than twice the number of the epoch.
+    /// [`EMPTY`], [`RETURNED`], or `2 * epoch + 2` for a posted epoch.
     state: AtomicU64,
     epoch: Mutex<Option<P>>,
 }
@@ -20,36 +20,36 @@ impl<P> Default for Mailbox<P> {
 }
 
 impl<P> Mailbox<P> {
-    /// Leaves an epoch in an empty box.
+    /// Posts an epoch to an empty mailbox.
     pub(crate) fn post(&self, number: u64, epoch: P) {
         *self.epoch.lock() = Some(epoch);
         self.state.store(2 * number + 2, Ordering::Release);
     }
 
-    /// Whether this epoch was left here.
+    /// Returns true if this epoch is posted here.
     #[inline]
     pub(crate) fn holds(&self, number: u64) -> bool {
         self.state.load(Ordering::Acquire) == 2 * number + 2
     }
 
-    /// Takes what was left, unless it was taken before.
+    /// Takes the posted epoch, unless it was taken before.
     pub(crate) fn take(&self) -> Option<P> {
         self.epoch.lock().take()
     }
 
-    /// Leaves an epoch that has committed for its owner.
+    /// Returns a committed epoch to its owner.
     pub(crate) fn give_back(&self, epoch: P) {
         *self.epoch.lock() = Some(epoch);
         self.state.store(RETURNED, Ordering::Release);
     }
 
-    /// Whether the epoch has come back.
+    /// Returns true if the epoch has been returned.
     #[inline]
     pub(crate) fn has_returned(&self) -> bool {
         self.state.load(Ordering::Acquire) == RETURNED
     }
 
-    /// Takes an epoch that has come back; the box is empty again.
+    /// Takes a returned epoch and empties the mailbox.
     pub(crate) fn collect(&self) -> Option<P> {
         let epoch = self.epoch.lock().take();
         self.state.store(EMPTY, Ordering::Relaxed);

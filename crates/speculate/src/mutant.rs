@@ -1,9 +1,9 @@
-//! Mutants: the protocol with one protection left out, to test whether the campaigns detect it.
+//! Mutants: the protocol with one protection removed, to test that the campaigns detect its absence.
 //!
-//! The feature `mutants` compiles the switches in; without it [`is_mutant`] is the constant `false`, and none of this is
-//! compiled. The environment variable `LOCKSTEP_SPECULATE_MUTANT`, read once, names the active mutant. To add one: a line
-//! in the list below, `is_mutant(Mutant::SkipThis)` where the protection is, and `cargo xtask torture mutants --mutant
-//! skip-this` with several seeds.
+//! The feature `mutants` compiles the switches in; without it, [`is_mutant`] is the constant `false`. The environment
+//! variable `LOCKSTEP_SPECULATE_MUTANT`, read once, names the active mutant. To add a mutant, add a line to the list below
+//! and `is_mutant(Mutant::SkipThis)` at the protection, and run `cargo xtask torture mutants --mutant skip-this` with
+//! several seeds.
 
 #[cfg(all(feature = "mutants", not(debug_assertions)))]
 compile_error!(
@@ -21,10 +21,10 @@ macro_rules! mutants {
 
         #[cfg(feature = "mutants")]
         impl Mutant {
-            /// All of them.
+            /// All mutants.
             pub const ALL: &[Mutant] = &[$(Mutant::$variant,)*];
 
-            /// As the environment variable names it.
+            /// Name of the mutant in the environment variable.
             pub fn name(self) -> &'static str {
                 match self { $(Mutant::$variant => $name,)* }
             }
@@ -33,44 +33,44 @@ macro_rules! mutants {
 }
 
 mutants! {
-    /// The store is not asked whether what was read is still so.
+    /// The store does not confirm the values that were read.
     SkipValidation = "skip-validation",
-    /// What an epoch has forwarded is not withdrawn when the epoch is rewound, so its readers stay.
+    /// The forwarded writes of a rewound epoch are not withdrawn, so their readers are not violated.
     SkipChain = "skip-chain",
-    /// A read gets the oldest forwarded value and not the newest.
+    /// A read gets the oldest forwarded value instead of the newest.
     StaleForwarding = "stale-forwarding",
     /// The token is passed on before the epoch is written.
     TokenTooEarly = "token-too-early",
     /// A rewound epoch replays one operation beyond the checkpoint.
     ReplayPastCheckpoint = "replay-past-checkpoint",
-    /// What a rewound epoch has escaped is not undone.
+    /// The escaped operations of a rewound epoch are not undone.
     KeepEscapes = "keep-escapes",
-    /// The store is not asked whether `then` has replaced what an earlier epoch or iteration has written.
+    /// The store does not confirm values of earlier epochs or iterations that `then` may have replaced.
     ForgetThen = "forget-then",
 }
 
-/// The environment variable that names the mutant.
+/// Environment variable that names the active mutant.
 #[cfg(feature = "mutants")]
 pub const VARIABLE: &str = "LOCKSTEP_SPECULATE_MUTANT";
 
-/// Whether this protection is left out.
+/// Returns true if this protection is removed.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 pub(crate) const fn is_mutant(_: Mutant) -> bool {
     false
 }
 
-/// Whether this protection is left out.
+/// Returns true if this protection is removed.
 #[cfg(feature = "mutants")]
 #[inline]
 pub(crate) fn is_mutant(mutant: Mutant) -> bool {
     chosen() == Some(mutant)
 }
 
-/// The mutant that is active in this process.
+/// Returns the mutant that is active in this process.
 ///
 /// # Panics
-/// If the environment variable names none of the list: a misspelt name must not pass for the unchanged protocol.
+/// Panics if the environment variable names an unknown mutant: a misspelt name must not pass for the unchanged protocol.
 #[cfg(feature = "mutants")]
 pub fn chosen() -> Option<Mutant> {
     static CHOSEN: std::sync::OnceLock<Option<Mutant>> = std::sync::OnceLock::new();

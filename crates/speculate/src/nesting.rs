@@ -1,7 +1,7 @@
-//! Whether a loop begins inside the body of another one.
+//! Detection of a loop that begins inside the body of another loop.
 //!
-//! The mark is the thread's, and counts on the thread's own stack, where one call leads to the next. Fibers share a thread:
-//! a loop that begins on one of them while the loop of another is under way is not inside it.
+//! The mark belongs to a thread, and counts only on the thread's own stack, where calls are nested. Fibers share a thread:
+//! a loop that begins on one fiber during the loop of another fiber is not nested in it.
 
 #![allow(unsafe_code)]
 
@@ -10,17 +10,17 @@ use std::cell::Cell;
 use crate::sync::thread_local;
 
 thread_local! {
-    /// Whether this thread works on a loop, on its own stack.
+    /// True while this thread works on a loop on its own stack.
     static AT_WORK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread as working on a loop.
+/// Guard that marks this thread as working on a loop.
 pub(crate) struct AtWork {
     is_marked: bool,
 }
 
 impl AtWork {
-    /// `None` inside the body of a loop.
+    /// Marks the thread; returns `None` inside the body of a loop.
     pub(crate) fn begin() -> Option<AtWork> {
         let is_marked = is_own_stack();
         if is_marked && AT_WORK.with(|at_work| at_work.replace(true)) {
@@ -38,7 +38,7 @@ impl Drop for AtWork {
     }
 }
 
-/// Whether the caller runs on the stack that its thread began with. Unknown elsewhere than on Linux: true.
+/// Returns true if the caller runs on the initial stack of its thread. Always true on systems other than Linux.
 #[cfg(all(target_os = "linux", not(miri), not(shuttle)))]
 fn is_own_stack() -> bool {
     std::thread_local! {
@@ -47,11 +47,11 @@ fn is_own_stack() -> bool {
     OWN.with(|own| own.contains(&here()))
 }
 
-/// An address on the stack in use.
+/// Returns an address on the current stack.
 #[cfg(all(target_os = "linux", not(miri), not(shuttle)))]
 #[inline(always)]
 fn here() -> usize {
-    // AddressSanitizer moves locals elsewhere.
+    // AddressSanitizer moves locals to other memory, so the address of a local cannot be used.
     #[cfg(target_arch = "x86_64")]
     {
         let pointer: usize;
@@ -71,13 +71,13 @@ fn is_own_stack() -> bool {
     true
 }
 
-/// The addresses of the thread's own stack; all, if the system does not say.
+/// Returns the addresses of the thread's own stack, or all addresses if the system does not report them.
 #[cfg(all(target_os = "linux", not(miri), not(shuttle)))]
 fn own_stack() -> std::ops::Range<usize> {
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
     let (mut lowest, mut bytes) = (std::ptr::null_mut(), 0);
-    // SAFETY: the first call fills the attributes of this thread in unless it fails, and only then are they read and
-    // destroyed, once; the second gets places for an address and a size.
+    // SAFETY: the first call initializes the attributes of this thread unless it fails, and only then are they read and
+    // destroyed, once; the second call gets valid pointers for an address and a size.
     let is_known = unsafe {
         libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) == 0 && {
             let read = libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut lowest, &raw mut bytes);

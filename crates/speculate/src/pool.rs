@@ -1,7 +1,7 @@
-//! Threads that work on a loop together with the thread that runs it.
+//! Threads that work on a loop together with the thread that called it.
 //!
-//! A loop is over in microseconds, and to wake a sleeping thread takes fifty of them. So a thread that has worked spins
-//! for a while, and as long as the program says that more loops will come, before it sleeps.
+//! A loop takes microseconds, and waking a sleeping thread takes about fifty. An idle thread therefore spins for a while
+//! before it sleeps, and does not sleep while the program keeps the threads awake.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -17,25 +17,25 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::thread::{self, JoinHandle, Thread};
 use crate::sync::{Mutex, Patience, Spin};
 
-/// How long a thread without work spins.
+/// Time that an idle thread spins before it sleeps.
 const PATIENCE: Duration = Duration::from_micros(200);
 
-/// A closure that all threads run, each with its number. It lives as long as [`Pool::broadcast`] runs.
+/// Closure that all threads run, each with its number. It lives until [`Pool::broadcast`] returns.
 #[derive(Clone, Copy)]
 struct Job(*const (dyn Fn(usize) + Sync));
 
-// SAFETY: the closure is `Sync`, so it may be called from any thread; when it lives is shown in `Pool::broadcast`.
+// SAFETY: the closure is `Sync`, so any thread may call it; `Pool::broadcast` shows that it lives long enough.
 unsafe impl Send for Job {}
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared {
-    /// Counts the jobs: a thread that sees it move has a new one.
+    /// Number of jobs so far: a change of the number means a new job.
     jobs: CachePadded<AtomicU64>,
     job: Mutex<Option<Job>>,
-    /// Threads, the calling one left out, that have not finished the job.
+    /// Number of threads, the calling one excluded, that have not finished the job.
     running: CachePadded<AtomicUsize>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// How many times the program has asked the threads to stay awake.
+    /// Number of active requests to stay awake.
     awake: AtomicUsize,
     asleep: Box<[AtomicBool]>,
     closing: AtomicBool,
@@ -45,12 +45,12 @@ struct Shared {
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// The process that has the threads.
+    /// Process in which the threads run.
     process: Process,
 }
 
 impl Pool {
-    /// A pool of `threads` threads besides those that call it.
+    /// Starts `threads` threads, in addition to the calling thread.
     pub(crate) fn new(threads: usize) -> std::io::Result<Pool> {
         let shared = Arc::new(Shared {
             jobs: CachePadded::default(),
@@ -70,21 +70,21 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Whether its threads are in this process, and not in one from which this one was forked.
+    /// Returns true if the threads run in this process, and not in a process from which this one was forked.
     pub(crate) fn is_here(&self) -> bool {
         self.threads.is_empty() || self.process.is_this()
     }
 
-    /// Runs `job` in the calling thread, as number 0, and in all others, as 1 and so on; returns when all have ended. A
-    /// panic of any of them goes on here. One call at a time.
+    /// Runs `job` with number 0 on the calling thread and with numbers 1 and up on the other threads; returns when all have
+    /// finished. A panic of any thread is resumed on the calling thread. Only one call can be active.
     pub(crate) fn broadcast(&mut self, job: &(dyn Fn(usize) + Sync)) {
         if self.threads.is_empty() {
             return job(0);
         }
         let job_of_any_lifetime: *const (dyn Fn(usize) + Sync + '_) = job;
-        // SAFETY: only the lifetime changes. A thread calls the closure only between its reading of `jobs` and its
-        // decrement of `running`, and this function returns or unwinds only after `running` has come to 0
-        // (`AllEnded`), so the closure outlives each call.
+        // SAFETY: only the lifetime changes. A thread calls the closure only between its load of `jobs` and its decrement
+        // of `running`, and this function returns or unwinds only after `running` has reached 0 (`AllEnded`), so the
+        // closure outlives each call.
         let job_static = unsafe {
             std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), *const (dyn Fn(usize) + Sync + 'static)>(
                 job_of_any_lifetime,
@@ -93,7 +93,7 @@ impl Pool {
         self.forget_panic();
         *self.shared.job.lock() = Some(Job(job_static));
         self.shared.running.store(self.threads.len(), Ordering::Relaxed);
-        // SeqCst, as in `serve`: either the thread sees the new number before it sleeps, or it is seen asleep here.
+        // SeqCst, as in `next_job`: either the thread sees the new number before it sleeps, or this thread sees it asleep.
         self.shared.jobs.fetch_add(1, Ordering::SeqCst);
         self.wake();
         let ended = AllEnded(&self.shared);
@@ -105,13 +105,13 @@ impl Pool {
         }
     }
 
-    /// Drops the panic of a thread in a job in which the calling thread has panicked as well.
+    /// Drops the panic of another thread, kept from a job in which the calling thread has panicked as well.
     fn forget_panic(&self) {
         let panic = self.shared.panic.lock().take();
         panic.into_iter().for_each(discard);
     }
 
-    /// Keeps the threads awake until [`Pool::may_sleep`] has been called as often.
+    /// Keeps the threads awake until [`Pool::may_sleep`] has been called the same number of times.
     pub(crate) fn stay_awake(&self) {
         self.shared.awake.fetch_add(1, Ordering::SeqCst);
         self.wake();
@@ -133,7 +133,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if !self.is_here() {
-            // They can neither be joined nor hold a lock that will be given back.
+            // The threads can neither be joined nor hold a lock that will be released.
             return self.threads.drain(..).for_each(std::mem::forget);
         }
         self.forget_panic();
@@ -147,7 +147,7 @@ impl Drop for Pool {
     }
 }
 
-/// Waits, when it is dropped, until all other threads have ended the job.
+/// Guard that waits, on drop, until all other threads have finished the job.
 struct AllEnded<'a>(&'a Shared);
 
 impl Drop for AllEnded<'_> {
@@ -159,7 +159,7 @@ impl Drop for AllEnded<'_> {
     }
 }
 
-/// What a thread does until the pool is dropped.
+/// Runs jobs until the pool is dropped.
 fn serve(shared: &Shared, number: usize) {
     let mut done = 0;
     loop {
@@ -167,10 +167,10 @@ fn serve(shared: &Shared, number: usize) {
         done = jobs;
         let job = *shared.job.lock();
         if let Some(Job(job)) = job {
-            // SAFETY: `running` counts this thread, so the `broadcast` that lent the closure still runs.
+            // SAFETY: `running` counts this thread, so the `broadcast` that lent the closure has not returned.
             let job = unsafe { &*job };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(number + 1))) {
-                // The first is told.
+                // Only the first panic is reported.
                 let mut told = shared.panic.lock();
                 match &*told {
                     None => *told = Some(panic),
@@ -185,7 +185,7 @@ fn serve(shared: &Shared, number: usize) {
     }
 }
 
-/// Waits for another job than the one numbered `done`; `None` when the pool is dropped.
+/// Waits for a job other than number `done`; returns `None` when the pool is dropped.
 fn next_job(shared: &Shared, number: usize, done: u64) -> Option<u64> {
     let patience = Patience::begin(PATIENCE, 3);
     let mut spin = Spin::default();

@@ -1,18 +1,18 @@
-//! Panics that are not reported: those of destructors and undo closures of epochs that do not count.
+//! Panics that are not reported: those of destructors and undo closures of discarded epochs.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls what belongs to the embedder; its panic is forgotten.
+/// Calls code of the embedder and discards its panic.
 pub(crate) fn quietly(call: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
         discard(payload);
     }
 }
 
-/// Drops a payload that is not reported. Its destructor may panic in turn.
+/// Drops a panic payload without reporting it. Its destructor may panic in turn.
 pub(crate) fn discard(payload: Box<dyn Any + Send>) {
-    /// Payloads, each from the destructor of the one before, that are dropped; the next one is leaked.
+    /// Maximum number of payloads, each from the destructor of the one before, that are dropped; the next one is leaked.
     const MOST: usize = 16;
     let mut payload = payload;
     for _ in 0..MOST {
@@ -24,7 +24,7 @@ pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     std::mem::forget(payload);
 }
 
-/// Drops all values, each on its own; returns the first panic of a destructor.
+/// Drops all values, one by one; returns the first panic of a destructor.
 pub(crate) fn drop_each<T>(values: &mut Vec<T>) -> std::thread::Result<()> {
     let mut told = Ok(());
     for value in values.drain(..) {
@@ -38,11 +38,12 @@ pub(crate) fn drop_each<T>(values: &mut Vec<T>) -> std::thread::Result<()> {
     told
 }
 
-/// Values of an epoch. Those that are there when it is dropped do not count: their panics are not reported.
+/// Values of an epoch. Values left when the vector is dropped are discarded, and panics of their destructors are not
+/// reported.
 pub(crate) struct QuietVec<T>(pub(crate) Vec<T>);
 
 impl<T> QuietVec<T> {
-    /// Drops all; panics are not reported.
+    /// Drops all values; panics are not reported.
     pub(crate) fn clear(&mut self) {
         if let Err(payload) = drop_each(&mut self.0) {
             discard(payload);
@@ -56,7 +57,7 @@ impl<T> Drop for QuietVec<T> {
     }
 }
 
-/// A value of an epoch that may not count: its panic is not reported unless it is taken.
+/// A value of an epoch that may be discarded: panics of its destructor are not reported unless the value is taken.
 pub(crate) struct Quiet<T>(Option<T>);
 
 impl<T> Quiet<T> {
@@ -64,7 +65,7 @@ impl<T> Quiet<T> {
         Quiet(Some(value))
     }
 
-    /// The value, of an epoch that counts.
+    /// Takes the value of an epoch that is not discarded.
     pub(crate) fn take(mut self) -> Option<T> {
         self.0.take()
     }
@@ -82,7 +83,7 @@ impl<T> Drop for Quiet<T> {
 mod tests {
     use super::*;
 
-    /// Its destructor panics with the next one.
+    /// Panics in its destructor with the next bomb.
     struct Bomb(u32);
 
     impl Drop for Bomb {

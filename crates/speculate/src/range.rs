@@ -1,4 +1,5 @@
-//! Reads of ranges in an epoch: what the store has, with what earlier epochs and the epoch itself have written in between.
+//! Range reads of an epoch: the rows of the store, overlaid with the uncommitted writes of earlier epochs and of the epoch
+//! itself.
 
 use std::ops::{ControlFlow, Range};
 use std::panic::Location;
@@ -11,17 +12,18 @@ use crate::scan::{Expected, Scan, forwarded};
 use crate::store::{KeyAndValue, KeyRange, RangeStore};
 
 impl<S: RangeStore> Epoch<'_, S> {
-    /// The first `most` rows of a range (both ends included), in ascending order, as a sequential run would find them here.
+    /// Returns the first `most` rows of a range (both ends included), in ascending order, as a sequential run would read
+    /// them here.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Returns an error of the store.
     #[track_caller]
     pub fn range(&mut self, first: S::Key, last: S::Key, most: usize) -> Result<Arc<[KeyAndValue<S>]>, S::Error> {
         let at = self.scan(KeyRange { first, last }, most, Location::caller())?;
         Ok(self.log.scan(at).map(Scan::rows).unwrap_or_default())
     }
 
-    /// Shows these rows one after the other, until `show` breaks, without copies.
+    /// Passes these rows to `show` one by one, without copies, until `show` breaks.
     ///
     /// # Errors
     /// As for [`Epoch::range`].
@@ -41,7 +43,7 @@ impl<S: RangeStore> Epoch<'_, S> {
         Ok(())
     }
 
-    /// Shows these rows and writes what `change` makes of each; returns how many there were.
+    /// Passes each of these rows to `change` and writes the result; returns the number of rows.
     ///
     /// # Errors
     /// As for [`Epoch::range`].
@@ -70,7 +72,7 @@ impl<S: RangeStore> Epoch<'_, S> {
         Ok(rows)
     }
 
-    /// Reads a range, or finds it recorded; returns where in the log.
+    /// Reads a range or replays a recorded read; returns the index of the read in the log.
     fn scan(&mut self, range: KeyRange<S::Key>, most: usize, site: Site) -> Result<usize, S::Error> {
         let at = self.next;
         let recorded = self.replay(|op| matches!(op, Op::Scan { scan, .. } if scan.range == range).then_some(()));
@@ -80,9 +82,9 @@ impl<S: RangeStore> Epoch<'_, S> {
         self.wait_at(site, None);
         let over = self.last_before().map_or_else(Vec::new, |_| forwarded::<S>(self.shared, self.number, &range));
         let all = own(self, &range, self.own_from()..self.next);
-        // Writes of earlier iterations, which the store has by the time the range is confirmed.
+        // Writes of earlier iterations, which the store has received when it confirms the range.
         let written = if self.in_turn { own(self, &range, self.own_from()..self.begun_at) } else { Vec::new() };
-        // As many more of the store's rows as may be deleted by what lies over them.
+        // Additional rows of the store, because the overlaid writes may delete some.
         let asked = most.saturating_add(over.len() + all.len());
         let (seen, mut rows) = match &mut self.order {
             Some(order) => {
@@ -109,7 +111,7 @@ impl<S: RangeStore> Epoch<'_, S> {
                 }
             },
         };
-        // Beyond the last row that the store was asked for nothing is known.
+        // Nothing is known of the range behind the last row that was requested from the store.
         let whole = rows.len() < asked;
         let known = rows.last().map(|(key, _)| key.clone()).filter(|_| !whole);
         overlay(&mut rows, known.as_ref(), over.iter().map(|(key, _, _, value)| (key, value.as_deref())));
@@ -129,18 +131,18 @@ impl<S: RangeStore> Epoch<'_, S> {
     }
 }
 
-/// What becomes of a row: see [`Epoch::change_each`].
+/// New state of a row: see [`Epoch::change_each`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<V> {
-    /// It stays.
+    /// The row is not written.
     Keep,
-    /// It gets this value.
+    /// The row gets this value.
     Replace(V),
-    /// It goes.
+    /// The row is deleted.
     Delete,
 }
 
-/// Lays writes over rows that are known up to a key (`None`: all of them).
+/// Applies writes to rows that are complete up to the key `known` (`None`: complete).
 fn overlay<'w, K: Ord + Clone + 'w, V: Clone + 'w>(
     rows: &mut Vec<(K, V)>,
     known: Option<&K>,
@@ -156,7 +158,7 @@ fn overlay<'w, K: Ord + Clone + 'w, V: Clone + 'w>(
     }
 }
 
-/// What these operations of an epoch have written in a range: the last value of each key, `None` if it was deleted.
+/// Returns the writes of these operations to keys of a range: the last value of each key, `None` if it was deleted.
 fn own<S: RangeStore>(
     epoch: &Epoch<'_, S>,
     range: &KeyRange<S::Key>,

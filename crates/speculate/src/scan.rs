@@ -1,4 +1,4 @@
-//! A range that an epoch has read, and whether it is still so.
+//! A range read of an epoch, and its validation.
 
 use std::sync::Arc;
 
@@ -7,36 +7,36 @@ use crate::forward::{Site, WriteId};
 use crate::shared::{Shared, Stale};
 use crate::store::{KeyAndValue, KeyRange, RangeRow, RangeStore, SeenRange, SeenRows, Store};
 
-/// Rows that a body got, in ascending order. A body that is run again gets the same.
+/// Rows that a body got, in ascending order. A body that is run again gets the same rows.
 pub(crate) type Rows<S> = Arc<[KeyAndValue<S>]>;
 
-/// A range that was read.
+/// A range read.
 pub(crate) struct Scan<S: Store> {
     pub(crate) range: KeyRange<S::Key>,
-    /// The store's rows; none if they were read in order.
+    /// Rows that the store returned; `None` if the read was a locked read in order.
     seen: Option<Vec<RangeRow<S>>>,
-    /// What the store should have when all earlier epochs have committed.
+    /// Rows that the store should have when all earlier epochs have committed.
     expected: Expected<S>,
-    /// The writes of earlier epochs that were laid over them, in the order of keys.
+    /// Writes of earlier epochs that were overlaid on the rows, in the order of keys.
     forwarded: Vec<WriteId>,
-    /// What the body got; none if that is what was seen.
+    /// Rows that the body got; `None` if they are the rows of the store.
     laid: Option<Rows<S>>,
-    /// The epoch has also written keys of the range.
+    /// The epoch also writes keys of the range.
     pub(crate) to_write: bool,
-    /// How the store confirms it, and how writes of earlier epochs are found: known where the range was read.
+    /// Functions of [`RangeStore`], for code that knows only [`Store`].
     vtable: Vtable<S>,
 }
 
-/// What a range of the store should have in order.
+/// Rows that a range of the store should have in order.
 pub(crate) enum Expected<S: Store> {
-    /// Its first rows, so many at most, are those that were seen.
+    /// The first rows of the range, at most `most`, are the rows that were read.
     AsSeen { most: usize },
-    /// Writes of earlier epochs, or iterations that are followed by their `then`, lie over what was seen: up to this key the
-    /// store has exactly these rows.
+    /// Writes of earlier epochs, or of iterations that are followed by their `then`, are overlaid on the rows that were
+    /// read: in `range`, the store has exactly `rows`.
     With { range: KeyRange<S::Key>, rows: Vec<(S::Key, S::Value)> },
 }
 
-/// What only a store with ranges can do.
+/// Functions that only a store with ranges has.
 struct Vtable<S: Store> {
     contains: fn(&KeyRange<S::Key>, &S::Key) -> bool,
     position: fn(&[RangeRow<S>], &S::Key) -> Option<usize>,
@@ -47,10 +47,10 @@ struct Vtable<S: Store> {
 /// See [`RangeStore::confirm_range`].
 type Confirm<S> = fn(&S, &mut <S as Store>::Order, SeenRange<'_, S>) -> Result<bool, <S as Store>::Error>;
 
-/// The newest writes of earlier epochs to keys of a range, in the order of keys.
+/// Returns the newest writes of earlier epochs to keys of a range, in the order of keys.
 type Forwarded<S> = fn(&Shared<S>, u64, &KeyRange<<S as Store>::Key>) -> Vec<Overlay<S>>;
 
-/// A write that lies over a range: its key, its number, where it was made, and its value.
+/// A write that is overlaid on a range: its key, number, site and value.
 pub(crate) type Overlay<S> = (<S as Store>::Key, WriteId, Site, Option<Arc<<S as Store>::Value>>);
 
 impl<S: RangeStore> Scan<S> {
@@ -72,12 +72,12 @@ impl<S: RangeStore> Scan<S> {
 }
 
 impl<S: Store> Scan<S> {
-    /// How many rows the body got.
+    /// Number of rows that the body got.
     pub(crate) fn len(&self) -> usize {
         self.laid.as_ref().map_or(self.seen.as_ref().map_or(0, Vec::len), |rows| rows.len())
     }
 
-    /// Bytes of the keys and values that it keeps.
+    /// Size of the keys and values that the scan keeps, in bytes.
     pub(crate) fn bytes(&self, store: &S) -> usize {
         let size = |(key, value): (&S::Key, &S::Value)| store.size(key, Some(value));
         let seen = self.seen.iter().flatten().map(|row| size((&row.key, &row.value)));
@@ -89,7 +89,7 @@ impl<S: Store> Scan<S> {
         seen.chain(laid).chain(expected.iter().map(|(key, value)| size((key, value)))).sum()
     }
 
-    /// A row that the body got.
+    /// Returns a row that the body got.
     pub(crate) fn got(&self, row: usize) -> Option<(&S::Key, &S::Value)> {
         match &self.laid {
             Some(rows) => rows.get(row).map(|(key, value)| (key, value)),
@@ -97,7 +97,7 @@ impl<S: Store> Scan<S> {
         }
     }
 
-    /// All rows that the body got.
+    /// Returns all rows that the body got.
     pub(crate) fn rows(&self) -> Rows<S> {
         match &self.laid {
             Some(rows) => Arc::clone(rows),
@@ -105,18 +105,18 @@ impl<S: Store> Scan<S> {
         }
     }
 
-    /// Which of the rows that were seen a row is that the body got, if it got what was seen.
+    /// Converts the index of a row that the body got to the index among the store's rows, if the body got these.
     pub(crate) fn row_of_seen(&self, row: usize) -> Option<usize> {
         self.laid.is_none().then_some(row)
     }
 
-    /// Whether a key lies in the range.
+    /// Returns true if a key is in the range.
     pub(crate) fn contains(&self, key: &S::Key) -> bool {
         (self.vtable.contains)(&self.range, key)
     }
 
-    /// The row of a key as it was peeked at, if the range is confirmed as it was: an earlier epoch may have deleted a row
-    /// since.
+    /// Returns the index of a key among the store's rows, if the range is confirmed without overlaid writes: otherwise an
+    /// earlier epoch may have deleted the row since.
     pub(crate) fn row(&self, key: &S::Key) -> Option<usize> {
         if matches!(self.expected, Expected::With { .. }) {
             return None;
@@ -124,12 +124,12 @@ impl<S: Store> Scan<S> {
         self.seen.as_ref().and_then(|rows| (self.vtable.position)(rows, key))
     }
 
-    /// A row that was peeked at.
+    /// Returns a row of the store, as the unlocked read returned it.
     pub(crate) fn seen(&self, row: usize) -> Option<&RangeRow<S>> {
         self.seen.as_ref().and_then(|rows| rows.get(row))
     }
 
-    /// Whether other writes of earlier epochs lie over the range by now.
+    /// Checks that the overlaid writes of earlier epochs are still the newest; otherwise returns the violation.
     pub(crate) fn stale(&self, shared: &Shared<S>, epoch: u64, at: usize) -> Option<Stale> {
         self.seen.as_ref()?;
         let now = (self.vtable.forwarded)(shared, epoch, &self.range);
@@ -140,7 +140,7 @@ impl<S: Store> Scan<S> {
         Some(Stale { at, writer, may_wait: true, injected: false })
     }
 
-    /// Locks the range and says whether it is still as it was seen.
+    /// Locks the range; returns true if it still has the rows that were read.
     pub(crate) fn confirm<E>(&self, store: &S, order: &mut S::Order) -> Result<bool, LoopError<E, S::Error>> {
         let Some(rows) = &self.seen else { return Ok(true) };
         let to_write = self.to_write;

@@ -1,4 +1,4 @@
-//! What the workers of a loop share.
+//! State that the workers of a loop share.
 
 use crossbeam_utils::CachePadded;
 
@@ -7,52 +7,53 @@ use crate::sites::WaitSites;
 use crate::store::Store;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// What the epochs of a loop share.
+/// State that the epochs of a loop share.
 pub(crate) struct Shared<S: Store> {
     pub(crate) directory: Directory<S::Key, S::Value, S::Stamp>,
-    /// The epoch that is homefree: all before it have committed.
+    /// Number of the homefree epoch: all epochs before it have committed.
     pub(crate) token: CachePadded<AtomicU64>,
-    /// The most operations of an epoch that has committed.
+    /// Largest number of operations of a committed epoch.
     pub(crate) most_operations: CachePadded<AtomicUsize>,
     /// Size of the largest log of a committed epoch, in bytes of keys and values.
     pub(crate) most_bytes: CachePadded<AtomicUsize>,
-    /// The loop has ended early: nothing commits any more.
+    /// The loop has ended early: no further epoch commits.
     pub(crate) stopped: AtomicBool,
-    /// Epochs read what earlier ones in flight have written.
+    /// Epochs read the uncommitted writes of earlier epochs in flight.
     pub(crate) forwards: bool,
-    /// At most so many epochs in a row are in flight.
+    /// Maximum number of consecutive epochs in flight.
     pub(crate) window: u64,
-    /// How many writes each worker has forwarded or withdrawn. Only the worker itself changes its number.
+    /// Number of writes that each worker has forwarded or withdrawn. Each worker changes only its own counter.
     pub(crate) changes: Box<[CachePadded<AtomicU64>]>,
-    /// Where reads wait for earlier epochs.
+    /// Sites at which reads wait for earlier epochs.
     pub(crate) wait_sites: WaitSites,
-    /// Which epoch's body each worker runs, or [`NONE`]; kept only where reads wait for writes that are forwarded.
+    /// Epoch whose body each worker runs, or [`NONE`]. Maintained only if reads wait for forwarded writes.
     pub(crate) running: Box<[CachePadded<AtomicU64>]>,
 }
 
-/// The number of no epoch.
+/// Value in `running` of a worker without a body.
 const NONE: u64 = u64::MAX;
 
-/// Operations that each epoch may do ahead, and how many times as many as the longest that has committed.
+/// Number of operations that each epoch may always execute speculatively.
 const BUDGET: usize = 8192;
-/// Bytes that each epoch may keep ahead.
+/// Number of bytes that each epoch may always keep speculatively.
 pub(crate) const BYTES: usize = 16 << 20;
+/// Limit of operations and of bytes, as a multiple of the largest committed epoch.
 const BUDGET_TIMES: usize = 16;
 
 impl<S: Store> Shared<S> {
-    /// Moves whenever a write is forwarded or withdrawn.
+    /// Sum of `changes`: it changes whenever a write is forwarded or withdrawn.
     pub(crate) fn generation(&self) -> u64 {
         self.changes.iter().map(|changes| changes.load(Ordering::Acquire)).sum()
     }
 
-    /// Whether reads may wait until bodies of earlier epochs have ended.
+    /// Returns true if reads may wait for the end of the bodies of earlier epochs.
     #[inline]
     fn tells_ends(&self) -> bool {
         !self.wait_sites.is_empty() && self.forwards
     }
 
-    /// A worker is about to run the body of an epoch: to be called before any later epoch is taken, and before the epoch
-    /// withdraws something.
+    /// Records that a worker is about to run the body of an epoch. Must be called before any later epoch is taken, and
+    /// before the epoch withdraws a write.
     #[inline]
     pub(crate) fn body_begins(&self, worker: usize, epoch: u64) {
         if self.tells_ends() {
@@ -60,7 +61,7 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// A worker has run a body, and forwarded what that wrote.
+    /// Records that a worker has run a body and has forwarded its writes.
     #[inline]
     pub(crate) fn body_has_ended(&self, worker: usize) {
         if self.tells_ends() {
@@ -68,23 +69,23 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Whether the body of any epoch from `first` to the one before `end` still runs.
+    /// Returns true if the body of any epoch in `first..end` is running.
     pub(crate) fn runs_any(&self, first: u64, end: u64) -> bool {
         self.running.iter().any(|epoch| (first..end).contains(&epoch.load(Ordering::Acquire)))
     }
 
-    /// Operations that an epoch may do before it is homefree: one that does more has probably read what is not so, and may
-    /// never end.
+    /// Maximum number of operations of an epoch before it is homefree. An epoch that exceeds it has probably read
+    /// inconsistent values, and may never end.
     pub(crate) fn budget(&self) -> usize {
         self.most_operations.load(Ordering::Relaxed).saturating_mul(BUDGET_TIMES).max(BUDGET)
     }
 
-    /// The same of the bytes that it keeps.
+    /// Maximum number of bytes that an epoch may keep before it is homefree, for the same reason.
     pub(crate) fn bytes_budget(&self) -> usize {
         self.most_bytes.load(Ordering::Relaxed).saturating_mul(BUDGET_TIMES).max(BYTES)
     }
 
-    /// An epoch with so many operations, which keep so many bytes, commits. The caller holds the token.
+    /// Records the size of a committing epoch. The caller holds the token.
     pub(crate) fn note_size(&self, operations: usize, bytes: usize) {
         for (most, new) in [(&self.most_operations, operations), (&self.most_bytes, bytes)] {
             if new > most.load(Ordering::Relaxed) {
@@ -93,7 +94,7 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Begins a loop.
+    /// Resets the state for a new loop.
     pub(crate) fn begin(&mut self) {
         *self.token.get_mut() = 0;
         *self.most_operations.get_mut() = 0;
@@ -102,19 +103,20 @@ impl<S: Store> Shared<S> {
         self.running.iter_mut().for_each(|epoch| *epoch.get_mut() = NONE);
     }
 
-    /// The epochs before this one, if it may read what they have forwarded.
+    /// Returns the last epoch before this one, if its forwarded writes may be read.
     #[inline]
     pub(crate) fn last_before(&self, epoch: u64) -> Option<u64> {
         epoch.checked_sub(1).filter(|_| self.forwards)
     }
 
-    /// The first epoch that can be in flight together with `epoch`, which is.
+    /// First epoch that can be in flight together with `epoch`, which is in flight.
     pub(crate) fn first_beside(&self, epoch: u64) -> u64 {
         (epoch + 1).saturating_sub(self.window)
     }
 }
 
-/// Ends the loop unless it is forgotten, also if a panic passes: the others must not wait for this worker.
+/// Guard that ends the loop on drop, also during a panic, unless it is forgotten: the other workers must not wait for this
+/// one.
 pub(crate) struct StopUnlessDone<'a, S: Store>(pub(crate) &'a Shared<S>);
 
 impl<S: Store> Drop for StopUnlessDone<'_, S> {
@@ -123,20 +125,20 @@ impl<S: Store> Drop for StopUnlessDone<'_, S> {
     }
 }
 
-/// A read that is no longer right.
+/// A violated read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stale {
-    /// The operation.
+    /// Index of the read in the log.
     pub(crate) at: usize,
-    /// Where the write was that the read has missed, if an earlier epoch made it.
+    /// Site of the missed write, if an earlier epoch made it.
     pub(crate) writer: Option<Site>,
-    /// A wait for earlier epochs could have helped.
+    /// Waiting for earlier epochs could have helped.
     pub(crate) may_wait: bool,
-    /// It was right: it is violated on request.
+    /// The read was correct: the violation is injected.
     pub(crate) injected: bool,
 }
 
-/// Notes that a worker has forwarded or withdrawn a write.
+/// Records that a worker has forwarded or withdrawn a write.
 pub(crate) fn changed<S: Store>(shared: &Shared<S>, worker: usize) {
     let changes = &shared.changes[worker];
     changes.store(changes.load(Ordering::Relaxed) + 1, Ordering::Release);

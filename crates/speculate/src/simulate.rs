@@ -1,9 +1,10 @@
-//! A traced loop on a machine with any number of processors, by the rules of this crate's runtime.
+//! Simulation of a traced loop on a machine with any number of processors, by the rules of this crate's runtime.
 //!
-//! The paper's figures are of simulated processors. Here a trace of a real run ([`Options::trace`](crate::Options::trace)) says
-//! what each epoch did and how long that took; the simulation says when epochs begin, which reads came too early, and
-//! who waited for the token. What it leaves out: that more processors share the memory's bandwidth, and that a row goes from
-//! cache to cache more often. What the token and an epoch need from one processor to another is told it.
+//! The figures of the paper are of simulated processors. Here a trace of a real run
+//! ([`Options::trace`](crate::Options::trace)) supplies the operations of each epoch and their durations; the simulation
+//! computes the starts of epochs, the violations, and the waits for the token. The model omits two effects: more processors
+//! share the memory's bandwidth, and rows move between caches more often. The caller supplies the latencies of the token
+//! and of an epoch between processors.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,52 +12,52 @@ use smallvec::SmallVec;
 
 use crate::trace::{EpochTrace, LoopTrace, OpKind, TracedOp};
 
-/// The machine, and how loops run on it.
+/// Parameters of the machine, and of the speculation on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// Processors.
+    /// Number of processors.
     pub cpus: usize,
-    /// Time for the token to go from one processor to another, in nanoseconds.
+    /// Latency of passing the token to another processor, in nanoseconds.
     pub hop_ns: u64,
-    /// Time until another processor has its first epoch, in nanoseconds.
+    /// Latency until another processor has its first epoch, in nanoseconds.
     pub fork_ns: u64,
-    /// Sub-epochs of an epoch, and operations of each but the last: see
+    /// Number of sub-epochs per epoch, and number of operations of each except the last: see
     /// [`Options::sub_epochs`](crate::Options::sub_epochs).
     pub sub_epochs: (usize, usize),
-    /// Whether epochs read what earlier ones have written and not committed.
+    /// True if epochs read the uncommitted writes of earlier epochs.
     pub forwarding: bool,
-    /// State that epochs share beside the rows.
+    /// State that epochs share in addition to the rows.
     pub shared: SharedState,
 }
 
-/// Dependences between epochs that an engine has until it is changed for speculation (paper, sections 4 and 5.5). Each is a
-/// variable that operations read and then write.
+/// Dependences between epochs that exist in an engine that was not changed for speculation (paper, sections 4 and 5.5).
+/// Each is a variable that operations read and then write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedState {
-    /// Operations take locks at once: those of a group share the head of a lock queue (section 4.1).
+    /// Operations take locks at once: the operations of a group share the head of a lock queue (section 4.1).
     pub eager_locks: bool,
-    /// Writes are logged at once, at the log's one tail (section 4.2).
+    /// Writes are logged at once, at the single tail of the log (section 4.2).
     pub log_at_once: bool,
-    /// Each operation counts in one counter.
+    /// Each operation increments a shared counter.
     pub statistics: bool,
-    /// Operations of a group remember the last page, in one variable (section 4.3).
+    /// Operations of a group store the last page in a shared variable (section 4.3).
     pub last_page: bool,
 }
 
-/// What a loop did on a machine.
+/// Result of simulating a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Simulated {
-    /// From the begin of the loop to its end, in nanoseconds.
+    /// Duration of the loop, in nanoseconds.
     pub total_ns: u64,
-    /// Time of bodies and in-order parts that counted, of all processors, as the following.
+    /// Nanoseconds of bodies and commits that were not discarded, summed over all processors like the following times.
     pub busy_ns: u64,
-    /// Time of what was done in vain.
+    /// Nanoseconds of discarded work.
     pub failed_ns: u64,
-    /// Time in which an epoch that had run waited for the token.
+    /// Nanoseconds that completed bodies waited for the token.
     pub token_ns: u64,
-    /// Time without an epoch.
+    /// Nanoseconds without an epoch.
     pub idle_ns: u64,
-    /// Times that an epoch was rewound.
+    /// Number of rewinds of epochs.
     pub violations: u64,
 }
 
@@ -72,16 +73,16 @@ impl std::ops::AddAssign for Simulated {
     }
 }
 
-/// Runs a traced loop on a machine.
+/// Simulates a traced loop on a machine.
 #[must_use]
 pub fn simulate(trace: &LoopTrace, machine: &Machine) -> Simulated {
     let cpus = machine.cpus.max(1);
-    // When each processor takes its next epoch.
+    // Time at which each processor takes its next epoch.
     let fork = |cpu| trace.setup_ns + if cpu == 0 { 0 } else { machine.fork_ns };
     let mut free: Vec<u64> = (0..cpus).map(fork).collect();
     let mut writes = Writes::default();
     let mut sum = Simulated { busy_ns: trace.setup_ns, ..Simulated::default() };
-    // Of the epoch before: when it passed the token on, and from where.
+    // Time at which the previous epoch passed the token on, and its processor.
     let (mut passed_at, mut passed_by) = (trace.setup_ns, 0);
     for epoch in &trace.epochs {
         let cpu = (0..cpus).min_by_key(|&cpu| (free[cpu], cpu)).unwrap_or_default();
@@ -98,7 +99,7 @@ pub fn simulate(trace: &LoopTrace, machine: &Machine) -> Simulated {
         sum.violations += ended.violations;
         (passed_at, passed_by, free[cpu]) = (committed, cpu, committed);
     }
-    // The processor that began the loop goes on when it hears of its end.
+    // The processor that began the loop continues when it has received the token.
     sum.total_ns = passed_at + if passed_by == 0 { 0 } else { machine.hop_ns };
     sum.idle_ns = (cpus as u64 * sum.total_ns).saturating_sub(sum.busy_ns + sum.failed_ns + sum.token_ns);
     sum
@@ -114,7 +115,7 @@ enum Variable {
     LastPage(u64),
 }
 
-/// What an operation does, and when in its body.
+/// Start of an operation in its body, and the variables that it reads and writes.
 struct Step {
     at: u64,
     reads: Vec<Variable>,
@@ -126,7 +127,7 @@ struct Steps(Vec<Step>);
 
 impl Steps {
     fn of(epoch: &EpochTrace, shared: SharedState) -> Steps {
-        // Of what an epoch has touched before it has a value of its own.
+        // An epoch has its own value of each variable that it has accessed before.
         let mut touched = HashSet::new();
         let step = |op: &TracedOp| {
             let keys = || op.keys.iter().map(|&key| Variable::Key(key));
@@ -152,27 +153,27 @@ impl Steps {
     }
 }
 
-/// A write of an epoch: from when to when others could see it.
+/// A write of an epoch, with the interval in which other epochs can see it.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     epoch: u64,
     step: usize,
     from: u64,
-    /// It was taken back then.
+    /// Time of the withdrawal.
     to: u64,
 }
 
-/// All writes so far, those of a variable in the order of epochs.
+/// All writes so far. The writes of a variable are in the order of epochs.
 #[derive(Default)]
 struct Writes {
     of: HashMap<Variable, Vec<Seen>>,
-    /// When epochs have committed, in their order.
+    /// Commit times of epochs, in the order of epochs.
     committed: Vec<(u64, u64)>,
 }
 
 impl Writes {
-    /// The writes of a variable that an epoch can have missed or seen coming at a time: those of the epochs before it back
-    /// to one that had committed by then.
+    /// Returns the writes of a variable that are relevant for an epoch at a time: those of earlier epochs, back to one that
+    /// had committed by then.
     fn beside(&self, variable: Variable, epoch: u64, at: u64) -> SmallVec<[Seen; 16]> {
         let mut found = SmallVec::new();
         for write in self.of.get(&variable).into_iter().flatten().rev() {
@@ -187,12 +188,12 @@ impl Writes {
         found
     }
 
-    /// When an epoch has committed; never, if it has not.
+    /// Commit time of an epoch; `u64::MAX` if it has not committed.
     fn committed_at(&self, epoch: u64) -> u64 {
         self.committed.binary_search_by_key(&epoch, |&(epoch, _)| epoch).map_or(u64::MAX, |at| self.committed[at].1)
     }
 
-    /// The first time after `at` at which an epoch's read of a variable would get another value than at `at`.
+    /// Returns the first time after `at` at which an epoch's read of a variable would get a different value than at `at`.
     fn changes_after(&self, variable: Variable, epoch: u64, at: u64) -> Option<u64> {
         let beside = self.beside(variable, epoch, at);
         let newest =
@@ -208,7 +209,7 @@ impl Writes {
         self.of.entry(variable).or_default().push(write);
     }
 
-    /// Takes the writes of the newest epoch back from a step on.
+    /// Withdraws the writes of the newest epoch from a step on.
     fn withdraw(&mut self, steps: &Steps, epoch: u64, from_step: usize, at: u64) {
         let variables: HashSet<_> = steps.0[from_step..].iter().flat_map(|step| &step.writes).collect();
         for variable in variables {
@@ -223,7 +224,7 @@ impl Writes {
         self.committed.push((epoch, at));
     }
 
-    /// Whether an epoch has committed a write of a variable between two times.
+    /// Returns true if an epoch has committed a write of a variable between two times.
     fn committed_between(&self, variable: Variable, from: u64, to: u64) -> bool {
         let written = self.of.get(&variable).into_iter().flatten().rev().filter(|w| w.to == u64::MAX);
         written.map(|w| self.committed_at(w.epoch)).any(|at| from < at && at <= to)
@@ -236,11 +237,11 @@ struct Run<'a> {
     steps: &'a Steps,
     machine: &'a Machine,
     begun: u64,
-    /// When the token is there.
+    /// Arrival time of the token.
     homefree: u64,
 }
 
-/// How an epoch came to its commit.
+/// Outcome of the speculative part of an epoch.
 struct Ended {
     homefree: u64,
     failed_ns: u64,
@@ -248,10 +249,10 @@ struct Ended {
 }
 
 impl Run<'_> {
-    /// Runs the body until it is right and the token is there.
+    /// Runs the body until it is correct and the token has arrived.
     fn speculate(&self, writes: &mut Writes) -> Ended {
         let steps = &self.steps.0;
-        // What is to be added to a step's time in the body: later runs begin later.
+        // Offset to add to a step's time in the body: later runs begin later.
         let mut offset = vec![self.begun; steps.len()];
         let mut end = self.begun + self.epoch.body_ns;
         let mut ended = Ended { homefree: end.max(self.homefree), failed_ns: 0, violations: 0 };
@@ -272,8 +273,8 @@ impl Run<'_> {
         ended
     }
 
-    /// The read that is found wrong first, and when: with forwarding at a look around after the write, else when the epoch is
-    /// confirmed.
+    /// Returns the violation that is detected first, and its detection time: with forwarding, the next check after the
+    /// write; otherwise, the confirmation of the epoch.
     fn violation(&self, writes: &Writes, offset: &[u64], end: u64, homefree: u64) -> Option<(usize, u64)> {
         let steps = &self.steps.0;
         let reads =
@@ -289,7 +290,7 @@ impl Run<'_> {
         found.min().map(|(noticed, i)| (i, noticed))
     }
 
-    /// When an epoch sees what has happened: at its next look around, or at once while it waits.
+    /// Time at which an epoch detects an event: at its next check, or at once while it waits.
     fn noticed(&self, at: u64, offset: &[u64], end: u64) -> u64 {
         let every = self.machine.sub_epochs.1.clamp(1, 64);
         let looks = self.steps.0.iter().enumerate().step_by(every).map(|(i, step)| offset[i] + step.at);

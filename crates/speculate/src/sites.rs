@@ -1,32 +1,32 @@
-//! Read sites at which an epoch waits for the earlier ones instead of guessing that they do not write what it reads:
-//! those that the program has listed, and those that were violated often.
+//! Read sites at which an epoch waits for earlier epochs instead of speculating that they do not write the key: the sites
+//! that the program has listed, and the sites that were violated often.
 
 use std::fmt;
 
 use crate::forward::Site;
 
-/// Which reads wait until the earlier epochs that may write the key have written it or ended.
+/// Choice of the reads that wait until the earlier epochs that may write the key have written it or have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// Those at listed sites: [`Options::wait_at`](crate::Options::wait_at),
+    /// Reads at listed sites: [`Options::wait_at`](crate::Options::wait_at),
     /// [`Speculator::wait_at`](crate::Speculator::wait_at).
     Listed,
-    /// Those, and in loops that follow others those at sites where more than a quarter of the reads was violated. After
-    /// some hundred loops such a site guesses again, to see whether the dependence is still there.
+    /// Reads at listed sites and, in later loops, reads at sites where more than a quarter of the reads was violated. After
+    /// some hundred loops such a site speculates again, to test whether the dependence still exists.
     Adaptive,
 }
 
-/// A place in a source, as a profile prints it.
+/// Source location, in the format of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SourcePlace {
     file: &'static str,
     line: u32,
-    /// None: any.
+    /// `None` matches any column.
     column: Option<u32>,
 }
 
 impl SourcePlace {
-    /// `file:line` or `file:line:column`.
+    /// Parses `file:line` or `file:line:column`.
     pub(crate) fn parse(text: &'static str) -> Option<SourcePlace> {
         let (rest, last) = text.rsplit_once(':')?;
         let last = last.parse().ok()?;
@@ -56,32 +56,32 @@ impl fmt::Display for SourcePlace {
     }
 }
 
-/// Reads of a site that was violated at least once.
+/// Read counts of a site that was violated at least once.
 #[derive(Clone, Copy, Debug)]
 struct Reads {
     site: Site,
-    /// How many were right, since the first violation.
+    /// Number of correct reads since the first violation.
     right: u64,
     violated: u64,
 }
 
 impl Reads {
-    /// Reads after which their share is judged.
+    /// Minimum number of reads before the share of violated reads is judged.
     const ENOUGH: u64 = 32;
 
-    /// Whether more than a quarter was violated; none while there are too few reads to tell.
+    /// Returns true if more than a quarter of the reads was violated; `None` if there are too few reads to decide.
     fn are_often_violated(&self) -> Option<bool> {
         let all = self.right + self.violated;
         (all >= Reads::ENOUGH).then_some(4 * self.violated > all)
     }
 }
 
-/// The reads of violated sites that one worker has done in a loop.
+/// Read counts of violated sites, of one worker in one loop.
 #[derive(Debug, Default)]
 pub(crate) struct Violated(Vec<Reads>);
 
 impl Violated {
-    /// Nothing is counted.
+    /// Returns true if no site is counted.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -90,7 +90,7 @@ impl Violated {
         self.0.iter_mut().find(|reads| std::ptr::eq(reads.site, site) || reads.site == site)
     }
 
-    /// A read was wrong.
+    /// Counts a wrong read.
     pub(crate) fn violated(&mut self, site: Site) {
         self.counts(site);
         if let Some(reads) = self.of(site) {
@@ -98,14 +98,14 @@ impl Violated {
         }
     }
 
-    /// A read of an epoch that has committed.
+    /// Counts a read of a committed epoch.
     pub(crate) fn right(&mut self, site: Site) {
         if let Some(reads) = self.of(site) {
             reads.right += 1;
         }
     }
 
-    /// Counts the reads of a site from now on.
+    /// Starts counting the reads of a site.
     fn counts(&mut self, site: Site) {
         if self.of(site).is_none() {
             self.0.push(Reads { site, right: 0, violated: 0 });
@@ -113,25 +113,25 @@ impl Violated {
     }
 }
 
-/// How the reads of a site go.
+/// State of a read site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Guess,
-    /// For so many loops.
+    /// Reads wait, for this number of further loops.
     Wait(u32),
-    /// To wait has not helped: for so many loops they guess.
+    /// Waiting did not help: reads speculate, for this number of further loops.
     WaitInVain(u32),
 }
 
-/// All sites where violations are counted.
+/// All sites with counted violations.
 #[derive(Debug, Default)]
 pub(crate) struct Suspects(Vec<(Reads, Standing)>);
 
-/// Loops for which a judgement on a site holds.
+/// Number of loops for which a decision about a site holds.
 const HOLDS: u32 = 256;
 
 impl Suspects {
-    /// Takes what a worker has counted in a loop.
+    /// Adds the counts of a worker in a loop.
     pub(crate) fn add(&mut self, counted: &mut Violated) {
         for reads in counted.0.drain(..) {
             match self.0.iter_mut().find(|(known, _)| known.site == reads.site) {
@@ -144,12 +144,12 @@ impl Suspects {
         }
     }
 
-    /// Has a worker count the reads of these sites in the next loop.
+    /// Makes a worker count the reads of these sites in the next loop.
     pub(crate) fn have_counted(&self, by: &mut Violated) {
         self.0.iter().for_each(|(reads, _)| by.counts(reads.site));
     }
 
-    /// Decides, after a loop, at which sites reads wait in the next one.
+    /// Decides, after a loop, at which sites reads wait in the next loop.
     pub(crate) fn judge(&mut self) {
         for (reads, standing) in &mut self.0 {
             let next = match (*standing, reads.are_often_violated()) {
@@ -163,7 +163,7 @@ impl Suspects {
             if std::mem::discriminant(&next) != std::mem::discriminant(standing) {
                 (reads.right, reads.violated) = (0, 0);
             } else if reads.are_often_violated().is_some() {
-                // Older ones count less.
+                // Halves the counts, so that older reads weigh less.
                 (reads.right, reads.violated) = (reads.right / 2, reads.violated / 2);
             }
             *standing = next;
@@ -176,24 +176,24 @@ impl Suspects {
     }
 }
 
-/// The places where reads wait in a loop.
+/// Places at which reads wait in a loop.
 #[derive(Debug, Default)]
 pub(crate) struct WaitSites(Vec<SourcePlace>);
 
 impl WaitSites {
-    /// Those that are listed, and those that were violated often.
+    /// Combines the listed places and the sites that were violated often.
     pub(crate) fn of(listed: &[SourcePlace], suspects: &Suspects) -> WaitSites {
         let others = suspects.waiting().filter(|site| !listed.iter().any(|place| place.is_of(site)));
         WaitSites(listed.iter().copied().chain(others.map(SourcePlace::from)).collect())
     }
 
-    /// No read waits.
+    /// Returns true if no read waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether reads of this site wait.
+    /// Returns true if reads at this site wait.
     pub(crate) fn contains(&self, site: Site) -> bool {
         self.0.iter().any(|place| place.is_of(site))
     }
@@ -228,7 +228,8 @@ mod tests {
         }
     }
 
-    /// A loop with so many reads of a site that were right, and so many that were wrong.
+    /// Simulates a loop with `right` correct reads and `violated` wrong reads of a site; returns true if its reads then
+    /// wait.
     fn after(suspects: &mut Suspects, site: Site, right: u64, violated: u64) -> bool {
         let mut worker = Violated::default();
         suspects.have_counted(&mut worker);
@@ -248,10 +249,10 @@ mod tests {
             assert!(!after(&mut suspects, rarely, 30, 10));
             assert!(after(&mut suspects, often, 100, 1));
         }
-        // It is looked at again after some time.
+        // The site is tested again after some time.
         assert!((0..HOLDS).any(|_| !after(&mut suspects, often, 100, 1)));
         assert!(after(&mut suspects, often, 20, 20));
-        // Where waiting does not help, it ends.
+        // A wait that does not help ends.
         assert!(!after(&mut suspects, often, 20, 20));
         assert!(!after(&mut suspects, often, 20, 20));
     }

@@ -1,4 +1,4 @@
-//! Speculators, which run loops, and their options.
+//! The [`Speculator`], which runs loops, and its options.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -23,29 +23,30 @@ use crate::times::ns_between;
 use crate::trace::{self, LoopTrace};
 use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, Worker};
 
-/// Which worker confirms and writes an epoch.
+/// The worker that confirms and writes an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Committer {
-    /// The one that has run it: what the epoch has read and written is in the caches of its core.
+    /// The worker that ran the epoch: the rows that it read and wrote are in the caches of its core.
     Owner,
-    /// The one that runs the loop, for all: what a transaction has of its own stays in the caches of one core. The others go
-    /// on with the next epoch meanwhile.
+    /// The worker that called the loop, for all epochs: the transaction's own state stays in the caches of one core. The
+    /// other workers run their next epochs meanwhile.
     Caller,
 }
 
-/// Whether epochs read what earlier ones have written and not committed.
+/// Forwarding of uncommitted writes to later epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forwarding {
-    /// In loops that follow others with many violations, and where reads wait for writes. To forward a write costs some hundred nanoseconds, because it goes
-    /// from core to core; where epochs hardly depend on each other it does not pay.
+    /// Forwards in loops that follow loops with many violations, and in loops with reads that wait for writes. Forwarding a
+    /// write costs some hundred nanoseconds, because the value crosses cores; it does not pay if epochs rarely depend on
+    /// each other.
     Adaptive,
-    /// Always. The profile of dependences names the writers only then.
+    /// Always forwards. The profile of dependences names a writer only if its write was forwarded.
     Always,
-    /// Never: a read of what an earlier epoch writes is found when the epoch is confirmed.
+    /// Never forwards. A read of a value that an earlier epoch writes is detected when the store confirms the epoch.
     Never,
 }
 
-/// How a speculator works.
+/// Settings of a [`Speculator`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     workers: usize,
@@ -80,80 +81,82 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Two workers, one iteration an epoch, eight sub-epochs of eight operations, each committed by the worker that ran it.
+    /// Default options: two workers, one iteration per epoch, eight sub-epochs of eight operations, and each epoch
+    /// committed by the worker that ran it.
     pub fn new() -> Options {
         Options::default()
     }
 
-    /// Threads that work on a loop, the one that runs it included. More than the machine has cores work, and do not
-    /// help.
+    /// Number of threads that work on a loop, the calling thread included. More workers than cores are permitted, but do
+    /// not help.
     #[must_use]
     pub fn workers(self, workers: usize) -> Options {
         Options { workers, ..self }
     }
 
-    /// Iterations of an epoch. Handing an epoch to another core costs about a microsecond, so an epoch should take
-    /// several.
+    /// Number of iterations per epoch. Handing an epoch to another core costs about a microsecond, so an epoch should take
+    /// several microseconds.
     #[must_use]
     pub fn grain(self, iterations: usize) -> Options {
         Options { grain: iterations, ..self }
     }
 
-    /// How many sub-epochs an epoch has (paper: 8), and of how many operations each; the last one has all further
-    /// operations. A violated epoch begins again with the sub-epoch of the read that was wrong. (1, 1) is none.
+    /// Number of sub-epochs per epoch (paper: 8), and number of operations per sub-epoch; the last sub-epoch takes all
+    /// further operations. A violated epoch is rewound to the start of the sub-epoch of the wrong read. (1, 1) disables
+    /// sub-epochs.
     #[must_use]
     pub fn sub_epochs(self, number: usize, operations: usize) -> Options {
         Options { sub_epochs: SubEpochs { number, operations }, ..self }
     }
 
-    /// False: each iteration runs in order, as in an ordinary loop.
+    /// Enables speculation. If false, each iteration runs in order, as in an ordinary loop.
     #[must_use]
     pub fn speculate(self, speculate: bool) -> Options {
         Options { speculate, ..self }
     }
 
-    /// Who commits epochs.
+    /// Worker that commits the epochs.
     #[must_use]
     pub fn committer(self, committer: Committer) -> Options {
         Options { committer, ..self }
     }
 
-    /// Whether epochs read what earlier ones have written and not committed.
+    /// Forwarding of uncommitted writes to later epochs.
     #[must_use]
     pub fn forwarding(self, forwarding: Forwarding) -> Options {
         Options { forwarding, ..self }
     }
 
-    /// Violates each read with this probability, although it was right: for tests and experiments.
+    /// Treats each correct read as violated with this probability, for tests and experiments.
     #[must_use]
     pub fn inject_violations(self, probability: f64, seed: u64) -> Options {
         Options { inject: probability, seed, ..self }
     }
 
-    /// Keeps traces of so many loops, at most, until they are taken: [`Speculator::take_traces`]. To read the clock at each
-    /// operation costs time.
+    /// Keeps traces of at most `most_loops` loops until [`Speculator::take_traces`] takes them. Tracing reads the clock at
+    /// each operation, which costs time.
     #[must_use]
     pub fn trace(self, most_loops: usize) -> Options {
         Options { traces: most_loops, ..self }
     }
 
-    /// Has reads at these places wait until the earlier epochs that may write the key have written it or ended, instead of
-    /// guessing that none will: for dependences that are there every time. A place is written as
-    /// [`Speculator::profile`] prints it, `file:line:column`, or without the column. Where writes are not forwarded, such a
-    /// read waits until its epoch is the oldest; [`Forwarding::Adaptive`] forwards them. A wait is bounded, and what is
-    /// read is confirmed as any other read.
+    /// Makes reads at these places wait until the earlier epochs that may write the key have written it or have ended,
+    /// instead of speculating that none will write it. Intended for dependences that always occur. A place has the form
+    /// that [`Speculator::profile`] prints, `file:line:column`, or omits the column. If writes are not forwarded, such a
+    /// read waits until its epoch is the oldest; [`Forwarding::Adaptive`] forwards them. A wait is bounded, and the value
+    /// is confirmed like that of any other read.
     #[must_use]
     pub fn wait_at(self, places: &'static [&'static str]) -> Options {
         Options { wait_at: places, ..self }
     }
 
-    /// Which reads wait for earlier epochs.
+    /// Choice of the reads that wait for earlier epochs.
     #[must_use]
     pub fn waiting(self, waiting: Waiting) -> Options {
         Options { waiting, ..self }
     }
 
-    /// The places where reads wait.
+    /// Parses the places at which reads wait.
     fn places(&self) -> Result<Vec<SourcePlace>, OptionsError> {
         self.wait_at.iter().map(|text| SourcePlace::parse(text).ok_or(OptionsError::NoSite(text))).collect()
     }
@@ -179,10 +182,10 @@ impl Options {
     }
 }
 
-/// Runs loops over a kind of store on several threads, as if on one.
+/// Runs loops over a store of type `S` on several threads, with the same result as on one thread.
 ///
-/// Its threads live as long as it does. Between loops they spin for a while, because waking a thread takes longer than
-/// most loops, and then sleep.
+/// The threads live as long as the speculator. Between loops they spin for a while, because waking a thread takes longer
+/// than most loops, and then sleep.
 pub struct Speculator<S: Store> {
     options: Options,
     pool: Pool,
@@ -191,27 +194,27 @@ pub struct Speculator<S: Store> {
     profile: Profile,
     stats: Stats,
     heat: Heat,
-    /// Places where reads wait on request.
+    /// Places at which reads wait, as listed by the program.
     listed: Vec<SourcePlace>,
     suspects: Suspects,
     traces: Vec<LoopTrace>,
 }
 
-/// How much the loops of late have suffered from dependences.
+/// Recent rate of violations, which switches adaptive forwarding on.
 #[derive(Debug, Default)]
 struct Heat {
-    /// Loops that still forward.
+    /// Number of further loops that forward writes.
     forwarding: u32,
-    /// Epochs and violations, older ones counted less.
+    /// Numbers of epochs and violations, halved repeatedly so that older loops weigh less.
     epochs: u64,
     violations: u64,
 }
 
-/// Loops that forward after some that had too many violations.
+/// Number of loops that forward writes after too many violations.
 const FORWARD_FOR: u32 = 256;
 
 impl Heat {
-    /// Takes a loop into account.
+    /// Adds the counts of a loop.
     fn add(&mut self, epochs: u64, violations: u64) {
         self.epochs += epochs;
         self.violations += violations;
@@ -226,10 +229,10 @@ impl Heat {
 }
 
 impl<S: Store> Speculator<S> {
-    /// Starts the threads.
+    /// Creates a speculator and starts its threads.
     ///
     /// # Errors
-    /// If the options are none that can be served, or a thread cannot be started.
+    /// Returns an error if an option is out of range or a thread cannot be started.
     pub fn new(options: Options) -> Result<Speculator<S>, BuildError> {
         options.check()?;
         let Options { workers, seed, .. } = options;
@@ -259,26 +262,26 @@ impl<S: Store> Speculator<S> {
         })
     }
 
-    /// Runs `body` for each item, and then `then` with what it returned, so that the result is that of
+    /// Runs `body` for each item, and then `then` with its result. The outcome is the same as that of
     ///
     /// ```text
     /// for item in items { then(order, body(item)?)?; }
     /// ```
     ///
-    /// `items` is advanced in order, perhaps some epochs ahead (the paper's pre-fork region). Bodies run speculatively, on
-    /// several threads. `then` runs in order, holding the token (the post-homefree region): what it takes, all epochs
-    /// wait for. What it writes to the store, later bodies read: one that has missed it runs again. Where several iterations
-    /// are an epoch ([`Options::grain`]), each is confirmed and written before its `then`. What a body gives to
-    /// [`Epoch::after_commit`] runs beside later epochs.
+    /// `items` is advanced in order, possibly some epochs ahead (the paper's pre-fork region). Bodies run speculatively on
+    /// several threads. `then` runs in order, holding the token (the post-homefree region), so all later epochs wait for
+    /// it. If `then` writes a row that a later body has already read, that body runs again. If an epoch has several
+    /// iterations ([`Options::grain`]), each iteration is confirmed and written before its `then`. A closure given to
+    /// [`Epoch::after_commit`] runs concurrently with later epochs.
     ///
     /// # Errors
-    /// The first error in the order of the loop; later iterations have done nothing then. See [`LoopError`].
+    /// Returns the first error in loop order; later iterations then have no effect. See [`LoopError`].
     ///
     /// # Panics
-    /// With the first panic in the order of the loop, on the terms of an error. Panics in violated epochs are forgotten
-    /// (but printed by the program's panic hook), those of what such epochs drop or undo included. A panic of another call into
-    /// the embedder's code (a destructor, a comparison of keys, the store) ends the loop as well. Either way the next loop
-    /// begins anew.
+    /// Panics with the first panic in loop order, under the same conditions as an error. Panics in violated epochs are
+    /// discarded (but printed by the program's panic hook), and so are panics of the destructors and undo closures of such
+    /// epochs. A panic in another call into the embedder's code (a destructor, a comparison of keys, the store) ends the
+    /// loop as well. In each case the next loop starts from a clean state.
     pub fn run<I, T, E, B, H>(
         &mut self,
         store: &S,
@@ -298,15 +301,15 @@ impl<S: Store> Speculator<S> {
         self.run_loop(store, order, items, body, then, false)
     }
 
-    /// As [`Speculator::run`], for loops in which nothing but the writes has to happen in order: `take` gets what the bodies
-    /// return, in order, and neither sees the store nor fails. So the store gets all writes of an epoch at once
-    /// ([`Store::write_all`]), which may be cheaper.
+    /// Like [`Speculator::run`], for loops in which only the writes must happen in order: `take` receives the results of
+    /// the bodies in order, has no access to the store, and cannot fail. The store therefore receives all writes of an
+    /// epoch at once ([`Store::write_all`]), which may be cheaper.
     ///
     /// # Errors
     /// As for [`Speculator::run`].
     ///
     /// # Panics
-    /// As [`Speculator::run`]; when `take` panics, later iterations may have written.
+    /// As for [`Speculator::run`]. If `take` panics, later iterations may already be written.
     pub fn collect<I, T, E, B>(
         &mut self,
         store: &S,
@@ -366,7 +369,7 @@ impl<S: Store> Speculator<S> {
             };
         let others = workers.len() - 1;
         let by_caller = options.committer == Committer::Caller && others > 0;
-        // Where one worker commits for all, each of the others has an epoch posted beside the one in work.
+        // If one worker commits for all, each other worker has a posted epoch in addition to its running one.
         shared.window = if by_caller { 2 * others as u64 + 1 } else { workers.len() as u64 };
         let work = Loop {
             store,
@@ -388,7 +391,7 @@ impl<S: Store> Speculator<S> {
         let ran = catch_unwind(AssertUnwindSafe(|| {
             pool.broadcast(&|me| {
                 let _at_work = if me > 0 { AtWork::begin() } else { None };
-                // A panic of what belongs to the embedder, wherever it is called: no worker waits for this one then.
+                // Stops the loop if any embedder code panics, so that no other worker waits for this one.
                 let stop = StopUnlessDone(work.shared);
                 let worker = &mut workers[me].lock();
                 match &work.mail {
@@ -401,10 +404,10 @@ impl<S: Store> Speculator<S> {
         let ended = Instant::now();
         let traced = work.traced;
         let Loop { feed, body, in_order, error, mail, .. } = work;
-        // What was posted and not committed goes quietly.
+        // Drops the epochs that were posted but not committed; panics of their destructors are not reported.
         drop(mail);
         let error = error.into_inner();
-        // What an ordinary loop would drop at its end.
+        // Values that an ordinary loop would drop at its end.
         let mut dropped = catch_unwind(AssertUnwindSafe(|| drop((feed, body, in_order))));
         let after = done(workers);
         heat.add(after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
@@ -429,7 +432,7 @@ impl<S: Store> Speculator<S> {
                 });
             }));
             if forgotten.is_err() || ran.is_err() {
-                // The next loop finds nothing of this one, in whichever state a panic has left it.
+                // A panic may have left the worker in any state, so nothing of this loop is kept for the next one.
                 worker.begin_anew();
             }
             whole &= forgotten.is_ok();
@@ -455,7 +458,7 @@ impl<S: Store> Speculator<S> {
         match (ran, error, dropped) {
             (Ok(()), None, Ok(())) => Ok(()),
             (Ok(()), None, Err(panic)) => resume_unwind(panic),
-            // The first of what has happened is told.
+            // The error came first, so it is reported instead of a panic of a destructor.
             (Ok(()), Some(error), dropped) => {
                 dropped.unwrap_or_else(discard);
                 Err(error)
@@ -468,10 +471,10 @@ impl<S: Store> Speculator<S> {
         }
     }
 
-    /// Iterations of an epoch in the loops that follow.
+    /// Sets the number of iterations per epoch for the following loops.
     ///
     /// # Errors
-    /// If there are none.
+    /// Returns an error if `iterations` is 0.
     pub fn set_grain(&mut self, iterations: usize) -> Result<(), OptionsError> {
         let options = self.options.grain(iterations);
         options.check()?;
@@ -479,7 +482,7 @@ impl<S: Store> Speculator<S> {
         Ok(())
     }
 
-    /// Has reads at this site wait in the loops that follow, as those of [`Options::wait_at`] do: for a
+    /// Makes reads at this site wait in the following loops, like those of [`Options::wait_at`]. The site is a
     /// [`Dependence::read`] of the [profile](Speculator::profile).
     pub fn wait_at(&mut self, read: Site) {
         if !self.listed.contains(&read.into()) {
@@ -488,18 +491,18 @@ impl<S: Store> Speculator<S> {
         }
     }
 
-    /// The places at which reads of the next loop wait, as a profile prints them.
+    /// Returns the places at which reads of the next loop wait, in the format of a profile.
     pub fn waits_at(&self) -> Vec<String> {
         self.shared.wait_sites.iter().map(ToString::to_string).collect()
     }
 
-    /// Keeps the threads awake until the guard is dropped: for a transaction with several loops.
+    /// Keeps the threads awake until the guard is dropped, for a transaction with several loops.
     pub fn stay_awake(&self) -> StayAwake<'_> {
         self.pool.stay_awake();
         StayAwake(&self.pool)
     }
 
-    /// What the loops have done since the last call.
+    /// Returns the counters of the loops since the last call.
     pub fn take_stats(&mut self) -> Stats {
         for worker in &mut self.workers {
             self.stats += std::mem::take(&mut worker.get_mut().stats);
@@ -507,12 +510,12 @@ impl<S: Store> Speculator<S> {
         std::mem::take(&mut self.stats)
     }
 
-    /// The traces of loops that have run to their ends since the last call: see [`Options::trace`].
+    /// Returns the traces of the loops that have completed since the last call; see [`Options::trace`].
     pub fn take_traces(&mut self) -> Vec<LoopTrace> {
         std::mem::take(&mut self.traces)
     }
 
-    /// The dependences that have rewound epochs so far, the one that cost most first.
+    /// Returns the dependences that have rewound epochs so far, the most expensive one first.
     pub fn profile(&mut self) -> Vec<Dependence> {
         for worker in &mut self.workers {
             self.profile.merge(&mut worker.get_mut().profile);
@@ -527,7 +530,7 @@ impl<S: Store> fmt::Debug for Speculator<S> {
     }
 }
 
-/// Keeps the threads of a speculator awake while it lives.
+/// Guard that keeps the threads of a speculator awake.
 pub struct StayAwake<'a>(&'a Pool);
 
 impl Drop for StayAwake<'_> {

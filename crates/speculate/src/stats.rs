@@ -1,4 +1,4 @@
-//! What loops have done, and which reads and writes stood in their way.
+//! Counters of loops, and the profile of dependences between reads and writes.
 
 use std::collections::HashMap;
 use std::ops::AddAssign;
@@ -6,36 +6,36 @@ use std::time::Duration;
 
 use crate::forward::Site;
 
-/// What loops have done since the speculator was built or [`Speculator::take_stats`](crate::Speculator::take_stats).
+/// Counters of all loops since the speculator was built or since [`Speculator::take_stats`](crate::Speculator::take_stats).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Epochs that committed.
+    /// Number of committed epochs.
     pub epochs: u64,
-    /// Times that an epoch was rewound.
+    /// Number of rewinds of epochs.
     pub violations: u64,
-    /// Those of them that were asked for: see [`Options::inject_violations`](crate::Options::inject_violations).
+    /// Number of injected violations among them: see [`Options::inject_violations`](crate::Options::inject_violations).
     pub injected: u64,
-    /// Operations of committed epochs.
+    /// Number of operations of committed epochs.
     pub operations: u64,
-    /// Operations that were done in vain.
+    /// Number of operations that were discarded by rewinds.
     pub rewound: u64,
-    /// Operations that got a recorded answer when an epoch ran again.
+    /// Number of operations that got a recorded answer when an epoch ran again.
     pub replayed: u64,
-    /// Time of bodies that ran in vain, in nanoseconds, without the replayed part.
+    /// Nanoseconds of discarded executions of bodies, without the replayed part.
     pub rewound_ns: u64,
-    /// Time in which epochs held the token, in nanoseconds.
+    /// Nanoseconds that epochs held the token.
     pub in_order_ns: u64,
-    /// Time in which workers waited for the token, in nanoseconds.
+    /// Nanoseconds that workers waited for the token.
     pub waited_ns: u64,
-    /// Reads that waited for earlier epochs: see [`Options::wait_at`](crate::Options::wait_at).
+    /// Number of reads that waited for earlier epochs: see [`Options::wait_at`](crate::Options::wait_at).
     pub waits: u64,
-    /// Time in which they did, in nanoseconds.
+    /// Nanoseconds that reads waited for earlier epochs.
     pub waits_ns: u64,
 }
 
 impl Stats {
-    /// Epochs, and violations that were not asked for.
+    /// Returns the numbers of epochs and of violations that were not injected.
     pub(crate) fn done(&self) -> (u64, u64) {
         (self.epochs, self.violations.saturating_sub(self.injected))
     }
@@ -59,12 +59,12 @@ impl AddAssign for Stats {
     }
 }
 
-/// Where the other side of a dependence was.
+/// Source of the write of a dependence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Writer {
-    /// An earlier epoch wrote here.
+    /// A write of an earlier epoch at this site.
     Epoch(Site),
-    /// `then` wrote, an earlier epoch took a write back, another transaction wrote, or the read was violated on request.
+    /// A write of `then` or of another transaction, a write that an earlier epoch withdrew, or an injected violation.
     Other,
 }
 
@@ -72,19 +72,19 @@ pub enum Writer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Dependence {
-    /// Where the value was read too early.
+    /// Site of the read that was too early.
     pub read: Site,
-    /// Where it was written.
+    /// Source of the write.
     pub written: Writer,
-    /// How many times.
+    /// Number of violations.
     pub violations: u64,
-    /// Operations that were done in vain.
+    /// Number of discarded operations.
     pub rewound: u64,
-    /// Their time.
+    /// Duration of the discarded operations.
     pub lost: Duration,
 }
 
-/// Violations, lost operations and lost nanoseconds by the source locations of a read and a write.
+/// Numbers of violations, discarded operations and lost nanoseconds, by the sites of a read and a write.
 #[derive(Debug, Default)]
 pub(crate) struct Profile(HashMap<(Site, Writer), (u64, u64, u64)>);
 
@@ -101,7 +101,7 @@ impl Profile {
         }
     }
 
-    /// The dependences, the one that cost most first.
+    /// Returns the dependences, the most expensive one first.
     pub(crate) fn sorted(&self) -> Vec<Dependence> {
         let each = self.0.iter().map(|(&(read, written), &(violations, rewound, lost))| Dependence {
             read,

@@ -1,65 +1,66 @@
-//! What a speculative loop knows of the data that it works on.
+//! Interface between speculative loops and their data.
 
 use std::hash::Hash;
 
-/// Data that speculative loops read and write: a map, a database, a part of one.
+/// Data that speculative loops read and write: a map, a database, or a part of one.
 ///
-/// An epoch reads with [`Store::peek`] while earlier epochs still run. When all of them have committed (the epoch is
-/// *homefree*), [`Store::confirm`] says of each value whether it is still the one that was seen, and [`Store::write`]
-/// gets the epoch's writes. So the store sees all locks and writes in the order of the loop, from one thread at a time.
+/// An epoch reads with [`Store::peek`] while earlier epochs still run. When all earlier epochs have committed (the epoch is
+/// *homefree*), [`Store::confirm`] checks that each value is still the one that was read, and [`Store::write`] receives the
+/// epoch's writes. The store therefore sees all locks and writes in loop order, from one thread at a time.
 ///
-/// # What a store promises
-/// - A `peek` never sees half a write.
-/// - What `confirm` confirms is the value that was seen. A store can compare values, or stamps: then a stamp changes whenever
-///   the value of its key does, comes or goes included, and never returns to what it was. A key that has no value has a
-///   stamp too.
-/// - What `confirm` has confirmed, and what `read` and `write` have touched, no other transaction changes before the
-///   one behind `Order` ends. A store without other writers has nothing to do for that.
+/// # Requirements
+/// - `peek` never returns a partial write.
+/// - A value that `confirm` accepts is the value that was read. A store can compare values or stamps. A stamp changes
+///   whenever the value of its key changes, appears or disappears, and never returns to an earlier state. A key without a
+///   value has a stamp, too.
+/// - Rows that `confirm` has accepted, and rows that `read` and `write` have accessed, are not changed by another
+///   transaction before the transaction behind `Order` ends. A store without other writers needs no locks for that.
 ///
-/// A store that breaks a promise makes loops compute something else than a sequential run; it does not break memory
-/// safety.
+/// If a store violates a requirement, a loop may compute a result that differs from a sequential run; memory safety is not
+/// affected.
 pub trait Store: Sync {
-    /// What names a value.
+    /// Key of a value.
     type Key: Clone + Eq + Hash + Send + Sync;
-    /// What is read and written. An epoch keeps a copy of each that it reads or writes.
+    /// Value of a key. An epoch keeps a copy of each value that it reads or writes.
     type Value: Clone + Send + Sync;
-    /// What a read without a lock remembers, to see later whether the value is still the same. Also the place for what
-    /// makes `confirm` cheap, for example where the row was found.
+    /// Version stamp of an unlocked read, used to check later that the value is still the same. It may also hold data that
+    /// makes `confirm` cheap, for example the position of the row.
     type Stamp: Send;
-    /// What a worker keeps for the store from one operation to the next: buffers, places of announced keys.
+    /// State that a worker keeps for the store between operations: buffers, positions of announced keys.
     type Local: Default + Send;
-    /// The side of the store that works in the order of the loop, for example a transaction.
+    /// In-order access to the store, for example a transaction.
     type Order: Send;
-    /// Why the store refuses.
+    /// Error of the store.
     type Error: Send;
 
-    /// Says that a worker will soon peek at these keys: a hint, by which a store may search for many at a time.
+    /// Announces that a worker will soon peek at these keys: a hint that lets a store search for many keys at a time.
     fn announce(&self, _local: &mut Self::Local, _keys: &[Self::Key]) {}
 
-    /// What a key shares with others, its table say: traces have it ([`Options::trace`](crate::Options::trace)).
+    /// Returns the group of a key, for example its table. Traces record it ([`Options::trace`](crate::Options::trace)).
     fn group(&self, _key: &Self::Key) -> u64 {
         0
     }
 
-    /// Bytes that a copy of a key and of its value takes, with what they point to: what epochs keep is counted so, and bounded.
+    /// Size of a copy of a key and its value in bytes, with the memory that they point to. It serves to count and to limit
+    /// the memory of epochs.
     fn size(&self, _key: &Self::Key, value: Option<&Self::Value>) -> usize {
         size_of::<Self::Key>() + value.map_or(0, |_| size_of::<Self::Value>())
     }
 
-    /// Reads without a lock, from any thread, beside writers. It should see what the loop's own `Order` has written, and
-    /// whatever that wrote before the loop: a body that has read something older runs again in order, and so does one that has
-    /// read a write of an epoch whose stamp a peek does not tell.
+    /// Reads without a lock, from any thread, concurrently with writers. It should see all writes of the loop's own
+    /// `Order`, those before the loop included. A body that has read an older value runs again in order, and so does a body
+    /// that has read a write of an epoch whose stamp a peek does not return.
     ///
     /// # Errors
-    /// Those of the store. An error that a violated epoch has seen is forgotten with the epoch.
+    /// Returns an error of the store. If a violated epoch gets an error, the error is discarded with the epoch.
     #[expect(clippy::type_complexity, reason = "a value and its stamp")]
     fn peek(&self, local: &mut Self::Local, key: &Self::Key)
     -> Result<(Option<Self::Value>, Self::Stamp), Self::Error>;
 
-    /// Locks a key, and says whether its value is still the one that was seen.
+    /// Locks a key; returns true if its value is still the one that was read.
     ///
     /// # Errors
-    /// Those of the store, for example a deadlock. They end the loop.
+    /// Returns an error of the store, for example a deadlock. An error ends the loop.
     fn confirm(&self, order: &mut Self::Order, seen: Seen<'_, Self>) -> Result<bool, Self::Error>;
 
     /// Locks and reads a key.
@@ -68,14 +69,14 @@ pub trait Store: Sync {
     /// As for [`Store::confirm`].
     fn read(&self, order: &mut Self::Order, key: &Self::Key) -> Result<Option<Self::Value>, Self::Error>;
 
-    /// Writes a value, or deletes it.
+    /// Writes or deletes a value.
     ///
     /// # Errors
     /// As for [`Store::confirm`].
     fn write(&self, order: &mut Self::Order, write: &Written<'_, Self>) -> Result<(), Self::Error>;
 
-    /// Writes all that an iteration has written, or all iterations of an epoch
-    /// ([`Speculator::collect`](crate::Speculator::collect)), in this order as far as it matters for the store.
+    /// Performs all writes of an iteration, or of all iterations of an epoch
+    /// ([`Speculator::collect`](crate::Speculator::collect)), in this order as far as the order matters to the store.
     ///
     /// # Errors
     /// As for [`Store::confirm`].
@@ -84,7 +85,7 @@ pub trait Store: Sync {
     }
 }
 
-/// Data whose keys have an order, and that can be read by ranges.
+/// Data with ordered keys that can be read by ranges.
 pub trait RangeStore: Store<Key: Ord> {
     /// Reads the first `most` rows of a range (both ends included), in ascending order, without a lock.
     ///
@@ -97,8 +98,8 @@ pub trait RangeStore: Store<Key: Ord> {
         most: usize,
     ) -> Result<Vec<RangeRow<Self>>, Self::Error>;
 
-    /// Locks the first `most` rows of a range and the gaps between them, and says whether they are still those that were
-    /// seen. Fewer than `most` were all that the range had.
+    /// Locks the first `most` rows of a range and the gaps between them; returns true if they are still the rows that were
+    /// read. If fewer than `most` rows were read, the range had no more.
     ///
     /// # Errors
     /// As for [`Store::confirm`].
@@ -119,7 +120,7 @@ pub trait RangeStore: Store<Key: Ord> {
 /// A key and its value.
 pub type KeyAndValue<S> = (<S as Store>::Key, <S as Store>::Value);
 
-/// Keys from the first to the last, both included.
+/// Range of keys, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange<K> {
     /// The first key.
@@ -129,43 +130,43 @@ pub struct KeyRange<K> {
 }
 
 impl<K: Ord> KeyRange<K> {
-    /// Whether a key lies in the range.
+    /// Returns true if a key is in the range.
     pub fn contains(&self, key: &K) -> bool {
         self.first <= *key && *key <= self.last
     }
 }
 
-/// A row of a range, as it was peeked at.
+/// Row of a range, as an unlocked read returned it.
 pub struct RangeRow<S: Store + ?Sized> {
-    /// Its key.
+    /// Key of the row.
     pub key: S::Key,
-    /// Its value.
+    /// Value of the row.
     pub value: S::Value,
-    /// As [`Store::peek`] would return it for the key.
+    /// Stamp, as [`Store::peek`] would return it for the key.
     pub stamp: S::Stamp,
 }
 
-/// A range that an epoch has peeked at.
+/// Unlocked range read of an epoch, to be confirmed.
 pub struct SeenRange<'a, S: Store + ?Sized> {
-    /// The range.
+    /// Range to confirm.
     pub range: &'a KeyRange<S::Key>,
-    /// So many rows were asked for.
+    /// Maximum number of rows to lock and compare.
     pub most: usize,
     pub(crate) rows: SeenRows<'a, S>,
-    /// Whether the epoch also writes keys of the range.
+    /// True if the epoch also writes keys of the range.
     pub to_write: bool,
 }
 
-/// Rows of a range.
+/// Rows that a range should have.
 pub(crate) enum SeenRows<'a, S: Store + ?Sized> {
-    /// As they were peeked at.
+    /// The rows as the unlocked read returned them.
     Peeked(&'a [RangeRow<S>]),
-    /// With what earlier epochs have written since.
+    /// These rows with the writes that earlier epochs have made since.
     Overlaid(&'a [(S::Key, S::Value)]),
 }
 
 impl<'a, S: Store + ?Sized> SeenRange<'a, S> {
-    /// The rows, in ascending order, as the store should have them now.
+    /// Returns the rows that the store should have now, in ascending order.
     pub fn rows(&self) -> impl Iterator<Item = (&'a S::Key, &'a S::Value)> + use<'a, S> {
         let (peeked, overlaid): (&[_], &[_]) = match self.rows {
             SeenRows::Peeked(rows) => (rows, &[]),
@@ -178,25 +179,26 @@ impl<'a, S: Store + ?Sized> SeenRange<'a, S> {
     }
 }
 
-/// What an epoch has peeked at; or what it, or an earlier one, has written, with the stamp that a peek found afterwards.
+/// A value to be confirmed: an unlocked read of an epoch; or a write of this or an earlier epoch, with the stamp that a
+/// peek found after the write.
 pub struct Seen<'a, S: Store + ?Sized> {
-    /// Its key.
+    /// Key of the value.
     pub key: &'a S::Key,
-    /// The value; `None` if there was none.
+    /// The value; `None` if the key had none.
     pub value: Option<&'a S::Value>,
-    /// Its stamp.
+    /// Stamp of the value.
     pub stamp: &'a S::Stamp,
-    /// Whether the epoch also writes the key: a store with locks takes at once the lock that a write needs.
+    /// True if the epoch also writes the key: a store with locks then takes the write lock at once.
     pub to_write: bool,
 }
 
-/// What an epoch has written.
+/// Write of an epoch.
 pub struct Written<'a, S: Store + ?Sized> {
-    /// Its key.
+    /// Key to write.
     pub key: &'a S::Key,
-    /// The value; `None` to delete it.
+    /// New value; `None` deletes the key.
     pub value: Option<&'a S::Value>,
-    /// Where the epoch has peeked at the key before, alone or in a range, if it did, that is confirmed, and it did nothing else
-    /// to the key since.
+    /// The epoch's unlocked read of the key, alone or in a range. `None` if there was none, if it is not confirmed, or if
+    /// the epoch performed another operation on the key between the read and this write.
     pub seen: Option<Seen<'a, S>>,
 }

@@ -1,8 +1,8 @@
 //! Mutexes, atomics, threads and pauses, in one place so that a model checker can substitute its own.
 //!
-//! Under shuttle (`--cfg shuttle`, `cargo xtask shuttle`) a scheduler decides before each of these operations which task
-//! runs next, and nothing depends on the clock. Otherwise these are the standard library's and parking_lot's own. Traces
-//! and statistics read the clock in both builds, and decide nothing.
+//! Under shuttle (`--cfg shuttle`, `cargo xtask shuttle`) a scheduler chooses the next task before each of these
+//! operations, and nothing depends on the clock. Otherwise these are the types of the standard library and of parking_lot.
+//! Traces and statistics read the clock in both builds, but influence no decision.
 
 use std::time::Duration;
 #[cfg(not(shuttle))]
@@ -17,7 +17,7 @@ pub(crate) use shuttle::{sync::atomic, thread, thread_local};
 #[cfg(not(shuttle))]
 pub(crate) use std::{sync::atomic, thread, thread_local};
 
-/// Waiting for another thread that is about to be done. Gives the core away after a while: there may be more threads
+/// Spin wait for another thread that is about to finish. Yields the core after a while, because there may be more threads
 /// than cores.
 #[derive(Default)]
 pub(crate) struct Spin {
@@ -46,7 +46,7 @@ impl Spin {
     }
 }
 
-/// How long a thread does something before it does something else. Under shuttle, a number of looks.
+/// Time limit of a wait. Under shuttle, a limit on the number of checks.
 pub(crate) struct Patience {
     #[cfg(not(shuttle))]
     begun: Instant,
@@ -57,7 +57,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Begins now. `_looks` is for shuttle.
+    /// Starts the time limit. `_looks` is the limit under shuttle.
     #[cfg_attr(shuttle, allow(unused_variables, reason = "there is no time under shuttle"))]
     pub(crate) fn begin(most: Duration, _looks: u32) -> Patience {
         Patience {
@@ -70,7 +70,7 @@ impl Patience {
         }
     }
 
-    /// Whether it has lasted long enough.
+    /// Returns true if the limit has been exceeded.
     pub(crate) fn is_over(&self) -> bool {
         #[cfg(not(shuttle))]
         return self.begun.elapsed() > self.most;
@@ -79,7 +79,7 @@ impl Patience {
     }
 }
 
-/// shuttle's mutex, called as parking_lot's is.
+/// Mutex of shuttle with the interface of parking_lot's.
 #[cfg(shuttle)]
 mod scheduled {
     use std::sync::PoisonError;

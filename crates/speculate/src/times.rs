@@ -1,18 +1,18 @@
-//! When the operations of an epoch began, where its loop is traced.
+//! Times of the operations of an epoch, if its loop is traced.
 
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Times of an epoch, as taken.
+/// Measured times of an epoch, in nanoseconds.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
-    /// When each operation began, in nanoseconds since the body did.
+    /// Start of each operation, since the start of the body.
     pub(crate) begun_ns: Vec<u64>,
-    /// Time until the body began, since the worker was free for it.
+    /// Time from the moment the worker was free for the epoch to the start of the body.
     pub(crate) before_ns: u64,
-    /// Time of the body.
+    /// Duration of the body.
     pub(crate) body_ns: u64,
-    /// Time between homefree and the passing of the token.
+    /// Time between the arrival of the token and its release.
     pub(crate) in_order_ns: u64,
 }
 
@@ -23,19 +23,19 @@ impl Times {
     }
 }
 
-/// A run of a body that is timed. Replayed operations keep their times, and what follows is put behind them.
+/// Timer of one run of a body. Replayed operations keep their times, and the times of later operations follow them.
 #[derive(Debug)]
 pub(crate) struct Timing {
     begun: Instant,
-    /// When the first operation that is done began in an earlier run; none once one has been done.
+    /// Start of the first executed operation in an earlier run; `None` after the first operation.
     resumes_at: Option<u64>,
-    /// To be added to the time since `begun`.
+    /// Offset that is added to the time since `begun`.
     skew: i64,
 }
 
 impl Timing {
-    /// A run that gets recorded answers up to an operation. It goes on where an earlier one has ended if it gets any, or is
-    /// of later iterations.
+    /// Starts to time a run that replays the first `replayed` operations. The run continues the times of an earlier run if
+    /// it replays any, or if it runs later iterations.
     pub(crate) fn begin(times: &mut Times, is_later: bool, replayed: usize) -> Timing {
         let goes_on_at = (is_later || replayed > 0).then_some(times.body_ns);
         let resumes_at = times.begun_ns.get(replayed).copied().filter(|_| replayed > 0).or(goes_on_at);
@@ -43,7 +43,7 @@ impl Timing {
         Timing { begun: Instant::now(), resumes_at, skew: 0 }
     }
 
-    /// An operation begins.
+    /// Records the start of an operation.
     pub(crate) fn operation(&mut self, times: &mut Times) {
         let now = ns_since(self.begun);
         if let Some(at) = self.resumes_at.take() {
@@ -52,19 +52,19 @@ impl Timing {
         times.begun_ns.push((now + self.skew).max(0) as u64);
     }
 
-    /// The body has ended.
+    /// Records the end of the body.
     pub(crate) fn end(self, times: &mut Times) {
         let skew = self.resumes_at.map_or(self.skew, |at| at as i64);
         times.body_ns = (ns_since(self.begun) + skew).max(0) as u64;
     }
 }
 
-/// Nanoseconds since then; at most half of what an `i64` holds, so that two can be added.
+/// Nanoseconds since `begun`; at most half of `i64::MAX`, so that two values can be added.
 fn ns_since(begun: Instant) -> i64 {
     i64::try_from(begun.elapsed().as_nanos()).map_or(i64::MAX / 2, |ns| ns.min(i64::MAX / 2))
 }
 
-/// What it takes to read the clock, in nanoseconds.
+/// Duration of reading the clock, in nanoseconds.
 pub(crate) fn clock_ns() -> u64 {
     static CLOCK: OnceLock<u64> = OnceLock::new();
     *CLOCK.get_or_init(|| {
@@ -80,7 +80,7 @@ pub(crate) fn clock_ns() -> u64 {
     })
 }
 
-/// Time between two moments, in nanoseconds.
+/// Duration between two instants, in nanoseconds.
 pub(crate) fn ns_between(from: Instant, to: Instant) -> u64 {
     u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What the epochs of a loop did and when: for a simulation of the loop on other machines.
+//! Traces of loops: the operations of each epoch and their times, for a simulation of the loop on other machines.
 
 use crate::log::{Log, Op};
 use crate::store::Store;
@@ -8,54 +8,54 @@ use crate::times::{Times, clock_ns};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LoopTrace {
-    /// Its epochs, in order.
+    /// Epochs of the loop, in order.
     pub epochs: Vec<EpochTrace>,
-    /// Time before the first epoch was taken, in nanoseconds.
+    /// Nanoseconds before the first epoch was taken.
     pub setup_ns: u64,
-    /// Time until the last epoch had committed on all workers, in nanoseconds, the time before the first one included.
+    /// Nanoseconds until the last epoch had committed on all workers, including the time before the first epoch.
     pub elapsed_ns: u64,
-    /// Time that was then spent on the trace itself, in nanoseconds.
+    /// Nanoseconds spent on the trace itself, after the loop.
     pub tracing_ns: u64,
 }
 
-/// An epoch that has committed.
+/// A committed epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EpochTrace {
-    /// Its number in the loop.
+    /// Number of the epoch in the loop.
     pub number: u64,
-    /// What its body did, in order.
+    /// Operations of the body, in order.
     pub operations: Vec<TracedOp>,
-    /// Time to take the epoch and to run its body once, in nanoseconds. Of an epoch that was rewound, the parts that counted.
+    /// Nanoseconds to take the epoch and to run its body once. For a rewound epoch, only the parts that were kept.
     pub body_ns: u64,
-    /// Time between homefree and the passing of the token, in nanoseconds.
+    /// Nanoseconds between the arrival of the token and its release.
     pub in_order_ns: u64,
 }
 
 /// An operation of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracedOp {
-    /// When it began, in nanoseconds since the worker took the epoch.
+    /// Start of the operation, in nanoseconds since the worker took the epoch.
     pub at_ns: u64,
-    /// What it did.
+    /// Kind of the operation.
     pub kind: OpKind,
-    /// Hashes of the keys that it read or wrote.
+    /// Hashes of the keys that the operation read or wrote.
     pub keys: Vec<u64>,
-    /// What its key shares with others: see [`Store::group`].
+    /// Group of the key: see [`Store::group`].
     pub group: u64,
 }
 
-/// What an operation did.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpKind {
-    /// It read a key, or a range.
+    /// A read of a key or of a range.
     Read,
-    /// It wrote or deleted a key.
+    /// A write or deletion of a key.
     Write,
-    /// It ran outside speculation.
+    /// An operation outside speculation.
     Escape,
 }
 
-/// The trace of an epoch that has committed with this log.
+/// Builds the trace of a committed epoch from its log.
 pub(crate) fn of_epoch<S: Store>(store: &S, number: u64, log: &Log<S>, hash: impl Fn(&S::Key) -> u64) -> EpochTrace {
     let clock = clock_ns();
     let key_of = |key: &S::Key| (vec![hash(key)], store.group(key));
@@ -69,7 +69,7 @@ pub(crate) fn of_epoch<S: Store>(store: &S, number: u64, log: &Log<S>, hash: imp
         }
         Op::Escape { .. } => (OpKind::Escape, <_>::default()),
     };
-    // Each operation has read the clock once.
+    // Each operation has read the clock once; that time is subtracted.
     let Times { begun_ns, before_ns, body_ns, in_order_ns } = &log.times;
     let at = |i: usize| before_ns + begun_ns.get(i).map_or(0, |begun| begun.saturating_sub(clock * i as u64));
     let operations = log.ops.iter().enumerate().map(|(i, op)| {

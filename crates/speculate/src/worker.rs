@@ -24,66 +24,67 @@ use crate::sync::{Mutex, Spin, thread};
 use crate::times::{Timing, ns_between};
 use crate::trace::{self, EpochTrace};
 
-/// A loop, as all workers see it.
+/// A loop, shared by its workers.
 pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E, T> {
     pub(crate) store: &'l S,
     pub(crate) shared: &'l Shared<S>,
     pub(crate) grain: usize,
     pub(crate) sub_epochs: SubEpochs,
-    /// Epochs run holding the token from the start.
+    /// Each epoch waits for the token before its body runs, and does not speculate.
     pub(crate) sequential: bool,
-    /// The writes of an epoch go to the store together, before `then` gets what its iterations returned. If not, each
-    /// iteration is confirmed, written and followed by its `then` before the next: `then` may write what that has read.
+    /// The writes of an epoch go to the store together, before `then` gets the results of its iterations. Otherwise each
+    /// iteration is confirmed, written and followed by its `then` before the next one, because `then` may write rows that
+    /// the next one has read.
     pub(crate) together: bool,
-    /// Its epochs leave traces.
+    /// The epochs record traces.
     pub(crate) traced: bool,
-    /// Reads of violated sites are counted.
+    /// Reads at violated sites are counted.
     pub(crate) learns: bool,
-    /// Of [`INJECT_ALL`] reads, so many are violated.
+    /// Number of reads to violate on purpose, out of [`INJECT_ALL`].
     pub(crate) inject: u64,
     pub(crate) feed: Mutex<Feed<I>>,
     pub(crate) body: B,
     pub(crate) in_order: Mutex<InOrder<'l, S, H>>,
     pub(crate) error: Mutex<Option<LoopError<E, S::Error>>>,
-    /// Where the other workers leave epochs for worker 0 to commit, if it commits all.
+    /// Mailboxes in which the other workers post epochs for worker 0, if it commits all epochs.
     pub(crate) mail: Option<Mail<S, I::Item, T, E>>,
 }
 
-/// A mailbox for each worker but the first.
+/// One mailbox for each worker except worker 0.
 pub(crate) type Mail<S, It, T, E> = Box<[CachePadded<Mailbox<Posted<S, It, T, E>>>]>;
 
-/// Every read is violated.
+/// Value of `Loop::inject` that violates every read.
 pub(crate) const INJECT_ALL: u64 = 1 << 32;
 
-/// The pre-fork region: the items, in order.
+/// The iterator over the items, advanced in order (the paper's pre-fork region).
 pub(crate) struct Feed<I> {
     pub(crate) items: I,
     pub(crate) epochs: u64,
     pub(crate) over: bool,
 }
 
-/// What only the holder of the token touches.
+/// State that only the holder of the token accesses.
 pub(crate) struct InOrder<'l, S: Store, H> {
     pub(crate) order: &'l mut S::Order,
     pub(crate) then: H,
 }
 
-/// What a worker keeps from loop to loop.
+/// State of a worker, reused from loop to loop.
 pub(crate) struct Worker<S: Store> {
     pub(crate) log: Log<S>,
-    /// Logs of epochs that wait while another one's is worked on.
+    /// Logs of uncommitted epochs that are set aside, for example while the worker commits another worker's epoch.
     waiting: Vec<Log<S>>,
     pub(crate) local: S::Local,
-    /// Logs of committed epochs, whose writes are still forwarded.
+    /// Logs of committed epochs whose writes are still in the directory of forwarded writes.
     retired: VecDeque<(u64, Log<S>)>,
     spare: Vec<Log<S>>,
     ids: Cell<u64>,
     random: u64,
     pub(crate) stats: Stats,
     pub(crate) profile: Profile,
-    /// Empty unless loops learn where reads are to wait.
+    /// Counts of reads at violated sites; empty unless loops learn at which sites reads should wait.
     pub(crate) violated: Violated,
-    /// Epochs of the loop in work that have committed, where it is traced.
+    /// Traces of the committed epochs of the current loop, if it is traced.
     pub(crate) traces: Vec<EpochTrace>,
 }
 
@@ -104,8 +105,8 @@ impl<S: Store> Worker<S> {
         }
     }
 
-    /// Forgets a loop that has ended, and undoes what an epoch escaped that has not committed. `committed` is told of
-    /// the epochs whose writes are still forwarded.
+    /// Discards the logs of a loop that has ended, and undoes the escaped operations of uncommitted epochs. Calls
+    /// `committed` for each epoch whose writes are still in the directory of forwarded writes.
     pub(crate) fn forget(&mut self, mut committed: impl FnMut(u64, &Log<S>)) {
         self.log.rewind(0, |_| 0, |_, _| ());
         for mut log in self.waiting.drain(..) {
@@ -119,7 +120,7 @@ impl<S: Store> Worker<S> {
         }
     }
 
-    /// Forgets all logs, in whichever state a panic has left them, and keeps the counts.
+    /// Discards all logs, which a panic may have left in any state, and keeps the counters.
     pub(crate) fn begin_anew(&mut self) {
         let logs = std::iter::once(std::mem::replace(&mut self.log, Log::new()));
         let logs = logs.chain(self.waiting.drain(..)).chain(self.retired.drain(..).map(|(_, log)| log));
@@ -128,7 +129,7 @@ impl<S: Store> Worker<S> {
         self.violated = Violated::default();
     }
 
-    /// Keeps the log of an epoch that has committed, and does what was to be done then.
+    /// Retires the log of a committed epoch, and runs the epoch's after-commit closures.
     fn committed(&mut self, number: u64, mut after_commit: QuietVec<AfterCommit>) {
         let log = std::mem::replace(&mut self.log, self.spare.pop().unwrap_or_else(Log::new));
         self.count_reads(&log);
@@ -136,7 +137,7 @@ impl<S: Store> Worker<S> {
         after_commit.0.drain(..).for_each(|run| run());
     }
 
-    /// Counts the reads of an epoch that has committed, at sites that were violated.
+    /// Counts the reads of a committed epoch at violated sites.
     #[inline]
     fn count_reads(&mut self, log: &Log<S>) {
         if !self.violated.is_empty() {
@@ -145,7 +146,7 @@ impl<S: Store> Worker<S> {
         }
     }
 
-    /// Takes an epoch back that another worker has committed.
+    /// Takes back an epoch that another worker has committed.
     fn collect<It, T, E>(&mut self, mailbox: &Mailbox<Posted<S, It, T, E>>) {
         if let Some(epoch) = mailbox.collect() {
             self.keep(epoch);
@@ -160,7 +161,7 @@ impl<S: Store> Worker<S> {
         drop_each(&mut items.0).unwrap_or_else(|panic| resume_unwind(panic));
     }
 
-    /// Whether a read is to be violated. A xorshift generator: nothing hangs on its quality.
+    /// Returns true if a read is to be violated on purpose. Uses a xorshift generator, whose quality is not critical.
     pub(crate) fn strikes(&mut self, inject: u64) -> bool {
         if inject == 0 {
             return false;
@@ -172,13 +173,13 @@ impl<S: Store> Worker<S> {
     }
 }
 
-/// What an iteration has returned, and where it has ended.
+/// Result of an iteration, and the position at which the iteration ended.
 pub(crate) struct Returned<T> {
     pub(crate) result: T,
     pub(crate) end: Progress,
 }
 
-/// How much of an epoch has been done.
+/// Numbers of completed iterations, operations and after-commit closures of an epoch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) iterations: usize,
@@ -186,23 +187,23 @@ pub(crate) struct Progress {
     pub(crate) after_commit: usize,
 }
 
-/// What the iterator has panicked with behind the items of an epoch.
+/// Panic of the iterator after the items of an epoch.
 pub(crate) type IteratorPanic = Option<Quiet<Box<dyn Any + Send>>>;
 
-/// How the body of an epoch has ended.
+/// Outcome of the body of an epoch.
 pub(crate) enum Ending<E> {
-    /// After the last item.
+    /// The body ran to the end of the last item.
     Done,
-    /// With an error of this iteration's.
+    /// An iteration returned this error.
     Failed(Quiet<E>),
-    /// With a panic.
+    /// An iteration panicked.
     Panicked(Quiet<Box<dyn Any + Send>>),
-    /// Its answers were wrong.
+    /// The body was unwound: its answers were wrong, or it has to continue in order.
     Unwound,
     Diverged(Diverged),
 }
 
-/// An epoch that has run and waits for another worker to commit it; and back, when it has committed.
+/// An epoch that has run and is posted for another worker to commit, or is returned after the commit.
 pub(crate) struct Posted<S: Store, It, T, E> {
     number: u64,
     items: QuietVec<It>,
@@ -216,7 +217,7 @@ pub(crate) struct Posted<S: Store, It, T, E> {
     committed: bool,
 }
 
-/// An epoch in work.
+/// An epoch in execution.
 pub(crate) struct Attempt<'w, S: Store, It, T> {
     pub(crate) number: u64,
     pub(crate) items: &'w [It],
@@ -224,18 +225,18 @@ pub(crate) struct Attempt<'w, S: Store, It, T> {
     me: usize,
     pub(crate) results: &'w mut QuietVec<Returned<T>>,
     pub(crate) after_commit: QuietVec<AfterCommit>,
-    /// What the store and `then` have.
+    /// Part of the epoch that the store and `then` have received.
     pub(crate) done: Progress,
-    /// Operations up to here are replayed in the next run.
+    /// Number of operations that the next run replays.
     pub(crate) checkpoint: usize,
     looked_at: u64,
-    /// The store has refused a read of the last run, in order.
+    /// The store refused a locked read of the last run.
     pub(crate) refused: bool,
-    /// The last run was given up to go on in order.
+    /// The last run was ended so that the epoch continues in order.
     gave_up: bool,
-    /// How long the last run took.
+    /// Duration of the last run, in nanoseconds.
     ran_ns: u64,
-    /// When it ended.
+    /// End of the last run.
     ended: Option<Instant>,
 }
 
@@ -272,7 +273,7 @@ where
     B: Fn(&mut Epoch<'_, S>, &I::Item) -> Result<T, E>,
     H: FnMut(&mut S::Order, T) -> Result<(), E>,
 {
-    /// What worker `me` does until the loop is over.
+    /// Runs and commits epochs on worker `me` until the loop is over.
     pub(crate) fn work(&self, me: usize, worker: &mut Worker<S>) {
         let (mut items, mut results) = (QuietVec(Vec::new()), QuietVec(Vec::new()));
         loop {
@@ -295,8 +296,8 @@ where
         }
     }
 
-    /// What a worker does that leaves commits to the one that runs the loop. It has at most one epoch posted, and one in
-    /// work.
+    /// Runs epochs on a worker that leaves the commits to worker 0. The worker has at most one posted epoch and one running
+    /// epoch.
     pub(crate) fn help(&self, me: usize, worker: &mut Worker<S>, mailbox: &Mailbox<Posted<S, I::Item, T, E>>) {
         let mut posted = false;
         loop {
@@ -344,7 +345,8 @@ where
                 of_iterator,
                 committed,
             };
-            // Also if it was unwound: this worker does no more for it, and worker 0 must not wait for that in its own body.
+            // The body counts as ended even if it was unwound: this worker does no more work for the epoch, and worker 0
+            // must not wait for it in its own body.
             self.shared.body_has_ended(me);
             mailbox.post(number, epoch);
             posted = true;
@@ -362,14 +364,14 @@ where
         }
     }
 
-    /// A body that was given up goes on where worker 0 commits it, which must not wait for its end before.
+    /// Reports a body that was given up as ended: worker 0 continues it at the commit, and must not wait for its end first.
     fn tell_given_up(&self, attempt: &Attempt<'_, S, I::Item, T>) {
         if attempt.gave_up {
             self.shared.body_has_ended(attempt.me);
         }
     }
 
-    /// Takes back, when the loop has ended early, what was posted and is not being committed.
+    /// Takes back the posted epoch after an early end of the loop, unless the epoch is being committed.
     fn take_back(&self, worker: &mut Worker<S>, mailbox: &Mailbox<Posted<S, I::Item, T, E>>) {
         match mailbox.take() {
             Some(epoch) if epoch.committed => worker.keep(epoch),
@@ -378,7 +380,7 @@ where
         }
     }
 
-    /// Commits the epoch that is homefree, if another worker has posted it; `None` if the loop has ended with it.
+    /// Commits the homefree epoch if another worker has posted it; returns `None` if the loop has ended with it.
     fn commit_posted(&self, worker: &mut Worker<S>) -> Option<bool> {
         let Some(boxes) = &self.mail else { return Some(false) };
         let token = self.shared.token.load(Ordering::Relaxed);
@@ -423,7 +425,7 @@ where
         Some(true)
     }
 
-    /// Commits what other workers still have in work when no items are left.
+    /// Commits the remaining epochs of the other workers after the last item.
     fn commit_rest(&self, worker: &mut Worker<S>) {
         let last = self.feed.lock().epochs;
         let mut spin = Spin::default();
@@ -436,7 +438,7 @@ where
         }
     }
 
-    /// Runs an epoch that waits for its turn again if it has read what an earlier one has changed meanwhile.
+    /// Runs an epoch that waits for the token again, if an earlier epoch has changed a row that it has read.
     fn mend(&self, attempt: &mut Attempt<'_, S, I::Item, T>) -> Option<Ending<E>> {
         let generation = self.shared.generation();
         if generation == attempt.looked_at || self.sequential {
@@ -448,10 +450,10 @@ where
         Some(self.speculate(attempt))
     }
 
-    /// Takes the items of the next epoch, and the panic of the iterator if it ends the loop.
+    /// Takes the items of the next epoch; also returns the panic of the iterator if that ends the loop.
     ///
     /// # Panics
-    /// With that of a destructor of the items of the epoch before, which has committed.
+    /// Panics with the panic of a destructor of the previous epoch's items; that epoch has committed.
     fn take(&self, me: usize, items: &mut QuietVec<I::Item>) -> (u64, IteratorPanic) {
         drop_each(&mut items.0).unwrap_or_else(|panic| resume_unwind(panic));
         let items = &mut items.0;
@@ -467,14 +469,14 @@ where
         }
         if !items.is_empty() || panic.is_some() {
             feed.epochs += 1;
-            // With the lock held, so that the worker of a later epoch knows that this one runs.
+            // With the lock held, so that the worker of a later epoch sees that this epoch runs.
             self.shared.body_begins(me, number);
         }
         (number, panic)
     }
 
-    /// Forgets forwarded writes that no epoch in flight can have read: so many epochs from the token on are in
-    /// flight at most. Where the loop is traced, the worker has been free for its next epoch since then.
+    /// Removes the forwarded writes that no epoch in flight can have read: at most `window` epochs, counted from the token,
+    /// are in flight. If the loop is traced, `free_since` is the time from which the worker was free for its next epoch.
     fn retire(&self, worker: &mut Worker<S>, free_since: Option<Instant>) {
         let token = self.shared.token.load(Ordering::Acquire);
         let mut tracing_ns = 0;
@@ -483,7 +485,8 @@ where
             && let Some((epoch, mut log)) = worker.retired.pop_front()
         {
             if self.traced {
-                // At once: logs that wait would not be in the caches that they are in without traces.
+                // Builds the trace now: a log that is kept for later is not reused, which would change the contents of the
+                // caches.
                 let begun = Instant::now();
                 worker.traces.push(trace::of_epoch(self.store, epoch, &log, |key| self.shared.directory.hash(key)));
                 tracing_ns += ns_between(begun, Instant::now());
@@ -497,7 +500,7 @@ where
         }
     }
 
-    /// Runs an epoch until it has committed; false if the loop has ended before or with it.
+    /// Runs an epoch until it has committed; returns false if the loop has ended before or with it.
     fn run(&self, attempt: &mut Attempt<'_, S, I::Item, T>, of_iterator: IteratorPanic) -> bool {
         let stop = StopUnlessDone(self.shared);
         let mut ending = if self.sequential { Ending::Unwound } else { self.speculate(attempt) };
@@ -513,13 +516,13 @@ where
                 Some(true) => continue,
                 None => return false,
             }
-            // A violation that is seen while waiting is mended while waiting.
+            // A violation that is detected during the wait is repaired during the wait.
             match self.mend(attempt) {
                 Some(mended) => (ending, spin) = (mended, Spin::default()),
                 None => spin.pause(),
             }
         }
-        // Nothing can violate the epoch from here on but a commit of another transaction before it is confirmed.
+        // From here on, only a commit of another transaction can violate the epoch, and only until it is confirmed.
         if waited {
             homefree = Instant::now();
             attempt.worker.stats.waited_ns += ns_between(waits_since, homefree);
@@ -550,7 +553,7 @@ where
         }
     }
 
-    /// Runs the body beside earlier epochs until its answers seem right.
+    /// Runs the body concurrently with earlier epochs until its answers appear correct.
     fn speculate(&self, attempt: &mut Attempt<'_, S, I::Item, T>) -> Ending<E> {
         loop {
             let ending = self.execute(attempt, None);
@@ -562,14 +565,14 @@ where
             }
             match attempt.worker.log.first_stale(self.shared, attempt.number) {
                 Some(stale) => self.rewind(attempt, stale),
-                // What was missed has been taken back: the answers were right after all.
+                // The earlier epoch has withdrawn the missed write: the answers were correct after all.
                 None => attempt.checkpoint = attempt.worker.log.ops.len(),
             }
         }
     }
 
-    /// Runs the iterations of an epoch that are not done, in turn only the next; operations before the checkpoint get their
-    /// recorded answers.
+    /// Runs the remaining iterations of an epoch, or only the next one if iterations are committed one by one. Operations
+    /// before the checkpoint get their recorded answers.
     pub(crate) fn execute(&self, attempt: &mut Attempt<'_, S, I::Item, T>, order: Option<&mut S::Order>) -> Ending<E> {
         let done = attempt.done;
         let mut items = &attempt.items[done.iterations..];
@@ -636,7 +639,7 @@ where
                 quietly(|| drop(run));
                 Ending::Diverged(diverged)
             }
-            // It ended early although its answers were the same.
+            // The body ended early although its answers were the same.
             Ok(run) if let Some(operation) = unfinished => {
                 quietly(|| drop(run));
                 Ending::Diverged(Diverged { operation, site: worker.log.ops[operation].site() })
@@ -646,7 +649,7 @@ where
             Err(unwound) if unwound.is::<Unwind>() => Ending::Unwound,
             Err(panic) => Ending::Panicked(Quiet::new(panic)),
         };
-        // In turn, others of its iterations follow.
+        // If iterations are committed one by one, further iterations of the epoch may follow.
         let is_whole = done.iterations + items.len() == attempt.items.len() || !matches!(ending, Ending::Done);
         if is_whole && !matches!(ending, Ending::Unwound) {
             self.shared.body_has_ended(attempt.me);
@@ -654,11 +657,11 @@ where
         ending
     }
 
-    /// Takes an epoch back to the checkpoint before a read that was wrong.
+    /// Rewinds an epoch to the checkpoint before a wrong read.
     pub(crate) fn rewind(&self, attempt: &mut Attempt<'_, S, I::Item, T>, stale: Stale) {
         let Attempt { number, me, worker, .. } = attempt;
         let site = worker.log.ops[stale.at].site();
-        // What the store and `then` have of the epoch stays.
+        // Operations that the store and `then` have received are not rewound.
         let checkpoint = self.sub_epochs.checkpoint(stale.at).max(attempt.done.operations);
         let len = worker.log.ops.len();
         let shared = self.shared;
@@ -676,7 +679,7 @@ where
         );
         worker.log.count_bytes(self.store);
         let rewound = len - checkpoint;
-        // Replayed operations take next to no time.
+        // Replayed operations take almost no time.
         let lost = attempt.ran_ns * rewound as u64 / (len - attempt.checkpoint).max(rewound) as u64;
         worker.stats.violations += 1;
         worker.stats.rewound += rewound as u64;

@@ -1,4 +1,4 @@
-//! What loops promise beside their results: other transactions, misuse, statistics, closures.
+//! Guarantees of loops besides their results: other transactions, misuse, statistics, closures.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -14,14 +14,14 @@ use speculate::{
     Store, Writer, Written,
 };
 
-/// Counts a row up.
+/// Increments a row.
 fn count(epoch: &mut Epoch<'_, Rows>, key: u8) -> Result<u64, Infallible> {
     let value = epoch.get(&key)?.unwrap_or(0) + 1;
     epoch.put(key, value);
     Ok(value)
 }
 
-/// Sets a flag when it is dropped, at the end of its scope or by a panic: whatever runs until the flag is set then ends.
+/// Sets a flag on drop, at the end of its scope or during a panic, to end the threads that run until the flag is set.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -88,7 +88,7 @@ fn a_violation_late_in_an_epoch_redoes_only_its_sub_epoch() {
         let store = Rows::default();
         let options = Options::new().workers(1).sub_epochs(number, operations).inject_violations(1.0, 3);
         let mut speculator = Speculator::new(options).unwrap();
-        // The first read of an epoch is violated when the token comes, so only the read at its end is one of the store.
+        // The first read of an epoch is violated when the token arrives. Its only read is the last operation.
         let body = |epoch: &mut Epoch<'_, Rows>, _: &u8| {
             (0..12).for_each(|key| epoch.put(key, 1));
             epoch.get(&100).map(drop)
@@ -130,7 +130,7 @@ fn the_profile_names_the_lines_of_a_dependence() {
     assert_eq!(written.line() - read.line(), 7);
 }
 
-/// Also where the loop ends early, at an item whose body fails.
+/// Also if the loop ends early, at an item whose body fails.
 #[test]
 fn what_follows_a_commit_runs_once_for_each_epoch() {
     let store = Rows::default();
@@ -156,12 +156,12 @@ fn what_follows_a_commit_runs_once_for_each_epoch() {
     }
 }
 
-/// What a loop remembers of the store ends with it, also when it ends early.
+/// The values that a loop has read or written are discarded at its end, also if it ends early.
 #[test]
 fn a_loop_knows_nothing_of_the_one_before() {
     let (first, second) = (Rows::with(&BTreeMap::from([(9, 9)])), Rows::default());
     let mut speculator = Speculator::new(Options::new().workers(1).grain(2)).unwrap();
-    // The second item reads what the first has written and `then` has replaced.
+    // The second item reads a key that the first item has written and `then` has replaced.
     let body = |key: u8| {
         move |epoch: &mut Epoch<'_, Rows>, item: &u64| {
             let Ok(read) = epoch.get(&key);
@@ -189,7 +189,7 @@ fn a_body_that_is_not_deterministic_is_told() {
     let mut speculator = Speculator::new(Options::new().workers(1).sub_epochs(8, 1).inject_violations(1.0, 1)).unwrap();
     let runs = AtomicUsize::new(0);
     let body = |epoch: &mut Epoch<'_, Rows>, _: &u8| {
-        // The first operation of each run is another one.
+        // The first operation of each run writes a different key.
         epoch.put(runs.fetch_add(1, Ordering::Relaxed) as u8, 1);
         epoch.get(&200).map(drop)
     };
@@ -197,12 +197,12 @@ fn a_body_that_is_not_deterministic_is_told() {
     let Err(error @ LoopError::NotDeterministic { operation: 0, .. }) = result else { panic!("{result:?}") };
     assert!(error.to_string().contains("behaviour.rs"), "{error}");
     assert!(store.contents().is_empty());
-    // The speculator serves on.
+    // The speculator can still be used.
     speculator.run(&store, &mut Locks::default(), 0..3, |epoch, _| count(epoch, 1), |_, _| Ok(())).unwrap();
     assert_eq!(store.contents(), BTreeMap::from([(1, 3)]));
 }
 
-/// What a count that another thread raises has come to when it stands still, or after 20 seconds.
+/// Returns a counter that another thread increments, when it has stopped changing or after 20 seconds.
 fn when_still(count: &AtomicUsize) -> usize {
     let begun = std::time::Instant::now();
     let mut quiet = (0, 0);
@@ -214,7 +214,7 @@ fn when_still(count: &AtomicUsize) -> usize {
     count.load(Ordering::Relaxed)
 }
 
-/// A body that has seen what never was, and goes on for ever because of that, stops long before it is the oldest.
+/// A body that has read inconsistent values, and never ends because of them, is ended long before it is the oldest.
 #[test]
 fn a_body_that_is_led_astray_stops() {
     for committer in [Committer::Owner, Committer::Caller] {
@@ -224,7 +224,7 @@ fn a_body_that_is_led_astray_stops() {
         let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
             if *item == 0 {
                 epoch.put(1, 1);
-                // The other body has seen one of the two only, and reads on.
+                // The other body has seen only one of the two writes, and continues to read.
                 held.store(when_still(&reads), Ordering::Relaxed);
                 epoch.put(2, 1);
             } else {
@@ -240,7 +240,7 @@ fn a_body_that_is_led_astray_stops() {
     }
 }
 
-/// The same of one that keeps more and more in few operations.
+/// The same for a body that keeps more and more memory in few operations.
 #[test]
 fn a_body_that_is_led_astray_keeps_little() {
     for committer in [Committer::Owner, Committer::Caller] {
@@ -252,7 +252,7 @@ fn a_body_that_is_led_astray_keeps_little() {
                 held.store(when_still(&writes), Ordering::Relaxed);
                 epoch.put(1, 1);
             } else {
-                // Ends once the other body has committed.
+                // This body ends once the other one has committed.
                 let has_ended = epoch.get(&1)?.is_some();
                 for write in 0..if has_ended { 20 } else { 5000 } {
                     writes.fetch_add(1, Ordering::Relaxed);
@@ -309,7 +309,7 @@ fn an_iterator_that_panics_ends_the_loop_after_the_items_before() {
     assert_eq!(store.contents(), (0..6).map(|key| (key, 1)).collect());
 }
 
-/// Something that an iteration takes outside speculation; the sum of what is taken and not given back.
+/// Adds `what` to `taken` outside speculation; subtracts it again if the epoch does not commit.
 fn take(epoch: &mut Epoch<'_, Rows>, taken: &Arc<AtomicU64>, what: u64) {
     let (take, give_back) = (Arc::clone(taken), Arc::clone(taken));
     epoch.escape(
@@ -374,7 +374,7 @@ fn what_was_taken_before_the_iterator_panics_stays() {
     assert_eq!(taken.load(Ordering::Relaxed), (1 << 6) - 1);
 }
 
-/// Two keys that each iteration changes together: an epoch that sees them differ never ends by itself.
+/// Two keys that each iteration changes together: an epoch that reads different values never ends by itself.
 #[test]
 fn a_body_that_would_never_end_runs_again_in_order() {
     for (forwarding, workers) in [(Forwarding::Never, 2), (Forwarding::Always, 2), (Forwarding::Never, 3)] {
@@ -383,7 +383,7 @@ fn a_body_that_would_never_end_runs_again_in_order() {
         for _ in 0..20 {
             let body = |epoch: &mut Epoch<'_, Rows>, _: &u64| {
                 let first = epoch.get(&1)?.unwrap();
-                // The other epochs get the time to commit in between.
+                // Gives the other epochs time to commit in between.
                 std::thread::sleep(std::time::Duration::from_micros(50));
                 while epoch.get(&2)?.unwrap() != first {}
                 epoch.put(1, first + 1);
@@ -396,8 +396,8 @@ fn a_body_that_would_never_end_runs_again_in_order() {
     }
 }
 
-/// A trace has the epochs of a loop in order, with their operations; those of loops beyond the number asked for, and of loops
-/// that failed, leave none.
+/// A trace has the epochs of a loop in order, with their operations. Loops beyond the requested number, and loops that
+/// failed, leave no trace.
 #[test]
 fn traces_have_what_epochs_did() {
     for workers in [1, 2, 3] {
@@ -432,7 +432,7 @@ fn traces_have_what_epochs_did() {
                     assert!(epoch.operations.is_sorted_by_key(|op| op.at_ns), "{epoch:?}");
                     assert!(epoch.body_ns > 0 && epoch.in_order_ns > 0);
                 }
-                // The same rows again eight iterations later.
+                // The same rows are accessed again eight iterations later.
                 assert_eq!(trace.epochs[0].operations[0].keys, trace.epochs[4].operations[0].keys);
             }
             assert!(speculator.take_traces().is_empty());
@@ -440,7 +440,7 @@ fn traces_have_what_epochs_did() {
     }
 }
 
-/// A store that is empty, and takes no writes of some keys and no reads in order of others.
+/// An empty store that refuses writes of some keys and reads of others.
 struct Refuses;
 
 const NO_WRITES: u8 = 7;

@@ -1,5 +1,6 @@
-//! Every call into the embedder's code panics once, at its first call, its second, ... Wherever that is, on any worker, the loop
-//! ends; it does not say that all is well unless all is; and the next loop of the same speculator is a loop of its own.
+//! Panics in each call into the embedder's code, at the first call, the second, and so on. On any worker, the panic must
+//! end the loop; the loop must not report success unless it is complete; and the next loop of the same speculator must not
+//! be affected.
 #![cfg(not(shuttle))]
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
@@ -67,7 +68,7 @@ const CALLS: [Call; 24] = [
     Call::DropIterator,
 ];
 
-/// Calls of one kind that are left before one panics.
+/// Panics at a call of one kind, after `left` calls of that kind.
 struct Fuse {
     call: Call,
     left: AtomicI64,
@@ -78,7 +79,7 @@ impl Fuse {
     fn burn(&self, call: Call) {
         if self.call == call && !std::thread::panicking() && self.left.fetch_sub(1, Ordering::Relaxed) == 0 {
             self.burnt.fetch_add(1, Ordering::Relaxed);
-            // Its destructor panics as well.
+            // The destructor of this payload may panic as well.
             resume_unwind(Box::new(Payload(call == Call::DropPayload)));
         }
     }
@@ -143,7 +144,7 @@ impl Clone for Value {
     }
 }
 
-/// Rows and how often each was written.
+/// Rows and the number of writes to each.
 struct Rows(Mutex<HashMap<u64, (u64, u64)>>, Arc<Fuse>);
 
 impl Rows {
@@ -194,7 +195,7 @@ impl Store for Rows {
     }
 }
 
-/// Items, by an iterator whose destructor may panic.
+/// Items, from an iterator with a destructor that may panic.
 struct Items(std::ops::Range<u64>, Arc<Fuse>);
 
 impl Iterator for Items {
@@ -211,7 +212,7 @@ impl Drop for Items {
     }
 }
 
-/// Counts up one row of a few, so that epochs depend on each other, and writes one of its own.
+/// Increments one row of a few, so that epochs depend on each other, and writes a row of its own.
 fn body(epoch: &mut Epoch<'_, Rows>, item: &Item, fuse: &Arc<Fuse>, fails: u64) -> Result<Outcome, Refusal> {
     let own = |number| Key(number, Arc::clone(fuse));
     fuse.burn(Call::Body);
@@ -232,10 +233,10 @@ fn body(epoch: &mut Epoch<'_, Rows>, item: &Item, fuse: &Arc<Fuse>, fails: u64) 
     Ok(Outcome(item.0, Arc::clone(fuse)))
 }
 
-/// How a loop ended; an error is a panic.
+/// Outcome of a loop; the outer error is a panic.
 type Ended = std::thread::Result<Result<(), LoopError<Refusal, Refusal>>>;
 
-/// Runs a loop; how it ended, and what `then` got.
+/// Runs a loop; returns its outcome and the results that `then` received.
 fn run(
     speculator: &mut Speculator<Rows>,
     rows: &Rows,
@@ -275,13 +276,13 @@ fn a_panic_in_any_call_ends_the_loop_and_nothing_else() {
                     let options = options.inject_violations(0.2, after as u64).trace(traces);
                     let mut speculator = Speculator::<Rows>::new(options).unwrap();
                     let rows = Rows(Mutex::default(), Arc::clone(&fuse));
-                    // Errors of doomed epochs, and one that counts.
+                    // Errors of violated epochs, and one error of a committed iteration.
                     let fails = if call == Call::DropError { 17 } else { u64::MAX };
                     let (ended, got) = run(&mut speculator, &rows, 0..24, &fuse, fails);
                     let is_well = matches!(ended, Ok(Ok(())));
                     assert!(got.iter().copied().eq(0..got.len() as u64), "{cell}: {got:?}");
                     assert!(!is_well || got.len() == 24, "{cell}: it says that all is well, of {}", got.len());
-                    // Whatever is dropped here belongs to the caller.
+                    // Values dropped here belong to the caller.
                     let _ = catch_unwind(AssertUnwindSafe(|| drop(ended)));
                     burnt += fuse.burnt.load(Ordering::Relaxed);
                     fuse.left.store(-1, Ordering::Relaxed);

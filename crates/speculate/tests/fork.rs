@@ -1,4 +1,4 @@
-//! A speculator in a process that was forked from the one that built it.
+//! A speculator in a child process that was forked from the process that built it.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(clippy::unwrap_used, unsafe_code, reason = "a test: a failure is told where it happens; forks")]
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::{Locks, Rows};
 use speculate::{LoopError, Options, Speculator, Store};
 
-/// Writes the items as keys. Whether it was refused, if it was.
+/// Writes the items as keys; returns the error of the loop.
 fn run(speculator: &mut Speculator<Rows>, store: &Rows) -> Result<(), LoopError<Infallible, <Rows as Store>::Error>> {
     speculator.run(
         store,
@@ -24,11 +24,11 @@ fn run(speculator: &mut Speculator<Rows>, store: &Rows) -> Result<(), LoopError<
     )
 }
 
-/// What the child is refused, as the status that it ends with.
+/// Runs loops in the child; returns its exit status, 0 if all is as expected.
 fn in_the_child(mut speculator: Speculator<Rows>, store: &Rows) -> i32 {
     let ran = run(&mut speculator, store);
     drop(speculator);
-    // One of the child's own works.
+    // A speculator that the child builds itself works.
     let own = run(&mut Speculator::new(Options::new().workers(2)).unwrap(), store);
     i32::from(!matches!(ran, Err(LoopError::Forked)) || own.is_err())
 }
@@ -38,23 +38,24 @@ fn a_forked_child_is_refused_and_the_parent_goes_on() {
     let store = Rows::default();
     let mut speculator = Speculator::new(Options::new().workers(2)).unwrap();
     run(&mut speculator, &store).unwrap();
-    // SAFETY: the child does nothing but be refused, and ends without the destructors of this process.
+    // SAFETY: the child only runs loops that are refused or its own, and exits without running the destructors of this
+    // process.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let status = in_the_child(speculator, &store);
-        // SAFETY: ends the child.
+        // SAFETY: this only ends the child.
         unsafe { libc::_exit(status) };
     }
     assert!(child > 0, "no child: {}", std::io::Error::last_os_error());
     let (begun, mut status) = (Instant::now(), 0);
     let ended = loop {
-        // SAFETY: the child is this process's own; the status has a place.
+        // SAFETY: the child belongs to this process; the status pointer is valid.
         let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
         if ended != 0 {
             break ended;
         }
         if begun.elapsed() > Duration::from_secs(60) {
-            // SAFETY: as above.
+            // SAFETY: the child belongs to this process and has not been waited for yet.
             unsafe { libc::kill(child, libc::SIGKILL) };
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -1,5 +1,5 @@
-//! The protocol under random schedules: `cargo xtask shuttle`. Small loops, most of them random, do what they do
-//! sequentially; a token, a wake or an epoch that is lost leaves all tasks waiting, which shuttle reports.
+//! The protocol under random schedules: `cargo xtask shuttle`. Small loops, most of them random, must have the same results
+//! as sequential runs. A lost token, wake-up or epoch leaves all tasks waiting, which shuttle reports.
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
@@ -22,8 +22,8 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use speculate::{Committer, Epoch, Forwarding, Options, Speculator};
 
-/// Runs a model under random schedules and under PCT's, which change the order of priorities a few times:
-/// `LOCKSTEP_SHUTTLE_ITERATIONS` of each, by default few.
+/// Runs a model under random schedules and under schedules of PCT, which change the order of priorities a few times.
+/// `LOCKSTEP_SHUTTLE_ITERATIONS` sets the number of schedules of each kind (default: 100).
 fn schedules(model: fn()) {
     let wanted = std::env::var("LOCKSTEP_SHUTTLE_ITERATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
     let mut config = shuttle::Config::new();
@@ -41,7 +41,7 @@ fn one_of<T: Copy>(all: &[T]) -> T {
     all[below(all.len() as u64) as usize]
 }
 
-/// One of the first keys: few, so that epochs depend on each other.
+/// Returns one of three keys: few, so that epochs depend on each other.
 fn key() -> u8 {
     below(3) as u8
 }
@@ -83,14 +83,14 @@ fn random_loop(options: Options, waits: u8) {
     );
 }
 
-/// Counts a row up.
+/// Increments a row.
 fn count(epoch: &mut Epoch<'_, Rows>, key: u8) -> Result<u64, Infallible> {
     let value = epoch.get(&key)?.unwrap_or(0) + 1;
     epoch.put(key, value);
     Ok(value)
 }
 
-/// The token goes from epoch to epoch, and the threads sleep and wake between loops.
+/// Passes the token from epoch to epoch; the threads sleep and wake up between loops.
 #[test]
 fn shuttle_the_token_goes_from_epoch_to_epoch() {
     schedules(|| {
@@ -124,8 +124,8 @@ fn shuttle_one_worker_commits_for_all() {
     });
 }
 
-/// What a body gives to `after_commit` has run once when the loop returns, if its iteration counts, and never if it does
-/// not: also when the loop ends early, by a body or by `then`.
+/// A closure given to `after_commit` has run once when the loop returns, if its iteration is committed, and otherwise
+/// never: also if the loop ends early, because a body or `then` fails.
 #[test]
 fn shuttle_what_comes_after_a_commit_comes_once() {
     const ITEMS: u8 = 6;
@@ -135,7 +135,7 @@ fn shuttle_what_comes_after_a_commit_comes_once() {
         let forwarding = one_of(&[Forwarding::Never, Forwarding::Always]);
         let mut speculator = Speculator::new(options().committer(committer).forwarding(forwarding)).unwrap();
         let ran: Arc<[AtomicU64; ITEMS as usize]> = Arc::default();
-        // No item has the number 6 or 7: these loops run to their end.
+        // No item has the number 6 or 7: these loops run to completion.
         let (ends, in_body) = (below(u64::from(ITEMS) + 2) as u8, below(2) == 0);
         let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
             let (ran, item) = (ran.clone(), *item);
@@ -159,8 +159,8 @@ fn shuttle_what_comes_after_a_commit_comes_once() {
     });
 }
 
-/// Each epoch reads what the one before it writes, writes where that says, and reads all: so an epoch that is rewound leaves
-/// nothing, and rewinds its readers.
+/// Each epoch reads a key that the previous epoch writes, writes a key that depends on the value, and reads all keys. A
+/// rewound epoch must therefore withdraw its writes and rewind its readers.
 #[test]
 fn shuttle_a_violation_goes_down_the_chain_of_readers() {
     schedules(|| {
@@ -179,7 +179,8 @@ fn shuttle_a_violation_goes_down_the_chain_of_readers() {
     });
 }
 
-/// An epoch waits only for earlier ones, so all end. Waits without forwarding end with the token.
+/// An epoch waits only for earlier epochs, so all of them end. Without forwarding, a wait ends with the arrival of the
+/// token.
 #[test]
 fn shuttle_reads_wait_for_earlier_epochs() {
     schedules(|| {
@@ -189,10 +190,10 @@ fn shuttle_reads_wait_for_earlier_epochs() {
     });
 }
 
-/// A dependence that is there every time, and read at a site that waits: nothing is violated.
+/// A dependence that always occurs, with a read at a site that waits: no violation.
 #[test]
 fn shuttle_a_read_that_waits_is_right() {
-    /// Of all schedules.
+    /// Number of waits in all schedules.
     static WAITS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     schedules(|| {
         let committer = one_of(&[Committer::Caller, Committer::Owner]);
@@ -206,7 +207,7 @@ fn shuttle_a_read_that_waits_is_right() {
     assert!(WAITS.load(Ordering::Relaxed) > 0);
 }
 
-/// Runs a loop whose bodies may panic with a number; returns that, and how many iterations were done.
+/// Runs a loop whose bodies may panic with a number; returns the number, and the number of completed iterations.
 fn until_panic(body: impl Fn(&mut Epoch<'_, Rows>, &u64) -> Result<u64, Infallible> + Sync) -> (Option<u64>, u64) {
     let committer = one_of(&[Committer::Caller, Committer::Owner]);
     let forwarding = one_of(&[Forwarding::Never, Forwarding::Always]);
@@ -216,7 +217,7 @@ fn until_panic(body: impl Fn(&mut Epoch<'_, Rows>, &u64) -> Result<u64, Infallib
     let ran = catch_unwind(AssertUnwindSafe(|| {
         speculator.collect(&store, &mut Locks::default(), 0..5, &body, |_| done += 1).unwrap();
     }));
-    // The speculator serves on.
+    // The speculator can still be used.
     let Ok(()) = speculator.run(&store, &mut Locks::default(), 0..2, |epoch, _| count(epoch, 2), |_, _| Ok(())) else {
         panic!("nothing fails")
     };
@@ -243,7 +244,7 @@ fn shuttle_a_panic_in_a_doomed_epoch_is_forgotten() {
 fn shuttle_a_panic_in_the_oldest_epoch_ends_the_loop() {
     schedules(|| {
         let first = below(5);
-        // The epochs after it panic, too, and perhaps earlier.
+        // Later epochs panic too, and possibly earlier in time.
         let body = move |epoch: &mut Epoch<'_, Rows>, item: &u64| {
             let value = count(epoch, 1)?;
             if *item >= first {
@@ -253,7 +254,7 @@ fn shuttle_a_panic_in_the_oldest_epoch_ends_the_loop() {
         };
         let (panic, done) = until_panic(body);
         assert_eq!(panic, Some(first), "{NOT_SEQUENTIAL}");
-        // Iterations of the same epoch are forgotten with the one that panics.
+        // Iterations of the same epoch are discarded with the one that panics.
         assert!(done <= first && first - done < 2, "{NOT_SEQUENTIAL}: {done} of {first}");
     });
 }
@@ -283,7 +284,7 @@ fn shuttle_no_update_of_another_transaction_is_lost() {
     });
 }
 
-/// The models can fail: they find the protocol with any of its protections left out.
+/// Canary: the models detect each protection that is removed.
 #[cfg(feature = "mutants")]
 #[test]
 fn shuttle_every_mutant_is_found() {
@@ -294,7 +295,7 @@ fn shuttle_every_mutant_is_found() {
         models.args(["shuttle_", "--skip", "every_mutant"]).env(VARIABLE, mutant.name());
         let ran = models.env("LOCKSTEP_SHUTTLE_ITERATIONS", "3000").env("RUST_BACKTRACE", "0").output().unwrap();
         let told = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
-        // A failure of another kind finds nothing.
+        // A failure of another kind does not count as detection.
         let is_found = !ran.status.success() && [NOT_SEQUENTIAL, NOT_GIVEN_BACK].iter().any(|what| told.contains(what));
         assert!(is_found, "{}: {told}", mutant.name());
         let of = told.lines().filter(|line| line.starts_with("    shuttle_")).map(str::trim).collect::<BTreeSet<_>>();

@@ -1,4 +1,4 @@
-//! Random loops with random dependences do what they do sequentially: the same rows, results, errors and panics.
+//! Random loops with random dependences have the same rows, results, errors and panics as sequential runs.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -49,7 +49,7 @@ fn options() -> impl Strategy<Value = Options> {
     )
 }
 
-/// How many loops: the variable `PROPTEST_CASES`, or 2,000.
+/// Number of loops: the variable `PROPTEST_CASES`, or 2,000.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2_000)
 }

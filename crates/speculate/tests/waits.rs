@@ -1,4 +1,4 @@
-//! Reads that wait for earlier epochs instead of guessing.
+//! Reads that wait for earlier epochs instead of speculating.
 #![cfg(not(shuttle))]
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
@@ -13,11 +13,12 @@ use speculate::{
     BuildError, Committer, Epoch, Forwarding, LoopError, Options, OptionsError, Speculator, Stats, Waiting,
 };
 
-/// Epochs of a loop.
+/// Number of epochs of a loop.
 const EPOCHS: u64 = 30;
 
-/// Counts a row up in each iteration. Between read and write each waits a little until the next one has read, so that guesses are
-/// wrong. It spins: a thread that yielded to other programs could be away for longer than a read waits.
+/// Increments a row in each iteration. Between its read and its write, each iteration waits a little until the next one has
+/// read, so that speculation fails. It spins: a thread that yielded to other programs could be away for longer than the
+/// limit of a read's wait.
 fn count_up(speculator: &mut Speculator<Rows>) -> Stats {
     let (store, read) = (Rows::default(), AtomicU64::new(0));
     let body = |epoch: &mut Epoch<'_, Rows>, item: &u64| {
@@ -36,8 +37,9 @@ fn count_up(speculator: &mut Speculator<Rows>) -> Stats {
     speculator.take_stats()
 }
 
-/// The first of some loops whose figures satisfy `holds`. Other programs may keep one of two workers from running: then no epoch
-/// guesses beside an earlier one, and a read, which waits for a while only, guesses after all. One loop must be free of that.
+/// Runs loops until the counters of one satisfy `holds`, and returns these. Other programs may keep one of two workers from
+/// running. Then no epoch runs concurrently with an earlier one, or a read exceeds the limit of its wait and speculates
+/// after all. One loop must be free of that.
 fn loop_with(speculator: &mut Speculator<Rows>, holds: impl Fn(&Stats) -> bool) -> Stats {
     let begun = Instant::now();
     loop {
@@ -68,7 +70,7 @@ fn a_known_dependence_violates_nothing_where_its_reads_wait() {
             speculator.wait_at(read);
             assert_eq!(speculator.waits_at(), [read.to_string()]);
             loop_with(&mut speculator, waits);
-            // As another run of the program would say it.
+            // The place as another run of the program would specify it.
             let places: &'static [&'static str] = vec![&*read.to_string().leak()].leak();
             loop_with(&mut Speculator::new(options.wait_at(places)).unwrap(), waits);
         }
@@ -85,7 +87,7 @@ fn a_site_that_is_violated_often_waits_in_later_loops() {
     }
     assert_eq!(speculator.waits_at(), [speculator.profile()[0].read.to_string()]);
     loop_with(&mut speculator, waits);
-    // Without a dependence no site comes to wait.
+    // Without a dependence, reads of no site wait.
     let mut speculator = Speculator::new(Options::new().waiting(Waiting::Adaptive)).unwrap();
     for _ in 0..20 {
         let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| epoch.get(item).map(drop);
@@ -98,8 +100,8 @@ fn read(epoch: &mut Epoch<'_, Rows>) {
     let Ok(_) = epoch.get(&1);
 }
 
-/// Two epochs, of which the second reads where reads wait. `first` is the body of the first one, which runs when the second one
-/// is about to read, and is told whether that has read.
+/// Runs two epochs; the second one has a read that waits. `first` is the body of the first epoch; it starts when the second
+/// epoch is about to read, and gets a flag that is set after that read.
 fn beside_one_that_waits<E: Send + std::fmt::Debug>(
     forwarding: Forwarding,
     first: impl Fn(&mut Epoch<'_, Rows>, &AtomicBool) -> Result<(), E> + Sync,

@@ -1,6 +1,6 @@
 //! Statements on some columns of a row: what they do not name is neither read nor logged.
 //!
-//! `cargo run -p storage --example columns`
+//! `cargo run -p lockstep-storage --example columns`
 
 use std::error::Error;
 

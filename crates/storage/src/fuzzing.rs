@@ -1,4 +1,5 @@
-//! Decoders that take bytes from a disk, for a fuzzer: each takes any bytes and panics if a property does not hold.
+//! Entry points of the fuzzer for decoders of on-disk data. Each takes arbitrary bytes and panics if a property is
+//! violated.
 
 use crate::base::ids::{IndexId, Lsn, PAGE_SIZE, PageId};
 use crate::btree::ops::{self, PageChange, PageChanges};
@@ -11,7 +12,7 @@ use crate::page::{PageBytes, PageMut, PageRef, header};
 use crate::recovery::checkpoint::CheckpointBody;
 use crate::table::codec::{Key, Row, key_from};
 
-/// A page of these bytes, the rest zeros, with its number from the bytes.
+/// Returns a page that begins with these bytes, padded with zeros. Its page number is part of the bytes.
 fn page_of(bytes: &[u8]) -> Box<PageBytes> {
     let mut page = PageBytes::boxed();
     let n = bytes.len().min(PAGE_SIZE);
@@ -19,7 +20,8 @@ fn page_of(bytes: &[u8]) -> Box<PageBytes> {
     page
 }
 
-/// Any bytes can be searched as a page; pages that pass the check can also be changed, and stay sound.
+/// Searches arbitrary bytes as a page. A page that passes the check of its content is also changed and must stay
+/// consistent.
 pub fn page(bytes: &[u8]) {
     let mut page = page_of(bytes);
     let id = PageRef::of(&page).id();
@@ -68,8 +70,8 @@ pub fn page(bytes: &[u8]) {
     }
 }
 
-/// Any bytes are a log record or not, whatever their position; the sections of a sound body are applied only to pages
-/// that they fit. The first byte says whether the rest is a whole record or the body of one.
+/// Decodes arbitrary bytes as the body of a log record, and as a whole record too if the first byte is even. The
+/// sections of a body are applied only if they fit the page.
 pub fn log_record(bytes: &[u8]) {
     let Some((how, bytes)) = bytes.split_first() else { return };
     if how % 2 == 0
@@ -102,14 +104,15 @@ fn sections(body: &[u8]) {
         let id = PageRef::of(&page).id();
         match flaw(page.as_bytes(), id) {
             None => assert!(done, "what fits can be done: {section:?}"),
-            // An image can be of anything; redo checks its result.
+            // An image may hold any page; redo checks the result.
             Some(_) if whole => page = before,
             Some(flaw) => panic!("{section:?} broke a sound page: {flaw}"),
         }
     }
 }
 
-/// Any bytes decode as a key or do not; a key that was decoded encodes to the same bytes, and orders like them.
+/// Decodes arbitrary bytes as a key. A decoded key must encode to the same bytes, and encodings must order like the
+/// values.
 pub fn key_codec(bytes: &[u8]) {
     fn one<K: Key>(bytes: &[u8]) {
         if let Some(key) = key_from::<K>(bytes) {

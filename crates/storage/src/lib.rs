@@ -1,11 +1,12 @@
-//! An embedded, durable storage engine for many concurrent writers, serializable by locks.
+//! An embedded, durable storage engine with many concurrent writers and serializable two-phase locking.
 //!
-//! No other embedded Rust engine offers many concurrent writers, serializable by locks. Here any number of threads
-//! write to one database at once; each transaction sees and leaves the data as if it ran alone, because it locks the
-//! keys it touches and the gaps it looks into. No transaction queues for a single writer, none is validated at the end
-//! and started over: a transaction waits for the one that holds what it needs, and only a deadlock makes one of its
-//! members run again. Underneath are B+trees on 8 KiB pages, a buffer pool (databases may be many times larger than
-//! memory), and a write-ahead log with ARIES recovery. No C, no unsafe in the interface.
+//! No other embedded Rust engine combines many concurrent writers with serializable locking. Any number of threads
+//! write to one database at once. Each transaction reads and leaves the data as if it ran alone, because it locks the
+//! keys that it touches and the gaps that it reads. Transactions do not queue for a single writer, and none is
+//! validated at its end and restarted. A transaction waits for the holder of the lock that it needs; only a deadlock
+//! aborts a transaction, which then runs again. The engine consists of B+trees on 8 KiB pages, a buffer pool (databases
+//! may be many times larger than memory), and a write-ahead log with ARIES recovery. It contains no C, and its
+//! interface has no `unsafe`.
 //!
 //! # Example
 //!
@@ -61,104 +62,105 @@
 //!
 //! The crate's `examples/` show more: `open_write_read`, `scan` (ranges, secondary indexes), `crash_safe_counter`.
 //!
-//! # What is where
+//! # Overview
 //!
 //! [`Options`] opens a [`Database`]; [`Database::begin`] and [`Database::transact`] give a [`Transaction`]; a [`Table`]
-//! is a constant that names a table and its types (a name that comes at run time: [`Table::named`]), [`OpenTable`] a
-//! handle that saves the look-up by name.
-//! [`SecondaryIndex`] declares another order of a table's rows, which the engine keeps. Types become bytes by [`Key`]
-//! (which orders) and [`Row`]: integers, `bool`, strings, bytes, arrays, options and tuples have them, and [`record!`]
-//! makes a struct one of them in one line; [`columns!`] names some columns of such a row, for statements that need no
-//! others. The catalog keeps their names and versions, so that a table is never read
-//! with other types. The statements whose names end in `_raw` take the bytes themselves. [`Database::drop_table`] and
-//! [`Database::truncate`] remove all rows at once, [`Transaction::delete_range`] those of a range;
-//! [`Database::alter_indexes`] gives a table that has rows other secondary indexes; [`Database::sizes`] returns the
-//! space that tables take. [`Transaction::read_value`] and [`Transaction::write_value`] read and write long rows piece by
-//! piece. [`BulkLoad`] fills an empty table fast. [`Database::copy_to`] makes a backup while
-//! transactions run. Many small databases share the threads of their background work: [`Services`], which also tells what
-//! one of them costs. [`disk`] holds the disks a database can live on: files, memory, and a simulated disk that crashes,
-//! tears and fails from a seed, for tests. A program with a scheduler of its own gets every wait through a [`Hook`].
+//! is a constant that names a table and its types (for names known at run time only: [`Table::named`]); [`OpenTable`]
+//! is a handle that saves the lookup by name. [`SecondaryIndex`] declares another order of a table's rows, maintained
+//! by the engine. The traits [`Key`] (order-preserving) and [`Row`] encode types as bytes. Integers, `bool`, strings,
+//! bytes, arrays, options and tuples implement them, and [`record!`] implements them for a struct in one line.
+//! [`columns!`] names the columns of such a row that a statement needs. The catalog stores the names and versions of
+//! the codecs, so that a table is never read with other types. Statements whose names end in `_raw` take encoded bytes.
+//! [`Database::drop_table`] and [`Database::truncate`] remove all rows at once, [`Transaction::delete_range`] removes
+//! those of a range; [`Database::alter_indexes`] changes the secondary indexes of a table that has rows;
+//! [`Database::sizes`] returns the space that tables occupy. [`Transaction::read_value`] and
+//! [`Transaction::write_value`] stream long rows in pieces. [`BulkLoad`] loads an empty table fast.
+//! [`Database::copy_to`] makes a backup while transactions run. Many small databases can share their background threads
+//! through [`Services`], which also documents the cost of one database. [`disk`] has the disks that a database can use:
+//! files, memory, and, for tests, a simulated disk that crashes, tears sectors and fails calls, all from a seed. A
+//! program with its own scheduler handles every wait in a [`Hook`].
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! **Durability.** A failed write or sync of log or data closes the database to commits until it is reopened; a sync
-//! is never tried again in the hope that it now works.
+//! **Durability.** A failed write or sync of log or data closes the database to commits until it is reopened; a sync is
+//! never retried after a failure.
 //!
-//! | setting | when [`Transaction::commit`] returns | what a crash may take |
+//! | setting | state when [`Transaction::commit`] returns | loss after a crash |
 //! | --- | --- | --- |
-//! | [`Durability::Sync`] (default) | the log is on disk (`fdatasync`) up to the commit, and up to every commit it read from | nothing that was acknowledged |
-//! | [`Durability::Async`] | at once; the log follows within about 20 ms | the last commits: a suffix, never consistency |
+//! | [`Durability::Sync`] (default) | the log is on disk (`fdatasync`) up to the commit and up to every commit that it read from | no acknowledged commit |
+//! | [`Durability::Async`] | the log follows within about 20 ms | the last commits: a suffix of them; the data stays consistent |
 //!
-//! [`Transaction::commit_async`] gives a position in the log instead of waiting; [`Database::durable`] and
-//! [`Database::wait_durable`] tell when an answer may leave. Locks are released before the flush (early lock release),
-//! which is safe because of that rule: also a read-only answer waits for what it has read to be on disk.
+//! [`Transaction::commit_async`] returns a log position instead of waiting; [`Database::durable`] and
+//! [`Database::wait_durable`] report when an answer may leave the program. Locks are released before the flush (early
+//! lock release). This is safe because every answer, a read-only one too, waits until the commits that it read from are
+//! on disk.
 //!
 //! **Isolation.**
 //!
-//! | level | promise | what remains possible |
+//! | level | guarantee | possible anomalies |
 //! | --- | --- | --- |
-//! | [`Isolation::Serializable`] (default) | as if transactions ran one after the other | nothing: no phantoms, no write skew |
-//! | [`Isolation::RepeatableRead`] | rows read stay as they are until the end | new rows in a range read before (phantoms) |
-//! | [`Isolation::ReadCommitted`] | only committed rows are read | rows read may change; updates computed from them may be lost |
+//! | [`Isolation::Serializable`] (default) | equivalent to a serial execution | none: no phantoms, no write skew |
+//! | [`Isolation::RepeatableRead`] | rows that were read do not change until the end | new rows in a range that was read (phantoms) |
+//! | [`Isolation::ReadCommitted`] | only committed rows are read | rows that were read may change; updates computed from them may be lost |
 //!
-//! At every level a row that was written stays locked until the end. A deadlock is found when the last of its
-//! transactions begins to wait; the youngest gets [`TxnError::Deadlock`], and [`Database::transact`] runs it again
-//! with its age kept, so that it wins sooner or later.
+//! At every level a written row stays locked until the end. A deadlock is detected when the last of its transactions
+//! begins to wait. The youngest transaction gets [`TxnError::Deadlock`]; [`Database::transact`] runs it again with its
+//! old age, so that it wins sooner or later.
 //!
-//! A transaction that waits for another one of its own thread would wait for ever; it gets [`TxnError::OwnTask`]
-//! instead, at once. The engine detects this also across other transactions in between, and for fibers under a [`Hook`]
-//! that numbers them ([`Hook::task`]). It does not detect a thread that waits by other means (a channel, a join) for a
-//! thread that waits for its locks. [`Options::lock_timeout`] bounds every wait for a lock.
+//! A transaction that waits for another transaction of the same thread would wait forever; it gets
+//! [`TxnError::OwnTask`] at once. The engine also detects such waits through a chain of other transactions, and for
+//! fibers under a [`Hook`] that numbers them ([`Hook::task`]). It does not detect a thread that waits by other means (a
+//! channel, a join) for a thread that waits for its locks. [`Options::lock_timeout`] bounds every wait for a lock.
 //!
-//! **Recovery.** Opening after a crash repeats the logged changes and rolls back uncommitted transactions. Its progress
-//! goes to [`Options::on_recovery`], which may also cancel it; the next open does it again. How long it takes is
+//! **Recovery.** Opening after a crash redoes the logged changes and rolls back uncommitted transactions.
+//! [`Options::on_recovery`] receives the progress and may cancel the restart; the next open repeats it. The duration is
 //! bounded by [`Options::checkpoint_every`], the log written between two checkpoints (2 GiB by default), and by the
-//! oldest transaction that was running. After [`Database::close`] there is nothing to recover.
+//! oldest transaction that was running. After [`Database::close`] no recovery is needed.
 //!
 //! **Damage** is detected: every page and every log record has a CRC-32C; a page torn by a crash is restored from its
-//! copy beside it. Other damage is an error that names file and page, never a wrong row.
+//! copy. Other damage is reported as an error that names the file and the page, never as a wrong row.
 //!
-//! **A full disk** is [`StorageError::NoSpace`]: the transaction rolls back, for which space was reserved, and service
-//! resumes when there is space again. A database whose process died there opens on the full disk: a restart needs no
-//! room that was not reserved.
+//! **A full disk** is reported as [`StorageError::NoSpace`]. The transaction rolls back in space reserved for this, and
+//! service resumes when there is space again. A database whose process died on a full disk also opens there: a restart
+//! needs only reserved space.
 //!
 //! # Limits
 //!
-//! | what | limit |
+//! | item | limit |
 //! | --- | --- |
 //! | key, encoded | 2,048 bytes |
-//! | row, encoded | 4 GiB - 1 byte; above 3,968 bytes with its key it lies in pages of its own. A statement that names it keeps it in memory whole (but [`Transaction::read_value`] and [`Transaction::write_value`] do not), and what its transaction writes, once into the log and as much again kept for undo, is less than the log may take: four times [`Options::checkpoint_every`] |
-//! | tables of a database | 1,048,574, names of 1 to 200 bytes; dropped ones count only while a transaction is open that began before |
+//! | row, encoded | 4 GiB - 1 byte; above 3,968 bytes with its key it is stored in pages of its own. A statement that names such a row holds it in memory whole (except [`Transaction::read_value`] and [`Transaction::write_value`]). The bytes that a transaction writes, counted once for the log and once for undo, must be fewer than the log may take: four times [`Options::checkpoint_every`] |
+//! | tables of a database | 1,048,574, names of 1 to 200 bytes; dropped tables count only while a transaction is open that began before the drop |
 //! | secondary indexes of a table | 8 |
 //! | an entry of a secondary index (its value and, unless unique, the primary key) | 2,048 bytes; of a unique one 3,968 with the primary key |
-//! | transactions at once | 128, 1 to 1,000 by [`Options::transactions`] |
-//! | drops, truncations, changes of indexes and bulk loads at once | 64, none of which counts as a transaction |
-//! | record locks of a transaction | 1,048,576; above 5,000 in one table it tries to lock the table instead |
-//! | buffer pool | from [`MIN_POOL_BYTES`]; 256 MiB by default, taken from the system as it is used |
+//! | concurrent transactions | 128, 1 to 1,000 by [`Options::transactions`] |
+//! | concurrent drops, truncations, index changes and bulk loads | 64, none of which counts as a transaction |
+//! | record locks of a transaction | 1,048,576; above 5,000 in one table it tries to lock the table instead (lock escalation) |
+//! | buffer pool | from [`MIN_POOL_BYTES`]; 256 MiB by default, allocated by the system on first use |
 //! | data file | 2^28 pages of 8 KiB: 2 TiB |
 //!
-//! Tables beside each other cost two pages of 8 KiB in the file, some 200 bytes of memory while the database is open, and some
-//! 600 more once they have been used. A transaction pays only for those that it uses: with 50,000 tables the database opens
-//! in 0.3 s, and making one with its first row, or dropping one, takes less than 0.1 ms (durability `async`, two cores).
+//! Each table costs two pages of 8 KiB in the file, about 200 bytes of memory while the database is open, and about 600
+//! more after its first use. A transaction pays only for the tables that it uses.
 //!
-//! One directory is one database, and one process at a time has it open. An empty one takes less than 64 MiB. The
-//! directory is opened once: a relative path keeps the meaning it had then. Its files are regular ones; symbolic links
-//! are refused. Other files there are left alone, and where no database exists yet, other files are a reason to refuse.
+//! A directory holds one database, which one process at a time may open. An empty database takes less than 64 MiB. The
+//! directory is opened once: a relative path keeps its meaning if the working directory changes later. The database's
+//! files are regular files; symbolic links are refused. Other files in the directory of a database are left alone; no
+//! database is created in a directory that has other files.
 //!
 //! # Format
 //!
 //! `control`, `pages.0`, `log.N`, `lock` while open, and `copying` in a copy that is not finished. Every file carries a
-//! format number, now 5; a build reads exactly one, and says so in an error when it meets another. There are no
-//! migrations yet. All numbers are little-endian, so files may move between machines.
+//! format number, now 5. A build reads exactly one format and reports an error for any other. There are no migrations
+//! yet. All integers are little-endian, so files may move between machines.
 //!
-//! # What is not promised
+//! # Not supported
 //!
-//! Snapshots of the past, reading from another process, and encryption are absent. So is a read-only snapshot of the
-//! last commit, which would read without locks and block no writer: readers lock what they read, or read at
-//! read-committed. Files do not shrink by themselves: what deleted rows took is used again soon after no transaction needs
-//! them any more, and [`Database::compact`] gives the rest of the data file back to the system. A scan locks what it reads, if it must: long reports
-//! make short writers wait, unless the reports run at read-committed. Transactions that wait for one lock get it first
-//! come first served; no other order is guaranteed.
+//! Snapshots of the past, reads from another process, and encryption are not supported. Neither is a read-only snapshot
+//! of the last commit, which would read without locks and block no writer: readers lock the rows that they read, or
+//! read at read-committed. Files do not shrink by themselves: the space of deleted rows is reused soon after no
+//! transaction needs them any more, and [`Database::compact`] returns free space of the data file to the system. A scan
+//! above read-committed locks the rows that it reads, so a long report makes short writers wait. A lock is granted in
+//! the order of the requests; no other order is guaranteed.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -185,11 +187,6 @@ mod txn;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
-
-/// The example of the workspace's README, compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct WorkspaceReadme;
 
 pub use base::config::{Background, Durability, FrameHomes, Isolation, LargePages, LatchKind, Service};
 pub use base::error::{CopyError, LockHolder, LogHolder, OpenError, StorageError, TxnError};
@@ -220,14 +217,14 @@ pub use table::codec::{BorrowedKey, Codec, Columns, Key, Row};
 #[doc(hidden)]
 pub use db::options::Extremes;
 
-/// Engines with a deliberate defect, for campaigns to detect.
+/// Engines with a deliberate defect, for mutation campaigns.
 #[cfg(feature = "mutants")]
 #[doc(hidden)]
 pub mod mutants {
     pub use crate::base::mutant::{Mutant, VARIABLE, chosen};
 }
 
-/// The parts that [`record!`] expands to.
+/// The items that expansions of [`record!`] use.
 #[doc(hidden)]
 pub mod record_parts {
     pub use crate::table::codec::{
@@ -235,14 +232,16 @@ pub mod record_parts {
     };
 }
 
-/// Reading without locks, and locking later what was read: for programs that compute ahead of their transactions.
+/// Optimistic reads: rows are read without locks, then locked and compared. For programs that compute ahead of their
+/// transactions.
 ///
 /// [`Database::peek_raw`] reads from any thread; [`Transaction::confirm_raw`] locks and compares.
 pub mod optimistic {
     pub use crate::db::optimistic::{Peeker, Place};
 }
 
-/// What readers of one page cost each other under each kind of latch, and where shared lines lie: for benchmarks and reports.
+/// Cost of shared reads of one page under each latch kind, and the layout of shared cache lines: for benchmarks and
+/// reports.
 #[cfg(feature = "measure")]
 pub mod measure {
     pub use crate::base::lines::SharedLines;

@@ -21,6 +21,11 @@ pub mod guide {
 
 mod cli;
 
+/// Examples of the workspace's README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct WorkspaceReadme;
+
 use std::ffi::OsString;
 use std::hint::black_box;
 use std::process::ExitCode;

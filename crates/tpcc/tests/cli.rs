@@ -1,4 +1,4 @@
-//! The command as users and scripts meet it: exit statuses, messages, JSON, Ctrl-C.
+//! The command from the point of view of users and scripts: exit statuses, messages, JSON, Ctrl-C.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A path of our own; what is there is removed at the end.
+/// A path for one test; Drop removes the file or directory.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -276,7 +276,7 @@ fn a_single_type_runs_alone_and_unchecked_is_null() {
     assert_eq!(json["series"]["t_s"].as_array().unwrap().len(), 1);
 }
 
-/// Sends these signals, one after the other, to a run that measures; the last one ends it with this status and this word.
+/// Sends `signals` in order to a run that is measuring. The last one must end the run with `status` and `word`.
 fn signals_end_a_run(mut command: Command, signals: &[&str], status: i32, word: &str) {
     let file = Scratch::new("interrupted");
     let mut child = command
@@ -286,10 +286,10 @@ fn signals_end_a_run(mut command: Command, signals: &[&str], status: i32, word: 
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Interrupted while it loads, the command would have nothing to report: it tells when it measures.
+    // Interrupted during the load, the command would have nothing to report. It prints a line when it begins to measure.
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(told.any(|line| line.unwrap().starts_with("run ")), "it ended by itself");
-    // It must not wait for a reader.
+    // A full pipe must not block the run.
     let rest = std::thread::spawn(move || told.map_while(Result::ok).collect::<Vec<_>>().join("\n"));
     for signal in signals {
         assert!(child.try_wait().unwrap().is_none(), "{signal}: it has ended before");
@@ -341,7 +341,7 @@ fn a_full_disk_below_stderr_changes_no_status() {
     }
 }
 
-/// Runs the command, which must end with `status` and, when that is not 0, name `want` on stderr.
+/// Runs the command. Asserts the exit status and that `want` is part of stderr.
 fn ends(status: i32, want: &str, args: &[&str]) -> Output {
     let output = tpcc(args);
     let text = stderr(&output);
@@ -378,7 +378,7 @@ fn a_database_is_loaded_run_and_checked() {
     assert_eq!(file.json()["rows"]["order"].as_u64(), Some(orders));
     assert_eq!(file.json()["check"]["passed"], true);
 
-    // A copy is the same database in another place, and goes its own way.
+    // A copy has the same rows as the original, and is independent of it.
     let copy = Scratch::new("data-copy");
     let fingerprint = |data: &str| {
         ends(0, "", &["check", "--structure", "--fingerprint", "--data", data, "--json", json]);
@@ -398,7 +398,7 @@ fn a_database_is_loaded_run_and_checked() {
     assert_ne!(fingerprint(copy.text()), original);
     assert_eq!(fingerprint(data), original);
 
-    // Compacted it holds the same, in no more space.
+    // A compacted database has the same rows, and is not larger.
     let output = ends(0, "", &["compact", "--data", data, "--json", json]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("compacted"), "{output:?}");
     let compacted = file.json();
@@ -409,7 +409,7 @@ fn a_database_is_loaded_run_and_checked() {
     ends(1, "no database there", &["compact", "--data", "/nowhere/at/all"]);
 }
 
-/// The files of a directory, but for the lock: names and bytes.
+/// Names and bytes of all files of a directory, except the lock file.
 fn files(dir: &str) -> Vec<(String, Vec<u8>)> {
     let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap).filter(|entry| entry.file_name() != "lock");
     let mut files: Vec<_> =
@@ -418,7 +418,7 @@ fn files(dir: &str) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// Nothing is deleted that was not asked for, and nothing before everything was looked at.
+/// Only a requested replacement deletes a database, and only after all checks.
 #[test]
 fn a_database_is_replaced_only_as_a_whole_and_when_asked_for() {
     let (data, file) = (Scratch::new("replaced"), Scratch::new("replaced-json"));
@@ -427,21 +427,21 @@ fn a_database_is_replaced_only_as_a_whole_and_when_asked_for() {
         ends(0, "", &["check", "--data", dir, "--fingerprint", "--json", json]);
         file.json()["fingerprint"].as_str().unwrap().to_owned()
     };
-    // Where nothing is, there is nothing to ask about.
+    // An empty directory needs no consent.
     ends(0, "", &["load", "--data", dir, "--seed", "7", "--replace"]);
     let before = fingerprint();
-    // Hints name the directory.
+    // Hints contain the directory.
     let refused = stderr(&ends(1, "already holds 1 warehouse;", &["load", "--data", dir]));
     assert!(refused.contains(&format!("'tpcc load --data {dir} --warehouses 1 --replace'")), "{refused}");
     let refused = stderr(&ends(2, "--warehouses 7", &["run", "--data", dir, "--warehouses", "7"]));
     assert!(refused.contains(&format!("--data {dir}")), "{refused}");
-    // Without a terminal somebody has to say yes on the command line.
+    // Without a terminal, consent is a flag.
     let refused = stderr(&ends(2, "holds 1 warehouse, ", &["load", "--data", dir, "--replace"]));
     assert!(refused.contains(&format!("'tpcc load --data {dir} --warehouses 1 --replace --yes'")), "{refused}");
     ends(2, "--replace: missing", &["load", "--data", dir, "--yes"]);
-    // More than the disk can hold.
+    // A database larger than the free space.
     ends(1, "MiB free", &["load", "--data", dir, "--warehouses", "1000000", "--replace", "--yes"]);
-    // Files of somebody else.
+    // Files that do not belong to the database.
     for name in ["notes.txt", "log.txt", "pages.doc", "log.900"] {
         std::fs::write(data.0.join(name), "mine").unwrap();
         ends(1, name, &["load", "--data", dir, "--replace", "--yes"]);
@@ -453,7 +453,7 @@ fn a_database_is_replaced_only_as_a_whole_and_when_asked_for() {
     assert_ne!(fingerprint(), before);
 }
 
-/// The doors that make a database where there is none do not follow links into one that is elsewhere.
+/// Commands that create a database do not follow symbolic links to an existing one.
 #[test]
 fn a_database_behind_links_is_not_overwritten() {
     let (away, links, out) = (Scratch::new("links-away"), Scratch::new("links"), Scratch::new("links-out"));
@@ -478,7 +478,7 @@ fn a_database_behind_links_is_not_overwritten() {
     }
 }
 
-/// `--json -` leaves stdout to the object; the summary is still there to read.
+/// With `--json -`, stdout has only the JSON object, and stderr the summary.
 #[test]
 fn json_may_go_to_stdout() {
     let data = Scratch::new("json-stdout");
@@ -496,11 +496,11 @@ fn json_may_go_to_stdout() {
         assert!(json["schema"].as_str().unwrap().contains(args[0]), "{args:?}");
     }
     assert!(!std::path::Path::new("-").exists());
-    // Files without an end are refused, not read.
+    // Endless files are refused, not read.
     let steps = ["run", "--data", dir, "--scheduler", "steps", "--ctx-points", "/dev/zero"];
     ends(2, "--ctx-points /dev/zero", &steps);
     ends(1, "/dev/zero: line 1 is no acknowledgement", &["verify", "--data", dir, "--acks", "/dev/zero"]);
-    // What acknowledges nothing proves nothing.
+    // An empty file of acknowledgements proves nothing.
     let (empty, file) = (Scratch::new("no-acks"), Scratch::new("no-acks-json"));
     std::fs::write(&empty.0, "").unwrap();
     let args = ["verify", "--data", dir, "--acks", empty.text(), "--json", file.text()];
@@ -515,14 +515,14 @@ fn reproduce_without_an_id_names_them() {
     ends(0, "", &["reproduce", "--list"]);
 }
 
-/// What fails in the middle of a run ends it with the figures until then. No disk is filled here: the limit on the size of
-/// files does as well, and needs no rights.
+/// An error in the middle of a run ends it, and the run reports its results up to that point. The test limits the file size
+/// instead of filling a disk; this needs no privileges.
 #[test]
 fn a_run_that_fails_in_the_middle_keeps_its_figures() {
     let (data, file) = (Scratch::new("middle"), Scratch::new("middle-json"));
     ends(0, "", &["load", "--data", data.text()]);
     let pages = std::fs::metadata(data.0.join("pages.0")).unwrap().len();
-    // The data file may grow by 4 MiB. The signal of that limit is ignored, so that the write fails instead.
+    // The data file may grow by 4 MiB. The signal of the limit is ignored, so that the write fails.
     let blocks = (pages + (4 << 20)) / 1024;
     let command = format!(
         "trap '' XFSZ; ulimit -f {blocks}; exec {} run --data {} --durability async --duration 60 --warmup 0 --preload off --json {}",
@@ -547,7 +547,7 @@ fn a_run_that_fails_in_the_middle_keeps_its_figures() {
 fn what_is_no_whole_database_is_said() {
     ends(1, "Cargo.toml", &["run", "--data", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
     let (data, said) = (Scratch::new("half"), Scratch::new("half-said"));
-    // Enough for seconds, and little enough for a small disk.
+    // The load takes seconds and fits on a small disk.
     let mut load = Command::new(env!("CARGO_BIN_EXE_tpcc"))
         .args(["load", "--data", data.text(), "--warehouses", "10"])
         .stdin(Stdio::null())
@@ -560,7 +560,7 @@ fn what_is_no_whole_database_is_said() {
         assert!(ended.is_none(), "{ended:?}: {}", std::fs::read_to_string(said.text()).unwrap());
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Stopped, so that it does not end before the others have looked.
+    // The process is stopped, so that it holds the lock while the other command runs.
     assert!(Command::new("kill").args(["-STOP", &load.id().to_string()]).status().unwrap().success());
     ends(1, "in use by process", &["check", "--data", data.text()]);
     load.kill().unwrap();
@@ -569,7 +569,7 @@ fn what_is_no_whole_database_is_said() {
     ends(1, "incomplete load", &["check", "--data", data.text()]);
 }
 
-/// What a run acknowledged is there after it was killed, and what it did not is noticed.
+/// Acknowledged transactions survive a kill; forged acknowledgements are detected.
 #[test]
 fn acknowledgements_survive_a_kill_and_forged_ones_do_not() {
     let (data, acks, file) = (Scratch::new("acks-data"), Scratch::new("acks"), Scratch::new("acks-json"));
@@ -608,7 +608,7 @@ fn acknowledgements_survive_a_kill_and_forged_ones_do_not() {
     ends(2, "--acks", &["verify", "--data", dir]);
 }
 
-/// A reader that goes away ends the run, cleanly and with an error.
+/// A run whose stdout is closed ends cleanly with an error.
 #[test]
 fn acknowledgements_that_nobody_reads_end_the_run() {
     let data = Scratch::new("deaf");
@@ -628,12 +628,12 @@ fn acknowledgements_that_nobody_reads_end_the_run() {
     let output = run.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("error: stdout: acknowledgements cannot be written"), "{}", stderr(&output));
-    // It was closed: nothing is left to recover.
+    // The database was closed cleanly: recovery has nothing to do.
     let output = ends(0, "", &["check", "--data", data.text()]);
     assert!(!stderr(&output).contains("recover"), "{}", stderr(&output));
 }
 
-/// Four ways of running a transaction leave the same rows, also when reads are violated; the database stays as it is.
+/// Four ways of running a transaction leave the same rows, also with read conflicts. The database itself remains unchanged.
 #[test]
 fn a_transaction_ahead_of_itself_leaves_the_same_rows() {
     let data = Scratch::new("latency");
@@ -679,7 +679,7 @@ fn a_transaction_ahead_of_itself_leaves_the_same_rows() {
     ends(1, "no database there", &["latency", "--data", "/nonexistent/of-latency"]);
 }
 
-/// Tenants share the cores under each policy; waits stay within their bounds, and who ran where can be looked at.
+/// Tenants share the cores under each policy. Waits are within their bounds, and a trace shows the placement.
 #[test]
 fn tenants_share_the_cores_in_several_ways() {
     let (file, trace) = (Scratch::new("tenants-json"), Scratch::new("tenants-trace"));
@@ -719,7 +719,8 @@ fn tenants_share_the_cores_in_several_ways() {
     );
 }
 
-/// Transactions scheduled by home warehouse keep the conditions, under each policy, and wait within their bounds.
+/// Transactions that are scheduled by home warehouse keep the consistency conditions and the bounds on waits, under each
+/// policy.
 #[test]
 fn transactions_are_scheduled_by_home_warehouse() {
     let (data, file) = (Scratch::new("siblings"), Scratch::new("siblings-json"));
@@ -747,7 +748,7 @@ fn transactions_are_scheduled_by_home_warehouse() {
     ends(2, "--scheduler itas: means nothing", &["run", "--engine", "floor", "--scheduler", "itas"]);
 }
 
-/// A run of one seed leaves the same rows, whether loops run ahead of their transactions or not.
+/// Runs with the same seed leave the same rows, with and without speculative loops.
 #[test]
 fn a_run_ahead_of_itself_leaves_the_same_rows() {
     let loaded = Scratch::new("ahead");

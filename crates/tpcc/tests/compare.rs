@@ -1,4 +1,4 @@
-//! `tpcc compare` and paced runs, as users meet them.
+//! `tpcc compare` and paced runs, from the point of view of users.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ fn tpcc(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tpcc")).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-/// A directory of our own, which goes at the end.
+/// A directory for one test; Drop removes it.
 struct Own(PathBuf);
 
 impl Own {
@@ -71,7 +71,7 @@ fn saved_runs_are_compared_and_unlike_ones_refused() {
     assert!(output.status.code() == Some(2) && said(&output).contains(nothing), "{}", said(&output));
     assert_eq!(tpcc(&["compare", &a, &c, "--may-differ", "order"]).status.code(), Some(0));
 
-    // The schema's version is of what the program writes; half a file is damaged.
+    // A result of another schema version, and a truncated result.
     let text = std::fs::read_to_string(&a).unwrap();
     std::fs::write(&b, text.replace("\"tpcc-run/", "\"tpcc-run/9")).unwrap();
     let output = tpcc(&["compare", &a, &b]);
@@ -122,7 +122,7 @@ fn runs_take_turns_and_grids_are_tables() {
 #[test]
 fn a_paced_run_is_ended_at_once_by_ctrl_c() {
     let own = Own::new("paced");
-    // The result file lies beside the directory, also where its name ends with a slash.
+    // The result file is beside the directory, whose name ends with a slash.
     let (data, out) = (own.file("data/"), own.file("out.json"));
     let mut child = Command::new("env")
         .args(["--default-signal=INT", env!("CARGO_BIN_EXE_tpcc")])

@@ -1,4 +1,4 @@
-//! `tpcc footprint`, `tpcc index-fetch` and `tpcc reproduce` as users meet them.
+//! `tpcc footprint`, `tpcc index-fetch` and `tpcc reproduce`, from the point of view of users.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A directory for the temporary files of one test, to see what is left in it.
+/// A directory for the temporary files of one test, to check that nothing remains in it.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -43,7 +43,7 @@ impl Temporary {
         self.program(Command::new(env!("CARGO_BIN_EXE_tpcc")), args)
     }
 
-    /// The same of a program that has other arguments before these.
+    /// As `command`, for a program with other arguments before these.
     fn program(&self, mut command: Command, args: &[&str]) -> Command {
         command.args(args).env("TMPDIR", &self.0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -89,7 +89,7 @@ fn experiments_are_listed() {
     }
 }
 
-/// What the machine forbids is told from what the program does wrong.
+/// Returns true if the machine does not permit tracing, as opposed to an error of the program.
 fn tracing_is_forbidden(output: &Output) -> bool {
     let text = stderr(output);
     let forbidden = cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) || text.contains("cannot be traced");
@@ -140,7 +140,7 @@ fn without_valgrind_claims_are_null_and_say_why() {
     let temporary = Temporary::new("uncounted");
     let file = temporary.path().join("out.json");
     let args = ["reproduce", "steps-fig8", "--quick", "--json", file.to_str().unwrap()];
-    // No programs at all are found.
+    // With an empty PATH, no helper program is found.
     let output = temporary.command(&args).env("PATH", "").output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let json = common::parse(&std::fs::read_to_string(&file).unwrap());
@@ -160,7 +160,7 @@ fn what_is_not_on_this_machine_is_said_and_not_left_out() {
     let temporary = Temporary::new("feedback");
     let file = temporary.path().join("out.json");
     let args = ["reproduce", "itanium-feedback", "--quick", "--json", file.to_str().unwrap()];
-    // No clone of the sources lies around this directory, so no binary of 'cargo xtask pgo' does.
+    // The directory is outside a clone of the sources, so no binary of 'cargo xtask pgo' is found.
     let outside = std::env::temp_dir().canonicalize().unwrap();
     let output = temporary.command(&args).current_dir(&outside).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
@@ -175,7 +175,7 @@ fn what_is_not_on_this_machine_is_said_and_not_left_out() {
     std::fs::remove_file(&file).unwrap();
     assert!(temporary.is_empty());
 
-    // What tpcc starts to trace it is not for users.
+    // This flag is internal: tpcc passes it to the process that it traces.
     let output = tpcc(&["footprint", "--page-reads"]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
 }

@@ -1,4 +1,4 @@
-//! The switches of a run that ask something of the machine: large pages, counters, partitions.
+//! Flags of a run that depend on the machine: large pages, hardware counters, partitions.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ mod common;
 
 use serde_json::Value;
 
-/// A directory of our own; what is there is removed at the end.
+/// A path for one test; Drop removes the directory.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -32,7 +32,7 @@ fn command(scratch: &Scratch, args: &str) -> Command {
     command
 }
 
-/// The JSON object and the summary of a short run that ends well.
+/// Runs the command for a short time. Returns the JSON object and the summary.
 fn run(scratch: &Scratch, args: &str) -> (Value, String) {
     let mut usual = "--warmup 0 --durability async --json -".to_owned();
     for (flag, value) in [("--buffer-pool", "256"), ("--check", "off")] {
@@ -54,7 +54,7 @@ fn bytes(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value}"))
 }
 
-/// Whether this machine gives large pages now; where it does not, the runs below say why.
+/// Returns true if this machine provides large pages. If it does not, the runs below report the reason.
 fn has_large_pages() -> bool {
     storage::large_pages_available().is_ok()
 }
@@ -104,7 +104,7 @@ fn where_there_are_none_asking_for_them_is_an_error_that_says_what_to_do() {
     let scratch = Scratch::new("none");
     for (asked, named) in [("on", "--large-pages on: "), ("code", "--large-pages code: ")] {
         let mut without = command(&scratch, &format!("--transactions 1 --large-pages {asked}"));
-        // SAFETY: between fork and exec one call of the system, which allocates nothing.
+        // SAFETY: between fork and exec, the closure makes one system call and allocates nothing.
         #[allow(unsafe_code)]
         unsafe {
             without.pre_exec(|| nix::sys::prctl::set_thp_disable(true).map_err(std::io::Error::from));
@@ -157,7 +157,7 @@ fn what_is_partitioned_is_told_and_leaves_the_same_rows() {
         [("", false), ("--partition none", false), ("--partition server", false), ("--partition both --pin", true)]
     {
         let scratch = Scratch::new("partition");
-        // A pool that pages have to leave.
+        // The data is larger than the pool, so pages are evicted.
         let args =
             format!("--warehouses 1 --workers 1 --seed 7 --clock logical --transactions 500 --buffer-pool 32 {how}");
         let (json, said) = run(&scratch, &format!("{args} --check on"));

@@ -1,4 +1,4 @@
-//! `tpcc history` as scripts meet it: its lines, its mistakes, its directory.
+//! `tpcc history` from the point of view of scripts: its lines, its errors, its directory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ fn history(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tpcc")).arg("history").args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-/// A directory of our own, removed at the end.
+/// A directory for one test; Drop removes it.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -35,7 +35,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Every level and form in one directory, one after the other: each run begins anew.
+/// All isolation levels and forms use one directory in turn: each run begins with an empty database.
 #[test]
 fn a_history_is_one_line_per_transaction() {
     lines("lines", &[]);

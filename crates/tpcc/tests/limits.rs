@@ -1,5 +1,5 @@
-//! Files and flags beyond what there is: files that are no results, results of extreme numbers and of any length, and memory that the
-//! machine does not have. Each ends in a page or in an error of a line or two.
+//! Files and flags beyond their limits: files that are no results, results with extreme numbers and of any length, and more
+//! memory than the machine has. Each case ends with a report page, or with an error of one or two lines.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ fn tpcc(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tpcc")).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-/// What a call that ends with `status` says on stderr.
+/// Runs the command, asserts its exit status and returns its stderr.
 fn said(status: i32, args: &[&str]) -> String {
     let output = tpcc(args);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -20,7 +20,7 @@ fn said(status: i32, args: &[&str]) -> String {
     said
 }
 
-/// A directory that goes at the end.
+/// A directory for one test; Drop removes it.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -47,7 +47,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What a run wrote, with other lists of its series.
+/// A result of a run with other time series.
 fn with_series(times: &Value, rates: &Value) -> Value {
     json!({
         "schema": "tpcc-run/1", "interrupted": false, "measured_s": 1e308, "throughput_per_s": 1e308,
@@ -105,7 +105,7 @@ fn what_is_no_result_is_refused_by_name_and_bound() {
     assert!(said.contains("huge.json: the samples of a second are no rates") && said.lines().count() == 2, "{said}");
 }
 
-/// What a call says that may take so many KiB of addresses, and its status.
+/// Runs the command with an address space limit in KiB. Returns its status and its stderr.
 fn within(kib: u64, args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -v {kib}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_tpcc")]);
@@ -148,7 +148,7 @@ fn numbers_beyond_their_range_or_any_memory_are_usage_errors() {
 fn memory_that_this_process_may_not_have_is_refused_with_what_fits() {
     let scratch = Scratch::new("memory");
     let out = scratch.of("out");
-    // Nothing can be made below a file.
+    // No directory can be created below a file.
     let nowhere = scratch.write("file", &json!({})) + "/data";
     for (flag, number, args) in [
         ("--terminals", "10000000", &["run", "--data", &nowhere, "--workers", "1"][..]),
@@ -167,7 +167,7 @@ fn memory_that_this_process_may_not_have_is_refused_with_what_fits() {
         assert!(status == Some(2) && said.contains(&format!("{flag} {number}: takes ")), "{args:?}: {said}");
         let most = said.split_once(&format!("pass {flag} ")).and_then(|(_, rest)| rest.split_once(' ')).unwrap().0;
         assert!(most.parse::<u64>().unwrap() < number.parse().unwrap(), "{said}");
-        // The number that fits is not refused: what fails then is the directory.
+        // The reported maximum is accepted; the run then fails because of the directory.
         let (status, said) = within(kib, &[args, &[flag, most]].concat());
         assert!(status == Some(1) && !said.contains("takes"), "{args:?} {flag} {most}: {said}");
     }

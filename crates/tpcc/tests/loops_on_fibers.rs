@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use sched_steps::{Executor, fiber};
 use speculate::{Epoch, Options, Seen, Speculator, Store, Written};
 
-/// Numbers with stamps, of one transaction.
+/// A store of numbers with version stamps, for one transaction.
 #[derive(Default)]
 struct Numbers(Mutex<HashMap<u64, (u64, u64)>>);
 
@@ -44,7 +44,7 @@ impl Store for Numbers {
 
 #[test]
 fn loops_of_several_fibers_are_not_inside_each_other() {
-    // SAFETY: a loop has no thread-local open that is bound to the stack when its bodies hop.
+    // SAFETY: when a body hops, its loop has no open thread-local that is bound to the stack.
     let mut steps = unsafe { Executor::builder().fibers(3).team_size(3).build() }.unwrap();
     let sums = steps.scope(|fibers| {
         let summing = [1, 2, 3_u64].map(|me| {

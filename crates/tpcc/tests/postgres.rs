@@ -1,5 +1,5 @@
-//! `--engine postgres://..` as users and scripts meet it. A server is started in a temporary directory where PostgreSQL is
-//! installed; where it is not, the tests that need one say that they did not run.
+//! `--engine postgres://..` from the point of view of users and scripts. Tests that need a server start one in a temporary
+//! directory. If PostgreSQL is not installed, they report that they did not run.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs to the end, with this status and these words in one or two lines of errors.
+/// Runs the command. Asserts the exit status, and that one or two lines of errors contain all texts of `want`.
 fn ends(status: i32, want: &[&str], args: &[&str]) -> Output {
     let output = tpcc(args).output().unwrap();
     let text = stderr(&output);
@@ -39,7 +39,7 @@ fn ends(status: i32, want: &[&str], args: &[&str]) -> Output {
     output
 }
 
-/// The words with the server's URL.
+/// The arguments with the server's URL appended.
 fn on<'a>(url: &'a str, args: &[&'a str]) -> Vec<&'a str> {
     let mut all = args.to_vec();
     all.extend(["--engine", url]);
@@ -88,7 +88,7 @@ fn what_a_server_leaves_nothing_to_say_is_refused_by_name() {
     ends(2, &["names no database"], &["run", "--engine", "postgres://me@host"]);
     let secret = ends(2, &["PGPASSWORD"], &["run", "--engine", "postgres://me:s3cret@127.0.0.1/x"]);
     assert!(!stderr(&secret).contains("s3cret"));
-    // No server there.
+    // No server listens on this port.
     ends(1, &["127.0.0.1:1: no server answers there"], &["run", "--engine", url]);
 }
 
@@ -98,7 +98,7 @@ fn a_server_is_loaded_run_and_checked() {
     let url = server.url();
     let call = |status: i32, want: &[&str], args: &[&str]| ends(status, want, &on(&url, args));
     call(1, &["no database there", "tpcc load --engine postgres://"], &["check"]);
-    // Connections that wait while others work are ended by no limit of the role.
+    // A time limit of the role does not end connections that idle while others work.
     server.sql("ALTER ROLE postgres SET idle_session_timeout = '1s'");
     server.sql("ALTER ROLE postgres SET lock_timeout = '1s'");
     let load = json(&call(0, &[], &["load", "--seed", "5", "--connections", "2", "--json", "-"]));
@@ -106,14 +106,14 @@ fn a_server_is_loaded_run_and_checked() {
     assert_eq!((&load["config"]["engine"], &load["config"]["connections"]), (&"postgres".into(), &2.into()));
     assert!(load["config"]["server_version"].as_str().unwrap().starts_with("PostgreSQL "));
     call(1, &["already holds 1 warehouse", "--replace"], &["load"]);
-    // Not there, and not to be seen, are not the same.
+    // The command distinguishes a database that does not exist from one that the role may not see.
     server.sql("CREATE ROLE visitor LOGIN");
     let visitor = url.replace("postgres://postgres@", "postgres://visitor@");
     for command in ["check", "run", "load"] {
         let output = ends(1, &["the role visitor may not look into its schema tpcc"], &on(&visitor, &[command]));
         assert!(!stderr(&output).contains("no database there"), "{}", stderr(&output));
     }
-    // There is no terminal on which to ask, so nothing goes.
+    // Without a terminal for the question, nothing is deleted.
     call(2, &["--replace: 127.0.0.1", "holds 1 warehouse", "MiB", "--yes"], &["load", "--replace"]);
     call(2, &["--warehouses 2: 127.0.0.1", "holds 1"], &["run", "--warehouses", "2"]);
     let few = ["run", "--connections", "3", "--terminals", "2"];
@@ -132,7 +132,7 @@ fn a_server_is_loaded_run_and_checked() {
     let aborted: u64 = run["aborts"].as_array().unwrap().iter().map(|abort| abort["count"].as_u64().unwrap()).sum();
     assert_eq!(run["aborted"].as_u64().unwrap(), aborted);
 
-    // The files beside the JSON are those of every engine.
+    // The further output files are the same as with every engine.
     let scratch = std::env::temp_dir().join(format!("tpcc-pg-files-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).unwrap();
     let [page, csv, hdr] = ["run.html", "run.csv", "run.hdr"].map(|name| scratch.join(name));
@@ -155,7 +155,7 @@ fn a_server_is_loaded_run_and_checked() {
     assert!(stderr(&output).contains("check: condition 2, warehouse 1, district 7: next order"), "{}", stderr(&output));
     server.sql("UPDATE tpcc.district SET d_next_o_id = d_next_o_id - 1 WHERE d_id = 7");
 
-    // The server goes away in the middle: named, exit 1.
+    // The server stops during the run: the error names the server, and the status is 1.
     let mut child = tpcc(&on(&url, &["run", "--connections", "2", "--duration", "60", "--check", "off"]));
     let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(4));
@@ -165,7 +165,7 @@ fn a_server_is_loaded_run_and_checked() {
     let text = stderr(&output);
     assert!(text.contains("127.0.0.1") && text.contains("went away in the middle of the run"), "{text}");
     call(1, &["127.0.0.1", "no server answers there"], &["run", "--duration", "1"]);
-    // It comes back, and what it holds is whole.
+    // After a restart, the database is consistent.
     server.go();
     call(0, &[], &["check"]);
     call(1, &["is PostgreSQL", "pass --sql-dialect postgres"], &["check", "--sql-dialect", "cockroach"]);

@@ -1,4 +1,4 @@
-//! Pages, seconds and times of a run; experiments that are kept; pages of what was saved; pages in a browser.
+//! Report pages, time series and histograms of a run; saved experiments and their pages; pages in a browser.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ fn ends(status: i32, args: &[&str]) -> String {
     said
 }
 
-/// A directory that goes at the end.
+/// A directory for one test; Drop removes it.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -47,7 +47,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A run of two seconds that writes everything.
+/// A run of two seconds that writes all output files.
 fn run(scratch: &Scratch) {
     let [page, csv, hdr, json] = ["run.html", "run.csv", "run.hdr", "run.json"].map(|file| scratch.of(file));
     let args = ["run", "--engine", "floor", "--workers", "1", "--duration", "2.2", "--warmup", "0.1", "--check", "off"];
@@ -120,14 +120,14 @@ fn other_files_have_no_page() {
     ends(2, &["report"]);
 }
 
-/// Two experiments: one that is quick, and one whose builds are not there.
+/// A quick experiment, and two that need builds which do not exist here.
 const ONLY: &str = "itas-decision,compiler-fig7,compiler-table1";
 
 fn reproduce(scratch: &Scratch, more: &[&str]) -> String {
     let (out, data) = (scratch.of("out"), scratch.of("data"));
     let outside = std::env::temp_dir();
     let args = [&["reproduce", "all", "--quick", "--only", ONLY, "--out", &out, "--data", &data], more].concat();
-    // Outside of the sources, so that no builds are found.
+    // The directory is outside the sources, so no builds are found.
     let output = Command::new(env!("CARGO_BIN_EXE_tpcc"))
         .args(&args)
         .current_dir(outside)
@@ -197,7 +197,7 @@ fn ctrl_c_leaves_a_page_of_what_is_done() {
     ];
     let whole = Path::new(&data).join("warehouses-20");
     let part = whole.with_extension("part");
-    // What an interrupted load has left is no database: the second call loads again.
+    // The remainder of an interrupted load is no database: the second call loads again.
     for _ in 0..2 {
         let _ = std::fs::remove_file(part.join("control"));
         let mut command = Command::new("env");
@@ -208,7 +208,7 @@ fn ctrl_c_leaves_a_page_of_what_is_done() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Its first experiment begins with a database.
+        // The first experiment begins with a load.
         while !part.join("control").exists() {
             if child.try_wait().unwrap().is_some() {
                 panic!("it has ended: {}", String::from_utf8_lossy(&child.wait_with_output().unwrap().stderr));
@@ -240,7 +240,7 @@ fn what_cannot_be_kept_or_chosen_is_refused() {
     }
 }
 
-/// A page in frames of two widths, and a script that looks at them.
+/// The page in frames of two widths, with a script that measures both.
 fn measuring(page: &str) -> String {
     let inside = page.replace('&', "&amp;").replace('"', "&quot;");
     let frame = |width: u32| {
@@ -282,7 +282,7 @@ addEventListener("load", () => {{
     )
 }
 
-/// What a browser finds of a page at 400 and at 1400 pixels; none where there is no browser.
+/// Measurements of a page in a browser at 400 and at 1400 pixels; none if no browser is installed.
 fn opened(scratch: &Scratch, page: &str) -> Option<Vec<Value>> {
     let browser = ["chromium", "chromium-browser", "google-chrome"]
         .into_iter()
@@ -293,7 +293,7 @@ fn opened(scratch: &Scratch, page: &str) -> Option<Vec<Value>> {
     let args = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000", "--dump-dom", &profile];
     let output = Command::new(browser).args(args).arg(format!("file://{file}")).output().unwrap();
     let dom = String::from_utf8_lossy(&output.stdout).into_owned();
-    // The script's own text has these words as well, before what it wrote.
+    // The text of the script contains these words as well, before the output.
     let (before, _) = dom.split_once("END</pre>").unwrap_or_else(|| panic!("the browser measured nothing: {dom:.500}"));
     let (_, found) = before.rsplit_once("FOUND").unwrap();
     let found = found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
@@ -317,7 +317,7 @@ fn pages_are_whole_in_a_browser() {
             return;
         };
         assert_eq!(found.len(), 2);
-        // A figure without values has no drawing that could be looked at.
+        // A figure without values has no drawing to measure.
         assert!(name == "out/index.html" || !page.contains("Nothing could be measured"), "{name}");
         for (found, width) in found.iter().zip([400, 1400]) {
             assert_eq!(found["wide"], width);
@@ -325,7 +325,7 @@ fn pages_are_whole_in_a_browser() {
             assert_eq!(found["wrong"], Value::Array(vec![]), "{name} at {width}");
         }
     }
-    // What does not fit is seen.
+    // Broken pages are detected.
     let broken = scratch.read("run.html").replace("<main>", "<main><p style=\"min-width:2000px\">wide</p>");
     let without_data = scratch.read("run.html").replace("var(--s", "var(--t");
     for (page, what) in [(broken, "wide"), (without_data, "a figure without data")] {

@@ -1,4 +1,4 @@
-//! `tpcc shell` as scripts meet it: what each request is answered, what waits, which session is a victim.
+//! `tpcc shell` from the point of view of scripts: the replies to each request, waits, and deadlock victims.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// A reply that does not come in this time does not come.
+/// Maximum time for a reply.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 struct Directory(PathBuf);
@@ -27,7 +27,7 @@ impl Drop for Directory {
     }
 }
 
-/// A shell driven a line at a time.
+/// A shell process that a test drives line by line.
 struct Shell {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -50,7 +50,7 @@ impl Shell {
         Shell { stdin: child.stdin.take(), child, replies }
     }
 
-    /// A shell whose table holds `rows`.
+    /// A shell with `rows` in its table.
     fn with(data: &Directory, rows: &[(i64, i64)]) -> Shell {
         Shell::started_with(data, rows, &[])
     }
@@ -73,7 +73,8 @@ impl Shell {
         self.replies.recv_timeout(PATIENCE).unwrap_or_else(|_| "(nothing)".into())
     }
 
-    /// Sends `line`; exactly these replies follow, in this order. A wanted reply that ends in `*` is a beginning.
+    /// Sends `line`. Asserts that exactly these replies follow, in this order. A `*` at the end of an expected reply matches
+    /// any text.
     #[track_caller]
     fn says(&mut self, line: &str, wanted: &[&str]) {
         self.send(line);
@@ -89,7 +90,7 @@ impl Shell {
         for (line, wanted) in lines {
             self.says(line, wanted);
         }
-        // Nothing more has been said than was wanted.
+        // A further reply would appear before this one.
         self.says("end get 1", &["end error no-transaction*"]);
     }
 
@@ -100,10 +101,10 @@ impl Shell {
     }
 }
 
-/// Both begin; 1 is the older.
+/// Two transactions begin; 1 is the older.
 const TWO: [(&str, &[&str]); 2] = [("1 begin", &["1 ok"]), ("2 begin", &["2 ok"])];
 
-/// What sessions may run on, and latches that they may meet. Replies and their order are the same with all.
+/// Schedulers and latches for sessions. All give the same replies in the same order.
 const HOWS: [&[&str]; 5] = [
     &[],
     &["--latches", "super"],
@@ -161,7 +162,7 @@ fn statements_are_answered() {
     ]);
     let long = "v".repeat(4_001);
     shell.says("a begin", &["a ok"]);
-    // More than a page has room for.
+    // A row larger than a page.
     shell.says(&format!("a put 3 {long}"), &["a ok"]);
     shell.says("a get 3", &[&format!("a ok {long}")]);
     shell.says("a put 3 short", &["a ok"]);
@@ -311,7 +312,7 @@ fn a_deadlock_has_one_victim_the_youngest() {
             ("2 put 2 22", &["2 ok"]),
             ("1 put 2 12", &["1 blocked"]),
             ("2 put 1 21", &["2 deadlock", "1 ok"]),
-            // It is rolled back by now.
+            // The transaction has already been rolled back.
             ("2 get 1", &["2 error no-transaction*"]),
             ("1 commit", &["1 ok"]),
             ("dump", &["dump ok 1=11 2=12"]),
@@ -324,7 +325,7 @@ fn a_deadlock_has_one_victim_the_youngest() {
             ("2 put 2 22", &["2 ok"]),
             ("1 put 1 11", &["1 ok"]),
             ("2 put 1 21", &["2 blocked"]),
-            // The one that closes the ring is the older: the other goes.
+            // The transaction that closes the cycle is the older one, so the other one aborts.
             ("1 put 2 12", &["1 blocked", "2 deadlock", "1 ok"]),
         ],
     );
@@ -465,7 +466,7 @@ fn what_is_open_is_rolled_back(how: &[&str]) {
     shell.says("1 put 1 11", &["1 ok"]);
     shell.says("quit", &["quit ok"]);
     assert!(shell.end().0.success());
-    // Killed, it keeps what was committed and nothing else.
+    // After a kill, only committed rows remain.
     let mut shell = Shell::start(&data, &[]);
     shell.says("1 begin", &["1 ok"]);
     shell.says("1 put 3 30", &["1 ok"]);
@@ -478,7 +479,7 @@ fn what_is_open_is_rolled_back(how: &[&str]) {
     shell.says("dump", &["dump ok 1=10 2=20 3=30"]);
 }
 
-/// A script in a pipe, whose author waits for nothing, gets the same replies each time.
+/// A script in a pipe, which does not wait for replies, gets the same replies each time.
 #[test]
 fn a_script_in_a_pipe_is_answered_in_order() {
     let script = "1 begin\n2 begin\n3 begin\n1 put 1 11\n2 put 2 22\n3 put 3 33\n1 put 2 12\n2 put 3 23\n3 put 1 31\n\

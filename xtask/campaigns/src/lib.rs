@@ -1,12 +1,12 @@
 //! Campaigns against the engine and its schedulers, behind `cargo xtask`.
 //!
-//! | module | holds |
+//! | module | contents |
 //! | --- | --- |
-//! | [`torture`] | campaigns with a budget and a seed: crashes, damage, faults of the disk, isolation, mutants |
-//! | `sim` | the simulated disk, scheduler and workload that they share |
-//! | [`fuzz`] | inputs for all code that takes bytes from outside, guided by coverage |
+//! | [`torture`] | campaigns with a budget and a seed: crashes, damage, I/O errors, isolation, mutants |
+//! | `sim` | the shared simulation: disk, scheduler and workload |
+//! | [`fuzz`] | coverage-guided fuzzing of all code that parses external bytes |
 //! | [`checkers`] | loom, shuttle, Miri, sanitizers |
-//! | `record` | a line for each long run |
+//! | `record` | the result line of each long run |
 
 pub mod checkers;
 pub mod fuzz;

@@ -1,4 +1,4 @@
-//! A line for each long run of a campaign or a checker, in a table of its own: what `crates/storage/campaigns` holds.
+//! The result line of each long run of a campaign or a checker, in the tables of `crates/storage/campaigns`.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -11,16 +11,17 @@ use clap::Args;
 /// The columns of a table.
 const COLUMNS: &str = "date,state,flags,seed,tried,failures,seconds,remark";
 
-/// The flag that asks for a line about the run.
+/// The flag that records the run.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RecordFlag {
-    /// Appends a line about the run to its table in this directory: crates/storage/campaigns, say.
+    /// Appends a line about the run to its table in this directory, for example crates/storage/campaigns.
     #[arg(long, value_name = "DIR")]
     pub(crate) record: Option<PathBuf>,
 }
 
 impl RecordFlag {
-    /// Appends the run's line to `table`, if the flag is given; then the exit status of the run, or that of a failed write.
+    /// Appends the run's line to `table` if the flag is given. Returns the exit status of the run, or a failure if the write
+    /// fails.
     pub(crate) fn finish(&self, table: &str, run: &RunRecord, status: ExitCode) -> ExitCode {
         let Some(directory) = &self.record else { return status };
         match append(directory, table, &run.line()) {
@@ -33,14 +34,14 @@ impl RecordFlag {
     }
 }
 
-/// A run, beside its date and the commit of the sources.
+/// Result of a run. Date and commit of the sources are added to its line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunRecord {
     /// The command line without the campaign's name, its budget and its seed.
     pub(crate) flags: String,
     /// The seed, if there is one.
     pub(crate) seed: Option<u64>,
-    /// Cases, tests or inputs.
+    /// Number of cases, tests or inputs.
     pub(crate) tried: u64,
     pub(crate) failures: u64,
     pub(crate) elapsed: Duration,
@@ -63,13 +64,13 @@ impl RunRecord {
     }
 }
 
-/// What a program prints in one line; nothing if it cannot be run.
+/// Output of a program without surrounding white space; empty if the program fails.
 fn printed(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().ok().filter(|output| output.status.success());
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
 
-/// Appends a line to a table, which is made if it is not there.
+/// Appends a line to a table. Creates the table if it does not exist.
 fn append(directory: &Path, table: &str, line: &str) -> Result<(), String> {
     let path = directory.join(format!("{table}.csv"));
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());

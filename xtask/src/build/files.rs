@@ -4,12 +4,12 @@ use std::path::Path;
 
 use super::BuildError;
 
-/// Makes a directory, and those that it lies in.
+/// Creates a directory and its parents.
 pub(super) fn make(directory: &Path) -> Result<(), BuildError> {
     std::fs::create_dir_all(directory).map_err(|e| BuildError::new(format!("{}: {e}", directory.display())))
 }
 
-/// Removes a directory with all that is in it, where there is one: what an interrupted command has left, say.
+/// Removes a directory with its contents, if it exists, for example after an interrupted command.
 pub(super) fn remove(directory: &Path) -> Result<(), BuildError> {
     match std::fs::remove_dir_all(directory) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -19,7 +19,7 @@ pub(super) fn remove(directory: &Path) -> Result<(), BuildError> {
     }
 }
 
-/// Copies a file; a program that runs under the name of the copy goes on.
+/// Copies a file and replaces the old one by a rename; a program that runs from the old file continues.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<(), BuildError> {
     let failed = |e: std::io::Error| BuildError::new(format!("{} to {}: {e}", from.display(), to.display()));
     let new = to.with_extension("new");

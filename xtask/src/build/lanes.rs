@@ -1,26 +1,27 @@
-//! Tasks carried out beside each other, some of which share a preparation that is made once.
+//! Concurrent execution of tasks, some of which share a preparation that is made once.
 
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A task of several.
+/// One of several tasks.
 pub(super) trait Task: Sync {
-    /// Name of the preparation that it needs, if any. It may be asked for again: it is then there already.
+    /// Name of the preparation that the task requires, if any. A preparation may be requested again: its result then exists
+    /// already.
     fn preparation(&self) -> Option<String>;
 }
 
 struct State<'a, T, E> {
     waiting: Vec<&'a T>,
-    /// Preparations that a lane is making.
+    /// Preparations in progress.
     under_way: HashSet<String>,
     failed: Option<E>,
 }
 
-/// Carries out all tasks on `lanes` threads, in their order but for those whose preparation another lane is making: these
-/// wait until it is there, and others go before them. A lane's number goes with each call.
+/// Runs all tasks on `lanes` threads, in order. A task waits while another lane makes its preparation, and later tasks are
+/// started before it. Each call gets the number of its lane.
 ///
 /// # Errors
-/// The first of `prepare` and `finish`. No task is begun after it; those under way end.
+/// Returns the first error of `prepare` or `finish`. No task is started after it; running tasks continue to their end.
 pub(super) fn carry_out<T: Task, P, E: Send>(
     tasks: &[T],
     lanes: usize,
@@ -50,13 +51,13 @@ pub(super) fn carry_out<T: Task, P, E: Send>(
     failed.map_or(Ok(()), Err)
 }
 
-/// No task is begun any more.
+/// Records an error, after which no task is started.
 fn failed<T, E>(state: &Mutex<State<'_, T, E>>, changed: &Condvar, error: E) {
     lock(state).failed.get_or_insert(error);
     changed.notify_all();
 }
 
-/// A preparation that a lane is making. Those that wait for it go on when it ends, however it ends.
+/// A preparation in progress. When it ends, in any way, the tasks that wait for it continue.
 struct Preparing<'s, 'a, T, E> {
     state: &'s Mutex<State<'a, T, E>>,
     changed: &'s Condvar,
@@ -77,7 +78,8 @@ impl<T, E> Drop for Preparing<'_, '_, T, E> {
     }
 }
 
-/// The first task whose preparation no lane is making, when there is one; none where nothing is left to begin.
+/// Waits for a task whose preparation is not in progress, and returns the first one; `None` if no task is to be started any
+/// more.
 fn next<'a, T: Task, E>(state: &Mutex<State<'a, T, E>>, changed: &Condvar) -> Option<&'a T> {
     let mut held = lock(state);
     loop {
@@ -94,7 +96,7 @@ fn next<'a, T: Task, E>(state: &Mutex<State<'a, T, E>>, changed: &Condvar) -> Op
     }
 }
 
-/// A thread that panicked has left nothing half done in what these locks guard.
+/// Locks a mutex and ignores poisoning: a thread that panics leaves no inconsistent state behind these locks.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

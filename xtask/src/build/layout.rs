@@ -1,7 +1,7 @@
-//! `cargo xtask bolt`: the program with profile feedback, its blocks laid out anew by LLVM's BOLT.
+//! `cargo xtask bolt`: the program with profile feedback, with a block layout by LLVM's BOLT.
 //!
-//! BOLT instruments the linked program itself, because counters of taken branches, which it prefers, are not to be had on
-//! every machine.
+//! BOLT instruments the linked program itself, because hardware counters of taken branches, which it prefers, are not
+//! available on every machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -18,7 +18,8 @@ use super::variant::Variant;
 use super::workshop::Workshop;
 use super::{BuildError, say, target};
 
-/// How the blocks are laid out. Instructions keep their lengths: a hop between fibers knows that of the jump behind it.
+/// Options of the block layout. Instructions keep their lengths, because a context switch between fibers depends on the
+/// length of the jump behind it.
 const LAYOUT: [&str; 8] = [
     "-reorder-blocks=ext-tsp",
     "-reorder-functions=cdsort",
@@ -33,14 +34,14 @@ const LAYOUT: [&str; 8] = [
 /// The flags of `cargo xtask bolt`.
 #[derive(Debug, Args)]
 pub(crate) struct BoltFlags {
-    /// Lays out the plain release instead of the one with profile feedback
+    /// Lays out the plain release instead of the build with profile feedback
     #[arg(long)]
     plain: bool,
     #[command(flatten)]
     measuring: Measuring,
 }
 
-/// Carries the command out.
+/// Runs the command.
 pub(crate) fn run(flags: &BoltFlags) -> ExitCode {
     match build(flags) {
         Ok(()) => ExitCode::SUCCESS,
@@ -81,17 +82,17 @@ fn build(flags: &BoltFlags) -> Result<(), BuildError> {
     tell(&flags.measuring, &written)
 }
 
-/// BOLT moves functions only where it knows every relocation.
+/// Linker flag to keep relocations: BOLT moves functions only if it knows every relocation.
 pub(super) const KEEP_RELOCATIONS: &str = "-Clink-arg=-Wl,-q";
 
-/// The tools that lay blocks out anew.
+/// Tools for the block layout.
 pub(super) struct Layout {
     bolt: PathBuf,
     merge: PathBuf,
 }
 
 impl Layout {
-    /// Those of the compiler's LLVM.
+    /// Finds the tools of the compiler's LLVM version.
     pub(super) fn tools(compiler: &Compiler) -> Result<Layout, BuildError> {
         let tools = compiler.tool("llvm-bolt").zip(compiler.tool("merge-fdata"));
         tools.map(|(bolt, merge)| Layout { bolt, merge }).ok_or_else(|| {
@@ -102,12 +103,12 @@ impl Layout {
     }
 }
 
-/// Instruments `program`, runs transactions in it, and writes `binary` with its blocks in the order of what ran.
+/// Instruments `program`, runs transactions in it, and writes `binary` with the blocks laid out by their execution counts.
 pub(super) fn lay_out(layout: &Layout, program: &Path, binary: &Path, directory: &Path) -> Result<(), BuildError> {
     let Layout { bolt, merge } = layout;
     let instrumented = directory.join("tpcc-instrumented");
     let counts = directory.join("counts.fdata");
-    // Counts that an interrupted layout has left are of another program.
+    // Counts left by an interrupted layout belong to another program.
     for old in parts(directory)? {
         std::fs::remove_file(&old).map_err(|e| BuildError::new(format!("{}: {e}", old.display())))?;
     }
@@ -148,7 +149,7 @@ pub(super) fn lay_out(layout: &Layout, program: &Path, binary: &Path, directory:
     Ok(())
 }
 
-/// The files of counts that instrumented programs have written.
+/// Returns the files of counts that instrumented programs have written.
 fn parts(directory: &Path) -> Result<Vec<PathBuf>, BuildError> {
     let failed = |e: std::io::Error| BuildError::new(format!("{}: {e}", directory.display()));
     let mut parts = Vec::new();

@@ -1,8 +1,8 @@
-//! `cargo xtask ablate-build`: `tpcc` built in every way that the compiler paper turns on and off, and what each is worth.
+//! `cargo xtask ablate-build`: `tpcc` built with the options of the compiler paper on and off, and the effect of each.
 //!
-//! The builds are kept in `target/ablate` with a list of them, which `tpcc reproduce compiler` reads. A build is made again
-//! only when the sources or the compiler are others than those that it was made from. They have the commands that run
-//! transactions and no others, which halves the time that they take.
+//! The builds are kept in `target/ablate` with a list, which `tpcc reproduce compiler` reads. A build is repeated only if
+//! the sources or the compiler have changed. The builds contain only the commands that run transactions, which halves their
+//! build time.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,21 +25,21 @@ use super::{BuildError, say, target};
 /// The flags of `cargo xtask ablate-build`.
 #[derive(Debug, Args)]
 pub(crate) struct AblateFlags {
-    /// Builds only: `tpcc reproduce compiler` measures
+    /// Makes the builds without measurements, which are left to `tpcc reproduce compiler`
     #[arg(long)]
     build_only: bool,
-    /// Only builds with this in their name, and the one that they are held against
+    /// Only builds whose name contains this, and the baseline
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Rounds of each timing, each of which runs every build once; none is timed with 0
+    /// Rounds of each timing, each of which runs every build once; 0 disables the timing
     #[arg(long, default_value_t = 7, value_name = "N")]
     rounds: usize,
-    /// Writes the table to a file
+    /// Writes the table to a file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// Whether a build uses a profile of itself.
+/// Profile-guided optimisation setting of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Feedback {
     On,
@@ -51,20 +51,20 @@ enum Feedback {
 struct Row {
     name: &'static str,
     feedback: Feedback,
-    /// Code of functions that run is put together; they are told apart by the profile.
+    /// Functions are grouped by their execution frequency in the profile.
     grouping: bool,
     flags: &'static [&'static str],
     program_flags: &'static [&'static str],
     profile: &'static [(&'static str, &'static str)],
     features: &'static [&'static str],
     engine: Engine,
-    /// Blocks are laid out anew in the linked program, where the tool for it is installed.
+    /// The blocks of the linked program are laid out by BOLT, if it is installed.
     laid_out: bool,
     /// Flags of the run.
     run: &'static str,
 }
 
-/// Everything on: what the other rows take from.
+/// Baseline row: all features enabled. The other rows are changes of it.
 const ALL: Row = Row {
     name: builds::ALL,
     feedback: Feedback::On,
@@ -78,30 +78,30 @@ const ALL: Row = Row {
     run: "",
 };
 
-/// No link-time optimisation, and crates built in parts: calls between crates stay calls.
+/// No link-time optimisation, and several codegen units per crate: calls between crates remain calls.
 const APART: &[(&str, &str)] = &[("LTO", "off"), ("CODEGEN_UNITS", "16")];
 
-/// Calls to functions of other shared objects go through the procedure linkage table, which binds each when it is first
-/// called: the compiler calls through the table of addresses instead where that is all bound at the start.
+/// Lazy binding: calls to functions of other shared objects go through the procedure linkage table, which binds a function
+/// at its first call. If all functions are bound at the start, the compiler calls through the table of addresses instead.
 const LAZY_BINDING: &str = "-Crelro-level=partial";
 
-/// Crates are built in parts, and inlined into each other nevertheless. A profile of crates built whole does not fit: functions
-/// of an inlined kind are in each part that calls them.
+/// Several codegen units per crate, with inlining across crates. A profile of crates in one unit does not fit, because each
+/// unit that calls an inlined function has its own copy.
 const PARTS: &[(&str, &str)] = &[("CODEGEN_UNITS", "16")];
 
-/// Inlining across crates by summaries of them.
+/// Inlining across crates by summaries.
 const THIN: &str = "-Clto=thin";
 
-/// Code of a function that is seldom run goes elsewhere. The linked whole is what the flag has to reach.
+/// Rarely executed code of a function is moved to another section. The flag must apply to the linked whole.
 const SPLIT: &str = "-Cllvm-args=-enable-split-machine-functions";
 
-/// The linker puts sections together by their prefixes.
+/// The linker groups sections by their prefixes.
 const KEEP_SECTIONS: &str = "-Clink-arg=-Wl,-z,keep-text-section-prefix";
 
-/// The engine in a shared object: without a profile, because its functions have other names there.
+/// The engine in a shared object, without a profile, because its functions have other names there.
 const SHARED: Row = Row { name: builds::SHARED, engine: Engine::Shared, ..SWITCHED_OFF };
 
-/// Every switch of a build off.
+/// All options of a build off.
 const SWITCHED_OFF: Row = Row {
     name: builds::SWITCHED_OFF,
     feedback: Feedback::Off,
@@ -111,7 +111,7 @@ const SWITCHED_OFF: Row = Row {
     ..ALL
 };
 
-/// Everything off that the table has a row for.
+/// Everything off for which the table has a row.
 const NOTHING: Row = Row { name: builds::NOTHING, features: &["seqcst"], run: "--prefetch off", ..SWITCHED_OFF };
 
 /// The builds, in the order of the table.
@@ -139,7 +139,7 @@ const ROWS: &[Row] = &[
     NOTHING,
 ];
 
-/// Carries the command out.
+/// Runs the command.
 pub(crate) fn run(flags: &AblateFlags) -> ExitCode {
     match ablate(flags) {
         Ok(()) => ExitCode::SUCCESS,
@@ -165,7 +165,7 @@ fn ablate(flags: &AblateFlags) -> Result<(), BuildError> {
     std::fs::write(json, text + "\n").map_err(|e| BuildError::new(format!("{}: {e}", json.display())))
 }
 
-/// What was found of a build at 1 warehouse, and its throughput at 20.
+/// Results of a build at 1 warehouse, and its throughput at 20.
 #[derive(Debug, Serialize)]
 struct Measured {
     #[serde(flatten)]
@@ -173,10 +173,10 @@ struct Measured {
     timed_20_warehouses: Option<Timing>,
 }
 
-/// Counts builds, and times them at 1 and at 20 warehouses.
+/// Counts the instructions of builds, and times them at 1 and at 20 warehouses.
 fn measure(builds: &[Build], rounds: usize) -> Result<Vec<Measured>, BuildError> {
     let data = directory().join("data");
-    // Databases that earlier runs have filled would make others of these.
+    // Databases from earlier runs would change the results.
     remove(&data)?;
     let how = Comparison { warehouses: 1, workers: 1, flags: "", rounds, seconds: 3, counted: true };
     let one = builds::compare(builds, how, Some(&data)).map_err(BuildError::new)?;
@@ -191,7 +191,7 @@ fn measure(builds: &[Build], rounds: usize) -> Result<Vec<Measured>, BuildError>
         .collect())
 }
 
-/// Whether a build is asked for: all are, unless some are named; the one that others are held against is always.
+/// Returns true if a build is requested: all are, unless names are given; the baseline always is.
 fn is_wanted(name: &str, only: Option<&str>) -> bool {
     only.is_none_or(|only| name == builds::ALL || name.contains(only))
 }
@@ -200,17 +200,17 @@ fn directory() -> PathBuf {
     target("ablate")
 }
 
-/// Memory that a build needs, in bytes: its longest part, link-time optimisation, which is done by one thread, takes 2 GiB.
+/// Memory that a build requires, in bytes: its longest part, single-threaded link-time optimisation, takes 2 GiB.
 const MEMORY_OF_A_LANE: u64 = 4 << 30;
 
-/// How many builds are made beside each other.
+/// Number of concurrent builds.
 fn lanes() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let memory = builds::available_memory_bytes().map_or(1, |bytes| bytes / MEMORY_OF_A_LANE);
     (memory as usize).clamp(1, cores.min(4))
 }
 
-/// Builds what is not there yet of the rows wanted, and lists them.
+/// Builds the missing programs of the requested rows, and lists them.
 fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
     let compiler = Compiler::here()?;
     let directory = directory();
@@ -219,10 +219,10 @@ fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
     let key = key(&compiler, &training(&[]), "")?;
     let mut matrix = Matrix::read(&list).ok().filter(|matrix| matrix.key == key).unwrap_or_default();
     (matrix.key, matrix.commit) = (key, commit());
-    // The plain release stands beside the rows, because it is what users have.
+    // The plain release is listed beside the rows, because it is the build that users have.
     if matrix.program(builds::PLAIN).is_none() {
         let program = plain()?;
-        // A copy of its own: other commands build the plain release anew.
+        // A separate copy, because other commands rebuild the plain release.
         let kept = directory.join("tpcc-plain-release");
         copy(&program, &kept)?;
         matrix.add(listed(builds::PLAIN, &kept, "", "plain"));
@@ -231,13 +231,13 @@ fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
     let wanted: Vec<&Row> = ROWS.iter().filter(|row| is_wanted(row.name, only)).collect();
     let mut missing: Vec<&Row> = Vec::new();
     for &row in &wanted {
-        // Rows that differ in how they run share a program.
+        // Rows that differ only in their runs share a program.
         if matrix.program_of(&row.how()).is_none() && missing.iter().all(|other| other.how() != row.how()) {
             missing.push(row);
         }
     }
     let matrix = Mutex::new(matrix);
-    // The lanes find it there.
+    // Created before the lanes start, so that they find it.
     wrapper()?;
     let workshop = |lane| Workshop::numbered(&directory, lane);
     let prepare = |row: &&Row, lane| row.prepare(&compiler, &workshop(lane));
@@ -256,7 +256,7 @@ fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
             matrix.add(listed(row.name, &program, row.run, &how));
         }
     }
-    // In the order of the table, whichever was built first.
+    // In the order of the table, independent of the order of the builds.
     let place = |name: &str| ROWS.iter().position(|row| row.name == name).map_or(0, |row| row + 1);
     matrix.builds.sort_by_key(|build| place(&build.name));
     write(&matrix, &list)?;
@@ -278,12 +278,12 @@ fn write(matrix: &Matrix, list: &Path) -> Result<(), BuildError> {
 }
 
 impl Row {
-    /// How it is built, beyond sources, compiler and training: what two rows with one program have in common.
+    /// Build settings beyond sources, compiler and training: equal for rows that share a program.
     fn how(&self) -> String {
         format!("{:?}", Row { name: "", run: "", ..*self })
     }
 
-    /// Its name as a part of a file's name. It reaches the linker, to which a comma ends an argument.
+    /// Name of the row as a part of a file name. The linker gets it and ends an argument at a comma.
     fn file_name(&self) -> String {
         self.name.replace(',', "").replace([' ', '\''], "-")
     }
@@ -294,7 +294,7 @@ impl Row {
         let mut program_flags: Vec<String> = self.program_flags.iter().map(|flag| (*flag).to_owned()).collect();
         if self.feedback == Feedback::On {
             match self.grouping {
-                // The compiler names sections by how often functions run; the linker keeps those of a name together.
+                // The compiler names sections by execution frequency; the linker groups sections of the same name.
                 true => program_flags.push(KEEP_SECTIONS.into()),
                 false => workspace_flags.push("-Cllvm-args=-profile-guided-section-prefix=false".into()),
             }
@@ -312,7 +312,7 @@ impl Row {
         }
     }
 
-    /// The tools that it needs beside the compiler; those of a layout are used here.
+    /// Finds the tools that the row requires beside the compiler; returns the tools for the block layout.
     fn tools(&self, compiler: &Compiler) -> Result<Option<Layout>, BuildError> {
         if self.feedback == Feedback::On {
             compiler.profdata()?;
@@ -320,7 +320,7 @@ impl Row {
         self.laid_out.then(|| Layout::tools(compiler)).transpose()
     }
 
-    /// Makes the profile that it is built with; none where a tool that it needs is not installed.
+    /// Makes the profile of the row; returns `None` if a required tool is not installed.
     fn prepare(&self, compiler: &Compiler, workshop: &Workshop) -> Result<Option<Ready>, BuildError> {
         let layout = match self.tools(compiler) {
             Ok(layout) => layout,
@@ -339,7 +339,7 @@ impl Row {
         Ok(Some(Ready { variant, profile, layout }))
     }
 
-    /// Builds it.
+    /// Builds the program of the row.
     fn build(&self, compiler: &Compiler, ready: Ready, workshop: &Workshop) -> Result<PathBuf, BuildError> {
         let Ready { mut variant, profile, layout } = ready;
         let Some(layout) = layout else { return fitting(profile.as_ref(), variant.build(compiler, workshop)?) };
@@ -360,7 +360,7 @@ impl Task for &Row {
     }
 }
 
-/// The program of a build, whose profile must fit where it has one.
+/// Returns the program of a build. Its profile, if any, must fit.
 fn fitting(profile: Option<&MergedProfile>, built: Built) -> Result<PathBuf, BuildError> {
     if let Some(profile) = profile {
         profile.fit(&built)?;
@@ -368,14 +368,14 @@ fn fitting(profile: Option<&MergedProfile>, built: Built) -> Result<PathBuf, Bui
     Ok(built.program)
 }
 
-/// What a row is built with.
+/// Inputs of the build of a row.
 struct Ready {
     variant: Variant,
     profile: Option<MergedProfile>,
     layout: Option<Layout>,
 }
 
-/// The table for a terminal.
+/// Formats the results as a text table.
 fn table(measured: &[Measured]) -> String {
     let mut text = format!(
         "{:<30} {:>12} {:>9} {:>9} {:>9}  {:<21}  {}\n",

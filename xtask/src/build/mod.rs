@@ -1,7 +1,7 @@
-//! Builds of `tpcc` beyond `cargo build --release`: with profile feedback, with a new layout of its code.
+//! Builds of `tpcc` beyond `cargo build --release`: with profile feedback, with another code layout.
 //!
-//! A build is a [`variant::Variant`]; what it takes lies below `target/pgo` and `target/bolt`, so that `target/release` is
-//! left as it is.
+//! A build is a [`variant::Variant`]; its files are below `target/pgo`, `target/bolt` or `target/ablate`, and
+//! `target/release` keeps the plain release.
 
 mod files;
 mod lanes;
@@ -21,7 +21,7 @@ pub(crate) use pgo::{PgoFlags, run as pgo};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Why a build has not been made.
+/// Error of a build.
 #[derive(Debug)]
 pub(crate) struct BuildError {
     message: String,
@@ -33,7 +33,7 @@ impl BuildError {
         BuildError { message: message.into(), help: None }
     }
 
-    /// Adds what to do about it.
+    /// Adds advice for the user.
     fn help(mut self, help: impl Into<String>) -> BuildError {
         self.help = Some(help.into());
         self
@@ -55,12 +55,12 @@ fn target(name: &str) -> PathBuf {
     root().join("target").join(name)
 }
 
-/// Where the workspace lies.
+/// Root of the workspace.
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
 }
 
-/// Says what is being done.
+/// Prints a progress message.
 fn say(what: &str) {
     eprintln!("{what}");
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask pgo`: a `tpcc` built with the profile of its own transactions, and what that is worth.
+//! `cargo xtask pgo`: a `tpcc` built with the profile of its own transactions, and the effect of the profile.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -14,58 +14,60 @@ use super::variant::{Variant, cargo};
 use super::workshop::Workshop;
 use super::{BuildError, root, say, target};
 
-/// The flags of `cargo xtask pgo`.
+/// Flags of `cargo xtask pgo`.
 #[derive(Debug, Args)]
 pub(crate) struct PgoFlags {
-    /// A run that trains, as flags of `tpcc run`, repeated for several [default: 400,000 transactions alone on one
-    /// thread, then 200,000 in teams, on 3 warehouses]; `--warehouses` in it says how many are loaded
+    /// A training run, as flags of `tpcc run`; can be repeated
+    /// [default: 400,000 transactions alone on one thread, then 200,000 in teams, on 3 warehouses]; `--warehouses` in it
+    /// sets the number of warehouses to load
     #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
     train: Vec<String>,
-    /// A profile that this command has made, from these very sources
+    /// A profile that this command has made from the same sources
     #[arg(long, value_name = "FILE", conflicts_with = "train")]
     profile: Option<PathBuf>,
     #[command(flatten)]
     pub(super) measuring: Measuring,
 }
 
-/// What is measured of a build.
+/// Measurements of a build.
 #[derive(Debug, Args)]
 pub(crate) struct Measuring {
-    /// Rounds of the timing, each of which runs every build once; none is timed with 0
+    /// Rounds of the timing, each of which runs every build once; 0 disables the timing
     #[arg(long, default_value_t = 7, value_name = "N")]
     rounds: usize,
-    /// Writes what was found to a file
+    /// Writes the results to a file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 impl Measuring {
-    /// Rounds of the timing.
+    /// Number of rounds of the timing.
     pub(super) fn rounds(&self) -> usize {
         self.rounds
     }
 }
 
-/// What `--json` writes.
+/// Contents of the `--json` file.
 #[derive(Debug, Serialize)]
 pub(super) struct Written<'a> {
-    /// The program.
+    /// Path of the program.
     pub(super) binary: &'a Path,
-    /// What it says of itself.
+    /// Version that the program reports.
     pub(super) version: String,
-    /// The profile that it was built with.
+    /// Profile with which the program was built.
     pub(super) profile: Option<&'a MergedProfile>,
-    /// Functions whose code is no longer what was instrumented: 0 of `cargo xtask pgo`, next to none of `cargo xtask bolt`.
+    /// Number of functions that differ from the instrumented ones: 0 for `cargo xtask pgo`, almost none for
+    /// `cargo xtask bolt`.
     pub(super) mismatches: Option<usize>,
-    /// Functions of the build that the profile does not know.
+    /// Number of functions of the build that the profile does not contain.
     pub(super) functions_without_profile: Option<usize>,
-    /// Cachegrind's counts of a transaction; null where valgrind is missing.
+    /// Cachegrind's counts per transaction; null if valgrind is missing.
     pub(super) counted: Option<Counted>,
     /// Interleaved timing against the plain release build; null with `--rounds 0`.
     pub(super) timed: Option<Timed>,
 }
 
-/// Counts of a transaction of the standard mix, 1 warehouse.
+/// Counts per transaction of the standard mix, 1 warehouse.
 #[derive(Debug, Serialize)]
 pub(super) struct Counted {
     instructions: f64,
@@ -89,7 +91,7 @@ pub(super) struct Timed {
     ratio_high: f64,
 }
 
-/// Carries the command out.
+/// Runs the command.
 pub(crate) fn run(flags: &PgoFlags) -> ExitCode {
     match build(flags) {
         Ok(()) => ExitCode::SUCCESS,
@@ -112,7 +114,7 @@ fn build(flags: &PgoFlags) -> Result<(), BuildError> {
     let built = with_feedback(&profile).build(&compiler, &workshop)?;
     let Fit { mismatches, unknown } = profile.fit(&built)?;
     if mismatches > 0 {
-        // This build has no flags of its own that could change a function.
+        // This build has no flags that could change a function.
         return Err(BuildError::new(format!(
             "the profile is not of these sources: it does not fit {mismatches} functions"
         ))
@@ -139,12 +141,12 @@ fn build(flags: &PgoFlags) -> Result<(), BuildError> {
     tell(&flags.measuring, &written)
 }
 
-/// The runs that train: those asked for, or the usual ones.
+/// Returns the requested training runs, or the default ones.
 pub(super) fn training(asked: &[String]) -> Vec<String> {
     if asked.is_empty() { TRAINING.map(str::to_owned).to_vec() } else { asked.to_vec() }
 }
 
-/// A build that uses a profile.
+/// Settings of a build that uses a profile.
 pub(super) fn with_feedback(profile: &MergedProfile) -> Variant {
     Variant {
         name: "feedback".into(),
@@ -154,7 +156,7 @@ pub(super) fn with_feedback(profile: &MergedProfile) -> Variant {
     }
 }
 
-/// The plain release build, as a user makes it.
+/// Builds the plain release, as a user does; returns a copy of the program.
 pub(super) fn plain() -> Result<PathBuf, BuildError> {
     say("building the plain release");
     let status = cargo()
@@ -172,7 +174,8 @@ pub(super) fn plain() -> Result<PathBuf, BuildError> {
     Ok(program)
 }
 
-/// Runs transactions alone and in teams, where a build may break fibers, and asks whether the database is sound afterwards.
+/// Runs transactions alone and in teams, because a build may break fibers, and checks that the database is consistent
+/// afterwards.
 pub(super) fn does_its_job(program: &Path) -> Result<(), BuildError> {
     let data = target("pgo").join("job");
     for scheduler in ["threads", "steps"] {
@@ -194,7 +197,7 @@ pub(super) fn does_its_job(program: &Path) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Holds a build against the plain one, at 1 warehouse on 1 worker.
+/// Compares a build with the plain one, at 1 warehouse on 1 worker.
 pub(super) fn measure(
     how: &Measuring,
     plain: &Path,
@@ -204,7 +207,7 @@ pub(super) fn measure(
     let build = |name: &str, program: &Path| Build { name: name.into(), program: program.into(), flags: String::new() };
     let builds = [build("plain", plain), build(name, program)];
     let comparison = Comparison { warehouses: 1, workers: 1, flags: "", rounds: how.rounds, seconds: 4, counted: true };
-    // A database that an earlier command has filled would make this another comparison.
+    // A database from an earlier command would change the comparison.
     let data = target("pgo").join("data");
     remove(&data)?;
     let measured = compare(&builds, comparison, Some(&data)).map_err(BuildError::new)?;
@@ -238,12 +241,12 @@ pub(super) fn timed([_, this]: &[BuildFigures; 2], rounds: usize) -> Option<Time
     })
 }
 
-/// What a program says of itself.
+/// Returns the version that a program reports.
 pub(super) fn version(program: &Path) -> String {
     super::tools::output(Command::new(program).arg("--version")).unwrap_or_default().trim().to_owned()
 }
 
-/// Prints what was found, and writes it where it is wanted.
+/// Prints the results, and writes them to the `--json` file, if requested.
 pub(super) fn tell(how: &Measuring, written: &Written<'_>) -> Result<(), BuildError> {
     if let Some(c) = &written.counted {
         let line = |of: f64, plain: f64| format!("{of:.0} of {plain:.0} ({:.3})", of / plain);

@@ -1,5 +1,5 @@
-//! Profiles: made by an instrumented `tpcc` that runs transactions, and good for the sources, compiler and flags that it
-//! was built from and for no others.
+//! Profiles, made by an instrumented `tpcc` that runs transactions. A profile is valid only for the sources, compiler and
+//! settings with which the instrumented program was built.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -15,12 +15,13 @@ use super::variant::{Built, Engine, Variant};
 use super::workshop::Workshop;
 use super::{BuildError, root, say, target};
 
-/// Seed of the databases and runs that train.
+/// Seed of the training databases and runs.
 const SEED: &str = "60317";
-/// Warehouses of the database that trains unless a run asks for others; no figure has as many.
+/// Number of warehouses of the training database, unless a run specifies it; no measurement uses this number.
 const WAREHOUSES: &str = "3";
-/// Runs that train unless others are asked for: transactions alone on their threads, and in teams. They are counted, not
-/// timed: what is hot must not depend on what else the machine does, and must be the transactions rather than their load.
+/// Default training runs: transactions alone on their threads, and in teams. They end after a number of transactions, not
+/// after a time: the hot code must not depend on other load of the machine, and must be the transactions rather than the
+/// loading of the database.
 pub(super) const TRAINING: [&str; 2] = [
     "--workers 1 --mix standard --transactions 400000 --durability async",
     "--workers 1 --mix standard --transactions 200000 --durability async --scheduler steps",
@@ -29,26 +30,26 @@ pub(super) const TRAINING: [&str; 2] = [
 /// A merged profile.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct MergedProfile {
-    /// What it is good for: sources, compiler, flags.
+    /// Hash of the sources, compiler, training and settings for which the profile is valid.
     pub(super) key: String,
-    /// Commit of the sources that it was made from.
+    /// Commit of the sources.
     pub(super) commit: String,
-    /// Settings of the profile `release` and features that it was made with, beyond the usual.
+    /// Settings of the profile `release`, and features, of the instrumented build, beyond the defaults.
     pub(super) settings: String,
-    /// The runs that trained.
+    /// Training runs.
     pub(super) training: Vec<String>,
-    /// Functions that the profile knows.
+    /// Number of functions in the profile.
     pub(super) functions: u64,
-    /// Functions of them that ran.
+    /// Number of these functions that ran.
     pub(super) functions_run: u64,
-    /// The file.
+    /// Path of the profile.
     pub(super) path: PathBuf,
 }
 
 impl MergedProfile {
-    /// The profile of these sources in a build like `base`, made now unless there is one already. Names of functions depend
-    /// on the settings of the profile `release`, on features and on whether a crate is a shared object, not on flags. Those of
-    /// functions that one codegen unit has for itself depend on how many there are.
+    /// Returns the profile of these sources for a build like `base`, and makes it unless it exists. Names of functions
+    /// depend on the settings of the profile `release`, on features and on whether a crate is a shared object, but not on
+    /// flags. Names of functions that are private to a codegen unit depend on the number of units.
     pub(super) fn of(
         base: &Variant,
         compiler: &Compiler,
@@ -65,7 +66,7 @@ impl MergedProfile {
         }
         let profdata = compiler.profdata()?;
         let raw = directory.join(format!("raw-{key}"));
-        // What an earlier, interrupted training left; it is no failure if there is none.
+        // Removes the files of an earlier, interrupted training. It is no error if there are none.
         let _ = fs::remove_dir_all(&raw);
         make(&raw)?;
         let instrumented = Variant {
@@ -73,7 +74,7 @@ impl MergedProfile {
             built_with: "instrumented for profile feedback".into(),
             flags: Vec::new(),
             workspace_flags: vec![format!("-Cprofile-generate={}", raw.display())],
-            // Counters are in the crates already when the linked whole is optimised: this need not take its time.
+            // The crates already have their counters before the linked whole is optimised, so that step may be short.
             program_flags: vec!["-Copt-level=1".into()],
             engine: Engine::InProgram,
             ..base.clone()
@@ -107,7 +108,8 @@ impl MergedProfile {
         Ok(profile)
     }
 
-    /// A profile that somebody names. It must have been made from these sources, by this compiler, for a build like `base`.
+    /// Reads a profile that the user has named. It must have been made from these sources, by this compiler, for a build
+    /// like `base`.
     pub(super) fn named(path: &Path, base: &Variant, compiler: &Compiler) -> Result<MergedProfile, BuildError> {
         let described = path.with_extension("json");
         let Some(profile) = read(&described) else {
@@ -134,23 +136,23 @@ impl MergedProfile {
         Ok(MergedProfile { path: path.to_owned(), ..profile })
     }
 
-    /// Flags of a build that uses it, and says where it does not fit.
+    /// Flags of a build that uses the profile, and reports mismatches.
     pub(super) fn flags(&self) -> Vec<String> {
         vec![format!("-Cprofile-use={}", self.path.display()), "-Cllvm-args=-pgo-warn-missing-function".into()]
     }
 }
 
-/// How a profile fits a build.
+/// Mismatches between a profile and a build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Fit {
-    /// Functions that it knows in another form.
+    /// Number of functions that the profile has in another form.
     pub(super) mismatches: usize,
-    /// Functions that it does not know: code that was not there to be instrumented.
+    /// Number of functions that the profile does not contain, because they were not instrumented.
     pub(super) unknown: usize,
 }
 
 impl Fit {
-    /// What the compiler's warnings say.
+    /// Counts the compiler's warnings.
     fn of(warnings: &str) -> Fit {
         let lines = |what: &str| warnings.lines().filter(|line| line.to_ascii_lowercase().contains(what)).count();
         Fit {
@@ -161,8 +163,8 @@ impl Fit {
 }
 
 impl MergedProfile {
-    /// How it fits a build that was made with it: the compiler goes on where it does not. Flags of a build may change a few
-    /// functions.
+    /// Returns an error if more than 5% of the functions of a build do not fit the profile with which it was made: the
+    /// compiler ignores mismatches. Flags of a build may change a few functions.
     pub(super) fn fit(&self, built: &Built) -> Result<Fit, BuildError> {
         let fit = Fit::of(&built.warnings);
         if (fit.mismatches + fit.unknown) as u64 * 20 <= self.functions {
@@ -179,7 +181,7 @@ impl MergedProfile {
     }
 }
 
-/// Runs transactions in an instrumented program, on databases at `data` that are gone afterwards.
+/// Runs transactions in an instrumented program, on databases at `data`, which are removed afterwards.
 pub(super) fn train(program: &Path, data: &Path, training: &[String]) -> Result<(), BuildError> {
     let _ = fs::remove_dir_all(data);
     let tpcc = |words: &[&str]| {
@@ -204,7 +206,7 @@ pub(super) fn train(program: &Path, data: &Path, training: &[String]) -> Result<
     Ok(())
 }
 
-/// The words of a command line; `--flag=value` are two.
+/// Splits a command line into words; `--flag=value` yields two.
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace()
         .flat_map(|word| match word.split_once('=').filter(|_| word.starts_with("--")) {
@@ -215,12 +217,13 @@ fn words(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// What stands behind a flag.
+/// Returns the value of a flag.
 fn value<'a>(words: &[&'a str], flag: &str) -> Option<&'a str> {
     words.iter().position(|word| *word == flag).and_then(|at| words.get(at + 1)).copied()
 }
 
-/// A run that trains: its own flags, and the usual ones where it says nothing else. The database is loaded already.
+/// Command line of a training run: its own flags, and default flags for the others. `--warehouses` is omitted, because the
+/// database is already loaded.
 fn run_words<'a>(asked: &[&'a str]) -> Vec<&'a str> {
     let mut words = vec!["run"];
     for (flag, usual) in [("--seed", SEED), ("--warmup", "0"), ("--check", "off")] {
@@ -239,16 +242,16 @@ fn run_words<'a>(asked: &[&'a str]) -> Vec<&'a str> {
     words
 }
 
-/// What a profile is good for: the same sources, lock file, compiler, training and settings.
+/// Computes the key of a profile: a hash of sources, lock file, compiler, training and settings.
 pub(super) fn key(compiler: &Compiler, training: &[String], settings: &str) -> Result<String, BuildError> {
     let git = |args: &[&str]| {
         output(Command::new("git").args(args).current_dir(root()))
             .ok_or_else(|| BuildError::new(format!("git {} failed", args.join(" "))).help("build from a clone"))
     };
-    // How a build is made is part of what it is made from.
+    // The code that makes a build is part of its input.
     let sources = ["Cargo.toml", "Cargo.lock", "crates", "xtask/src/build"];
     let mut hasher = DefaultHasher::new();
-    // The state of each file: its name and content as committed, what differs from that, and files that are new.
+    // State of each file: name and content as committed, changes since then, and new files.
     git(&[&["ls-files", "-s", "--"][..], &sources].concat())?.hash(&mut hasher);
     git(&[&["diff", "HEAD", "--"][..], &sources].concat())?.hash(&mut hasher);
     for new in git(&[&["ls-files", "--others", "--exclude-standard", "--"][..], &sources].concat())?.lines() {
@@ -259,13 +262,13 @@ pub(super) fn key(compiler: &Compiler, training: &[String], settings: &str) -> R
     Ok(format!("{:016x}", hasher.finish()))
 }
 
-/// The commit of the sources.
+/// Returns the commit of the sources.
 pub(super) fn commit() -> String {
     let commit = output(Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).current_dir(root()));
     commit.map_or("unknown".into(), |commit| commit.trim().to_owned())
 }
 
-/// How many functions `llvm-profdata show --all-functions --counts` lists, and how many of them ran.
+/// Returns the numbers of functions that `llvm-profdata show --all-functions --counts` lists, and of those that ran.
 fn functions(shown: &str) -> (u64, u64) {
     let (mut all, mut run) = (0, 0);
     for blocks in shown.lines().filter_map(|line| line.trim().strip_prefix("Block counts:")) {
@@ -321,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_profile_that_does_not_fit_a_build_is_told() {
-        // As rustc 1.95 prints them.
+        // Messages of rustc 1.95.
         let unknown = "warning: tpcc.9a6c4b7c4a0f33e5-cgu.00: no profile data available for function f Hash = 7 up to 0 count \
                        discarded\n";
         let mismatch = "warning: tpcc.9a6c4b7c4a0f33e5-cgu.0: function control flow change detected (hash mismatch) f Hash = 1 \

@@ -1,8 +1,8 @@
-//! The engine in a shared object, as the database of the compiler paper was built before its section 2.7: position independent
-//! code whose public functions can be preempted, so that each call to one goes through a table.
+//! The engine as a shared object, as the database of the compiler paper was built before its section 2.7:
+//! position-independent code whose public functions can be preempted, so that each call to one goes through a table.
 //!
-//! Cargo reads the kind of a library from its manifest alone, and a user's `storage` is never a shared object: so the sources
-//! are copied, and the copy of the manifest says it.
+//! Cargo reads the kind of a library only from its manifest, and the `storage` of users is never a shared object. The
+//! sources are therefore copied, and the manifest of the copy is changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use super::files::{copy, make};
 use super::tools::{Compiler, output};
 use super::{BuildError, root};
 
-/// The crate whose code the shared object holds.
+/// Manifest of the crate that becomes the shared object.
 const ENGINE: &str = "crates/storage/Cargo.toml";
 
 /// Copies the sources to a directory, with the engine as a shared object.
 pub(super) fn sources(copied: &Path) -> Result<PathBuf, BuildError> {
-    // What is no source any more must not be built; it is no failure if there was no copy.
+    // Files that are no longer sources must not be built. It is no error if there was no copy.
     let _ = fs::remove_dir_all(copied);
     let files = output(Command::new("git").args(["ls-files", "-z"]).current_dir(root()))
         .ok_or_else(|| BuildError::new("git ls-files failed").help("build from a clone"))?;
@@ -26,7 +26,7 @@ pub(super) fn sources(copied: &Path) -> Result<PathBuf, BuildError> {
         if let Some(parent) = to.parent() {
             make(parent)?;
         }
-        // A tracked file that is deleted is no source.
+        // A tracked file that was deleted is not a source.
         if from.is_file() {
             copy(&from, &to)?;
         }
@@ -38,7 +38,7 @@ pub(super) fn sources(copied: &Path) -> Result<PathBuf, BuildError> {
     Ok(copied.to_owned())
 }
 
-/// A manifest of a library, as that of a shared object.
+/// Converts the manifest of a library to that of a shared object.
 fn as_shared_object(manifest: &str) -> Result<String, BuildError> {
     if manifest.lines().any(|line| line.trim() == "[lib]") {
         return Err(BuildError::new(format!("{ENGINE} has a [lib] already: this command must learn to change it")));
@@ -46,20 +46,20 @@ fn as_shared_object(manifest: &str) -> Result<String, BuildError> {
     Ok(format!("{manifest}\n[lib]\ncrate-type = [\"dylib\"]\n"))
 }
 
-/// Where a program of this name finds its shared objects.
+/// Directory of the shared objects of a program.
 fn libraries(program: &str) -> String {
     format!("{program}.lib")
 }
 
-/// Flags of all crates: the standard library is a shared object too, or there would be two of it.
+/// Flags of all crates: the standard library is a shared object as well, or there would be two copies of it.
 pub(super) const FLAGS: &[&str] = &["-Cprefer-dynamic"];
 
-/// Flags of the program, which finds its shared objects beside itself.
+/// Flags of the program, which finds its shared objects in a directory beside it.
 pub(super) fn program_flags(program: &str) -> [String; 1] {
     [format!("-Clink-arg=-Wl,-rpath,$ORIGIN/{}", libraries(program))]
 }
 
-/// Copies the shared objects of a build beside the program of this name.
+/// Copies the shared objects of a build to a directory beside the program.
 pub(super) fn keep(built: &Path, directory: &Path, program: &str, compiler: &Compiler) -> Result<(), BuildError> {
     let kept = directory.join(libraries(program));
     make(&kept)?;

@@ -1,5 +1,5 @@
-//! Tools of LLVM that a build needs beside the compiler: of the compiler's own LLVM version, because each version reads its
-//! own profiles only.
+//! LLVM tools that a build requires beside the compiler. They have the compiler's LLVM version, because each version reads
+//! only its own profiles.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,16 +9,16 @@ use super::BuildError;
 /// The compiler that cargo uses here.
 #[derive(Clone, Debug)]
 pub(super) struct Compiler {
-    /// All that it says of itself: part of what a profile is good for.
+    /// Output of `rustc -vV`; part of the key of a profile.
     pub(super) described: String,
-    /// What it builds for by default.
+    /// Default target.
     pub(super) host: String,
     /// Major version of its LLVM.
     pub(super) llvm: u32,
 }
 
 impl Compiler {
-    /// Asks it.
+    /// Queries the installed compiler.
     pub(super) fn here() -> Result<Compiler, BuildError> {
         let described = output(Command::new("rustc").arg("-vV"))
             .ok_or_else(|| BuildError::new("rustc cannot be run").help("install it with rustup"))?;
@@ -29,13 +29,13 @@ impl Compiler {
         Ok(Compiler { described, host, llvm })
     }
 
-    /// Where its libraries for what it builds for lie.
+    /// Directory of the libraries for the default target.
     pub(super) fn libraries(&self) -> Option<PathBuf> {
         let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
         Some(Path::new(sysroot.trim()).join("lib/rustlib").join(&self.host).join("lib"))
     }
 
-    /// A tool of LLVM, of this compiler's major version: that of the toolchain's component, or of the system.
+    /// Finds a tool of LLVM of this compiler's major version, in the toolchain or in the system.
     pub(super) fn tool(&self, name: &str) -> Option<PathBuf> {
         let sysroot = output(Command::new("rustc").args(["--print", "sysroot"])).unwrap_or_default();
         let own = Path::new(sysroot.trim()).join("lib/rustlib").join(&self.host).join("bin").join(name);
@@ -46,7 +46,7 @@ impl Compiler {
         })
     }
 
-    /// `llvm-profdata`, which merges profiles.
+    /// Finds `llvm-profdata`, which merges profiles.
     pub(super) fn profdata(&self) -> Result<PathBuf, BuildError> {
         self.tool("llvm-profdata").ok_or_else(|| {
             BuildError::new(format!("llvm-profdata of LLVM {} is missing", self.llvm))
@@ -55,18 +55,18 @@ impl Compiler {
     }
 }
 
-/// "22.1.2" is 22.
+/// Returns the major version: 22 for "22.1.2".
 fn major(version: &str) -> Option<u32> {
     version.trim().split('.').next()?.parse().ok()
 }
 
-/// What a command writes to stdout; none where it fails or does not exist.
+/// Returns the standard output of a command; `None` if the command fails or does not exist.
 pub(crate) fn output(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a command to its end.
+/// Runs a command to completion.
 pub(super) fn ran(command: &mut Command) -> Result<(), BuildError> {
     let name = command.get_program().to_string_lossy().into_owned();
     let ended =
@@ -77,7 +77,7 @@ pub(super) fn ran(command: &mut Command) -> Result<(), BuildError> {
     Err(BuildError::new(format!("{name}: {}", last_lines(&String::from_utf8_lossy(&ended.stderr), 10))))
 }
 
-/// The last lines of what a command said.
+/// Returns the last lines of a command's output.
 pub(super) fn last_lines(said: &str, most: usize) -> String {
     let lines: Vec<&str> = said.lines().collect();
     lines[lines.len().saturating_sub(most)..].join("\n")

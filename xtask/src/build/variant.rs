@@ -1,4 +1,4 @@
-//! One way to build `tpcc`.
+//! A variant of the build of `tpcc`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,61 +8,62 @@ use super::tools::{Compiler, last_lines, ran};
 use super::workshop::{WRAPPED_FLAGS, Workshop, wrapper};
 use super::{BuildError, root, say, shared};
 
-/// Where the code of the engine is.
+/// Location of the engine's code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Engine {
     /// In the program.
     #[default]
     InProgram,
-    /// In a shared object that the program loads. There is no link-time optimisation then.
+    /// In a shared object that the program loads. Excludes link-time optimisation.
     Shared,
 }
 
-/// The commands of a program.
+/// Set of commands that a program has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Commands {
-    /// All of them.
+    /// All commands.
     #[default]
     All,
-    /// Those that run transactions, without the laboratory: built in half the time. Its crates are built with the wrapper,
-    /// so that what they depend on is shared with other builds.
+    /// The commands that run transactions, without the laboratory: takes half the build time. The workspace crates are
+    /// built with the wrapper, so that their dependencies are shared with other builds.
     Runs,
 }
 
-/// How `tpcc` is built.
+/// Settings of a build of `tpcc`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Variant {
-    /// Its name, and that of what is built.
+    /// Name of the variant and of its program.
     pub(super) name: String,
-    /// What `tpcc --version` says of it, beyond "release"; empty for a plain build.
+    /// Text that `tpcc --version` adds to "release"; empty for a plain build.
     pub(super) built_with: String,
-    /// Flags of the compiler, for all crates.
+    /// Compiler flags for all crates.
     pub(super) flags: Vec<String>,
-    /// Flags of the compiler, for the crates of this workspace: those that make no difference to what they depend on.
+    /// Compiler flags for the crates of this workspace: flags that do not affect their dependencies.
     pub(super) workspace_flags: Vec<String>,
-    /// Flags of the compiler, for the program alone: those that its dependencies cannot be built with.
+    /// Compiler flags for the program alone: flags with which its dependencies cannot be built.
     pub(super) program_flags: Vec<String>,
-    /// Settings of the profile `release`, by cargo's names: ("LTO", "thin").
+    /// Settings of the profile `release`, by cargo's names, for example ("LTO", "thin").
     pub(super) profile: Vec<(&'static str, &'static str)>,
     /// Features of `tpcc`.
     pub(super) features: Vec<&'static str>,
-    /// Which commands it has.
+    /// Commands of the program.
     pub(super) commands: Commands,
-    /// Where the engine's code is.
+    /// Location of the engine's code.
     pub(super) engine: Engine,
 }
 
-/// A program, and what the compiler said.
+/// A program, with the output of the compiler.
 #[derive(Clone, Debug)]
 pub(super) struct Built {
-    /// Where it is: a copy that no later build replaces.
+    /// Path of a copy that no later build replaces.
     pub(super) program: PathBuf,
-    /// The compiler's warnings, and cargo's.
+    /// Warnings of the compiler and of cargo.
     pub(super) warnings: String,
 }
 
 impl Variant {
-    /// Settings of the profile `release`, features and commands, as one text: what names of functions depend on.
+    /// Returns the settings of the profile `release`, features and commands as one text: names of functions depend on
+    /// these.
     pub(super) fn settings(&self) -> String {
         let profile = self.profile.iter().map(|(name, value)| format!("{name}={value}"));
         let features = self.features.iter().map(|&feature| feature.to_owned());
@@ -70,7 +71,7 @@ impl Variant {
         profile.chain(features).chain(commands).collect::<Vec<_>>().join(" ")
     }
 
-    /// Builds it.
+    /// Builds the variant.
     pub(super) fn build(&self, compiler: &Compiler, workshop: &Workshop) -> Result<Built, BuildError> {
         say(&format!("building {}: a release build takes minutes", self.name));
         let name = format!("tpcc-{}", self.name);
@@ -90,9 +91,9 @@ impl Variant {
         for (setting, value) in &self.profile {
             cargo.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
         }
-        // The release of a user builds `tpcc` in parts, which takes less time. A profile is worth more to a crate built
-        // whole; builds without one are built whole too, so that they differ from those with one in nothing else. The plain
-        // release, which stands beside them, is in parts.
+        // The release of a user builds `tpcc` in several codegen units, which takes less time. A profile has more effect on
+        // a crate built in one unit. Builds without a profile use one unit too, so that they differ from those with one in
+        // nothing else. The plain release, which is listed beside them, uses several.
         let units =
             self.profile.iter().find(|(setting, _)| *setting == "CODEGEN_UNITS").map_or("1", |(_, units)| units);
         // With a target, build scripts and procedural macros are built without these flags.
@@ -105,7 +106,7 @@ impl Variant {
             .args(["--target", &compiler.host, "--target-dir"])
             .arg(&workshop.build);
         if self.commands == Commands::Runs {
-            // Cargo does not see that the wrapper's flags are others than those of the build before.
+            // Cargo does not detect that the wrapper's flags have changed since the build before.
             clean(&sources, compiler, workshop)?;
             cargo
                 .arg("--no-default-features")
@@ -132,8 +133,8 @@ impl Variant {
     }
 }
 
-/// Cargo, which must inherit neither what runs this command nor what would make one build differ from another. A wrapper of
-/// the compiler that caches does not know the flags of ours.
+/// Returns cargo without the environment variables that run this command, and without those that would make one build
+/// differ from another. A caching compiler wrapper does not see the flags of our wrapper.
 pub(super) fn cargo() -> Command {
     let mut cargo = Command::new("cargo");
     let ours = [
@@ -153,10 +154,11 @@ pub(super) fn cargo() -> Command {
     cargo
 }
 
-/// The crates of this workspace that a program is made of.
-const CRATES: [&str; 5] = ["storage", "sched-steps", "speculate", "itas", "tpcc"];
+/// Workspace crates of which a program consists.
+const CRATES: [&str; 8] =
+    ["lockstep-storage", "sched-steps", "lockstep-speculate", "itas", "tpcc-core", "tpcc-pg", "tpcc-lab", "tpcc"];
 
-/// Removes what was built of this workspace, and leaves what was built of its dependencies.
+/// Removes the build output of the workspace crates, and keeps that of their dependencies.
 fn clean(sources: &Path, compiler: &Compiler, workshop: &Workshop) -> Result<(), BuildError> {
     let mut command = cargo();
     command.current_dir(sources).args(["clean", "--release", "--target", &compiler.host, "--target-dir"]);

@@ -1,4 +1,4 @@
-//! Where builds are made: a directory of cargo's, in which builds follow one another and share what they have in common.
+//! Build directories, in which consecutive builds share their common parts.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,24 +7,24 @@ use std::path::{Path, PathBuf};
 use super::files::make;
 use super::{BuildError, target};
 
-/// A place in which one build is made at a time.
+/// Directories for one build at a time.
 #[derive(Clone, Debug)]
 pub(super) struct Workshop {
-    /// Where finished programs go.
+    /// Directory of the finished programs.
     pub(super) programs: PathBuf,
-    /// Cargo's directory.
+    /// Cargo's target directory.
     pub(super) build: PathBuf,
-    /// Where sources are copied to that a build changes.
+    /// Directory for copies of sources that a build changes.
     pub(super) sources: PathBuf,
 }
 
 impl Workshop {
-    /// The only one of a command.
+    /// Returns the only workshop of a command.
     pub(super) fn of(directory: &Path) -> Workshop {
         Workshop::numbered(directory, 0)
     }
 
-    /// One of several of a command that work beside each other.
+    /// Returns one of several workshops that a command uses concurrently.
     pub(super) fn numbered(directory: &Path, number: usize) -> Workshop {
         Workshop {
             programs: directory.to_owned(),
@@ -34,12 +34,12 @@ impl Workshop {
     }
 }
 
-/// The variable that the wrapper takes flags from, which are parted as cargo's are.
+/// Environment variable from which the wrapper takes flags, separated like cargo's encoded flags.
 pub(super) const WRAPPED_FLAGS: &str = "XTASK_WORKSPACE_RUSTFLAGS";
 
-/// What cargo calls for the crates of this workspace in the compiler's place, so that flags reach these alone: dependencies,
-/// which are a third of a build, are then built once for many builds. What is built for the machine that builds, a build
-/// script, gets none of them: it has no `--target`.
+/// Script that cargo calls instead of the compiler for the workspace crates, so that flags reach only these:
+/// dependencies, which are a third of a build, are then built once for many builds. Code for the build machine, such as a
+/// build script, gets no flags, because it is compiled without `--target`.
 const WRAPPER: &str = r#"#!/bin/sh
 case " $* " in
 *" --target "*) ;;
@@ -50,7 +50,8 @@ IFS=$(printf '\037')
 exec "$@" $XTASK_WORKSPACE_RUSTFLAGS
 "#;
 
-/// The wrapper. Names of functions depend on where it lies: it is the same for all builds, or no profile would fit.
+/// Writes the wrapper and returns its path. Names of functions depend on the path, so it is the same for all builds;
+/// otherwise no profile would fit.
 pub(super) fn wrapper() -> Result<PathBuf, BuildError> {
     let directory = target("ablate");
     make(&directory)?;
@@ -59,7 +60,7 @@ pub(super) fn wrapper() -> Result<PathBuf, BuildError> {
         return Ok(path);
     }
     let failed = |e: std::io::Error| BuildError::new(format!("{}: {e}", path.display()));
-    // Another build may be about to call it: it is there whole, or not at all.
+    // Another build may be about to call it: the file appears complete or not at all.
     let new = directory.join(format!("rustc-with-flags.{}", std::process::id()));
     fs::write(&new, WRAPPER).map_err(failed)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).map_err(failed)?;

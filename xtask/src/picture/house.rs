@@ -1,18 +1,18 @@
-//! The picture of the crates: which there are, what each is, and which uses which, read from their manifests.
+//! Picture of the crates: name, description, and dependencies as read from their manifests.
 
 use std::fmt::Write;
 use std::path::Path;
-/// Where the picture lies in the repository.
+/// Path of the picture in the repository.
 pub(super) const FILE: &str = "docs/house.svg";
 
-/// A crate in the picture: its name, the line under it, column and row of its place.
+/// Box of a crate in the picture: name, description, and position as column and row.
 struct Room {
     name: &'static str,
     what: &'static str,
     place: (u32, u32),
 }
 
-/// The crates, the highest first. A crate stands above those that it uses.
+/// The crates, from top to bottom. A crate is above those that it uses.
 const ROOMS: [Room; 5] = [
     Room { name: "tpcc", what: "the workload and the papers, rerun", place: (1, 0) },
     Room { name: "storage", what: "locks, latches, B+trees, log, recovery", place: (0, 1) },
@@ -21,19 +21,19 @@ const ROOMS: [Room; 5] = [
     Room { name: "sched-steps", what: "fibers, and teams that share code", place: (2, 2) },
 ];
 
-/// Pixels of a room, of the space around it, and of the border.
+/// Sizes in pixels: of a box, of the gaps between boxes, and of the border.
 const WIDTH: u32 = 270;
 const HEIGHT: u32 = 64;
 const GAP_X: u32 = 24;
 const GAP_Y: u32 = 46;
 const BORDER: u32 = 12;
 
-/// Left and upper edge of a room.
+/// Returns the left and upper edge of a box.
 fn corner((column, row): (u32, u32)) -> (u32, u32) {
     (BORDER + column * (WIDTH + GAP_X), BORDER + row * (HEIGHT + GAP_Y))
 }
 
-/// The picture. Its colours follow the reader's setting, light or dark.
+/// Draws the picture. Its colours follow the reader's setting, light or dark.
 pub(super) fn draw(root: &Path) -> std::io::Result<String> {
     let (columns, rows) = (3, 3);
     let (width, height) = (corner((columns, 0)).0 - GAP_X + BORDER, corner((0, rows)).1 - GAP_Y + BORDER);
@@ -48,7 +48,7 @@ pub(super) fn draw(root: &Path) -> std::io::Result<String> {
         for below in ROOMS.iter().filter(|below| used.iter().any(|name| name == below.name)) {
             let ((x, y), (to_x, to_y)) = (corner(room.place), corner(below.place));
             let (x, to_x) = (x + WIDTH / 2, to_x + WIDTH / 2);
-            // A line that passes a row bends around the room in it, through the gap on its left.
+            // A line that crosses a row bends around the box in it, through the gap on its left.
             if below.place.1 - room.place.1 > 1 {
                 let (gap, turn) = (corner(below.place).0 - GAP_X / 2, to_y - GAP_Y / 2);
                 let _ = writeln!(
@@ -83,7 +83,7 @@ pub(super) fn draw(root: &Path) -> std::io::Result<String> {
     Ok(svg)
 }
 
-/// Crates of the picture that a crate's manifest names among its dependencies.
+/// Returns the crates that a crate's manifest names as dependencies.
 fn uses(root: &Path, name: &str) -> std::io::Result<Vec<String>> {
     let manifest = std::fs::read_to_string(root.join("crates").join(name).join("Cargo.toml"))?;
     let own = manifest.split_once("\n[dependencies]\n").map_or("", |(_, rest)| rest);

@@ -1,5 +1,7 @@
-//! The pictures of the README: the crates, from their manifests, and the other engines, from what `cargo xtask peers` has found.
+//! Pictures of the README: the crates, from their manifests, and the comparison of engines, from the results of
+//! `cargo xtask peers`.
 
+mod commands;
 mod house;
 mod peers;
 
@@ -12,17 +14,18 @@ use clap::Args;
 /// The flags of `cargo xtask picture`.
 #[derive(Debug, Args)]
 pub(crate) struct PictureFlags {
-    /// Directory to write them to, instead of the repository's own.
+    /// Directory for the pictures, instead of the repository's own.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// A picture: where it lies in the repository, and how it is drawn from what else lies there.
+/// A picture: its path in the repository, and the function that draws it from other files of the repository.
 type Picture = (&'static str, fn(&Path) -> io::Result<String>);
 
-const PICTURES: [Picture; 2] = [(house::FILE, house::draw), (peers::FILE, peers::draw)];
+const PICTURES: [Picture; 3] =
+    [(house::FILE, house::draw), (peers::FILE, peers::draw), (commands::FILE, commands::draw)];
 
-/// Carries the command out.
+/// Runs the command.
 pub(crate) fn run(flags: &PictureFlags) -> ExitCode {
     let root = root();
     for (file, draw) in PICTURES {

@@ -1,4 +1,4 @@
-//! The figure of results: other engines' times over those of `storage`, by operation.
+//! Figure of the comparison: times of other engines divided by those of `storage`, by operation.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,11 +7,11 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-/// Where the picture lies in the repository, and what it is drawn from: `cargo xtask peers --json docs/peers.json`.
+/// Paths of the picture and of its data in the repository: `cargo xtask peers --json docs/peers.json`.
 pub(super) const FILE: &str = "docs/peers.svg";
 const MEASURED: &str = "docs/peers.json";
 
-/// As much as is drawn of what `cargo xtask peers --json` writes.
+/// The parts of the `cargo xtask peers --json` file that are drawn.
 #[derive(Deserialize)]
 struct Measured {
     rounds: usize,
@@ -25,7 +25,7 @@ struct Ratio {
     high: f64,
 }
 
-/// Operations in the order of the picture, as the report names them and as the picture does.
+/// Operations in the order of the picture: identifier in the report, label in the picture.
 const ROWS: [(&str, &str); 12] = [
     ("point-read", "point read, begin to commit"),
     ("point-read-of-1000", "point read, of 1,000"),
@@ -41,7 +41,7 @@ const ROWS: [(&str, &str); 12] = [
     ("standard-mix-two-workers", "standard mix, two workers"),
 ];
 
-/// Colours of engines that are told apart with any colour vision, and their marks.
+/// Engines, with their marks and with colours that any colour vision can distinguish.
 const ENGINES: [(&str, &str, Mark); 5] = [
     ("redb", "#0072b2", Mark::Circle),
     ("fjall", "#d55e00", Mark::Square),
@@ -59,14 +59,14 @@ enum Mark {
     Bar,
 }
 
-/// Pixels.
+/// Sizes in pixels.
 const LEFT: f64 = 230.0;
 const WIDTH: f64 = 820.0;
 const ROW: f64 = 36.0;
 const TOP: f64 = 64.0;
 const RIGHT: f64 = 30.0;
 
-/// The picture, from what lies in the repository.
+/// Draws the picture from the data in the repository.
 pub(super) fn draw(root: &Path) -> io::Result<String> {
     let text = std::fs::read_to_string(root.join(MEASURED))
         .map_err(|error| io::Error::new(error.kind(), format!("{MEASURED}: {error}; 'cargo xtask peers' makes it")))?;
@@ -81,7 +81,7 @@ pub(super) fn draw(root: &Path) -> io::Result<String> {
     Ok(picture(&measured))
 }
 
-/// An engine or an operation that was measured and that the picture does not know.
+/// Returns a measured engine or operation that the picture does not know.
 fn not_drawn(measured: &Measured) -> Option<&str> {
     let engine = measured.ratios.keys().find(|name| ENGINES.iter().all(|(known, ..)| known != name));
     let operations = || measured.ratios.values().flat_map(BTreeMap::keys);
@@ -93,7 +93,7 @@ fn picture(measured: &Measured) -> String {
     let rows: Vec<(&str, &str)> =
         ROWS.into_iter().filter(|(id, _)| measured.ratios.values().any(|of| of.contains_key(*id))).collect();
     let all = || measured.ratios.values().flat_map(BTreeMap::values);
-    // Whole decades that hold all intervals, and 1.
+    // Whole decades that contain all intervals, and 1.
     let low = all().map(|ratio| ratio.low).fold(1.0, f64::min).log10().floor();
     let high = all().map(|ratio| ratio.high).fold(10.0, f64::max).log10().ceil();
     let x = |ratio: f64| LEFT + (WIDTH - LEFT - RIGHT) * (ratio.log10() - low) / (high - low);
@@ -184,7 +184,7 @@ mod tests {
             ("fjall".to_owned(), of(&[("point-read", 250.0)])),
         ]);
         let svg = picture(&Measured { rounds: 9, ratios });
-        // One more of each in the legend.
+        // One more of each is in the legend.
         assert_eq!((svg.matches("<circle").count(), svg.matches("<rect").count()), (3, 2));
         for text in ["point read", "scan of 100 rows", ">0.1<", ">1000<", "9 rounds"] {
             assert!(svg.contains(text), "{text}: {svg}");

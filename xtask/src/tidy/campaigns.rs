@@ -1,4 +1,4 @@
-//! Every public method of the engine is called by a campaign, or says why not.
+//! Every public method of the engine is called by a campaign, or is listed here with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use super::code::{Code, is_test};
 
 pub(super) const RULE: &str = "campaigns";
 
-/// Where the engine's public interface is, and the disks that tests run it on.
+/// Files of the engine's public interface, and of the disks on which tests run it.
 const INTERFACE: [&str; 2] = ["crates/storage/src/db/", "crates/storage/src/io/sim/mod.rs"];
-/// What drives it.
+/// Folders of the campaigns.
 const CAMPAIGNS: [&str; 2] = ["xtask/campaigns/src/sim/", "xtask/campaigns/src/torture/"];
 
-/// Methods that no campaign can call, and why not.
+/// Methods that no campaign can call, with the reasons.
 const NOT_THERE: [(&str, &str); 8] = [
     ("claim", "takes a directory of files: tests/directory.rs"),
     ("foreign", "names files of a directory: tests/directory.rs"),
@@ -30,7 +30,7 @@ const NOT_THERE: [(&str, &str); 8] = [
 
 pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
     let called = called(code);
-    // A tree without campaigns is one of a test of another rule.
+    // A tree without campaigns belongs to a test of another rule.
     if called.is_empty() {
         return;
     }
@@ -52,7 +52,7 @@ pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Public functions and methods by name, with file and line.
+/// Returns the public functions and methods by name, with file and line.
 fn public(code: &Code) -> BTreeMap<String, (String, usize)> {
     let mut all = BTreeMap::new();
     for file in code.files.iter().filter(|file| INTERFACE.iter().any(|of| file.path.starts_with(of))) {
@@ -80,7 +80,7 @@ fn public(code: &Code) -> BTreeMap<String, (String, usize)> {
     all
 }
 
-/// Names that campaigns call: behind a dot or two colons.
+/// Returns the names that campaigns call: identifiers after a dot or two colons.
 fn called(code: &Code) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in code.files.iter().filter(|file| CAMPAIGNS.iter().any(|of| file.path.starts_with(of))) {

@@ -1,4 +1,4 @@
-//! The Rust code, parsed: crates, their modules, and which module names what of which other.
+//! The parsed Rust code: crates, their modules, and the paths that modules use of each other.
 
 use std::collections::BTreeMap;
 
@@ -10,53 +10,53 @@ use syn::{Attribute, Item, UseTree};
 use super::Finding;
 use super::tree::Tree;
 
-/// The rule of a finding about reading the code.
+/// Rule of findings about parsing.
 const RULE: &str = "parse";
 
-/// Every source file below `crates`, `xtask` and `benches`.
+/// All source files of the workspace.
 pub(super) struct Code {
     pub(super) files: Vec<File>,
     pub(super) crates: Vec<Crate>,
 }
 
-/// One file, parsed.
+/// A parsed file.
 pub(super) struct File {
     pub(super) path: String,
     pub(super) text: String,
     pub(super) syntax: syn::File,
 }
 
-/// A library or program: its modules from the root on.
+/// A library or program, with its modules.
 pub(super) struct Crate {
-    /// The folder that has its manifest.
+    /// Folder of the manifest.
     pub(super) folder: String,
-    /// By path below the crate: the root is the empty path.
+    /// Modules by path below the crate; the root has the empty path.
     pub(super) modules: BTreeMap<Path, Module>,
 }
 
 /// Names of nested modules, from the root of a crate.
 pub(super) type Path = Vec<String>;
 
-/// One module in a file of its own or in its parent's.
+/// A module, in its own file or in its parent's.
 #[derive(Default)]
 pub(super) struct Module {
     pub(super) file: String,
-    /// Whether it exists in tests alone (also under model checkers).
+    /// True if the module exists only in tests (or under model checkers).
     pub(super) test: bool,
-    /// The paths of its crate that the module names, outside its tests.
+    /// Paths of the crate that the module names, outside its tests.
     pub(super) uses: Vec<Use>,
-    /// Names that a `use` brings into it, with the paths that they stand for.
+    /// Names that a `use` brings into scope, with the paths to which they refer.
     aliases: BTreeMap<String, Path>,
-    /// Types, traits and aliases that other modules may name, with their lines. Not those of tests.
+    /// Types, traits and aliases that other modules may name, with their lines; types of tests are excluded.
     pub(super) types: Vec<(String, usize)>,
 }
 
 /// A path within the crate that a module names.
 #[derive(Clone)]
 pub(super) struct Use {
-    /// From the crate's root.
+    /// Path from the root of the crate.
     pub(super) path: Path,
-    /// From 1.
+    /// Line number, from 1.
     pub(super) line: usize,
 }
 
@@ -77,7 +77,7 @@ impl Code {
             for (path, _) in tree.ending(root) {
                 let Some(folder) = path.strip_suffix(root) else { continue };
                 let folder = folder.trim_end_matches('/').to_owned();
-                // A program beside a library uses only the library.
+                // A program with a library in the same folder uses only the library.
                 if root == "src/main.rs" && code.crates.iter().any(|c| c.folder == folder) {
                     continue;
                 }
@@ -93,7 +93,7 @@ impl Code {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// Reads the module at `path`, which is the whole of `file`, and all below it.
+    /// Reads the module at `path`, which is the whole of `file`, and all modules below it.
     fn walk(&self, modules: &mut BTreeMap<Path, Module>, path: Path, file: &str, test: bool) {
         let Some(parsed) = self.file(file) else { return };
         let test = test || is_test(&parsed.syntax.attrs);
@@ -144,7 +144,7 @@ impl Code {
         }
     }
 
-    /// The file of a module that is declared in `parent`.
+    /// Returns the file of a module that is declared in `parent`.
     fn file_of(&self, parent: &str, at_root: bool, module: &syn::ItemMod) -> Option<String> {
         let (folder, name) = parent.rsplit_once('/')?;
         let folder = match name {
@@ -160,7 +160,7 @@ impl Code {
 }
 
 impl Crate {
-    /// The module that defines the item at `path`: names that a `use` brings are followed to their origin.
+    /// Returns the module that defines the item at `path`; names from a `use` are resolved to their origin.
     pub(super) fn home(&self, path: &[String]) -> Path {
         self.follow(path, 8)
     }
@@ -189,7 +189,8 @@ impl Crate {
     }
 }
 
-/// `cfg(test)`, `cfg(loom)`, `cfg(all(test, ...))` and their like; not `cfg(not(test))`, which is the product.
+/// Returns true for `cfg(test)`, `cfg(loom)`, `cfg(all(test, ...))` and similar attributes; not for `cfg(not(test))`, which
+/// is product code.
 pub(super) fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::Path(path) => path.is_ident("test"),
@@ -198,7 +199,7 @@ pub(super) fn is_test(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Whether a condition names one of the configurations of tests, outside `not(...)`.
+/// Returns true if a condition names a configuration of tests outside `not(...)`.
 fn asks_for_test(condition: TokenStream) -> bool {
     let mut negated = false;
     for token in condition {
@@ -234,7 +235,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// The name and line of a type or trait that other modules may name.
+/// Returns the name and line of a type or trait that other modules may name.
 fn visible_type(item: &Item) -> Option<(String, usize)> {
     let (visibility, name) = match item {
         Item::Struct(i) => (&i.vis, &i.ident),
@@ -248,7 +249,7 @@ fn visible_type(item: &Item) -> Option<(String, usize)> {
     visible.then(|| (name.to_string(), name.span().start().line))
 }
 
-/// Each name that a `use` brings, with what it stands for and its line.
+/// Collects the names that a `use` brings into scope, with their paths and lines.
 fn flatten(tree: &UseTree, before: &mut Vec<String>, found: &mut Vec<(String, Path, usize)>) {
     match tree {
         UseTree::Path(path) => {
@@ -275,8 +276,8 @@ fn flatten(tree: &UseTree, before: &mut Vec<String>, found: &mut Vec<(String, Pa
     }
 }
 
-/// A path as written in the module `here`, from the crate's root; `None` for one that leads to another crate or cannot
-/// be distinguished from one.
+/// Resolves a path, as written in the module `here`, to a path from the crate's root; returns `None` for a path that leads
+/// to another crate or cannot be distinguished from one.
 fn from_root(here: &[String], path: &[String]) -> Option<Path> {
     let mut names = path.iter().peekable();
     let mut at: Path = match names.peek()?.as_str() {
@@ -298,7 +299,7 @@ fn from_root(here: &[String], path: &[String]) -> Option<Path> {
     Some(at)
 }
 
-/// Paths that begin with `crate`, `self` or `super` in expressions, types and macro arguments.
+/// Collects paths that begin with `crate`, `self` or `super` in expressions, types and macro arguments.
 fn named_inline(tokens: TokenStream, here: &[String], uses: &mut Vec<Use>) {
     let mut path: Vec<String> = Vec::new();
     let mut line = 0;

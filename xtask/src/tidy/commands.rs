@@ -1,4 +1,4 @@
-//! Commands in documents and help texts can be typed: their flags and values are those of the command line.
+//! Commands in documents and help texts are valid: the command line accepts their flags and values.
 
 use clap::error::ErrorKind;
 use clap::{Command, CommandFactory};
@@ -11,7 +11,7 @@ use crate::Cli;
 
 pub(super) const RULE: &str = "command";
 
-/// How a command begins, and the rest of it for its own command line.
+/// Beginnings of commands, each with the program that parses the rest.
 const BEGINNINGS: [(&str, Program); 4] = [
     ("cargo run --release -p tpcc -- ", Program::Tpcc),
     ("target/release/tpcc ", Program::Tpcc),
@@ -30,7 +30,7 @@ pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
         findings.push(Finding { file: file.to_owned(), line, rule: RULE, what });
     };
     for (path, text) in tree.ending(".md") {
-        // The changelog may name commands of the past.
+        // The changelog may name former commands.
         if path.ends_with("CHANGELOG.md") {
             continue;
         }
@@ -66,7 +66,7 @@ pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The reason for which a text that is a command of this workspace would be refused.
+/// Returns the error with which a command of this workspace would be refused.
 fn refusal(text: &str) -> Option<String> {
     let (begin, program) = BEGINNINGS.iter().find(|(begin, _)| text.starts_with(begin))?;
     let rest = &text[begin.len()..];
@@ -76,7 +76,7 @@ fn refusal(text: &str) -> Option<String> {
     }
     let rest = rest.split(['|', '>', '&', ';']).next().unwrap_or(rest);
     let words = shlex::split(rest)?;
-    // Prose about `tpcc` that is set as code does not begin with a command of it.
+    // Prose about `tpcc` in code format does not begin with one of its commands.
     let first = words.first()?;
     if !first.starts_with('-') && !is_subcommand(*program, first) && text.split(' ').count() > 1 && !looks_typed(text) {
         return None;
@@ -89,7 +89,7 @@ fn refusal(text: &str) -> Option<String> {
     if named || matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return None;
     }
-    // Capitals stand for a value.
+    // Words in capitals are placeholders of values.
     let stands_for = |word: &String| word.chars().all(|c| c.is_ascii_uppercase());
     if error.kind() == ErrorKind::InvalidValue && words.iter().any(stands_for) {
         return None;
@@ -114,7 +114,7 @@ fn command(program: Program) -> Command {
     }
 }
 
-/// The long help of every command of both programs.
+/// Returns the long help of every command of both programs.
 fn helps() -> Vec<(&'static str, String)> {
     let mut all = Vec::new();
     for (file, command) in [("crates/tpcc/src/lib.rs", Program::Tpcc), ("xtask/src/main.rs", Program::Xtask)] {

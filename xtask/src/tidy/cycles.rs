@@ -1,4 +1,4 @@
-//! No circle between modules that stand side by side, at any depth.
+//! No cycle between sibling modules, at any depth.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,17 +24,17 @@ pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
     }
 }
 
-/// From a module to those that it names, each with one place that does.
+/// The modules that each module names, each with one source location.
 type Edges = BTreeMap<String, BTreeMap<String, (String, usize)>>;
 
-/// The edges between the children of each module.
+/// Returns the edges between the children of each module.
 fn siblings(of: &Crate) -> BTreeMap<Path, Edges> {
     let mut all: BTreeMap<Path, Edges> = BTreeMap::new();
     for (path, module) in of.modules.iter().filter(|(_, module)| !module.test) {
         for named in &module.uses {
             let home = of.home(&named.path);
             let shared = path.iter().zip(&home).take_while(|(a, b)| a == b).count();
-            // A parent and a child that name each other are no siblings.
+            // A parent and a child that name each other are not siblings.
             let (Some(from), Some(to)) = (path.get(shared), home.get(shared)) else { continue };
             let edges = all.entry(path[..shared].to_vec()).or_default();
             let place = (module.file.clone(), named.line);
@@ -45,7 +45,7 @@ fn siblings(of: &Crate) -> BTreeMap<Path, Edges> {
     all
 }
 
-/// The sets of modules that each reach all others of the set, of two and more.
+/// Returns the sets of two or more modules in which each module reaches all others.
 fn circles(edges: &Edges) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<&String, BTreeSet<&String>> = edges.keys().map(|from| (from, reach(edges, from))).collect();
     let mut found: Vec<BTreeSet<String>> = Vec::new();

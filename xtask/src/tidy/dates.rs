@@ -1,4 +1,4 @@
-//! No dated measurement in prose: figures with dates live in tables and data files, where they are replaced as a whole.
+//! No dated measurement in prose: dated figures belong in tables and data files, which are replaced as a whole.
 
 use pulldown_cmark::{Event, Tag, TagEnd};
 use regex::Regex;

@@ -1,4 +1,5 @@
-//! Arguments at their ends: no cast cuts a duration, and no debug assertion alone guards what a caller gives.
+//! Arguments at the ends of their ranges: no cast truncates a duration, and no debug assertion is the only check of a
+//! caller's argument.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +13,9 @@ use super::code::{Code, File, is_test};
 
 pub(super) const RULE: &str = "ends";
 
-/// Accessors of a duration, with the widest integer that they fill.
+/// Accessors of a duration, with the number of bits of their results.
 const ACCESSORS: [(&str, u32); 4] = [("as_nanos", 128), ("as_micros", 128), ("as_millis", 128), ("as_secs", 64)];
-/// The layer whose arguments all come from callers: no debug assertion belongs there.
+/// Layer whose arguments all come from callers: it must not use debug assertions.
 const INTERFACE: &str = "crates/storage/src/db/";
 /// Libraries whose public functions are called by other programs.
 const LIBRARIES: [&str; 4] = ["crates/storage/", "crates/sched-steps/", "crates/speculate/", "crates/itas/"];
@@ -27,7 +28,7 @@ pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Walks a file with the parameters of the public functions around.
+/// Visitor of a file, with the parameters of the enclosing public functions.
 struct Ends<'a> {
     file: &'a File,
     is_library: bool,
@@ -40,7 +41,7 @@ impl Ends<'_> {
         self.findings.push(Finding { file: self.file.path.clone(), line, rule: RULE, what });
     }
 
-    /// Visits a function; `is_public` says whether programs call it.
+    /// Visits a function; `is_public` is true if other programs call it.
     fn function(&mut self, is_public: bool, signature: &syn::Signature, visit: impl FnOnce(&mut Self)) {
         let mut names = Names::default();
         if is_public && self.is_library {
@@ -56,7 +57,7 @@ impl Ends<'_> {
     }
 }
 
-/// The names that patterns bind.
+/// Names that patterns bind.
 #[derive(Default)]
 struct Names(BTreeSet<String>);
 
@@ -118,7 +119,7 @@ impl<'ast> Visit<'ast> for Ends<'_> {
     }
 }
 
-/// Whether programs call a function: it is public, and no part of what a macro expands to.
+/// Returns true if other programs call a function: it is public, and not part of a macro's expansion.
 fn is_called(visibility: &Visibility, attributes: &[syn::Attribute]) -> bool {
     let is_hidden = attributes.iter().any(|attribute| {
         matches!(&attribute.meta, syn::Meta::List(list) if list.path.is_ident("doc") && names(list.tokens.clone(), "hidden"))
@@ -126,7 +127,7 @@ fn is_called(visibility: &Visibility, attributes: &[syn::Attribute]) -> bool {
     matches!(visibility, Visibility::Public(_)) && !is_hidden
 }
 
-/// The accessor of a duration that an expression calls last, outside of parentheses.
+/// Returns the accessor of a duration that an expression calls last, ignoring parentheses.
 fn duration_accessor(mut expr: &Expr) -> Option<(&'static str, u32)> {
     while let Expr::Paren(inner) = expr {
         expr = &inner.expr;
@@ -135,7 +136,7 @@ fn duration_accessor(mut expr: &Expr) -> Option<(&'static str, u32)> {
     ACCESSORS.into_iter().find(|(name, _)| call.args.is_empty() && call.method == name)
 }
 
-/// Bits of an integer's value; `None` for other types.
+/// Returns the number of bits of an integer's value; `None` for other types.
 fn integer_bits(of: &Type) -> Option<u32> {
     let Type::Path(path) = of else { return None };
     let name = path.path.segments.last()?.ident.to_string();
@@ -157,7 +158,7 @@ fn is_now(expr: &Expr) -> bool {
     names.ends_with(&["Instant".to_owned(), "now".to_owned()])
 }
 
-/// A constant by its name, or a duration made of literals.
+/// Returns true for a constant by name, or a duration made of literals.
 fn is_constant(expr: &Expr) -> bool {
     match expr {
         Expr::Path(path) => path.path.segments.last().is_some_and(|name| {

@@ -1,4 +1,4 @@
-//! The crates of the workspace depend on each other as declared here, and no further.
+//! The crates of the workspace depend on each other only as declared here.
 
 use super::Finding;
 use super::tree::Tree;

@@ -1,11 +1,11 @@
-//! A file holds one idea: no file has more lines than one idea needs.
+//! A file holds one idea: no file exceeds the maximum length.
 
 use super::Finding;
 use super::tree::Tree;
 
 pub(super) const RULE: &str = "length";
 
-/// Most lines of a source file.
+/// Maximum number of lines of a source file.
 const LONGEST: usize = 800;
 
 pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {

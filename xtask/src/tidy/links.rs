@@ -1,4 +1,4 @@
-//! Links in Markdown lead somewhere, and the paths that it names exist.
+//! The targets of links in Markdown exist, and so do the paths in code format.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::tree::Tree;
 
 pub(super) const RULE: &str = "link";
 
-/// First parts of a path from the root of the workspace.
+/// First parts of paths from the root of the workspace.
 const TOPS: [&str; 4] = ["crates/", "xtask/", "benches/", ".ci/"];
 
 pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
@@ -49,18 +49,18 @@ pub(super) fn parse(text: &str) -> impl Iterator<Item = (Event<'_>, Range<usize>
     Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter()
 }
 
-/// The line, from 1, that a byte is on.
+/// Returns the line, from 1, of a byte offset.
 pub(super) fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// A path written from the root, without placeholders.
+/// Returns true for a path from the root, without placeholders.
 fn is_path(code: &str) -> bool {
     TOPS.iter().any(|top| code.starts_with(top))
         && code.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-'))
 }
 
-/// `link`, as written in the file `from`, from the root.
+/// Resolves `link`, as written in the file `from`, to a path from the root.
 fn resolve(from: &str, link: &str) -> String {
     let mut at: Vec<&str> = from.split('/').collect();
     at.pop();
@@ -78,7 +78,7 @@ fn resolve(from: &str, link: &str) -> String {
     at.join("/")
 }
 
-/// The anchors of a document's headings, as code hosts make them.
+/// Returns the anchors of a document's headings, in the form that code hosts use.
 fn anchors(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut heading: Option<String> = None;

@@ -1,6 +1,6 @@
-//! `cargo xtask tidy`: the rules of the house that no compiler knows, checked in seconds.
+//! `cargo xtask tidy`: project rules that no compiler checks, checked in seconds.
 //!
-//! Each rule is a function from the [`Tree`] to [`Finding`]s, in a file of its own with tests that plant a violation.
+//! Each rule is a function from the [`Tree`] to [`Finding`]s, in its own file, with tests that plant a violation.
 
 mod campaigns;
 mod code;
@@ -14,7 +14,6 @@ mod links;
 mod modules;
 mod names;
 mod order;
-mod prose;
 mod safety;
 mod tree;
 
@@ -31,17 +30,17 @@ use tree::Tree;
 
 #[derive(Debug, Args)]
 pub(crate) struct TidyFlags {
-    /// The workspace to check: by default that of the running command.
+    /// Workspace to check (default: the workspace of the running command).
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 }
 
-/// One violation of one rule.
+/// A violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
-    /// Relative to the workspace.
+    /// Path relative to the workspace.
     file: String,
-    /// From 1.
+    /// Line number, from 1.
     line: usize,
     rule: &'static str,
     what: String,
@@ -53,8 +52,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A rule and its check.
-const RULES: [&str; 13] = [
+/// Names of the rules.
+const RULES: [&str; 12] = [
     graph::RULE,
     order::RULE,
     cycles::RULE,
@@ -67,10 +66,9 @@ const RULES: [&str; 13] = [
     links::RULE,
     commands::RULE,
     dates::RULE,
-    prose::RULE,
 ];
 
-/// Checks every rule; prints the violations.
+/// Checks all rules and prints the violations.
 pub(crate) fn run(flags: &TidyFlags) -> ExitCode {
     let begun = Instant::now();
     let root = match flags.root.clone().map_or_else(tree::workspace, Ok) {
@@ -95,7 +93,7 @@ fn refuse(error: &tree::TreeError) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// All findings, in the order of files and lines.
+/// Returns all findings, in the order of files and lines.
 fn check(tree: &Tree) -> BTreeSet<Finding> {
     let mut findings = Vec::new();
     let code = Code::parse(tree, &mut findings);
@@ -111,7 +109,6 @@ fn check(tree: &Tree) -> BTreeSet<Finding> {
     links::check(tree, &mut findings);
     commands::check(tree, &mut findings);
     dates::check(tree, &mut findings);
-    prose::check(tree, &mut findings);
     findings.into_iter().collect()
 }
 

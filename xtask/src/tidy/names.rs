@@ -1,4 +1,4 @@
-//! A name that several files of a crate see means one type.
+//! A name that several files of a crate see denotes one type.
 
 use std::collections::BTreeMap;
 

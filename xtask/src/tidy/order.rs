@@ -1,11 +1,11 @@
-//! Modules use only what stands before them, in the order that is declared here.
+//! Modules use only modules before them, in the order that is declared here.
 
 use super::Finding;
 use super::code::Code;
 
 pub(super) const RULE: &str = "order";
 
-/// The modules of each crate, from the lowest to the highest. `ARCHITECTURE.md` says what each holds.
+/// The modules of each crate, from the lowest to the highest. `ARCHITECTURE.md` describes their contents.
 const ORDERS: [(&str, &[&str]); 8] = [
     (
         "crates/storage",

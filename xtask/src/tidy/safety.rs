@@ -1,4 +1,4 @@
-//! A `// SAFETY:` comment proves every `unsafe` block and implementation.
+//! Every `unsafe` block and implementation has a `// SAFETY:` comment that proves it.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::spanned::Spanned;
@@ -16,7 +16,7 @@ pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Walks a file with the lines where the items and statements around begin: a comment may stand above any of them.
+/// Visitor of a file, with the start lines of the enclosing items and statements: a comment may be above the innermost one.
 struct Unsafe<'a> {
     file: &'a File,
     begun: Vec<usize>,
@@ -31,7 +31,7 @@ impl Unsafe<'_> {
     }
 
     fn demand(&mut self, line: usize) {
-        // The innermost statement counts: a comment proves one thing.
+        // Only the innermost statement counts: a comment proves one thing.
         let above = [Some(line), self.begun.last().copied()];
         if !above.into_iter().flatten().any(|line| is_proved(&self.file.text, line)) {
             let what = "`unsafe` without a `// SAFETY:` comment that proves it".to_owned();
@@ -39,7 +39,7 @@ impl Unsafe<'_> {
         }
     }
 
-    /// Macro arguments are tokens.
+    /// Searches macro arguments, which are tokens.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut unsafe_at = None;
         for token in tokens {
@@ -91,8 +91,7 @@ impl<'ast> Visit<'ast> for Unsafe<'_> {
     }
 }
 
-/// Whether the comment that ends on the line before (attributes between do not matter), or that shares the line, says
-/// so.
+/// Returns true if a `SAFETY:` comment is on the line or ends on the line before it; attributes in between are ignored.
 fn is_proved(text: &str, line: usize) -> bool {
     let lines: Vec<&str> = text.lines().take(line).map(str::trim).collect();
     let Some((own, above)) = lines.split_last() else { return false };

@@ -7,7 +7,7 @@ use std::{env, fs, io};
 use thiserror::Error;
 use walkdir::{DirEntry, WalkDir};
 
-/// The files that the rules check.
+/// File name extensions that the rules check.
 const EXTENSIONS: [&str; 3] = ["rs", "md", "toml"];
 
 #[derive(Debug, Error)]
@@ -22,16 +22,16 @@ pub(super) enum TreeError {
     },
 }
 
-/// Files by their path from the root, written with `/`.
+/// Files by their paths from the root, with `/` as the separator.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     files: BTreeMap<String, String>,
-    /// Every other file, which links may lead to.
+    /// All other files and folders, to which links may lead.
     others: Vec<String>,
 }
 
 impl Tree {
-    /// Reads all files that are not hidden and not build output.
+    /// Reads all files that are neither hidden nor build output.
     pub(super) fn read(root: &Path) -> Result<Tree, TreeError> {
         let mut tree = Tree::default();
         for entry in WalkDir::new(root).sort_by_file_name().into_iter().filter_entry(|entry| is_ours(root, entry)) {
@@ -53,7 +53,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A tree that a test plants.
+    /// Creates a tree for a test.
     #[cfg(test)]
     pub(super) fn of(files: &[(&str, &str)]) -> Tree {
         let own = |&(path, text): &(&str, &str)| (path.to_owned(), text.to_owned());
@@ -64,7 +64,7 @@ impl Tree {
         self.files.len()
     }
 
-    /// Path and text of the files that end so.
+    /// Returns the paths and texts of the files whose path ends with `end`.
     pub(super) fn ending<'t>(&'t self, end: &'t str) -> impl Iterator<Item = (&'t str, &'t str)> {
         self.files
             .iter()
@@ -72,7 +72,7 @@ impl Tree {
             .map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// Whether a file or folder of that path exists.
+    /// Returns true if a file or folder with this path exists.
     pub(super) fn exists(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         let below = format!("{path}/");
@@ -89,7 +89,7 @@ fn is_ours(root: &Path, entry: &DirEntry) -> bool {
     entry.path() == root || !(built || (name.starts_with('.') && name != ".ci"))
 }
 
-/// The workspace that the running command belongs to.
+/// Finds the workspace to which the running command belongs.
 pub(super) fn workspace() -> Result<PathBuf, TreeError> {
     let here = env::current_dir().map_err(|source| TreeError::Read { path: ".".into(), source })?;
     let found = here.ancestors().find(|folder| folder.join("xtask").is_dir() && folder.join("Cargo.toml").is_file());

@@ -1,35 +1,37 @@
-//! The choice itself: windows go in, the mode of the next window comes out. It has no clock and no threads.
+//! The choice of a mode: takes the results of windows and returns the mode of the next window. It has no clock and no
+//! threads.
 
 use std::collections::VecDeque;
 
 use super::{GroupWork, Mode};
 
-/// Rounds of windows before a mode may be dropped, and before the rest is decided.
+/// Minimum number of rounds of windows before a mode may be dropped, and maximum number before the decision.
 const LEAST_ROUNDS: usize = 4;
 const MOST_ROUNDS: usize = 9;
-/// A mode whose median is this much below the best is dropped.
+/// A mode is dropped if its median is below this fraction of the best.
 const DROPPED_BELOW: f64 = 0.93;
-/// A mode later in the list must be this much better.
+/// Factor by which a mode later in the list must be better.
 const WORTH_A_CHANGE: f64 = 1.01;
-/// A trial beside the chosen mode must be this much better than it.
+/// Factor by which a trial must be better than the chosen mode.
 const TRIAL_WINS: f64 = 1.04;
-/// Windows by which the chosen mode is known; a median of so many that differs by [`PHASE`] is another phase.
+/// Number of windows that establish the score of the chosen mode. The load has entered another phase if the median of the
+/// next [`PHASE_WINDOWS`] windows differs by the factor [`PHASE`].
 const KNOWN_BY: usize = 12;
 const PHASE_WINDOWS: usize = 5;
 const PHASE: f64 = 1.25;
-/// Trials that the chosen mode wins make further ones rarer: a trial costs what the other mode loses, and what is left of it
-/// in the caches. The gap between them doubles after each turn of all modes, so many times.
+/// Maximum number of doublings of the gap between trials. The gap doubles after each turn of all other modes that the
+/// chosen mode wins, because a trial costs the difference in speed, and the cache contents that it displaces.
 const MOST_DOUBLINGS: usize = 5;
 
 #[derive(Debug)]
 enum ChooserState {
-    /// Modes get windows in turn.
+    /// The modes are compared: each gets windows in turn.
     Exploring { left: Vec<Mode>, scores: Vec<(Mode, Vec<f64>)>, next: usize },
-    /// One mode runs; another is tried now and then.
+    /// One mode runs; another is tried from time to time.
     Settled { mode: Mode, known: VecDeque<f64>, since_trial: u32, trial: Option<Trial>, turn: usize },
 }
 
-/// Another mode is tried, between windows of the one chosen.
+/// Trial of another mode, between windows of the chosen one.
 #[derive(Debug)]
 struct Trial {
     of: Mode,
@@ -38,22 +40,22 @@ struct Trial {
     runs_now: bool,
 }
 
-/// See the module.
+/// Chooses among modes by measured work. See the module documentation.
 #[derive(Debug)]
 pub struct Chooser {
     modes: Vec<Mode>,
     state: ChooserState,
     windows_between_trials: u32,
-    /// By group: nanoseconds that an operation is worth. They put operations of unlike groups on one scale.
+    /// By group: nanoseconds per operation, which weight the operations of different groups on one scale.
     worth: Vec<f64>,
     explorations: u32,
 }
 
 impl Chooser {
-    /// Chooses among `modes`, the simplest first: of modes that are as good, the first is taken.
+    /// Creates a chooser among `modes`, the simplest first: among equally good modes the first is chosen.
     ///
     /// # Panics
-    /// If there is none.
+    /// If `modes` is empty.
     #[must_use]
     pub fn new(modes: &[Mode], windows_between_trials: u32) -> Chooser {
         assert!(!modes.is_empty(), "there must be a mode to choose");
@@ -68,7 +70,7 @@ impl Chooser {
         chooser
     }
 
-    /// The mode of the window that runs, or is to run.
+    /// Returns the mode of the current or next window.
     #[must_use]
     pub fn mode(&self) -> Mode {
         match &self.state {
@@ -78,7 +80,7 @@ impl Chooser {
         }
     }
 
-    /// The mode that was chosen; none while modes are compared.
+    /// Returns the chosen mode; `None` while modes are compared.
     #[must_use]
     pub fn chosen(&self) -> Option<Mode> {
         match &self.state {
@@ -87,13 +89,13 @@ impl Chooser {
         }
     }
 
-    /// How often modes were compared anew.
+    /// Number of times that the comparison of modes was started.
     #[must_use]
     pub fn explorations(&self) -> u32 {
         self.explorations
     }
 
-    /// Ends a window of [`mode`](Chooser::mode): what each group did in `window_ns`.
+    /// Ends a window of [`mode`](Chooser::mode), in which each group did `work` in `window_ns`.
     pub fn window(&mut self, window_ns: u64, work: &[GroupWork]) {
         let score = self.score(window_ns, work);
         if score <= 0.0 {
@@ -110,7 +112,7 @@ impl Chooser {
                 *next += 1;
                 if *next == left.len() {
                     *next = 0;
-                    // The next round in another order, so that no mode always comes after the same one.
+                    // The next round has another order, so that no mode always follows the same one.
                     left.rotate_left(1);
                     self.end_round();
                 }
@@ -154,7 +156,7 @@ impl Chooser {
         }
     }
 
-    /// Nanoseconds' worth of operations per nanosecond.
+    /// Score of a window: weighted operations (in nanoseconds) per nanosecond.
     fn score(&mut self, window_ns: u64, work: &[GroupWork]) -> f64 {
         if self.worth.len() < work.len() {
             self.worth.resize(work.len(), 0.0);
@@ -173,14 +175,15 @@ impl Chooser {
         self.state = ChooserState::Exploring { left: self.modes.clone(), scores: Vec::new(), next: 0 };
     }
 
-    /// Every mode that is left has had a window more: drops those that are behind, decides if one is left or time is up.
+    /// Called after every remaining mode has had one more window: drops the modes that are behind, and decides if one is
+    /// left or the maximum number of rounds is reached.
     fn end_round(&mut self) {
         let ChooserState::Exploring { left, scores, .. } = &mut self.state else { return };
         let rounds = scores.iter().map(|(_, list)| list.len()).max().unwrap_or(0);
         if rounds < LEAST_ROUNDS {
             return;
         }
-        // Medians over rounds that all had: windows of one round lie close together in time.
+        // The medians are over the same rounds for all modes: the windows of one round are close together in time.
         let median_of = |mode: Mode| scores.iter().find(|(of, _)| *of == mode).map_or(0.0, |(_, list)| median(list));
         let best = left.iter().map(|mode| median_of(*mode)).fold(0.0, f64::max);
         left.retain(|mode| median_of(*mode) >= DROPPED_BELOW * best);
@@ -199,7 +202,7 @@ impl Chooser {
     }
 }
 
-/// The last windows differ from those before by more than noise.
+/// Returns true if the last windows differ from the previous ones by more than noise.
 fn is_another_phase(known: &VecDeque<f64>) -> bool {
     if known.len() < KNOWN_BY + PHASE_WINDOWS {
         return false;
@@ -224,7 +227,7 @@ fn median(list: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Windows of a machine on which `rate` says how many operations a mode makes, with noise of `noise` of it.
+    /// Simulates windows of a machine on which a mode completes operations at `rate`, with relative noise `noise`.
     fn run(chooser: &mut Chooser, windows: usize, noise: f64, rate: impl Fn(Mode) -> f64) -> Vec<Mode> {
         let mut state = 7u64;
         (0..windows)
@@ -267,7 +270,7 @@ mod tests {
         assert!(chooser.chosen().is_some_and(|mode| mode != Mode::Itas) && chooser.explorations() == 2);
     }
 
-    /// A mode that has become better while the chosen one has not changed is found by trials.
+    /// Trials find a mode that has become better while the chosen one has not changed.
     #[test]
     fn trials_find_what_has_become_better() {
         let mut chooser = Chooser::new(&Mode::ALL, 10);
@@ -282,7 +285,7 @@ mod tests {
         assert_eq!(chooser.chosen(), Some(Mode::Packed));
     }
 
-    /// A group of many cheap operations does not outweigh one of few expensive ones.
+    /// A group of many cheap operations does not outweigh a group of few expensive ones.
     #[test]
     fn operations_count_by_what_they_cost() {
         let mut chooser = Chooser::new(&[Mode::Fair, Mode::Tas], 48);

@@ -1,9 +1,9 @@
-//! Choosing among policies and placements by what they do for the work at hand.
+//! Automatic choice of policy and placement by measured work.
 //!
-//! Which policy is best depends on the working sets, the caches, the length of slices and on neighbours: there are loads
-//! on which each of them wins, and some on which aggregation across cores halves the throughput. Hardware counters are
-//! often not to be had, so the choice is made by work done: each way of scheduling gets windows of time in turn, and what
-//! counts is the operations that fibers ended in them.
+//! The best policy depends on the working sets, the caches, the slice length and other load on the machine: each policy
+//! wins on some loads, and on some loads aggregation across cores halves the throughput. Hardware counters are often
+//! unavailable, so the choice is based on completed work: each mode gets windows of time in turn, and the number of
+//! operations that fibers completed in them is compared.
 
 mod chooser;
 pub(crate) mod places;
@@ -20,39 +20,39 @@ pub use tuner::{Tuner, TunerSettings};
 use crate::placement::Placement;
 use crate::policy::{Choice, Fair, Itas, Policy, Tas, View};
 
-/// What the fibers of a group did.
+/// Work done by the fibers of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupWork {
-    /// Operations that they ended.
+    /// Number of completed operations.
     pub operations: u64,
-    /// Time that they ran, in nanoseconds.
+    /// Run time of the fibers, in nanoseconds.
     pub run_ns: u64,
 }
 
-/// A way to schedule: a policy and where groups are placed.
+/// Scheduling mode: a policy and a placement of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// [`Fair`], spread.
+    /// Policy [`Fair`], groups spread over all cores.
     Fair,
-    /// [`Tas`], spread.
+    /// Policy [`Tas`], groups spread over all cores.
     Tas,
-    /// [`Tas`], each group on its home core.
+    /// Policy [`Tas`], each group on its home core.
     Packed,
-    /// [`Itas`], spread.
+    /// Policy [`Itas`], groups spread over all cores.
     Itas,
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Mode; 4] = [Mode::Fair, Mode::Tas, Mode::Packed, Mode::Itas];
 
-    /// Where it places groups.
+    /// Placement of groups in this mode.
     #[must_use]
     pub fn placement(self) -> Placement {
         if self == Mode::Packed { Placement::Packed } else { Placement::Spread }
     }
 
-    /// Its policy.
+    /// Policy of this mode.
     #[must_use]
     pub fn policy(self) -> Box<dyn Policy> {
         match self {
@@ -62,7 +62,7 @@ impl Mode {
         }
     }
 
-    /// Its name.
+    /// Name of this mode.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -77,15 +77,16 @@ impl Mode {
 /// Settings of the automatic choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AutoSettings {
-    /// Time that a mode is tried for at once. It should cover the turns of all groups: see [`AutoSettings::for_cycle`].
+    /// Length of a window in which one mode runs. It should cover the turns of all groups: see
+    /// [`AutoSettings::for_cycle`].
     pub window: Duration,
-    /// Windows between two trials of another mode, once one is chosen.
+    /// Number of windows between two trials of another mode, after a mode has been chosen.
     pub windows_between_trials: u32,
 }
 
 impl AutoSettings {
-    /// For a load whose groups all had their turn, aggregated, after `cycle`: windows of one and a half of it, from 30 to
-    /// 250 ms.
+    /// Settings for a load in which every group has had its turn, aggregated, after `cycle`: windows of one and a half
+    /// cycles, between 30 and 250 ms.
     #[must_use]
     pub fn for_cycle(cycle: Duration) -> AutoSettings {
         let window = (cycle * 3 / 2).clamp(Duration::from_millis(30), Duration::from_millis(250));
@@ -93,7 +94,7 @@ impl AutoSettings {
     }
 }
 
-/// The mode that all cores follow; the chooser changes it.
+/// Mode of all cores, set by the chooser.
 #[derive(Debug)]
 pub(crate) struct ModeWord(AtomicU32);
 
@@ -112,7 +113,7 @@ impl ModeWord {
     }
 }
 
-/// The policy of whatever mode is set.
+/// Policy that delegates to the current mode.
 #[derive(Clone, Debug)]
 pub(crate) struct Switching(pub(crate) Arc<ModeWord>);
 

@@ -1,12 +1,13 @@
-//! Places in a row of slices of one group: the first ones are told apart, later ones are put together, the more the later
-//! they are, because loading a working set gets slower and slower towards its end.
+//! Places of slices in a row, a sequence of consecutive slices of one group. The first slices have a place each. Later
+//! slices share places that grow wider with their distance, because the loading of a working set slows down towards its
+//! end.
 
-/// How many places are told apart. The last stands for all further slices.
+/// Number of places. The last place holds all further slices.
 pub const PLACES: usize = 18;
-/// The first places are of one slice each; from then on two of equal width make a power of two.
+/// Number of leading places of one slice each. After these, two places of equal width cover each power of two.
 const SINGLE: u64 = 4;
 
-/// Where slice number `slice` of a row, from 0, is counted.
+/// Returns the place of slice number `slice` of a row, counted from 0.
 #[inline]
 #[must_use]
 pub(crate) fn place(slice: u64) -> usize {
@@ -18,7 +19,7 @@ pub(crate) fn place(slice: u64) -> usize {
     (SINGLE as usize + 2 * (power as usize - 2) + second_half as usize).min(PLACES - 1)
 }
 
-/// Slices of a row of `length` slices that are counted at `place`.
+/// Number of slices at `place` in a row of `length` slices.
 #[must_use]
 pub(crate) fn slices(place: usize, length: u64) -> u64 {
     let begin = first(place);
@@ -26,7 +27,7 @@ pub(crate) fn slices(place: usize, length: u64) -> u64 {
     end.min(length).saturating_sub(begin)
 }
 
-/// The first slice that is counted at `place`.
+/// First slice at `place`.
 fn first(place: usize) -> u64 {
     if place < SINGLE as usize {
         return place as u64;

@@ -1,11 +1,12 @@
-//! How long siblings should run in a row: found from what operations cost by their place in the row.
+//! Tuner of the row length (number of consecutive slices of siblings), based on the cost of operations by their place in
+//! the row.
 //!
-//! After a change of group the first slices are slower: the working set has to be loaded. What is lost is
-//! `R = sum over the slices i of slice * (1 - c_inf / c_i)`, where `c_i` is the time of an operation in the `i`-th slice of a
-//! row and `c_inf` in the late ones. A row of length `T` loses the share `R / T`, so a row of `R / 3%` loses 3% and a longer
-//! one gains little; where nothing has to be loaded, rows are short. No counter of the processor is needed, and no search: the
-//! costs are seen in every row, and now and then a row is let run four times as long, to see whether `c_inf` is what it was.
-//! (The paper leaves the adjustment of `agg_bonus` to future work.)
+//! After a change of group the first slices are slower, because the working set must be loaded. The lost time is
+//! `R = sum over the slices i of slice * (1 - c_inf / c_i)`. Here `c_i` is the time of an operation in the `i`-th slice
+//! of a row, and `c_inf` the time in late slices. A row of length `T` loses the fraction `R / T`. So a row of `R / 3%`
+//! loses 3%, and a longer one gains little; if nothing must be loaded, rows are short. This needs neither a hardware
+//! counter nor a search: every row shows the costs. At intervals one row is made four times as long, to measure whether
+//! `c_inf` has changed. (The paper leaves the adjustment of `agg_bonus` to future work.)
 
 use std::time::Duration;
 
@@ -13,56 +14,58 @@ use super::places::slices;
 use super::{GroupWork, PLACES};
 use crate::group::Aggregation;
 
-/// Share of a row that may be lost on loading.
+/// Fraction of a row that may be lost on loading.
 const LOST: f64 = 0.03;
-/// How much of what was seen before still counts after another interval, at least.
+/// Minimum weight that earlier observations keep after another interval.
 const KEPT: f64 = 0.3;
-/// Operations of a place that replace all that was seen of it. Where fewer come, more of the old counts; where none come,
-/// because rows are short, what was seen in longer ones stays: without it the next length would be a guess.
+/// Number of operations at a place that replace all earlier observations of it. With fewer operations the earlier ones
+/// keep more weight. Without any, because rows are short, the observations of longer rows remain: without them the next
+/// row length would be a guess.
 const RENEWED: f64 = 40.0;
-/// Operations at a place before its cost is believed.
+/// Minimum number of operations at a place before its cost is used.
 const ENOUGH: f64 = 20.0;
-/// How much dearer operations of slices are that still load.
+/// Relative cost above which a slice counts as loading.
 const DEARER: f64 = 1.04;
-/// Of so many intervals one lets rows be longer.
+/// Number of intervals from one probe (an interval with longer rows) to the next.
 const PROBE_EVERY: u32 = 8;
-/// How much longer.
+/// Factor by which a probe lengthens rows.
 const PROBE: u32 = 4;
-/// A limit falls to no less than this part of itself in an interval, and rises at once. What an interval shows is noisy, and the
-/// two mistakes are not alike: rows that are too long gain nothing, short ones load in each slice.
+/// A limit falls to no less than 1/`FALL` of itself in an interval, and rises at once. An interval is a noisy
+/// measurement, and the two errors have different costs: rows that are too long gain nothing, short ones load in each
+/// slice.
 const FALL: u32 = 3;
-/// Slices of a row while nothing is known, and at least of a row that probes.
+/// Number of slices in a row while nothing is known, and the minimum in a probe.
 const FIRST: u32 = 32;
-/// Limits between which a group's is set.
+/// Bounds of a group's limit.
 const LEAST: u32 = 1;
 const MOST: u32 = 4096;
 
-/// What bounds the tuner.
+/// Settings of a [`Tuner`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunerSettings {
-    /// How often parameters are set anew, at least 1 ms.
+    /// Time between two updates of the parameters, at least 1 ms.
     pub interval: Duration,
-    /// How long a fiber may wait for its turn at most, by the bound: it limits rows. (Where it is shorter than what the
-    /// fibers of a core need for a slice each, rows are of one slice.)
+    /// Maximum time that a fiber may wait for its turn, by the bound; it limits rows. (If it is shorter than one slice
+    /// per fiber of a core, rows have one slice.)
     pub longest_wait: Duration,
 }
 
 impl Default for TunerSettings {
-    /// Every 10 ms, waits of up to a second.
+    /// An interval of 10 ms, and waits of up to a second.
     fn default() -> TunerSettings {
         TunerSettings { interval: Duration::from_millis(10), longest_wait: Duration::from_secs(1) }
     }
 }
 
-/// A group, as far as it is known.
+/// Observations of a group.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// By place in the row: operations and nanoseconds, the older the less.
+    /// By place in the row: operations and nanoseconds, weighted by age.
     seen: [(f64, f64); PLACES],
     limit: u32,
 }
 
-/// See the module. It has no clock and no threads.
+/// Tunes the aggregation parameters of groups. See the module documentation. It has no clock and no threads.
 #[derive(Debug)]
 pub struct Tuner {
     settings: TunerSettings,
@@ -71,14 +74,14 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    /// A tuner that knows nothing yet.
+    /// Creates a tuner without observations.
     #[must_use]
     pub fn new(settings: TunerSettings) -> Tuner {
         Tuner { settings, groups: Vec::new(), intervals: 0 }
     }
 
-    /// Takes in what the fibers of each group did in an interval, by place in the row, where cores have slices of
-    /// `slice_ns` and up to `fibers` fibers each; gives the parameters of the groups until the next interval.
+    /// Records the work of each group's fibers in an interval, by place in the row, on cores with slices of `slice_ns`
+    /// and at most `fibers` fibers each. Returns the parameters of the groups for the next interval.
     pub fn interval(&mut self, work: &[[GroupWork; PLACES]], slice_ns: u64, fibers: usize) -> Vec<Aggregation> {
         self.intervals += 1;
         let probes = self.intervals.is_multiple_of(PROBE_EVERY);
@@ -96,27 +99,27 @@ impl Tuner {
             }
             let limit = if probes { known.limit.saturating_mul(PROBE).max(FIRST) } else { known.limit };
             let limit = limit.clamp(LEAST, most);
-            // The lead that goes with so many slices; agg_bonus does not bound them further.
+            // The bonus equals the lead of that many slices, so that agg_bonus is no tighter than the limit.
             let bonus = Duration::from_nanos(slice_ns.saturating_mul(u64::from(limit)));
             Aggregation { bonus: bonus.min(crate::MAX_BONUS), limit }
         };
         self.groups.iter_mut().zip(work).map(aggregation).collect()
     }
 
-    /// Forgets what was seen of a group: another one has its number from now on.
+    /// Forgets the observations of a group, whose number another group has from now on.
     pub fn forget(&mut self, group: usize) {
         if let Some(known) = self.groups.get_mut(group) {
             *known = Known::default();
         }
     }
 
-    /// The limit that was found for a group, without probes.
+    /// The limit found for a group, without probes.
     #[must_use]
     pub fn limit(&self, group: usize) -> Option<u32> {
         self.groups.get(group).map(|known| known.limit)
     }
 
-    /// Slices in a row with which the bound is what the user allows: the inverse of the bound.
+    /// Maximum row length for which the bound stays within the permitted wait: the inverse of the bound.
     fn longest_row(&self, slice_ns: u64, fibers: usize) -> u32 {
         let others = fibers.saturating_sub(1).max(1) as f64;
         let each = self.settings.longest_wait.as_nanos() as f64 / others;
@@ -135,12 +138,12 @@ impl Known {
         }
     }
 
-    /// Nanoseconds that a row loses because its working set has to be loaded; none while too little was seen.
+    /// Nanoseconds that a row loses while its working set is loaded; `None` while there are too few observations.
     fn reload_ns(&self, slice_ns: u64) -> Option<f64> {
         let cost = |(operations, ns): (f64, f64)| (operations >= ENOUGH).then(|| ns / operations);
         let known: Vec<(usize, f64)> =
             self.seen.iter().enumerate().filter_map(|(place, seen)| Some((place, cost(*seen)?))).collect();
-        // Late slices: the last two places that were seen often enough, of at least six.
+        // Late slices: the last two places with enough operations, if at least six places have enough.
         let [.., (before, _), (last, _)] = known[..] else { return None };
         if known.len() < 6 {
             return None;
@@ -149,7 +152,8 @@ impl Known {
             .into_iter()
             .fold((0.0, 0.0), |sum, place| (sum.0 + self.seen[place].0, sum.1 + self.seen[place].1));
         let late = ns / operations;
-        // What comes after the last place that is clearly dearer loses nothing: the noise of many slices would add up.
+        // Places after the last one that is clearly more expensive count as lossless: the noise of many slices would add
+        // up.
         let loading = known.iter().rposition(|(place, cost)| *place < before && *cost > DEARER * late);
         let lost = known[..loading.map_or(0, |at| at + 1)].iter();
         let lost = lost.map(|(place, cost)| (1.0 - late / cost) * slices(*place, u64::MAX) as f64);
@@ -164,12 +168,12 @@ mod tests {
 
     const SLICE: u64 = 50_000;
 
-    /// Rows of a group that has to load for `reload_ns`: operations cost 1 us, twice that until it has loaded.
+    /// Simulates rows of a group that loads for `reload_ns`: an operation costs 1 us, and twice that during loading.
     fn rows(reload_ns: f64, rows: u64, length: u32) -> [GroupWork; PLACES] {
         let mut work = [GroupWork::default(); PLACES];
         let mut missing = reload_ns;
         for place in 0..length as usize {
-            // While it loads half of the time is lost.
+            // During loading, half of the time is lost.
             let lost = missing.min(SLICE as f64 / 2.0);
             missing -= lost;
             let seen = &mut work[crate::auto::places::place(place as u64)];
@@ -179,7 +183,7 @@ mod tests {
         work
     }
 
-    /// Intervals until the limit is within a quarter of what it becomes.
+    /// Returns the final limit, and the number of intervals until the limit stays within a quarter of it.
     fn converges(tuner: &mut Tuner, reload_ns: f64) -> (u32, usize) {
         let mut limits = Vec::new();
         let mut limit = tuner.limit(0).unwrap_or(16);
@@ -198,18 +202,18 @@ mod tests {
     #[test]
     fn rows_are_as_long_as_what_has_to_be_loaded_asks_for() {
         let mut tuner = Tuner::new(TunerSettings::default());
-        // 60 us are lost in each row: rows of 2 ms lose 3%.
+        // Each row loses 60 us: rows of 2 ms lose 3%.
         let (limit, after) = converges(&mut tuner, 60_000.0);
         assert!((32..=48).contains(&limit) && after < 10, "{limit} after {after}");
-        // Another phase: nothing has to be loaded.
+        // Another phase: no loading.
         let (limit, after) = converges(&mut tuner, 0.0);
         assert!(limit <= 2 && after < 20, "{limit} after {after}");
-        // And back.
+        // Back to the first phase.
         let (limit, after) = converges(&mut tuner, 60_000.0);
         assert!((32..=48).contains(&limit) && after < 20, "{limit} after {after}");
     }
 
-    /// One interval in which loading was not seen made rows of one slice until the next probe.
+    /// Regression: one interval without observed loading made rows of one slice until the next probe.
     #[test]
     fn one_odd_interval_does_not_make_rows_short() {
         let mut tuner = Tuner::new(TunerSettings::default());

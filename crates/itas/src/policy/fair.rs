@@ -1,8 +1,9 @@
-//! The completely fair scheduler's rule.
+//! Rule of the completely fair scheduler (CFS).
 
 use super::{Choice, Policy, View};
 
-/// The fiber with the smallest vruntime runs next, whatever ran before (CFS of Linux 2.6.24, the paper's comparison).
+/// The fiber with the smallest vruntime runs next, regardless of the previous one (CFS of Linux 2.6.24, the paper's
+/// comparison).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fair;
 

@@ -4,12 +4,12 @@ use super::{Choice, Policy, View};
 use crate::publish::Role;
 use crate::queue::Candidate;
 
-/// A master aggregates as [`Tas`](super::Tas) does and publishes the group that it aggregates; a slave prefers fibers of
+/// A master aggregates as [`Tas`](super::Tas) does, and publishes the group that it aggregates. A slave prefers fibers of
 /// that group, then siblings of its own last fiber.
 ///
-/// The paper's equations are pictures that did not survive in its text; they are read as: (1) `agg_count < agg_limit`; (2),
-/// (4), (5) the preferred thread's vruntime exceeds the smallest by at most `agg_bonus`; (3) the vruntime of the published
-/// group's thread H exceeds that of the slave's own sibling G by at most `agg_bonus`.
+/// The paper's equations are images that are missing from its text. They are interpreted as follows: (1)
+/// `agg_count < agg_limit`; (2), (4), (5) the preferred thread's vruntime exceeds the smallest by at most `agg_bonus`;
+/// (3) the vruntime of the published group's thread H exceeds that of the slave's own sibling G by at most `agg_bonus`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Itas;
 
@@ -24,7 +24,7 @@ impl Policy for Itas {
     }
 }
 
-/// IP1: a master goes on with IP2; a slave looks for a thread of the published group as well and goes on with IP6.
+/// IP1: a master continues with IP2; a slave also looks up a thread of the published group, and continues with IP6.
 #[inline]
 fn ip1(view: &View<'_>) -> Choice {
     match view.role() {
@@ -60,7 +60,8 @@ fn ip5(view: &View<'_>) -> Choice {
     ip7(Choice::highest(view))
 }
 
-/// IP6: what a slave does depends on whether it has a sibling of its own (G), one of the published group (H), or both.
+/// IP6: the action of a slave depends on the presence of a sibling of its own (G), of a thread of the published group
+/// (H), or of both.
 #[inline]
 fn ip6(view: &View<'_>) -> Choice {
     match (view.sibling(), view.published()) {
@@ -89,8 +90,8 @@ fn ip6_2(view: &View<'_>, g: Candidate) -> Choice {
     }
 }
 
-/// IP6.3: if equation (4) is true, the published group's thread is next, otherwise the one with the highest priority. In
-/// both cases `agg_count` becomes 0.
+/// IP6.3: if equation (4) is true, the published group's thread is next, otherwise the thread with the highest priority.
+/// In both cases `agg_count` becomes 0.
 #[inline]
 fn ip6_3(view: &View<'_>, h: Candidate) -> Choice {
     if view.is_within_bonus(h) { ip7(Choice::follow(h)) } else { ip7(Choice::highest(view)) }
@@ -102,7 +103,8 @@ fn ip7(choice: Choice) -> Choice {
     choice
 }
 
-/// Equation (3), as read here: following the master does not put the slave's own sibling back by more than `agg_bonus`.
+/// Equation (3), as interpreted here: the master's group does not put the slave's own sibling back by more than
+/// `agg_bonus`.
 #[inline]
 fn equation_3(view: &View<'_>, g: Candidate, h: Candidate) -> bool {
     h.vruntime.saturating_sub(g.vruntime) <= view.agg_bonus()

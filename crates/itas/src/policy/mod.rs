@@ -1,7 +1,7 @@
-//! Which fiber a core runs next, as a rule over what the core can see.
+//! Policies: rules that choose the next fiber of a core from the core's state.
 //!
-//! [`Fair`] is the rule of the completely fair scheduler, [`Tas`] aggregates siblings in time on each core, [`Itas`] at the
-//! same time on several. Where fibers of a group are placed is apart: see [`Placement`](crate::Placement).
+//! [`Fair`] is the rule of the completely fair scheduler. [`Tas`] aggregates siblings in time on each core, [`Itas`] at
+//! the same time on several cores. The placement of a group's fibers is separate: see [`Placement`](crate::Placement).
 
 mod fair;
 mod itas;
@@ -15,15 +15,15 @@ use crate::group::GroupId;
 use crate::publish::Role;
 use crate::queue::{Candidate, RunQueue};
 
-/// A rule by which a core chooses among its fibers that can run.
+/// Rule by which a core chooses among its fibers that can run.
 ///
-/// The core holds every policy to the same two limits, so that none can starve a fiber: see
+/// The core applies the same two limits to every policy, so that none can starve a fiber: see
 /// [`Scheduler::pick`](crate::Scheduler::pick).
 ///
 /// ```
 /// use itas::policy::{Choice, Policy, View};
 ///
-/// /// The sibling of the fiber that ran, whenever there is one.
+/// /// Chooses the sibling of the fiber that ran, whenever there is one.
 /// struct Sticky;
 ///
 /// impl Policy for Sticky {
@@ -40,14 +40,14 @@ use crate::queue::{Candidate, RunQueue};
 /// }
 /// ```
 pub trait Policy: Send {
-    /// Its name, for reports.
+    /// Name of the policy, for reports.
     fn name(&self) -> &'static str;
 
-    /// The fiber to run next.
+    /// Chooses the fiber to run next.
     fn choose(&mut self, view: &View<'_>) -> Choice;
 }
 
-/// What a core sees when it chooses. At least one fiber can run.
+/// State of a core at the time of a choice. At least one fiber can run.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     pub(crate) queue: &'a RunQueue,
@@ -68,21 +68,22 @@ impl View<'_> {
         self.highest
     }
 
-    /// The sibling with the highest priority of the fiber that ran last (threads C and G), if one can run.
+    /// The sibling, with the highest priority, of the fiber that ran last (threads C and G), if one can run.
     #[inline]
     #[must_use]
     pub fn sibling(&self) -> Option<Candidate> {
         self.queue.first_of(self.last?)
     }
 
-    /// On a slave: the fiber with the highest priority of the group that its master aggregates (thread H).
+    /// On a slave: the fiber with the highest priority in the group that its master aggregates (thread H).
     #[inline]
     #[must_use]
     pub fn published(&self) -> Option<Candidate> {
         self.queue.first_of(self.published?)
     }
 
-    /// Siblings of the last fiber's group that this core has chosen in a row (`agg_count` of its memory address space).
+    /// Number of siblings in the last fiber's group that this core has chosen in a row (`agg_count` of its memory address
+    /// space).
     #[must_use]
     pub fn agg_count(&self) -> u32 {
         self.agg_count
@@ -100,7 +101,7 @@ impl View<'_> {
         self.bonus_ns
     }
 
-    /// What this core is.
+    /// Role of this core.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
@@ -112,7 +113,7 @@ impl View<'_> {
         self.queue
     }
 
-    /// Equation (1): siblings have not been preferred too often in a row, `agg_count < agg_limit`.
+    /// Equation (1): fewer than the limit of siblings have been preferred in a row, `agg_count < agg_limit`.
     #[inline]
     #[must_use]
     pub fn equation_1(&self) -> bool {
@@ -128,32 +129,33 @@ impl View<'_> {
     }
 }
 
-/// What a policy chooses.
+/// Choice of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The group whose first fiber runs.
+    /// Group whose first fiber runs.
     pub group: GroupId,
-    /// True if it runs because it is a sibling of the one before: `agg_count` is incremented. False sets it to 0.
+    /// True if the fiber runs because it is a sibling of the previous one: `agg_count` is incremented. False sets
+    /// `agg_count` to 0.
     pub counts: bool,
-    /// What a master publishes from now on. Slaves publish nothing, whatever it says.
+    /// Group that a master publishes from now on. Ignored on a slave.
     pub publish: Option<GroupId>,
 }
 
 impl Choice {
-    /// The fiber with the highest priority; `agg_count` becomes 0, and nothing is published.
+    /// Chooses the fiber with the highest priority; `agg_count` becomes 0, and nothing is published.
     #[inline]
     #[must_use]
     pub fn highest(view: &View<'_>) -> Choice {
         Choice { group: view.highest().group, counts: false, publish: None }
     }
 
-    /// A sibling; `agg_count` is incremented, and its group is published.
+    /// Chooses a sibling; `agg_count` is incremented, and the sibling's group is published.
     #[must_use]
     pub fn aggregate(sibling: Candidate) -> Choice {
         Choice { group: sibling.group, counts: true, publish: Some(sibling.group) }
     }
 
-    /// A sibling of what the master runs; `agg_count` becomes 0.
+    /// Chooses a sibling of the master's fiber; `agg_count` becomes 0.
     #[must_use]
     pub fn follow(sibling: Candidate) -> Choice {
         Choice { group: sibling.group, counts: false, publish: None }

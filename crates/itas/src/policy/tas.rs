@@ -33,7 +33,7 @@ fn tp2(view: &View<'_>) -> Choice {
     }
 }
 
-/// TP3: `agg_count` is incremented. (The choice says so; the core counts.)
+/// TP3: `agg_count` is incremented. (The choice requests it; the core counts.)
 #[inline]
 fn tp3(choice: Choice) -> Choice {
     tp4(Choice { counts: true, ..choice })

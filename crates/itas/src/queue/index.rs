@@ -1,12 +1,13 @@
-//! The groups that have a fiber that can run, by the place of their first: a tournament, whose winner is the first of all.
+//! Tournament tree over the groups that have a fiber that can run, ordered by the sort key of their first fiber. The
+//! winner is the first fiber of all.
 //!
-//! A group that changes plays again against those that it meets on its way up, which is a fixed number of comparisons
-//! without a branch that depends on them: there is nothing for the processor to guess wrong.
+//! A changed group is compared again on its path to the root. This is a fixed number of comparisons without a
+//! data-dependent branch, so there is nothing for the processor to mispredict.
 
 use super::{Candidate, SortKey};
 use crate::group::GroupId;
 
-/// No seat in the tournament.
+/// Marks a group without a seat in the tournament.
 const ABSENT: u32 = u32::MAX;
 
 /// A group with its first fiber.
@@ -17,13 +18,13 @@ struct Player {
     fiber: u32,
 }
 
-/// It loses against all others.
+/// Empty seat: loses against all others.
 const NO_PLAYER: Player = Player { place: SortKey::LAST, group: GroupId::NONE, fiber: 0 };
 
-/// See the module.
+/// Tournament tree. See the module documentation.
 #[derive(Debug)]
 pub(super) struct GroupIndex {
-    /// The winner of all at 1; the players of the match at `i` at `2 * i` and `2 * i + 1`; seats in the upper half.
+    /// Winner of all at 1; players of the match at `i` at `2 * i` and `2 * i + 1`; seats in the upper half.
     matches: Vec<Player>,
     /// By group: its seat.
     seats: Vec<u32>,
@@ -37,20 +38,20 @@ impl Default for GroupIndex {
 }
 
 impl GroupIndex {
-    /// The fiber with the smallest place of all.
+    /// Returns the first fiber of all groups.
     #[inline]
     pub(super) fn first(&self) -> Option<Candidate> {
         let Player { place, group, fiber } = self.matches[1];
         (place != SortKey::LAST).then(|| Candidate { group, fiber, vruntime: place.vruntime() })
     }
 
-    /// All groups in it.
+    /// Iterates over all groups in the tree.
     pub(super) fn groups(&self) -> impl Iterator<Item = GroupId> {
         let seats = &self.matches[self.matches.len() / 2..];
         seats.iter().filter(|player| player.place != SortKey::LAST).map(|player| player.group)
     }
 
-    /// Adds a group, or changes its first fiber.
+    /// Adds a group, or updates its first fiber.
     #[inline]
     pub(super) fn set(&mut self, group: GroupId, place: SortKey, fiber: u32) {
         let seat = match self.seats.get(group.index()) {
@@ -60,7 +61,7 @@ impl GroupIndex {
         self.play(seat, Player { place, group, fiber });
     }
 
-    /// Takes a group out.
+    /// Removes a group.
     #[inline]
     pub(super) fn remove(&mut self, group: GroupId) {
         let Some(slot) = self.seats.get_mut(group.index()) else { return };
@@ -71,7 +72,7 @@ impl GroupIndex {
         }
     }
 
-    /// A seat for a group.
+    /// Assigns a free seat to a group.
     fn admit(&mut self, group: GroupId) -> u32 {
         if group.index() >= self.seats.len() {
             self.seats.resize(group.index() + 1, ABSENT);
@@ -81,7 +82,7 @@ impl GroupIndex {
         seat
     }
 
-    /// Twice as many seats; one that is free.
+    /// Doubles the number of seats; returns a free one.
     fn double(&mut self) -> u32 {
         let seats = self.matches.len() / 2;
         let players = self.matches.split_off(seats);

@@ -1,7 +1,8 @@
-//! A core's runqueue, in two levels: groups by their first fiber, and in each group its fibers by vruntime.
+//! Run queue of a core, in two levels: groups ordered by their first fiber, and in each group its fibers ordered by
+//! vruntime.
 //!
-//! The fiber with the highest priority is the first of the first group; the sibling of a fiber is the first of its own
-//! group. Both are looked up without a search, whatever the number of groups and fibers.
+//! The fiber with the highest priority is the first fiber of the first group. The sibling of a fiber is the first fiber
+//! of its own group. Both lookups need no search, whatever the number of groups and fibers.
 
 mod index;
 
@@ -13,20 +14,20 @@ use index::GroupIndex;
 /// A fiber that can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its group.
+    /// Group of the fiber.
     pub group: GroupId,
-    /// Its number on its core.
+    /// Number of the fiber on its core.
     pub fiber: u32,
-    /// Time that it has run, in nanoseconds, divided by its weight: the smaller, the higher its priority.
+    /// Run time in nanoseconds, divided by the weight. A smaller value means a higher priority.
     pub vruntime: u64,
 }
 
-/// Where a fiber stands in its group: vruntime, then order of arrival. One number, which is compared at once.
+/// Sort key of a fiber in its group: vruntime, then order of arrival, in one number that is compared at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SortKey(u128);
 
 impl SortKey {
-    /// After all fibers.
+    /// Greater than the key of any fiber.
     const LAST: SortKey = SortKey(u128::MAX);
 
     #[inline]
@@ -40,11 +41,11 @@ impl SortKey {
     }
 }
 
-/// The fibers of a core that can run and do not.
+/// The fibers of a core that can run and are not running.
 #[derive(Debug, Default)]
 pub struct RunQueue {
-    /// By group: its fibers in order. One that has run comes last or nearly so, one that wakes up first or nearly so:
-    /// hardly any others move for it.
+    /// By group: its fibers in order. A fiber that has run is inserted at or near the end, a fiber that wakes up at or
+    /// near the front: few others move for it.
     groups: Vec<VecDeque<(SortKey, u32)>>,
     order: GroupIndex,
     len: usize,
@@ -52,25 +53,25 @@ pub struct RunQueue {
 }
 
 impl RunQueue {
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new() -> RunQueue {
         RunQueue::default()
     }
 
-    /// Fibers in it.
+    /// Number of fibers in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if no fiber is in it.
+    /// Returns true if the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds a fiber; it comes after those of the same vruntime.
+    /// Adds a fiber, after the fibers with the same vruntime.
     #[inline]
     pub fn push(&mut self, candidate: Candidate) {
         let at = candidate.group.index();
@@ -93,14 +94,14 @@ impl RunQueue {
         }
     }
 
-    /// The fiber with the highest priority of all.
+    /// Returns the fiber with the highest priority of all.
     #[inline]
     #[must_use]
     pub fn highest(&self) -> Option<Candidate> {
         self.order.first()
     }
 
-    /// The fiber with the highest priority in `group`.
+    /// Returns the fiber with the highest priority in `group`.
     #[inline]
     #[must_use]
     pub fn first_of(&self, group: GroupId) -> Option<Candidate> {
@@ -108,13 +109,13 @@ impl RunQueue {
         Some(Candidate { group, fiber, vruntime: place.vruntime() })
     }
 
-    /// Fibers of `group` in the queue.
+    /// Number of fibers of `group` in the queue.
     #[must_use]
     pub fn len_of(&self, group: GroupId) -> usize {
         self.groups.get(group.index()).map_or(0, VecDeque::len)
     }
 
-    /// Takes out the first fiber of `group`.
+    /// Removes the first fiber of `group` and returns it.
     #[inline]
     pub fn take_from(&mut self, group: GroupId) -> Option<Candidate> {
         let fibers = self.groups.get_mut(group.index())?;
@@ -127,7 +128,7 @@ impl RunQueue {
         Some(Candidate { group, fiber, vruntime: place.vruntime() })
     }
 
-    /// Groups with a fiber in the queue, in no order.
+    /// Iterates over the groups with a fiber in the queue, in arbitrary order.
     pub fn groups(&self) -> impl Iterator<Item = GroupId> {
         self.order.groups()
     }
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a list that is searched.
+        /// Compares the queue with a linearly searched list.
         #[test]
         fn is_a_list_sorted_by_vruntime(steps in proptest::collection::vec((0u32..6, 0u64..20, any::<bool>()), 1..300)) {
             let mut queue = RunQueue::new();

@@ -1,4 +1,4 @@
-//! Setting up a runtime.
+//! Construction and settings of a runtime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,28 +15,28 @@ use crate::policy::{Fair, Policy};
 use crate::publish::Board;
 use crate::scheduler::CoreSettings;
 
-/// Most workers of a runtime.
+/// Maximum number of workers of a runtime.
 const MAX_WORKERS: usize = 512;
 
-/// Why a runtime was not built.
+/// Error of [`Builder::build`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} {value}: {must}")]
 pub struct BuildError {
-    /// The setting.
+    /// Name of the setting.
     pub name: &'static str,
-    /// What it was set to.
+    /// Rejected value.
     pub value: String,
-    /// What it must be.
+    /// Permitted values.
     pub must: &'static str,
 }
 
-/// Makes the policy of a core.
+/// Creates the policy of a core.
 type MakePolicy = dyn Fn(usize) -> Box<dyn Policy> + Send + Sync;
 
-/// Is told of a fiber that does not give way.
+/// Callback for a fiber that does not give up its core.
 type TellStuck = dyn Fn(&Stuck) + Send + Sync;
 
-/// What a runtime was built with.
+/// Settings that a runtime was built with.
 pub(crate) struct Config {
     pub(crate) workers: usize,
     pub(super) fibers: usize,
@@ -98,100 +98,103 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Worker threads, 1 to 512; as many as the machine has cores. Each is a core of the paper.
+    /// Sets the number of worker threads, 1 to 512. Default: the number of available processors. Each worker is a core of
+    /// the paper.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Builder {
         self.config.workers = workers;
         self
     }
 
-    /// Fibers that live at a time on a worker, from 1; 256. More work waits for one to end.
+    /// Sets the maximum number of live fibers on a worker, 1 to 64,999. Default: 256. More work waits for a fiber to end.
     #[must_use]
     pub fn fibers(mut self, fibers: usize) -> Builder {
         self.config.fibers = fibers;
         self
     }
 
-    /// Bytes of stack per fiber; 64 KiB.
+    /// Sets the stack size of a fiber in bytes, at least [`sched_steps::MIN_STACK_BYTES`]. Default: 64 KiB.
     #[must_use]
     pub fn stack_bytes(mut self, bytes: usize) -> Builder {
         self.config.stack_bytes = bytes;
         self
     }
 
-    /// How long a fiber runs before another may; 50 us. It gives way at the first [`point`](crate::point) after that.
+    /// Sets the time that a fiber runs before another may, 1 us to 10 s. Default: 50 us. The fiber yields at the first
+    /// [`point`](crate::point) after that time.
     #[must_use]
     pub fn slice(mut self, slice: Duration) -> Builder {
         self.config.core.slice = slice;
         self
     }
 
-    /// Slices, credit of sleepers, and whether slaves keep to the paper's rules only.
+    /// Sets the slice, the credit of sleepers, and the rules for slaves.
     #[must_use]
     pub fn core_settings(mut self, settings: CoreSettings) -> Builder {
         self.config.core = settings;
         self
     }
 
-    /// The policy of all cores; [`Fair`].
+    /// Sets the policy of all cores. Default: [`Fair`].
     #[must_use]
     pub fn policy(self, policy: impl Policy + Clone + Sync + 'static) -> Builder {
         self.policies(move |_| Box::new(policy.clone()))
     }
 
-    /// The policy of each core, made when a run begins.
+    /// Sets the policy of each core. `make` is called with the core's number when a run begins.
     #[must_use]
     pub fn policies(mut self, make: impl Fn(usize) -> Box<dyn Policy> + Send + Sync + 'static) -> Builder {
         self.config.policy = Arc::new(make);
         self
     }
 
-    /// Chooses policy and placement by what they do for the work: see [`auto`](crate::auto). What is chosen stays known from
-    /// one run to the next. A policy and a placement that were given mean nothing then.
+    /// Chooses policy and placement automatically by measured work: see [`auto`](crate::auto). The choice is kept from
+    /// one run to the next. A policy and a placement that were set have no effect.
     #[must_use]
     pub fn automatic(mut self, settings: AutoSettings) -> Builder {
         self.config.automatic = Some(settings);
         self
     }
 
-    /// Sets `agg_bonus` and `agg_limit` of every group while it runs, by what operations cost early and late in a row of
-    /// siblings: see [`Tuner`](crate::auto::Tuner). What was found stays known from one run to the next.
+    /// Sets `agg_bonus` and `agg_limit` of every group at run time, from the cost of operations early and late in a row
+    /// of siblings: see [`Tuner`](crate::auto::Tuner). The results are kept from one run to the next.
     #[must_use]
     pub fn tuned(mut self, settings: TunerSettings) -> Builder {
         self.config.tuned = Some(settings);
         self
     }
 
-    /// On which core a group's work begins; [`Placement::Spread`].
+    /// Sets the placement of a group's work on cores. Default: [`Placement::Spread`].
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Builder {
         self.placement = placement;
         self
     }
 
-    /// Binds worker `i` to the `i`-th processor that the process may use, where the system lets it; false.
+    /// Binds worker `i` to the `i`-th processor that the process may use, if the system permits it. Default: false.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Builder {
         self.config.pin = pin;
         self
     }
 
-    /// Threads for work that [blocks](crate::blocking), at most, 1 to 512; 64. They are started as they are needed.
+    /// Sets the maximum number of threads for work that [blocks](crate::blocking), 1 to 512. Default: 64. They are
+    /// started on demand.
     #[must_use]
     pub fn helpers(mut self, helpers: usize) -> Builder {
         self.config.helpers = helpers;
         self
     }
 
-    /// Slices that each worker records; none.
+    /// Sets the number of slices that each worker records. Default: 0.
     #[must_use]
     pub fn trace(mut self, slices: usize) -> Builder {
         self.config.trace = slices;
         self
     }
 
-    /// Watches for fibers that do not give way for `limit`: `tell` is called on the watching thread, and the report of the
-    /// run names them. Without it no fiber is watched.
+    /// Reports fibers that do not give up their core for `limit`, at least 1 ms: `tell` is called on the watchdog thread,
+    /// and the report of the run lists them. By default no fiber is watched.
     #[must_use]
     pub fn watchdog(mut self, limit: Duration, tell: impl Fn(&Stuck) + Send + Sync + 'static) -> Builder {
         self.config.watchdog = Some(limit);
@@ -199,15 +202,15 @@ impl Builder {
         self
     }
 
-    /// Builds the runtime. No thread is started before it runs.
+    /// Builds the runtime. No thread is started before a run.
     ///
     /// # Safety
-    /// All work that the runtime ever runs keeps the contract of [`sched_steps::Builder::build`]: where it gives way (at
-    /// [`point`](crate::point), in [`blocking`](crate::blocking), in waits of `sched_steps::fiber`), nothing is open that must
-    /// be closed in reverse order of opening among all that opens it on its thread.
+    /// All work that the runtime ever runs keeps the contract of [`sched_steps::Builder::build`]: where it is suspended
+    /// (at [`point`](crate::point), in [`blocking`](crate::blocking), in waits of `sched_steps::fiber`), nothing is open
+    /// that must be closed in reverse order of opening with respect to everything that opens it on its thread.
     ///
     /// # Errors
-    /// [`BuildError`] names the setting that makes no sense.
+    /// [`BuildError`] names the setting that is out of range.
     #[allow(unsafe_code)]
     pub unsafe fn build(self) -> Result<Runtime, BuildError> {
         let Config { workers, fibers, stack_bytes, core, helpers, watchdog, .. } = &self.config;

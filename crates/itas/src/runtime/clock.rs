@@ -1,4 +1,4 @@
-//! The clock of a process, cheap enough to be read at every point.
+//! Clock of the process, cheap enough to be read at every point.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ static CLOCK: LazyLock<(Clock, u64)> = LazyLock::new(|| {
     (clock, start)
 });
 
-/// Nanoseconds since the process first asked.
+/// Nanoseconds since the first call in the process.
 #[inline]
 pub(crate) fn now_ns() -> u64 {
     let (clock, start) = &*CLOCK;

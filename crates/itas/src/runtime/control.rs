@@ -1,4 +1,4 @@
-//! The thread that gives modes their windows, and tells the chooser what came of them.
+//! Threads that run the chooser's windows and the tuner's intervals.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::auto::{AutoSettings, Chooser, GroupWork, Mode, ModeWord, PLACES, Swit
 use crate::group::{GroupId, Groups, nanos};
 use crate::placement::PlacementWord;
 
-/// Groups whose work decides.
+/// Maximum number of groups whose work is measured.
 const GROUPS: usize = 1024;
 
-/// An automatic choice, kept from run to run.
+/// State of the automatic choice, kept from run to run.
 #[derive(Debug)]
 pub(crate) struct Automatic {
     pub(super) chooser: Chooser,
@@ -31,12 +31,13 @@ impl Automatic {
         }
     }
 
-    /// The policy of each core.
+    /// Returns the policy for the cores.
     pub(super) fn policy(&self) -> Switching {
         Switching(Arc::clone(&self.mode))
     }
 
-    /// Until the run is over: windows, each after a quarter of one in which work moves and caches fill.
+    /// Runs windows until the run is over. After a change of mode a quarter of a window precedes, in which work moves and
+    /// caches fill.
     pub(super) fn control(
         &mut self,
         cores: &Mutex<Vec<Option<Watched>>>,
@@ -62,19 +63,19 @@ impl Automatic {
     }
 }
 
-/// False if the run is over before `time` has passed.
+/// Waits for `time`; returns false if the run is over before that.
 fn waits(over: &Receiver<()>, time: Duration) -> bool {
     time.is_zero() || matches!(over.recv_timeout(time), Err(RecvTimeoutError::Timeout))
 }
 
-/// What the first `groups` groups did so far, by place in the row, on all cores.
+/// Work of the first `groups` groups so far, by place in the row, summed over all cores.
 fn work_of(cores: &Mutex<Vec<Option<Watched>>>, groups: usize) -> Vec<[GroupWork; PLACES]> {
     let mut sum = vec![[GroupWork::default(); PLACES]; groups];
     cores.lock().iter().flatten().for_each(|core| core.shown.add_work(&mut sum));
     sum
 }
 
-/// What they did between two looks; groups that are new had done nothing before.
+/// Work between two measurements; groups that are new had done nothing before.
 fn difference(now: &[[GroupWork; PLACES]], before: &[[GroupWork; PLACES]]) -> Vec<[GroupWork; PLACES]> {
     let mut work = now.to_vec();
     for (now, before) in work.iter_mut().flatten().zip(before.iter().flatten()) {
@@ -91,12 +92,12 @@ fn in_all(places: &[GroupWork; PLACES]) -> GroupWork {
     })
 }
 
-/// A tuner, kept from run to run.
+/// State of the tuner, kept from run to run.
 #[derive(Debug)]
 pub(crate) struct Tuning {
     tuner: Tuner,
     interval: Duration,
-    /// By number: the group whose work the tuner has seen.
+    /// By number: the group whose work the tuner has measured.
     groups: Vec<Option<GroupId>>,
 }
 
@@ -105,13 +106,13 @@ impl Tuning {
         Tuning { tuner: Tuner::new(settings), interval: settings.interval, groups: Vec::new() }
     }
 
-    /// The limit that was found for a group.
+    /// Returns the limit that was found for a group.
     pub(super) fn limit(&self, group: GroupId) -> Option<u32> {
         let is_known = self.groups.get(group.index()) == Some(&Some(group));
         if is_known { self.tuner.limit(group.index()) } else { None }
     }
 
-    /// Forgets what was seen of the groups whose numbers others have now, the work of this interval included.
+    /// Discards measurements of groups whose numbers other groups have now, including the work of this interval.
     fn see(&mut self, known: &[GroupId], work: &mut [[GroupWork; PLACES]]) {
         self.groups.resize(work.len().max(self.groups.len()), None);
         for group in known {
@@ -123,7 +124,7 @@ impl Tuning {
         }
     }
 
-    /// Until the run is over: sets the parameters of all groups, every interval.
+    /// Sets the parameters of all groups every interval, until the run is over.
     pub(super) fn control(
         &mut self,
         cores: &Mutex<Vec<Option<Watched>>>,
@@ -143,7 +144,7 @@ impl Tuning {
             let found = self.tuner.interval(&work, slice_ns, fibers);
             for group in known {
                 if let Some(aggregation) = found.get(group.index()) {
-                    // A group that was removed meanwhile needs none.
+                    // A group that was removed meanwhile is skipped.
                     let _ = groups.set_aggregation(group, *aggregation);
                 }
             }

@@ -1,4 +1,4 @@
-//! Work that blocks: threads beside the workers, so that no worker waits in the kernel.
+//! Helper threads for work that blocks, so that no worker waits in the kernel.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -15,11 +15,11 @@ use sched_steps::fiber;
 type Call = Box<dyn FnOnce() + Send>;
 
 thread_local! {
-    /// Where the worker of this thread sends calls.
+    /// Channel to the helpers of this thread's worker.
     static HELPERS: RefCell<Option<Sender<Call>>> = const { RefCell::new(None) };
 }
 
-/// The calls of this thread's fibers go there, until the value is dropped.
+/// Guard: calls of this thread's fibers are sent to the helpers until it is dropped.
 pub(super) struct Connected(());
 
 impl Connected {
@@ -35,18 +35,18 @@ impl Drop for Connected {
     }
 }
 
-/// Helpers that nothing has been sent to yet.
+/// Creates the channel for the calls of helpers.
 pub(super) fn channel() -> (Sender<Call>, Receiver<Call>) {
     crossbeam_channel::unbounded()
 }
 
-/// The helpers of a run: one at first, and one more whenever the last idle one gets a call, up to a bound. So calls that
-/// depend on each other get on, as long as fewer than that are under way.
+/// The helpers of a run: one at first, and one more whenever the last idle helper gets a call, up to a maximum. So calls
+/// that depend on each other make progress as long as fewer calls than that are in progress.
 pub(super) struct Helpers {
     waiting: Receiver<Call>,
     most: usize,
     threads: AtomicUsize,
-    /// Those that are in no call.
+    /// Number of helpers that are not in a call.
     idle: AtomicUsize,
 }
 
@@ -55,10 +55,10 @@ impl Helpers {
         Helpers { waiting, most, threads: AtomicUsize::new(0), idle: AtomicUsize::new(0) }
     }
 
-    /// Starts one more, unless there are as many as there may be.
+    /// Starts one more helper, unless the maximum is reached.
     ///
     /// # Errors
-    /// When the system starts no thread.
+    /// The system cannot start a thread.
     pub(super) fn grow<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> std::io::Result<()> {
         let more = |threads: usize| (threads < self.most).then_some(threads + 1);
         let Ok(number) = self.threads.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) else { return Ok(()) };
@@ -72,14 +72,14 @@ impl Helpers {
         })
     }
 
-    /// A helper: makes calls until all senders are gone.
+    /// Body of a helper: makes calls until all senders are dropped.
     fn help<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
         for call in &self.waiting {
             if self.idle.fetch_sub(1, Ordering::AcqRel) == 1 {
-                // Without another thread calls wait for this one; the next call tries again.
+                // If no thread can be started, further calls wait for this one; the next call tries again.
                 let _ = self.grow(scope);
             }
-            // An answer that no fiber waits for any more is dropped here, and its destructor may panic.
+            // If the waiting fiber is gone, the result is dropped here, and its destructor may panic.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
                 discard(payload);
             }
@@ -88,24 +88,24 @@ impl Helpers {
     }
 }
 
-/// Drops a payload that is not reported. Its destructor may panic in turn.
+/// Drops a panic payload that is not reported. Its destructor may panic in turn.
 fn discard(payload: Box<dyn Any + Send>) {
     if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        // However many there are: the process goes on.
+        // Leaks the payload of that panic, so that a chain of panicking payloads ends.
         std::mem::forget(next);
     }
 }
 
-/// Runs `call`, which may block its thread (a file, a socket, a lock of the standard library), on a helper thread. The fiber
-/// waits, its worker goes on with others. Outside of a runtime it is simply called.
+/// Runs `call`, which may block its thread (a file, a socket, a lock of the standard library), on a helper thread. The
+/// fiber waits, and its worker continues with other fibers. Outside of a runtime `call` runs on the calling thread.
 ///
-/// Helpers are started as they are needed, up to [`Builder::helpers`](crate::Builder::helpers): calls beyond that wait until
-/// others have ended.
+/// Helpers are started on demand, up to [`Builder::helpers`](crate::Builder::helpers): further calls wait until others
+/// have ended.
 ///
-/// A fiber that is cancelled meanwhile unwinds; the call is made to its end, and what it returns is dropped.
+/// If the fiber is cancelled meanwhile, it unwinds; the call runs to its end, and its result is dropped.
 ///
 /// # Panics
-/// With what `call` panics with.
+/// With the panic of `call`.
 pub fn blocking<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static) -> R {
     let helpers = HELPERS.with(|mine| mine.borrow().clone());
     let (Some(helpers), Some(waker)) = (helpers, fiber::waker()) else { return call() };
@@ -115,7 +115,7 @@ pub fn blocking<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static) ->
         *there.lock() = Some(catch_unwind(AssertUnwindSafe(call)));
         waker.wake();
     });
-    // The helpers live for as long as a worker does.
+    // The helpers live as long as the workers do.
     if let Err(unsent) = helpers.send(made) {
         (unsent.0)();
     }
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// A payload that panics when it is dropped, twice.
+    /// A payload that panics when it is dropped, with a payload that panics again.
     struct Bomb(bool);
 
     impl Drop for Bomb {

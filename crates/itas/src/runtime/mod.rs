@@ -1,7 +1,7 @@
 //! Worker threads, one per core, whose fibers are scheduled by a [policy](crate::policy).
 //!
-//! A fiber stays on its thread. What the runtime moves is work that has not begun, and work between two operations
-//! ([`Work`]): to the core where its group's placement wants it, or to a core that has nothing to do.
+//! A fiber stays on its thread. The runtime moves work that has not begun, and work between two operations ([`Work`]): to
+//! the core that its group's placement assigns, or to an idle core.
 
 mod builder;
 mod clock;
@@ -40,38 +40,38 @@ use shared::Shared;
 use work::Once;
 use worker::{Worker, WorkerEnd};
 
-/// Why a run ended early.
+/// Error of a run.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// Work panicked. The rest was run to its end.
+    /// Work panicked. The remaining work was run to its end.
     #[error("work on core {core} failed: {error}")]
     Failed {
-        /// The core.
+        /// Number of the core.
         core: usize,
-        /// What failed: names the fiber.
+        /// Error of the fiber; contains the name of the fiber.
         error: sched_steps::FiberError,
     },
-    /// The operating system gave no thread.
+    /// The operating system could not start a worker thread.
     #[error("core {core} has no thread: {error}")]
     Thread {
-        /// The core.
+        /// Number of the core.
         core: usize,
-        /// Why.
+        /// Error of the operating system.
         error: std::io::Error,
     },
-    /// The operating system gave no thread for work that [blocks](blocking), or for what looks after the workers.
+    /// The operating system could not start a thread for [blocking](blocking) work, or for monitoring the workers.
     #[error("no thread beside the workers: {error}; allow more (ulimit -u; pids.max of a container)")]
     Helper {
-        /// Why.
+        /// Error of the operating system.
         error: std::io::Error,
     },
-    /// A worker could not be set up: no memory for its stacks, too many executors.
+    /// A worker could not be set up: no memory for its stacks, or too many executors.
     #[error("core {core} could not begin: {error}")]
     Worker {
-        /// The core.
+        /// Number of the core.
         core: usize,
-        /// Why.
+        /// Error of building the executor.
         error: sched_steps::BuildError,
     },
 }
@@ -82,26 +82,26 @@ impl std::fmt::Debug for RunError {
     }
 }
 
-/// What a run did.
+/// Results of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// By core.
+    /// Statistics by core.
     pub cores: Vec<CoreStatistics>,
-    /// By core: how long a fiber waited at most for its turn, by proof. See [the bound](crate#how-long-a-fiber-waits).
+    /// By core: proven upper bound of the time that a fiber waited for its turn. See [the bound](crate#bound-on-waiting).
     pub wait_bounds: Vec<Duration>,
-    /// By core: the first slices, as many as [`Builder::trace`] asked for.
+    /// By core: the first slices, up to the number set by [`Builder::trace`].
     pub slices: Vec<Vec<Slice>>,
-    /// By core: time that its thread had a processor. Less than `elapsed` means that others had it, or that the core was
-    /// idle.
+    /// By core: CPU time of its thread. Less than `elapsed` means that other threads had the processor, or that the core
+    /// was idle.
     pub cpu: Vec<Duration>,
-    /// Fibers that kept their cores for longer than [`Builder::watchdog`] allows.
+    /// Fibers that kept their cores for longer than [`Builder::watchdog`] permits.
     pub stuck: Vec<Stuck>,
-    /// From the begin of the run to its end.
+    /// Duration of the run.
     pub elapsed: Duration,
 }
 
 impl Report {
-    /// All cores added up.
+    /// Sums the statistics of all cores.
     #[must_use]
     pub fn total(&self) -> CoreStatistics {
         let mut total = CoreStatistics::default();
@@ -109,7 +109,7 @@ impl Report {
         total
     }
 
-    /// The largest part of its bound that a wait reached on any core: at most 1.
+    /// Largest ratio of a longest wait to its bound over all cores: at most 1.
     #[must_use]
     pub fn longest_wait_to_bound(&self) -> f64 {
         let parts = self.cores.iter().zip(&self.wait_bounds).filter(|(_, bound)| !bound.is_zero());
@@ -117,10 +117,11 @@ impl Report {
     }
 }
 
-/// Schedules fibers of sibling groups on worker threads. Made by [`Runtime::builder`].
+/// Schedules fibers of sibling groups on worker threads. Created by [`Runtime::builder`].
 ///
-/// Threads belong to a call of [`Runtime::run`]. So a process that was forked between two calls may run it; one that was forked
-/// inside `with` has no workers, and may only begin another program or end without returning (`exec`, `_exit`).
+/// Threads exist only during a call of [`Runtime::run`]. So a process that is forked between two calls can run the
+/// runtime. A process that is forked inside `with` has no workers, and may only execute another program or end without
+/// returning (`exec`, `_exit`).
 pub struct Runtime {
     pub(crate) config: builder::Config,
     groups: Arc<Groups>,
@@ -137,21 +138,21 @@ impl std::fmt::Debug for Runtime {
 }
 
 impl Runtime {
-    /// The default settings, to be changed.
+    /// Returns a builder with the default settings.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Adds a group with the normal weight.
+    /// Adds a group with the default weight and aggregation.
     ///
     /// # Errors
-    /// Too many groups.
+    /// The table of groups is full.
     pub fn group(&self, name: &str) -> Result<GroupId, GroupError> {
         self.groups.add(name, crate::DEFAULT_WEIGHT, Aggregation::default())
     }
 
-    /// The groups: more may be added, and their parameters changed, while fibers run.
+    /// The table of groups. Groups may be added, and their parameters changed, while fibers run.
     #[must_use]
     pub fn groups(&self) -> &Arc<Groups> {
         &self.groups
@@ -163,36 +164,36 @@ impl Runtime {
         &self.board
     }
 
-    /// What an automatic runtime does now; none for one that was given a policy. While it runs, the answer waits for its
-    /// end.
+    /// Current choice of an automatic runtime; `None` while modes are compared, and for a runtime with a fixed policy.
+    /// During a run the call blocks until the run ends.
     #[must_use]
     pub fn chosen_mode(&self) -> Option<Mode> {
         self.automatic.as_ref().and_then(|automatic| automatic.lock().chooser.chosen())
     }
 
-    /// The `agg_limit` that a tuned runtime has found for a group; none for others, and before it ran. While it runs, the
-    /// answer waits for its end.
+    /// `agg_limit` that a tuned runtime has found for a group; `None` for other runtimes, and before the first run.
+    /// During a run the call blocks until the run ends.
     #[must_use]
     pub fn tuned_limit(&self, group: GroupId) -> Option<u32> {
         self.tuning.as_ref().and_then(|tuning| tuning.lock().limit(group))
     }
 
-    /// Changes where work is placed, also while fibers run.
+    /// Returns a handle that changes the placement of work, even while fibers run.
     #[must_use]
     pub fn placement_changer(&self) -> PlacementChanger {
         PlacementChanger(Arc::clone(&self.placement))
     }
 
-    /// Starts the workers, calls `with` on the calling thread when all have begun, and returns when `with` has returned and
-    /// all work that was spawned has ended. Work may borrow what outlives the call.
+    /// Starts the workers, calls `with` on the calling thread when all of them have begun, and returns after `with` has
+    /// returned and all spawned work has ended. Work may borrow values that outlive the call.
     ///
-    /// What the work does keeps the contract of [`Builder::build`].
+    /// The work keeps the contract of [`Builder::build`].
     ///
     /// # Errors
-    /// [`RunError`]: a worker could not begin, and `with` was not called; or work panicked; the first of these.
+    /// The first [`RunError`]: a worker could not begin, and `with` was not called; or work panicked.
     ///
     /// # Panics
-    /// If `with` panics; what has begun is run to its end before.
+    /// If `with` panics; spawned work is run to its end first.
     pub fn run<'env, R>(&mut self, with: impl FnOnce(&Spawner<'_, 'env>) -> R) -> Result<(R, Report), RunError> {
         let began = Instant::now();
         let cores = self.config.workers;
@@ -248,7 +249,7 @@ impl Runtime {
                 .collect();
             drop((calls, ready));
             let spawner = Spawner { shared: &shared };
-            // A worker that cannot begin drops its end of the channel.
+            // A worker that cannot begin drops its sender.
             let have_begun = helped.is_ok() && begun.iter().take(cores).count() == cores;
             if !have_begun {
                 shared.tally.give_up();
@@ -277,7 +278,7 @@ impl Runtime {
             report.slices.push(slices);
             report.cpu.push(cpu);
         }
-        // A worker that has not begun has told why above.
+        // A worker that did not begin has returned its error above.
         let Some(result) = result else { unreachable!("all workers ended well, and not all had begun") };
         Ok((result, report))
     }
@@ -293,18 +294,18 @@ fn beside<'scope>(
     begun.map(drop).map_err(|error| RunError::Helper { error })
 }
 
-/// Changes where the work of a runtime is placed.
+/// Handle that changes the placement of a runtime's work.
 #[derive(Clone, Debug)]
 pub struct PlacementChanger(Arc<PlacementWord>);
 
 impl PlacementChanger {
-    /// Places work so from its next operation on.
+    /// Sets the placement, which applies to work from its next operation on.
     pub fn set(&self, placement: Placement) {
         self.0.set(placement);
     }
 }
 
-/// Hands work to the workers of a run, from any thread.
+/// Passes work to the workers of a run, from any thread.
 pub struct Spawner<'run, 'env> {
     shared: &'run Shared<'env>,
 }
@@ -316,18 +317,18 @@ impl std::fmt::Debug for Spawner<'_, '_> {
 }
 
 impl<'env> Spawner<'_, 'env> {
-    /// Runs `call` on a fiber of `group`. It waits for a slot where all are taken.
+    /// Runs `call` on a fiber of `group`. The work waits for a free slot if all are taken.
     ///
     /// # Errors
-    /// An unknown group.
+    /// The group is unknown.
     pub fn spawn(&self, group: GroupId, call: impl FnOnce() + Send + 'env) -> Result<(), GroupError> {
         self.spawn_work(group, Once(Some(call)))
     }
 
-    /// Runs `work` on fibers of `group`, operation by operation; between two it may be moved to another core.
+    /// Runs `work` on fibers of `group`, operation by operation. Between two operations it may be moved to another core.
     ///
     /// # Errors
-    /// An unknown group.
+    /// The group is unknown.
     pub fn spawn_work(&self, group: GroupId, work: impl Work + 'env) -> Result<(), GroupError> {
         self.shared.submit(group, Box::new(work))
     }

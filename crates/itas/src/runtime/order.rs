@@ -1,4 +1,5 @@
-//! A core's scheduler as the order of an executor: it learns from which calls come, and when, what a fiber did.
+//! A core's scheduler as the order of an executor. It derives the state of a fiber from the sequence and the times of the
+//! executor's calls.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,28 +17,29 @@ use crate::auto::{GroupWork, PLACES};
 use crate::group::GroupId;
 use crate::scheduler::{Scheduler, Stops};
 
-/// In [`Shown::groups`]: no fiber of a group.
+/// Word in [`Shown::groups`] of a slot without a fiber of a group.
 const NO_GROUP: u64 = GroupId::NONE.word();
 
-/// What other threads may know of a core.
+/// State of a core that other threads may read.
 #[derive(Debug)]
 pub(super) struct Shown {
     /// By slot: the group of its fiber, as a word.
     groups: Box<[AtomicU64]>,
-    /// By group, as far as there is room, and by the slice's place in a row of its group: what its fibers did on this core.
+    /// By group (the first [`SHOWN_GROUPS`]), and by place of the slice in a row of the group: work of its fibers on this
+    /// core.
     work: Box<[[WorkWords; PLACES]]>,
-    /// Operations that ended since the fiber that runs was chosen.
+    /// Number of operations that ended since the running fiber was chosen.
     operations: AtomicU64,
 }
 
-/// What the fibers of a group did on a core; the core alone writes it.
+/// Work of the fibers of a group on a core. Only the core's thread writes it.
 #[derive(Debug, Default)]
 struct WorkWords {
     operations: AtomicU64,
     run_ns: AtomicU64,
 }
 
-/// Groups whose work is shown.
+/// Number of groups whose work is shown.
 const SHOWN_GROUPS: usize = 1024;
 
 impl Shown {
@@ -49,24 +51,24 @@ impl Shown {
         }
     }
 
-    /// The group of the fiber in a slot, if there is one.
+    /// Returns the group of the fiber in a slot, if there is one.
     pub(super) fn group_of(&self, slot: usize) -> Option<GroupId> {
         let word = self.groups.get(slot)?.load(Ordering::Relaxed);
         (word != NO_GROUP).then(|| GroupId::of_word(word))
     }
 
-    /// Fibers that have not ended.
+    /// Number of fibers that have not ended.
     pub(super) fn live(&self) -> usize {
         self.groups.iter().filter(|group| group.load(Ordering::Relaxed) != NO_GROUP).count()
     }
 
-    /// The fiber that runs has ended an operation.
+    /// Counts an operation that the running fiber has ended.
     #[inline]
     pub(super) fn count_operation(&self) {
         add(&self.operations, 1);
     }
 
-    /// A fiber of `group` has run for `ns`: slice number `slice`, from 1, in a row of that group.
+    /// Counts a run of `ns` by a fiber of `group`: slice number `slice`, from 1, in a row of that group.
     #[inline]
     fn count_run(&self, group: GroupId, slice: u64, ns: u64) {
         let operations = self.operations.load(Ordering::Relaxed);
@@ -78,7 +80,7 @@ impl Shown {
         }
     }
 
-    /// Adds what the fibers of each group did on this core so far.
+    /// Adds the work of each group's fibers on this core so far to `sum`.
     pub(super) fn add_work(&self, sum: &mut [[GroupWork; PLACES]]) {
         for (sum, words) in sum.iter_mut().flatten().zip(self.work.iter().flatten()) {
             sum.operations += words.operations.load(Ordering::Relaxed);
@@ -87,24 +89,24 @@ impl Shown {
     }
 }
 
-/// Adds to a word that one thread writes.
+/// Adds to a word that only one thread writes.
 #[inline]
 fn add(word: &AtomicU64, more: u64) {
     word.store(word.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
 
-/// What the fibers of a core share.
+/// State that the fibers of a core share.
 pub(super) struct CoreState {
     pub(super) scheduler: Scheduler,
-    /// The group of the fiber that is being spawned; none while the intake, which is no scheduled fiber, is.
+    /// Group of the fiber that is being spawned; `None` while the intake, which is not scheduled, is spawned.
     pub(super) arriving: Option<GroupId>,
-    /// The slot of the fiber that brings in work; it runs before all others.
+    /// Slot of the intake, the fiber that spawns fibers for new work; it runs before all others.
     pub(super) intake: Option<usize>,
     intake_is_ready: bool,
-    /// The intake waits for a fiber to end.
+    /// Waker of the intake while it waits for a fiber to end.
     pub(super) awaits_slot: Option<Waker>,
     running: Option<usize>,
-    /// The clock, as read in the call before, if nothing has run since.
+    /// Time read in the previous call, if nothing has run since.
     read: Option<u64>,
     began_ns: u64,
     pub(super) shown: Arc<Shown>,
@@ -139,7 +141,7 @@ impl CoreState {
     }
 }
 
-/// The order of a core.
+/// Scheduling order of a worker's executor.
 pub(super) struct WorkerOrder(pub(super) Rc<RefCell<CoreState>>);
 
 impl Order for WorkerOrder {
@@ -154,7 +156,7 @@ impl Order for WorkerOrder {
             state.stop(fiber, now_ns(), Stops::Preempted);
         } else if let Some(group) = state.arriving.take() {
             state.shown.groups[fiber].store(group.word(), Ordering::Relaxed);
-            // The group is known: it was entered when the work was handed in.
+            // The group is known: it was entered when the work was submitted.
             if let Err(error) = state.scheduler.arrive(now_ns(), fiber as u32, group) {
                 unreachable!("{error}");
             }

@@ -1,4 +1,4 @@
-//! What the workers of a runtime share: work that waits for a core, and how many have none.
+//! State shared by the workers of a run: work that waits for a core, and the set of idle cores.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use super::work::Work;
 use crate::group::{GroupEntry, GroupError, GroupId, Groups};
 use crate::placement::{Placement, PlacementWord};
 
-/// Counts work that has not ended, and knows how to tell the workers that all has.
+/// Counts the work that has not ended, and wakes the workers when all work has ended.
 #[derive(Debug)]
 pub(super) struct Tally {
     outstanding: AtomicUsize,
-    /// No more work is handed in from outside.
+    /// True if no more work is submitted from outside.
     closed: AtomicBool,
-    /// The run is given up: what has not begun does not begin.
+    /// True if the run is aborted: work that has not begun does not begin.
     given_up: AtomicBool,
-    /// Work that has not begun.
+    /// Number of pieces of work that have not begun.
     backlog: CachePadded<AtomicUsize>,
-    /// Cores without a fiber that can run, a bit each, as far as 64 bits go.
+    /// Bit set of the cores without a fiber that can run (the first 64 cores).
     pub(super) hungry: CachePadded<AtomicU64>,
-    /// By core: the waker of the fiber that brings in work.
+    /// By core: the waker of its intake fiber.
     intakes: Box<[Mutex<Option<Waker>>]>,
 }
 
@@ -41,25 +41,25 @@ impl Tally {
         }
     }
 
-    /// All work that will ever be has ended, or the run is given up.
+    /// Returns true if all work has ended and no more can come, or if the run is aborted.
     pub(super) fn is_over(&self) -> bool {
         let all_ended = self.closed.load(Ordering::SeqCst) && self.outstanding.load(Ordering::SeqCst) == 0;
         all_ended || self.given_up.load(Ordering::SeqCst)
     }
 
-    /// No more work comes from outside.
+    /// Declares that no more work comes from outside.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.wake_all();
     }
 
-    /// Ends the run after what has begun.
+    /// Aborts the run: only work that has begun is run to its end.
     pub(super) fn give_up(&self) {
         self.given_up.store(true, Ordering::SeqCst);
         self.wake_all();
     }
 
-    /// Core `core` brings work in by the fiber of this waker.
+    /// Sets the waker of the intake of core `core`.
     pub(super) fn set_intake(&self, core: usize, waker: Option<Waker>) {
         *self.intakes[core].lock() = waker;
     }
@@ -74,7 +74,7 @@ impl Tally {
         (0..self.intakes.len()).for_each(|core| self.wake(core));
     }
 
-    /// Some work has not begun, on any core.
+    /// Returns true if some work has not begun, on any core.
     pub(super) fn has_backlog(&self) -> bool {
         self.backlog.load(Ordering::SeqCst) > 0
     }
@@ -83,7 +83,7 @@ impl Tally {
         self.backlog.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Wakes `core`, and if it has something to do, or is about to be woken already, another one that has not.
+    /// Wakes `core`. If it is busy, or is about to be woken already, also wakes an idle core.
     fn wake_for(&self, core: usize) {
         self.wake(core);
         let hungry = self.hungry.load(Ordering::SeqCst);
@@ -95,19 +95,19 @@ impl Tally {
         }
     }
 
-    /// Takes a core out of those that have nothing to do; true for one caller only, which wakes it.
+    /// Removes a core from the set of idle cores. Returns true for one caller only, which then wakes the core.
     fn claim(&self, core: usize) -> bool {
         let bit = 1 << core;
         self.hungry.fetch_and(!bit, Ordering::AcqRel) & bit != 0
     }
 }
 
-/// Whether core `core` is in a set of cores, a bit each.
+/// Returns true if core `core` is in the bit set `cores`.
 fn is_in(cores: u64, core: usize) -> bool {
     core < 64 && cores >> core & 1 == 1
 }
 
-/// Work is left to its core for at most a millisecond.
+/// Maximum time in nanoseconds for which work is reserved for its core: one millisecond.
 const MOST_LEFT_NS: u64 = 1_000_000;
 
 /// Counts one piece of work until it is dropped.
@@ -126,16 +126,16 @@ impl Drop for Ticket {
     }
 }
 
-/// Work on its way to a core. What counts it is told when it is dropped, wherever that is.
+/// Work on its way to a core. Its ticket counts it until it is dropped, wherever that happens.
 pub(super) struct Job<'env> {
     pub(super) group: GroupId,
     pub(super) work: Box<dyn Work + 'env>,
     pub(super) ticket: Ticket,
-    /// Since when it waits to begin on its core, in nanoseconds.
+    /// Time at which it was queued on its core, in nanoseconds.
     since_ns: u64,
 }
 
-/// Work that has a fiber on a core, until the fiber begins or another core takes it.
+/// Work that has a fiber on a core, until the fiber begins or another core takes the work.
 pub(super) struct Arrived<'env>(Mutex<Option<Job<'env>>>);
 
 /// Work of a core that has not begun.
@@ -143,17 +143,17 @@ pub(super) struct Arrived<'env>(Mutex<Option<Job<'env>>>);
 struct CoreQueue<'env> {
     /// Work without a fiber.
     waiting: VecDeque<Job<'env>>,
-    /// Work with a fiber, and some that has begun since.
+    /// Work with a fiber, including entries that have begun since.
     arrived: VecDeque<Arc<Arrived<'env>>>,
 }
 
 impl<'env> CoreQueue<'env> {
-    /// Work that arrived, and has not begun yet.
+    /// Records work that has arrived and has not begun yet.
     fn note_arrived(&mut self, arrived: Arc<Arrived<'env>>) {
         let capacity = self.arrived.capacity();
         if self.arrived.len() == capacity {
             self.arrived.retain(|arrived| arrived.0.lock().is_some());
-            // So that each is looked at a constant number of times.
+            // Growing the queue here bounds the number of times that each entry is visited by a constant.
             if self.arrived.len() > capacity / 2 {
                 self.arrived.reserve(capacity);
             }
@@ -161,7 +161,7 @@ impl<'env> CoreQueue<'env> {
         self.arrived.push_back(arrived);
     }
 
-    /// Takes the newest work of those that are `wanted`.
+    /// Takes the newest work for which `wanted` returns true.
     fn take(&mut self, wanted: impl Fn(&Job<'env>) -> bool) -> Option<Job<'env>> {
         if let Some(at) = self.waiting.iter().rposition(&wanted) {
             return self.waiting.remove(at);
@@ -170,12 +170,12 @@ impl<'env> CoreQueue<'env> {
     }
 }
 
-/// See the module.
+/// State shared by the workers of a run. See the module documentation.
 pub(super) struct Shared<'env> {
     pub(super) groups: Arc<Groups>,
     pub(super) tally: Arc<Tally>,
     pub(super) placement: Arc<PlacementWord>,
-    /// Work is left for so long to the core where its placement wants it, in nanoseconds.
+    /// Time in nanoseconds for which work is reserved for its assigned core.
     pub(super) left_ns: u64,
     queues: Box<[CachePadded<Mutex<CoreQueue<'env>>>]>,
 }
@@ -195,7 +195,7 @@ impl<'env> Shared<'env> {
         self.queues.len()
     }
 
-    /// New work of `group`.
+    /// Submits new work of `group`.
     pub(super) fn submit(&self, group: GroupId, work: Box<dyn Work + 'env>) -> Result<(), GroupError> {
         let entered = self.groups.enter(group)?;
         self.tally.outstanding.fetch_add(1, Ordering::SeqCst);
@@ -206,17 +206,17 @@ impl<'env> Shared<'env> {
         Ok(())
     }
 
-    /// Gives work to a core.
+    /// Queues work on a core.
     pub(super) fn hand(&self, core: usize, mut job: Job<'env>) {
         job.since_ns = now_ns();
-        // Counted before cores are looked for that have nothing to do: such a core says so before it looks at the count.
+        // The count precedes the search for idle cores: an idle core declares itself idle before it reads the count.
         self.tally.backlog.fetch_add(1, Ordering::SeqCst);
         self.queues[core].lock().waiting.push_back(job);
-        // The core may be kept by a fiber that does not give way.
+        // The core may be occupied by a fiber that does not give up the CPU.
         self.tally.wake_for(core);
     }
 
-    /// The next work for `core`, which is about to have a fiber, whose group it enters.
+    /// Takes the next work for `core`, which is about to spawn a fiber for it, and enters its group for the fiber.
     pub(super) fn take(&self, core: usize) -> Option<(GroupEntry, Arc<Arrived<'env>>)> {
         let mut queue = self.queues[core].lock();
         let job = queue.waiting.pop_front()?;
@@ -226,15 +226,15 @@ impl<'env> Shared<'env> {
         Some((group, arrived))
     }
 
-    /// The work of a fiber that begins, unless another core has taken it.
+    /// Returns the work of a fiber that begins, unless another core has taken it.
     pub(super) fn begin(&self, arrived: &Arrived<'env>) -> Option<Job<'env>> {
         let job = arrived.0.lock().take()?;
         self.tally.note_begun();
         Some(job)
     }
 
-    /// Work that has waited for another core for a slice, or a millisecond, for `core`, which has none: of group `preferred`
-    /// if there is some.
+    /// Takes work from another core for the idle core `core`, if the work has waited there for `left_ns` (a slice, at
+    /// most a millisecond). Prefers work of group `preferred`.
     pub(super) fn steal(&self, core: usize, preferred: Option<GroupId>) -> Option<Job<'env>> {
         if !self.tally.has_backlog() {
             return None;
@@ -251,8 +251,9 @@ impl<'env> Shared<'env> {
         Some(job)
     }
 
-    /// Where work of `core` goes on after an operation, if not there: where the placement wants it, if that has changed
-    /// `since`, or to a core that has nothing to do, if others wait here.
+    /// Returns the core on which work of `core` continues after an operation, if that is another one. This is the core
+    /// that the placement assigns, if the placement has changed since version `since`, or an idle core, if others wait on
+    /// this core.
     pub(super) fn moves_to(
         &self,
         core: usize,
@@ -275,7 +276,7 @@ impl<'env> Shared<'env> {
         (other != core && self.tally.claim(other)).then_some(other)
     }
 
-    /// Drops what has not begun.
+    /// Drops the work that has not begun.
     pub(super) fn clear(&self) {
         for queue in &self.queues {
             let CoreQueue { waiting, arrived } = std::mem::take(&mut *queue.lock());
@@ -287,7 +288,7 @@ impl<'env> Shared<'env> {
         }
     }
 
-    /// Where work is placed.
+    /// Current placement, with its version.
     pub(super) fn placement(&self) -> (Placement, u32) {
         self.placement.get()
     }

@@ -1,4 +1,4 @@
-//! Where a slice ends: at the first point that a fiber passes after its time.
+//! End of a slice: the first point that a fiber passes after its time is up.
 
 use std::cell::Cell;
 
@@ -7,20 +7,20 @@ use sched_steps::fiber;
 use super::clock::now_ns;
 
 thread_local! {
-    /// When the slice of the fiber that runs on this thread is over.
+    /// End of the slice of the fiber that runs on this thread.
     static ENDS: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// The slice of the fiber that runs next is over at this time.
+/// Sets the end of the slice of the fiber that runs next.
 #[inline]
 pub(super) fn begin(ends_ns: u64) {
     ENDS.set(ends_ns);
 }
 
-/// Lets another fiber run if the slice of the running one is over. The place for it is wherever a fiber may stop: between
-/// two operations, two statements, two passes of a loop. It reads a clock, some 10 ns.
+/// Lets another fiber run if the slice of the running fiber is over. Call it wherever a fiber may be suspended: between
+/// two operations, two statements, two iterations of a loop. Its cost is that of reading a clock.
 ///
-/// Nothing happens while a latch is held ([`fiber::LatchGuardCount`]), during a panic, and outside of a runtime.
+/// Has no effect while a latch is held ([`fiber::LatchGuardCount`]), during a panic, and outside of a runtime.
 #[inline]
 pub fn point() {
     let ends = ENDS.get();
@@ -29,7 +29,7 @@ pub fn point() {
     }
 }
 
-/// Lets another fiber run, whether the slice is over or not.
+/// Lets another fiber run, even if the slice is not over.
 #[cold]
 fn give_way() {
     if fiber::is_fiber() && fiber::latches_held() == 0 && !std::thread::panicking() {

@@ -1,24 +1,24 @@
-//! Who ran where, and when.
+//! Trace of the slices that ran on a worker.
 
 use crate::group::GroupId;
 
 /// A slice that a fiber ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// Its group.
+    /// Group of the fiber.
     pub group: GroupId,
-    /// Its slot on its worker.
+    /// Slot of the fiber on its worker.
     pub fiber: usize,
-    /// When it began, in nanoseconds since the process first used a runtime.
+    /// Start time, in nanoseconds since the process first used a runtime.
     pub began_ns: u64,
-    /// When it ended, likewise.
+    /// End time, in nanoseconds since the process first used a runtime.
     pub ended_ns: u64,
 }
 
-/// Slices for which there is memory from the start, at most.
+/// Maximum number of slices for which memory is allocated in advance.
 const MOST_AT_ONCE: usize = 1 << 16;
 
-/// The first slices of a worker, up to a number.
+/// Records the first slices of a worker, up to a maximum number.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     slices: Vec<Slice>,
@@ -27,7 +27,7 @@ pub(super) struct Recorder {
 
 impl Recorder {
     pub(super) fn new(room: usize) -> Recorder {
-        // More memory comes with the slices: the number may be as large as can be.
+        // Further memory is allocated as slices are recorded: `room` may be as large as `usize::MAX`.
         Recorder { slices: Vec::with_capacity(room.min(MOST_AT_ONCE)), room }
     }
 

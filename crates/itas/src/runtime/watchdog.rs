@@ -1,4 +1,4 @@
-//! Fibers that do not give way: a thread that looks from outside.
+//! Watchdog: a thread that detects fibers that do not give up the CPU.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,16 +10,16 @@ use sched_steps::fiber::{Monitor, Sample};
 use super::order::Shown;
 use crate::group::GroupId;
 
-/// A fiber that has kept its core for longer than the watchdog allows.
+/// A fiber that has kept its core for longer than the watchdog permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    /// Its core.
+    /// Number of the core.
     pub core: usize,
-    /// Its slot there.
+    /// Slot of the fiber on the core.
     pub fiber: usize,
-    /// Its group; none if it had ended before that was looked up.
+    /// Group of the fiber; `None` if the fiber ended before the lookup.
     pub group: Option<GroupId>,
-    /// How long it had run at least, when it was last looked at.
+    /// Minimum run time of the fiber at the time of the report.
     pub for_at_least: Duration,
 }
 
@@ -30,8 +30,8 @@ pub(super) struct Watched {
     pub(super) shown: Arc<Shown>,
 }
 
-/// Looks at all cores until `over` is closed; tells `found` of each fiber that has not given way for `limit`, once, and
-/// again each time that it has been twice as long.
+/// Samples all cores until `over` is closed. Calls `found` for each fiber that has not given up the CPU for `limit`, and
+/// again each time that this duration has doubled.
 pub(super) fn watch(
     cores: &Mutex<Vec<Option<Watched>>>,
     limit: Duration,

@@ -1,16 +1,16 @@
-//! What a runtime runs.
+//! Work that a runtime runs.
 
-/// Whether work goes on.
+/// Result of an operation: more operations, or the end of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// There is another operation.
+    /// Another operation follows.
     More,
-    /// That was the last one.
+    /// The work is done.
     Done,
 }
 
-/// Work in operations: a terminal's transactions, a client's requests. During an operation it stays on its core, on the
-/// stack of a fiber; between two it may be moved to another core.
+/// Work that consists of operations: a terminal's transactions, a client's requests. During an operation it stays on its
+/// core, on the stack of a fiber. Between two operations it may be moved to another core.
 pub trait Work: Send {
     /// Runs the next operation.
     fn run(&mut self) -> Progress;
@@ -22,7 +22,7 @@ impl<F: FnMut() -> Progress + Send> Work for F {
     }
 }
 
-/// Work of one operation.
+/// Work that consists of one operation.
 pub(super) struct Once<F>(pub(super) Option<F>);
 
 impl<F: FnOnce() + Send> Work for Once<F> {

@@ -1,4 +1,4 @@
-//! A worker: an executor whose order is the core's scheduler, and a fiber that brings work in.
+//! A worker: an executor whose order is the core's scheduler, and an intake fiber that spawns fibers for new work.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,7 +25,7 @@ use crate::publish::Board;
 use crate::scheduler::Scheduler;
 use crate::stats::CoreStatistics;
 
-/// What a worker has to tell at its end.
+/// Results of a worker.
 pub(super) struct WorkerEnd {
     pub(super) statistics: CoreStatistics,
     pub(super) bound: Duration,
@@ -33,7 +33,7 @@ pub(super) struct WorkerEnd {
     pub(super) slices: Vec<Slice>,
 }
 
-/// What a worker is made of.
+/// Parameters of a worker.
 pub(super) struct Worker<'run, 'env> {
     pub(super) core: usize,
     pub(super) config: &'run Config,
@@ -41,15 +41,16 @@ pub(super) struct Worker<'run, 'env> {
     pub(super) shared: &'run Shared<'env>,
     pub(super) watched: &'run Mutex<Vec<Option<Watched>>>,
     pub(super) helpers: Sender<Box<dyn FnOnce() + Send>>,
-    /// Is told once that the worker has begun.
+    /// Gets one message after the worker has begun.
     pub(super) ready: Sender<()>,
 }
 
 impl<'env> Worker<'_, 'env> {
-    /// The thread of a worker.
+    /// Body of a worker thread.
     pub(super) fn work(self) -> Result<WorkerEnd, RunError> {
         let (core, config, shared) = (self.core, self.config, self.shared);
-        // Work may be dropped by whichever thread holds it last, so a worker that fails lets the others end.
+        // Work is dropped by the last thread that holds it. The guard ends the run for the other workers if this one
+        // fails.
         let _ending = Ending(&shared.tally);
         if config.pin {
             pin(core);
@@ -70,13 +71,13 @@ impl<'env> Worker<'_, 'env> {
             .stack_bytes(config.stack_bytes)
             .order(WorkerOrder(Rc::clone(&state)))
             .idle(move |idle| rest.rest(idle));
-        // SAFETY: the caller of `Builder::build` has promised it for all work. The runtime's own fibers give way in the
-        // intake, in `point` and in `blocking`, where no thread-local is open: those of this crate are cells that are read
-        // and written within one call.
+        // SAFETY: the caller of `Builder::build` has promised the contract for all work. The runtime's own fibers are
+        // suspended in the intake, in `point` and in `blocking`, where no thread-local is open: this crate's
+        // thread-locals are cells that are read and written within one call.
         #[allow(unsafe_code)]
         let built = unsafe { builder.build() };
         let mut executor = built.map_err(|error| RunError::Worker { core, error })?;
-        // It holds as many as there are workers.
+        // The channel has room for one message per worker, so this does not block.
         let _ = self.ready.send(());
         drop(self.ready);
         let ran = executor.scope(|scope| {
@@ -103,7 +104,7 @@ impl<'env> Worker<'_, 'env> {
     }
 }
 
-/// Ends the run for the others if the worker ends early.
+/// Guard that aborts the run for the other workers if this worker ends early.
 struct Ending<'a>(&'a Tally);
 
 impl Drop for Ending<'_> {
@@ -114,13 +115,13 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// What a core does while no fiber of it can run.
+/// Idle callback of a core.
 struct Rest {
     core: usize,
     tally: Arc<Tally>,
-    /// Work of other cores may be taken after so long.
+    /// Time after which work of other cores may be taken.
     left: Duration,
-    /// The intake has looked for work that waits, and there was none that it may take yet.
+    /// True if the intake has searched for waiting work and found none that it may take yet.
     has_looked: bool,
 }
 
@@ -129,7 +130,7 @@ impl Rest {
         Rest { core, tally, left, has_looked: false }
     }
 
-    /// Has the intake look for work that waits somewhere; without, tells the others that there is nothing to do here, and
+    /// Lets the intake search for waiting work on other cores, if there is any. Otherwise marks the core as idle and
     /// waits.
     fn rest(&mut self, idle: &Idle<'_>) {
         let Rest { core, tally, left, has_looked } = self;
@@ -141,7 +142,8 @@ impl Rest {
         let bit = if *core < 64 { 1u64 << *core } else { 0 };
         tally.hungry.fetch_or(bit, Ordering::SeqCst);
         if tally.has_backlog() {
-            // It is left to its core for a while. What came before the bit was set has woken another core only.
+            // The work is reserved for its core for a while. Work queued before the bit was set has woken another core
+            // only.
             idle.park(Some(*left));
         } else {
             idle.wait();
@@ -152,13 +154,13 @@ impl Rest {
 
 /// The next work for a core.
 enum Next<'env> {
-    /// Its own: until the fiber begins, a core that has nothing to do may take it.
+    /// The core's own work: until its fiber begins, an idle core may take it.
     Arrives(GroupEntry, Arc<Arrived<'env>>),
-    /// Another core's, which nothing else could run here.
+    /// Work of another core, which begins at once because this core has no other work.
     Begins(Job<'env>),
 }
 
-/// What the fibers of a core know of it.
+/// Access of a core's fibers to the core.
 struct Here<'a, 'env> {
     core: usize,
     capacity: usize,
@@ -167,7 +169,7 @@ struct Here<'a, 'env> {
 }
 
 impl<'a, 'env> Here<'a, 'env> {
-    /// The intake: a fiber that spawns others for the work that comes, until the run is over.
+    /// Body of the intake: spawns fibers for new work until the run is over.
     fn bring_in<'scope>(&self, scope: &'scope Scope<'scope, '_>)
     where
         'env: 'scope,
@@ -194,7 +196,7 @@ impl<'a, 'env> Here<'a, 'env> {
         self.shared.tally.set_intake(self.core, None);
     }
 
-    /// Work for this core; another's, if this one has nothing else to do.
+    /// Returns work for this core, or work of another core if this one has nothing else to do.
     fn next(&self) -> Option<Next<'env>> {
         if let Some((group, arrived)) = self.shared.take(self.core) {
             return Some(Next::Arrives(group, arrived));
@@ -221,7 +223,7 @@ impl<'a, 'env> Here<'a, 'env> {
         fibers.spawn(move || serve(&Here { core, capacity, shared, state }));
     }
 
-    /// A fiber: operations of one piece of work, until it is done or goes on elsewhere.
+    /// Body of a fiber: runs operations of one piece of work, until the work is done or moves to another core.
     fn serve(&self, mut job: Job<'env>) {
         let (_, version) = self.shared.placement();
         let shown = Arc::clone(&self.state.borrow().shown);
@@ -241,13 +243,13 @@ impl<'a, 'env> Here<'a, 'env> {
     }
 }
 
-/// Time that the calling thread, which has done nothing else, has had a processor.
+/// CPU time of the calling thread, which has done no other work.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Binds the thread to the `core`-th processor that it may use; left alone where there is none, or the system refuses.
+/// Binds the thread to the `core`-th processor that it may use. Does nothing if there is none, or if the system refuses.
 fn pin(core: usize) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let Ok(allowed) = sched_getaffinity(None) else { return };

@@ -1,4 +1,4 @@
-//! The words of a thread that a point touches.
+//! Thread-local state that a point accesses.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -7,20 +7,20 @@ use std::ptr::{self, NonNull};
 use super::driver::Driver;
 use super::node::Node;
 
-/// Set in [`Local::hold`] while a point must fall through: no fiber runs, or it has no team mate.
+/// Flag in [`Local::hold`]: a point must do nothing, because no fiber runs or the fiber has no team mate.
 pub(crate) const INERT: u32 = 1 << 31;
 
-/// The words of a thread that a point touches.
+/// Thread-local state that a point accesses.
 ///
-/// `hold` is zero only while the running fiber may hop. The low bits count the latches it holds. The count
-/// needs no place in the node: a fiber that is suspended by a hop holds none by construction, and a fiber
-/// that blocks saves it aside.
+/// `hold` is zero only while the running fiber may hop. Its low bits count the latches that the fiber holds. The node
+/// needs no copy of the count: a fiber that is suspended by a hop holds no latch by construction, and a fiber that waits
+/// saves the count on its stack.
 pub(crate) struct Local {
     pub(crate) hold: Cell<u32>,
     pub(crate) current: Cell<*const Node>,
-    /// What drives this thread. It outlives its drive, and takes its name out at its end.
+    /// Driver of this thread. It outlives its drive, and removes itself at the end of the drive.
     pub(crate) driver: Cell<Option<NonNull<dyn Driver>>>,
-    /// The newest of the [`Aside`]s of this thread.
+    /// The newest [`Aside`] of this thread.
     aside: Cell<*const Aside>,
 }
 
@@ -34,15 +34,15 @@ impl Local {
         }
     }
 
-    /// Calls `with` while `driver` drives the thread from the context `current`, and puts the words of before back, even
-    /// if it panics.
+    /// Calls `with` while `driver` drives the thread from the context `current`, and restores the previous state
+    /// afterwards, even if `with` panics.
     pub(crate) fn with_driver<R>(
         &self,
         driver: Option<NonNull<dyn Driver>>,
         current: *const Node,
         with: impl FnOnce() -> R,
     ) -> R {
-        /// Puts back what its thread had set aside.
+        /// Guard that restores the state that was set aside.
         struct Back<'a>(&'a Local, &'a Aside);
         impl Drop for Back<'_> {
             fn drop(&mut self) {
@@ -64,16 +64,18 @@ impl Local {
         with()
     }
 
-    /// The context of `driver` whose frames lie on the running stack, and its `hold`. While another driver or code of the
-    /// embedder runs, both are set aside, and found there. `None` if `driver` does not drive.
+    /// Returns the context of `driver` whose frames lie on the running stack, and its `hold`. While another driver or
+    /// code of the embedder runs, both are in an [`Aside`] and are found there. `None` if `driver` does not drive this
+    /// thread.
     pub(crate) fn seat_of(&self, driver: *const ()) -> Option<(*const Node, &Cell<u32>)> {
         let is = |other: Option<NonNull<dyn Driver>>| other.is_some_and(|other| ptr::addr_eq(other.as_ptr(), driver));
         if is(self.driver.get()) {
             return Some((self.current.get(), &self.hold));
         }
         let mut at = self.aside.get();
-        // SAFETY: an aside lies in a frame of `with_driver` that has not returned: it takes itself out of the chain before.
-        // A context in the middle of one is not switched away from: only its own driver could, which does not drive then.
+        // SAFETY: an aside lies in a frame of `with_driver` that has not returned: it is removed from the chain before
+        // that. A context inside such a frame is never switched away from: only its own driver could do that, and it does
+        // not drive then.
         while let Some(aside) = unsafe { at.as_ref() } {
             if is(aside.driver) {
                 return Some((aside.current, &aside.hold));
@@ -84,12 +86,12 @@ impl Local {
     }
 }
 
-/// The words of a thread, set aside while another driver or none drives it.
+/// State of a thread, set aside while another driver or none drives it.
 struct Aside {
     driver: Option<NonNull<dyn Driver>>,
     current: *const Node,
     hold: Cell<u32>,
-    /// The one set aside before.
+    /// The previous aside in the chain.
     below: *const Aside,
 }
 
@@ -101,17 +103,16 @@ mod place {
         static LOCAL: Local = const { Local::new() };
     }
 
-    /// The words of this thread.
+    /// Returns the state of this thread.
     #[inline(always)]
     pub(crate) fn local() -> &'static Local {
-        // SAFETY: the value has no destructor, so the storage lives as long as the thread; the reference is
-        // not sent to another thread because `Local` is not `Sync`. Every caller uses it at once.
+        // SAFETY: the value has no destructor, so the storage lives as long as the thread. The reference is not sent to
+        // another thread because `Local` is not `Sync`. Every caller uses it at once.
         LOCAL.with(|local| unsafe { &*std::ptr::from_ref(local) })
     }
 }
 
-/// On the back end of threads a fiber has an OS thread of its own, which shares the words of the thread
-/// that drives the executor.
+/// On the thread back end each fiber is an OS thread, which shares the state of the thread that drives the executor.
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 mod place {
     use std::cell::Cell;
@@ -123,12 +124,12 @@ mod place {
         static LOCAL: Cell<*const Local> = const { Cell::new(std::ptr::null()) };
     }
 
-    /// An address that is kept and never followed.
+    /// An address that is stored and never dereferenced.
     struct Kept(#[allow(dead_code)] *const Local);
-    // SAFETY: see above.
+    // SAFETY: see the comment on the type.
     unsafe impl Send for Kept {}
 
-    /// Keeps the leaked ones reachable, for checkers of leaks.
+    /// Keeps the leaked values reachable, so that leak checkers do not report them.
     static ALL: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
 
     pub(crate) fn local() -> &'static Local {
@@ -138,12 +139,12 @@ mod place {
                 ALL.lock().unwrap_or_else(PoisonError::into_inner).push(Kept(own));
                 cell.set(own);
             }
-            // SAFETY: leaked above or by the thread that adopted this one.
+            // SAFETY: leaked above, or by the thread whose state this one adopted.
             unsafe { &*cell.get() }
         })
     }
 
-    /// Makes this thread share the words of another.
+    /// Makes this thread share the state of another.
     pub(crate) fn adopt(of: *const Local) {
         LOCAL.with(|cell| cell.set(of));
     }
@@ -153,10 +154,10 @@ mod place {
 pub(crate) use place::adopt;
 pub(crate) use place::local;
 
-/// Calls `with` with what drives this thread; `None` if nothing does.
+/// Calls `with` with the driver of this thread; `None` if there is none.
 #[inline]
 pub(crate) fn driving<R>(with: impl FnOnce(&dyn Driver) -> R) -> Option<R> {
     let driver = local().driver.get()?;
-    // SAFETY: an executor outlives its drive, and has itself named in `driver` for no longer.
+    // SAFETY: an executor outlives its drive, and `driver` names it only during the drive.
     Some(with(unsafe { driver.as_ref() }))
 }

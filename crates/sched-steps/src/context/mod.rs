@@ -1,6 +1,7 @@
-//! Contexts: stacks, the switch between them, and the words of a thread that a point touches.
+//! Contexts: stacks, the switch between them, and the thread-local state that a point accesses.
 //!
-//! This module suspends and resumes; it does not choose. What drives it is a [`Driver`], which it knows by three calls.
+//! This module suspends and resumes contexts; it does not choose the next one. Its driver is known only through the trait
+//! [`Driver`].
 
 mod arch;
 mod driver;
@@ -28,11 +29,11 @@ pub(crate) use overflow::{Watch, Watched};
 pub use stack::StackError;
 pub(crate) use stack::{Slab, used_bytes};
 
-/// Passes the CPU to the next team mate. Returns at once if the caller is no fiber, has no mate, or holds a
+/// Passes the CPU to the next team mate. Returns at once if the caller is not a fiber, has no team mate, or holds a
 /// latch.
 ///
-/// This is what a live point does; it costs 2.5-3.5 ns. A destructor that runs in the middle of a panic may pass one: no
-/// other fiber runs then. In a fiber that was cancelled it unwinds.
+/// This is the action of a live point. In a destructor that runs during a panic it returns at once, because no other
+/// fiber may run then. In a cancelled fiber it unwinds.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub fn hop() {
@@ -41,16 +42,16 @@ pub fn hop() {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: `hold` is zero only while a fiber runs whose `next` is another suspended context of its driver: its mate
-        // in the ring, or the context of the thread if it was cancelled.
+        // SAFETY: `hold` is zero only while a fiber runs whose `next` is another suspended context of its driver: its
+        // team mate in the ring, or the context of the thread if the fiber was cancelled.
         unsafe { pass(local) }
     }
 }
 
-/// The hop itself, without its checks.
+/// The hop without its checks.
 ///
 /// # Safety
-/// A fiber runs whose ring holds another suspended one.
+/// A fiber runs whose ring holds another suspended context.
 #[cfg(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64"),
@@ -60,11 +61,11 @@ pub fn hop() {
 #[inline(always)]
 #[allow(unsafe_code)]
 unsafe fn pass(local: &local::Local) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the precondition.
     unsafe { arch::hop(local) }
 }
 
-/// The same where a switch has to be announced, or is none of ours.
+/// The hop where a switch must be announced to a tool, or is not a native one.
 #[cfg(not(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64"),
@@ -76,7 +77,7 @@ unsafe fn pass(_local: &local::Local) {
     driving(|driver| driver.pass());
 }
 
-/// True in a fiber.
+/// Returns true if the caller is a fiber.
 #[must_use]
 #[allow(unsafe_code)]
 pub fn is_fiber() -> bool {
@@ -85,22 +86,22 @@ pub fn is_fiber() -> bool {
     local.driver.get().is_some() && unsafe { (*local.current.get()).index.get() } != NO_INDEX
 }
 
-/// True where a point could switch: in a fiber that has a team mate, holds no latch and does not unwind.
+/// Returns true if a point could switch here: in a fiber that has a team mate, holds no latch and is not unwinding.
 #[inline(always)]
 #[must_use]
 pub fn may_hop() -> bool {
     local().hold.get() == 0 && !std::thread::panicking()
 }
 
-/// Counts a latch that the running fiber holds: no point switches while one lives (paper 4.1.3, the counter
-/// of mutexes). It costs one instruction each way.
+/// Guard that counts a latch of the running fiber: no point switches while the guard lives (paper 4.1.3, the counter of
+/// mutexes). Costs one instruction each to create and to drop.
 #[derive(Debug)]
 pub struct LatchGuardCount {
     affine: std::marker::PhantomData<*mut ()>,
 }
 
 impl LatchGuardCount {
-    /// Counts one latch until dropped.
+    /// Counts one latch until the guard is dropped.
     #[inline(always)]
     #[must_use]
     pub fn hold() -> LatchGuardCount {
@@ -116,11 +117,11 @@ impl Drop for LatchGuardCount {
     }
 }
 
-/// The same as [`LatchGuardCount::hold`] where a guard is in the way; pair it with [`latch_released`].
+/// Like [`LatchGuardCount::hold`], where a guard object is impractical; pair it with [`latch_released`].
 #[inline(always)]
 pub fn latch_taken() {
     let hold = &local().hold;
-    // No carry: what lies above the counter says whether there is a mate.
+    // The count saturates, so that it never carries into the `INERT` flag.
     let more = u32::from(hold.get() & !INERT != !INERT);
     hold.set(hold.get() + more);
 }
@@ -128,7 +129,7 @@ pub fn latch_taken() {
 /// Ends a [`latch_taken`].
 ///
 /// # Panics
-/// Debug builds, if no latch is counted.
+/// In debug builds, if no latch is counted.
 #[inline(always)]
 pub fn latch_released() {
     let hold = &local().hold;
@@ -137,7 +138,7 @@ pub fn latch_released() {
     hold.set(hold.get() - u32::from(counted));
 }
 
-/// Latches that the caller counts.
+/// Number of latches counted for the caller.
 #[inline(always)]
 #[must_use]
 pub fn latches_held() -> u32 {

@@ -1,31 +1,32 @@
-//! The 64 bytes that a switch reads and writes.
+//! The 64 bytes of a context that a switch reads and writes.
 //!
-//! One [`Node`] per context (a fiber, or the thread that drives an executor) lies on a cache line of its own;
-//! the nodes of an executor are contiguous. A ring of nodes is what a team is: `next` is whom a hop runs.
+//! There is one [`Node`] per context (a fiber, or the thread that drives an executor), on its own cache line; the nodes
+//! of an executor are contiguous. A team is a ring of nodes: a hop runs the node in `next`.
 
 use std::cell::Cell;
 use std::ptr;
 
-/// What a switch needs to know of one context. The offsets are known to the assembly.
+/// Switch state of one context. The assembly depends on the offsets.
 #[repr(C, align(64))]
 pub(crate) struct Node {
-    /// 0: where the stack stood.
+    /// Offset 0: saved stack pointer.
     pub(crate) sp: Cell<usize>,
-    /// 8: whom a hop from here runs.
+    /// Offset 8: node that a hop from here runs.
     pub(crate) next: Cell<*const Node>,
-    /// 16: where to go on.
+    /// Offset 16: resume address.
     pub(crate) rip: Cell<usize>,
-    /// 24: the frame register, which the compiler does not let an `asm!` clobber.
+    /// Offset 24: frame register, which the compiler does not accept as a clobber of an `asm!`.
     pub(crate) frame: Cell<usize>,
-    /// 32: the base register, likewise reserved.
+    /// Offset 32: base register, likewise reserved.
     pub(crate) base: Cell<usize>,
-    /// 40: the other neighbour, for unlinking.
+    /// Offset 40: previous node of the ring, for unlinking.
     pub(crate) prev: Cell<*const Node>,
-    /// 48: one bit, the operation the fiber is in: which points are live for it.
+    /// Offset 48: bit of the fiber's operation, or all bits outside of operations; selects the points that are live for
+    /// the fiber.
     pub(crate) mask: Cell<u64>,
-    /// 56: number of the fiber in its executor.
+    /// Offset 56: number of the fiber in its executor.
     pub(crate) index: Cell<u32>,
-    /// 60: unused; a hop must not need it.
+    /// Offset 60: unused; a hop must not need it.
     pub(crate) spare: Cell<u32>,
 }
 
@@ -47,5 +48,5 @@ impl Node {
     }
 }
 
-/// [`Node::index`] of the context of a thread, which is no fiber.
+/// Value of [`Node::index`] for the context of a thread, which is not a fiber.
 pub(crate) const NO_INDEX: u32 = u32::MAX;

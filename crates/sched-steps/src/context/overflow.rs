@@ -1,10 +1,10 @@
-//! A stack overflow names the fiber.
+//! Detection of stack overflows, with a message that names the fiber.
 //!
-//! A write into a guard arrives as SIGSEGV. The handler, on the signal stack that the runtime gives each
-//! thread (or one of ours where it has none), looks the address up among the guards of all executors, says
-//! which fiber it was, and aborts. What it does not know it hands to the handler that was there before.
+//! A write into a guard page raises SIGSEGV. The handler runs on the signal stack that the runtime gives each thread, or
+//! on a stack of this module if the thread has none. It looks the address up among the guards of all executors, prints
+//! the name of the fiber, and aborts. Other faults are passed to the previously installed handler.
 //!
-//! The handler runs in the middle of anything: it allocates nothing, takes no lock, and reads atomics only.
+//! The handler may interrupt any code: it allocates nothing, takes no lock, and reads atomics only.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 use super::stack::Layout;
 
-/// Bytes of a fiber's name that a message holds.
+/// Maximum bytes of a fiber's name in a message.
 const NAME: usize = 48;
-/// Bytes of a signal stack of ours.
+/// Size in bytes of a signal stack that this module allocates.
 const SIGNAL_STACK: usize = 64 * 1024;
 
-/// The stacks of one executor, as the handler sees them. Entries are used again and never freed.
+/// The stacks of one executor, as seen by the handler. Entries are reused and never freed.
 pub(crate) struct Watched {
     /// First address of the slab; 0 while no slab uses the entry.
     base: AtomicUsize,
@@ -36,7 +36,7 @@ pub(crate) struct Watched {
 static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(ptr::null_mut());
 static CLAIM: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Keeps the stacks of an executor known to the handler.
+/// Registers the stacks of an executor with the handler until dropped.
 pub(crate) struct Watch {
     entry: &'static Watched,
     names: Box<[[AtomicU8; NAME]]>,
@@ -53,7 +53,7 @@ impl Watched {
         })
     }
 
-    /// Makes a slab of `count` stacks known, on each of which a fiber may use `stack` bytes.
+    /// Registers a slab of `count` stacks, on each of which a fiber may use `stack` bytes.
     pub(crate) fn watch(layout: Layout, stack: usize, count: usize) -> Watch {
         let Layout { base, len, stride, guard, span } = layout;
         install();
@@ -83,7 +83,7 @@ impl Watched {
         Watch { entry, names }
     }
 
-    /// Which stack's guard `address` lies in.
+    /// Returns the number of the stack whose guard contains `address`.
     fn guard_of(&self, address: usize) -> Option<usize> {
         let base = self.base.load(Ordering::Acquire);
         let offset = address.checked_sub(base)?;
@@ -92,18 +92,18 @@ impl Watched {
             .then_some(offset / stride)
     }
 
-    /// Bytes that stack `number` has used.
+    /// Number of bytes that stack `number` has used.
     fn used(&self, number: usize) -> usize {
         let [base, stride, guard, span] =
             [&self.base, &self.stride, &self.guard, &self.span].map(|word| word.load(Ordering::Relaxed));
         let low = base + number * stride + guard;
-        // A guard is a page.
+        // The size of a guard is the page size.
         super::used_bytes(low, low + span, guard)
     }
 }
 
 impl Watch {
-    /// Sets the name of a fiber; what does not fit is cut.
+    /// Sets the name of a fiber, truncated to the available length.
     pub(crate) fn name(&self, fiber: usize, name: &str) {
         let bytes = name.bytes().chain(std::iter::repeat(0));
         self.names[fiber].iter().zip(bytes).for_each(|(at, byte)| at.store(byte, Ordering::Relaxed));
@@ -116,7 +116,7 @@ impl Drop for Watch {
     }
 }
 
-/// The handler that was there before ours.
+/// Handler that was installed before this one.
 static mut BEFORE: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
 
 fn install() {
@@ -125,8 +125,8 @@ fn install() {
         return;
     }
     ONCE.call_once(|| {
-        // SAFETY: a handler that keeps to what is allowed in one; `BEFORE` is written here once, before the
-        // handler can read it, because the old action is asked for first.
+        // SAFETY: the handler performs only operations that are permitted in a signal handler. `BEFORE` is written here
+        // once, before the handler can read it, because the old action is queried first.
         unsafe {
             libc::sigaction(libc::SIGSEGV, ptr::null(), (&raw mut BEFORE).cast());
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -139,10 +139,10 @@ fn install() {
     ensure_signal_stack();
 }
 
-/// Gives the calling thread a signal stack if it has none. The runtime gives one to the main thread and to
-/// those it starts; a thread that came from elsewhere may lack it.
+/// Gives the calling thread a signal stack if it has none. The runtime gives one to the main thread and to the threads it
+/// starts; a thread started by other code may lack one.
 fn ensure_signal_stack() {
-    // SAFETY: asks for the present signal stack, then installs one that is never freed.
+    // SAFETY: queries the present signal stack, then installs one that is never freed.
     unsafe {
         let mut now: libc::stack_t = std::mem::zeroed();
         if libc::sigaltstack(ptr::null(), &raw mut now) != 0 || now.ss_flags & libc::SS_DISABLE == 0 {
@@ -154,7 +154,7 @@ fn ensure_signal_stack() {
     }
 }
 
-/// Writes to standard error without buffers or locks.
+/// Message buffer, written to standard error without further buffering or locks.
 struct Line {
     bytes: [u8; 384],
     len: usize,
@@ -184,7 +184,7 @@ impl Line {
 }
 
 impl Line {
-    /// The name of a fiber, or its number.
+    /// Appends the name of a fiber, or its number if it has no name.
     fn push_name(&mut self, entry: &Watched, fiber: usize) {
         let begin = self.len;
         // SAFETY: the names live as long as the watch of the executor whose fiber is running now.
@@ -199,7 +199,7 @@ impl Line {
 }
 
 extern "C" fn on_segv(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel hands a valid `siginfo_t` to a handler with SA_SIGINFO.
+    // SAFETY: the kernel passes a valid `siginfo_t` to a handler with SA_SIGINFO.
     let address = unsafe { (*info).si_addr() } as usize;
     for entry in Watched::entries() {
         if let Some(fiber) = entry.guard_of(address) {
@@ -210,7 +210,7 @@ extern "C" fn on_segv(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     let before = unsafe { (&raw const BEFORE).cast::<libc::sigaction>().read() };
     match before.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
-            // The fault comes again, and ends the process as if we had never been here.
+            // The instruction faults again after the return, and ends the process with the default action.
             // SAFETY: restores the action of the system.
             unsafe { libc::sigaction(signal, &raw const before, ptr::null_mut()) };
         }
@@ -245,7 +245,7 @@ fn report(entry: &Watched, fiber: usize) -> ! {
         line.push_name(entry, fullest);
         line.push(b"'\n");
     }
-    // SAFETY: writes what the line holds.
+    // SAFETY: writes the bytes that the line holds.
     unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };
     // SAFETY: ends the process.
     unsafe { libc::abort() }

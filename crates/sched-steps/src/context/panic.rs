@@ -1,11 +1,11 @@
-//! Panics end at a fiber's root; a suspended fiber that is cancelled unwinds from where it rests.
+//! Panics of fibers: unwinding of cancelled fibers, and messages of payloads.
 
 use std::any::Any;
 use std::panic;
 
 use super::local::driving;
 
-/// What a cancelled fiber unwinds with. Raised without calling the panic hook.
+/// Panic payload of a cancelled fiber. It is raised without calling the panic hook.
 pub(crate) struct Unwound;
 
 /// Unwinds the running fiber to its root, running destructors.
@@ -16,7 +16,7 @@ pub(crate) fn unwind_now() -> ! {
     panic::resume_unwind(Box::new(Unwound))
 }
 
-/// The words of a panic.
+/// Message of a panic payload.
 pub(crate) fn message(payload: &(dyn Any + Send)) -> &str {
     if let Some(text) = payload.downcast_ref::<&'static str>() {
         text

@@ -1,12 +1,12 @@
-//! Stacks: one slab per executor, a guard below each, tops that do not share cache sets.
+//! Stacks: one slab per executor, a guard below each stack, tops that do not share cache sets.
 //!
-//! Measured: more than eight page-aligned stacks fill one set of a first-level data cache, and a stride
-//! that is a power of two does the same to the second level and its address translation. So the stride is
-//! an odd number of pages and each top is moved by an odd multiple of a line.
+//! More than eight page-aligned stacks fill one set of a first-level data cache, and a stride that is a power of two has
+//! the same effect on the second-level cache and its address translation. So the stride is an odd number of pages, and
+//! each top is shifted by an odd multiple of a cache line.
 //!
-//! A stack in large pages has some to itself, because no large page can have a guard in it: address space, of which nothing
-//! is touched, lies between two stacks, and its last page is the guard. All such stacks would begin in the same sets of the
-//! second level, so their tops are moved within as many bytes as that has in a way.
+//! A large page cannot contain a guard, so a stack in large pages does not share any of them. Two such stacks are
+//! separated by untouched address space, whose last page is the guard. All such stacks would begin in the same sets of
+//! the second-level cache, so their tops are shifted within the size of one of its ways.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -18,19 +18,19 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 
 use super::tools;
 
-/// Why an executor got no stacks.
+/// Error of allocating an executor's stacks.
 #[derive(Debug, thiserror::Error)]
 #[error("{fibers} stacks of {bytes} bytes: {source}")]
 pub struct StackError {
-    /// Stacks asked for.
+    /// Requested number of stacks.
     pub fibers: usize,
-    /// Bytes of each.
+    /// Bytes of each stack.
     pub bytes: usize,
-    /// What the operating system said.
+    /// Error of the operating system.
     pub source: io::Error,
 }
 
-/// What the system means that has no memory for the guard of a stack: each guard parts a mapping, and their number is limited.
+/// Explains an ENOMEM error for a guard: each guard splits a mapping, and the number of mappings is limited.
 #[cold]
 fn of_mappings(error: io::Error, guards: usize) -> io::Error {
     if error.raw_os_error() != Some(libc::ENOMEM) {
@@ -47,27 +47,27 @@ fn of_mappings(error: io::Error, guards: usize) -> io::Error {
 
 /// `MADV_GUARD_INSTALL`, Linux 6.13: a guard without a mapping of its own.
 const GUARD_INSTALL: libc::c_int = 102;
-/// How far apart the tops of neighbouring stacks lie within a page, in bytes: five lines.
+/// Offset between the tops of neighbouring stacks within a page, in bytes: five cache lines.
 const COLOUR: usize = 5 * 64;
-/// Bytes of a large page.
+/// Size of a large page in bytes.
 const LARGE_PAGE: usize = 2 << 20;
-/// How far apart the tops of neighbouring stacks in large pages lie, in bytes, modulo [`LARGE_COLOURS`].
+/// Offset between the tops of neighbouring stacks in large pages, in bytes, modulo [`LARGE_COLOURS`].
 const LARGE_COLOUR: usize = 4096 + COLOUR;
-/// Bytes of a way of a second-level cache.
+/// Bytes of one way of a second-level cache.
 const LARGE_COLOURS: usize = 128 << 10;
 
-/// Where guards and stacks lie, in bytes.
+/// Placement of guards and stacks, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     /// Address of the lowest guard.
     pub(crate) base: usize,
-    /// From there to the end of the last stack's stride.
+    /// Distance from `base` to the end of the last stack's stride.
     pub(crate) len: usize,
-    /// From one guard to the next.
+    /// Distance from one guard to the next.
     pub(crate) stride: usize,
-    /// A guard: a page.
+    /// Size of a guard: one page.
     pub(crate) guard: usize,
-    /// From a guard's end to the end of its stack.
+    /// Distance from a guard's end to the end of its stack.
     pub(crate) span: usize,
 }
 
@@ -76,25 +76,25 @@ pub(crate) struct Layout {
 pub(crate) struct Stack {
     /// Lowest usable address; the guard lies below.
     pub(crate) low: usize,
-    /// Where the stack begins, a multiple of 16.
+    /// Initial stack pointer, a multiple of 16.
     pub(crate) top: usize,
 }
 
-/// Stacks side by side.
+/// Contiguous array of stacks with guards.
 #[derive(Debug)]
 pub(crate) struct Slab {
     layout: Layout,
     /// Address and bytes of the mapping.
     mapping: (usize, usize),
-    /// Bytes that tops are moved by from stack to stack, and the bytes within which they are moved.
+    /// Offset between the tops of consecutive stacks, and the modulus of these offsets, in bytes.
     colour: (usize, usize),
     count: usize,
     numbers: Box<[usize]>,
 }
 
 impl Slab {
-    /// Maps `count` stacks of at least `bytes` bytes, in large pages of memory if `large` and the system has them. None of
-    /// their pages is touched yet.
+    /// Maps `count` stacks of at least `bytes` bytes, in large pages if `large` is true and the system has them. Their
+    /// pages are not touched yet.
     pub(crate) fn new(count: usize, bytes: usize, large: bool) -> Result<Slab, StackError> {
         Slab::map(count, bytes, large).map_err(|source| StackError { fibers: count, bytes, source })
     }
@@ -107,18 +107,18 @@ impl Slab {
             let span = span.ok_or_else(too_large)?;
             ((LARGE_COLOUR, LARGE_COLOURS), span, span.checked_add(LARGE_PAGE).ok_or_else(too_large)?)
         } else {
-            // The guard, the stack, and a page from which the colours are taken.
+            // Guard page, stack, and one page for the offsets of the tops.
             let pages = bytes.div_ceil(page).checked_add(2).ok_or_else(too_large)? | 1;
             let stride = pages.checked_mul(page).ok_or_else(too_large)?;
             ((COLOUR, page), stride - page, stride)
         };
         let len = stride.checked_mul(count).ok_or_else(too_large)?;
-        // A back end of threads brings its own stacks.
+        // On the thread back end each fiber has the stack of its OS thread.
         if !crate::context::OWN_STACKS {
             let layout = Layout { base: 0, len: 0, stride, guard: page, span };
             return Ok(Slab { layout, mapping: (0, 0), colour, count, numbers: Box::new([]) });
         }
-        // Room to begin at a large page.
+        // Extra space to align the base to a large page.
         let mapped = if large { len.checked_add(LARGE_PAGE).ok_or_else(too_large)? } else { len };
         // SAFETY: a new mapping at an address of the system's choice.
         let mapping = unsafe {
@@ -134,7 +134,7 @@ impl Slab {
         let mut slab = Slab { layout, mapping: (mapping, mapped), colour, count, numbers: Box::new([]) };
         #[cfg(target_os = "linux")]
         if large {
-            // SAFETY: the mapping just made. Advice may be refused: then pages are small.
+            // SAFETY: the mapping just made. The system may ignore the advice: then pages are small.
             let _ = unsafe { libc::madvise(mapping as *mut c_void, mapped, libc::MADV_HUGEPAGE) };
         }
         for number in 0..count {
@@ -148,7 +148,7 @@ impl Slab {
     fn guard(&self, number: usize) -> io::Result<()> {
         let Layout { base, stride, guard: page, .. } = self.layout;
         let guard = (base + number * stride) as *mut c_void;
-        // SAFETY: the lowest page of a stack that no fiber runs on yet, inside our own mapping.
+        // SAFETY: the lowest page of a stack that no fiber runs on yet, inside this slab's mapping.
         unsafe {
             if libc::madvise(guard, page, GUARD_INSTALL) != 0 {
                 mprotect(guard, page, MprotectFlags::empty())?;
@@ -157,7 +157,7 @@ impl Slab {
         Ok(())
     }
 
-    /// Stack `number`.
+    /// Returns stack number `number`.
     pub(crate) fn get(&self, number: usize) -> Stack {
         debug_assert!(number < self.count);
         let Layout { base, stride, guard, span, .. } = self.layout;
@@ -166,12 +166,12 @@ impl Slab {
         Stack { low, top: low + span - number * by % within }
     }
 
-    /// Bytes that a fiber may use at least.
+    /// Minimum number of bytes that a fiber may use.
     pub(crate) fn usable(&self) -> usize {
         self.layout.span - self.colour.1
     }
 
-    /// Bytes used of the fullest stack.
+    /// Number of used bytes of the fullest stack.
     pub(crate) fn high_water(&self) -> Option<usize> {
         let Layout { guard, span, .. } = self.layout;
         let used = |number| {
@@ -181,21 +181,21 @@ impl Slab {
         crate::context::OWN_STACKS.then(|| (0..self.count).map(used).max().unwrap_or(0))
     }
 
-    /// Where the guards and stacks lie.
+    /// Placement of the guards and stacks.
     pub(crate) fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Addresses of the mapping; empty where fibers bring their own stacks.
+    /// Address range of the mapping; empty where fibers have stacks of their own.
     pub(crate) fn addresses(&self) -> Range<usize> {
         self.mapping.0..self.mapping.0 + self.mapping.1
     }
 }
 
-/// Bytes from the lowest page between `low` and `end` that was ever touched to `end`: how far a stack has grown. Asks the
-/// system which pages it has given, in a way that a signal handler may.
+/// Number of bytes from the lowest page between `low` and `end` that was ever touched to `end`: the maximum size of a
+/// stack so far. Queries the resident pages with `mincore`, which is permitted in a signal handler.
 pub(crate) fn used_bytes(low: usize, end: usize, page: usize) -> usize {
-    /// Pages asked for at a time.
+    /// Number of pages per query.
     const MANY: usize = 128;
     let mut at = low;
     while at < end {
@@ -218,7 +218,7 @@ impl Drop for Slab {
         self.numbers.iter().for_each(|&number| tools::deregister_stack(number));
         let (address, bytes) = self.mapping;
         if bytes > 0 {
-            // SAFETY: our own mapping; the executor that owned the slab has ended all its fibers.
+            // SAFETY: the slab's own mapping; the executor that owned it has ended all its fibers.
             let unmapped = unsafe { munmap(address as *mut c_void, bytes) };
             debug_assert!(unmapped.is_ok(), "a slab of stacks is unmapped twice");
         }

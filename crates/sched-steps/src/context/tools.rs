@@ -1,29 +1,29 @@
-//! Announcing stacks to Valgrind and switches to AddressSanitizer.
+//! Announces stacks to Valgrind and switches to AddressSanitizer.
 //!
-//! Memcheck takes an unannounced switch for a huge change of the stack and reports thousands of errors;
-//! Cachegrind's counts are the same either way.
+//! Memcheck interprets an unannounced switch as a large change of the stack and reports thousands of errors. The counts
+//! of Cachegrind do not depend on the announcement.
 #![allow(unsafe_code)]
 
-/// Registers a stack with Valgrind, if it runs us; a handful of instructions that do nothing otherwise.
-/// Returns Valgrind's number of the stack.
+/// Registers a stack with Valgrind. Outside of Valgrind this executes a few instructions without effect. Returns
+/// Valgrind's number of the stack.
 pub(crate) fn register_stack(low: usize, high: usize) -> usize {
     const STACK_REGISTER: usize = 0x1501;
     request(STACK_REGISTER, low, high)
 }
 
-/// Takes back a [`register_stack`].
+/// Undoes a [`register_stack`].
 pub(crate) fn deregister_stack(number: usize) {
     const STACK_DEREGISTER: usize = 0x1502;
     request(STACK_DEREGISTER, number, 0);
 }
 
-/// Valgrind's client request: a preamble of rotations that add up to a full turn, then an instruction that
-/// does nothing. Valgrind recognises the sequence.
+/// Valgrind's client request: a preamble of rotations that add up to a full turn, then an instruction without effect.
+/// Valgrind recognises the sequence.
 #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
 fn request(number: usize, first: usize, second: usize) -> usize {
     let words = [number, first, second, 0, 0, 0];
     let mut answer = 0_usize;
-    // SAFETY: outside Valgrind all five instructions leave every register as it was; inside, rdx is set.
+    // SAFETY: outside Valgrind all five instructions leave every register unchanged; inside, rdx is set.
     unsafe {
         std::arch::asm!(
             "rol rdi, 3",
@@ -43,7 +43,7 @@ fn request(number: usize, first: usize, second: usize) -> usize {
 fn request(number: usize, first: usize, second: usize) -> usize {
     let words = [number, first, second, 0, 0, 0];
     let mut answer = 0_usize;
-    // SAFETY: as on x86-64; the answer comes in x3.
+    // SAFETY: as on x86-64; the answer is in x3.
     unsafe {
         std::arch::asm!(
             "ror x12, x12, #3",
@@ -64,7 +64,7 @@ fn request(_number: usize, _first: usize, _second: usize) -> usize {
     0
 }
 
-/// What AddressSanitizer keeps of a suspended context.
+/// AddressSanitizer's state of suspended contexts.
 #[cfg(feature = "asan")]
 pub(crate) mod asan {
     use std::cell::Cell;
@@ -73,7 +73,7 @@ pub(crate) mod asan {
 
     use crate::context::Node;
 
-    /// What is known of the context of the thread, and of the switch that is under way.
+    /// State of the thread's context, and of the switch in progress.
     #[derive(Debug)]
     pub(crate) struct MainStack {
         pub(crate) save: Cell<*mut c_void>,
@@ -93,28 +93,28 @@ pub(crate) mod asan {
         fn __sanitizer_finish_switch_fiber(save: *mut c_void, bottom: *mut *const c_void, size: *mut usize);
     }
 
-    /// Before a switch to the stack `bottom..bottom + size`. `save` is null when the context will not return.
+    /// Announces a switch to the stack `bottom..bottom + size`. `save` is null if the context will not return.
     ///
     /// # Safety
     /// A switch to that stack follows at once.
     pub(crate) unsafe fn start(save: *mut *mut c_void, bottom: usize, size: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the switch follows.
         unsafe { __sanitizer_start_switch_fiber(save, bottom as *const c_void, size) }
     }
 
-    /// Forgets what frames that never returned have left on a stack that no fiber uses.
+    /// Clears the poison of frames that never returned from a stack that no fiber uses.
     pub(crate) fn clean(bottom: usize, size: usize) {
-        // SAFETY: changes what is known of the memory, not the memory.
+        // SAFETY: changes the sanitizer's record of the memory, not the memory.
         unsafe { __asan_unpoison_memory_region(bottom as *const c_void, size) }
     }
 
-    /// After a switch; tells the stack that was left.
+    /// Completes a switch; returns the bottom and size of the stack that was left.
     ///
     /// # Safety
-    /// A switch announced by `start` has just happened, and `save` is what `start` saved for this context.
+    /// A switch announced by `start` has just happened, and `save` is the value that `start` saved for this context.
     pub(crate) unsafe fn finish(save: *mut c_void) -> (usize, usize) {
         let (mut bottom, mut size) = (std::ptr::null(), 0);
-        // SAFETY: the caller's promise; both places are ours.
+        // SAFETY: the caller guarantees that the switch was announced; both pointers lead to local variables.
         unsafe { __sanitizer_finish_switch_fiber(save, &raw mut bottom, &raw mut size) };
         (bottom as usize, size)
     }

@@ -1,4 +1,4 @@
-//! Setting up an executor.
+//! Construction and settings of an executor.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -12,28 +12,28 @@ use crate::context::{Slab, StackError};
 use crate::point::Operations;
 use crate::teams::{LastInterest, Membership, NextTeam, Statistics, Teams};
 
-/// The smallest stack of a fiber, in bytes: one on which a panic of the fiber can be printed with its whole backtrace, in
-/// a debug build.
+/// Minimum stack size of a fiber, in bytes. It is enough to print a panic of the fiber with its full backtrace in a debug
+/// build.
 pub const MIN_STACK_BYTES: usize = 24 * 1024;
 
-/// Why an executor was not built.
+/// Error of [`Builder::build`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A number that makes no sense.
+    /// A setting is out of range.
     #[error("{name} {value}: {must}")]
     Setting {
-        /// The setting.
+        /// Name of the setting.
         name: &'static str,
-        /// What it was set to.
+        /// Rejected value.
         value: usize,
-        /// What it must be.
+        /// Permitted values.
         must: &'static str,
     },
-    /// No memory for the stacks.
+    /// The stacks could not be allocated.
     #[error(transparent)]
     Stacks(#[from] StackError),
-    /// 1,024 executors live in this process.
+    /// The process already has 1,024 executors.
     #[error("too many executors at a time")]
     TooMany,
 }
@@ -90,142 +90,146 @@ impl std::fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// Fibers that live at a time, 1 to 65,535; 64. A spawn beyond waits for one to end.
+    /// Sets the maximum number of live fibers, 1 to 65,535. Default: 64. A spawn beyond this number waits for a fiber to
+    /// end.
     ///
-    /// Before Linux 6.13 each stack takes two of the mappings that a process may have, 65,530 usually (`vm.max_map_count`): about
-    /// 32,000 fibers fit, of all executors together.
+    /// Before Linux 6.13 each stack takes two of the memory mappings that a process may have, usually 65,530
+    /// (`vm.max_map_count`): about 32,000 fibers fit, over all executors.
     #[must_use]
     pub fn fibers(mut self, fibers: usize) -> Builder {
         self.fibers = fibers;
         self
     }
 
-    /// Fibers in a team at most, from 1; 16. With 1 no point ever switches.
+    /// Sets the maximum number of fibers in a team, from 1. Default: 16. With 1 no point ever switches.
     #[must_use]
     pub fn team_size(mut self, members: usize) -> Builder {
         self.team_size = members;
         self
     }
 
-    /// Bytes of stack per fiber, at least [`MIN_STACK_BYTES`]; 64 KiB. See [`Executor::stack_high_water`]. Pages that are not used cost address space only.
+    /// Sets the stack size of a fiber in bytes, at least [`MIN_STACK_BYTES`]. Default: 64 KiB. See
+    /// [`Executor::stack_high_water`]. Unused pages cost address space only.
     #[must_use]
     pub fn stack_bytes(mut self, bytes: usize) -> Builder {
         self.stack_bytes = bytes;
         self
     }
 
-    /// Whether each stack gets large pages of memory to itself, where the system has them; false. A stack then takes 2 MiB of
-    /// memory as soon as it is used, and
-    /// [`Executor::stack_high_water`] counts whole large pages.
+    /// Gives each stack large pages of its own if true, where the system supports them. Default: false. A stack then
+    /// takes 2 MiB of memory as soon as it is used, and [`Executor::stack_high_water`] counts whole large pages.
     #[must_use]
     pub fn large_pages(mut self, large: bool) -> Builder {
         self.large_pages = large;
         self
     }
 
-    /// Who shares a ring; [`Membership::Ring`].
+    /// Sets the rule that decides which fibers share a ring. Default: [`Membership::Ring`].
     #[must_use]
     pub fn membership(mut self, membership: Membership) -> Builder {
         self.membership = membership;
         self
     }
 
-    /// Lets `order` choose which fiber runs next, instead of teams; none. Points are then inert, operations only name what
-    /// a fiber does, and membership, team size and the choice of the next team mean nothing.
+    /// Lets `order` choose the next fiber instead of teams. Default: none. Points are then inert, operations are only
+    /// labels, and membership, team size and the policy for the next team have no effect.
     #[must_use]
     pub fn order(mut self, order: impl Order + 'static) -> Builder {
         self.order = Some(Box::new(order));
         self
     }
 
-    /// The operations that fibers may begin; none.
+    /// Sets the operations that fibers may begin. Default: none.
     #[must_use]
     pub fn operations(mut self, operations: Operations) -> Builder {
         self.operations = operations;
         self
     }
 
-    /// Who chooses the next team, with teams per operation; [`LastInterest`].
+    /// Sets the policy that chooses the next team, with teams per operation. Default: [`LastInterest`].
     #[must_use]
     pub fn policy(mut self, policy: impl NextTeam + 'static) -> Builder {
         self.policy = Box::new(policy);
         self
     }
 
-    /// Launches that a team may wait before it runs whatever the policy says; 64.
+    /// Sets the number of launches that a team may wait before it runs regardless of the policy. Default: 64.
     #[must_use]
     pub fn patience(mut self, launches: u64) -> Builder {
         self.patience = launches;
         self
     }
 
-    /// Lets operations of one family share a team while each brings fewer fibers to a team than this, on
-    /// average; 0, which is never.
+    /// Lets operations of one family share a team while each of them contributes fewer fibers per team than `members`, on
+    /// average. Default: 0, which disables sharing.
     #[must_use]
     pub fn consolidate_below(mut self, members: f64) -> Builder {
         self.consolidate_below = members;
         self
     }
 
-    /// What to do when no fiber can run; [`Idle::wait`]. Called on the context of the thread. It should
-    /// return when [`Idle::has_wakes`], and before long if there are conditions to ask.
+    /// Sets the callback for times when no fiber can run. Default: [`Idle::wait`]. It is called on the context of the
+    /// thread. It should return when [`Idle::has_wakes`] is true, and soon if [`Idle::polled`] is not 0.
     #[must_use]
     pub fn idle(mut self, callback: impl FnMut(&Idle<'_>) + 'static) -> Builder {
         self.idle = Some(Box::new(callback));
         self
     }
 
-    /// Calls `callback` on the context of the thread once in `every` times that a fiber gives way (hops not
-    /// counted), each time with 1: background work of the embedder that must not run on a fiber.
+    /// Calls `callback` on the context of the thread once per `every` times that a fiber gives up the CPU (hops not
+    /// counted); with 1, each time. This is for background work of the embedder that must not run on a fiber.
     #[must_use]
     pub fn service(mut self, every: u32, callback: impl FnMut() + 'static) -> Builder {
         self.service = Some((every, Box::new(callback)));
         self
     }
 
-    /// How long no fiber may run while some wait for wakes from outside or for conditions; for ever, which is the default.
-    /// After it the scope ends with [`FiberError::Stopped`], which says what each fiber waited for. (If they wait only for
-    /// each other, for slots, or for wakes that nothing can send, the scope ends at once, with or without a limit.)
+    /// Sets the maximum time without a running fiber while fibers wait for wakes from outside or for conditions. Default:
+    /// unlimited. After this time the scope ends with [`FiberError::Stopped`], which reports what each fiber waited for.
+    /// (If all fibers wait for each other, for slots, or for wakes that nothing can send, the scope ends at once, with or
+    /// without a limit.)
     ///
-    /// A fiber that keeps the thread, in a system call or for a `std` mutex that a mate holds across a point, stops the
-    /// executor itself, limit or not: [`Monitor`] names it from another thread.
+    /// A fiber that blocks the thread, in a system call or on a `std` mutex that a team mate holds across a point, stops
+    /// the executor itself, and the limit has no effect: [`Monitor`] names that fiber from another thread.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Builder {
         self.limit = Some(limit);
         self
     }
 
-    /// Builds the executor for the calling thread. This is the one door to fibers: without an executor there are none.
+    /// Builds the executor for the calling thread. This function is the only way to create fibers.
     ///
     /// # Safety
-    /// Fibers of one thread share its thread-locals, and leave calls in another order than they entered them. Safe code
-    /// may rely on that order: a scoped thread-local (`scoped_tls`' `set`), or any guard that puts a pointer into a
-    /// thread-local and puts the one before back when it is dropped, reads freed memory when two fibers enter, give way,
-    /// and leave crosswise. No compiler can see it, so the caller that builds an executor answers for all that runs in its scopes:
+    /// Fibers of one thread share its thread-locals, and calls on different fibers do not return in reverse order of
+    /// entry. Safe code may rely on that order. Examples are a scoped thread-local (`scoped_tls`' `set`), and any guard
+    /// that stores a pointer in a thread-local and restores the previous one when dropped. Such code reads freed
+    /// memory when two fibers enter, are suspended, and leave in the wrong order. The compiler cannot detect this, so the
+    /// caller that builds an executor is responsible for everything that runs in its scopes:
     ///
-    /// **At each place where a context gives way, nothing is open on it that must be closed in reverse order of opening
-    /// among all that opens it on this thread.** Contexts are the fibers and the closure of a [`scope`](Executor::scope).
-    /// They give way at live points, in [`yield_now`](crate::fiber::yield_now), [`park`](crate::fiber::park),
-    /// [`block_until`](crate::fiber::block_until), [`hop`](crate::fiber::hop) and
+    /// **At each place where a context is suspended, nothing is open on it that must be closed in reverse order of
+    /// opening with respect to everything that opens it on this thread.** Contexts are the fibers and the closure of a
+    /// [`scope`](Executor::scope). They are suspended at live points, in [`yield_now`](crate::fiber::yield_now),
+    /// [`park`](crate::fiber::park), [`block_until`](crate::fiber::block_until), [`hop`](crate::fiber::hop) and
     /// [`begin_operation`](crate::team::begin_operation), in [`join`](crate::JoinHandle::join), and in a
-    /// [`spawn`](Scope::spawn) that finds no slot free. Open are
-    /// - a scope or guard that sets a thread-local and restores it at its end, such as those of `scoped_tls`, of
-    ///   runtimes that are "entered", or of span stacks;
-    /// - the initialiser of a `thread_local!`: a mate that asks for the same one initialises it, too.
+    /// [`spawn`](Scope::spawn) that finds no free slot. The following count as open:
+    /// - a scope or guard that sets a thread-local and restores it at its end, such as those of `scoped_tls`, of runtimes
+    ///   that are "entered", or of span stacks;
+    /// - the initialiser of a `thread_local!`: another fiber that accesses the same one initialises it as well.
     ///
-    /// What is opened around the whole `scope` call, or opened and closed between two such places, keeps the contract.
-    /// Code that never gives way keeps it. A `RefCell` in a thread-local that is borrowed where a fiber gives way does
-    /// not break it, but its mates panic when they borrow it. What belongs to a fiber is declared with
+    /// Code that opens and closes such a scope around the whole `scope` call, or between two such places, keeps the
+    /// contract. Code that is never suspended keeps it. A `RefCell` in a thread-local that is borrowed while a fiber is
+    /// suspended does not violate it, but other fibers panic when they borrow it. Fiber-local values are declared with
     /// [`fiber_local!`](crate::fiber_local), which keeps fibers apart.
     ///
-    /// The contract holds for as long as the executor lives, so do not hand it to code that you do not answer for.
+    /// The contract holds for as long as the executor lives: do not pass the executor to code that you are not
+    /// responsible for.
     ///
     /// ```compile_fail,E0133
-    /// let steps = sched_steps::Executor::builder().build().unwrap(); // safe code cannot enter fibers
+    /// let steps = sched_steps::Executor::builder().build().unwrap(); // safe code cannot create fibers
     /// ```
     ///
     /// # Errors
-    /// [`BuildError`] says which setting is wrong, or what the operating system refused.
+    /// [`BuildError`] names the setting that is wrong, or the resource that the operating system refused.
     #[allow(unsafe_code)]
     pub unsafe fn build(self) -> Result<Executor, BuildError> {
         let wrong = |name, value, must| Err(BuildError::Setting { name, value, must });
@@ -246,7 +250,7 @@ impl Builder {
             team_size,
             slab,
             remote,
-            // An order has no teams to wait for: an operation goes on in place.
+            // With an order there are no teams to wait for: an operation begins in place.
             membership: if self.order.is_some() { Membership::Ring } else { self.membership },
             ordering: Ordering::new(self.order),
             teams: Teams::new(self.operations, self.policy, self.patience, self.consolidate_below),
@@ -256,20 +260,20 @@ impl Builder {
         Ok(Executor { core: Box::new(core), affine: PhantomData })
     }
 
-    /// For unit tests.
+    /// Builds the executor for a unit test.
     #[cfg(test)]
     #[allow(unsafe_code)]
     pub(crate) fn for_test(self) -> Executor {
-        // SAFETY: unit tests of this crate use no thread-local but its own, which are made for fibers.
+        // SAFETY: unit tests of this crate use only its own thread-locals, which are designed for fibers.
         let built = unsafe { self.build() };
         built.unwrap_or_else(|e| panic!("{e}"))
     }
 }
 
-/// Runs fibers on the thread that built it. None of them outlives the [`scope`](Executor::scope) in which it was spawned.
+/// Runs fibers on the thread that built it. No fiber outlives the [`scope`](Executor::scope) in which it was spawned.
 ///
 /// ```compile_fail,E0277
-/// # // SAFETY: nothing runs on it.
+/// # // SAFETY: no fiber is spawned.
 /// let steps = unsafe { sched_steps::Executor::builder().build() }.unwrap();
 /// std::thread::spawn(move || drop(steps)); // an executor stays on its thread
 /// ```
@@ -285,23 +289,24 @@ impl std::fmt::Debug for Executor {
 }
 
 impl Executor {
-    /// The default settings, to be changed.
+    /// Returns a builder with the default settings.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Calls `with`, then runs all fibers that it spawned until they have ended. They may borrow what
-    /// outlives the call.
+    /// Calls `with`, then runs all fibers that `with` spawned until they have ended. Fibers may borrow values that
+    /// outlive the call.
     ///
-    /// What runs in `with` and on its fibers keeps the contract of [`Builder::build`]: nothing stack-scoped is open in a
-    /// thread-local where it gives way.
+    /// The code in `with` and on its fibers keeps the contract of [`Builder::build`]: no stack-scoped thread-local is
+    /// open where a context is suspended.
     ///
-    /// If `with` panics its fibers are unwound where they stand, and the panic goes on.
+    /// If `with` panics, its fibers are unwound from where they are suspended, and the panic is resumed.
     ///
     /// # Errors
-    /// The first panic of a fiber whose handle was not joined; it names the fiber. [`FiberError::Stopped`] if no fiber could
-    /// go on before that. [`FiberError::InPanic`] in a destructor that runs in the middle of a panic: `with` was not called.
+    /// The first panic of a fiber whose handle was not joined, with the name of the fiber. [`FiberError::Stopped`] if no
+    /// fiber could continue before all had ended. [`FiberError::InPanic`] in a destructor that runs during a panic:
+    /// `with` was not called.
     pub fn scope<'env, R>(
         &mut self,
         with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
@@ -309,27 +314,28 @@ impl Executor {
         scope::enter(&self.core, with)
     }
 
-    /// Bytes that the fullest stack has used since the executor was built, in whole pages of the system: what
-    /// [`Builder::stack_bytes`] must exceed. `None` where fibers are threads and bring their own stacks.
+    /// Maximum number of bytes that any stack has used since the executor was built, in whole system pages.
+    /// [`Builder::stack_bytes`] must exceed it. `None` where fibers are OS threads, which have their own stacks.
     #[must_use]
     pub fn stack_high_water(&self) -> Option<usize> {
         self.core.slab.high_water()
     }
 
-    /// Addresses of the mapping that the stacks lie in, guards and what is between them included; empty where fibers are
-    /// threads. For programs that ask the system which pages it has given.
+    /// Address range of the mapping that holds the stacks, including guards and the space between stacks. Empty where
+    /// fibers are OS threads. Programs can use it to ask the system which pages are resident.
     #[must_use]
     pub fn stack_addresses(&self) -> std::ops::Range<usize> {
         self.core.slab.addresses()
     }
 
-    /// Watches this executor from other threads.
+    /// Returns a handle that watches this executor from other threads.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
         Monitor::new(self.core.remote)
     }
 
-    /// What its teams did since it was built or since [`team::reset_statistics`](crate::team::reset_statistics).
+    /// Returns statistics of the teams since the executor was built, or since the last
+    /// [`team::reset_statistics`](crate::team::reset_statistics).
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.core.statistics()

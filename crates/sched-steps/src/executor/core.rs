@@ -1,4 +1,4 @@
-//! The state of an executor; birth and death of its fibers.
+//! State of an executor; start and end of its fibers.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -14,20 +14,20 @@ use crate::context::{self, Driver, INERT, NO_INDEX, Node, Rest, Slab, Watch, Wat
 use crate::fifo::{Fifo, Links, NONE, UNLINKED, broken};
 use crate::teams::{Membership, NO_OPERATION, Teams};
 
-/// Where a fiber is.
+/// Location or wait state of a fiber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FiberState {
-    /// Nowhere: the slot is free.
+    /// The slot is free.
     Free,
-    /// In the queue of those that may run on their own, or announced to the order and not chosen since.
+    /// In the queue of fibers ready to run outside of the ring, or announced to the order and not chosen since.
     Ready,
-    /// On its stack, outside of the ring.
+    /// Running on its stack, outside of the ring.
     Running,
-    /// In a team that waits.
+    /// In a waiting team.
     Team,
     /// In the ring.
     Ring,
-    /// Suspended until it is woken.
+    /// Suspended until woken.
     Parked,
     /// Suspended until another fiber has ended.
     Joining,
@@ -35,32 +35,32 @@ pub(crate) enum FiberState {
     Polled,
     /// Suspended until a slot is free.
     Slot,
-    /// At its end, on its stack for the last time.
+    /// At its end, running on its stack for the last time.
     Ended,
 }
 
-/// What a fiber runs: told whether it was cancelled before it began, so that it only drops what it was to work with. It
-/// catches all panics.
+/// Body of a fiber. The argument is true if the fiber was cancelled before it began: then the task only drops its
+/// captured values. It catches all panics.
 pub(super) type Task = Box<dyn FnOnce(bool)>;
 
-/// What a switch does not need to know of a fiber.
+/// Fields of a fiber that a switch does not access.
 pub(crate) struct Cold {
     pub(super) place: Cell<FiberState>,
     link: Cell<u32>,
     task: Cell<Option<Task>>,
     name: RefCell<String>,
     locals: Locals,
-    /// The fiber whose end it waits for, while it does.
+    /// Fiber whose end this fiber waits for; `NONE` otherwise.
     pub(super) awaits_end_of: Cell<u32>,
-    /// It has asked for its waker, which anything may hold now.
+    /// True if the fiber has requested its waker, so that any thread may hold it now.
     pub(super) waker_given: Cell<bool>,
-    /// A wake that came while the fiber was not parked.
+    /// True if a wake came while the fiber was not parked.
     pub(super) pending: Cell<bool>,
     pub(super) cancelled: Cell<bool>,
-    /// What it waits for while it is polled, on its own stack.
+    /// Condition of a polled fiber; it lives on the fiber's stack.
     pub(super) condition: Cell<Option<*const Condition<'static>>>,
     pub(super) operation: Cell<u8>,
-    /// When it joined the team it is in, in launches.
+    /// Launch count at the time when the fiber joined its team.
     pub(super) joined: Cell<u64>,
     #[cfg(feature = "asan")]
     pub(super) shadow: Cell<*mut std::ffi::c_void>,
@@ -86,9 +86,10 @@ impl Cold {
         }
     }
 
-    /// Makes it that of a new fiber, whatever the last one in its slot has left. Place and link are those of a free slot.
+    /// Resets the state of the slot's previous fiber for a new fiber. Place and link already have the values of a free
+    /// slot.
     fn renew(&self, name: &str, new_task: Task) {
-        // Each field has its line: the compiler asks for one of a field that is added.
+        // The exhaustive pattern makes the compiler reject a new field that is not reset here.
         let Cold {
             place: _,
             link: _,
@@ -122,36 +123,36 @@ impl Cold {
     }
 }
 
-/// What the driving thread waits for while fibers run.
+/// Event that the driving thread waits for while fibers run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaits {
-    /// That nothing can run.
+    /// No fiber can run.
     Rest,
-    /// A free slot.
+    /// A slot is free.
     Slot,
-    /// The end of one fiber.
+    /// The fiber with this index has ended.
     End(u32),
 }
 
-/// The executor, at a fixed address, touched by its thread alone (but for `remote`).
+/// Executor at a fixed address. Only its own thread accesses it, except for `remote`.
 pub(crate) struct Core {
     pub(super) nodes: Box<[Node]>,
     colds: Box<[Cold]>,
-    /// The context of the thread that drives.
+    /// Context of the driving thread.
     pub(super) main: Node,
     watch: Watch,
     pub(crate) slab: Slab,
     pub(crate) remote: &'static Remote,
     pub(super) free: Fifo,
     pub(super) ready: Fifo,
-    /// How many of `ready` may still run before a team is launched; `None` before a count is taken.
+    /// Number of fibers in `ready` that may still run before a team is launched; `None` before the count is taken.
     pub(super) turn: Cell<Option<u32>>,
     pub(super) polled: Fifo,
     /// Fibers that wait for a free slot.
     pub(super) spawners: Fifo,
-    /// How long none may run while some wait for wakes or conditions.
+    /// Maximum time without a running fiber while some wait for wakes or conditions.
     pub(super) limit: Option<Duration>,
-    /// Since when none has run, as far as that was looked at.
+    /// Start of the time without a running fiber, if it has been recorded.
     pub(super) rests_since: Cell<Option<Instant>>,
     /// A member of the ring, or null.
     pub(super) ring: Cell<*const Node>,
@@ -160,21 +161,22 @@ pub(crate) struct Core {
     pub(super) membership: Membership,
     pub(super) ordering: Ordering,
     pub(super) teams: Teams,
-    /// Operations begun in a ring since the conditions were last asked.
+    /// Number of operations begun in a ring since the conditions were last polled.
     pub(super) unasked: Cell<u32>,
     live: Cell<u32>,
     pub(super) awaits: Cell<Awaits>,
     pub(super) driving: Cell<bool>,
-    /// The fiber on the stack gives way, and what runs next is being chosen there.
+    /// True while the fiber on the stack is being suspended and the next context is being chosen on that stack.
     pub(super) choosing: Cell<bool>,
-    /// The fiber on the stack, if it was cancelled: it ends, or unwinds at each wait. Its hops lead to the thread.
+    /// Fiber on the stack if it was cancelled, else `NONE`. It ends, or unwinds at each wait. Its hops lead to the
+    /// thread's context.
     pub(super) condemned: Cell<u32>,
     pub(super) callbacks: Callbacks,
     #[cfg(feature = "asan")]
     pub(super) shadow: context::tools::asan::MainStack,
 }
 
-/// What an executor is made of.
+/// Parts from which an executor is built.
 pub(super) struct Parts {
     pub(super) fibers: u32,
     pub(super) team_size: u32,
@@ -234,7 +236,8 @@ impl Core {
     #[inline]
     pub(crate) fn current<R>(with: impl FnOnce(&Core) -> R) -> Option<R> {
         let driver = local().driver.get()?;
-        // SAFETY: set by `drive` of an executor, the only kind of driver, which outlives its drive; restored after it.
+        // SAFETY: the pointer was set by `drive` of an executor, the only type of driver. The executor outlives its
+        // drive, after which the earlier pointer is restored.
         Some(with(unsafe { driver.cast::<Core>().as_ref() }))
     }
 
@@ -258,13 +261,14 @@ impl Core {
         self.live.get()
     }
 
-    /// The fiber of this executor that runs; `None` on the context of a thread, or if another executor's runs.
+    /// Returns the running fiber of this executor; `None` on the context of a thread, or if a fiber of another executor
+    /// runs.
     #[inline]
     pub(crate) fn running(&self) -> Option<u32> {
         Some(self.running_node()?.index.get())
     }
 
-    /// Its node.
+    /// Returns the node of the running fiber.
     #[inline]
     pub(crate) fn running_node(&self) -> Option<&Node> {
         let local = local();
@@ -276,16 +280,16 @@ impl Core {
         (node.index.get() != NO_INDEX).then_some(node)
     }
 
-    /// The fiber of this executor whose frames lie on the running stack, and its `hold`: also while another executor drives,
-    /// or code of the embedder runs that is outside of fibers.
+    /// Returns the fiber of this executor whose frames lie on the running stack, and its `hold`. It is also found while
+    /// another executor drives the thread, or while code of the embedder runs outside of fibers.
     pub(super) fn on_stack(&self) -> Option<(u32, &Cell<u32>)> {
         let (node, hold) = local().seat_of(ptr::from_ref(self).cast())?;
-        // SAFETY: the context of a driver is one of its nodes.
+        // SAFETY: the current context of a driver is one of its nodes.
         let index = unsafe { (*node).index.get() };
         (index != NO_INDEX).then_some((index, hold))
     }
 
-    /// What to call fiber `index` in a message.
+    /// Returns the name of fiber `index` for messages, or its number if it has no name.
     pub(super) fn name(&self, index: u32) -> String {
         match self.cold(index).name.borrow() {
             name if name.is_empty() => index.to_string(),
@@ -293,12 +297,12 @@ impl Core {
         }
     }
 
-    /// What to call the running fiber.
+    /// Returns the name of the running fiber for messages.
     pub(super) fn running_name(&self) -> String {
         self.running().map(|index| self.name(index)).unwrap_or_default()
     }
 
-    /// What belongs to fiber `index`.
+    /// Fiber-local values of fiber `index`.
     pub(crate) fn locals(&self, index: u32) -> &Locals {
         &self.cold(index).locals
     }
@@ -307,14 +311,14 @@ impl Core {
         Waker::new(self.remote, index)
     }
 
-    /// The waker of the running fiber, which from now on may be held anywhere.
+    /// Returns the waker of the running fiber and records that any thread may hold it from now on.
     pub(crate) fn give_waker(&self) -> Option<Waker> {
         let index = self.running()?;
         self.cold(index).waker_given.set(true);
         Some(self.waker(index))
     }
 
-    /// Puts `task` into a free slot; gives it back if there is none.
+    /// Starts `task` in a free slot; returns the task if there is none.
     pub(super) fn spawn(&self, name: &str, task: Task) -> Result<u32, Task> {
         let Some(index) = self.free.pop(self) else { return Err(task) };
         self.cold(index).renew(name, task);
@@ -330,7 +334,7 @@ impl Core {
         Ok(index)
     }
 
-    /// The end of the running fiber: frees its slot and never comes back.
+    /// Ends the running fiber: frees its slot and never returns.
     fn finish(&self, index: u32) {
         self.end_operation();
         self.leave_ring(index);
@@ -351,31 +355,33 @@ impl Core {
             Awaits::End(awaited) => awaited == index,
         };
         let next = if awaited { &raw const self.main } else { self.choose() };
-        // Not before: a condition asked above may spawn, and this stack is still in use.
+        // The slot is freed only here: a condition polled above may spawn a fiber, and this stack is still in use.
         self.cold(index).place.set(FiberState::Free);
         self.free.push(self, index);
         self.live.set(self.live.get() - 1);
         context::conclude(self.node(index));
-        // Nothing refers to this context any more, so only the back end of threads comes back, to end the thread.
+        // Nothing refers to this context any more. Only with OS threads as fibers does the switch return, to end the
+        // thread.
         self.switch(next, true);
     }
 
-    /// Marks a live fiber to unwind when it next runs, and lets it run. One that runs unwinds when it next waits or hops.
+    /// Marks a live fiber as cancelled and makes it ready. A suspended fiber unwinds when it next runs, the running
+    /// fiber when it next waits or hops.
     pub(crate) fn cancel(&self, index: u32) {
         let cold = self.cold(index);
         if matches!(cold.place.get(), FiberState::Free | FiberState::Ended) || cold.cancelled.replace(true) {
             return;
         }
         if self.on_stack().is_some_and(|(on_stack, _)| on_stack == index) {
-            // One that gives way looks when it goes on.
+            // A fiber that is being suspended tests for the cancellation when it resumes.
             if !self.choosing.get() {
                 return self.condemn(index);
             }
         } else if context::rest(self.node(index)) == Rest::Hopped {
-            // SAFETY: a hop suspended it, and `cancelled` says that it is diverted once only.
+            // SAFETY: the fiber was suspended by a hop, and `cancelled` ensures that it is diverted only once.
             unsafe { context::divert(self.node(index)) };
         }
-        // The condition of one that is polled is forgotten when the poll finds it cancelled.
+        // The condition of a polled fiber is dropped when the next poll finds the fiber cancelled.
         match cold.place.get() {
             FiberState::Parked | FiberState::Joining => self.make_ready(index),
             FiberState::Slot => {
@@ -388,8 +394,8 @@ impl Core {
         }
     }
 
-    /// Fiber `index`, on the stack, was cancelled. It has no mates any more; a hop leads to the thread, which sends it back to
-    /// unwind, so that a point need not look.
+    /// Isolates the cancelled fiber `index`, which is on the stack: it leaves the ring, and its hops lead to the thread's
+    /// context, which sends it back to unwind. So a point need not test for cancellation.
     fn condemn(&self, index: u32) {
         self.leave_ring(index);
         self.cold(index).place.set(FiberState::Running);
@@ -425,7 +431,7 @@ impl Driver for Core {
         if cold.place.get() == FiberState::Ready {
             broken("a fiber begins that is in a queue");
         }
-        // One that was cancelled before it began only drops what it was to work with, which may wait.
+        // A fiber that was cancelled before it began only drops its captured values; their destructors may wait.
         let is_cancelled = cold.cancelled.replace(false);
         let run = || task.into_iter().for_each(|task| task(is_cancelled));
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
@@ -459,7 +465,7 @@ impl Driver for Core {
     }
 }
 
-/// The condition of a fiber that waits for it, and what it has panicked with.
+/// Condition of a polled fiber, and the payload if the condition panicked.
 pub(super) struct Condition<'a> {
     pub(super) holds: &'a dyn Fn() -> bool,
     pub(super) raise: Cell<Option<Box<dyn std::any::Any + Send>>>,
@@ -471,7 +477,7 @@ mod tests {
 
     use super::*;
 
-    /// Everything that a fiber may have left in its slot, and nothing of it for the next one.
+    /// A slot passes no state of its previous fiber on to the next one, for any field.
     #[test]
     fn a_slot_keeps_nothing_of_its_last_fiber() {
         let dropped = Rc::new(());

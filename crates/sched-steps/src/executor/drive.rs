@@ -1,4 +1,4 @@
-//! The side of the thread: driving fibers, waiting when none can run, and work between them.
+//! Thread side of the executor: driving fibers, waiting while none can run, and callbacks between fibers.
 
 use std::any::Any;
 use std::panic::resume_unwind;
@@ -10,14 +10,14 @@ use super::idle::Idle;
 use super::stop::Stop;
 use crate::context::{Driver, local, outside};
 
-/// How long a wait in the middle of a panic rests between two looks.
+/// Time that a fiber waits between two tests of its condition during a panic.
 const IN_PLACE: Duration = Duration::from_micros(50);
 
 impl Core {
-    /// Runs fibers until `done`, which is asked each time the thread gets control, or until none is left.
+    /// Runs fibers until `done` returns true or no fiber is left. `done` is called each time the thread gets control.
     ///
     /// # Errors
-    /// None of them goes on. They have been told to unwind, and do so when the executor is driven again.
+    /// No fiber can continue. All fibers have been cancelled, and unwind when the executor is driven again.
     pub(super) fn drive(&self, awaits: Awaits, done: impl FnMut() -> bool) -> Result<(), Stop> {
         assert!(!self.driving.get(), "an executor is driven from inside of one of its own fibers or conditions");
         self.driving.set(true);
@@ -30,11 +30,11 @@ impl Core {
         }
     }
 
-    /// Runs fibers. `Ok` with a stop if none goes on; an error is the panic of a callback.
+    /// Runs fibers. Returns `Ok` with a stop if no fiber can continue, and an error with the panic of a callback.
     fn drive_on(&self, awaits: Awaits, mut done: impl FnMut() -> bool) -> Result<Option<Stop>, Box<dyn Any + Send>> {
         while !done() && self.live() > 0 {
             self.awaits.set(awaits);
-            // Before a choice takes a fiber out of the queue.
+            // The check comes before a choice takes a fiber out of the queue.
             self.failure()?;
             if self.callbacks.take_due() {
                 self.serve()?;
@@ -47,7 +47,7 @@ impl Core {
                 self.send_back_condemned();
                 self.failure()?;
             } else if self.ordering.has_failed() {
-                // The choice found that out; the next round tells it.
+                // The choice detected the failure; the next round reports it.
             } else if let Some(stop) = self.find_stop() {
                 self.rests_since.set(None);
                 self.cancel_all();
@@ -60,7 +60,7 @@ impl Core {
         Ok(None)
     }
 
-    /// What the embedder's policy or order has panicked with, if that was not told yet.
+    /// Returns the panic of the embedder's policy or order as an error, if it has not been reported yet.
     fn failure(&self) -> std::thread::Result<()> {
         self.teams.take_failure().or_else(|| self.ordering.take_failure()).map_or(Ok(()), Err)
     }
@@ -68,7 +68,7 @@ impl Core {
     /// Waits until a slot is free.
     ///
     /// # Errors
-    /// As [`Core::drive`].
+    /// Those of [`Core::drive`].
     pub(super) fn await_slot(&self) -> Result<(), Stop> {
         if self.running().is_some() {
             self.park_for_slot();
@@ -100,20 +100,20 @@ impl Core {
         idled.inspect_err(|_| self.callbacks.silence())
     }
 
-    /// What may be looked at and done while no fiber can run.
+    /// Returns the handle for the idle callback.
     fn idle_now(&self) -> Idle<'_> {
-        // A limit beyond what a clock can show is none.
+        // A limit beyond the range of the clock counts as no limit.
         let until = self.limit.and_then(|limit| self.rests_since.get().unwrap_or_else(Instant::now).checked_add(limit));
         Idle { remote: self.remote, polled: self.polled.len() as usize, until }
     }
 
-    /// Waits for a moment, or for a wake, on the stack of a fiber that unwinds, where no other fiber may run.
+    /// Waits a short time, or until a wake, on the stack of an unwinding fiber, during which no other fiber may run.
     pub(super) fn idle_in_place(&self) {
         self.remote.park(Some(IN_PLACE));
     }
 }
 
-/// The executor drives its thread until this is dropped.
+/// Guard: the executor drives its thread until this value is dropped.
 struct Driving<'a>(&'a Core);
 
 impl Drop for Driving<'_> {

@@ -1,4 +1,4 @@
-//! Values that belong to a fiber, as those of `thread_local!` belong to a thread.
+//! Fiber-local values, the counterpart of `thread_local!` for fibers.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -6,13 +6,14 @@ use std::rc::Rc;
 use super::core::Core;
 use super::locals::{LocalState, Locals};
 
-/// A value of which each fiber has its own. Made by [`fiber_local!`](crate::fiber_local).
+/// Key of a fiber-local value. Declared with [`fiber_local!`](crate::fiber_local).
 ///
-/// It is made at a fiber's first access and dropped when the fiber ends, before its [`join`](crate::JoinHandle::join)
-/// returns; a fiber that comes later begins anew. Outside of a fiber, in a condition of
-/// [`block_until`](crate::fiber::block_until) and in callbacks of the executor it is a value of the thread.
+/// The value is created at a fiber's first access and dropped when the fiber ends, before its
+/// [`join`](crate::JoinHandle::join) returns; a later fiber gets a new value. Outside of a fiber, in a condition of
+/// [`block_until`](crate::fiber::block_until), and in callbacks of the executor, the value belongs to the thread.
 ///
-/// An access looks through the values that the fiber has made so far: keep them few, or behind one key.
+/// An access searches linearly through the values that the fiber has created so far: declare few, or group them in one
+/// value.
 pub struct FiberLocal<T: 'static> {
     make: fn() -> T,
 }
@@ -30,12 +31,13 @@ impl<T: 'static> FiberLocal<T> {
         FiberLocal { make }
     }
 
-    /// Calls `access` with the value of the running fiber, which is made if this is the first access.
+    /// Calls `access` with the value of the running fiber. The first access creates the value.
     ///
-    /// The fiber may give way meanwhile; others see values of their own.
+    /// The fiber may be suspended during `access`; other fibers see their own values.
     ///
     /// # Panics
-    /// If the value needs itself to be made, or has been dropped because the fiber (or the thread) ends.
+    /// If the initialiser of the value accesses the value, or the value was dropped because the fiber (or the thread) is
+    /// ending.
     pub fn with<R>(&'static self, access: impl FnOnce(&T) -> R) -> R {
         match self.value() {
             Ok(value) => access(&value),
@@ -43,13 +45,13 @@ impl<T: 'static> FiberLocal<T> {
         }
     }
 
-    /// The same; `None` where [`with`](FiberLocal::with) panics.
+    /// Like [`with`](FiberLocal::with), but returns `None` where `with` panics.
     pub fn try_with<R>(&'static self, access: impl FnOnce(&T) -> R) -> Option<R> {
         self.value().ok().map(|value| access(&value))
     }
 
     fn value(&'static self) -> Result<Rc<T>, &'static str> {
-        // A static of its own has an address of its own.
+        // The key is the address of the static, which is unique.
         let key = std::ptr::from_ref(self).addr();
         let own = Core::current(|core| core.running().map(|index| self.find(core.locals(index), key))).flatten();
         own.unwrap_or_else(|| {
@@ -65,7 +67,7 @@ impl<T: 'static> FiberLocal<T> {
             Some(LocalState::InTheMaking) => return Err("needs itself to be made"),
             None => {}
         }
-        // Nothing is borrowed while it is made: that may make others, and other fibers may run.
+        // Nothing is borrowed while the initialiser runs: it may create other values, and other fibers may run.
         let making = Making { locals, key };
         locals.set(key, LocalState::InTheMaking);
         let value = Rc::new((self.make)());
@@ -77,7 +79,7 @@ impl<T: 'static> FiberLocal<T> {
 
 const GONE: &str = "is used after it was dropped";
 
-/// Forgets that a value is in the making, if making it panicked.
+/// Guard that resets a value's state if its initialiser panics.
 struct Making<'a> {
     locals: &'a Locals,
     key: usize,
@@ -89,7 +91,7 @@ impl Drop for Making<'_> {
     }
 }
 
-/// The values of a thread that runs no fiber.
+/// Values of a thread that runs no fiber.
 #[derive(Default)]
 struct OfThread(Locals);
 
@@ -103,27 +105,27 @@ thread_local! {
     static OF_THREAD: Rc<OfThread> = Rc::default();
 }
 
-/// Declares values of which each fiber has its own: what `thread_local!` is to a thread.
+/// Declares fiber-local values, like `thread_local!` for threads.
 ///
-/// Fibers of one thread share its thread-locals, and one fiber may find there what another has left while it rests at
-/// a point. What belongs to a piece of work and lives across points belongs here.
+/// Fibers of one thread share its thread-locals: a fiber may find there a value that another fiber stored before it was
+/// suspended at a point. State of one piece of work that must survive points belongs in a fiber-local.
 ///
 /// ```
 /// use std::cell::Cell;
 /// use sched_steps::{Executor, ctx_point, fiber_local};
 ///
 /// fiber_local! {
-///     /// The request that this fiber serves.
+///     /// Request that this fiber serves.
 ///     static REQUEST: Cell<u32> = Cell::new(0);
 /// }
 ///
-/// // SAFETY: nothing below has a scoped thread-local open at a point.
+/// // SAFETY: the code below has no scoped thread-local open at a point.
 /// let mut steps = unsafe { Executor::builder().fibers(2).build() }?;
 /// steps.scope(|s| {
 ///     for request in 1..=2 {
 ///         s.spawn(move || {
 ///             REQUEST.with(|mine| mine.set(request));
-///             ctx_point!("served"); // the other fiber runs, and sets its own
+///             ctx_point!("served"); // the other fiber runs, and sets its own value
 ///             assert_eq!(REQUEST.with(Cell::get), request);
 ///         });
 ///     }
@@ -131,7 +133,7 @@ thread_local! {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// See [`FiberLocal`] for when a value is made and dropped.
+/// See [`FiberLocal`] for the lifetime of a value.
 #[macro_export]
 macro_rules! fiber_local {
     () => {};

@@ -1,31 +1,32 @@
-//! What happens on the context of the thread: calls of the embedder, and waiting while no fiber can run.
+//! Callbacks of the embedder on the context of the thread, and waiting while no fiber can run.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use super::remote::Remote;
 
-/// How long an idle executor looks for wakes before it sleeps.
+/// Time that an idle executor spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
-/// How long it sleeps at most while a condition has to be asked for.
+/// Maximum sleep while a condition must be polled.
 const POLL: Duration = Duration::from_micros(50);
 
-/// Called when no fiber can run.
+/// Callback for times when no fiber can run.
 pub(super) type OnIdle = Box<dyn FnMut(&Idle<'_>)>;
-/// Called between fibers, once in so many choices.
+/// Callback between fibers, with the number of choices per call.
 pub(super) type Service = (u32, Box<dyn FnMut()>);
 
-/// What the embedder wants to be called for, on the context of the thread.
+/// Callbacks of the embedder, which run on the context of the thread.
 #[derive(Default)]
 pub(crate) struct Callbacks {
     pub(super) idle: RefCell<Option<OnIdle>>,
     pub(super) service: RefCell<Option<Box<dyn FnMut()>>>,
-    /// Times that fibers give way between two services; 0 without any.
+    /// Number of times that fibers give up the CPU per call of the service; 0 without a service.
     every: u32,
-    /// Times that one has given way since the last.
+    /// Number of times that a fiber has given up the CPU since the last call.
     count: Cell<u32>,
     is_due: Cell<bool>,
-    /// One has panicked. What they hold is not dropped before the executor is: its destructors, too, are the user's.
+    /// True after a callback has panicked. The callbacks are dropped with the executor, not earlier, because their
+    /// destructors are user code that may panic.
     are_silent: Cell<bool>,
 }
 
@@ -35,7 +36,7 @@ impl Callbacks {
         Callbacks { idle: RefCell::new(idle), service: RefCell::new(service), every, ..Callbacks::default() }
     }
 
-    /// A fiber gives way; true if the thread is to have control, to serve.
+    /// Counts that a fiber gives up the CPU; returns true if the thread must get control to call the service.
     #[inline]
     pub(super) fn count(&self) -> bool {
         self.every != 0 && self.count_service()
@@ -51,12 +52,12 @@ impl Callbacks {
         is_due
     }
 
-    /// Whether the service is to be called now.
+    /// Returns true if the service is due, and clears the flag.
     pub(super) fn take_due(&self) -> bool {
         self.is_due.replace(false) && !self.are_silent.get()
     }
 
-    /// Never calls any of them again.
+    /// Disables all callbacks permanently.
     pub(super) fn silence(&self) {
         self.are_silent.set(true);
     }
@@ -66,12 +67,12 @@ impl Callbacks {
     }
 }
 
-/// What an idle executor may look at and do.
+/// Handle that the idle callback gets.
 #[derive(Clone, Copy)]
 pub struct Idle<'a> {
     pub(super) remote: &'a Remote,
     pub(super) polled: usize,
-    /// When the executor's limit has passed.
+    /// Time at which the executor's limit expires.
     pub(super) until: Option<Instant>,
 }
 
@@ -82,27 +83,27 @@ impl std::fmt::Debug for Idle<'_> {
 }
 
 impl Idle<'_> {
-    /// A fiber has been woken: return soon. One load.
+    /// Returns true if a fiber has been woken: the callback should then return soon. Costs one load.
     #[must_use]
     pub fn has_wakes(&self) -> bool {
         self.remote.has_wakes()
     }
 
-    /// Fibers whose conditions are asked each time the callback returns.
+    /// Number of blocked fibers whose conditions are polled after each return of the callback.
     #[must_use]
     pub fn polled(&self) -> usize {
         self.polled
     }
 
-    /// Sleeps until a fiber is woken, or `timeout` or the executor's [limit](super::Builder::limit) has passed. May return
-    /// earlier.
+    /// Sleeps until a fiber is woken, or until `timeout` or the executor's [limit](super::Builder::limit) has passed. May
+    /// return earlier.
     pub fn park(&self, timeout: Option<Duration>) {
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         self.remote.park(timeout.map_or(left, |timeout| Some(left.map_or(timeout, |left| left.min(timeout)))));
     }
 
-    /// What happens without a callback: look for wakes for 20 us, then sleep until one comes, or for 50 us
-    /// if there are conditions to ask.
+    /// The default idle behaviour: spins for up to 20 us until a fiber is woken, then sleeps until one is. With
+    /// conditions to poll, it spins for 5 us and sleeps for at most 50 us.
     pub fn wait(&self) {
         let begun = Instant::now();
         let limit = if self.polled > 0 { SPIN / 4 } else { SPIN };

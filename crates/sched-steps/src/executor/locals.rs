@@ -1,19 +1,20 @@
-//! The values that belong to one fiber. What makes and finds them: [`FiberLocal`](super::fiber_local::FiberLocal).
+//! Storage of the fiber-local values of one fiber. [`FiberLocal`](super::fiber_local::FiberLocal) creates and looks up
+//! the values.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Where one value is in its life.
+/// Lifecycle state of one value.
 #[derive(Clone)]
 pub(super) enum LocalState {
     InTheMaking,
     Here(Rc<dyn Any>),
-    /// Dropped, because the fiber ends.
+    /// Dropped because the fiber is ending.
     Gone,
 }
 
-/// The values of one fiber, by the addresses of their statics.
+/// Values of one fiber, keyed by the addresses of their statics.
 #[derive(Default)]
 pub(crate) struct Locals {
     values: RefCell<Vec<(usize, LocalState)>>,
@@ -36,7 +37,7 @@ impl Locals {
         self.values.borrow_mut().retain(|(of, _)| *of != key);
     }
 
-    /// Drops all values, the newest first. Their destructors may use others, and make others, but none that is gone.
+    /// Drops all values, newest first. Their destructors may use and create other values, but cannot use a dropped one.
     pub(crate) fn drop_values(&self) {
         loop {
             let newest = {
@@ -51,7 +52,7 @@ impl Locals {
         }
     }
 
-    /// For the next fiber: no value is gone. None is left that has to be dropped.
+    /// Clears all states for the slot's next fiber. All values have been dropped before.
     pub(super) fn begin_anew(&self) {
         self.values.borrow_mut().clear();
     }
@@ -59,7 +60,7 @@ impl Locals {
 
 #[cfg(test)]
 impl Locals {
-    /// With one value, as if it had been left.
+    /// Returns a store with one leftover state.
     pub(super) fn of_one(key: usize) -> Locals {
         let locals = Locals::default();
         locals.set(key, LocalState::Gone);

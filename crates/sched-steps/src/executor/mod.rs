@@ -1,8 +1,8 @@
-//! The executor: fibers of one thread, which of them runs next, and what waits.
+//! The executor: fibers of one thread, the choice of the next fiber, and waiting.
 //!
-//! There is no scheduler context between two fibers. A fiber that gives way picks the next one itself, on its own
-//! stack, and switches there; the thread that drives the executor gets control only when nothing can run,
-//! when what it waits for has happened, or between teams when it asked for that.
+//! There is no scheduler context between two fibers. A fiber that gives up the CPU chooses the next one itself, on its
+//! own stack, and switches to it. The thread that drives the executor gets control only when no fiber can run, when the
+//! event that it waits for has occurred, or when its service callback is due.
 
 mod builder;
 mod core;

@@ -1,51 +1,51 @@
-//! What the running fiber says of its operations.
+//! Operations of the running fiber.
 
 use super::core::Core;
 use crate::point::OperationId;
 use crate::teams::Statistics;
 
-/// The running fiber begins `operation`, and ends the one it was in. Others may run first.
+/// Begins `operation` on the running fiber and ends its previous operation. Other fibers may run first.
 ///
-/// Does nothing outside of a fiber. A latch must not be held (debug assertion).
+/// Does nothing outside of a fiber. The fiber must not hold a latch (debug assertion).
 ///
 /// # Panics
-/// If `operation` was not made by the [`Operations`](crate::point::Operations) the executor was built with.
+/// If `operation` does not come from the [`Operations`](crate::point::Operations) that the executor was built with.
 #[inline]
 pub fn begin_operation(operation: OperationId) {
     Core::current(|core| core.begin_operation(operation));
 }
 
-/// The running fiber ends its operation without beginning another: it belongs to no team until then.
+/// Ends the operation of the running fiber without beginning another: the fiber belongs to no team until it does.
 #[inline]
 pub fn end_operation() {
     Core::current(Core::end_operation);
 }
 
-/// The operation that the running fiber is in; `None` outside of one, and outside of a fiber.
+/// Current operation of the running fiber; `None` outside of an operation, and outside of a fiber.
 #[inline]
 #[must_use]
 pub fn current_operation() -> Option<OperationId> {
     Core::current(Core::current_operation).flatten()
 }
 
-/// The running fiber stays in its team, and its points are those of `part` from now on: for operations that are made of
-/// smaller ones, through which a team goes in step anyway, such as the statements of a transaction. Follow it with a
-/// [`fiber::hop`](crate::fiber::hop) where the code of one part should not meet that of the next in the instruction cache.
-/// Costs a store; until the next [`begin_operation`]. Does nothing outside of a fiber.
+/// Keeps the running fiber in its team, and makes the points of `part` apply from now on. This is for operations that
+/// consist of smaller ones, which the fibers of a team execute in step anyway, such as the statements of a transaction.
+/// Call [`fiber::hop`](crate::fiber::hop) afterwards where the code of one part should not share the instruction cache
+/// with the code of the next. Costs one store; valid until the next [`begin_operation`]. Does nothing outside of a fiber.
 #[inline]
 pub fn go_on_as(part: OperationId) {
     Core::current(|core| core.go_on_as(part));
 }
 
-/// The operation whose points the running fiber's are: that of the last [`go_on_as`], else the one it is in; `None` outside
-/// of an operation, and outside of a fiber.
+/// Operation whose points apply to the running fiber: the argument of the last [`go_on_as`], else its current operation.
+/// `None` outside of an operation, and outside of a fiber.
 #[inline]
 #[must_use]
 pub fn current_part() -> Option<OperationId> {
     Core::current(Core::current_part).flatten()
 }
 
-/// Runs `body` as `operation`.
+/// Runs `body` as `operation`, and ends the operation afterwards.
 #[inline]
 pub fn operation<R>(operation: OperationId, body: impl FnOnce() -> R) -> R {
     struct End;
@@ -59,13 +59,14 @@ pub fn operation<R>(operation: OperationId, body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// Counts of the executor whose fiber runs, since it was built or since [`reset_statistics`].
+/// Returns statistics of the executor of the running fiber, since it was built or since [`reset_statistics`]; `None`
+/// outside of an executor.
 #[must_use]
 pub fn statistics() -> Option<Statistics> {
     Core::current(Core::statistics)
 }
 
-/// Sets the counts of the executor whose fiber runs to zero, after a warm-up say.
+/// Resets the statistics of the executor of the running fiber, for example after a warm-up.
 pub fn reset_statistics() {
     Core::current(Core::reset_statistics);
 }

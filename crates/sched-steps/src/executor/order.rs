@@ -1,48 +1,50 @@
-//! An order of the embedder: which fiber runs next, in an executor without teams.
+//! Scheduling order of the embedder: the choice of the next fiber in an executor without teams.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 
 use crate::context::outside;
 
-/// Chooses which of the fibers that can run runs next: a runqueue. Given to an executor by
-/// [`Builder::order`](super::Builder::order), it takes the place of teams.
+/// Run queue of the embedder: chooses the next fiber among those that can run. It is given to an executor by
+/// [`Builder::order`](super::Builder::order) and replaces teams.
 ///
-/// The executor calls it on its thread, as if outside of a fiber, and never from inside of another call of it. A call must
-/// not wait. If a call panics, the order is not asked again: fibers run in the order in which they became ready until all
-/// have been unwound, and the panic is the scope's.
+/// The executor calls it on its own thread, as if outside of a fiber, and never from inside another of its calls. A call
+/// must not wait. If a call panics, the order is not called again: fibers run in the order in which they became ready
+/// until all have been unwound, and the scope resumes the panic.
 pub trait Order {
-    /// Fiber `fiber`, below [`Builder::fibers`](super::Builder::fibers), can run: it was spawned, it was woken, or it gave
-    /// way. A fiber that runs and is not announced before the next [`next`](Order::next) waits or has ended.
+    /// Announces that fiber `fiber`, below [`Builder::fibers`](super::Builder::fibers), can run: it was spawned, was
+    /// woken, or gave up the CPU. If the running fiber is not announced before the next call of [`next`](Order::next), it
+    /// waits or has ended.
     fn ready(&mut self, fiber: usize);
 
-    /// The fiber to run now: one that was announced and has not been chosen since. None if there is none; the thread then
-    /// rests until one is announced. To answer none while there are some, or to name a fiber that cannot run, counts as a
-    /// panic of the order.
+    /// Returns the fiber to run now: one that was announced and has not been chosen since. Returns `None` if there is
+    /// none; the thread then sleeps until a fiber is announced. A `None` while fibers can run, or a fiber that cannot
+    /// run, counts as a panic of the order.
     fn next(&mut self) -> Option<usize>;
 
-    /// Fiber `fiber`, which runs, has ended; its number may be announced again for another.
+    /// Reports that the running fiber `fiber` has ended; its number may be announced again for another fiber.
     fn ended(&mut self, _fiber: usize) {}
 }
 
-/// What became of a question to the order.
+/// Result of a call of the order.
 pub(super) enum Asked<R> {
     Answer(R),
-    /// It has panicked now: those that it knew of are to be queued otherwise.
+    /// The order has just panicked: the fibers that it held must be queued elsewhere.
     Failed,
-    /// It has panicked before.
+    /// The order has panicked earlier, or there is none.
     Gone,
 }
 
-/// The order of an executor, if it has one, and what it panicked with.
+/// Order of an executor, if it has one, and its panic payload.
 #[derive(Default)]
 pub(super) struct Ordering {
     order: RefCell<Option<Box<dyn Order>>>,
-    /// One that has panicked. Not dropped before the executor is: its destructor, too, is the user's.
+    /// Order that has panicked. It is dropped with the executor, not earlier, because its destructor is user code that
+    /// may panic.
     broken: Cell<Option<Box<dyn Order>>>,
-    /// There was an order when the executor was built.
+    /// True if the executor was built with an order.
     asked: bool,
-    /// Fibers that were announced and not chosen since.
+    /// Number of fibers that were announced and not chosen since.
     held: Cell<i64>,
     failure: RefCell<Option<Box<dyn Any + Send>>>,
 }
@@ -52,13 +54,13 @@ impl Ordering {
         Ordering { asked: order.is_some(), order: RefCell::new(order), ..Ordering::default() }
     }
 
-    /// True in an executor that was built with an order: it has no teams, even after the order has panicked.
+    /// Returns true in an executor that was built with an order: it has no teams, even after the order has panicked.
     #[inline]
     pub(super) fn replaces_teams(&self) -> bool {
         self.asked
     }
 
-    /// Asks the order.
+    /// Calls the order.
     #[inline]
     pub(super) fn ask<R>(&self, call: impl FnOnce(&mut dyn Order) -> R) -> Asked<R> {
         let mut order = self.order.borrow_mut();
@@ -73,23 +75,23 @@ impl Ordering {
         }
     }
 
-    /// So many more were announced; fewer, if one was chosen.
+    /// Adds `more` to the number of announced fibers; negative after a choice.
     #[inline]
     pub(super) fn holds(&self, more: i64) {
         self.held.set(self.held.get() + more);
     }
 
-    /// Fibers that were announced and not chosen since.
+    /// Number of fibers that were announced and not chosen since.
     pub(super) fn held(&self) -> i64 {
         self.held.get()
     }
 
-    /// What the order has panicked with, once.
+    /// Takes the panic payload of the order.
     pub(super) fn take_failure(&self) -> Option<Box<dyn Any + Send>> {
         if self.asked { self.failure.take() } else { None }
     }
 
-    /// It has panicked, and that was not taken.
+    /// Returns true if the order has panicked and the payload has not been taken.
     pub(super) fn has_failed(&self) -> bool {
         self.asked && self.failure.borrow().is_some()
     }

@@ -1,4 +1,4 @@
-//! Orders of the embedder.
+//! Tests of orders given by the embedder.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -9,11 +9,11 @@ use std::rc::Rc;
 use super::{Executor, Order};
 use crate::fiber;
 
-/// The highest number first.
+/// Order that runs the fiber with the highest number first.
 #[derive(Default)]
 struct Highest {
     ready: BTreeSet<usize>,
-    /// Calls until one panics; never if it is negative.
+    /// Number of calls until one panics; no call panics if it is negative.
     fuse: Rc<Cell<i32>>,
     ended: Rc<RefCell<Vec<usize>>>,
 }
@@ -110,7 +110,7 @@ fn fibers_beyond_the_slots_wait_their_turn() {
     assert_eq!(sum.get(), 4950);
 }
 
-/// Wherever an order panics, the panic is the scope's, and all fibers have ended.
+/// At whichever call an order panics, the scope resumes the panic after all fibers have ended.
 #[test]
 fn an_order_that_panics_is_not_asked_again() {
     for fuse in 1..60 {
@@ -139,7 +139,7 @@ fn an_order_that_panics_is_not_asked_again() {
             assert_eq!(payload.downcast_ref::<&str>(), Some(&"the fuse has burnt down"), "fuse {fuse}");
         }
         burns.set(-1);
-        // The executor can be used again: if its order has panicked, without it, first come, first served.
+        // The executor remains usable. If its order has panicked, fibers run first come, first served.
         steps.scope(|s| s.spawn(|| 7).join()).unwrap().unwrap();
     }
 }
@@ -180,7 +180,7 @@ thread_local! {
     static FAILS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// First come, first served; panics when it is told to.
+/// First come, first served; panics while `FAILS` is set.
 #[derive(Default)]
 struct Fails(std::collections::VecDeque<usize>);
 
@@ -195,8 +195,8 @@ impl Order for Fails {
     }
 }
 
-/// While a fiber runs that has not given way, a condition spawns, and the order panics: the fiber on the stack is in no queue,
-/// also while another executor drives the thread.
+/// A condition spawns a fiber while another fiber runs that has not given up the CPU, and the order panics: the fiber on
+/// the stack is in no queue, even while another executor drives the thread.
 #[test]
 fn an_order_that_panics_does_not_queue_the_fiber_on_the_stack() {
     use crate::team::{self, Operations};

@@ -1,7 +1,7 @@
-//! Waking a fiber from any thread.
+//! Wakes of a fiber from any thread.
 //!
-//! Each executor owns a bitmap, one bit per fiber, that lives for ever and is used again by later executors;
-//! so a waker is two words, may outlive everything, and at worst wakes someone for nothing.
+//! Each executor owns a bitmap with one bit per fiber. Bitmaps live for ever and are reused by later executors. So a
+//! waker is two words, may outlive its executor, and at worst causes a spurious wake.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
@@ -9,31 +9,31 @@ use std::time::Duration;
 
 use crate::context::{NO_INDEX, driving};
 
-/// Executors that may exist at a time in one process.
+/// Maximum number of executors that exist at a time in one process.
 const EXECUTORS: usize = 1024;
-/// Fibers an executor may have.
+/// Number of bits in the bitmap of an executor: an upper bound of its number of fibers.
 pub(crate) const FIBERS: usize = 1 << 16;
 
 static TABLE: [OnceLock<Remote>; EXECUTORS] = [const { OnceLock::new() }; EXECUTORS];
 static FREE: Mutex<(usize, Vec<u32>)> = Mutex::new((0, Vec::new()));
 
-/// The part of an executor that other threads touch.
+/// The part of an executor that other threads access.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Remote {
     /// Nonzero if a bit may be set.
     any: AtomicU32,
-    /// Nonzero while the thread of the executor sleeps or is about to.
+    /// Nonzero while the executor's thread sleeps or is about to sleep.
     parked: AtomicU32,
     number: u32,
     bits: OnceLock<Box<[AtomicU64]>>,
-    /// The thread sleeps here, and not in `thread::park`: the token of that belongs to the program.
+    /// Lock for `bell`. The thread sleeps on this pair instead of `thread::park`, whose token belongs to the program.
     bed: Mutex<()>,
     bell: Condvar,
     pulse: Pulse,
 }
 
-/// What the executor's thread tells those who watch it, on lines that wakers do not write.
+/// Progress of the executor's thread for monitors, on cache lines that wakers do not write.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Pulse {
@@ -42,7 +42,7 @@ struct Pulse {
 }
 
 impl Remote {
-    /// A remote for an executor of this thread; `None` if there are too many.
+    /// Reserves a remote for an executor of this thread; `None` if there are too many executors.
     pub(crate) fn claim() -> Option<&'static Remote> {
         let number = {
             let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,12 +69,12 @@ impl Remote {
         Some(remote)
     }
 
-    /// Gives the remote back.
+    /// Returns the remote for reuse.
     pub(crate) fn release(&self) {
         FREE.lock().unwrap_or_else(PoisonError::into_inner).1.push(self.number);
     }
 
-    /// Notes that fiber `index` gets the CPU. Two plain stores.
+    /// Records that fiber `index` gets the CPU. Costs two plain stores.
     #[inline]
     pub(crate) fn beat(&self, index: u32) {
         let switches = &self.pulse.switches;
@@ -82,13 +82,13 @@ impl Remote {
         self.pulse.running.store(index, Ordering::Relaxed);
     }
 
-    /// Whether a wake has come since the last [`Remote::drain`]. One load.
+    /// Returns true if a wake has come since the last [`Remote::drain`]. Costs one load.
     #[inline]
     pub(crate) fn has_wakes(&self) -> bool {
         self.any.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes all wakes of the first `fibers` fibers.
+    /// Takes all pending wakes of the first `fibers` fibers.
     pub(crate) fn drain(&self, fibers: usize, mut woken: impl FnMut(u32)) {
         if self.any.swap(0, Ordering::SeqCst) == 0 {
             return;
@@ -113,7 +113,8 @@ impl Remote {
     fn wake(&self, index: u32) {
         let Some(word) = self.bits.get().and_then(|bits| bits.get(index as usize / 64)) else { return };
         word.fetch_or(1 << (index % 64), Ordering::Release);
-        // Before `parked` is looked at: the sleeper does it the other way round.
+        // The store to `any` must precede the load of `parked`: a thread about to sleep performs the two in the opposite
+        // order.
         self.any.swap(1, Ordering::SeqCst);
         if self.parked.load(Ordering::SeqCst) != 0 {
             self.unpark();
@@ -122,7 +123,7 @@ impl Remote {
 
     #[cold]
     fn unpark(&self) {
-        // A thread that has looked for wakes and found none holds the lock until it sleeps.
+        // A thread that has found no wakes holds the lock until it sleeps.
         drop(self.bed.lock().unwrap_or_else(PoisonError::into_inner));
         self.bell.notify_all();
     }
@@ -142,8 +143,8 @@ impl Remote {
     }
 }
 
-/// Ends a [`park`](crate::fiber::park) of one fiber, from any thread. Valid for ever: after the fiber has ended a
-/// call at worst wakes a later one for nothing.
+/// Handle that ends a [`park`](crate::fiber::park) of one fiber, from any thread. It stays valid for ever: after the
+/// fiber has ended, a call at worst causes a spurious wake of a later fiber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Waker {
     executor: u32,
@@ -165,13 +166,13 @@ impl Waker {
         }
     }
 
-    /// The waker as a word that is never 0, for a field of someone else's.
+    /// Encodes the waker as a nonzero word, for storage in a field of another library.
     #[must_use]
     pub fn to_bits(self) -> usize {
         (self.executor as usize) << 17 | (self.fiber as usize) << 1 | 1
     }
 
-    /// The waker of a word made by [`Waker::to_bits`]; `None` for 0 and for words that no waker gives.
+    /// Decodes a word returned by [`Waker::to_bits`]; `None` for 0 and for words that encode no waker.
     #[must_use]
     pub fn from_bits(bits: usize) -> Option<Waker> {
         let (executor, fiber) = (bits >> 17, bits >> 1 & (FIBERS - 1));
@@ -183,26 +184,25 @@ impl Waker {
     }
 }
 
-/// Watches an executor from another thread: a fiber that blocks its thread, in a system call or a loop, stops
-/// all others, and nothing on that thread can report it.
+/// Watches an executor from another thread. A fiber that blocks its thread, in a system call or a loop, stops all other
+/// fibers, and nothing on that thread can report it.
 ///
-/// Take a sample every second or so; one that [`is_stalled_since`](Sample::is_stalled_since) the one before
-/// names the culprit. Hops are not counted: fibers that only hop, and never yield, wait or begin an operation,
-/// look stalled too.
+/// Take a sample about once per second. If a sample [`is_stalled_since`](Sample::is_stalled_since) the previous one, its
+/// `fiber` is the cause. Hops are not counted: fibers that only hop, and never yield, wait or begin an operation, look
+/// stalled too.
 #[derive(Clone, Copy, Debug)]
 pub struct Monitor {
     executor: u32,
 }
 
-/// What an executor did at one moment.
+/// State of an executor at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Switches so far, hops not counted.
+    /// Number of switches so far, hops not counted.
     pub switches: u64,
-    /// The fiber that was given the CPU last: it runs, or a mate of its ring does. `None` on the thread's own
-    /// context.
+    /// Fiber that was given the CPU last; it or another fiber of its ring is running. `None` on the thread's own context.
     pub fiber: Option<usize>,
-    /// The thread sleeps because no fiber can run.
+    /// True if the thread sleeps because no fiber can run.
     pub is_asleep: bool,
 }
 
@@ -211,7 +211,7 @@ impl Monitor {
         Monitor { executor: remote.number }
     }
 
-    /// What the executor does now. After it has gone, what the next one in its place does.
+    /// Samples the executor. After the executor has been dropped, the sample is of the executor that reuses its place.
     #[must_use]
     pub fn sample(self) -> Sample {
         let remote = TABLE.get(self.executor as usize).and_then(OnceLock::get);
@@ -220,14 +220,14 @@ impl Monitor {
         Sample {
             switches: remote.pulse.switches.load(Ordering::Relaxed),
             fiber: ((running as usize) < FIBERS).then_some(running as usize),
-            // A fiber that waits in the middle of a panic keeps the thread.
+            // A fiber that waits during a panic keeps the thread.
             is_asleep: remote.parked.load(Ordering::Relaxed) != 0 && running == NO_INDEX,
         }
     }
 }
 
 impl Sample {
-    /// A fiber has run since `earlier` without giving way.
+    /// Returns true if a fiber has run since `earlier` without giving up the CPU.
     #[must_use]
     pub fn is_stalled_since(&self, earlier: &Sample) -> bool {
         self.switches == earlier.switches && self.fiber.is_some() && !self.is_asleep

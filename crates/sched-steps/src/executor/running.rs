@@ -1,28 +1,29 @@
-//! What the running fiber may ask of its executor, and what the same means on a thread without one.
+//! Functions for the running fiber, and their equivalents on a thread without an executor.
 
 use super::core::Core;
 use super::remote::{Monitor, Waker};
 
-/// Number of the running fiber in its executor, below [`Builder::fibers`](crate::Builder::fibers).
+/// Number of the running fiber in its executor, below [`Builder::fibers`](crate::Builder::fibers); `None` outside of a
+/// fiber.
 #[must_use]
 pub fn index() -> Option<usize> {
     Core::current(|core| core.running().map(|index| index as usize)).flatten()
 }
 
-/// The handle by which any thread ends a [`park`] of the running fiber; `None` outside of a fiber.
+/// Handle by which any thread can end a [`park`] of the running fiber; `None` outside of a fiber.
 #[must_use]
 pub fn waker() -> Option<Waker> {
     Core::current(Core::give_waker).flatten()
 }
 
-/// Watches the executor of the running fiber from other threads; `None` outside of a fiber.
+/// Monitor of the running fiber's executor, for use on other threads; `None` outside of a fiber.
 #[must_use]
 pub fn monitor() -> Option<Monitor> {
     Core::current(|core| Monitor::new(core.remote))
 }
 
-/// Gives up the place in the ring: the other ready fibers run first, and the caller goes on after them. The
-/// place for it is between two transactions.
+/// Gives up the place in the ring: the other ready fibers run before the caller resumes. Call it between two
+/// transactions.
 ///
 /// Outside of a fiber it yields the thread.
 pub fn yield_now() {
@@ -31,27 +32,28 @@ pub fn yield_now() {
     }
 }
 
-/// Suspends the running fiber until its [`Waker`] is called; a call that came before is not lost. May return
-/// without one, so test the condition again. One that never asks for its waker is parked for good, which the executor
-/// sees when nothing else can run ([`FiberError::Stopped`](crate::FiberError::Stopped)).
+/// Suspends the running fiber until its [`Waker`] is called; an earlier call is not lost. May return spuriously, so test
+/// the condition again. A fiber that never requests its waker is parked for good; the executor detects this when no other
+/// fiber can run ([`FiberError::Stopped`](crate::FiberError::Stopped)).
 ///
-/// Holding a latch here is a mistake (debug assertion). In a destructor that runs in the middle of a panic it returns after a
-/// moment, woken or not. Outside of a fiber it parks the thread.
+/// The fiber must not hold a latch (debug assertion). In a destructor that runs during a panic the function returns after
+/// a moment, woken or not. Outside of a fiber it parks the thread.
 pub fn park() {
     if Core::current(Core::park).is_none() {
         std::thread::park();
     }
 }
 
-/// Suspends the running fiber until `is_ready` returns true. The executor asks each time it looks for work,
-/// from its own thread, on whatever stack it happens to be, as if outside of a fiber: the closure should be short and must not
-/// wait. If it panics, that is the fiber's panic.
+/// Suspends the running fiber until `is_ready` returns true. The executor calls `is_ready` each time it looks for work,
+/// on its own thread, on an arbitrary stack, as if outside of a fiber: the closure should be short and must not wait. If
+/// the closure panics, the panic is resumed in the fiber.
 ///
-/// Prefer [`park`] and a [`Waker`] where many wait: each closure costs a call per round.
-/// Outside of a fiber it spins, yielding the thread. In a destructor that runs in the middle of a panic it keeps the thread.
+/// Prefer [`park`] and a [`Waker`] if many fibers wait: each closure costs a call per round. Outside of a fiber the
+/// function spins and yields the thread. In a destructor that runs during a panic it blocks the thread.
 ///
 /// # Panics
-/// In the middle of a panic, after the executor's [limit](crate::Builder::limit), at least a second: that ends the process.
+/// During a panic, after the executor's [limit](crate::Builder::limit), at least a second: this second panic ends the
+/// process.
 pub fn block_until(is_ready: impl Fn() -> bool) {
     if is_ready() {
         return;

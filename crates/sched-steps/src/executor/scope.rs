@@ -1,4 +1,4 @@
-//! Scopes: fibers that borrow, handles that return what they made.
+//! Scopes: fibers that borrow from their caller, and handles that return their results.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -14,35 +14,36 @@ use crate::context::panic::{Unwound, message};
 use crate::context::{discard, dropped};
 use crate::fifo::{NONE, broken};
 
-/// Why a fiber returned nothing.
+/// Error of a scope, or of a fiber that returned no value.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum FiberError {
-    /// It panicked.
+    /// The fiber panicked.
     #[error("fiber '{fiber}' panicked: {}", message(&**payload))]
     Panicked {
-        /// Its name.
+        /// Name of the fiber.
         fiber: String,
-        /// What it panicked with.
+        /// Panic payload.
         payload: Box<dyn Any + Send>,
     },
-    /// No fiber of the scope could go on, so all were unwound: what each waited for.
+    /// No fiber of the scope could continue, so all were unwound. Lists what each fiber waited for.
     #[error("{0}")]
     Stopped(Stop),
-    /// It was unwound before its end.
+    /// The fiber was unwound before its end.
     #[error("fiber '{fiber}' was cancelled")]
     Cancelled {
-        /// Its name.
+        /// Name of the fiber.
         fiber: String,
     },
-    /// A destructor that ran in the middle of a panic spawned it where no slot was free, or joined it before its end. No other
-    /// fiber may run there, so it was not spawned, or not waited for.
+    /// A destructor during a panic either spawned the fiber while no slot was free, or joined the fiber before its end.
+    /// No other fiber may run during a panic, so the fiber was not spawned, or not waited for.
     #[error("fiber '{fiber}' was not waited for: in the middle of a panic no other fiber may run")]
     Unwinding {
-        /// Its name.
+        /// Name of the fiber.
         fiber: String,
     },
-    /// A destructor that ran in the middle of a panic was to begin a scope. No fiber may run there, so nothing of it ran.
+    /// A destructor during a panic attempted to begin a scope. No fiber may run there, so the scope's closure was not
+    /// called.
     #[error("no scope of fibers begins in the middle of a panic")]
     InPanic,
 }
@@ -53,13 +54,13 @@ impl std::fmt::Debug for FiberError {
     }
 }
 
-/// What the fibers of a scope share.
+/// State that the fibers of a scope share.
 struct Shared {
     failure: RefCell<Option<FiberError>>,
 }
 
 impl Shared {
-    /// Keeps an error for the scope: the first, or the first that is worse than a wait that could not be.
+    /// Records an error for the scope: the first error, or the first other one if that was [`FiberError::Unwinding`].
     fn fail(&self, error: FiberError) {
         let rest = {
             let mut failure = self.failure.borrow_mut();
@@ -73,7 +74,7 @@ impl Shared {
         }
     }
 
-    /// A fiber's value was dropped; its panic is reported nowhere else.
+    /// Records the panic of a destructor after a fiber's value was dropped; it is reported nowhere else.
     fn tell(&self, core: &Core, dropped: std::thread::Result<()>) {
         match dropped {
             Err(payload) if payload.is::<Unwound>() => discard(payload),
@@ -90,17 +91,17 @@ fn forget(error: FiberError) {
     }
 }
 
-/// The meeting place of a fiber and its handle.
+/// State shared by a fiber and its handle.
 struct Packet<T> {
     result: RefCell<Option<Result<T, FiberError>>>,
     ended: Cell<bool>,
-    /// The fiber of the same executor that waits for the end.
+    /// Fiber of the same executor that waits for the end.
     joiner: Cell<Option<u32>>,
     shared: Rc<Shared>,
 }
 
 impl<T> Packet<T> {
-    /// Keeps what became of the fiber, and lets the one go on that waits for it.
+    /// Stores the result of the fiber, and makes the fiber ready that waits for it.
     fn end(&self, core: &Core, result: Result<T, FiberError>) {
         *self.result.borrow_mut() = Some(result);
         self.ended.set(true);
@@ -112,22 +113,22 @@ impl<T> Packet<T> {
 
 impl<T> Drop for Packet<T> {
     fn drop(&mut self) {
-        // A panic that no `join` has reported is reported by the scope.
+        // The scope reports a panic that no `join` has reported.
         if let Some(Err(error @ FiberError::Panicked { .. })) = self.result.take() {
             self.shared.fail(error);
         }
     }
 }
 
-/// A fiber from begin to end. All that it calls is caught: its function, and the destructors of its values, of what belongs
-/// to it, and of its result.
+/// Body of a fiber from start to end. All user code is called under `catch_unwind`: the fiber's function, and the
+/// destructors of its captured values, its fiber-locals, and its result.
 fn live<T>(core: &Core, packet: Rc<Packet<T>>, run: impl FnOnce() -> T, is_cancelled: bool) {
     let ran = if is_cancelled {
         dropped(run).and_then(|()| Err(Box::new(Unwound) as Box<dyn Any + Send>))
     } else {
         catch_unwind(AssertUnwindSafe(run))
     };
-    // What the fiber's own values panic with when they are dropped is told unless there is worse.
+    // A panic while fiber-local values are dropped is reported unless the function itself panicked.
     let result = match (ran, end_locals(core)) {
         (Ok(value), Ok(())) => Ok(value),
         (Ok(value), Err(payload)) => {
@@ -153,7 +154,7 @@ fn live<T>(core: &Core, packet: Rc<Packet<T>>, run: impl FnOnce() -> T, is_cance
     shared.tell(core, end_locals(core));
 }
 
-/// Drops all that belongs to the running fiber; the first panic, if there is one other than a cancellation.
+/// Drops all fiber-local values of the running fiber. Returns the first panic that is not a cancellation, if any.
 fn end_locals(core: &Core) -> std::thread::Result<()> {
     let mut told = Ok(());
     while let Some(index) = core.running()
@@ -168,7 +169,7 @@ fn end_locals(core: &Core) -> std::thread::Result<()> {
     told
 }
 
-/// Ends the process rather than let a panic out of a scope whose fibers live: they borrow from who called it.
+/// Guard that aborts the process if a panic leaves a scope with live fibers: they borrow from the scope's caller.
 struct Borrowing<'a>(&'a Core);
 
 impl Drop for Borrowing<'_> {
@@ -183,7 +184,8 @@ pub(super) fn enter<'env, R>(
     core: &Core,
     with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
 ) -> Result<R, FiberError> {
-    // Fibers share the thread's count of panics: one of them could not be told from one that unwinds.
+    // Fibers share the thread's panic count: inside a panic, a fiber's own panic could not be distinguished from the
+    // outer one.
     if panicking() {
         dropped(with).unwrap_or_else(discard);
         return Err(FiberError::InPanic);
@@ -196,12 +198,13 @@ pub(super) fn enter<'env, R>(
         core.cancel_all();
     }
     while core.live() > 0 {
-        // A callback of the embedder may panic. It is not called again, and the fibers end all the same.
+        // A callback of the embedder may panic. It is not called again, and the fibers are run to their end.
         match catch_unwind(AssertUnwindSafe(|| core.drive(Awaits::Rest, || false))) {
             Ok(Ok(())) => {}
             Ok(Err(stop)) => shared.fail(FiberError::Stopped(stop)),
             Err(payload) => {
-                // The first panic is told. The value that the closure has returned is not, whatever its destructor does.
+                // The first panic is reported. A value that the closure returned is dropped, even if its destructor
+                // panics.
                 match std::mem::replace(&mut result, Err(Box::new(()))) {
                     Ok(value) => {
                         result = Err(payload);
@@ -216,7 +219,7 @@ pub(super) fn enter<'env, R>(
             }
         }
     }
-    // Nothing that a fiber borrows ends before this line.
+    // All borrows of the fibers are still alive at this line.
     drop(borrowing);
     let failure = shared.failure.take();
     match (result, failure) {
@@ -237,7 +240,7 @@ pub(super) fn enter<'env, R>(
 
 /// Spawns fibers that end before [`Executor::scope`](super::Executor::scope) returns.
 ///
-/// It may be used from the closure of the scope and from its fibers. What they run keeps the contract of
+/// It can be used by the scope's closure and by its fibers. Their code keeps the contract of
 /// [`Builder::build`](super::Builder::build): fibers share the thread's thread-locals.
 ///
 /// ```compile_fail,E0277
@@ -260,7 +263,7 @@ impl std::fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// Asks a fiber for its result.
+/// Handle of a fiber, used to wait for its result.
 pub struct JoinHandle<'scope, T> {
     core: &'scope Core,
     packet: Rc<Packet<T>>,
@@ -274,17 +277,17 @@ impl<T> std::fmt::Debug for JoinHandle<'_, T> {
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Spawns a fiber named by its number. It begins when the running context next gives way.
+    /// Spawns a fiber that is named by its number. It begins when the running context next gives up the CPU.
     ///
-    /// If all slots are taken, others run until one of them ends. Fibers that hold all slots and all wait to
-    /// spawn another cannot go on: the scope ends with [`FiberError::Stopped`]. In a destructor that runs in the middle of a
-    /// panic no other fiber may run: with all slots taken nothing is spawned there, and the handle and the scope say so
-    /// ([`FiberError::Unwinding`]).
+    /// If all slots are taken, other fibers run until one of them ends. If fibers hold all slots and all of them wait to
+    /// spawn another, the scope ends with [`FiberError::Stopped`]. In a destructor that runs during a panic no other
+    /// fiber may run: with all slots taken nothing is spawned there, and both the handle and the scope report
+    /// [`FiberError::Unwinding`].
     pub fn spawn<T: 'scope>(&'scope self, run: impl FnOnce() -> T + 'scope) -> JoinHandle<'scope, T> {
         self.spawn_named("", run)
     }
 
-    /// Spawns a fiber whose panics and overflows carry `name`.
+    /// Spawns a fiber whose panics and stack overflows are reported with `name`.
     pub fn spawn_named<T: 'scope>(&'scope self, name: &str, run: impl FnOnce() -> T + 'scope) -> JoinHandle<'scope, T> {
         let packet = Rc::new(Packet {
             result: RefCell::new(None),
@@ -316,17 +319,17 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 }
 
 impl<T> JoinHandle<'_, T> {
-    /// Waits for the fiber to end and returns what it returned. Others run meanwhile.
+    /// Waits for the fiber to end and returns its result. Other fibers run meanwhile.
     ///
     /// # Errors
-    /// The fiber panicked or was cancelled. [`FiberError::Unwinding`] if it has not ended and the caller is a destructor in
-    /// the middle of a panic.
+    /// The fiber panicked or was cancelled. [`FiberError::Unwinding`] if the fiber has not ended and the caller is a
+    /// destructor during a panic.
     pub fn join(self) -> Result<T, FiberError> {
         while !self.packet.ended.get() {
             if panicking() {
                 return Err(FiberError::Unwinding { fiber: self.core.name(self.index) });
             }
-            // A fiber of another executor drives this one, as the thread does.
+            // If the caller is a fiber of another executor, it drives this executor, as the thread does.
             match self.core.running() {
                 Some(index) => {
                     self.packet.joiner.set(Some(index));
@@ -340,19 +343,20 @@ impl<T> JoinHandle<'_, T> {
             }
         }
         let result = self.packet.result.take();
-        // A fiber that has ended has left one, and `join` takes it once.
+        // An ended fiber has stored a result, and `join` takes it only once.
         result.unwrap_or_else(|| Err(FiberError::Cancelled { fiber: self.core.name(self.index) }))
     }
 
-    /// True once the fiber has ended.
+    /// Returns true once the fiber has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.packet.ended.get()
     }
 
-    /// Lets the fiber unwind from where it rests; its destructors run when it next gets its turn. One that runs, and cancels
-    /// itself or drives another executor whose fibers do, unwinds when it next waits or hops. One that catches that and waits
-    /// again unwinds again, until it has ended. One that has ended is left alone.
+    /// Cancels the fiber: it unwinds from the place where it is suspended, and its destructors run when the fiber next
+    /// gets the CPU. A running fiber (one that cancels itself, or drives another executor whose fiber cancels it)
+    /// unwinds when it next waits or hops. A fiber that catches the unwinding and waits again unwinds again, until it has
+    /// ended. Has no effect on a fiber that has ended.
     pub fn cancel(&self) {
         if !self.packet.ended.get() {
             self.core.cancel(self.index);

@@ -1,4 +1,4 @@
-//! Telling AddressSanitizer of every switch (feature `asan`).
+//! Announces every switch to AddressSanitizer (feature `asan`).
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -11,19 +11,19 @@ use crate::context::{NO_INDEX, Node};
 
 impl Core {
     fn save_of(&self, node: *const Node) -> &Cell<*mut c_void> {
-        // SAFETY: a node of this executor.
+        // SAFETY: `node` is a node of this executor.
         match unsafe { (*node).index.get() } {
             NO_INDEX => &self.shadow.save,
             index => &self.cold(index).shadow,
         }
     }
 
-    /// Before a switch. `last`: `from` will not run again.
+    /// Announces a switch. `last` is true if `from` will not run again.
     ///
     /// # Safety
     /// Both are nodes of this executor, and the switch follows at once.
     pub(super) unsafe fn announce(&self, from: *const Node, to: *const Node, last: bool) {
-        // SAFETY: a node of this executor.
+        // SAFETY: `to` is a node of this executor.
         let (bottom, size) = match unsafe { (*to).index.get() } {
             NO_INDEX => self.shadow.stack.get(),
             index => {
@@ -33,16 +33,16 @@ impl Core {
         };
         self.shadow.left.set(from);
         let save = if last { ptr::null_mut() } else { self.save_of(from).as_ptr() };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the switch follows.
         unsafe { asan::start(save, bottom, size) }
     }
 
-    /// After a switch to `node`.
+    /// Completes the announcement, after a switch to `node`.
     ///
     /// # Safety
     /// The switch was announced.
     pub(super) unsafe fn arrived(&self, node: *const Node) {
-        // SAFETY: the caller's promise; a fresh fiber has saved nothing.
+        // SAFETY: the caller guarantees that the switch was announced; a fresh fiber has a null save pointer.
         let left = unsafe { asan::finish(self.save_of(node).replace(ptr::null_mut())) };
         if ptr::eq(self.shadow.left.get(), &raw const self.main) {
             self.shadow.stack.set(left);

@@ -1,9 +1,10 @@
-//! Fibers that wait for what will never come: the executor sees it, says who waits for what, and unwinds them.
+//! Deadlock detection: the executor detects fibers that wait for an event that cannot occur, reports them, and unwinds
+//! them.
 //!
-//! When nothing can run, each fiber waits for one of four things. That another fiber ends, or that a slot is free, only
-//! fibers of the executor can bring about. A wake brings one on that has given its waker away, to whatever may hold it now;
-//! one that has not is parked for good. A condition may come true by itself. So if no fiber waits for a wake that may come
-//! or for a condition, it is proven that none will ever run. Where wakes are expected, only time can tell:
+//! If no fiber can run, each fiber waits for one of four events. The end of another fiber and a free slot can be caused
+//! only by fibers of the executor. A wake can come only if the fiber has given its waker away, to any holder; a fiber
+//! that has not is parked for good. A condition may become true by itself. So if no fiber waits for a possible wake or
+//! for a condition, no fiber can ever run again. If wakes are possible, only a timeout can decide:
 //! [`Builder::limit`](super::Builder::limit).
 
 use std::fmt;
@@ -11,28 +12,28 @@ use std::time::{Duration, Instant};
 
 use super::core::{Core, FiberState};
 
-/// What a fiber waits for.
+/// Event that a fiber waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitsFor {
-    /// That a slot is free, to spawn a fiber.
+    /// A free slot, to spawn a fiber.
     Slot,
-    /// That the fiber of this name ends.
+    /// The end of the fiber of this name.
     End(String),
     /// A call of its waker, which it has given away.
     Wake,
-    /// A call of its waker, which nothing can make: it has never asked for it.
+    /// A call of its waker, which cannot occur: the fiber never requested its waker.
     WakeByNothing,
-    /// That a condition holds.
+    /// A condition that becomes true.
     Condition,
 }
 
-/// A fiber that cannot go on.
+/// A fiber that cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Its name.
+    /// Name of the fiber.
     pub fiber: String,
-    /// What it waits for.
+    /// Event that it waits for.
     pub waits_for: WaitsFor,
 }
 
@@ -49,18 +50,18 @@ impl fmt::Display for Waiting {
     }
 }
 
-/// Why no fiber of an executor goes on.
+/// Reason why no fiber of an executor continues, with the fibers concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
-    /// How long none has run, if that is why they were ended; `None` if it is certain that none ever would.
+    /// Time without a running fiber, if the limit ended the scope; `None` if no fiber could ever have run again.
     pub after: Option<Duration>,
-    /// The fibers that had not ended, by their numbers.
+    /// The fibers that had not ended, ordered by number.
     pub waiting: Vec<Waiting>,
 }
 
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// Fibers that a message names.
+        /// Maximum number of fibers that a message names.
         const NAMED: usize = 16;
         match self.after {
             None => write!(f, "no fiber can ever run again")?,
@@ -77,7 +78,7 @@ impl fmt::Display for Stop {
 }
 
 impl Core {
-    /// Asked when nothing can run: whether that is the end.
+    /// Returns the reason to end the scope, if there is one. Called when no fiber can run.
     pub(super) fn find_stop(&self) -> Option<Stop> {
         if self.remote.has_wakes() {
             return None;
@@ -100,7 +101,7 @@ impl Core {
         Some(Stop { after, waiting: waiting.collect() })
     }
 
-    /// Whether something outside of the fibers may let one go on.
+    /// Returns true if an event outside of the fibers may make one ready.
     fn may_go_on(&self) -> bool {
         self.polled.len() > 0
             || (0..self.fibers()).any(|index| {

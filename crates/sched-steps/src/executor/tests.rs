@@ -241,7 +241,7 @@ fn an_executor_may_run_inside_a_fiber_of_another() {
                                     sum.set(sum.get() + 1);
                                 });
                             }
-                            // From the closure of the scope, which runs on a fiber of the outer one.
+                            // The closure of the scope runs on a fiber of the outer executor.
                             sum.set(sum.get() + joined.join().unwrap());
                         })
                         .unwrap();
@@ -276,7 +276,7 @@ fn what_a_fiber_that_never_began_was_given_may_wait_when_it_is_dropped() {
     assert!(waited.get());
 }
 
-/// The fiber that makes the mistake is told so, and unwinds from where it was: it is in no queue.
+/// A fiber that gives up the CPU with a latch held gets a panic, and unwinds from that call: it is in no queue.
 #[test]
 #[cfg(debug_assertions)]
 fn who_gives_way_with_a_latch_is_told_and_the_others_go_on() {
@@ -320,7 +320,7 @@ fn who_gives_way_with_a_latch_is_told_and_the_others_go_on() {
     }
 }
 
-/// More releases than latches must not eat into what stands above the counter.
+/// Excess releases of latches must not change the flag above the latch counter.
 #[test]
 #[cfg(not(debug_assertions))]
 fn unbalanced_releases_leave_points_alone() {
@@ -345,7 +345,7 @@ fn the_panic_of_a_condition_is_its_own_fibers() {
         .scope(|s| {
             let waits = s.spawn(|| {
                 fiber::block_until(|| {
-                    // Asked on the fiber first, then by the executor.
+                    // Called on the fiber first, then by the executor.
                     assert!(fiber::is_fiber(), "of the first");
                     false
                 });

@@ -1,4 +1,4 @@
-//! Which fiber runs next: the ring, the queues, and the moves of the running fiber.
+//! Scheduling: the ring, the queues, and the calls by which the running fiber gives up the CPU.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -14,14 +14,14 @@ use crate::fifo::{Links, NONE, UNLINKED, broken};
 use crate::point::OperationId;
 use crate::teams::{Member, Membership, NO_OPERATION, Statistics, add};
 
-/// How long a destructor may wait for its condition in the middle of a panic, whatever the executor's limit is.
+/// Minimum time that a destructor may wait for its condition during a panic, whatever the executor's limit is.
 const IN_PLACE_AT_LEAST: Duration = Duration::from_secs(1);
-/// In a ring, conditions are asked at the begin of one operation in so many.
+/// Number of operations begun in a ring per poll of the conditions.
 const ASK_EVERY: u32 = 16;
 
-/// The ring.
+/// Membership of the ring and of the ready queue.
 impl Core {
-    /// A fiber can run that could not.
+    /// Makes a fiber runnable.
     pub(super) fn make_ready(&self, index: u32) {
         let room = self.ready.len() == 0 && self.ring_len.get() < self.team_size;
         if room && self.membership == Membership::Ring && !self.ordering.replaces_teams() {
@@ -44,14 +44,14 @@ impl Core {
         }
     }
 
-    /// The running fiber, number `index`, has ended.
+    /// Reports to the order that the running fiber `index` has ended.
     pub(super) fn announce_end(&self, index: u32) {
         if let Asked::Failed = self.ordering.ask(|order| order.ended(index as usize)) {
             self.queue_what_the_order_knew();
         }
     }
 
-    /// The order has panicked: fibers that were announced and not chosen since wait for their turn in the queue instead.
+    /// After a panic of the order: moves the fibers that were announced and not chosen since into the ready queue.
     #[cold]
     fn queue_what_the_order_knew(&self) {
         (0..self.fibers())
@@ -59,7 +59,7 @@ impl Core {
             .for_each(|index| self.ready.push(self, index));
     }
 
-    /// After the ring has grown under the fiber on the stack: it may have a mate now.
+    /// Updates `hold` of the fiber on the stack after its ring has grown: it may have a team mate now.
     fn refresh_hold(&self) {
         if self.ring_len.get() > 1
             && let Some((index, hold)) = self.on_stack()
@@ -93,8 +93,8 @@ impl Core {
         self.cold(index).place.set(FiberState::Ring);
     }
 
-    /// Takes a fiber out of the ring, if it is in it. Its successor runs next: the paper's hint to the
-    /// scheduler (4.1.3, step 4).
+    /// Removes a fiber from the ring, if it is a member. Its successor runs next: the paper's hint to the scheduler
+    /// (4.1.3, step 4).
     pub(super) fn leave_ring(&self, index: u32) {
         if self.cold(index).place.get() == FiberState::Ring {
             self.unlink(self.node(index));
@@ -102,7 +102,7 @@ impl Core {
         }
     }
 
-    /// Takes a node of the ring out of it.
+    /// Removes a member from the ring.
     #[inline]
     fn unlink(&self, node: &Node) {
         let (next, prev) = (node.next.get(), node.prev.get());
@@ -121,7 +121,7 @@ impl Core {
         node.prev.set(ptr::null());
     }
 
-    /// Leaves the ring inside an operation.
+    /// Removes the fiber from the ring inside an operation: it becomes a stray.
     fn go_astray(&self, index: u32) {
         let cold = self.cold(index);
         if cold.place.get() == FiberState::Ring {
@@ -133,16 +133,16 @@ impl Core {
     }
 }
 
-/// Wakes and conditions.
+/// Wakes and polled conditions.
 impl Core {
-    /// Takes in wakes.
+    /// Processes pending wakes.
     fn take_wakes(&self) {
         if self.remote.has_wakes() {
             self.remote.drain(self.fibers() as usize, |index| self.wake_fiber(index));
         }
     }
 
-    /// Takes in wakes and asks the conditions.
+    /// Processes pending wakes and polls the conditions.
     fn attend(&self) {
         self.take_wakes();
         if self.polled.len() > 0 {
@@ -150,8 +150,8 @@ impl Core {
         }
     }
 
-    /// Asks the conditions of the polled. What they call finds itself outside of a fiber, so that it cannot
-    /// switch in the middle of our lists.
+    /// Polls the conditions of blocked fibers. The conditions run as if outside of a fiber, so that they cannot switch
+    /// while the lists are being changed.
     fn ask(&self) {
         self.unasked.set(0);
         for _ in 0..self.polled.len() {
@@ -159,15 +159,15 @@ impl Core {
             let cold = self.cold(index);
             let holds = cold.cancelled.get()
                 || cold.condition.get().is_none_or(|condition| {
-                    // SAFETY: the condition lives on the stack of the fiber, which waits in `block_until`: only what
-                    // follows here lets it return from there.
+                    // SAFETY: the condition lives on the stack of the fiber, which waits in `block_until`: only the code
+                    // below lets it return from there.
                     let condition = unsafe { &*condition };
                     outside(condition.holds).unwrap_or_else(|payload| {
                         condition.raise.set(Some(payload));
                         true
                     })
                 });
-            // The condition itself may have cancelled it.
+            // The condition itself may have cancelled the fiber.
             if holds || cold.cancelled.get() {
                 cold.condition.set(None);
                 self.make_ready(index);
@@ -186,7 +186,7 @@ impl Core {
         }
     }
 
-    /// A fiber has ended that fiber `index` waited for when it was last asked.
+    /// Makes fiber `index` ready after the fiber that it joined has ended. Does nothing if it no longer waits in a join.
     pub(super) fn end_wait_of(&self, index: u32) {
         if self.cold(index).place.get() == FiberState::Joining {
             self.make_ready(index);
@@ -194,10 +194,10 @@ impl Core {
     }
 }
 
-/// The choice.
+/// Choice of the next context.
 impl Core {
-    /// The context to run next, chosen on the stack of a fiber that gives way; the thread's if nothing can run, or if it has
-    /// to serve.
+    /// Chooses the next context on the stack of a fiber that is being suspended. Returns the thread's context if no fiber
+    /// can run, or if the service is due.
     #[inline]
     pub(super) fn choose(&self) -> *const Node {
         if self.callbacks.count() {
@@ -209,14 +209,14 @@ impl Core {
         next
     }
 
-    /// The context to run next; the thread's if nothing can run.
+    /// Returns the next context; the thread's context if no fiber can run.
     #[inline]
     pub(super) fn pick(&self) -> *const Node {
         let ring = self.ring.get();
         if self.membership == Membership::PerOperation && !ring.is_null() { ring } else { self.pick_anew() }
     }
 
-    /// The choice where no team runs.
+    /// Chooses the next context if no team is running.
     fn pick_anew(&self) -> *const Node {
         let main = &raw const self.main;
         match self.membership {
@@ -233,7 +233,7 @@ impl Core {
         }
     }
 
-    /// The choice of the embedder's order. When that has panicked, the thread is told, which unwinds all fibers.
+    /// Asks the embedder's order for the next fiber. If the order panics, the thread gets control and unwinds all fibers.
     fn pick_in_order(&self) -> *const Node {
         self.attend();
         let choice = self.ordering.ask(|order| {
@@ -260,15 +260,15 @@ impl Core {
         }
     }
 
-    /// Fiber `index`, which is in no queue any more, runs next.
+    /// Marks fiber `index`, which is no longer in any queue, as the next to run.
     #[inline]
     fn begin_turn(&self, index: u32) -> *const Node {
         self.cold(index).place.set(FiberState::Running);
         self.node(index)
     }
 
-    /// With a team per operation, when the running team has dissolved: everyone else who can run has a turn, so that
-    /// strays may join; then the next team is launched.
+    /// Chooses with a team per operation, after the running team has dissolved: every other ready fiber gets one turn, so
+    /// that strays can rejoin; then the next team is launched.
     fn pick_team(&self) -> *const Node {
         self.attend();
         loop {
@@ -295,26 +295,27 @@ impl Core {
         }
     }
 
-    /// Runs `to`, a context of this executor; returns when someone switches back.
+    /// Switches to `to`, a context of this executor; returns when another context switches back.
     pub(super) fn switch(&self, to: *const Node, last: bool) {
-        // SAFETY: a node of this executor.
+        // SAFETY: `to` is a node of this executor.
         let in_ring = unsafe { !(*to).next.get().is_null() };
         local().hold.set(if in_ring && self.ring_len.get() > 1 { 0 } else { INERT });
         self.go_to(to, last);
     }
 
-    /// The thread has control: a cancelled fiber that hops brings it here, and goes back to unwind, until it has ended.
+    /// Resumes a cancelled fiber that hopped to the thread, so that it unwinds, until it has ended.
     pub(super) fn send_back_condemned(&self) {
         while self.condemned.get() != NONE {
             let node = self.node(self.condemned.get());
-            // SAFETY: a hop suspended it: at each other wait it has unwound, and at its end it is condemned no more.
+            // SAFETY: a hop suspended the fiber: at each other wait it has unwound, and at its end it is no longer
+            // condemned.
             unsafe { context::divert(node) };
             local().hold.set(0);
             self.go_to(node, false);
         }
     }
 
-    /// The same as [`Core::switch`], with `hold` as the fiber finds it.
+    /// Like [`Core::switch`], with `hold` set by the caller.
     fn go_to(&self, to: *const Node, last: bool) {
         let local = local();
         let from = local.current.get();
@@ -322,10 +323,10 @@ impl Core {
             return;
         }
         local.current.set(to);
-        // SAFETY: as above.
+        // SAFETY: `to` is a node of this executor.
         self.remote.beat(unsafe { (*to).index.get() });
-        // SAFETY: `to` is suspended or fresh: it came from a queue, the ring, or is the thread's context,
-        // and is not the running one.
+        // SAFETY: `to` is suspended or fresh: it came from a queue or the ring, or is the thread's context. It is not the
+        // running context.
         unsafe {
             #[cfg(feature = "asan")]
             self.announce(from, to, last);
@@ -336,17 +337,17 @@ impl Core {
         let _ = last;
     }
 
-    /// Lets the next context run. A fiber that gives way looks afterwards whether it was cancelled.
+    /// Switches to the next context. The caller must test afterwards if the fiber was cancelled.
     fn give_way(&self) {
         let latches = local().hold.get() & !INERT;
         self.switch(self.choose(), false);
         local().hold.set(local().hold.get() + latches);
     }
 
-    /// What each wait of the running fiber does before it is put anywhere: a panic finds it where it was. One that was
-    /// cancelled unwinds.
+    /// Checks that precede each wait of the running fiber, before the fiber enters any queue, so that a panic leaves its
+    /// state unchanged. A cancelled fiber unwinds here.
     ///
-    /// False in the middle of a panic, where no other fiber may run.
+    /// Returns false during a panic, when no other fiber may run.
     #[inline]
     fn may_suspend(&self, index: u32) -> bool {
         if panicking() {
@@ -364,14 +365,14 @@ impl Core {
     }
 }
 
-/// Moves of the running fiber.
+/// Calls of the running fiber.
 impl Core {
     pub(crate) fn begin_operation(&self, operation: OperationId) {
         let Some(index) = self.running() else { return };
         assert!(self.teams.knows(operation), "operation {} is not one of this executor's", operation.index());
         match self.membership {
             Membership::PerOperation if self.may_suspend(index) => self.change_team(index, operation),
-            // A destructor of a panic goes through on its own.
+            // A destructor during a panic begins the operation without waiting for a team.
             Membership::PerOperation => self.begin_in_place(index, operation),
             Membership::Ring => {
                 self.begin_in_place(index, operation);
@@ -380,7 +381,7 @@ impl Core {
         }
     }
 
-    /// The next operation, without waiting for anybody.
+    /// Begins `operation` without waiting for a team.
     fn begin_in_place(&self, index: u32, operation: OperationId) {
         self.end_operation();
         self.cold(index).operation.set(operation.0);
@@ -407,8 +408,9 @@ impl Core {
         }
     }
 
-    /// Out of the team that runs and into the one that waits for `operation`; on with the next fiber. The path of every
-    /// operation of every fiber, so it does not go by way of [`Core::end_operation`]: a fiber that joins a team needs no turn.
+    /// Moves the running fiber from its team to the waiting team of `operation`, and switches to the next fiber. Every
+    /// operation of every fiber takes this path, so it bypasses [`Core::end_operation`]: a fiber that joins a team needs
+    /// no turn in the ready queue.
     fn change_team(&self, index: u32, operation: OperationId) {
         let (cold, node) = (self.cold(index), self.node(index));
         let before = cold.operation.replace(operation.0);
@@ -424,7 +426,7 @@ impl Core {
         self.heed_cancellation(index);
     }
 
-    /// Out of the team that runs `operation`, at its end.
+    /// Removes a fiber from the running team at the end of `operation`.
     #[inline]
     fn leave_team(&self, node: &Node, operation: u8) {
         if let Some(counts) = self.teams.counts(operation) {
@@ -440,7 +442,7 @@ impl Core {
             add(&counts.size_in, u64::from(self.ring_len.get()));
         }
         if panicking() {
-            // No condition of another fiber is asked in the middle of a panic.
+            // Conditions of other fibers are not polled during a panic.
         } else if self.remote.has_wakes() {
             self.attend();
         } else if self.polled.len() > 0 {
@@ -514,7 +516,8 @@ impl Core {
         }
     }
 
-    /// The running fiber waits for the end of fiber `other`. Wakes that come meanwhile are kept for a [`Core::park`].
+    /// Suspends the running fiber until fiber `other` ends. Wakes that come meanwhile are kept for a later
+    /// [`Core::park`].
     pub(super) fn await_end(&self, other: u32) {
         let Some(index) = self.running() else { return };
         if self.may_suspend(index) {
@@ -526,7 +529,7 @@ impl Core {
         }
     }
 
-    /// The running fiber waits until another one has ended.
+    /// Suspends the running fiber until a slot is free.
     pub(super) fn park_for_slot(&self) {
         let Some(index) = self.running() else { return };
         if self.may_suspend(index) {
@@ -549,7 +552,7 @@ impl Core {
         let waits_for = Condition { holds: is_ready, raise: Cell::new(None) };
         let condition: *const Condition<'_> = &raw const waits_for;
         let cold = self.cold(index);
-        // Only the lifetime changes; the pointer is used while this frame is suspended: see `ask`.
+        // Only the lifetime changes; the pointer is used only while this frame is suspended: see `ask`.
         cold.condition.set(Some(condition.cast::<Condition<'static>>()));
         self.polled.push(self, index);
         self.suspend(index, FiberState::Polled);
@@ -562,7 +565,7 @@ impl Core {
         self.heed_cancellation(index);
     }
 
-    /// The same in a destructor that runs in the middle of a panic, where nothing else of the executor may run.
+    /// Like [`Core::block_until`], for a destructor during a panic, when no other code of the executor may run.
     #[cold]
     fn block_in_place(&self, is_ready: &dyn Fn() -> bool) {
         let limit = self.limit.map(|limit| limit.max(IN_PLACE_AT_LEAST));

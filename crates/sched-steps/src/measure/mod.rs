@@ -1,9 +1,8 @@
-//! What a switch costs here: ours beside others, in one interleaved run.
+//! Benchmark of context switches: this crate beside others, in one interleaved run.
 //!
-//! A *hop* is the way from one running context to the next: for an asymmetric coroutine library a suspend and
-//! a resume, for an executor of futures one `yield_now`. Every contestant goes through the same body with
-//! [`POINTS`] points, staggered as STEPS runs them: each context leaves at point k and the next goes on
-//! behind point k - 1.
+//! A *hop* is the switch from one running context to the next: a suspend and a resume for an asymmetric coroutine
+//! library, one `yield_now` for an executor of futures. Every contestant runs the same body with [`POINTS`] points,
+//! staggered as in STEPS: each context leaves at point k, and the next one resumes behind point k - 1.
 
 mod ours;
 #[cfg(feature = "rivals")]
@@ -15,30 +14,30 @@ pub use rivals::{corosensei_hops, tokio_hops};
 
 use std::time::Duration;
 
-/// Points of the body.
+/// Number of points in the body.
 pub const POINTS: usize = 4;
 
-/// Runs something `rounds` times through the body on each of `contexts` contexts; returns the time from the
-/// first to the last hop, and how many there were.
+/// Name of a contestant, and a function that executes the body `rounds` times on each of `contexts` contexts (arguments:
+/// contexts, rounds). The function returns the time from the first to the last hop, and the number of hops.
 pub type Contestant<'a> = (&'a str, &'a mut dyn FnMut(usize, usize) -> (Duration, u64));
 
-/// Nanoseconds per hop of one contestant.
+/// Result of one contestant, in nanoseconds per hop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Whose.
+    /// Name of the contestant.
     pub name: String,
-    /// Contexts in the ring.
+    /// Number of contexts in the ring.
     pub contexts: usize,
     /// Median of the repetitions.
     pub median_ns: f64,
-    /// The smallest.
+    /// Minimum of the repetitions.
     pub min_ns: f64,
-    /// The largest.
+    /// Maximum of the repetitions.
     pub max_ns: f64,
 }
 
-/// Lets the contestants take turns, `repetitions` times about `hops` hops each, and returns their figures in
-/// order.
+/// Runs the contestants in turns, `repetitions` times with about `hops` hops each, and returns their figures in the order
+/// of the contestants.
 pub fn compare(contexts: usize, repetitions: usize, hops: usize, contestants: &mut [Contestant<'_>]) -> Vec<Figure> {
     let rounds = (hops / contexts / POINTS).max(8);
     let mut all: Vec<Vec<f64>> = contestants.iter().map(|_| Vec::new()).collect();
@@ -56,8 +55,8 @@ pub fn compare(contexts: usize, repetitions: usize, hops: usize, contestants: &m
     contestants.iter().zip(all).map(figure).collect()
 }
 
-/// Compares all shapes of our hops, and with the feature `rivals` the others, in rings of each size, and hands
-/// out each figure.
+/// Compares all shapes of this crate's hops, and with the feature `rivals` the other crates, in rings of each size. Calls
+/// `figure` with each result.
 pub fn survey(sizes: &[usize], repetitions: usize, hops: usize, mut figure: impl FnMut(&Figure)) {
     for &contexts in sizes {
         let mut one = |n, rounds| self::hops(Shape::One, n, rounds);

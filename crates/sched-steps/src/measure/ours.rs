@@ -1,4 +1,4 @@
-//! Our own hops.
+//! Hops of this crate.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -8,26 +8,26 @@ use std::time::{Duration, Instant};
 use super::POINTS;
 use crate::{Executor, MIN_STACK_BYTES, ctx_point};
 
-/// Where the points of the body lie.
+/// Placement of the points in the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// All hops at one point.
     One,
     /// Four points of one function, staggered.
     Staggered,
-    /// Four points of one function, staggered, each behind a call: what a hook costs that is not inlined. The
-    /// return is mispredicted.
+    /// Four points of one function, staggered, each behind a call: the cost of a hook that is not inlined. The return is
+    /// mispredicted.
     Called,
     /// One point at the bottom of eight nested calls.
     Deep,
 }
 
-/// Hops of `contexts` fibers in one ring, through points with all their checks.
+/// Measures hops of `contexts` fibers in one ring, through points with all their checks.
 ///
-/// Returns the time and the number of hops; zero hops if the system gives no stacks.
+/// Returns the time and the number of hops; zero hops if the system provides no stacks.
 pub fn hops(shape: Shape, contexts: usize, rounds: usize) -> (Duration, u64) {
     let builder = Executor::builder().fibers(contexts.max(2)).team_size(contexts.max(2)).stack_bytes(MIN_STACK_BYTES);
-    // SAFETY: the bodies use no thread-local but this crate's own.
+    // SAFETY: the bodies use no thread-locals except this crate's own.
     let Ok(mut steps) = (unsafe { builder.build() }) else {
         return (Duration::ZERO, 0);
     };
@@ -99,11 +99,11 @@ fn deep<const DEPTH: usize>(x: u64) -> u64 {
     }
 }
 
-/// Bytes of code of a switch at a point: the load of the next node, the store of the current one, and all
-/// that saves one context and restores the other. The largest copy of the program. The checks in front of it
-/// (latch, mate, live for this operation) are another 27 on x86-64.
+/// Code size of a switch at a point, in bytes: the load of the next node, the store of the current one, and the code that
+/// saves one context and restores the other. Measures the largest copy in the program. Excludes the checks in front of
+/// the switch (latch, team mate, live for this operation).
 ///
-/// 0 where the back end is one of threads.
+/// Returns 0 where fibers are OS threads.
 #[must_use]
 pub fn code_bytes() -> usize {
     sizes::all().iter().max().map_or(0, |&bytes| bytes as usize + sizes::RING_ADVANCE_BYTES)
@@ -117,7 +117,8 @@ pub fn code_bytes() -> usize {
 mod sizes {
     pub(super) use crate::context::RING_ADVANCE_BYTES;
 
-    // Each copy of a hop leaves its size in this section. There is one at least: the body above has five.
+    // Each copy of a hop records its size in this section. The section is not empty: the bodies above contain five copies
+    // or more.
     unsafe extern "C" {
         #[link_name = "__start_sched_steps_hops"]
         static START: [u32; 0];
@@ -127,7 +128,7 @@ mod sizes {
 
     pub(super) fn all() -> &'static [u32] {
         let (start, stop) = ((&raw const START).cast::<u32>(), &raw const STOP);
-        // SAFETY: the section holds words of four bytes and nothing else, and is read only.
+        // SAFETY: the section consists of four-byte words only, and is read-only.
         unsafe { std::slice::from_raw_parts(start, (stop.addr() - start.addr()) / 4) }
     }
 }

@@ -1,4 +1,4 @@
-//! The same body on others' contexts.
+//! The same body on contexts of other crates.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ fn staggered(yielder: &Yielder<(), ()>) {
     yielder.suspend(());
 }
 
-/// Coroutines of `corosensei` resumed in a ring: a hop is a suspend and a resume.
+/// Measures coroutines of `corosensei` resumed in a ring: a hop is a suspend and a resume.
 pub fn corosensei_hops(contexts: usize, rounds: usize) -> (Duration, u64) {
     let make = |_| {
         let stack = DefaultStack::new(16 * 1024).ok()?;
@@ -41,7 +41,7 @@ pub fn corosensei_hops(contexts: usize, rounds: usize) -> (Duration, u64) {
     let begun = Instant::now();
     let hops = turns(rounds - 1);
     let time = begun.elapsed();
-    // Each goes to its end, so that none is unwound.
+    // Every coroutine runs to its end, so that none is unwound.
     ring.into_iter().for_each(|mut coroutine| while let CoroutineResult::Yield(()) = coroutine.resume(()) {});
     (time, hops)
 }
@@ -55,7 +55,7 @@ async fn yields(rounds: usize) {
     }
 }
 
-/// Tasks of a current-thread runtime of `tokio` that yield: a hop is one `yield_now`.
+/// Measures tasks of a current-thread runtime of `tokio` that yield: a hop is one `yield_now`.
 pub fn tokio_hops(contexts: usize, rounds: usize) -> (Duration, u64) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() else { return (Duration::ZERO, 0) };
     let time = runtime.block_on(async move {

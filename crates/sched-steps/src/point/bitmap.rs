@@ -1,4 +1,4 @@
-//! Which points are live for which operations, as a file.
+//! File format that records which points are live for which operations.
 //!
 //! ```text
 //! sched-steps points 1
@@ -9,9 +9,9 @@
 //! site        log/append  src/log.rs:33       -
 //! ```
 //!
-//! Fields are parted by tabs. A site lists its operations by their place among the lines above, `*` for all,
-//! `-` for none. Sites stand in the order of the program's own list, so a file fits one build: the placement
-//! that is right for one layout of the code is wrong for another, and a file of another build is refused.
+//! Fields are separated by tabs. A site lists its operations by their position among the operation lines above, `*` for
+//! all, `-` for none. Sites are in the order of the program's own list of points. A file is valid for one build only: a
+//! placement that suits one code layout is wrong for another, so a file of another build is rejected.
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _};
@@ -21,15 +21,15 @@ use std::sync::OnceLock;
 use super::operation::Operations;
 use super::points;
 
-/// What identifies a build: a hash of the running executable.
+/// Identity of a build: a hash of the running executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Build(pub u64);
 
 impl Build {
-    /// The build that runs. Reads the executable, once.
+    /// Returns the build that runs. Reads the executable once per process.
     ///
     /// # Errors
-    /// It cannot be found or read.
+    /// The executable cannot be found or read.
     pub fn running() -> io::Result<Build> {
         static RUNNING: OnceLock<Build> = OnceLock::new();
         if let Some(build) = RUNNING.get() {
@@ -57,72 +57,72 @@ impl std::fmt::Display for Build {
     }
 }
 
-/// Why a bitmap was not loaded or saved.
+/// Error of loading or saving a bitmap.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BitmapError {
     /// The file cannot be read or written.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The file is not a bitmap.
     #[error("{path}:{line}: {what}")]
     Syntax {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Description of the error.
         what: String,
     },
-    /// The file belongs to another build.
+    /// The file was made for another build.
     #[error("{path}: made for build {found}, this is {running}; place the points again")]
     OtherBuild {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The build it was made for.
+        /// Build that the file was made for.
         found: String,
-        /// The build that runs.
+        /// Build that runs.
         running: Build,
     },
 }
 
-/// A point as a bitmap knows it.
+/// A point as recorded in a bitmap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Its name.
+    /// Name of the point.
     pub name: String,
-    /// `file:line`.
+    /// Source location, as `file:line`.
     pub place: String,
-    /// Bit `n`: live for operation `n` of the bitmap.
+    /// Bit `n` is set if the point is live for operation `n` of the bitmap.
     pub live: u64,
 }
 
-/// Which points are live for which operations.
+/// Live operations of each point.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bitmap {
-    /// Names of the operations, 64 at most.
+    /// Names of the operations, at most 64.
     pub operations: Vec<String>,
-    /// The points, in the order of the program's list.
+    /// Points, in the order of the program's list.
     pub sites: Vec<Site>,
 }
 
-/// Most bytes of a file of points. A program's few dozen take some kilobytes.
+/// Maximum size of a file in bytes. The few dozen points of a program take some kilobytes.
 const MOST_BYTES: u64 = 1 << 20;
 const TITLE: &str = "sched-steps points 1";
 
 impl Bitmap {
-    /// As the points of [`points`] stand now, for `operations`.
+    /// Captures the current state of [`points`], for `operations`.
     #[must_use]
     pub fn current(operations: &Operations) -> Bitmap {
         Bitmap::of_sites(operations, points().map(|point| (point.name(), point.file(), point.line(), point.live())))
     }
 
-    /// For points that someone else lists: name, file, line, live operations of each.
+    /// Builds a bitmap for points that the caller lists: name, file, line, and live operations of each.
     #[must_use]
     pub fn of_sites<'a>(operations: &Operations, sites: impl Iterator<Item = (&'a str, &'a str, u32, u64)>) -> Bitmap {
         let sites =
@@ -130,8 +130,8 @@ impl Bitmap {
         Bitmap { operations: operations.iter().map(|(_, name)| name.to_owned()).collect(), sites: sites.collect() }
     }
 
-    /// For which of `operations` each site is live, in the order of the sites. Operations are matched by
-    /// name. One that the bitmap does not know finds a site live only if that is live for all.
+    /// Returns the operations among `operations` for which each site is live, in the order of the sites. Operations are
+    /// matched by name. For an operation that the bitmap does not contain, a site is live only if it is live for all.
     #[must_use]
     pub fn live_for(&self, operations: &Operations) -> Vec<u64> {
         let at: Vec<Option<usize>> =
@@ -148,7 +148,7 @@ impl Bitmap {
         self.sites.iter().map(of_site).collect()
     }
 
-    /// Makes the points of [`points`] live as the bitmap says. Those it does not list are dead.
+    /// Sets the live operations of [`points`] from the bitmap. Points that the bitmap does not list become dead.
     pub fn apply(&self, operations: &Operations) {
         let live = self.live_for(operations);
         for point in points() {
@@ -158,7 +158,7 @@ impl Bitmap {
         }
     }
 
-    /// Writes the bitmap for the build that runs.
+    /// Writes the bitmap, marked with the running build.
     ///
     /// # Errors
     /// [`BitmapError::Io`].
@@ -171,7 +171,7 @@ impl Bitmap {
     /// Reads a bitmap that [`Bitmap::save`] wrote in this build.
     ///
     /// # Errors
-    /// [`BitmapError`]: unreadable, no bitmap, or one of another build.
+    /// [`BitmapError`]: the file is unreadable, not a bitmap, or of another build.
     pub fn load(path: &Path) -> Result<Bitmap, BitmapError> {
         let failed = |source| BitmapError::Io { path: path.to_owned(), source };
         let mut text = String::new();
@@ -186,7 +186,7 @@ impl Bitmap {
 
     fn to_text(&self, build: Build) -> String {
         let mut text = format!("{TITLE}\nbuild\t{build}\n");
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         for operation in &self.operations {
             let _ = writeln!(text, "operation\t{operation}");
         }

@@ -1,13 +1,13 @@
-//! Points: the places where a fiber may pass the CPU to its team mate.
+//! Points: places in the code where a fiber may pass the CPU to its next team mate.
 //!
-//! [`ctx_point!`](crate::ctx_point) parts code into stretches that fit the instruction cache;
-//! [`ctx_prefetch!`](crate::ctx_prefetch) asks for data and lets others run until it has come. Each place is
-//! a [`Point`] that the linker gathers in a section, so that [`points`] lists them all without a
-//! list that is kept by hand. A point is live or not for each operation; a dead one costs a test and a branch.
+//! [`ctx_point!`](crate::ctx_point) divides code into stretches that fit the instruction cache.
+//! [`ctx_prefetch!`](crate::ctx_prefetch) prefetches data and lets other fibers run until it arrives. Each place is a
+//! [`Point`], which the linker gathers in a section, so that [`points`] lists all of them without a hand-written list. A
+//! point is live or dead for each operation; a dead point costs a test and a branch.
 //!
-//! Where to put them: shallow, or under a common caller. Every frame by which the call chains of two
-//! consecutive points differ costs a mispredicted return, 5 ns, at each hop. 4-8 KiB of code between two
-//! points is best for time; for counted misses, as much as fits the cache without conflicts.
+//! Placement: put points in shallow functions, or under a common caller. Each stack frame by which the call chains of two
+//! consecutive points differ costs a mispredicted return at each hop. For time, 4-8 KiB of code between two
+//! points is best; for the number of misses, as much code as fits the cache without conflicts.
 
 mod bitmap;
 mod operation;
@@ -23,11 +23,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::context::{self, INERT, local};
 
-/// A place in the code where a fiber may pass the CPU on. Made by [`ctx_point!`](crate::ctx_point).
+/// A place in the code where a fiber may pass the CPU to its next team mate. Created by [`ctx_point!`](crate::ctx_point).
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Point {
-    /// Bit `n`: live for the operation of index `n`.
+    /// Bit `n` is set if the point is live for the operation of index `n`.
     live: AtomicU64,
     name: &'static str,
     module: &'static str,
@@ -45,38 +45,39 @@ impl Point {
         Point { live: AtomicU64::new(u64::MAX), name, module, file, line, column }
     }
 
-    /// Its name, which need not be the only one of its kind.
+    /// Name of the point. Several points may have the same name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The module it lies in.
+    /// Module that contains the point.
     #[must_use]
     pub fn module(&self) -> &'static str {
         self.module
     }
 
-    /// The source file it lies in.
+    /// Source file that contains the point.
     #[must_use]
     pub fn file(&self) -> &'static str {
         self.file
     }
 
-    /// The line it lies in, from 1.
+    /// Line of the point, from 1.
     #[must_use]
     pub fn line(&self) -> u32 {
         self.line
     }
 
-    /// For which operations it is live: bit [`OperationId::bit`](crate::team::OperationId::bit) of each. A
-    /// fiber in no operation passes if it is live for any. All, until set.
+    /// Operations for which the point is live: the union of their [`OperationId::bit`](crate::team::OperationId::bit)s. A
+    /// fiber outside of any operation passes if the point is live for at least one. Initially live for all.
     #[must_use]
     pub fn live(&self) -> u64 {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// Sets for which operations it is live, in every executor of the process; those that run see it soon.
+    /// Sets the operations for which the point is live, in every executor of the process. Running executors see the
+    /// change soon.
     pub fn set_live(&self, operations: u64) {
         self.live.store(operations, Ordering::Relaxed);
     }
@@ -87,7 +88,7 @@ pub fn set_all(live: bool) {
     points().for_each(|point| point.set_live(if live { u64::MAX } else { 0 }));
 }
 
-/// What `ctx_point!` does.
+/// Body of `ctx_point!`.
 #[doc(hidden)]
 #[inline(always)]
 pub fn at(point: &'static Point, latched: bool) {
@@ -101,7 +102,7 @@ pub fn at(point: &'static Point, latched: bool) {
     }
 }
 
-/// What `ctx_prefetch!` does.
+/// Body of `ctx_prefetch!`.
 #[doc(hidden)]
 #[inline(always)]
 pub fn at_prefetch<T: ?Sized>(point: &'static Point, address: *const T, lines: usize) {
@@ -116,10 +117,10 @@ pub fn at_prefetch<T: ?Sized>(point: &'static Point, address: *const T, lines: u
     }
 }
 
-/// Whether the running fiber may hop at a place that is live for `operations`: it has a mate, holds no latch,
-/// and is in one of them.
+/// Returns true if the running fiber may hop at a place that is live for `operations`: it has a team mate, holds no
+/// latch, and is in one of the operations.
 ///
-/// For an embedder that numbers its places itself: `if is_live(self.live[site]) { hop() }`.
+/// Intended for embedders that number their places themselves: `if is_live(self.live[site]) { hop() }`.
 #[inline(always)]
 #[must_use]
 #[allow(unsafe_code)]
@@ -130,16 +131,16 @@ pub fn is_live(operations: u64) -> bool {
     local.hold.get() == 0 && operations & unsafe { (*local.current.get()).mask.get() } != 0
 }
 
-/// True if the caller is in a fiber that holds a latch.
+/// Returns true if the caller is a fiber that holds a latch.
 #[must_use]
 pub fn is_latched() -> bool {
     local().hold.get() & !INERT != 0 && context::is_fiber()
 }
 
-/// A place where the next team mate may run.
+/// Marks a place at which the next team mate may run.
 ///
-/// `ctx_point!("name")` asserts in debug builds that the fiber holds no latch; `ctx_point!("name", latched)`
-/// is for code that is also reached with one held, where it falls through (paper 4.1.3).
+/// In debug builds `ctx_point!("name")` asserts that the fiber holds no latch. Use `ctx_point!("name", latched)` in code
+/// that is also reached with a latch held; the point then does nothing while a latch is held (paper 4.1.3).
 ///
 /// ```
 /// # fn probe() {} fn append() {}
@@ -159,8 +160,8 @@ macro_rules! ctx_point {
     }};
 }
 
-/// Asks for `lines` cache lines from an address and lets the next team mate run while they come:
-/// `ctx_prefetch!("name", address, lines)`. Does nothing where no mate could run.
+/// Prefetches `lines` cache lines from an address and lets the next team mate run until they arrive:
+/// `ctx_prefetch!("name", address, lines)`. Does nothing if no team mate can run.
 ///
 /// ```
 /// let row = Box::new([0_u8; 128]);
@@ -178,11 +179,11 @@ macro_rules! ctx_prefetch {
 #[macro_export]
 macro_rules! __ctx_site {
     ($site:ident, $name:expr) => {
-        // No `allow(unsafe_code)`: it would be an error in a crate that forbids what it allows, and the lint does not
-        // look into macros of other crates.
+        // No `allow(unsafe_code)` here: it would be an error in a crate that forbids unsafe code, and the lint does not
+        // apply to macros of other crates.
         #[cfg_attr(all(target_os = "linux", not(miri)), unsafe(link_section = "sched_steps_points"))]
-        // Written through the list of the section, which the compiler does not see: without `used` it takes the
-        // words for constants.
+        // The static is modified through the section's list, which the compiler does not see: without `used` it would
+        // treat the words as constants.
         #[used]
         static $site: $crate::point::Point = $crate::point::Point::new(
             $name,

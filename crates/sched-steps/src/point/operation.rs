@@ -1,50 +1,50 @@
-//! What the operations of a program are.
+//! Operations of a program.
 
-/// One operation of an executor: `fetch STOCK`, `commit`.
+/// One operation of an executor, for example `fetch STOCK` or `commit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OperationId(pub(crate) u8);
 
 impl OperationId {
-    /// Its place among the operations, in the order they were added.
+    /// Index of the operation, in the order in which operations were added.
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Its bit in the word that says for which operations a point is live.
+    /// Bit of the operation in the word that records for which operations a point is live.
     #[must_use]
     pub fn bit(self) -> u64 {
         1 << self.0
     }
 }
 
-/// More than 64 operations.
+/// Error: more than 64 operations were added.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("operation '{name}': an executor has at most 64; let several indexes share one")]
 pub struct TooManyOperations {
-    /// The operation that found no place.
+    /// Name of the operation that could not be added.
     pub name: String,
 }
 
-/// The operations of an executor. The paper's Table 2 says how fine they should be: one for all begins,
-/// commits, updates and scans; one per index for fetches, inserts and deletes.
+/// The operations of an executor. The paper's Table 2 defines their granularity: one operation for all begins, commits,
+/// updates and scans; one per index for fetches, inserts and deletes.
 #[derive(Clone, Debug, Default)]
 pub struct Operations {
     pub(crate) names: Vec<String>,
-    /// By operation: which ones may share a team with it.
+    /// By operation: its family. Operations of one family may share a team.
     pub(crate) families: Vec<u8>,
     family_names: Vec<String>,
 }
 
 impl Operations {
-    /// No operations yet.
+    /// Creates an empty list of operations.
     #[must_use]
     pub fn new() -> Operations {
         Operations::default()
     }
 
-    /// Adds the operation `family` on `object`; the same pair gives the same operation. Operations of one
-    /// family run nearly the same code, so their teams may be consolidated.
+    /// Adds the operation `family` on `object`; the same pair returns the same operation. Operations of one family run
+    /// nearly the same code, so their teams may be consolidated.
     ///
     /// # Errors
     /// [`TooManyOperations`] beyond 64.
@@ -65,19 +65,19 @@ impl Operations {
         Ok(OperationId(self.names.len() as u8 - 1))
     }
 
-    /// The operation of that name: `fetch STOCK`.
+    /// Returns the operation with that name, for example `fetch STOCK`.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<OperationId> {
         self.names.iter().position(|n| n == name).map(|at| OperationId(at as u8))
     }
 
-    /// The name of an operation; empty for one of others.
+    /// Name of an operation; empty if the operation is not in this list.
     #[must_use]
     pub fn name(&self, operation: OperationId) -> &str {
         self.names.get(operation.index()).map_or("", String::as_str)
     }
 
-    /// All operations, in the order they were added.
+    /// Iterates over all operations, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = (OperationId, &str)> {
         self.names.iter().enumerate().map(|(at, name)| (OperationId(at as u8), name.as_str()))
     }

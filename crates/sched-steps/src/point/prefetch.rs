@@ -1,10 +1,10 @@
-//! Asking for cache lines.
+//! Prefetching of cache lines.
 #![allow(unsafe_code)]
 
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 const LINE: usize = 64;
 
-/// Asks for `lines` cache lines from the one that holds `address`. Any address is allowed.
+/// Prefetches `lines` cache lines, starting with the line that contains `address`. Any address is allowed.
 #[inline(always)]
 pub fn prefetch<T: ?Sized>(address: *const T, lines: usize) {
     for line in 0..lines {

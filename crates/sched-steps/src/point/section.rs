@@ -1,9 +1,9 @@
-//! The section in which the linker gathers the points.
+//! The linker section that holds all points.
 #![allow(unsafe_code)]
 
 use super::Point;
 
-/// Every point of the program, in the order of the section; it is the same for every run of one build.
+/// Iterates over every point of the program, in the order of the section, which is the same for every run of one build.
 /// Empty on macOS, whose linker does not mark the ends of sections in this way, and under Miri.
 pub fn points() -> impl Iterator<Item = &'static Point> {
     gathered::all().iter().filter(|point| !point.file.is_empty())
@@ -13,12 +13,12 @@ pub fn points() -> impl Iterator<Item = &'static Point> {
 mod gathered {
     use super::Point;
 
-    // Without a first entry the section, and with it the symbols, would be missing from a program without points.
+    // Without this entry the section and its boundary symbols would be missing from a program without points.
     #[used]
     #[unsafe(link_section = "sched_steps_points")]
     static ANCHOR: Point = Point::new("", "", "", 0, 0);
 
-    // Linkers of ELF targets define these for every section whose name could be a name in C.
+    // Linkers of ELF targets define these symbols for every section whose name is a valid C identifier.
     unsafe extern "C" {
         #[link_name = "__start_sched_steps_points"]
         static START: [u64; 0];
@@ -30,8 +30,8 @@ mod gathered {
         std::hint::black_box(&ANCHOR);
         let (start, stop) = ((&raw const START).cast::<Point>(), &raw const STOP);
         let bytes = stop.addr() - start.addr();
-        // SAFETY: between the two symbols lie the statics of `__ctx_site!` and nothing else; size and alignment
-        // of each are those of a point, so there are no gaps. What changes in them is atomic.
+        // SAFETY: between the two symbols lie the statics of `__ctx_site!` and nothing else; size and alignment of each
+        // are those of a point, so there are no gaps. The mutable field of a point is atomic.
         unsafe { std::slice::from_raw_parts(start, bytes / size_of::<Point>()) }
     }
 }

@@ -1,4 +1,4 @@
-// Points of this crate itself: for the lint they are code of ours.
+// The points below are defined in this crate, so the lint `unsafe_code` applies to their macro expansions.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -8,7 +8,7 @@ use super::*;
 use crate::team::Operations;
 use crate::{Executor, fiber};
 
-/// Tests that change which points are live do so one at a time.
+/// Serialises the tests that change which points are live.
 static LIVE: Mutex<()> = Mutex::new(());
 
 fn step(log: &RefCell<Vec<u32>>, name: u32) {

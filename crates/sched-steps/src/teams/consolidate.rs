@@ -1,12 +1,12 @@
-//! Letting small teams of one family run as one (paper 4.1.2: "consolidate teams from different indices").
+//! Consolidation of small teams of one family into one (paper 4.1.2: "consolidate teams from different indices").
 //!
-//! Every so many launches the mean size that each operation brings to a team is looked at. Operations below
-//! the threshold share the team of the first such operation of their family, if there are two of them; an
-//! operation that has grown gets its own team back. It trades overlap of code for size of teams.
+//! Every [`PERIOD`] launches, the mean number of fibers that each operation contributes to a team is evaluated.
+//! Operations below the threshold share the team of the first such operation of their family, if there are at least two.
+//! An operation that has grown gets its own team back. Consolidation trades code overlap for team size.
 
 use std::cell::Cell;
 
-/// Launches between two looks.
+/// Launches between two reviews of the grouping.
 const PERIOD: u64 = 256;
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Every operation on its own; `below` 0 keeps it so.
+    /// Starts with one team per operation; a threshold `below` of 0 disables consolidation.
     pub(crate) fn new(families: Vec<u8>, below: f64) -> Groups {
         let n = families.len();
         Groups {
@@ -33,7 +33,7 @@ impl Groups {
         }
     }
 
-    /// The team of an operation.
+    /// Returns the team of an operation.
     pub(crate) fn of(&self, operation: u8) -> u8 {
         self.team[operation as usize].get()
     }
@@ -48,7 +48,7 @@ impl Groups {
         count.set(count.get().saturating_add(1));
     }
 
-    /// Operations that share a team.
+    /// Number of operations that share a team.
     pub(crate) fn consolidated(&self) -> usize {
         let shared = |at: usize| {
             self.team.iter().enumerate().any(|(other, team)| other != at && team.get() == self.team[at].get())
@@ -56,7 +56,7 @@ impl Groups {
         (0..self.team.len()).filter(|&at| shared(at)).count()
     }
 
-    /// Regroups if it is time.
+    /// Reassigns operations to teams if a review is due at launch number `now`.
     pub(crate) fn review(&self, now: u64) {
         if self.below <= 0.0 || now < self.next_review.get() {
             return;
@@ -73,7 +73,8 @@ impl Groups {
         self.begun.iter().chain(&self.launched).for_each(|count| count.set(0));
     }
 
-    /// Whether an operation brought few fibers to its teams. One that did not run is left as it was.
+    /// Returns true if an operation contributed few fibers to its teams. An operation that did not run keeps its earlier
+    /// result.
     fn is_small(&self, operation: usize) -> bool {
         let (begun, launched) = (self.begun[operation].get(), self.launched[operation].get());
         if launched == 0 {

@@ -1,4 +1,4 @@
-//! The teams that wait, and the choice among them. What they are for: [`team`](crate::team).
+//! Waiting teams, and the choice of the next team to run. See [`team`](crate::team) for their purpose.
 
 mod consolidate;
 mod policy;
@@ -12,13 +12,13 @@ pub(crate) use stats::add;
 pub use stats::{OperationStatistics, Statistics};
 pub(crate) use waiting::{Member, NO_OPERATION, Teams};
 
-/// Who shares a ring.
+/// Rule that decides which fibers share a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Membership {
-    /// All fibers that can run.
+    /// All ready fibers share one ring.
     #[default]
     Ring,
-    /// Those in the same operation (the paper's execution teams).
+    /// Fibers in the same operation share a ring (the paper's execution teams).
     PerOperation,
 }

@@ -1,9 +1,9 @@
-//! Which team runs next (paper 4.1.1, footnote 2).
+//! Policies that choose the next team (paper 4.1.1, footnote 2).
 
 use super::queues::{Queues, WaitingTeam};
 use crate::point::OperationId;
 
-/// The teams that wait when one has to be chosen. There is at least one.
+/// View of the waiting teams at the time of a choice. At least one team waits.
 #[derive(Debug)]
 pub struct WaitingTeams<'a> {
     pub(super) queues: &'a Queues,
@@ -11,35 +11,36 @@ pub struct WaitingTeams<'a> {
 }
 
 impl WaitingTeams<'_> {
-    /// The teams, by number of operation.
+    /// Iterates over the waiting teams, by operation index.
     pub fn iter(&self) -> impl Iterator<Item = WaitingTeam> {
         self.queues.waiting()
     }
 
-    /// The team joined last, if it still waits: the operation that the last member of the team that has
-    /// ended, or the last stray, is interested in.
+    /// Returns the team that a fiber joined last, if that team still waits. It is the next operation of the last member
+    /// of the previous team, or of the last stray.
     #[must_use]
     pub fn last_joined(&self) -> Option<OperationId> {
         self.last
     }
 }
 
-/// Chooses the next team. Called once per launch, as if outside of a fiber. A team that has waited too long is launched
-/// without asking. If it panics it is not asked again, and the longest waiting teams are launched; the panic is the scope's.
+/// Policy that chooses the next team. The executor calls it once per launch, as if outside of a fiber. A team that has
+/// waited too long is launched without a call. A policy that panics is not called again: the longest waiting teams are
+/// launched instead, and the scope resumes the panic.
 pub trait NextTeam {
-    /// One of the waiting teams. Any other answer is taken for the longest waiting one.
+    /// Returns one of the waiting teams. Any other value selects the longest waiting team.
     fn next(&mut self, waiting: &WaitingTeams<'_>) -> OperationId;
 }
 
-/// The paper's policy: the operation that the last fiber to join is interested in. It costs least.
+/// The paper's policy: launches the team that a fiber joined last. Cheapest policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LastInterest;
 
-/// The team with most members, the longest waiting of equals: it saves most.
+/// Launches the team with most members, the longest waiting among equals. Saves the most misses per launch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LargestFirst;
 
-/// The team whose first member has waited longest.
+/// Launches the team whose first member has waited longest.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OldestFirst;
 

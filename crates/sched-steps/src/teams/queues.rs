@@ -1,4 +1,4 @@
-//! The queues in front of the teams, and since when each has waited.
+//! Queues of fibers that wait for their teams, with the start of each team's wait.
 
 use std::cell::Cell;
 
@@ -6,25 +6,25 @@ use super::stats::add;
 use crate::fifo::{Fifo, Links};
 use crate::point::OperationId;
 
-/// A team that waits.
+/// A waiting team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitingTeam {
-    /// Its operation; of a consolidated team, one of them.
+    /// Operation of the team; for a consolidated team, one of its operations.
     pub operation: OperationId,
-    /// Fibers in it, those beyond the team size included.
+    /// Number of waiting fibers, including those beyond the team size.
     pub members: usize,
-    /// Launches since its first member came.
+    /// Launches since the first member joined.
     pub waited: u64,
 }
 
-/// Waiting teams by number, 64 at most. A team's number is that of its operation, or of the operation that
-/// stands for a consolidated family.
+/// Waiting teams by number, at most 64. The number of a team is the index of its operation, or of the operation that
+/// represents a consolidated family.
 #[derive(Debug)]
 pub(crate) struct Queues {
     waiting: Box<[Fifo]>,
-    /// Which of `waiting` are not empty.
+    /// Bit mask of the queues in `waiting` that are not empty.
     occupied: Cell<u64>,
-    /// When the first member of each came, in launches.
+    /// Launch count at the time when the first member of each team joined.
     since: Box<[Cell<u64>]>,
     launches: Cell<u64>,
 }
@@ -43,7 +43,7 @@ impl Queues {
         self.waiting.len()
     }
 
-    /// Launches so far: the clock of fairness.
+    /// Number of launches so far: the clock that fairness is measured by.
     pub(super) fn now(&self) -> u64 {
         self.launches.get()
     }
@@ -74,7 +74,8 @@ impl Queues {
         self.waiting[team as usize].pop(links)
     }
 
-    /// Members have left: tells since when the first of those that are left has waited, which `joined` knows.
+    /// Updates the state of `team` after members have left: the wait restarts at the join time of its new first
+    /// member, which `joined` returns.
     pub(super) fn members_left(&self, team: u8, joined: impl Fn(u32) -> u64) {
         match self.waiting[team as usize].first() {
             Some(next) => self.since[team as usize].set(joined(next)),
@@ -82,7 +83,7 @@ impl Queues {
         }
     }
 
-    /// The waiting teams, by number.
+    /// Iterates over the waiting teams, by number.
     pub(super) fn waiting(&self) -> impl Iterator<Item = WaitingTeam> {
         let mut left = self.occupied.get();
         std::iter::from_fn(move || {

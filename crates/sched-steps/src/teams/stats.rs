@@ -1,8 +1,8 @@
-//! What teams did: the figures of the paper's Table 4.
+//! Statistics of teams: the figures of the paper's Table 4.
 
 use std::cell::Cell;
 
-/// Counts of one operation.
+/// Counters of one operation.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) begun: Cell<u64>,
@@ -14,7 +14,7 @@ pub(crate) struct Counts {
     pub(crate) launches_waited: Cell<u64>,
 }
 
-/// Adds to a count.
+/// Adds `by` to a counter.
 pub(crate) fn add(count: &Cell<u64>, by: u64) {
     count.set(count.get() + by);
 }
@@ -29,46 +29,46 @@ impl Counts {
     }
 }
 
-/// What happened to one operation.
+/// Statistics of one operation.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct OperationStatistics {
-    /// Its name.
+    /// Name of the operation.
     pub name: String,
-    /// Times a fiber began it.
+    /// Number of times that a fiber began the operation.
     pub begun: u64,
-    /// Teams launched that held at least one fiber in this operation. In a ring: equal to `begun`.
+    /// Launched teams that held at least one fiber in this operation. In a ring: equal to `begun`.
     pub teams: u64,
-    /// Fibers per team on entry (Table 4, "in"). In a ring: members of the ring when the operation began.
+    /// Mean number of fibers per team on entry (Table 4, "in"). In a ring: members of the ring when the operation began.
     pub mean_in: f64,
-    /// Fibers per team that ended the operation in it, without being strays (Table 4, "out"). In a ring:
+    /// Mean number of fibers per team that ended the operation in it, without being strays (Table 4, "out"). In a ring:
     /// members of the ring when the operation ended.
     pub mean_out: f64,
-    /// Times a fiber became a stray in it.
+    /// Number of times that a fiber became a stray in this operation.
     pub strays: u64,
-    /// Times a fiber was suspended in it until woken, as a stray or already one.
+    /// Number of times that a fiber in this operation was suspended until an event, strays included.
     pub waits: u64,
-    /// Launches of other teams that a fiber saw between joining and running, on average.
+    /// Mean number of launches of other teams between a fiber's join and its run.
     pub mean_launches_waited: f64,
 }
 
-/// What the teams of an executor did.
+/// Statistics of the teams of an executor.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Per operation, in the order they were added.
+    /// Statistics per operation, in the order in which operations were added.
     pub operations: Vec<OperationStatistics>,
-    /// Teams launched.
+    /// Launched teams.
     pub launches: u64,
-    /// Fibers ready to run when a team was launched, on average (Table 4, "# of ready threads").
+    /// Mean number of ready fibers at a launch (Table 4, "# of ready threads").
     pub mean_ready: f64,
-    /// Size of a team when launched, on average.
+    /// Mean size of a launched team.
     pub mean_team: f64,
-    /// Times a team was launched out of turn because it had waited for longer than the patience.
+    /// Teams launched out of turn because they had waited longer than the patience.
     pub overdue: u64,
-    /// The most launches that any fiber waited for.
+    /// Maximum number of launches that any fiber waited for.
     pub longest_wait: u64,
-    /// Operations that share a team with others at present.
+    /// Operations that currently share a team with others.
     pub consolidated: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The teams that wait, and the choice among them.
+//! Team bookkeeping of an executor: joining, launching, statistics.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -11,19 +11,20 @@ use crate::context::outside;
 use crate::fifo::Links;
 use crate::point::{OperationId, Operations};
 
-/// The operation of a fiber that is in none.
+/// Operation index of a fiber that is in no operation.
 pub(crate) const NO_OPERATION: u8 = u8::MAX;
 
-/// The teams of an executor: those that wait, the policy that chooses among them, and what they did.
+/// Teams of an executor: waiting teams, the policy that chooses among them, and statistics.
 pub(crate) struct Teams {
     operations: Operations,
     queues: Queues,
     last: Cell<u8>,
     patience: u64,
     policy: RefCell<Option<Box<dyn NextTeam>>>,
-    /// A policy that has panicked. Not dropped before the executor is: its destructor, too, is the user's.
+    /// Policy that has panicked. It is dropped with the executor, not earlier, because its destructor is user code that
+    /// may panic.
     broken: Cell<Option<Box<dyn NextTeam>>>,
-    /// What it panicked with, for the scope.
+    /// Panic payload of the policy, to be resumed by the scope.
     failure: Cell<Option<Box<dyn Any + Send>>>,
     groups: Groups,
     counts: Box<[Counts]>,
@@ -40,7 +41,7 @@ impl std::fmt::Debug for Teams {
     }
 }
 
-/// A member of a team that is about to be launched.
+/// Member of a team that is about to be launched.
 pub(crate) struct Member {
     pub(crate) operation: u8,
     pub(crate) joined: u64,
@@ -81,7 +82,7 @@ impl Teams {
         self.counts.get(operation as usize)
     }
 
-    /// Launches so far: the clock of fairness.
+    /// Number of launches so far: the clock that fairness is measured by.
     pub(crate) fn now(&self) -> u64 {
         self.queues.now()
     }
@@ -90,22 +91,22 @@ impl Teams {
         self.queues.is_empty()
     }
 
-    /// Fiber `index` waits for the next team of `operation`.
+    /// Queues fiber `index` for the next team of `operation`.
     pub(crate) fn join(&self, links: &impl Links, index: u32, operation: OperationId) {
         let team = self.groups.of(operation.0);
         self.queues.push(links, team, index);
         self.last.set(team);
     }
 
-    /// The waiting teams, by number.
+    /// Iterates over the waiting teams, by number.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = WaitingTeam> {
         self.queues.waiting()
     }
 
-    /// Chooses a team and hands out its members, `size` at most, in order of arrival. `ready` fibers could
-    /// run at this moment. There must be a waiting team.
+    /// Chooses a team and passes at most `size` of its members to `run`, in order of arrival. `ready` is the number of
+    /// ready fibers at this moment. At least one team must wait.
     ///
-    /// `member` tells of a fiber what operation it is in and when it joined.
+    /// `member` returns the operation of a fiber and the launch count at the time when it joined.
     pub(crate) fn launch(
         &self,
         links: &impl Links,
@@ -146,7 +147,7 @@ impl Teams {
         self.groups.review(self.now());
     }
 
-    /// The number of the next team: the policy's choice, unless one has waited too long.
+    /// Returns the number of the next team: the policy's choice, unless a team has exceeded the patience.
     fn choose(&self) -> u8 {
         let oldest = self.waiting().max_by_key(|team| team.waited);
         let Some(oldest) = oldest else { return 0 };
@@ -162,7 +163,8 @@ impl Teams {
         }
     }
 
-    /// Asks the policy, which finds itself outside of a fiber: it cannot reach us. One that panics is not asked again.
+    /// Calls the policy as if outside of a fiber, so that it cannot re-enter the executor. A policy that panics is not
+    /// called again.
     fn ask(&self, last: Option<OperationId>) -> Option<OperationId> {
         let mut policy = self.policy.borrow_mut();
         let chosen =
@@ -174,12 +176,12 @@ impl Teams {
         })
     }
 
-    /// What the policy panicked with.
+    /// Takes the panic payload of the policy.
     pub(crate) fn take_failure(&self) -> Option<Box<dyn Any + Send>> {
         self.failure.take()
     }
 
-    /// Counts the begin of an operation.
+    /// Counts the beginning of an operation.
     pub(crate) fn begun(&self, operation: u8) {
         if let Some(counts) = self.counts(operation) {
             add(&counts.begun, 1);

@@ -1,5 +1,5 @@
-//! What the fibers of a program do.
-// Points of this crate itself: for the lint they are code of ours.
+//! Random actions of the fibers of a program.
+// The points below are defined in this crate, so the lint `unsafe_code` applies to their macro expansions.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -14,19 +14,19 @@ use crate::context::panic::Unwound;
 use crate::team::{self, OperationId};
 use crate::{Executor, FiberError, JoinHandle, Scope, ctx_point, ctx_prefetch, fiber};
 
-/// Executors inside of each other, at most.
+/// Maximum nesting depth of executors.
 const DEPTH: usize = 3;
 
-/// What a fiber returns.
+/// Result of a fiber.
 struct Made<'w> {
     fiber: usize,
     _noise: Noise<'w>,
 }
 
-/// Whose destructor acts, and may panic.
+/// Value whose destructor acts, and may panic.
 struct Noise<'w> {
     world: &'w World,
-    /// Dropped last, and so whatever the destructor does.
+    /// Dropped after the destructor has run, even if the destructor panics.
     _given: Rc<()>,
 }
 
@@ -43,7 +43,7 @@ impl Drop for Noise<'_> {
             match draws.below(5) {
                 0 => fiber::yield_now(),
                 1 => ctx_point!("testing/noise"),
-                // Outside of a fiber it would park the thread.
+                // Outside of a fiber `park` would park the thread.
                 2 if fiber::is_fiber() => fiber::park(),
                 3 if !panicking() => blow(draws),
                 _ => fiber::hop(),
@@ -52,7 +52,7 @@ impl Drop for Noise<'_> {
     }
 }
 
-/// What belongs to a fiber, and whether its destructor panics.
+/// Fiber-local value: the number of its fiber, and a flag that makes its destructor panic.
 struct Own(Cell<Option<(usize, bool)>>);
 
 impl Drop for Own {
@@ -70,21 +70,21 @@ crate::fiber_local! {
     static OWN: Own = Own(Cell::new(None));
 }
 
-/// What the fibers of a scope share.
+/// State that the fibers of a scope share.
 struct Room<'w, 's, 'e> {
     world: &'w World,
     scope: &'s Scope<'s, 'e>,
     ids: &'w [OperationId],
     handles: RefCell<Vec<(usize, JoinHandle<'s, Made<'w>>)>>,
-    /// All fibers of the scope.
+    /// Numbers of all fibers of the scope.
     born: &'w RefCell<Vec<usize>>,
-    /// The scope that this one's executor runs inside of.
+    /// Scope in which this scope's executor runs, if nested.
     outer: Option<&'w dyn Outer>,
 }
 
-/// A scope, seen from inside of another executor.
+/// A scope, as used from inside of another executor.
 trait Outer {
-    /// Cancels, joins or spawns a fiber, or lets the one give way that drives the inner executor.
+    /// Cancels, joins or spawns a fiber of the outer scope, or yields the fiber that drives the inner executor.
     fn meddle(&self, in_closure: bool);
 }
 
@@ -100,7 +100,7 @@ impl<'w: 's, 's> Outer for Rc<Room<'w, 's, '_>> {
     }
 }
 
-/// Rooms whose fibers spawn in them.
+/// Spawning of further fibers in the same room.
 trait Spawns {
     fn spawn(&self);
 }
@@ -111,14 +111,14 @@ impl<'w: 's, 's> Spawns for Rc<Room<'w, 's, '_>> {
         let Some(number) = world.born() else { return };
         self.born.borrow_mut().push(number);
         let (room, noise) = (Rc::clone(self), Noise::new(world));
-        // The room holds handles, and they what keeps the room: a circle, broken at the end of the scope.
+        // The room holds handles, and the handles keep the room alive: a cycle, which `Broken` breaks.
         let handle = self.scope.spawn_named(&number.to_string(), move || {
             let known = world.of(number);
             let me = Me { known: Rc::clone(&known), number, index: fiber::index(), room };
             let ran = catch_unwind(AssertUnwindSafe(|| me.live()));
             known.ended.set(true);
             world.current.set(None);
-            // Before there is a result: a destructor that panics after that leaks it, which is the language's doing.
+            // Dropped before a result exists: if a destructor panicked after that, the language would leak the result.
             drop((me, noise));
             match ran {
                 Ok(()) => Made { fiber: number, _noise: Noise::new(world) },
@@ -176,7 +176,7 @@ impl<'w: 's, 's> Room<'w, 's, '_> {
     }
 }
 
-/// A fiber.
+/// A running fiber of a program.
 struct Me<'w, 's, 'e> {
     number: usize,
     index: Option<usize>,
@@ -204,7 +204,8 @@ impl<'w: 's, 's> Me<'w, 's, '_> {
         }
     }
 
-    /// A call that may let others run. `looks`: a fiber that was cancelled does not go on after it.
+    /// Makes a call that may let other fibers run, and checks the invariants afterwards. If `looks` is true, a cancelled
+    /// fiber must not continue after the call.
     fn wait<R>(&self, what: &str, looks: bool, call: impl FnOnce() -> R) -> R {
         struct Back<'a>(&'a World, Option<usize>);
         impl Drop for Back<'_> {
@@ -377,14 +378,14 @@ impl<'w: 's, 's> Me<'w, 's, '_> {
     }
 }
 
-/// Acts when it is dropped, also in the middle of a panic.
+/// Acts when it is dropped, also during a panic.
 struct Acts<'a, 'w: 's, 's, 'e>(&'a Me<'w, 's, 'e>);
 
 impl<'w: 's, 's> Drop for Acts<'_, 'w, 's, '_> {
     fn drop(&mut self) {
         let me = self.0;
         let (world, draws) = (me.room.world, &me.room.world.draws);
-        // A destructor must not panic in the middle of a panic; what it does may, so it does little.
+        // A destructor must not panic during a panic. Some actions may panic, so few are used here.
         if panicking() && world.step() {
             let any_id = me.room.ids[draws.below(me.room.ids.len())];
             match draws.below(12) {
@@ -405,7 +406,7 @@ impl<'w: 's, 's> Drop for Acts<'_, 'w, 's, '_> {
     }
 }
 
-/// An executor inside of a fiber, of a condition or of a destructor.
+/// Runs an executor inside of a fiber, of a condition, or of a destructor.
 fn nested<'w: 's, 's>(world: &'w World, outer: Option<&Rc<Room<'w, 's, '_>>>) {
     if world.depth.get() < DEPTH && world.step() {
         struct Depth<'a>(&'a World, Option<usize>);
@@ -423,7 +424,7 @@ fn nested<'w: 's, 's>(world: &'w World, outer: Option<&Rc<Room<'w, 's, '_>>>) {
     }
 }
 
-/// An executor's callbacks may panic when they are dropped.
+/// Drops an executor; its callbacks may panic when they are dropped.
 fn drop_executor(world: &World, steps: Executor) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(steps))) {
         world.must(is_provoked(&*payload), || format!("the drop of an executor panicked: {}", words(&*payload)));
@@ -431,7 +432,7 @@ fn drop_executor(world: &World, steps: Executor) {
     }
 }
 
-/// A scope of random fibers.
+/// Runs a scope of random fibers and checks its result.
 fn scope(world: &World, steps: &mut Executor, ids: &[OperationId], outer: Option<&dyn Outer>) {
     let in_panic = panicking();
     let born = RefCell::new(Vec::new());
@@ -477,7 +478,7 @@ fn scope(world: &World, steps: &mut Executor, ids: &[OperationId], outer: Option
     }
 }
 
-/// Breaks the circle of handles and their room when the closure of the scope ends, one in two times; else fibers hold it.
+/// Guard that drops the room's handles when the closure of the scope ends, which breaks the cycle of handles and room.
 struct Broken<'a, 'w, 's, 'e>(&'a Rc<Room<'w, 's, 'e>>);
 
 impl Drop for Broken<'_, '_, '_, '_> {
@@ -489,7 +490,7 @@ impl Drop for Broken<'_, '_, '_, '_> {
     }
 }
 
-/// The program: a scope, and another one of the same executor in which nothing of the first is seen.
+/// Runs the program: a random scope, then a second scope of the same executor, which must not be affected by the first.
 pub(super) fn outermost(world: &World) {
     let (mut steps, ids) = executor(&world.draws);
     scope(world, &mut steps, &ids, None);
@@ -514,7 +515,7 @@ pub(super) fn outermost(world: &World) {
             }
         }
         Ok(Err(error)) => world.find(format!("a scope of innocent fibers: {error}")),
-        // Of a callback.
+        // Panic of a callback.
         Err(payload) => {
             world.must(is_provoked(&*payload), || format!("a scope of innocents panicked: {}", words(&*payload)));
             crate::context::discard(payload);

@@ -1,4 +1,4 @@
-//! What an executor of a program calls: orders, policies, a service, what to do when idle. Each panics at some call.
+//! Random callbacks of an executor: orders, policies, a service, an idle callback. Each may panic at some call.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::team::{
 };
 use crate::{Builder, Executor, Idle, Order, fiber};
 
-/// Burns down with each call; the call at its end panics.
+/// Counter that decreases with each call; the call at which it reaches zero panics.
 struct Fuse {
     left: usize,
     draws: Draws,
@@ -39,7 +39,7 @@ impl Drop for Fuse {
     }
 }
 
-/// First come first served, last come first served, or any.
+/// First come first served, last come first served, or random order.
 struct AnyOrder {
     ready: VecDeque<usize>,
     kind: usize,
@@ -82,7 +82,7 @@ impl NextTeam for AnyPolicy {
     }
 }
 
-/// An executor of any kind, and its operations.
+/// Builds an executor with random settings, and its operations.
 #[allow(unsafe_code)]
 pub(super) fn executor(draws: &Draws) -> (Executor, Vec<OperationId>) {
     let mut operations = Operations::new();
@@ -110,7 +110,7 @@ pub(super) fn executor(draws: &Draws) -> (Executor, Vec<OperationId>) {
         let mut fuse = Fuse::new(draws);
         builder = builder.idle(move |_: &Idle<'_>| fuse.burn());
     }
-    // SAFETY: programs open no thread-local where they give way.
+    // SAFETY: programs have no thread-local scope open where a fiber is suspended.
     let built = unsafe { builder.build() };
     (built.unwrap_or_else(|e| panic!("{e}")), ids.to_vec())
 }

@@ -1,16 +1,16 @@
-//! Random safe programs of fibers against a model (feature `testing`).
+//! Random safe programs of fibers, checked against a model (feature `testing`).
 //!
-//! A program is drawn from a seed while it runs: fibers that hop, yield, wait for wakes, conditions and each other, spawn,
-//! cancel each other and themselves, panic and catch panics, run executors of their own; destructors, conditions and
-//! fiber-locals that do the same; orders, policies and callbacks that panic at some call. The model knows what must hold
-//! whatever they do:
+//! A program is drawn from a seed while it runs. Its fibers hop, yield, wait for wakes, for conditions and for each
+//! other, spawn, cancel each other and themselves, panic and catch panics, and run nested executors. Destructors,
+//! conditions and fiber-locals do the same; orders, policies and callbacks panic at some call. The model checks these
+//! invariants:
 //!
-//! - a fiber begins once and ends once, and all that it was given is dropped;
-//! - its frames are as it left them when a wait returns, and it is the fiber that runs;
-//! - a condition is asked only while its fiber waits for it, and the wait returns when it held;
-//! - a cancelled fiber goes on after no wait, and a panic reaches whom it belongs to;
-//! - no other fiber runs in the middle of a panic, nor while a latch is held;
-//! - a scope ends, and the executor is as good as new.
+//! - a fiber begins once and ends once, and every value that it was given is dropped;
+//! - when a wait returns, the fiber's frames are unchanged, and it is the running fiber;
+//! - a condition is polled only while its fiber waits for it, and the wait returns only after the condition held;
+//! - a cancelled fiber does not continue after any wait, and each panic is reported to its owner;
+//! - no other fiber runs during a panic, or while a latch is held;
+//! - a scope ends, and the executor is usable afterwards.
 
 mod acts;
 mod callbacks;
@@ -20,10 +20,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use world::World;
 
-/// Runs the program of a seed; returns the number of its steps.
+/// Runs the program of a seed; returns its number of steps.
 ///
 /// # Errors
-/// What did not hold.
+/// Description of the first violated invariant.
 pub fn program(seed: u64) -> Result<u64, String> {
     let world = World::new(seed);
     let ran = catch_unwind(AssertUnwindSafe(|| acts::outermost(&world)));

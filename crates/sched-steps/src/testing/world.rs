@@ -1,4 +1,4 @@
-//! What a program's fibers share, and what the model knows of each.
+//! Shared state of a program's fibers, and the model's record of each fiber.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -6,15 +6,15 @@ use std::rc::Rc;
 
 use crate::fiber::Waker;
 
-/// Steps of a program.
+/// Maximum number of steps of a program.
 const STEPS: u64 = 120;
-/// Fibers of a program.
+/// Maximum number of fibers of a program.
 pub(super) const FIBERS: usize = 40;
 
-/// What programs panic with on purpose.
+/// Payload of intended panics.
 #[derive(Debug)]
 pub(super) struct Mark {
-    /// The next payload, if the destructor of this one panics.
+    /// True if the destructor of this payload panics with another payload.
     then: bool,
 }
 
@@ -26,23 +26,23 @@ impl Drop for Mark {
     }
 }
 
-/// Panics on purpose, without the hook.
+/// Panics intentionally, without calling the panic hook.
 pub(super) fn blow(draws: &Draws) -> ! {
     std::panic::resume_unwind(Box::new(Mark { then: draws.once_in(8) }))
 }
 
-/// The words of a panic; empty if it was one on purpose.
+/// Message of a panic; empty for an intended panic.
 pub(super) fn words(payload: &(dyn Any + Send)) -> String {
     if payload.is::<Mark>() { String::new() } else { crate::context::panic::message(payload).to_owned() }
 }
 
-/// Whether a panic is one that programs provoke.
+/// Returns true if programs provoke this panic.
 pub(super) fn is_provoked(payload: &(dyn Any + Send)) -> bool {
     let words = words(payload);
     words.is_empty() || words.contains("is driven from inside of one of its own fibers or conditions")
 }
 
-/// Numbers from a seed (SplitMix64).
+/// Random number generator (SplitMix64).
 #[derive(Debug)]
 pub(super) struct Draws(Cell<u64>);
 
@@ -72,31 +72,31 @@ impl Draws {
     }
 }
 
-/// What the model knows of a fiber.
+/// The model's record of a fiber.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) begun: Cell<bool>,
     pub(super) ended: Cell<bool>,
-    /// It was cancelled before it had ended.
+    /// True if the fiber was cancelled before it had ended.
     pub(super) cancelled: Cell<bool>,
-    /// It was unwound by a cancellation.
+    /// True if the fiber was unwound by a cancellation.
     pub(super) unwound: Cell<bool>,
 }
 
-/// What the fibers of a program share.
+/// State that the fibers of a program share.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) draws: Draws,
     steps: Cell<u64>,
-    /// Steps of all fibers, for who must not see that others run.
+    /// Number of steps of all fibers, used to check that no other fiber ran.
     pub(super) clock: Cell<u64>,
-    /// The fiber whose own code runs, by its number here.
+    /// Number of the fiber whose own code runs.
     pub(super) current: Cell<Option<usize>>,
     pub(super) known: RefCell<Vec<Rc<Known>>>,
-    /// One more reference for all that fibers were given.
+    /// Reference count: one more reference per value that fibers were given.
     pub(super) given: Rc<()>,
     pub(super) wakers: RefCell<Vec<Waker>>,
-    /// Executors that run inside of each other.
+    /// Nesting depth of running executors.
     pub(super) depth: Cell<usize>,
     found: RefCell<Vec<String>>,
 }
@@ -121,26 +121,26 @@ impl World {
         }
     }
 
-    /// Counts a step; false if there were enough.
+    /// Counts a step; returns false once the program has reached its limit.
     pub(super) fn step(&self) -> bool {
         self.steps.set(self.steps.get() + 1);
         self.clock.set(self.clock.get() + 1);
         self.steps.get() < STEPS
     }
 
-    /// Something does not hold.
+    /// Records a violated invariant.
     pub(super) fn find(&self, what: String) {
         self.found.borrow_mut().push(what);
     }
 
-    /// The same if it does not.
+    /// Records a violated invariant unless `holds` is true.
     pub(super) fn must(&self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
             self.find(what());
         }
     }
 
-    /// A fiber that is about to be spawned; none if there were enough.
+    /// Registers a fiber that is about to be spawned; `None` once the limit is reached.
     pub(super) fn born(&self) -> Option<usize> {
         let mut known = self.known.borrow_mut();
         (known.len() < FIBERS).then(|| {
@@ -153,7 +153,7 @@ impl World {
         Rc::clone(&self.known.borrow()[fiber])
     }
 
-    /// The program is over.
+    /// Checks the final state of the program; returns the number of steps, or the first violated invariant.
     pub(super) fn conclude(&self) -> Result<u64, String> {
         for (fiber, known) in self.known.borrow().iter().enumerate() {
             self.must(known.begun.get() == known.ended.get(), || {

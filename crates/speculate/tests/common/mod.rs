@@ -10,11 +10,11 @@ use std::sync::{Mutex, MutexGuard};
 use shuttle::sync::{Mutex, MutexGuard};
 use speculate::{KeyRange, RangeRow, RangeStore, Seen, SeenRange, Store, Written};
 
-/// The key of a row that counts as a megabyte.
+/// Key of a row that counts as one megabyte.
 #[allow(dead_code, reason = "one test uses it")]
 pub(crate) const LARGE: u8 = 250;
 
-/// Rows and their stamps; a row that is gone keeps its stamp.
+/// Rows and their stamps; a deleted row keeps its stamp.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     state: Mutex<State>,
@@ -27,7 +27,7 @@ struct State {
     writes: u64,
 }
 
-/// A transaction of the map: it knows what it has locked.
+/// A transaction on the map: the keys that it has locked.
 #[derive(Debug, Default)]
 pub(crate) struct Locks(HashSet<u8>);
 
@@ -39,18 +39,19 @@ impl Rows {
         all
     }
 
-    /// A guard that one task of shuttle drops while another one unwinds poisons the mutex: both are of one thread.
+    /// Ignores poisoning: shuttle runs all tasks on one thread, so a guard that one task drops while another task unwinds
+    /// poisons the mutex.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All rows.
+    /// Returns all rows.
     pub(crate) fn contents(&self) -> BTreeMap<u8, u64> {
         let state = self.state();
         state.rows.iter().filter_map(|(key, (value, _))| Some((*key, (*value)?))).collect()
     }
 
-    /// What another transaction does at once: counts a row up, unless it is locked.
+    /// An update by another transaction: increments a row unless it is locked; returns true if the row was not locked.
     pub(crate) fn count_up(&self, key: u8) -> bool {
         let mut state = self.state();
         let free = !state.locked.contains(&key);
@@ -61,7 +62,7 @@ impl Rows {
         free
     }
 
-    /// Ends a transaction.
+    /// Ends a transaction and releases its locks.
     pub(crate) fn commit(&self, locks: Locks) {
         let mut state = self.state();
         state.locked.retain(|key| !locks.0.contains(key));
@@ -90,7 +91,7 @@ impl State {
         rows
     }
 
-    /// Locks as much of a range as its first rows take up, present or not.
+    /// Locks the keys of a range up to its row number `most`, present or not.
     fn lock_range(&mut self, locks: &mut Locks, range: &KeyRange<u8>, most: usize) {
         let rows = self.range(range, most);
         let last = if rows.len() < most { range.last } else { rows.last().map_or(range.first, |row| row.0) };
@@ -111,12 +112,12 @@ impl Store for Rows {
     type Order = Locks;
     type Error = Infallible;
 
-    /// Each row is a group, so that a trace tells it.
+    /// Each row is a group, so that traces contain the key.
     fn group(&self, key: &u8) -> u64 {
         u64::from(*key)
     }
 
-    /// Some keys stand for large rows.
+    /// Rows with the key [`LARGE`] count as large.
     fn size(&self, key: &u8, _: Option<&u64>) -> usize {
         if *key == LARGE { 1 << 20 } else { 9 }
     }
@@ -143,11 +144,11 @@ impl Store for Rows {
         let Written { key, value, seen } = write;
         let mut state = self.state();
         state.lock(locks, **key);
-        // What was seen is confirmed, and the epoch has done nothing to the key since: it is what is there.
+        // The seen value is confirmed, and the epoch has not accessed the key since, so it equals the current value.
         if let Some(seen) = seen {
             let (value, stamp) = state.row(**key);
             assert_eq!((*seen.key, seen.value.copied()), (**key, value), "a hint of another row");
-            // A range is confirmed by its values: one of its rows may have been written again as it was.
+            // A range is confirmed by its values, so one of its rows may have been rewritten with the same value.
             assert!(*seen.stamp <= stamp, "a hint from the future");
             assert!(seen.to_write, "a write that was not announced");
         }

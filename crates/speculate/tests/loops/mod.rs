@@ -1,4 +1,4 @@
-//! Loops of random steps, and what they do sequentially.
+//! Loops of random steps, compared with a sequential run.
 
 use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
@@ -10,39 +10,39 @@ use speculate::{Change, Epoch, EpochTrace, LoopError, OpKind, Options, Speculato
 
 use crate::common::{Locks, Rows};
 
-/// Keys are few, so that dependences are many.
+/// Few keys, so that dependences are frequent.
 pub(crate) const KEYS: u8 = 12;
 
-/// How a failure begins that shows another result than that of a sequential run.
+/// Start of the message of a failure with a result that differs from a sequential run.
 pub(crate) const NOT_SEQUENTIAL: &str = "the loop does something else than sequentially";
 
-/// How a failure begins that shows an escape whose epoch was rewound and that was not undone, or one undone too much.
+/// Start of the message of a failure with an escaped operation of a rewound epoch that was not undone, or undone too often.
 pub(crate) const NOT_GIVEN_BACK: &str = "what doomed epochs have taken is not what was given back";
 
-/// A step of an iteration, which has a number that its reads change.
+/// Step of an iteration. Each iteration has a number, which its reads change.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// Reads a fixed key.
     Read(u8),
-    /// Reads the key that the number says.
+    /// Reads the key that is derived from the number.
     Follow,
     /// Writes the number.
     Write(u8),
-    /// Writes the number where the number says.
+    /// Writes the number to the key that is derived from it.
     Scatter,
     Delete(u8),
-    /// Fails if the number is divisible.
+    /// Fails if the number is divisible by this value.
     FailIf(u64),
     PanicIf(u64),
-    /// Takes something, which is given back if the epoch does not commit.
+    /// Takes a unit outside speculation, and returns it if the epoch does not commit.
     Escape,
-    /// Reads the first so many rows between two keys.
+    /// Reads the first rows between two keys, at most this many.
     Range(u8, u8, usize),
-    /// Changes the first so many rows between two keys.
+    /// Changes the first rows between two keys, at most this many.
     ChangeEach(u8, u8, usize),
-    /// Deletes the first row from a key on.
+    /// Deletes the first row at or after a key.
     TakeFirst(u8),
-    /// Goes on with reading until a key with an even value comes: what was read wrong may never end.
+    /// Reads keys from a key on until one has an even value, so the number of operations depends on the values.
     ReadUntilEven(u8),
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum End {
     Panicked(u64),
 }
 
-/// What a body does its steps on.
+/// Data that the steps of a body access.
 trait Data {
     #[track_caller]
     fn get(&mut self, key: u8) -> Option<u64>;
@@ -61,13 +61,13 @@ trait Data {
     fn delete(&mut self, key: u8);
     #[track_caller]
     fn range(&mut self, first: u8, last: u8, most: usize) -> Vec<(u8, u64)>;
-    /// Changes each row of a range as [`changed`] says; returns how many there were.
+    /// Changes each row of a range by [`changed`]; returns the number of rows.
     #[track_caller]
     fn change_each(&mut self, first: u8, last: u8, most: usize, number: u64) -> usize;
     fn escape(&mut self);
 }
 
-/// What becomes of a row.
+/// New state of a row.
 fn changed(value: u64, number: u64) -> Change<u64> {
     match mix(number, Some(value)) % 3 {
         0 => Change::Keep,
@@ -125,23 +125,23 @@ fn iterate(data: &mut impl Data, item: u64, steps: &[Step]) -> Result<u64, u64> 
     Ok(number)
 }
 
-/// Whether the closure that gets what iterations return fails.
+/// Returns true if the closure that receives the results in order fails for this result.
 fn refused_in_order(result: u64) -> bool {
     result % 61 == 60
 }
 
-/// How a loop takes what its iterations return.
+/// Kind of the closure that receives the results of the iterations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taking {
-    /// With a closure that sees nothing of the store.
+    /// A closure without access to the store.
     Collects,
-    /// With one that runs in order, and may fail.
+    /// A closure that runs in order and may fail.
     Runs,
-    /// With one that also writes what bodies read.
+    /// A closure that also writes rows that bodies read.
     Writes,
 }
 
-/// What the closure that runs in order writes for a result.
+/// The write of the in-order closure for a result.
 fn written_in_order(result: u64) -> Option<(u8, Option<u64>)> {
     let to = key_of(result / 7);
     match result % 5 {
@@ -151,13 +151,13 @@ fn written_in_order(result: u64) -> Option<(u8, Option<u64>)> {
     }
 }
 
-/// An operation as a trace tells it: what it did, its group (of rows: the key), and how many keys it had.
+/// An operation in the form of a trace: its kind, its group (for rows: the key), and its number of keys.
 type Told = (OpKind, u64, usize);
 
-/// A place where a body reads: the same for the oracle and for epochs.
+/// Source location of a read in a body: the same for the oracle and for epochs.
 type Site = &'static Location<'static>;
 
-/// The oracle: a map, what was taken, what was done to it, and where it was read.
+/// The oracle: a map, the number of units taken, the operations performed, and the read sites.
 struct Plain<'a>(&'a mut BTreeMap<u8, u64>, &'a mut i64, &'a mut Vec<Told>, &'a mut HashSet<Site>);
 
 impl Data for Plain<'_> {
@@ -229,8 +229,8 @@ impl Data for Speculative<'_, '_> {
     }
 }
 
-/// Runs a loop sequentially and speculatively, and compares; returns what it did. Of each eight lines that read, those wait
-/// for earlier epochs whose bits are set in `waits`.
+/// Runs a loop sequentially and speculatively, and compares the results; returns the counters. Bit `line % 8` of `waits`
+/// selects the read sites that wait for earlier epochs.
 pub(crate) fn compare(
     options: Options,
     taking: Taking,

@@ -1,11 +1,11 @@
-//! Building a tree from sorted rows: pages are filled one after the other and written past the pool.
+//! Bulk load: builds a tree from sorted rows. Pages are filled one after the other and written without the pool.
 //!
-//! Only the taking of the pages is logged and, at the end, the new content of the root. The pages are on disk (synced)
-//! before the root's record is appended, so a crash leaves either the empty tree or the full one. A load that is broken
-//! off gives its pages back; if a crash broke it off, the next open does.
+//! Only the allocation of the pages is logged and, at the end, the new content of the root. The pages are durable (synced)
+//! before the root's record is appended, so a crash leaves either the empty tree or the complete one. A load that is aborted
+//! frees its pages. If a crash interrupts it, the next open frees them.
 //!
-//! A page carries the LSN of the record that took its extent: no record of the log that concerns an earlier use of its
-//! number is newer. It is written once the log is durable to there.
+//! A page carries the LSN of the record that allocated its extent: no log record about an earlier use of its number is
+//! newer. The page is written once the log is durable to that LSN.
 
 use std::ops::Range;
 
@@ -25,23 +25,23 @@ use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
 
-/// Pages written at a time.
+/// Number of pages written at a time.
 const CHUNK: usize = 64;
-/// Inner pages are filled up to here, so that the first splits below do not split them at once.
+/// Fill limit of inner pages, in bytes: the first splits below do not split them at once.
 const INNER_FILL: usize = (PAGE_SIZE - SLOTS) * 9 / 10;
 
-/// Why rows cannot be loaded.
+/// Reason for which rows cannot be loaded.
 #[derive(Debug)]
 pub(crate) enum BulkError {
-    /// The key is not above the one before.
+    /// The key is not greater than the preceding key.
     Order,
-    /// A key of this many bytes, longer than a page can take.
+    /// The key has this number of bytes, more than a page can hold.
     LongKey(usize),
-    /// A row of this many bytes, longer than any can be, or than a slot of this tree takes.
+    /// The row has this number of bytes, more than the maximum or more than a slot of this tree holds.
     LongRow(usize),
     /// The tree already has rows.
     NotEmpty,
-    /// An error of the layers below.
+    /// Error of the layers below.
     Storage(StorageError),
 }
 
@@ -58,7 +58,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Puts a page into its place; false if it is not one of these.
+    /// Copies a page into the chunk. Returns false if the page does not belong to this chunk.
     fn put(&mut self, id: PageId, page: &[u8; PAGE_SIZE]) -> bool {
         if !self.pages.contains(&id.0) {
             return false;
@@ -72,16 +72,17 @@ impl Chunk {
     }
 }
 
-/// A page being filled, of any level: rows, or separators with children.
+/// A page that is being filled, of any level: rows, or separators with children.
 struct Open {
     id: PageId,
     low: Option<Vec<u8>>,
-    /// Keys and values one after the other.
+    /// Keys and values, concatenated.
     bytes: Vec<u8>,
-    /// Ends of each key and value in `bytes`, and in a leaf the slot's flags, else the number of the child.
+    /// End of each key and of each value in `bytes`, and a word: the slot's flags in a leaf, the number of the child in an
+    /// inner page.
     rows: Vec<(u32, u32, u32)>,
     used: usize,
-    /// An inner page's last child so far.
+    /// Last child so far of an inner page.
     upper: PageId,
 }
 
@@ -131,21 +132,21 @@ impl Open {
     }
 }
 
-/// A tree whose pages are written but whose root is not in its place.
+/// A tree whose pages are written but whose root is not installed.
 pub(crate) struct BuiltTree<'a> {
     tree: Tree,
-    /// Rows in it.
+    /// Number of rows.
     pub(crate) rows: u64,
-    /// The root's future content; `None` for a tree without rows.
+    /// New content of the root; `None` for a tree without rows.
     root: Option<Box<PageBytes>>,
     owned: Owned<'a>,
 }
 
-/// Syncs the written pages and makes them the trees' content, all in one record: a crash leaves all of the trees or
-/// none. No transaction uses the trees; each is a leaf, whose ghosts no transaction needs.
+/// Syncs the written pages and makes them the content of the trees, all in one record: a crash leaves all of the trees or
+/// none. No transaction uses the trees. Each tree is a single leaf at present, and no transaction needs its ghosts.
 ///
 /// # Errors
-/// See [`BulkError`]; the trees are empty then.
+/// See [`BulkError`]. The trees are empty after an error.
 pub(crate) fn install(
     change: StructureChange<'_>,
     rec: &mut RecordBuf,
@@ -172,7 +173,7 @@ pub(crate) fn install(
         };
         let mut images = Vec::with_capacity(roots.len());
         for (root, (id, bytes)) in latched.iter_mut().zip(&roots) {
-            // Ghosts leave the root.
+            // Replacing the root's content removes its ghosts.
             let splits = root.page().u32(header::SPLITS).wrapping_add(1);
             let mut image = PageBytes::boxed_of(bytes.as_bytes());
             PageMut::of(&mut image).put_u32(header::SPLITS, splits);
@@ -199,13 +200,13 @@ pub(crate) fn install(
     }
 }
 
-/// Latches the roots, all of them.
+/// Latches all the roots.
 fn latch_roots<'a>(
     change: StructureChange<'a>,
     roots: &[(PageId, &PageBytes)],
 ) -> Result<Vec<FrameWrite<'a>>, StorageError> {
     loop {
-        // First loads all pages, then latches: no latch is held during I/O.
+        // Load all pages first and then latch: no latch is held during I/O.
         for id in roots.iter().map(|(id, _)| *id).chain([SPACE_PAGE]) {
             change.pool.get_or_load(id)?;
         }
@@ -219,16 +220,16 @@ fn latch_roots<'a>(
     }
 }
 
-/// Builds one tree.
+/// Builder of one tree.
 pub(crate) struct Builder<'a> {
     tree: Tree,
     change: StructureChange<'a>,
     rec: RecordBuf,
     leaf: Open,
     inner: Vec<Open>,
-    /// The numbers that come next.
+    /// Page numbers that come next.
     extent: Extent,
-    /// The last page that was claimed lies in it.
+    /// Contains the page claimed last.
     chunk: Chunk,
     owned: Owned<'a>,
     last_key: Vec<u8>,
@@ -243,7 +244,7 @@ impl std::fmt::Debug for Builder<'_> {
 }
 
 impl<'a> Builder<'a> {
-    /// Begins to load a tree, which has no rows.
+    /// Begins to load a tree that has no rows.
     ///
     /// # Errors
     /// No space.
@@ -269,7 +270,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Adds a row, or with the flag for it a reference to one; keys must ascend.
+    /// Adds a row, or a reference to one if the flag for it is set. Keys must ascend.
     ///
     /// # Errors
     /// See [`BulkError`].
@@ -280,13 +281,13 @@ impl<'a> Builder<'a> {
         if key.len() > MAX_KEY {
             return Err(BulkError::LongKey(key.len()));
         }
-        // Fences of an overflow tree are short.
+        // The fences of an overflow tree are short.
         let longest = if self.tree.is_overflow() { overflow::CHUNK } else { MAX_RECORD.saturating_sub(key.len()) };
         if row.len() > longest {
             return Err(BulkError::LongRow(row.len()));
         }
         let need = SLOT + RECORD_HEAD + key.len() + row.len();
-        // A fence above the key must fit as well: the shortest one is at most one byte longer than the key.
+        // A high fence must fit as well: the shortest one is at most one byte longer than the key.
         if self.leaf.used + need + key.len() + 1 > PAGE_SIZE - SLOTS && !self.leaf.rows.is_empty() {
             let whole = self.leaf.used + key.len() <= PAGE_SIZE - SLOTS;
             let shared = key.iter().zip(&self.last_key).take_while(|(a, b)| a == b).count();
@@ -299,7 +300,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Writes the remaining pages. The tree is still empty until [`install`] has put the root in its place.
+    /// Writes the remaining pages. The tree stays empty until [`install`] has installed the root.
     ///
     /// # Errors
     /// See [`BulkError`].
@@ -348,7 +349,7 @@ impl<'a> Builder<'a> {
             open.upper = child;
             return Ok(());
         }
-        // Every child but the very first has a low fence: that was some page's high fence before.
+        // Every child except the very first has a low fence, which is the high fence of the preceding page.
         let separator = low.unwrap_or_default();
         if open.used + SLOT + RECORD_HEAD + 2 * separator.len() > INNER_FILL {
             self.close_inner(level, Some(&separator))?;
@@ -376,14 +377,14 @@ impl<'a> Builder<'a> {
         self.add_child(level + 1, open.low.take(), id)
     }
 
-    /// A page number; takes a new extent when the old one is used up.
+    /// Returns the next page number. Allocates a new extent when the old one is used up.
     fn claim_page(&mut self) -> Result<PageId, StorageError> {
         if self.extent.pages.is_empty() {
             self.extent = self.owned.take(&mut self.rec)?;
         }
         let page = self.extent.pages.start;
         if !self.chunk.pages.contains(&page) {
-            // One page of the full chunk may still be open: it is written on its own later.
+            // One page of the full chunk may still be open. It is written separately later.
             self.write_chunk()?;
             self.chunk.pages = self.extent.first_pages(CHUNK);
         }

@@ -1,10 +1,10 @@
-//! Giving back all pages of a tree, one system record at a time.
+//! Freeing of all pages of a tree, one system record at a time.
 //!
-//! The tree is emptied from its end. Each record takes the last leaf from its parent and puts it in the free list; a
-//! parent that loses its last child becomes an empty leaf itself. So after each record, and after a crash behind any of
-//! them, the rest can be walked from the root, and the work goes on where it was. In between the tree breaks its own
-//! rules (levels and fences do not fit): the caller keeps all transactions away, and has noted, where a restart finds
-//! it, that the tree is to be emptied.
+//! The tree is emptied from its end. Each record removes the last leaf from its parent and puts it in the free list. A
+//! parent that loses its last child becomes an empty leaf itself. So after each record, and after a crash following any of
+//! them, the rest of the tree can be traversed from the root, and the work continues at that point. Between the records the
+//! tree violates its own rules (levels and fences do not fit). The caller therefore excludes all transactions, and has
+//! recorded durably, for a restart, that the tree is to be emptied.
 
 use super::ops::{self, PageChange};
 use super::space::{FreeOne, SPACE_PAGE};
@@ -18,22 +18,22 @@ use crate::page::header::{self, Kind};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
 
-/// The kind of a page, as far as emptying the tree needs it.
+/// Kind of a page, as far as emptying the tree needs it.
 enum Seen {
     /// A leaf with this many rows, ghosts included.
     Leaf(usize),
-    /// An inner page, with its last child.
+    /// An inner page, with the number of its last child.
     Inner(PageId),
-    /// A page that is not of this tree.
+    /// A page of another tree, or of no tree.
     Other,
 }
 
 impl Tree {
-    /// Gives back all pages but the root, which becomes an empty leaf. Does nothing if the root belongs to another tree
-    /// or is free, as after a crash behind [`Tree::give_root_back`].
+    /// Frees all pages except the root, which becomes an empty leaf. Does nothing if the root belongs to another tree or is
+    /// free, as after a crash that follows [`Tree::give_root_back`].
     ///
     /// # Errors
-    /// A page that cannot be read, or a log that takes no more. Pages given back until then stay so.
+    /// Fails if a page cannot be read, or if the log accepts no more records. Pages freed before the error stay free.
     pub(crate) fn clear(&self, change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
         loop {
             match self.look(change, self.root)? {
@@ -47,7 +47,7 @@ impl Tree {
         }
     }
 
-    /// Gives the root back, once the tree is empty.
+    /// Frees the root of an empty tree. Does nothing if the tree is not empty.
     ///
     /// # Errors
     /// As [`Tree::clear`].
@@ -93,7 +93,7 @@ impl Tree {
         }
     }
 
-    /// The last leaf, below the root's last child, and its parent.
+    /// Returns the last leaf, below the root's last child, and its parent, as (parent, leaf).
     fn last_leaf(&self, change: StructureChange<'_>, child: PageId) -> Result<(PageId, PageId), StorageError> {
         let (mut parent, mut at) = (self.root, child);
         for _ in 0..MAX_LEVELS {
@@ -106,7 +106,7 @@ impl Tree {
         Err(self.damaged(change.pool, at, "is deeper than any tree"))
     }
 
-    /// The page exclusively; `None` if it has left the pool or a thread that only reads it has its latch.
+    /// Latches the page exclusively. `None` if the page has left the pool, or if a reader holds its latch.
     fn latch<'a>(&self, change: StructureChange<'a>, id: PageId) -> Result<Option<FrameWrite<'a>>, StorageError> {
         change.pool.get_or_load(id)?;
         let latched = change.try_latch(id);
@@ -116,7 +116,7 @@ impl Tree {
         Ok(latched)
     }
 
-    /// Takes the last leaf from its parent and gives it back. The caller checks whether this has happened.
+    /// Removes the last leaf from its parent and frees it. This may fail silently: the caller checks the tree again.
     fn take_leaf(
         &self,
         change: StructureChange<'_>,
@@ -124,7 +124,7 @@ impl Tree {
         parent: PageId,
         leaf: PageId,
     ) -> Result<(), StorageError> {
-        // All in memory first: no latch is held while a page is read.
+        // Load all pages first: no latch is held while a page is read.
         for id in [leaf, SPACE_PAGE] {
             change.pool.get_or_load(id)?;
         }
@@ -169,7 +169,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes all rows out of a root that is a leaf.
+    /// Removes all rows from a root that is a leaf.
     fn empty_root(&self, change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
         let Some(mut root) = self.latch(change, self.root)? else { return Ok(()) };
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
@@ -187,7 +187,7 @@ impl Tree {
         Ok(())
     }
 
-    /// An empty leaf in the place of a page.
+    /// Returns the image of an empty leaf that replaces a page.
     fn empty_leaf(&self, page: &FrameWrite<'_>) -> Box<PageBytes> {
         let mut empty = split::draft(page);
         let splits = PageRef::of(&empty).u32(header::SPLITS);

@@ -1,13 +1,14 @@
-//! Moving pages from the file's end to free pages before it, one change of structure at a time.
+//! Relocation of pages from the end of the file to free pages before it, one structure modification at a time.
 //!
-//! A step takes the last page in use out of use: a free page leaves the free list; a page of a tree goes to the first page
-//! of the free list, and its parent, and the leaf on its left, name it there. The allocator's end falls by one in the same
-//! record. So a crash behind any step finds a whole database with an earlier end, and the work may go on at any time.
+//! A step takes the last page in use out of use. A free page leaves the free list. A page of a tree moves to the first page
+//! of the free list, and its parent and the leaf on its left refer to the new number. The allocator's end falls by one in
+//! the same record. So a crash after any step finds a complete database with an earlier end, and the work can continue at
+//! any time.
 //!
-//! A step tries all its latches. A thread that takes pages holds the allocator's and waits for those of free pages: to wait
-//! here for the allocator's with a free page latched would never end.
+//! A step only attempts its latches. A thread that allocates pages holds the allocator's latch and waits for latches of free
+//! pages, so waiting here for the allocator's latch with a free page latched would be a deadlock.
 //!
-//! Roots keep their numbers, because undo finds trees by them: a root is where the work ends.
+//! Roots keep their numbers, because undo finds trees by them. The work ends at the first root.
 
 use std::collections::HashMap;
 
@@ -22,35 +23,36 @@ use crate::log::{RecordBuf, RecordKind};
 use crate::page::header::{self, Kind};
 use crate::page::{PageBytes, PageMut, PageRef};
 
-/// How a step ended.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompactStep {
     /// The last page is out of use.
     Shorter,
-    /// Another thread was in the way: try again.
+    /// Another thread was in the way: retry.
     Again,
-    /// The last page belongs to a tree, whose table the caller has to share before it calls [`Compactor::move_last`].
+    /// The last page belongs to a tree of this index. The caller has to lock its table in shared mode before it calls
+    /// [`Compactor::move_last`].
     OfTree(IndexId),
-    /// The last page stays where it is: no tree of the catalog has it, or it is a root, or of no kind that can be moved.
+    /// The last page cannot move: no tree of the catalog contains it, or it is a root, or its kind cannot be moved.
     Stays,
     /// There is no free page before the last one.
     Dense,
 }
 
-/// The last page in use, as a look without latches found it.
+/// The last page in use, as found by a read without latches.
 struct Last {
     page: PageId,
     free: PageId,
-    /// It is the end of a free range.
+    /// True if the page is the end of a free range.
     is_ranged: bool,
 }
 
-/// Compacts the file, step by step.
+/// Compaction of the file, step by step.
 pub(crate) struct Compactor {
-    /// The page before each page of the free list, as far as it was walked; a guess.
+    /// Predecessor of each page of the free list, as far as the list was traversed. Entries are guesses.
     before: HashMap<u32, u32>,
     is_walked: bool,
-    /// The last page, once it is known to belong to a tree.
+    /// Index of the last page, once it is known to belong to a tree.
     index: IndexId,
 }
 
@@ -59,10 +61,10 @@ impl Compactor {
         Compactor { before: HashMap::new(), is_walked: false, index: IndexId(0) }
     }
 
-    /// Takes the last page out of use if it is free, and else says what it is. No latch may be held.
+    /// Takes the last page out of use if it is free. Otherwise returns its kind. The caller holds no latch.
     ///
     /// # Errors
-    /// A page that cannot be read, or a log that takes no more.
+    /// Fails if a page cannot be read, or if the log accepts no more records.
     pub(crate) fn step(
         &mut self,
         change: StructureChange<'_>,
@@ -76,7 +78,7 @@ impl Compactor {
             return Ok(CompactStep::Dense);
         }
         let frame = match change.pool.get_or_load(last.page) {
-            // It was never written, or is damaged: a reader of what refers to it is told.
+            // The page was never written, or is damaged: readers that refer to it get the error.
             Err(StorageError::CorruptPage { .. }) => return Ok(CompactStep::Stays),
             frame => frame?,
         };
@@ -96,7 +98,7 @@ impl Compactor {
         }
     }
 
-    /// Takes the last page, which is free, out of the free list.
+    /// Removes the last page, which is free, from the free list.
     fn unlink(
         &mut self,
         change: StructureChange<'_>,
@@ -109,7 +111,7 @@ impl Compactor {
         }
         let before = match self.before.get(&last.page.0) {
             _ if is_first => None,
-            // The noted page may have left the file since: it looks free still, and names this one.
+            // The recorded predecessor may have left the file since. It still looks free, and still refers to this page.
             Some(before) if *before < last.page.0 => Some(PageId(*before)),
             _ => {
                 self.is_walked = false;
@@ -126,7 +128,7 @@ impl Compactor {
                     link = Some(page);
                 }
                 other => {
-                    // The list has changed.
+                    // The free list has changed.
                     if let Some(page) = other {
                         page.release_unchanged();
                     }
@@ -179,8 +181,8 @@ impl Compactor {
         Ok(CompactStep::Shorter)
     }
 
-    /// Notes which page precedes which in the free list. Gives up quietly when the list changes meanwhile: the notes are
-    /// guesses.
+    /// Records the predecessor of each page in the free list. Stops silently if the list changes in the meantime, because
+    /// the entries are guesses.
     fn walk(&mut self, change: StructureChange<'_>, first: PageId) -> Result<(), StorageError> {
         self.before.clear();
         self.is_walked = true;
@@ -201,8 +203,8 @@ impl Compactor {
         Ok(())
     }
 
-    /// Moves the last page, which belongs to `tree`, to the first page of the free list. The caller shares the tree's
-    /// table. No latch may be held.
+    /// Moves the last page, which belongs to `tree`, to the first page of the free list. The caller holds a shared lock on
+    /// the tree's table and no latch.
     ///
     /// # Errors
     /// As [`Compactor::step`].
@@ -226,7 +228,7 @@ impl Compactor {
         if last.page == tree.root {
             return Ok(CompactStep::Stays);
         }
-        // An inner page may have a bound in place of its fence, which the page on its left has as well.
+        // An inner page may store a bound in place of its fence, and the page on its left may have the same bound.
         let key = first.or_else(|| low.clone()).unwrap_or_default();
         let (node, parent) = match tree.with_parent(change.pool, &key, level) {
             Err(StorageError::CorruptPage { .. }) => return Ok(CompactStep::Stays),
@@ -244,7 +246,7 @@ impl Compactor {
             return Ok(CompactStep::Again);
         }
         if found != last.page {
-            // No tree has it: what an interrupted load left, say.
+            // No tree contains the page. It may be a remainder of an interrupted load.
             return Ok(CompactStep::Stays);
         }
         let left = match &low {
@@ -267,15 +269,15 @@ struct Moving<'a> {
     change: StructureChange<'a>,
     tree: Tree,
     last: Last,
-    /// Its position in its parent.
+    /// Position of the page in its parent.
     at: usize,
     level: u8,
-    /// The leaf on its left.
+    /// The leaf on the left of the page.
     left: Option<PageId>,
 }
 
 impl<'a> Moving<'a> {
-    /// The rest, with the parent latched.
+    /// Completes the move, with the parent latched.
     fn latched(self, rec: &mut RecordBuf, mut parent: FrameWrite<'a>) -> Result<CompactStep, StorageError> {
         let Moving { change, tree, last, at, level, left } = self;
         let Some(mut page) = change.try_latch(last.page) else { return Ok(leave(Some(parent))) };
@@ -346,7 +348,7 @@ impl<'a> Moving<'a> {
     }
 }
 
-/// The last page in use; `None` if only the allocator and the catalog's root are left.
+/// Returns the last page in use. `None` if only the allocator and the catalog's root are left.
 fn last_page(change: StructureChange<'_>) -> Result<Option<Last>, StorageError> {
     loop {
         let space = change.pool.get_or_load(SPACE_PAGE)?;
@@ -395,7 +397,7 @@ fn leave_all<'a>(pages: impl IntoIterator<Item = FrameWrite<'a>>) -> CompactStep
     CompactStep::Again
 }
 
-/// Has a page name another one, as its record says.
+/// Makes a page refer to another one, as the record states.
 fn link_to(page: &mut FrameWrite<'_>, position: usize, to: PageId, lsn: Lsn) {
     let id = page.frame().page_id();
     let done = ops::apply(&PageChange::Link { page: id, position, to }, &mut page.page_mut());
@@ -415,7 +417,7 @@ mod tests {
 
     const SOUND: &str = "the disk is sound and has room";
 
-    /// Puts a page at the beginning of the free list.
+    /// Puts a page at the head of the free list.
     fn free(change: StructureChange<'_>, id: PageId) {
         let mut rec = RecordBuf::new();
         let mut page = change.try_latch(id).expect("the page is in memory");
@@ -426,7 +428,7 @@ mod tests {
         freed.finish(&mut page, lsn);
     }
 
-    /// The end of the pages in use, and the free list.
+    /// Returns the end of the pages in use, and the free list.
     fn list(change: StructureChange<'_>) -> (u32, Vec<u32>) {
         let space = change.pool.get_or_load(SPACE_PAGE).expect(SOUND).read(change.pool.latches());
         let (end, mut at) = space::state(space.page());
@@ -457,7 +459,7 @@ mod tests {
         [second, fourth, third].into_iter().for_each(|page| free(change, page));
         let mut compactor = Compactor::new();
         shorten(&mut compactor, change);
-        // The first of the list, which names the second page still when it is out of use.
+        // The head of the list, which still refers to the second page after it has gone out of use.
         shorten(&mut compactor, change);
         assert_eq!(list(change), (third.0, vec![second.0]));
         free(change, first);

@@ -1,32 +1,32 @@
-//! Whether a tree has rows. Ghosts are none: they are left by deletes, and by inserts that were rolled back.
+//! Check for rows in a tree. Ghosts do not count: they remain after deletes, and after inserts that were rolled back.
 
 use super::Tree;
 use crate::base::error::StorageError;
 use crate::buffer::BufferPool;
 use crate::page::PageRef;
 
-/// What a tree holds.
+/// Content of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TreeContent {
-    /// The root is a leaf without rows. It may have ghosts.
+    /// The root is a leaf without rows. It may contain ghosts.
     Empty,
-    /// Several pages, and no rows but ghosts.
+    /// Several pages, with ghosts but no rows.
     GhostPages,
-    /// At least one row, perhaps of a transaction that has not ended.
+    /// At least one row, possibly of a transaction that has not ended.
     Rows,
 }
 
-/// Whether a leaf has rows besides ghosts.
+/// Returns true if a leaf has rows other than ghosts.
 pub(super) fn has_rows(leaf: PageRef<'_>) -> bool {
     leaf.ghosts() < leaf.count()
 }
 
 impl Tree {
-    /// What the tree holds. Looks at leaves from the left up to the first row. While other transactions change the tree,
-    /// the answer holds for no moment in particular.
+    /// Determines the content of the tree. Reads leaves from the left up to the first row. While other transactions change
+    /// the tree, the result does not describe one particular moment.
     ///
     /// # Errors
-    /// A page that cannot be read or is damaged.
+    /// Fails if a page cannot be read or is damaged.
     pub(crate) fn content(&self, pool: &BufferPool) -> Result<TreeContent, StorageError> {
         let (mut key, mut next) = (Vec::new(), Vec::new());
         let mut content = TreeContent::Empty;

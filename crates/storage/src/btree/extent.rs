@@ -1,9 +1,9 @@
-//! Extents: pages in a row that a bulk load takes, owns, and hands to its tree or gives back.
+//! Extents: consecutive pages that a bulk load allocates, owns, and then transfers to its tree or frees.
 //!
-//! The allocator's page lists the ranges that loads own ([`ranges`](super::ranges)), in the record that takes them. The
-//! pages are *withheld* from the pool meanwhile, which reads none of them: what the file holds there may be of an earlier
-//! load. A load that is broken off gives its pages back with one record; one that a crash broke off is given back by the
-//! next open ([`reclaim`]).
+//! The allocator's page lists the ranges that loads own ([`ranges`](super::ranges)). The record that allocates an extent
+//! adds it to the list. Until the end of the load the pages are *withheld* from the pool, which reads none of them: their
+//! content in the file may be from an earlier load. A load that is aborted frees its pages with one record. Pages of a load
+//! that a crash interrupted are freed by the next open ([`reclaim`]).
 
 use std::ops::Range;
 
@@ -16,33 +16,34 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
 
-/// Fewest pages of an extent.
+/// Minimum number of pages of an extent.
 const LEAST: usize = 64;
-/// Most pages of an extent. One record adds no more to the file (`recovery::restart` relies on it).
+/// Maximum number of pages of an extent. One record adds at most this number to the file (`recovery::restart` relies on it).
 pub(crate) const MOST_PAGES: usize = 1 << 16;
-/// A load takes this part of what it has already, so that the number of its ranges grows with the logarithm of its size.
+/// The next extent is this fraction of the pages that the load already has, so that the number of its ranges grows with the
+/// logarithm of its size.
 const GROWTH: usize = 4;
 
-/// Pages in a row that a load has just taken.
+/// Consecutive pages that a load has just allocated.
 #[derive(Debug)]
 pub(super) struct Extent {
     pub(super) pages: Range<u32>,
-    /// LSN of the record that took them.
+    /// LSN of the record that allocated them.
     pub(super) lsn: Lsn,
 }
 
 impl Extent {
-    /// The first pages that are left, at most `most`.
+    /// The first remaining pages, at most `most`.
     pub(super) fn first_pages(&self, most: usize) -> Range<u32> {
         self.pages.start..self.pages.end.min(self.pages.start.saturating_add(most as u32))
     }
 }
 
-/// Pages that were taken for a tree and are not part of it yet. Dropped before they are, it gives them back.
+/// Pages that were allocated for a tree and are not part of it yet. Dropping this before that frees them.
 pub(super) struct Owned<'a> {
     change: StructureChange<'a>,
     ranges: Vec<Range<u32>>,
-    /// The first page of the last range that the load has not used.
+    /// First page of the last range that the load has not used.
     rest: u32,
 }
 
@@ -51,16 +52,17 @@ impl<'a> Owned<'a> {
         Owned { change, ranges: Vec::new(), rest: 0 }
     }
 
-    /// Takes more pages, and asks for the log to be flushed to there, since they cannot be written before.
+    /// Allocates more pages, and requests a flush of the log up to this record, because the pages cannot be written before
+    /// it.
     ///
     /// # Errors
-    /// No space on the disk; too many ranges.
+    /// No space on the disk, or too many ranges.
     pub(super) fn take(&mut self, rec: &mut RecordBuf) -> Result<Extent, StorageError> {
         let change = self.change;
         let have: usize = self.ranges.iter().map(ExactSizeIterator::len).sum();
         let mut wanted = (have / GROWTH).clamp(LEAST, MOST_PAGES);
         loop {
-            // The file grows only if no free range will do.
+            // The file grows only if no free range is large enough.
             if !has_free_range(change)? {
                 let beyond = space::first_unused(change)? + wanted as u64;
                 match change.pool.ensure_file(beyond + change.pool.kept_pages()) {
@@ -120,12 +122,12 @@ impl<'a> Owned<'a> {
         }
     }
 
-    /// The load needs no page from `rest` on, which lies in its last range.
+    /// Records that the load needs no page from `rest` on, in its last range.
     pub(super) fn use_no_more(&mut self, rest: u32) {
         self.rest = rest;
     }
 
-    /// In the lists of ranges: the pages belong to the tree from the record on.
+    /// Removes the load's pages from the lists of ranges: they belong to the tree from this record on.
     pub(super) fn settle(&self, ranges: &mut Ranges) {
         for (i, pages) in self.ranges.iter().enumerate() {
             let rest = if i + 1 == self.ranges.len() { self.rest } else { pages.end };
@@ -133,7 +135,7 @@ impl<'a> Owned<'a> {
         }
     }
 
-    /// The pages belong to the tree now: they may be read. The caller has the trees' roots latched.
+    /// Makes the pages readable, because they now belong to the tree. The caller has latched the trees' roots.
     pub(super) fn keep(&mut self) {
         let last = self.ranges.len().saturating_sub(1);
         for (i, pages) in self.ranges.drain(..).enumerate() {
@@ -145,14 +147,14 @@ impl<'a> Owned<'a> {
 
 impl Drop for Owned<'_> {
     fn drop(&mut self) {
-        // A panic of the engine's own closes the instance as well. The next open gives back what this cannot.
+        // A panic inside the engine also closes the instance. The next open frees the pages that this cannot free.
         if !self.ranges.is_empty() && !self.change.pool.is_closed() {
             let _ = give_back(self.change, &mut RecordBuf::new(), Some(&self.ranges));
         }
     }
 }
 
-/// Withholds pages; if one cannot be withheld at the moment, as a reader has it, false.
+/// Withholds pages. Returns false if one cannot be withheld at the moment because a reader uses it.
 fn withhold(change: StructureChange<'_>, pages: &Range<u32>) -> bool {
     is_mutant(Mutant::ReadOwnedPages) || pages.clone().all(|page| change.pool.withhold(PageId(page)))
 }
@@ -175,8 +177,8 @@ fn too_many(change: StructureChange<'_>) -> StorageError {
     StorageError::io("take pages", change.pool.file_name(), 0, std::io::Error::other(what))
 }
 
-/// Makes owned ranges free: `some` of them, or all. What lies at the end of the pages in use is never used again before
-/// the file grows there.
+/// Makes owned ranges free: `some` of them, or all. A free range at the end of the pages in use is not used again before the
+/// file grows there.
 fn give_back(
     change: StructureChange<'_>,
     rec: &mut RecordBuf,
@@ -213,11 +215,11 @@ fn give_back(
     }
 }
 
-/// Gives back the pages of loads that a crash has broken off, at open; then withholds all pages that no tree has.
+/// Called at open: frees the pages of loads that a crash interrupted, and then withholds all pages that no tree contains.
 ///
 /// # Errors
-/// The allocator's page cannot be read, or the log cannot be written. On a full disk the pages stay owned until the next
-/// open.
+/// Fails if the allocator's page cannot be read, or if the log cannot be written. On a full disk the pages stay owned until
+/// the next open.
 pub(crate) fn reclaim(change: StructureChange<'_>) -> Result<(), StorageError> {
     match give_back(change, &mut RecordBuf::new(), None) {
         Err(error) if !error.is_want_of_room() => return Err(error),
@@ -228,14 +230,14 @@ pub(crate) fn reclaim(change: StructureChange<'_>) -> Result<(), StorageError> {
     drop(space);
     change.pool.set_pages_end(end);
     for range in ranges.iter() {
-        // No other thread uses the pool.
+        // No other thread uses the pool yet, so this succeeds.
         let _ = withhold(change, &range.pages);
     }
     Ok(())
 }
 
-/// Latches the allocator's page and settles the ranges of loads that come to their end, in the record being built.
-/// `None` if the page has left the pool: release all latches, load it, begin again.
+/// Latches the allocator's page and settles the ranges of loads that are complete, in the record being built. Returns `None`
+/// if the page has left the pool: the caller then releases all latches, loads the page, and retries.
 pub(super) fn settle<'a>(
     change: StructureChange<'a>,
     loads: &[&mut Owned<'_>],

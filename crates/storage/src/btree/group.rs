@@ -1,9 +1,9 @@
-//! Finding the places of up to sixteen keys at once, perhaps of several trees: while the lines that one key needs next
-//! are on their way from memory, the search works on the other keys.
+//! Group search: finds up to sixteen keys at once, possibly in several trees. While the cache lines for one key are being
+//! fetched from memory, the search works on the other keys.
 //!
-//! Most keys are found in the leaf to which a shortcut leads (`buffer/shortcuts.rs`). The others come down from the
-//! lowest inner level: the levels above are few pages, and in the cache. All keys go through the same steps, and nothing
-//! is waited for but the lines of memory.
+//! Most keys are found in the leaf to which a shortcut leads (`buffer/shortcuts.rs`). For the others the search starts at
+//! the lowest inner level: the levels above are few pages, and in the cache. All keys pass through the same steps, and the
+//! search waits only for memory.
 
 use super::{MAX_LEVELS, Tree};
 use crate::base::ids::PageId;
@@ -14,15 +14,14 @@ use crate::buffer::shortcuts::ShortcutEntry;
 use crate::latch::Version;
 use crate::page::slotted::{LeafPlace, Narrowed};
 
-/// Where a key was found by a group descent: a hint, good while the frame's version stays, of a leaf that need not be
-/// the key's.
+/// Position of a key found by a group descent. It is a hint, valid while the version of the frame is unchanged, in a leaf
+/// that need not be the leaf of the key.
 ///
-/// A group descent reads each page under a version of its own, and does not check whether the page above still led
-/// there (a single descent does). Between two pages a split or a merge may have moved a key, and then the place is one
-/// of another leaf of the tree. That costs a descent and nothing else: a place is only remembered, and a statement that
-/// uses it compares it with the key on the page, under the same version (`table/locate.rs`). Only one leaf of a tree
-/// has exactly this key, or the gap that a missing key belongs into: a page that leaves its tree is emptied before its
-/// latch is released.
+/// A group descent reads each page under a separate version, and does not check that the parent still refers to the page (a
+/// single descent does). Between two pages a split or a merge may have moved a key, and the position is then in another leaf
+/// of the tree. That costs only a descent: a position is only remembered, and a statement that uses it compares it with the
+/// key on the page, under the same version (`table/locate.rs`). Only one leaf of a tree contains exactly this key, or the
+/// gap to which a missing key belongs: a page that leaves its tree is emptied before its latch is released.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyHint<'p> {
     pub(crate) frame: &'p Frame,
@@ -30,19 +29,19 @@ pub(crate) struct KeyHint<'p> {
     pub(crate) version: Version,
     pub(crate) position: usize,
     pub(crate) exact: bool,
-    /// The leaf, read under the version, has exactly the key: no need to compare it once more.
+    /// True if the leaf, read under the version, has exactly the key, so that no further comparison is needed.
     pub(crate) proven: bool,
 }
 
-/// A key of a group descent: its tree, itself, and how many bytes of its row are wanted.
+/// Query of a group descent: tree, key, and number of bytes of the row to prefetch.
 pub(crate) type KeyQuery<'k> = (Tree, &'k [u8], usize);
 
-/// Most keys of one group descent.
+/// Maximum number of keys of one group descent.
 pub(crate) const GROUP: usize = 16;
 
 impl Tree {
-    /// Finds up to [`GROUP`] keys in step. Prefetches the first bytes of each row and says where it is. A key whose page
-    /// is not in the pool is left out.
+    /// Finds up to [`GROUP`] keys in step. Prefetches the first bytes of each row and returns its position. Skips a key if
+    /// one of its pages is not in the pool.
     #[inline(never)]
     pub(crate) fn find_group<'p>(
         pool: &'p BufferPool,
@@ -50,7 +49,7 @@ impl Tree {
         found: &mut [Option<KeyHint<'p>>; GROUP],
     ) {
         if cfg!(any(miri, race_free)) {
-            // It reads pages while they change. Its results are hints, which callers can do without.
+            // This code reads pages while they change. Its results are hints, which callers do not need.
             return;
         }
         debug_assert!(keys.len() <= GROUP);
@@ -85,14 +84,14 @@ impl Tree {
             }
         }
         if above.is_empty() {
-            // Shortcuts led to all of them.
+            // Shortcuts led to all keys.
             pool.points().at(&site::GROUP_ROW);
             return;
         }
         above.come_down(pool, keys, &spots, found);
     }
 
-    /// As [`Tree::find_group`]; has pages read that are not in the pool, if the pool has readers for that.
+    /// Like [`Tree::find_group`]. Also loads pages that are not in the pool, if the pool has readers.
     pub(crate) fn find_or_fetch_group<'p>(
         pool: &'p BufferPool,
         keys: &[KeyQuery<'_>],
@@ -105,7 +104,7 @@ impl Tree {
         }
     }
 
-    /// For keys of a group that were not found because pages are not in the pool: has these read, all at the same time,
+    /// Handles the keys of a group that were not found because pages are not in the pool: loads these pages in parallel,
     /// level by level, and then finds the keys. For pools with readers: a device serves many reads in the time of one.
     #[cold]
     #[inline(never)]
@@ -134,8 +133,8 @@ impl Tree {
         }
     }
 
-    /// The page just above the leaf of a key, most probably; the leaf itself if it is the root. Its first lines are
-    /// prefetched but not read.
+    /// Returns the page just above the leaf of a key, with high probability, or the leaf itself if it is the root. Its first
+    /// cache lines are prefetched but not read.
     #[inline(never)]
     fn lowest_inner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<Hint<'p>> {
         let mut hint = Hint::new(pool.get(self.root)?, self.root);
@@ -150,20 +149,20 @@ impl Tree {
     }
 }
 
-/// A leaf in which keys near a key were found last, by a shortcut: the frame may hold another page by now, or the key
-/// may lie in another leaf.
+/// A leaf in which keys near a key were last found, according to a shortcut. The frame may hold another page at present, or
+/// the key may be in another leaf.
 #[derive(Clone, Copy)]
 struct NearLeaf<'p> {
     frame: &'p Frame,
     id: PageId,
-    /// The version under which it is read.
+    /// Version under which the leaf is read.
     version: Version,
-    /// What was found under the version.
+    /// Result of the search under this version.
     place: LeafPlace,
 }
 
 impl<'p> NearLeaf<'p> {
-    /// The leaf to which a shortcut leads. Its first lines are prefetched.
+    /// Returns the leaf to which a shortcut leads. Its first cache lines are prefetched.
     #[inline(always)]
     fn of(pool: &'p BufferPool, spot: ShortcutEntry) -> Option<NearLeaf<'p>> {
         let id = pool.shortcuts().leaf(spot);
@@ -175,7 +174,7 @@ impl<'p> NearLeaf<'p> {
         Some(NearLeaf { frame, id, version: Version::NEVER, place: LeafPlace::NONE })
     }
 
-    /// Reads the hint keys, and prefetches the slots that they lead to.
+    /// Reads the hint keys, and prefetches the slots to which they lead.
     #[inline(always)]
     fn narrow(&mut self, key: &[u8]) {
         self.version = self.frame.latch_version();
@@ -184,31 +183,32 @@ impl<'p> NearLeaf<'p> {
         page.prefetch_prefix();
     }
 
-    /// The key's place, if this is a leaf of its tree, has exactly the key, and has not changed; its row is prefetched.
+    /// Returns the key's position if this is a leaf of its tree, contains exactly the key, and has not changed. Prefetches
+    /// the row.
     #[inline(always)]
     fn hint(&self, (tree, key, row_bytes): &KeyQuery<'_>) -> Option<KeyHint<'p>> {
         let NearLeaf { frame, id, version, place } = *self;
         let page = frame.bytes();
-        // Slots hold keys without the page's prefix, so in another page a different key looks the same.
+        // Slots hold keys without the page's prefix, so a different key in another page may look the same.
         if !is_leaf_of(frame, id, tree) || !page.shares_prefix(key) {
             return None;
         }
-        // Only exactly this key proves that this is its leaf.
+        // Only an exact match proves that this is the leaf of the key.
         let position = page.find_at(place, key)?;
         let is_found = ask_for_row(frame, version, position, *row_bytes);
         is_found.then_some(KeyHint { frame, leaf: id, version, position, exact: true, proven: true })
     }
 }
 
-/// Whether the frame holds this page, and that is a leaf of the tree.
+/// Returns true if the frame holds this page, and the page is a leaf of the tree.
 #[inline(always)]
 fn is_leaf_of(frame: &Frame, id: PageId, tree: &Tree) -> bool {
     let page = frame.bytes();
-    // A frame that has lost its page still shows it: only its number tells that it holds the page.
+    // A frame that has lost its page still contains the old bytes: only the page number shows that it holds the page.
     frame.page_id() == id && page.is_leaf() && page.index() == tree.index && !frame.is_unproved()
 }
 
-/// Prefetches the first bytes of the row in a slot; false if the leaf has changed since the version was noted.
+/// Prefetches the first bytes of the row in a slot. Returns false if the leaf has changed since `version`.
 #[inline(always)]
 fn ask_for_row(frame: &Frame, version: Version, position: usize, row_bytes: usize) -> bool {
     let page = frame.bytes();
@@ -221,10 +221,10 @@ fn ask_for_row(frame: &Frame, version: Version, position: usize, row_bytes: usiz
     true
 }
 
-/// The keys of a group to which no shortcut has led: for each the page to which its descent has come.
+/// Descents of the keys of a group to which no shortcut has led: the current page of each.
 struct Descents<'p> {
     at: [Option<Hint<'p>>; GROUP],
-    /// A bit for each key that is among them.
+    /// A bit for each key that has a descent.
     open: u32,
 }
 
@@ -239,14 +239,14 @@ impl<'p> Descents<'p> {
         self.open == 0
     }
 
-    /// Begins the descent of key `i`, unless a page on its way is missing.
+    /// Adds the descent of key `i`, unless a page on its path is missing.
     #[inline(always)]
     fn add(&mut self, i: usize, page: Option<Hint<'p>>) {
         self.open |= u32::from(page.is_some()) << i;
         self.at[i] = page;
     }
 
-    /// Calls `f` with the page of key `i`.
+    /// Calls `f` with the current page of key `i`.
     #[inline(always)]
     fn each_at(&mut self, i: usize, mut f: impl FnMut(&mut Hint<'p>)) {
         if let Some(page) = &mut self.at[i] {
@@ -254,7 +254,7 @@ impl<'p> Descents<'p> {
         }
     }
 
-    /// Calls `f` with the page of each key.
+    /// Calls `f` with the current page of each key.
     #[inline(always)]
     fn each<'k>(&mut self, keys: &[KeyQuery<'k>], mut f: impl FnMut(&mut Hint<'p>, &KeyQuery<'k>)) {
         let mut open = self.open;
@@ -265,7 +265,7 @@ impl<'p> Descents<'p> {
         }
     }
 
-    /// From the lowest inner pages, whose slots were asked for, down to the places of the keys.
+    /// Continues the descents from the lowest inner pages, whose slots were prefetched, to the positions of the keys.
     #[inline(never)]
     fn come_down(
         &mut self,
@@ -274,7 +274,8 @@ impl<'p> Descents<'p> {
         spots: &[ShortcutEntry; GROUP],
         found: &mut [Option<KeyHint<'p>>; GROUP],
     ) {
-        // First where the children lie, then the children: the page table, too, is larger than the L1 and L2 caches.
+        // First prefetch the page table entries of the children, then the children: the page table, too, is larger than the
+        // L1 and L2 caches.
         let mut children = [PageId::NONE; GROUP];
         for (i, (page, (_, key, _))) in self.at.iter_mut().zip(keys).enumerate() {
             let Some(inner) = page else { continue };
@@ -307,14 +308,14 @@ impl<'p> Descents<'p> {
     }
 }
 
-/// A frame in which a page was a moment ago.
+/// A frame that recently held a page.
 #[derive(Clone, Copy)]
 struct Hint<'p> {
     frame: &'p Frame,
     id: PageId,
-    /// The version under which it is read.
+    /// Version under which the page is read.
     version: Version,
-    /// What was found under the version.
+    /// Result of the search under this version.
     narrowed: Narrowed,
 }
 
@@ -323,14 +324,14 @@ impl<'p> Hint<'p> {
         Hint { frame, id, version: Version::NEVER, narrowed: Narrowed::NONE }
     }
 
-    /// Reads the hint keys, and prefetches the slots that they lead to.
+    /// Reads the hint keys, and prefetches the slots to which they lead.
     #[inline(never)]
     fn narrow(&mut self, key: &[u8]) {
         self.version = self.frame.latch_version();
         self.narrowed = self.frame.bytes().narrow(key);
     }
 
-    /// The key's place, if this is a leaf of its tree and has not changed; its row is prefetched.
+    /// Returns the key's position if this is a leaf of its tree and has not changed. Prefetches the row.
     fn hint(&self, (tree, key, row_bytes): &KeyQuery<'_>) -> Option<KeyHint<'p>> {
         let Hint { frame, id, version, narrowed } = *self;
         if !is_leaf_of(frame, id, tree) {
@@ -338,11 +339,11 @@ impl<'p> Hint<'p> {
         }
         let (position, exact) = frame.bytes().finish(narrowed, key);
         let is_found = ask_for_row(frame, version, position, *row_bytes);
-        // A descent has not compared the page's prefix.
+        // A descent does not compare the page's prefix.
         is_found.then_some(KeyHint { frame, leaf: id, version, position, exact, proven: false })
     }
 
-    /// The number of the child in which a key lies, if this is its inner page and has not changed.
+    /// Returns the number of the child that covers a key, if this is its inner page and has not changed.
     #[inline]
     fn child(&self, key: &[u8]) -> PageId {
         let page = self.frame.bytes();
@@ -352,7 +353,7 @@ impl<'p> Hint<'p> {
         if stands { id } else { PageId::NONE }
     }
 
-    /// The child of this number, whose first lines are prefetched.
+    /// Returns a hint for this page, and prefetches its first cache lines.
     #[inline]
     fn enter(pool: &'p BufferPool, id: PageId) -> Option<Hint<'p>> {
         let frame = pool.get(id)?;

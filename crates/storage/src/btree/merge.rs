@@ -1,8 +1,9 @@
-//! Merging pages that have become nearly empty with a neighbour, on every level; roots that shrink.
+//! Merges of nearly empty pages with a neighbour, on every level; roots that shrink.
 //!
-//! A merge moves all that the right one of two neighbours under one parent holds into the left one, takes the right one
-//! out of the parent and gives it back. Inner pages merge as leaves do, so that a tree through which rows only pass
-//! (growing keys, deleted at the other end) keeps no page for ever. A root with one child takes the child's content.
+//! A merge moves the whole content of the right one of two neighbours under one parent into the left one, removes the right
+//! one from the parent and frees it. Inner pages are merged like leaves, so that a tree through which rows only pass
+//! (growing keys, deleted at the other end) does not accumulate pages. A root with only one child takes over the child's
+//! content.
 
 use super::ops::{self, PageChange};
 use super::space::{FreeOne, SPACE_PAGE};
@@ -18,83 +19,86 @@ use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::page::slotted::{Format, is_high_bound, is_low_bound};
 use crate::page::{PageBytes, PageMut, PageRef, header};
 
-/// Bytes of a page of a tree for slots, records and fences.
+/// Bytes of a tree page for slots, records and fences.
 const ROOM: usize = PAGE_SIZE - header::SLOTS;
 
-/// How full pages are that merge.
+/// Fill limits that determine which pages are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MergeLimits {
-    /// A page with at least so many bytes in use stays as it is.
+    /// A page with at least this number of bytes in use is not merged.
     pub(crate) below: usize,
-    /// Two pages merge when together they fill no more than this. If one of them is empty they merge wherever they fit.
+    /// Two pages are merged if together they fill at most this number of bytes. If one of them is empty, they are merged
+    /// whenever they fit one page.
     pub(crate) upto: usize,
-    /// Whether a page that is full enough takes in a neighbour that is not, which was looked at when this page had more.
+    /// Selects the neighbours that a page above the limit `below` may absorb. When such a neighbour was examined, this page
+    /// had more content and the two did not fit.
     pub(crate) takes_in: TakesIn,
 }
 
-/// Which neighbours a page that is full enough takes in.
+/// Small neighbours that a page above the limit `below` absorbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TakesIn {
     None,
-    /// Those in memory: to read one costs more than a merge frees.
+    /// Neighbours in memory: reading one costs more than a merge saves.
     InMemory,
     All,
 }
 
 impl MergeLimits {
-    /// For a statement on its way: only what is nearly empty, and enough room stays for inserts.
+    /// For a statement in progress: merges only nearly empty pages, and leaves enough space for inserts.
     pub(crate) const PASSING: MergeLimits =
         MergeLimits { below: PAGE_SIZE / 5, upto: PAGE_SIZE * 7 / 10, takes_in: TakesIn::None };
-    /// For the purge service: of two neighbours of which one is less than half full, together more than nine tenths of a
-    /// page stay in use.
+    /// For the purge service: merges two neighbours if one is less than half full and together they fill at most nine tenths
+    /// of a page.
     pub(crate) const THOROUGH: MergeLimits =
         MergeLimits { below: ROOM / 2, upto: ROOM * 9 / 10, takes_in: TakesIn::InMemory };
-    /// For compaction: the same of all neighbours.
+    /// For compaction: the same limits, for all neighbours.
     pub(crate) const COMPACT: MergeLimits = MergeLimits { takes_in: TakesIn::All, ..MergeLimits::THOROUGH };
 
-    /// Whether a page, which may be changing, is to merge with a neighbour.
+    /// Returns true if a page should be merged with a neighbour. The page may be changing.
     fn is_small(&self, page: PageRef<'_>) -> bool {
-        // One that ascending inserts fill would be split again.
+        // A page that ascending inserts are filling would soon be split again.
         let fills = page.is_leaf() && page.insert_run() >= ASCENDING;
         page.count() == 0 || page.used_bytes() < self.below && !fills
     }
 }
 
-/// What became of the pages of a key.
+/// Result of a merge attempt for the pages of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MergeResult {
-    /// Some have merged.
+    /// True if pages were merged.
     pub(crate) merged: bool,
-    /// More may be merged by a later attempt: another thread, a lock or a full log was in the way.
+    /// True if a later attempt may merge more pages: another thread, a lock or a full log prevented it.
     pub(crate) is_due: bool,
 }
 
-/// How an attempt to merge a page ended.
+/// Result of an attempt to merge one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MergeOutcome {
-    /// It is one page with a neighbour now.
+    /// The page and a neighbour are now one page.
     Merged,
-    /// It is full enough, or ascending inserts fill it, or its neighbours are too full, or it is the root.
+    /// The page is not merged: it is full enough, or is being filled by ascending inserts, or its neighbours are too full,
+    /// or it is the root.
     Stays,
-    /// It is its parent's only child: the parent has to merge first.
+    /// The page is its parent's only child: the parent has to be merged first.
     OnlyChild,
-    /// Another thread or a lock was in the way: a later attempt may succeed.
+    /// Another thread or a lock prevented the merge. A later attempt may succeed.
     Obstructed,
 }
 
-/// What a merge needs besides its tree.
+/// Context of a merge besides its tree.
 pub(crate) struct Merger<'m, 'a> {
     pub(crate) change: StructureChange<'a>,
     pub(crate) rec: &'m mut RecordBuf,
     pub(crate) limits: MergeLimits,
-    /// Whether it waits for the log where that has no room; if not, that is an obstacle.
+    /// If true, a merge waits for space in the log. If false, a full log prevents the merge.
     pub(crate) waits: bool,
-    /// Whether a lock refers to a key. Called with leaves latched.
+    /// Returns true if a lock refers to the key. Called with leaves latched.
     pub(crate) referenced: &'m mut dyn FnMut(&[u8]) -> bool,
 }
 
 impl Merger<'_, '_> {
-    /// Makes room for a record that the log has refused, if that is to be waited for.
+    /// Obtains log space for a record that the log has refused, if the merge may wait for it.
     fn make_room(&self, refused: Unlogged) -> Result<(), StorageError> {
         match refused {
             Unlogged::NoRoom { .. } if !self.waits => Ok(()),
@@ -105,21 +109,21 @@ impl Merger<'_, '_> {
 
 /// Two neighbours under one parent.
 struct Pair {
-    /// The separator between them.
+    /// Position of the separator between them.
     position: usize,
     left: PageId,
     right: PageId,
 }
 
 impl Pair {
-    /// Whether the page is an inner page with the two at this place.
+    /// Returns true if the page is an inner page that has the two pages as children at this position.
     fn is_below(&self, page: PageRef<'_>) -> bool {
         let at = self.position;
         let has = |position: usize, child: PageId| page.child(position) == child;
         page.kind() == Some(Kind::Inner) && at < page.count() && has(at, self.left) && has(at + 1, self.right)
     }
 
-    /// The latch version at which the frame holds this parent with the two below it; `None` if it no longer does.
+    /// Version at which the frame holds this parent with the two pages below it. `None` if it no longer does.
     fn version_above(&self, frame: &Frame, parent: PageId, latches: &Latching) -> Option<Version> {
         let read = frame.read(latches);
         (frame.page_id() == parent && self.is_below(read.page()) && read.is_valid()).then(|| read.version())
@@ -127,11 +131,11 @@ impl Pair {
 }
 
 impl Tree {
-    /// Merges the leaf of `key` with a neighbour if that is due, as often as it is due, and the pages above it that have
-    /// become nearly empty thereby. Gives up at the first obstacle. No latch may be held.
+    /// Merges the leaf of `key` with a neighbour, repeatedly if necessary, and then pages above it that have become nearly
+    /// empty. Gives up at the first obstacle. The caller holds no latch.
     ///
     /// # Errors
-    /// A page that cannot be read, or a log that takes no more.
+    /// Fails if a page cannot be read, or if the log accepts no more records.
     pub(crate) fn merge(&self, merger: &mut Merger<'_, '_>, key: &[u8]) -> Result<MergeResult, StorageError> {
         const MOST: usize = 8;
         let mut result = MergeResult::default();
@@ -152,7 +156,7 @@ impl Tree {
                 break;
             }
         }
-        // Also one that an earlier merge left so, because the log had no room then.
+        // Also collapses a root that an earlier merge left with one child because the log had no space.
         for _ in 0..MOST {
             if !self.has_lonely_root(merger.change)? {
                 break;
@@ -162,7 +166,7 @@ impl Tree {
         Ok(result)
     }
 
-    /// Whether the root is an inner page with one child.
+    /// Returns true if the root is an inner page with one child.
     fn has_lonely_root(&self, change: StructureChange<'_>) -> Result<bool, StorageError> {
         self.root_is(change, |root| !root.is_leaf() && root.count() == 0)
     }
@@ -181,7 +185,7 @@ impl Tree {
         let is_small = limits.is_small(node.page());
         let (count, at) = (parent.read.page().count(), parent.position);
         let child = |position: usize| parent.read.page().child(position);
-        // The neighbour on the right first. The left one of two pages stays.
+        // Try the right neighbour first. The left one of the two pages remains.
         let pairs = [at, at.wrapping_sub(1)].map(|position| {
             (position < count).then(|| Pair { position, left: child(position), right: child(position + 1) })
         });
@@ -196,7 +200,7 @@ impl Tree {
         }
         let above = parent.read.frame();
         let parent_id = above.page_id();
-        // Under plain latches both are held, and loading may wait.
+        // Under plain latches both are held, and loading a page may wait.
         drop((node, parent));
         let mut outcome = MergeOutcome::Stays;
         for pair in pairs.into_iter().flatten() {
@@ -204,13 +208,13 @@ impl Tree {
             if !is_small && limits.takes_in == TakesIn::InMemory && pool.get(other).is_none() {
                 continue;
             }
-            // Since the pair was read the first one may have waited, and the children have changed.
+            // The attempt for the first pair may have waited since the pair was read, so the children may have changed.
             let Some(version) = pair.version_above(above, parent_id, pool.latches()) else {
                 return Ok(MergeOutcome::Obstructed);
             };
             for id in [pair.left, pair.right, SPACE_PAGE] {
                 match pool.get_or_load(id) {
-                    // It has moved meanwhile.
+                    // The page has moved since then.
                     Err(StorageError::CorruptPage { .. }) if !above.is_still(version) => {
                         return Ok(MergeOutcome::Obstructed);
                     }
@@ -225,7 +229,7 @@ impl Tree {
             let Some(parent) = above.write_at(version) else { return Ok(MergeOutcome::Obstructed) };
             match self.merge_pair(merger, parent, &pair, level)? {
                 MergeOutcome::Stays => {}
-                // The name of a fence is in use, say: the other neighbour has another.
+                // For example, the name of the fence is in use. The other neighbour has another fence.
                 MergeOutcome::Obstructed => outcome = MergeOutcome::Obstructed,
                 merged => return Ok(merged),
             }
@@ -233,7 +237,7 @@ impl Tree {
         Ok(outcome)
     }
 
-    /// What `look` says of the root.
+    /// Returns the result of `look` on a consistent state of the root.
     fn root_is<T>(&self, change: StructureChange<'_>, look: impl Fn(PageRef<'_>) -> T) -> Result<T, StorageError> {
         loop {
             let root = change.pool.get_or_load(self.root)?;
@@ -245,7 +249,7 @@ impl Tree {
         }
     }
 
-    /// Merges two pages at `level` under a latched parent, if they fit.
+    /// Merges two pages at `level` under a latched parent, if they fit one page.
     fn merge_pair<'a>(
         &self,
         merger: &mut Merger<'_, 'a>,
@@ -278,15 +282,16 @@ impl Tree {
             return Err(damaged);
         }
         let fence = if level == 0 { right.page().low_fence().unwrap_or_default() } else { separator };
-        // An empty page merges wherever it fits at all; otherwise some room stays, so that the next insert does not
-        // split.
+        // An empty page is merged if the result fits at all. Otherwise some space is left, so that the next insert does not
+        // split the page.
         let empty = left.page().count() == 0 || right.page().count() == 0;
         let upto = if empty { ROOM } else { merger.limits.upto };
         if merged_bytes(left.page(), right.page(), &fence) > upto {
             leave(left, right, parent);
             return Ok(MergeOutcome::Stays);
         }
-        // The fence of two leaves is the name of a gap: it stays in use as the key of the first row, or not at all.
+        // The fence between two leaves is the name of a gap. Either the name stays in use as the key of the first row, or no
+        // lock may refer to it.
         let keeps_name = level > 0 || (right.page().count() > 0 && right.page().key(0) == fence);
         if !keeps_name && (merger.referenced)(self.lock_key(&fence)) {
             leave(left, right, parent);
@@ -316,7 +321,7 @@ impl Tree {
         left.page_mut().set_lsn(lsn);
         change.pool.note_ghosts_of(&left);
         if level == 1 {
-            // The leaf on its left had another parent before, and may merge with it now.
+            // The leaf on its left had another parent before, and may be merged with it now.
             change.pool.note_due(beside);
         }
         let (position, child) = (pair.position, pair.left);
@@ -327,8 +332,8 @@ impl Tree {
         Ok(MergeOutcome::Merged)
     }
 
-    /// Which of two neighbours under one parent is damaged: they must be pages of this tree, on this level, with a fence in
-    /// common.
+    /// Returns the damaged one of two neighbours under one parent, if one is damaged. Both must be pages of this tree, on
+    /// this level, with a common fence.
     fn no_neighbours(
         &self,
         left: &FrameWrite<'_>,
@@ -351,7 +356,7 @@ impl Tree {
         strange.or_else(apart).map(|frame| frame.frame().page_id())
     }
 
-    /// Takes the content of a root's only child into the root. Gives up at the first obstacle.
+    /// Moves the content of a root's only child into the root. Gives up at the first obstacle.
     fn collapse(&self, merger: &mut Merger<'_, '_>) -> Result<(), StorageError> {
         let change = merger.change;
         let root = change.pool.get_or_load(self.root)?;
@@ -397,9 +402,9 @@ impl Tree {
     }
 }
 
-/// Bytes that the content and fences of both would take on one page: its keys share another prefix than theirs did, mostly
-/// a shorter one (a longer one where a bound stands in place of the fence in the middle); and that fence becomes the key of
-/// the left one's last child.
+/// Number of bytes that the content and the fences of both pages would take on one page. The keys on that page share another
+/// prefix than before, usually a shorter one (a longer one if a bound is stored in place of the middle fence). In an inner
+/// page, the middle fence becomes the key of the left page's last child.
 fn merged_bytes(left: PageRef<'_>, right: PageRef<'_>, fence: &[u8]) -> usize {
     let (low, high) = (left.low_fence(), right.high_fence());
     let prefix = match (&low, &high) {
@@ -407,17 +412,17 @@ fn merged_bytes(left: PageRef<'_>, right: PageRef<'_>, fence: &[u8]) -> usize {
         _ => 0,
     };
     let rests = |page: PageRef<'_>| {
-        // The bytes in use, were all its keys whole.
+        // Bytes in use if all keys were stored in full.
         let whole = page.used_bytes() + page.count() * usize::from(page.u16(header::PREFIX_LEN));
         whole.saturating_sub(page.count() * prefix)
     };
     let separator = if left.is_leaf() { 0 } else { (SLOT + RECORD_HEAD + fence.len()).saturating_sub(prefix) };
-    // The fence in the middle is one of neither.
+    // The merged page stores the middle fence on neither side.
     let middle = usize::from(left.u16(header::HIGH_LEN)) + usize::from(right.u16(header::LOW_LEN));
     (rests(left) + rests(right) + separator).saturating_sub(middle)
 }
 
-/// Fills a page with the content of two neighbours, whose common fence is `fence`.
+/// Fills a page with the content of two neighbours whose common fence is `fence`.
 fn join(left: PageRef<'_>, right: PageRef<'_>, fence: &[u8], to: &mut PageMut<'_>) {
     let (low, high) = (left.low_fence(), right.high_fence());
     let leaf = left.is_leaf();

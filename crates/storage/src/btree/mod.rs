@@ -28,33 +28,33 @@ use crate::page::slotted::Format;
 
 pub(crate) use crate::page::{MAX_KEY, MAX_RECORD, MAX_VALUE};
 
-/// More levels than any tree can have: a longer descent means damaged pages.
+/// Upper limit on the number of levels, more than any tree can have: a longer descent means damaged pages.
 pub(crate) const MAX_LEVELS: usize = 48;
 
-/// The allocator's page.
+/// Page of the page allocator.
 pub(crate) const SPACE_PAGE: PageId = PageId(1);
 
-/// A tree. Its root page never changes its number.
+/// A tree. The number of its root page never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tree {
-    /// The number of the tree's pages and of its lock space.
+    /// Index number. The tree's pages and its lock names carry it.
     pub(crate) index: IndexId,
-    /// The root.
+    /// Root page.
     pub(crate) root: PageId,
 }
 
-/// What a change of structure needs: pages, log, and the slot under which the log is written.
+/// Context of a structure modification: pool, log, and the transaction slot under which it is logged.
 #[derive(Clone, Copy)]
 pub(crate) struct StructureChange<'a> {
     pub(crate) pool: &'a BufferPool,
     pub(crate) log: &'a Log,
     pub(crate) slot: SlotId,
-    /// The change undoes something: it may use the reserves of file and log for that (see `space`).
+    /// True if the modification is part of an undo: it may then use the reserves of file and log for undo (see `space`).
     pub(crate) for_undo: bool,
 }
 
 impl<'a> StructureChange<'a> {
-    /// The page exclusively, if it is in memory and free.
+    /// Latches a page exclusively, if it is in memory and its latch is free.
     pub(crate) fn try_latch(self, id: PageId) -> Option<FrameWrite<'a>> {
         let write = self.pool.get(id)?.try_write()?;
         if write.frame().page_id() == id {
@@ -64,7 +64,7 @@ impl<'a> StructureChange<'a> {
         None
     }
 
-    /// Appends the record of a change of structure, with its pages latched.
+    /// Appends the record of a structure modification while its pages are latched.
     ///
     /// # Errors
     /// See [`Unlogged`].
@@ -75,14 +75,14 @@ impl<'a> StructureChange<'a> {
         self.log.append_redo_only(self.slot, rec, after)
     }
 
-    /// Pages at the file's end that this change has to leave there.
+    /// Number of pages at the end of the file that this modification must not use.
     fn kept(self) -> u64 {
         if self.for_undo { 0 } else { self.pool.kept_pages() }
     }
 }
 
 impl Tree {
-    /// The error for a page that contradicts its tree.
+    /// Returns the error for a page that contradicts its tree.
     #[cold]
     pub(crate) fn damaged(&self, pool: &BufferPool, page: PageId, what: &str) -> StorageError {
         StorageError::CorruptPage {
@@ -92,7 +92,7 @@ impl Tree {
         }
     }
 
-    /// Makes the empty tree on a new root page. Redo only: a tree without a committed catalog row is garbage.
+    /// Creates an empty tree on a new root page. The record is redo-only: a tree without a committed catalog row is garbage.
     ///
     /// # Errors
     /// No space, or a failed read of the allocator's page.

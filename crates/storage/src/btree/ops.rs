@@ -1,25 +1,26 @@
-//! Page operations: what a log record says was done to a page, and how it is done or redone.
+//! Page operations: the changes to pages that a log record describes, and the code that applies or redoes them.
 //!
-//! The body of a data, compensation or system record is a row of *sections*, one page each. Several may concern the
-//! same page, and need not be neighbours: redo takes those of one page together, in their order (`recovery::restart`).
+//! The body of a data, compensation or system record is a sequence of *sections*, one page each. Several sections may
+//! concern the same page and need not be adjacent: redo processes the sections of one page together, in their order
+//! (`recovery::restart`).
 //!
 //! ```text
 //! op u8 | 0 u8 | bytes u16 (of the whole section) | page u32 | payload, padded to 4
 //! ```
 //!
-//! Those about one row are most of the log, and leave out what the one before them in the record says:
+//! Sections about one row are most of the log. They omit fields that are equal in the preceding section of the record:
 //!
 //! ```text
 //! op u8 + 64 * form | key length u8 | bytes u16 | place u16 | number u16 | number u16
 //!     | page u32 (forms 0 and 1) | index u32, root u32 (form 0) | key | bytes | bytes
 //! ```
 //!
-//! Form 1 has the tree of the section about a row before it, form 2 its page as well. The place is the slot's position
-//! in 11 bits and, above them, bits 8 to 12 of the key's length.
+//! Form 1 omits the tree, and form 2 also the page: they are the same as in the preceding section about a row. `place` holds
+//! the slot's position in 11 bits and, above them, bits 8 to 12 of the key's length.
 //!
-//! Redo applies a section when the page's LSN is older than the record: positions are physical, because the page is
-//! then exactly as it was. Undo goes by the key, because the row may have moved since. The engine itself changes pages
-//! through [`apply`] wherever it can, so that a change and its redo share one code.
+//! Redo applies a section if the page's LSN is older than the record. Positions are physical, because the page then has
+//! exactly the state that it had before. Undo works by key, because the row may have moved since. The engine itself changes
+//! pages through [`apply`] wherever it can, so that a change and its redo share one code.
 
 use super::{MAX_KEY, MAX_VALUE, Tree};
 use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
@@ -29,35 +30,35 @@ use crate::page::layout::{GHOST, OVERFLOW, RECORD_HEAD, SLOT};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef, header};
 
-/// Which operation a section holds.
+/// Operation of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Op {
-    /// A row was inserted. Undone by marking it deleted.
+    /// A row was inserted. Undone by marking the row deleted.
     Insert = 1,
-    /// Bytes of a row were overwritten. Undone by the bytes before.
+    /// Bytes of a row were overwritten. Undone with the bytes before.
     Patch = 2,
-    /// A row's whole value (and ghost mark) was replaced. Undone by the value before.
+    /// The whole value of a row (and its ghost mark) was replaced. Undone with the value before.
     Replace = 3,
-    /// A row was marked deleted, or no longer so. Undone by the opposite.
+    /// A row was marked deleted, or the mark was cleared. Undone by the opposite.
     Mark = 4,
-    /// The page's whole content. Redo only, like all that follow.
+    /// The page's whole content. Redo-only, like all operations below.
     Image = 16,
-    /// The upper slots left for a new right neighbour.
+    /// The upper slots moved to a new right neighbour.
     Truncate = 17,
-    /// A separator and a right child came into an inner page.
+    /// A separator and its right child were added to an inner page.
     AddChild = 18,
-    /// A separator left an inner page with the child to its right.
+    /// A separator and the child to its right were removed from an inner page.
     DropChild = 19,
-    /// Ghosts were taken out.
+    /// Ghosts were removed.
     Purge = 20,
-    /// The allocator's state.
+    /// State of the page allocator.
     Space = 21,
-    /// The page was given back.
+    /// The page was freed.
     Free = 22,
-    /// The allocator's ranges of pages that no tree has.
+    /// The allocator's ranges of pages that no tree contains.
     Ranges = 23,
-    /// An inner page names another child, a leaf or a free page another page that follows it.
+    /// A page pointer changed: a child of an inner page, or the successor of a leaf or of a free page.
     Link = 24,
 }
 
@@ -82,17 +83,17 @@ impl Op {
     }
 }
 
-/// Where a row is, according to a section.
+/// Location of a row according to a section.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowAt<'a> {
     pub(crate) page: PageId,
-    /// Root included, so that undo needs no catalog.
+    /// Tree with its root, so that undo needs no catalog.
     pub(crate) tree: Tree,
     pub(crate) position: usize,
     pub(crate) key: &'a [u8],
 }
 
-/// A section, decoded.
+/// A decoded section.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PageChange<'a> {
     Insert {
@@ -106,7 +107,7 @@ pub(crate) enum PageChange<'a> {
         before: &'a [u8],
         after: &'a [u8],
     },
-    /// Values with the slot's flags.
+    /// Values, each with the slot's flags.
     Replace {
         at: RowAt<'a>,
         before: (&'a [u8], u16),
@@ -164,7 +165,7 @@ pub(crate) enum PageChange<'a> {
 }
 
 impl PageChange<'_> {
-    /// The page that it changes.
+    /// Page that the section changes.
     pub(crate) fn page(&self) -> PageId {
         match *self {
             PageChange::Insert { at, .. }
@@ -200,10 +201,10 @@ fn close(rec: &mut RecordBuf, at: usize) {
     rec.patch_u16(at + 2, bytes as u16);
 }
 
-/// Where the row of the section before lies, for one that follows it in the record.
+/// Page and tree of the preceding section about a row in the record, if there is one.
 pub(crate) type RowBefore = Option<(PageId, Tree)>;
 
-/// Adds a section about one row: its head with the place and two numbers, then key, bytes, bytes.
+/// Adds a section about one row: its head with the place and two numbers, then the key and two byte strings.
 #[inline(always)]
 fn put_row(rec: &mut RecordBuf, op: Op, at: &RowAt<'_>, before: RowBefore, numbers: [u16; 2], parts: [&[u8]; 2]) {
     let (form, head_len) = match before {
@@ -219,7 +220,7 @@ fn put_row(rec: &mut RecordBuf, op: Op, at: &RowAt<'_>, before: RowBefore, numbe
     let bytes = head_len + at.key.len() + parts[0].len() + parts[1].len();
     debug_assert!(at.position < 1 << POSITION_BITS && at.key.len() >> 8 < 1 << (u16::BITS - POSITION_BITS));
     let place = at.position as u16 | (at.key.len() >> 8 << POSITION_BITS) as u16;
-    // Built in words: a head of single fields would be stored piece by piece and then copied.
+    // Built in words: a head of single fields would be stored field by field and then copied.
     let first = u64::from(op as u8 | form << 6)
         | u64::from(at.key.len() as u8) << 8
         | u64::from(bytes as u16) << 16
@@ -231,22 +232,22 @@ fn put_row(rec: &mut RecordBuf, op: Op, at: &RowAt<'_>, before: RowBefore, numbe
     rec.put_pieces(([first, second, third], head_len), [at.key, parts[0], parts[1]]);
 }
 
-/// Bits of a slot's position in a section about one row. The others of its 16 bits hold what the key's length has above 8
-/// bits.
+/// Number of bits of a slot's position in a section about one row. The other bits of these 16 hold the bits of the key's
+/// length above the lowest 8.
 const POSITION_BITS: u32 = 11;
 
-/// Where a slot's flags lie in the number that says how long a replaced value is.
+/// Position of a slot's flags in the number that holds the length of a replaced value.
 const FLAGS_AT: u32 = 14;
 
-/// Bytes before the key in a section about one row, by form.
+/// Number of bytes before the key in a section about one row, for each form.
 const ROW_HEAD: usize = 22;
 const OF_SAME_TREE: usize = 14;
 const OF_SAME_PAGE: usize = 10;
-/// Forms of a section about one row but the whole one.
+/// Forms of a section about one row, other than the complete form 0.
 const SAME_TREE: u8 = 1;
 const SAME_PAGE: u8 = 2;
 
-/// Adds an insert of a value, with the slot's flags, under the place's key.
+/// Adds an insert of a value, with the slot's flags, under the key of `at`.
 #[inline]
 pub(crate) fn put_insert(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowBefore, (value, flags): (&[u8], u16)) {
     put_row(rec, Op::Insert, at, before, [value.len() as u16, flags], [value, &[]]);
@@ -270,7 +271,7 @@ pub(crate) fn put_mark(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowBefore, g
     put_row(rec, Op::Mark, at, before, [u16::from(ghost), 0], [&[], &[]]);
 }
 
-/// The unused bytes between slots and heap.
+/// Range of unused bytes between the slots and the heap.
 fn hole(page: PageRef<'_>) -> (usize, usize) {
     let kind = page.kind();
     match kind {
@@ -280,7 +281,7 @@ fn hole(page: PageRef<'_>) -> (usize, usize) {
     }
 }
 
-/// Adds a page as it is.
+/// Adds a page's content as an image.
 pub(crate) fn put_image(rec: &mut RecordBuf, id: PageId, bytes: &[u8; PAGE_SIZE], page: PageRef<'_>) {
     let (from, to) = hole(page);
     let start = open(rec, Op::Image, id);
@@ -291,7 +292,7 @@ pub(crate) fn put_image(rec: &mut RecordBuf, id: PageId, bytes: &[u8; PAGE_SIZE]
     close(rec, start);
 }
 
-/// Adds the departure of the slots from `position` on.
+/// Adds the removal of the slots from `position` on.
 pub(crate) fn put_truncate(rec: &mut RecordBuf, page: PageId, position: usize, right: PageId, high: &[u8]) {
     let start = open(rec, Op::Truncate, page);
     rec.put_u16(position as u16);
@@ -301,7 +302,7 @@ pub(crate) fn put_truncate(rec: &mut RecordBuf, page: PageId, position: usize, r
     close(rec, start);
 }
 
-/// Adds the arrival of separator `key` at `position` with `left` before and `right` behind it.
+/// Adds the insertion of separator `key` at `position`, with the child `left` before it and `right` after it.
 pub(crate) fn put_add_child(
     rec: &mut RecordBuf,
     page: PageId,
@@ -319,7 +320,7 @@ pub(crate) fn put_add_child(
     close(rec, start);
 }
 
-/// Adds the departure of the separator at `position`; `child` takes both places.
+/// Adds the removal of the separator at `position`. `child` replaces the children on both sides.
 pub(crate) fn put_drop_child(rec: &mut RecordBuf, page: PageId, position: usize, child: PageId) {
     let start = open(rec, Op::DropChild, page);
     rec.put_u32(position as u32);
@@ -327,7 +328,7 @@ pub(crate) fn put_drop_child(rec: &mut RecordBuf, page: PageId, position: usize,
     close(rec, start);
 }
 
-/// Adds the removal of ghosts; positions fall.
+/// Adds the removal of ghosts. The positions are in descending order.
 pub(crate) fn put_purge(rec: &mut RecordBuf, page: PageId, positions: &[u16]) {
     let start = open(rec, Op::Purge, page);
     rec.put_u32(positions.len() as u32);
@@ -337,7 +338,7 @@ pub(crate) fn put_purge(rec: &mut RecordBuf, page: PageId, positions: &[u16]) {
     close(rec, start);
 }
 
-/// Adds the allocator's state.
+/// Adds the state of the page allocator.
 pub(crate) fn put_space(rec: &mut RecordBuf, page: PageId, end: u32, free: PageId) {
     let start = open(rec, Op::Space, page);
     rec.put_u32(end);
@@ -345,14 +346,14 @@ pub(crate) fn put_space(rec: &mut RecordBuf, page: PageId, end: u32, free: PageI
     close(rec, start);
 }
 
-/// Adds the return of a page; `next` follows it in the free list.
+/// Adds the freeing of a page. `next` follows it in the free list.
 pub(crate) fn put_free(rec: &mut RecordBuf, page: PageId, next: PageId) {
     let start = open(rec, Op::Free, page);
     rec.put_u32(next.0);
     close(rec, start);
 }
 
-/// Adds the allocator's ranges, as they lie on its page.
+/// Adds the allocator's ranges in their encoding on the allocator's page.
 pub(crate) fn put_ranges(rec: &mut RecordBuf, page: PageId, list: &[u8]) {
     let start = open(rec, Op::Ranges, page);
     rec.put_u32((list.len() / space::RANGE) as u32);
@@ -360,7 +361,8 @@ pub(crate) fn put_ranges(rec: &mut RecordBuf, page: PageId, list: &[u8]) {
     close(rec, start);
 }
 
-/// Adds the naming of page `to` as the child at `position` of an inner page, or as what follows a leaf or a free page.
+/// Adds a pointer change: page `to` becomes the child at `position` of an inner page, or the successor of a leaf or of a
+/// free page.
 pub(crate) fn put_link(rec: &mut RecordBuf, page: PageId, position: usize, to: PageId) {
     let start = open(rec, Op::Link, page);
     rec.put_u32(position as u32);
@@ -368,14 +370,14 @@ pub(crate) fn put_link(rec: &mut RecordBuf, page: PageId, position: usize, to: P
     close(rec, start);
 }
 
-/// Goes through the sections of a body. Ends early at bytes that make no sense; see [`PageChanges::is_whole`].
+/// Iterator over the sections of a body. It ends early at invalid bytes; see [`PageChanges::is_whole`].
 #[derive(Clone, Debug)]
 pub(crate) struct PageChanges<'a> {
     body: &'a [u8],
     next: SectionAt,
 }
 
-/// A section's place in its record's body, with what it needs to know of those before it.
+/// Position of a section in its record's body, with the preceding row section that its decoding needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SectionAt {
     at: usize,
@@ -383,22 +385,22 @@ pub(crate) struct SectionAt {
 }
 
 impl<'a> PageChanges<'a> {
-    /// The sections of a body.
+    /// Creates an iterator over the sections of a body.
     pub(crate) fn new(body: &'a [u8]) -> PageChanges<'a> {
         PageChanges { body, next: SectionAt { at: 0, row: None } }
     }
 
-    /// Where the next section begins.
+    /// Position of the next section.
     pub(crate) fn place(&self) -> SectionAt {
         self.next
     }
 
-    /// The section at a place in the same body.
+    /// Decodes the section at a position in the same body.
     pub(crate) fn at(&self, place: SectionAt) -> Option<PageChange<'a>> {
         PageChanges { body: self.body, next: place }.next()
     }
 
-    /// After the last section: whether every byte was understood.
+    /// Returns true if every byte of the body was decoded. Call it after the last section.
     pub(crate) fn is_whole(&self) -> bool {
         self.next.at == self.body.len()
     }
@@ -420,7 +422,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Decodes a section about a row, from behind its length on.
+/// Decodes a section about a row, beginning after its length field.
 fn row_section<'a>(op: Op, form: u8, key_low: u8, c: &mut Cursor<'a>, before: RowBefore) -> Option<PageChange<'a>> {
     let place = c.u16()?;
     let numbers = [c.u16()?, c.u16()?];
@@ -507,8 +509,8 @@ impl<'a> Iterator for PageChanges<'a> {
     }
 }
 
-/// Applies the section to its page. False, and the page is untouched or partly changed, if the section does not fit the
-/// page: then the log and the page do not belong together.
+/// Applies the section to its page. Returns false if the section does not fit the page: the log and the page then do not
+/// belong together. The page is unchanged or partly changed in this case.
 #[must_use]
 pub(crate) fn apply(section: &PageChange<'_>, page: &mut PageMut<'_>) -> bool {
     let count = page.read().count();
@@ -605,8 +607,9 @@ pub(crate) fn apply(section: &PageChange<'_>, page: &mut PageMut<'_>) -> bool {
     true
 }
 
-/// Whether a section read from a log fits the page as it is: its key lies, or would lie, at the position it names, and
-/// there is room. Restart checks this before it applies a section, so that no log, however wrong, breaks a page.
+/// Returns true if a section read from a log fits the page in its current state: its key is at the position that the section
+/// names (or would be inserted there), and there is enough space. Restart checks this before it applies a section, so that
+/// no log, however wrong, damages a page.
 pub(crate) fn fits(section: &PageChange<'_>, page: PageRef<'_>) -> bool {
     let kind = page.kind();
     let is_row = |at: &RowAt<'_>, there: bool| {
@@ -662,7 +665,7 @@ pub(crate) fn fits(section: &PageChange<'_>, page: PageRef<'_>) -> bool {
                     falls
                 })
         }
-        // They replace the page's content, whatever it was; the content of an image is checked afterwards.
+        // These replace the whole content of the page. The content of an image is checked afterwards.
         PageChange::Image { .. } | PageChange::Free { .. } => true,
         PageChange::Space { page, .. } => page == super::SPACE_PAGE,
         PageChange::Ranges { page, list } => {
@@ -698,13 +701,13 @@ pub(crate) fn mark(page: &mut PageMut<'_>, position: usize, ghost: bool) {
     page.bump_row_version(slot);
 }
 
-/// Keeps the slots before `position`, under a new high fence.
+/// Keeps the slots before `position` and sets a new high fence.
 fn truncate(page: &mut PageMut<'_>, position: usize, right: PageId, high: &[u8]) {
     let copy = PageBytes::boxed_of(page.bytes());
     let old = PageRef::of(&copy);
     let splits = old.u32(header::SPLITS);
     let low = old.low_fence();
-    // In an inner page the child before the separator becomes the last one.
+    // In an inner page, the child before the separator becomes the last child.
     let upper = if old.level() == 0 { PageId::NONE } else { old.child(position) };
     page.format(&Format {
         id: old.id(),
@@ -720,27 +723,27 @@ fn truncate(page: &mut PageMut<'_>, position: usize, right: PageId, high: &[u8])
     debug_assert_eq!(usize::from(page.read().u16(COUNT)), position);
 }
 
-/// Fields of page 1, the allocator.
+/// Fields of page 1, which holds the state of the page allocator.
 pub(crate) mod space {
     use crate::base::ids::PAGE_SIZE;
     use crate::page::{PageRef, header};
 
-    /// Pages in use or in the free list: the number of the first page never used.
+    /// Number of the first page that was never used. Pages below it are in use or free.
     pub(crate) const END: usize = header::HINTS;
     /// First page of the free list.
     pub(crate) const FREE: usize = header::HINTS + 4;
-    /// How many ranges there are of pages that no tree has.
+    /// Number of ranges of pages that no tree contains.
     pub(crate) const RANGE_COUNT: usize = header::HINTS + 8;
-    /// The ranges, in order. Each has its first page, and the number of its pages with [`OWNED`].
+    /// The ranges, in order. Each consists of its first page, and of its number of pages combined with [`OWNED`].
     pub(crate) const RANGES: usize = header::SLOTS;
-    /// Bytes of a range.
+    /// Size of a range in bytes.
     pub(crate) const RANGE: usize = 8;
-    /// Ranges that fit.
+    /// Maximum number of ranges.
     pub(crate) const MOST_RANGES: usize = (PAGE_SIZE - RANGES) / RANGE;
-    /// Bit of a range's number of pages: a load owns them. Without it they are free.
+    /// Bit in a range's number of pages: set if a bulk load owns the range, clear if the range is free.
     pub(crate) const OWNED: u32 = 1 << 31;
 
-    /// How many ranges the page has.
+    /// Number of ranges on the page.
     pub(crate) fn range_count(page: PageRef<'_>) -> usize {
         (page.u32(RANGE_COUNT) as usize).min(MOST_RANGES)
     }

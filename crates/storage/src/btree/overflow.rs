@@ -1,14 +1,13 @@
-//! Values that do not fit a slot beside their key: what the slot holds in their place, and the chunks that they are cut
-//! into.
+//! Overflow values, which do not fit a slot together with their key: the reference in the slot, and the chunks of the value.
 //!
-//! A table has a second tree for such values, its *overflow tree*. A value lies there as a *chain* of chunks, rows of the
-//! tree under the chain's number and their own, and the slot holds a reference: number and length. Chunks are written
-//! once and never changed. A value that replaces another is a new chain with a number that no chain has ever had, so
-//! chunks that are found under the number of a reference are those of its value, marked deleted or not, for as long as
-//! they are there.
+//! A table has a second tree for such values, its *overflow tree*. A value is stored there as a *chain* of chunks. Each
+//! chunk is a row of the tree whose key consists of the chain's number and the chunk's number. The slot holds a reference:
+//! chain number and length. Chunks are written once and never changed. A value that replaces another is a new chain with a
+//! number that no chain has ever had. So chunks found under the number of a reference are chunks of its value, marked
+//! deleted or not, for as long as they exist.
 //!
 //! Chunks are rows like others: logged once, by the transaction that writes them, undone by key, deleted by a mark, and
-//! removed as ghosts when no lock refers to them. What a lock refers to is the chain: see [`Tree::lock_key`].
+//! removed as ghosts when no lock refers to them. A lock refers to the whole chain: see [`Tree::lock_key`].
 
 use std::ops::Range;
 
@@ -20,9 +19,9 @@ use crate::buffer::BufferPool;
 use crate::log::RecordBuf;
 use crate::page::layout::{RECORD_HEAD, SLOT, SLOTS};
 
-/// Bytes of a chunk, but for the last of a chain. Two of them fill a leaf.
+/// Number of bytes of a chunk, except for the last of a chain. Two of them fill a leaf.
 pub(crate) const CHUNK: usize = 3968;
-/// Longest value, in bytes.
+/// Maximum length of a value in bytes.
 pub(crate) const MAX_LARGE: usize = u32::MAX as usize;
 
 const _: () = assert!(
@@ -30,24 +29,24 @@ const _: () = assert!(
         && SLOTS + 2 * CHUNK_KEY + 2 * (SLOT + RECORD_HEAD + CHUNK_KEY + CHUNK) <= crate::base::ids::PAGE_SIZE
 );
 
-/// Bytes of a chain's number as keys begin with it.
+/// Number of bytes of a chain's number, with which the keys of its chunks begin.
 const CHAIN_KEY: usize = 12;
 const CHUNK_KEY: usize = CHAIN_KEY + 4;
 
-/// The bit of an index's number that its overflow tree has set.
+/// Bit in an index number that marks the overflow tree of the index.
 const OVERFLOW_TREE: u32 = 1 << 31;
 
-/// The number of a chain: no two of a table's life are equal.
+/// Number of a chain. It is unique in the lifetime of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Chain {
-    /// That of a transaction that began when the chain did, or of the load that wrote it.
+    /// Number of a transaction that began when the chain was created, or number of the load that wrote the chain.
     pub(crate) number: u64,
-    /// Which chain of a load.
+    /// Number of the chain within a load.
     pub(crate) part: u32,
 }
 
 impl Chain {
-    /// What the keys of all its chunks begin with.
+    /// Common beginning of the keys of all its chunks.
     pub(crate) fn key(self) -> [u8; CHAIN_KEY] {
         let mut key = [0; CHAIN_KEY];
         key[..8].copy_from_slice(&self.number.to_be_bytes());
@@ -55,7 +54,7 @@ impl Chain {
         key
     }
 
-    /// The key of a chunk.
+    /// Key of a chunk.
     pub(crate) fn chunk(self, number: usize) -> [u8; CHUNK_KEY] {
         let mut key = [0; CHUNK_KEY];
         key[..CHAIN_KEY].copy_from_slice(&self.key());
@@ -63,7 +62,7 @@ impl Chain {
         key
     }
 
-    /// The chain and number of the chunk that has this key.
+    /// Decodes the key of a chunk into its chain and chunk number.
     pub(crate) fn of_chunk(key: &[u8]) -> Option<(Chain, usize)> {
         let (number, rest) = key.split_first_chunk()?;
         let (part, rest) = rest.split_first_chunk()?;
@@ -72,16 +71,16 @@ impl Chain {
     }
 }
 
-/// What a slot holds in place of a value.
+/// Reference that a slot holds in place of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reference {
-    /// The value is the last bytes of the key, as in the entries of most indexes.
+    /// The value is the last bytes of the key (this number of bytes), as in the entries of most indexes.
     OfKey(usize),
-    /// The value is a chain of so many bytes.
+    /// The value is a chain of this length in bytes.
     Chain(Chain, usize),
 }
 
-/// A reference as a slot holds it.
+/// Encoded reference.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReferenceBytes {
     bytes: [u8; 16],
@@ -112,7 +111,7 @@ impl Reference {
         ReferenceBytes { bytes, len }
     }
 
-    /// The reference in a slot; `None` if these bytes are none.
+    /// Decodes the reference in a slot. `None` if the bytes are not a reference.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Reference> {
         if let Ok(len) = <[u8; 2]>::try_from(bytes) {
             return Some(Reference::OfKey(usize::from(u16::from_le_bytes(len))));
@@ -125,23 +124,24 @@ impl Reference {
     }
 }
 
-/// Chunks of a value of so many bytes.
+/// Number of chunks of a value of `len` bytes.
 pub(crate) fn chunks_of(len: usize) -> usize {
     len.div_ceil(CHUNK)
 }
 
 impl Tree {
-    /// The number of a table's overflow tree. It follows from that of its primary index, so it is used again when that is.
+    /// Index number of a table's overflow tree. It follows from the number of the primary index, so it is reused when that
+    /// number is.
     pub(crate) fn overflow_index(primary: IndexId) -> IndexId {
         IndexId(primary.0 | OVERFLOW_TREE)
     }
 
-    /// The number of the index, or of the one that the tree holds large values for.
+    /// Number of the index; for an overflow tree, the number of the index whose large values it holds.
     pub(crate) fn index_number(&self) -> u32 {
         Tree::number_of(self.index)
     }
 
-    /// The number of the index that has such a tree, of its own or for large values.
+    /// Number of the index to which a tree belongs, as its own tree or as its overflow tree.
     pub(crate) fn number_of(tree: IndexId) -> u32 {
         tree.0 & !OVERFLOW_TREE
     }
@@ -150,16 +150,17 @@ impl Tree {
         self.index.0 & OVERFLOW_TREE != 0
     }
 
-    /// What locks on a key of the tree are named by: of a chunk's key the chain, for all chunks of which one lock stands.
+    /// Lock name of a key of the tree. For a chunk it is the chain, so that one lock covers all chunks of the chain.
     pub(crate) fn lock_key<'k>(&self, key: &'k [u8]) -> &'k [u8] {
         if self.is_overflow() { &key[..key.len().min(CHAIN_KEY)] } else { key }
     }
 
-    /// Appends these bytes of a chain's value to `out`. False, and what was appended means nothing, if a chunk is not there:
-    /// the value was replaced, deleted or rolled back, or pages are damaged, which the caller can tell.
+    /// Appends a range of bytes of a chain's value to `out`. Returns false if a chunk is missing; the bytes appended to
+    /// `out` are then meaningless. Either the value was replaced, deleted or rolled back, or pages are damaged; the caller
+    /// can distinguish these cases.
     ///
     /// # Errors
-    /// A page that cannot be read or is damaged.
+    /// Fails if a page cannot be read or is damaged.
     pub(crate) fn read_chain(
         &self,
         pool: &BufferPool,
@@ -198,11 +199,11 @@ impl Tree {
         Ok(true)
     }
 
-    /// Takes the chunks of a chain that nothing refers to any more out of the tree, and gives back the pages that this
-    /// leaves empty. Tries each leaf once: what is left is removed as ghosts are.
+    /// Removes the chunks of an unreferenced chain from the tree, and frees the pages that become empty. Tries each leaf
+    /// once: remaining chunks are removed later like other ghosts.
     ///
     /// # Errors
-    /// A page that cannot be read, or a log that takes no more.
+    /// Fails if a page cannot be read, or if the log accepts no more records.
     pub(crate) fn free_chain(
         &self,
         change: StructureChange<'_>,
@@ -211,7 +212,8 @@ impl Tree {
         chunks: usize,
     ) -> Result<(), StorageError> {
         let begins = chain.key();
-        // Under a table lock of another transaction no lock refers to its ghosts: only those of the chain may go.
+        // Under a table lock of another transaction, no lock refers to that transaction's ghosts. So only ghosts of this
+        // chain may be removed.
         let mut of_others = |key: &[u8]| *key != begins;
         let mut number = 0;
         while number < chunks {
@@ -232,7 +234,7 @@ impl Tree {
             }
             number = last + 1;
         }
-        // Empty leaves first merge with each other, which costs little log.
+        // Empty leaves are merged with each other first, which costs little log.
         let mut number = 0;
         while number < chunks {
             let key = chain.chunk(number);

@@ -1,16 +1,16 @@
-//! Whether a page lies where the page above it says.
+//! Check that a page is in the place that its parent assigns.
 //!
-//! A page can be sound in itself and lie in the wrong place: a write went astray, was lost, or went to an older copy of the
-//! file. Its number may even be right. A search in such a page finds rows that are not the key's, or misses those that are,
-//! and an insert puts rows where no other search finds them. So each page that was read from the file is *unproved* until a
-//! descent arrives at it: then its tree, and both of its fences, are compared with what the page above has. A root has no
-//! fences.
+//! A page can be sound in itself and be in the wrong place: a write went to the wrong offset, was lost, or went to an older
+//! copy of the file. Even the page number may be correct. A search in such a page finds rows of other keys or misses rows of
+//! its own key, and an insert puts rows where no other search finds them. So each page read from the file is *unproved*
+//! until a descent arrives at it. The descent then compares the page's tree and both of its fences with the parent. A root
+//! has no fences.
 //!
-//! From then on it is proved by construction: splits and merges change a page's fences together with the separators above, in
-//! one record. The page above may leave memory meanwhile, and an older copy of it come back: so an inner page that is proved
-//! is compared with all pages below it that are in memory and proved.
+//! After that, the page's place is correct by construction: splits and merges change the fences of a page together with the
+//! separators above, in one record. The parent may be evicted in the meantime, and an older copy of it may be read again. So
+//! an inner page that is being proved is compared with all pages below it that are in memory and proved.
 //!
-//! An older copy of a page that has the same fences is not noticed: it is what the tree looked like.
+//! An older copy of a page with the same fences is not detected: it is a former state of the tree.
 
 use super::Tree;
 use crate::base::ids::PageId;
@@ -19,30 +19,31 @@ use crate::buffer::frame::FrameRead;
 use crate::page::PageRef;
 use crate::page::slotted::GivenFence;
 
-/// The bounds of a page, as the page above has them.
+/// Low and high bound of a page, as its parent assigns them.
 type Bounds = [GivenFence; 2];
 
-/// How a proof ended.
+/// Result of a proof.
 pub(super) enum Proof {
-    /// The page lies where it should.
+    /// The page is in its proper place.
     Proved,
-    /// Something changed meanwhile.
+    /// Something changed during the proof: retry.
     Again,
-    /// The page does not lie where it should.
+    /// The page is not in its proper place. Contains the description of the damage.
     Wrong(&'static str),
 }
 
-/// What is wrong with a page whose fences are not what the page above says.
+/// Description of a page whose fences differ from those that its parent assigns.
 const ASTRAY: &str = "does not have the bounds that the page above gives it";
 
-/// Length of a key for which no buffer grows.
+/// Initial capacity of a key buffer, in bytes. Buffers seldom have to grow.
 const KEY_GUESS: usize = 64;
 
-/// Attempts to latch a page below.
+/// Maximum number of attempts to latch a page below.
 const LATCH_ATTEMPTS: u32 = 100;
 
 impl Tree {
-    /// Proves the page that `read` has, child number `position` of the page above, which the caller reads; the root has none.
+    /// Proves the page that `read` refers to. `above` is its parent, which the caller is reading, and the page's position in
+    /// it; the root has none.
     #[cold]
     #[inline(never)]
     pub(super) fn prove(
@@ -55,9 +56,9 @@ impl Tree {
             bounds_of_child(above.page(), position)
         });
         let (frame, version) = (read.frame(), read.version());
-        // Under plain latches it is a share.
+        // Under plain latches this is a shared latch.
         drop(read);
-        // The page above is held or validated: no latch may be waited for.
+        // The parent is held or will be validated, so this thread must not wait for a latch.
         let Some(page) = frame.try_write_at(version) else { return Proof::Again };
         let is_still = || above.is_none_or(|(above, _)| above.is_valid());
         let proof = match bounds {
@@ -74,7 +75,7 @@ impl Tree {
         proof
     }
 
-    /// Whether a page is of this tree and has these bounds.
+    /// Returns true if a page belongs to this tree and has these bounds.
     fn lies_between(&self, page: PageRef<'_>, [low, high]: &Bounds) -> bool {
         let is_leaf = page.is_leaf();
         page.index() == self.index
@@ -82,8 +83,8 @@ impl Tree {
             && high.admits_high(page.high_fence().as_deref(), is_leaf)
     }
 
-    /// Compares a latched inner page with the pages that it leads to, as far as they are in memory and proved.
-    /// Page `above` is read by the caller.
+    /// Compares a latched inner page with those of its children that are in memory and proved. The caller is reading page
+    /// `above`.
     fn prove_below(&self, pool: &BufferPool, page: PageRef<'_>, above: Option<PageId>) -> Proof {
         let positions = if page.is_leaf() { 0..0 } else { 0..page.count() + 1 };
         for position in positions {
@@ -92,7 +93,7 @@ impl Tree {
                 return Proof::Wrong("leads to itself");
             }
             let Some(frame) = pool.resident(id) else { continue };
-            // Not waited for: in a damaged tree its holder may wait for the page above.
+            // No wait here: in a damaged tree, the holder of this latch may be waiting for the parent.
             let latched = (0..LATCH_ATTEMPTS).find_map(|_| {
                 std::hint::spin_loop();
                 frame.try_write()
@@ -111,7 +112,7 @@ impl Tree {
         Proof::Proved
     }
 
-    /// Which of these children of a latched page, all latched, does not lie where the page says.
+    /// Finds a child that is not in the place that the latched page `above` assigns. All `children` are latched.
     pub(super) fn astray(
         &self,
         pool: &BufferPool,
@@ -127,7 +128,7 @@ impl Tree {
     }
 }
 
-/// The bounds that an inner page gives to a child; none if the page is torn.
+/// Bounds that an inner page assigns to a child. `None` if the page is torn.
 fn bounds_of_child(page: PageRef<'_>, position: usize) -> Option<Bounds> {
     let key = |i: usize| {
         let mut key = Vec::with_capacity(KEY_GUESS);

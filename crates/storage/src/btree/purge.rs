@@ -1,8 +1,9 @@
-//! Removing deleted rows.
+//! Removal of deleted rows (ghosts).
 //!
-//! A delete only marks a row: its key still separates two gaps for transactions that have locked one of them, and the
-//! deleter may yet roll back. Once no lock refers to the key any more the ghost may go. The purge service removes them
-//! (`db/purger.rs`), and the operations that come across them do: an insert that needs room, a scan that meets many.
+//! A delete only marks a row: the key still separates two gaps for transactions that have locked one of them, and the
+//! deleter may still roll back. A ghost may be removed when no lock refers to its key any more. The purge service removes
+//! ghosts (`db/purger.rs`), and so do operations that encounter them: an insert that needs space, and a scan that finds many
+//! ghosts.
 
 use super::ops;
 use super::{MAX_KEY, StructureChange, Tree};
@@ -12,13 +13,14 @@ use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind, Unlogged};
 
 impl Tree {
-    /// Removes the ghosts of a latched leaf that no lock refers to; returns how many. None if the log has no segment
-    /// ready.
+    /// Removes the ghosts of a latched leaf to which no lock refers. Returns the number removed; zero if the log has no
+    /// segment ready.
     ///
-    /// `referenced` is called with the leaf latched: a transaction that locks a key later must first find it here.
+    /// `referenced` is called while the leaf is latched: a transaction that locks a key later must first find it in this
+    /// leaf.
     ///
     /// # Errors
-    /// When the log cannot take the record; nothing was changed then.
+    /// Fails if the log cannot accept the record. Nothing has changed in this case.
     pub(crate) fn purge(
         &self,
         change: StructureChange<'_>,
@@ -46,8 +48,8 @@ impl Tree {
         leaf.mark_dirty(change.log.tail());
         let lsn = match change.log.append_redo_only(change.slot, rec, leaf.page().lsn()) {
             Ok(lsn) => lsn,
-            // The caller holds the leaf's latch. Operations that need room make the segment; the ghosts go another
-            // time.
+            // The caller holds the leaf's latch, so this thread must not wait. Operations that need space create the
+            // segment. The ghosts are removed another time.
             Err(Unlogged::NoRoom { .. }) => return Ok(0),
             Err(Unlogged::Failed(error)) => return Err(error),
         };

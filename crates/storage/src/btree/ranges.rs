@@ -1,9 +1,9 @@
-//! Ranges of pages that no tree has: a list on the allocator's page.
+//! Ranges of pages that no tree contains: a list on the allocator's page.
 //!
-//! A bulk load takes pages by the range, and *owns* them until its tree is in its place; pages that it gives back become
-//! *free* ranges, which later changes take pages from. Taking, giving back and the change of the root are each one record
-//! with the list, so after a crash every page is in exactly one of a tree, the free list, a range, or beyond the end. A
-//! restart frees what is still owned: the load that owned it is gone.
+//! A bulk load allocates pages in ranges, and *owns* them until its tree is installed. Pages that it returns become *free*
+//! ranges, from which later modifications allocate. Allocating, freeing, and the change of the root are each one record that
+//! includes the list. So after a crash every page is in exactly one of a tree, the free list, a range, or beyond the end. A
+//! restart frees the ranges that are still owned, because the load that owned them no longer exists.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::page::PageRef;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PageRange {
     pub(crate) pages: Range<u32>,
-    /// A load owns it; else it is free.
+    /// True if a load owns the range; false if it is free.
     pub(crate) owned: bool,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct PageRange {
 pub(crate) struct Ranges(Vec<PageRange>);
 
 impl Ranges {
-    /// The list of the allocator's page. On a page that is changing meanwhile it is any list.
+    /// Reads the list from the allocator's page. If the page is changing at the moment, the result is arbitrary.
     pub(crate) fn read(page: PageRef<'_>) -> Ranges {
         let range = |i: usize| {
             let (first, pages) = (page.u32(RANGES + RANGE * i), page.u32(RANGES + RANGE * i + 4));
@@ -32,7 +32,7 @@ impl Ranges {
         Ranges((0..range_count(page)).map(range).collect())
     }
 
-    /// The list as it lies on the page.
+    /// Encodes the list in the format of the page.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.0.len() * RANGE);
         for PageRange { pages, owned } in &self.0 {
@@ -43,17 +43,17 @@ impl Ranges {
         bytes
     }
 
-    /// The ranges.
+    /// Iterator over the ranges.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &PageRange> {
         self.0.iter()
     }
 
-    /// Those that loads own.
+    /// Ranges that loads own.
     pub(super) fn owned(&self) -> Vec<Range<u32>> {
         self.0.iter().filter(|range| range.owned).map(|range| range.pages.clone()).collect()
     }
 
-    /// Takes the first free page, if there is one.
+    /// Removes the first free page, if there is one, and returns it.
     pub(super) fn take_one(&mut self) -> Option<u32> {
         let at = self.0.iter().position(|range| !range.owned)?;
         let page = self.0[at].pages.next();
@@ -63,15 +63,16 @@ impl Ranges {
         page
     }
 
-    /// The largest free range of at least `least` pages, cut to `most`.
+    /// Returns the largest free range of at least `least` pages, limited to `most` pages.
     pub(super) fn largest(&self, least: usize, most: usize) -> Option<Range<u32>> {
         let fits = self.0.iter().filter(|range| !range.owned && range.pages.len() >= least);
         let pages = fits.map(|range| &range.pages).max_by_key(|pages| pages.len())?;
         Some(pages.start..pages.start + pages.len().min(most) as u32)
     }
 
-    /// A load takes pages: the beginning of a free range, or beyond all. `last` is its range before, which grows if they
-    /// follow it. False if there is no room for one more range; nothing has happened then.
+    /// Assigns pages to a load: the beginning of a free range, or pages beyond the end. `last` is the load's previous
+    /// range, which grows if the pages follow it. Returns false, without any change, if there is no space for one more
+    /// range.
     #[must_use]
     pub(super) fn own(&mut self, pages: Range<u32>, last: Option<&Range<u32>>) -> bool {
         let joins = last.is_some_and(|last| last.end == pages.start);
@@ -96,7 +97,7 @@ impl Ranges {
         true
     }
 
-    /// The pages of an owned range belong to a tree, but for those from `rest` on, which become free.
+    /// Removes an owned range from the list, because its pages belong to a tree. The pages from `rest` on become free.
     pub(super) fn settle(&mut self, pages: &Range<u32>, rest: u32) {
         let Some(at) = self.0.iter().position(|range| range.owned && range.pages == *pages) else { return };
         self.0.remove(at);
@@ -105,12 +106,12 @@ impl Ranges {
         }
     }
 
-    /// An owned range becomes free.
+    /// Makes an owned range free.
     pub(super) fn give_back(&mut self, pages: &Range<u32>) {
         self.settle(pages, pages.start);
     }
 
-    /// Adds a free range before the one at `at`.
+    /// Adds a free range before the one at `at`, and joins it with adjacent free ranges.
     fn free(&mut self, at: usize, mut pages: Range<u32>) {
         let is_free = |range: Option<&PageRange>| range.filter(|range| !range.owned).map(|range| range.pages.clone());
         let mut at = at;
@@ -130,7 +131,7 @@ impl Ranges {
         self.0.insert(at, PageRange { pages, owned: false });
     }
 
-    /// The first page never used once a free range before it is given up.
+    /// Removes a free range that ends at `end`. Returns the resulting first page never used.
     pub(super) fn trim(&mut self, end: u32) -> u32 {
         match self.0.pop_if(|last| !last.owned && last.pages.end == end) {
             Some(last) => last.pages.start,
@@ -145,7 +146,7 @@ mod tests {
     use crate::base::rng::Rng;
     use std::collections::BTreeMap;
 
-    /// The owner of a page, in a model.
+    /// Owner of a page in the model.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Has {
         Tree,
@@ -173,7 +174,8 @@ mod tests {
         );
     }
 
-    /// Several loads take ranges, end or are broken off, while single pages are taken: no page is lost or doubled.
+    /// Several loads allocate ranges and end or are aborted, while single pages are allocated: no page is lost or allocated
+    /// twice.
     #[test]
     fn every_page_has_one_owner() {
         for seed in 0..200 {

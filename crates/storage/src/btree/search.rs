@@ -1,16 +1,16 @@
-//! Finding the leaf of a key: a descent from the root. For many keys at once see [`super::group`].
+//! Search for the leaf of a key: a descent from the root. For many keys at once see [`super::group`].
 //!
-//! A descent notes the version of each page, reads the child's number, notes the child's version and validates the
-//! parent: from then on the parent may change. Under `plain` latches the same code holds shares, so a page is left only
-//! after the next one is held (latch coupling).
+//! A descent reads the version of a page, the child's number, and the child's version. Then it validates the parent; after
+//! that the parent may change. Under `plain` latches the same code holds shared latches, so a page is released only after
+//! the next one is held (latch coupling).
 //!
-//! Under a cooperative scheduler (and with optimistic latches), a descent prefetches the lines it will read next and
-//! stops at a point while they come: the head of a page (header and hints), the segment of its slots, the row. A point
-//! lies inside an optimistic read section, which is validated after it as it would have been anyway: the page above
-//! after the version of the page below has been noted, the leaf by the caller.
+//! Under a cooperative scheduler (and with optimistic latches), a descent prefetches the cache lines that it will read next
+//! and yields at a point until they arrive: the head of a page (header and hints), the segment of its slots, the row. Such a
+//! point is inside an optimistic read section, which is validated later in any case: the parent after the child's version
+//! was read, the leaf by the caller.
 //!
-//! A page that is not in memory ends the descent: the thread releases all latches, loads the page, and begins the
-//! descent again. So no latch is ever held during I/O.
+//! A page that is not in memory ends the descent: the thread releases all latches, loads the page, and restarts the descent.
+//! So no latch is ever held during I/O.
 
 use super::place::Proof;
 use super::{MAX_LEVELS, Tree};
@@ -23,30 +23,30 @@ use crate::page::PageRef;
 use crate::page::header::Kind;
 use crate::page::slotted::Narrowed;
 
-/// A leaf and the place of a key in it, valid while the guard is.
+/// A leaf and the position of a key in it. Valid while the guard is valid.
 #[derive(Debug)]
 pub(crate) struct LeafAt<'p> {
     pub(crate) read: FrameRead<'p>,
-    /// First slot whose key is not below the one looked for.
+    /// First slot whose key is not below the searched key.
     pub(crate) position: usize,
-    /// Whether that slot has exactly the key (it may be a ghost).
+    /// True if that slot has exactly the searched key (it may be a ghost).
     pub(crate) exact: bool,
 }
 
-/// Why a descent did not arrive.
+/// Reason for which a descent ended early.
 enum Stop {
-    /// Something changed on the way.
+    /// A page changed during the descent.
     Again,
-    /// A page on the way was proved to lie where it should.
+    /// A page was proved to be in its proper place.
     Proved,
     /// A page is not in memory.
     Miss(PageId),
-    /// A page is not what it should be, although nothing changed.
+    /// A page does not fit the tree, although nothing changed.
     Damaged(PageId, &'static str),
 }
 
 impl Stop {
-    /// Cold, as the functions below, so that the code between two points fits the L1 instruction cache.
+    /// Cold, like the functions below, so that the code between two points fits the L1 instruction cache.
     #[cold]
     fn again() -> Stop {
         Stop::Again
@@ -57,24 +57,24 @@ impl Stop {
         Stop::Miss(id)
     }
 
-    /// A page is damaged only if it is still in the frame: the frame may have got another page meanwhile.
+    /// A page is damaged only if it is still in the frame: the frame may have received another page.
     #[cold]
     fn damaged(id: PageId, read: &FrameRead<'_>, what: &'static str) -> Stop {
         if read.is_valid() { Stop::Damaged(id, what) } else { Stop::Again }
     }
 }
 
-/// An inner page on the way, and the position of the child that was followed.
+/// An inner page on the path, and the position of the child that the descent followed.
 pub(crate) struct Step<'p> {
     pub(crate) read: FrameRead<'p>,
     pub(crate) position: usize,
 }
 
 impl Tree {
-    /// The leaf of `key` and its place there. The caller validates the guard before it relies on them.
+    /// Finds the leaf of `key` and the key's position in it. The caller validates the guard before it relies on them.
     ///
     /// # Errors
-    /// When a page cannot be read or is damaged.
+    /// Fails if a page cannot be read or is damaged.
     #[inline]
     pub(crate) fn find<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<LeafAt<'p>, StorageError> {
         if pool.points().in_descents() {
@@ -85,8 +85,8 @@ impl Tree {
         Ok(LeafAt { read, position, exact })
     }
 
-    /// The place of `key` in leaf `id`, if that is still in this frame and is the leaf of the key: for a caller that found
-    /// the leaf before. To be validated as what [`Tree::find`] returns.
+    /// Finds the position of `key` in leaf `id`, if the leaf is still in this frame and still covers the key. For a caller
+    /// that found the leaf before. The result must be validated like the result of [`Tree::find`].
     pub(crate) fn find_in<'p>(
         &self,
         pool: &'p BufferPool,
@@ -95,9 +95,10 @@ impl Tree {
     ) -> Option<LeafAt<'p>> {
         let read = pool.frame(frame).read(pool.latches());
         let page = read.page();
-        // A page that leaves its tree is emptied before it is unlatched, so if this one still covers the key, it is the
-        // key's leaf. Of another page that would not follow: a load that a crash cut short leaves pages behind that look
-        // like leaves of the tree. A frame that has lost its page still shows it: only its number tells.
+        // A page that leaves its tree is emptied before it is unlatched. So if this page still covers the key, it is the
+        // leaf of the key. This would not follow for another page: a load interrupted by a crash leaves pages that look like
+        // leaves of the tree. A frame that has lost its page still contains the old bytes: only the frame's page number
+        // shows the loss.
         let same = read.frame().page_id() == id && !id.is_none() && !read.frame().is_unproved();
         let is_its_leaf = same && page.index() == self.index && page.is_leaf() && page.covers(key);
         if !is_its_leaf {
@@ -107,7 +108,7 @@ impl Tree {
         Some(LeafAt { read, position, exact })
     }
 
-    /// As [`Tree::find`], prefetching lines and stopping at points.
+    /// Like [`Tree::find`], but prefetches cache lines and yields at points.
     #[inline(never)]
     fn find_stepping<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<LeafAt<'p>, StorageError> {
         pool.points().at(&site::BEFORE_ROOT);
@@ -131,13 +132,13 @@ impl Tree {
         Ok(LeafAt { read, position, exact })
     }
 
-    /// The leaf that covers `key`.
+    /// Finds the leaf that covers `key`.
     #[inline]
     pub(crate) fn leaf<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<FrameRead<'p>, StorageError> {
         self.retrying(pool, || self.descend::<false>(pool, |page, _| page.child_position(key), 0).map(|(leaf, _)| leaf))
     }
 
-    /// The leaf that covers the keys just below `key` (`None`: the last leaf), for going backwards.
+    /// Finds the leaf that covers the keys just below `key` (`None`: the last leaf), for backward scans.
     pub(crate) fn leaf_before<'p>(
         &self,
         pool: &'p BufferPool,
@@ -161,7 +162,7 @@ impl Tree {
         })
     }
 
-    /// The page of `key` at `level`, and its parent unless it is the root.
+    /// Finds the page of `key` at `level`, and its parent unless the page is the root.
     pub(crate) fn with_parent<'p>(
         &self,
         pool: &'p BufferPool,
@@ -183,14 +184,14 @@ impl Tree {
         }
     }
 
-    /// `refused`: the page that could not be had before.
+    /// Handles the end of a descent. `refused` is the page whose load was refused before.
     #[cold]
     fn resolve(&self, pool: &BufferPool, stop: Stop, refused: &mut PageId) -> Result<(), StorageError> {
         match stop {
             Stop::Again | Stop::Proved => Ok(()),
             Stop::Miss(page) => match pool.load(page) {
-                // It may have moved since the page above was read, and the file may have been cut: the next descent leads
-                // elsewhere then.
+                // The page may have moved since its parent was read, and the file may have been truncated. In that case the
+                // next descent follows another pointer.
                 Err(StorageError::CorruptPage { .. }) if *refused != page => {
                     *refused = page;
                     Ok(())
@@ -201,7 +202,8 @@ impl Tree {
         }
     }
 
-    /// `STEPS`: prefetches lines and stops at points. `child_of` gets a page and whether it is the root.
+    /// Descends to `level`. `STEPS`: prefetch cache lines and yield at points. `child_of` receives a page and true for the
+    /// root.
     #[inline]
     fn descend<'p, const STEPS: bool>(
         &self,
@@ -262,7 +264,7 @@ impl Tree {
         Err(Stop::Damaged(id, "lies too deep"))
     }
 
-    /// The first page on the way to the leaf of a key that is not in the pool. Those before it are proved afterwards.
+    /// Returns the first page on the path to the leaf of a key that is not in the pool. Pages before it have been proved.
     pub(super) fn missing_page(&self, pool: &BufferPool, key: &[u8]) -> Option<PageId> {
         loop {
             match self.descend::<false>(pool, |page, _| page.child_position(key), 0) {
@@ -276,7 +278,7 @@ impl Tree {
     #[cold]
     #[inline(never)]
     fn prove_on_the_way(&self, pool: &BufferPool, id: PageId, read: FrameRead<'_>, parent: Option<&Step<'_>>) -> Stop {
-        // The frame may have got another page since.
+        // The frame may have received another page since then.
         match self.prove(pool, read, parent.map(|step| (&step.read, step.position))) {
             Proof::Proved => Stop::Proved,
             Proof::Again => Stop::Again,
@@ -287,12 +289,12 @@ impl Tree {
     #[inline]
     fn enter<'p>(&self, pool: &'p BufferPool, frame: &'p Frame, id: PageId) -> Result<FrameRead<'p>, Stop> {
         let read = frame.read(pool.latches());
-        // The frame may have been given to another page since the translation was read.
+        // The frame may have been given to another page since the page table was read.
         if frame.page_id() != id { Err(Stop::again()) } else { Ok(read) }
     }
 }
 
-/// Where a descent stops after it has prefetched the slots of an inner page.
+/// Point at which a descent yields after it has prefetched the slots of an inner page.
 #[inline]
 fn segment(is_root: bool) -> &'static PointSite {
     if is_root { &site::ROOT_SEGMENT } else { &site::INNER_SEGMENT }

@@ -1,31 +1,30 @@
-//! The allocator on page 1: which pages are free.
+//! The page allocator, whose state is on page 1.
 //!
-//! Page 1 holds the number of the first page never used and the head of the list of free pages; each free
-//! page names the next. Taking and giving back are parts of the system record that also links the page
-//! into (or out of) its tree, so a crash never loses or doubles a page. Beside these two it has ranges of pages that no
-//! tree has ([`ranges`](super::ranges)): those that bulk loads own, and free ones, which are taken after the free list.
+//! Page 1 holds the number of the first page never used and the head of the list of free pages. Each free page contains the
+//! number of the next. Allocating and freeing are parts of the system record that also links the page into its tree (or
+//! unlinks it), so a crash never loses a page or allocates it twice. Page 1 also holds ranges of pages that no tree contains
+//! ([`ranges`](super::ranges)): ranges owned by bulk loads, and free ranges, which are used after the free list.
 //!
-//! A change of structure first *prepares*: with no latch held it loads the free pages it may take, makes the file long
-//! enough if they are too few, and sets frames aside. Then, with its tree pages latched, it *takes* the pages,
-//! which cannot fail for want of room. Page 1 is latched last and never held while waiting for another page.
+//! A structure modification first *prepares*: with no latch held it loads the free pages that it may take, extends the file
+//! if these are too few, and reserves frames. Then, with its tree pages latched, it *takes* the pages, which cannot fail for
+//! lack of space. Page 1 is latched last and is never held during a wait for another page.
 //!
-//! # Room for undo
+//! # Space for undo
 //!
-//! A full disk must not stop a rollback. Nearly all of undo needs no page: undoing an insert leaves a ghost, undoing a
-//! delete revives the transaction's own ghost, an overwrite is overwritten. But the bytes of a row that was made
-//! shorter may go to other rows, and to grow back the row may have to split its leaf. So before a row is made shorter,
-//! the transaction *keeps* pages: the file is made long enough for them, and changes that are not undo leave them alone
-//! until the transaction ends. (InnoDB, too, has an amount of free pages that only rollback may take, a share of the
-//! file and not counted by transaction; Shore-MT keeps the bytes in the page, which needs a field there and a check of
-//! it in every insert.)
+//! A full disk must not stop a rollback. Nearly all undo needs no page: undoing an insert leaves a ghost, undoing a delete
+//! revives the transaction's own ghost, and an overwrite is overwritten. But when a row shrinks, its bytes may be used by
+//! other rows, and to grow again the row may have to split its leaf. So before a row shrinks, the transaction *reserves*
+//! pages (`Kept`): the file is extended for them, and modifications other than undo do not use them until the transaction
+//! ends. (InnoDB, too, has a number of free pages that only rollback may use; it is a share of the file and not counted per
+//! transaction. Shore-MT reserves the bytes in the page, which needs a field there and a check of it in every insert.)
 //!
-//! The rule: `pages in the file >= first page never used + pages kept`. A transaction that keeps pages first adds to
-//! the number and then makes the file long enough for the current first page never used. A change that takes pages
-//! reads the number with page 1 latched. So either it sees the pages being kept and leaves them, or it has taken its
-//! pages before, and the keeping transaction sees that. Undo takes the pages that its own transaction has kept; the
-//! number falls when the transaction ends, so meanwhile it is too large and never too small. The free list may have
-//! pages as well; they are not counted. At restart nothing is kept, and nothing needs to be: the file still has the
-//! room that was kept in it, and only undo takes pages.
+//! The invariant is: `pages in the file >= first page never used + reserved pages`. A transaction that reserves pages first
+//! increases the number of reserved pages, and then extends the file for the current first page never used. A modification
+//! that takes pages reads the number with page 1 latched. So either it sees the reservation and leaves the pages, or it has
+//! taken its pages before, and the reserving transaction sees that. Undo uses the pages that its own transaction has
+//! reserved. The number decreases only when the transaction ends, so until then it is too large and never too small. Pages
+//! in the free list are not counted. At restart no pages are reserved, and none need to be: the file still has the space
+//! that was reserved in it, and only undo takes pages.
 
 pub(crate) use super::SPACE_PAGE;
 use super::ops::{self, PageChange};
@@ -40,21 +39,21 @@ use crate::log::RecordBuf;
 use crate::page::PageRef;
 use crate::page::header::Kind;
 
-/// First page that the allocator hands out.
+/// First page that the allocator assigns.
 pub(crate) const FIRST_PAGE: u32 = 2;
-/// Most pages of one change.
+/// Maximum number of pages of one modification.
 const MOST: usize = 4;
 
-/// The allocator's state, read from its page.
+/// Reads the allocator's state from its page: the first page never used, and the head of the free list.
 pub(super) fn state(page: PageRef<'_>) -> (u32, PageId) {
     (page.u32(ops::space::END), PageId(page.u32(ops::space::FREE)))
 }
 
-/// The allocator's next state, which the caller logs: no other function changes the page while the database runs.
+/// New state of the allocator, which the caller logs. No other code changes the page while the database runs.
 pub(super) struct Change {
     pub(super) end: u32,
     pub(super) free: PageId,
-    /// The ranges, if they change.
+    /// The new ranges, if they change.
     pub(super) ranges: Option<Ranges>,
 }
 
@@ -67,7 +66,7 @@ impl Change {
         }
     }
 
-    /// Makes the state that of the page, under the record's LSN, and releases the page.
+    /// Writes the state to the allocator's page, sets the record's LSN, and releases the page.
     pub(super) fn finish(&self, pool: &BufferPool, mut space: FrameWrite<'_>, lsn: Lsn) {
         pool.raise_pages_end(self.end);
         let mut page = space.page_mut();
@@ -81,7 +80,7 @@ impl Change {
     }
 }
 
-/// The allocator's page, exclusively, if it is in memory: the caller may hold other latches.
+/// Latches the allocator's page exclusively if it is in memory. The caller may hold other latches.
 pub(super) fn latch_space(change: StructureChange<'_>) -> Option<FrameWrite<'_>> {
     let space = change.pool.get(SPACE_PAGE)?.write();
     if space.frame().page_id() == SPACE_PAGE {
@@ -91,18 +90,18 @@ pub(super) fn latch_space(change: StructureChange<'_>) -> Option<FrameWrite<'_>>
     None
 }
 
-/// The kind of a page that the free list names.
+/// Kind of a page in the free list.
 enum Listed {
     Free {
         next: PageId,
     },
     /// A page of a tree: the list is damaged.
     Used,
-    /// Not in memory, or latched: on a damaged file perhaps by the calling thread.
+    /// Not in memory, or latched (in a damaged file possibly by the calling thread).
     Unseen,
 }
 
-/// Looks at a page of the free list, and waits for nothing.
+/// Checks a page of the free list without waiting.
 fn listed(change: StructureChange<'_>, id: PageId) -> Listed {
     let Some(write) = change.try_latch(id) else { return Listed::Unseen };
     let page = write.page();
@@ -115,28 +114,29 @@ fn listed(change: StructureChange<'_>, id: PageId) -> Listed {
     listed
 }
 
-/// Most pages that growing one row back may take: its leaf is split until there is room, which takes two splits at most
-/// where rows take half a page each, and now and then a split above.
+/// Maximum number of pages that growing one row back may take: its leaf is split until there is space. This takes at most
+/// two splits if rows take half a page each, and occasionally a split of a page above.
 const PAGES_PER_ROW: u64 = 4;
-/// Levels above which keys are so long that an inner page has few of them: each split of a leaf may split all pages above.
+/// Number of levels above which keys are so long that an inner page has few of them. In such a tree, each split of a leaf
+/// may split all pages above it.
 const LOW: u64 = 4;
-/// And once for all rows of a transaction: a split that goes on up to the root, which grows.
+/// Additional pages, once for all rows of a transaction: a split that propagates to the root, which grows.
 const PAGES_ABOVE: u64 = 8;
-/// Log that the split of a page takes at most.
+/// Maximum number of bytes of log for the split of a page.
 const SPLIT_RECORD: u64 = (PAGE_SIZE + 2 * MAX_KEY) as u64 + 512;
 
-/// The room that a transaction keeps in the file, so that its undo succeeds.
+/// Space that a transaction reserves in the file, so that its undo succeeds.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     pages: u64,
-    /// Rows that may be made shorter.
+    /// Number of rows that may still shrink.
     rows: u64,
-    /// Pages kept for the newest of them.
+    /// Number of pages reserved for the newest of these rows.
     row_pages: u64,
     used: UsedRoom,
 }
 
-/// Rows that were made shorter, and the pages that are kept for them.
+/// Number of rows that shrank, and number of pages reserved for them.
 #[derive(Clone, Copy, Debug, Default)]
 struct UsedRoom {
     rows: u64,
@@ -144,24 +144,24 @@ struct UsedRoom {
 }
 
 impl Kept {
-    /// Whether one more row may be made shorter.
+    /// Returns true if one more row may shrink.
     #[inline]
     pub(crate) fn covers_one(&self) -> bool {
         self.rows > 0
     }
 
-    /// Notes that a row has been made shorter; returns the bytes of log that its undo may take besides the usual.
+    /// Records that a row shrank. Returns the number of bytes of log that its undo may take in addition to the usual.
     pub(crate) fn use_one(&mut self) -> u64 {
         self.rows -= 1;
         self.used = UsedRoom { rows: self.used.rows + 1, pages: self.used.pages + self.row_pages };
         self.row_pages * SPLIT_RECORD
     }
 
-    /// Gives up the room of rows whose shortening was undone; returns the bytes of log that were kept for that.
+    /// Releases the space of rows whose shrinking was undone. Returns the number of bytes of log that were reserved for it.
     #[cold]
     pub(crate) fn give_back(&mut self, pool: &BufferPool, rows: u64) -> u64 {
         let rows = rows.min(self.used.rows);
-        // As many as each has on average: mostly all are of one tree.
+        // The average per row: usually all rows are of one tree.
         let fewer = if rows > 0 { self.used.pages * rows / self.used.rows } else { 0 };
         pool.release_pages(fewer);
         self.pages -= fewer;
@@ -169,10 +169,10 @@ impl Kept {
         fewer * SPLIT_RECORD
     }
 
-    /// Keeps enough room for one more row of a tree of this many levels. No latch may be held.
+    /// Reserves enough space for one more row of a tree with this number of levels. The caller holds no latch.
     ///
     /// # Errors
-    /// No space on the device; nothing more is kept then.
+    /// No space on the device. Nothing more is reserved in this case.
     pub(crate) fn keep(&mut self, change: StructureChange<'_>, levels: u64) -> Result<(), StorageError> {
         let per_row = if levels > LOW { 2 * (levels + 1) } else { PAGES_PER_ROW };
         let more = per_row + if self.pages == 0 { PAGES_ABOVE } else { 0 };
@@ -188,7 +188,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Gives up all kept room: the transaction has ended.
+    /// Releases all reserved space. Called when the transaction has ended.
     #[inline]
     pub(crate) fn release(&mut self, pool: &BufferPool) {
         if self.pages > 0 {
@@ -198,13 +198,13 @@ impl Kept {
     }
 }
 
-/// Takes the pages from the first one never used on out of the pool: what frames hold of them must not be written any
-/// more. No latch may be held. False if another thread is using one of them at the moment.
+/// Removes the pages from the first one never used on from the pool: their content in frames must not be written any more.
+/// The caller holds no latch. Returns false if another thread is using one of them at the moment.
 ///
 /// # Errors
-/// The allocator's page cannot be read.
+/// Fails if the allocator's page cannot be read.
 pub(crate) fn forget_unused(pool: &BufferPool) -> Result<bool, StorageError> {
-    /// Pages looked at with the allocator latched.
+    /// Number of pages processed in one holding of the allocator's latch.
     const PIECE: u32 = 4096;
     let mut above = pool.file_pages();
     loop {
@@ -214,7 +214,7 @@ pub(crate) fn forget_unused(pool: &BufferPool) -> Result<bool, StorageError> {
             continue;
         }
         let (end, _) = state(space.page());
-        // From here on their content in the file is not that of their frames.
+        // From here on, the file content of these pages is not that of their frames.
         pool.set_pages_end(end);
         let from = above.saturating_sub(PIECE).max(end);
         let forgotten = (from..above).all(|page| pool.withhold(PageId(page)));
@@ -226,12 +226,13 @@ pub(crate) fn forget_unused(pool: &BufferPool) -> Result<bool, StorageError> {
     }
 }
 
-/// Cuts the file behind the pages in use, and those that are kept for undo. The caller has had the pages behind forgotten,
-/// and a checkpoint taken since, so that a restart reads no record about them. False if one is in the pool again, or a copy
-/// of the file is being made: nothing has happened then. No latch may be held.
+/// Truncates the file after the pages in use and the pages reserved for undo. The caller has removed the later pages from
+/// the pool ([`forget_unused`]) and taken a checkpoint since, so that a restart reads no record about them. Returns false,
+/// without any change, if one of these pages is in the pool again, or if an online copy of the file is in progress. The
+/// caller holds no latch.
 ///
 /// # Errors
-/// The allocator's page cannot be read, or the file not be cut.
+/// Fails if the allocator's page cannot be read, or if the file cannot be truncated.
 pub(crate) fn cut_file(pool: &BufferPool) -> Result<bool, StorageError> {
     loop {
         pool.get_or_load(SPACE_PAGE)?;
@@ -245,7 +246,7 @@ pub(crate) fn cut_file(pool: &BufferPool) -> Result<bool, StorageError> {
             space.release_unchanged();
             continue;
         }
-        // No page is taken while this is latched.
+        // No page is allocated while this page is latched.
         let may_be_cut = cut.lower(state(space.page()).0);
         space.release_unchanged();
         if may_be_cut {
@@ -255,7 +256,7 @@ pub(crate) fn cut_file(pool: &BufferPool) -> Result<bool, StorageError> {
     }
 }
 
-/// The number of the first page never used.
+/// Returns the number of the first page never used.
 pub(crate) fn first_unused(change: StructureChange<'_>) -> Result<u64, StorageError> {
     loop {
         let space = change.pool.get_or_load(SPACE_PAGE)?;
@@ -267,15 +268,15 @@ pub(crate) fn first_unused(change: StructureChange<'_>) -> Result<u64, StorageEr
     }
 }
 
-/// Which of `n` pages from `end` on, none of which was ever used, is in memory as a page of a tree: then the allocator
-/// is wrong. To hand out such a page would overwrite it, or wait for ever for a latch that this thread holds.
+/// Finds a page, among the `n` never-used pages from `end` on, that is in memory as a page of a tree: the allocator is then
+/// wrong. To assign such a page would overwrite it, or wait forever for a latch that this thread holds.
 pub(super) fn first_used(change: StructureChange<'_>, end: u32, n: usize) -> Option<PageId> {
     (0..n as u32)
         .map(|i| PageId(end.saturating_add(i)))
         .find(|id| change.pool.get(*id).is_some_and(|frame| frame.page_id() == *id && is_of_tree(frame.bytes())))
 }
 
-/// The pages of free ranges that are taken next, at most `n`.
+/// Returns the next pages to be taken from free ranges, at most `n`.
 fn from_ranges(page: PageRef<'_>, n: usize) -> Vec<u32> {
     if ops::space::range_count(page) == 0 {
         return Vec::new();
@@ -284,7 +285,7 @@ fn from_ranges(page: PageRef<'_>, n: usize) -> Vec<u32> {
     (0..n).map_while(|_| ranges.take_one()).collect()
 }
 
-/// The error for an allocator that calls a page unused although a tree uses it.
+/// Returns the error for an allocator that calls a page unused although a tree uses it.
 pub(super) fn called_unused(change: StructureChange<'_>, page: PageId) -> StorageError {
     damaged(change, format!("says that page {page} was never used, but it is"))
 }
@@ -293,23 +294,23 @@ fn damaged(change: StructureChange<'_>, what: String) -> StorageError {
     StorageError::CorruptPage { file: change.pool.file_name(), page: SPACE_PAGE, what }
 }
 
-/// Whether a tree uses a page. A page that was being made when the log refused the change has no LSN: it was never
-/// used.
+/// Returns true if a tree uses the page. A page without an LSN was being created when the log refused the record: it was
+/// never used.
 fn is_of_tree(page: PageRef<'_>) -> bool {
     matches!(page.kind(), Some(Kind::Leaf | Kind::Inner)) && page.lsn() != Lsn::ZERO
 }
 
-/// Room for a few pages: space in the file and frames in the pool.
+/// Resources for a few pages: space in the file and frames in the pool.
 pub(crate) struct Grant<'a> {
     frames: Reserved<'a>,
     n: usize,
 }
 
 impl<'a> Grant<'a> {
-    /// Makes sure that `n` pages can be taken. No latch may be held.
+    /// Makes sure that `n` pages can be taken. The caller holds no latch.
     ///
     /// # Errors
-    /// No space on the device, no frames, a free page that cannot be read.
+    /// No space on the device, no frames, or a free page that cannot be read.
     pub(crate) fn prepare(change: StructureChange<'a>, n: usize) -> Result<Grant<'a>, StorageError> {
         debug_assert!(n <= MOST);
         loop {
@@ -330,23 +331,23 @@ impl<'a> Grant<'a> {
             let mut found = 0;
             while found < n && !free.is_none() {
                 match change.pool.get_or_load(free) {
-                    // It has been taken out of the list meanwhile.
+                    // Another thread has taken the page out of the list.
                     Err(StorageError::CorruptPage { .. }) if !space.is_still(version) => break,
                     loaded => _ = loaded?,
                 }
                 match listed(change, free) {
                     Listed::Free { next } => (free, found) = (next, found + 1),
-                    // No thread has taken it meanwhile: it was never free.
+                    // No thread has taken the page since it was read, so it was never free.
                     Listed::Used if space.is_still(version) => {
                         return Err(damaged(change, format!("says that page {free} is free, but it is in use")));
                     }
-                    // It has just been taken, or has left the pool again: the thread that takes pages will see.
+                    // The page has just been taken, or has left the pool again. `take` will detect this.
                     Listed::Used | Listed::Unseen => break,
                 }
             }
             if found + ranged.len() < n {
                 let least = u64::from(end) + n as u64 + change.kept();
-                // Other threads may take pages meanwhile: be generous where there is space.
+                // Other threads may take pages in the meantime, so reserve more if there is space.
                 match change.pool.ensure_file(least + 15 * n as u64) {
                     Err(StorageError::NoSpace { .. }) if change.pool.file_holds(least) => {}
                     ensured => ensured?,
@@ -356,9 +357,10 @@ impl<'a> Grant<'a> {
         }
     }
 
-    /// Takes the pages; the allocator stays latched until [`Taken::finish`].
+    /// Takes the pages. The allocator stays latched until [`Taken::finish`].
     ///
-    /// `None` when other threads have used up what was prepared: release all latches and prepare again.
+    /// Returns `None` if other threads have used up the prepared resources. The caller then releases all latches and
+    /// prepares again.
     pub(crate) fn take(self, change: StructureChange<'a>) -> Option<Taken<'a>> {
         let space = latch_space(change)?;
         let (in_use, mut free) = state(space.page());
@@ -366,7 +368,7 @@ impl<'a> Grant<'a> {
         let ranged = from_ranges(space.page(), self.n);
         if first_used(change, end, self.n).is_some() || ranged.iter().any(|page| first_used(change, *page, 1).is_some())
         {
-            // The next thread that prepares will report it.
+            // The next thread that prepares will report the damage.
             space.release_unchanged();
             return None;
         }
@@ -382,12 +384,12 @@ impl<'a> Grant<'a> {
                 taken_from_ranges = true;
             } else {
                 *id = PageId(end);
-                // In a damaged allocator whose free list was long enough no thread has asked for room yet.
+                // In a damaged allocator with a free list that was long enough, no thread has extended the file yet.
                 end = end.saturating_add(1);
             }
         }
-        // Only a page beyond the old end needs room. Another transaction may have counted pages that it keeps, and not yet
-        // made the file longer.
+        // Only a page beyond the old end needs file space. Another transaction may have counted pages that it reserves, and
+        // not yet extended the file.
         if end > in_use && !change.pool.file_holds(u64::from(end) + change.kept()) {
             space.release_unchanged();
             return None;
@@ -402,7 +404,7 @@ impl<'a> Grant<'a> {
     }
 }
 
-/// Pages taken for a change of structure that is being built.
+/// Pages allocated for a structure modification that is being built.
 pub(crate) struct Taken<'a> {
     change: StructureChange<'a>,
     space: FrameWrite<'a>,
@@ -412,12 +414,12 @@ pub(crate) struct Taken<'a> {
 }
 
 impl<'a> Taken<'a> {
-    /// The number of page `i`.
+    /// Returns the number of page `i`.
     pub(crate) fn page(&self, i: usize) -> PageId {
         self.ids[i]
     }
 
-    /// A latched frame for page `i`.
+    /// Returns a latched frame for page `i`.
     pub(crate) fn create(&mut self, i: usize) -> FrameWrite<'a> {
         let id = self.ids[i];
         match self.change.pool.get(id) {
@@ -441,26 +443,27 @@ impl<'a> Taken<'a> {
         self.space.mark_dirty(self.change.log.tail());
     }
 
-    /// Makes the new state that of the page, under the record's LSN, and releases it.
+    /// Writes the new state to the allocator's page, sets the record's LSN, and releases the page.
     pub(crate) fn finish(self, lsn: Lsn) {
         self.next.finish(self.change.pool, self.space, lsn);
     }
 }
 
-/// Gives one page back as part of a change: adds the sections, and returns what [`FreeOne::finish`] needs.
+/// Frees one page as part of a modification. Created by [`FreeOne::log`], completed by [`FreeOne::finish`].
 pub(crate) struct FreeOne<'a> {
     pool: &'a BufferPool,
     space: FrameWrite<'a>,
     page: PageId,
-    /// The page that follows it in the free list.
+    /// Page that follows this one in the free list.
     behind: PageId,
     next: Change,
 }
 
 impl<'a> FreeOne<'a> {
-    /// Latches the allocator and adds the return of `page` to the record.
+    /// Latches the allocator and adds the freeing of `page` to the record.
     ///
-    /// `None` if the allocator's page has left the pool: release all latches, load it, begin again.
+    /// Returns `None` if the allocator's page has left the pool. The caller then releases all latches, loads the page, and
+    /// retries.
     pub(crate) fn log(change: StructureChange<'a>, page: PageId, rec: &mut RecordBuf) -> Option<FreeOne<'a>> {
         let mut space = latch_space(change)?;
         let (end, behind) = state(space.page());
@@ -471,7 +474,7 @@ impl<'a> FreeOne<'a> {
         Some(FreeOne { pool: change.pool, space, page, behind, next })
     }
 
-    /// Makes the change under the record's LSN. `freed` is the page itself, latched.
+    /// Applies the change and sets the record's LSN. `freed` is the latched page itself.
     pub(crate) fn finish(self, freed: &mut FrameWrite<'_>, lsn: Lsn) {
         let mut page = freed.page_mut();
         let applied = ops::apply(&PageChange::Free { page: self.page, next: self.behind }, &mut page);

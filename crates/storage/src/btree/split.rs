@@ -1,13 +1,12 @@
-//! Making room: splits, and roots that grow.
+//! Splits of pages, and growth of the root.
 //!
-//! One change of structure is one system record with a section per page, appended while all the pages are latched:
-//! after a crash it has happened as a whole or not at all, and no undo ever touches it (a nested top action in one
-//! record).
+//! A structure modification is one system record with a section per page, appended while all its pages are latched. After a
+//! crash it is present as a whole or not at all, and it is never undone (a nested top action in one record).
 //!
-//! **The separator of two leaves is always the whole key of an existing row** (the first that moves right). The gap
-//! before that row is then named by the same key before and after the split, first as the gap before a row, then as the
-//! gap before the left leaf's high fence: locks on gaps stay right without being moved. The one exception is a leaf
-//! with a single row that the new key follows: there the split first asks whether a transaction has locked the gap.
+//! **The separator of two leaves is always the complete key of an existing row** (the first row that moves right). The gap
+//! before that row has the name of this key before and after the split, first as the gap before a row, then as the gap
+//! before the left leaf's high fence. So locks on gaps stay correct and need not be moved. The one exception is a leaf with
+//! few rows that the new key follows: there the split first checks that no transaction has locked the gap.
 
 use super::ops::{self, PageChange};
 use super::space::Grant;
@@ -21,22 +20,23 @@ use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
 
-/// Ascending inserts in a row that make a page split at the insertion point.
+/// Number of consecutive ascending inserts after which a page is split at the insert position.
 pub(super) const ASCENDING: u16 = 3;
-/// A leaf with at most so many rows is not cut below its last row for one that comes behind it.
+/// Maximum number of rows of a leaf that is split after its last row, instead of between rows, for a new row that follows
+/// it.
 const FEW: usize = 3;
 
-/// How a split ended.
+/// Result of a split.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SplitOutcome {
-    /// There may be room now.
+    /// There may be space now.
     Room,
-    /// A transaction has locked the gap that would have to be divided: wait as for an insert into it.
+    /// A transaction has locked the gap that would have to be divided. The caller waits as for an insert into the gap.
     GapLocked,
 }
 
-/// A copy of a latched page, to be changed before another thread sees it: the log may yet refuse the record, and then
-/// the page has to be unchanged.
+/// Copy of a latched page, to be changed before another thread sees it. The log may still refuse the record, and in that
+/// case the page has to be unchanged.
 pub(crate) fn draft(frame: &FrameWrite<'_>) -> Box<PageBytes> {
     PageBytes::boxed_of(frame.stable())
 }
@@ -46,7 +46,7 @@ pub(crate) fn put_image(rec: &mut RecordBuf, id: PageId, draft: &PageBytes) {
     ops::put_image(rec, id, draft.as_bytes(), PageRef::of(draft));
 }
 
-/// Makes the draft the content of its page, under the record's LSN.
+/// Copies the draft to its page and sets the record's LSN.
 pub(crate) fn publish(frame: &mut FrameWrite<'_>, draft: &PageBytes, lsn: Lsn) {
     let mut page = frame.page_mut();
     page.bytes().copy_from_slice(draft.as_bytes());
@@ -54,13 +54,13 @@ pub(crate) fn publish(frame: &mut FrameWrite<'_>, draft: &PageBytes, lsn: Lsn) {
 }
 
 impl Tree {
-    /// Splits the page of `key` at `level`, and if need be the pages above it, unless a record of this size fits there
-    /// by now. No latch may be held.
+    /// Splits the page of `key` at `level`, and the pages above it if necessary. Does nothing if a record of this size fits
+    /// in the meantime. The caller holds no latch.
     ///
-    /// `gap_is_free` is asked, with the leaf latched, whether the gap at the leaf's end may be divided.
+    /// `gap_is_free` is called with the leaf latched. It returns true if the gap at the leaf's end may be divided.
     ///
     /// # Errors
-    /// No space, no frames, a page that cannot be read.
+    /// No space, no frames, or a page that cannot be read.
     pub(crate) fn split(
         &self,
         change: StructureChange<'_>,
@@ -93,7 +93,7 @@ impl Tree {
             }
             if !parent_fits {
                 drop((node, parent, grant));
-                // The page needs room for the separator, which may be longer than the key that leads there.
+                // The parent needs space for the separator, which may be longer than the key that leads there.
                 let longer = cut.separator.len().saturating_sub(key.len());
                 self.split(change, rec, key, level + 1, longer, gap_is_free)?;
                 continue;
@@ -158,8 +158,8 @@ impl Tree {
         }
     }
 
-    /// Moves the root's content into a new child; the root becomes an inner page over it. If the pages or the log's
-    /// segment had to be prepared anew, nothing has happened, and the caller checks again.
+    /// Moves the root's content into a new child. The root becomes an inner page above it. If pages or the log segment have
+    /// to be prepared again, nothing has happened, and the caller checks again.
     fn grow(
         &self,
         change: StructureChange<'_>,
@@ -204,17 +204,17 @@ impl Tree {
     }
 }
 
-/// Where a page is cut in two.
+/// Position at which a page is cut in two.
 struct Cut {
-    /// Slots from here on move right (in an inner page, the slot here moves up).
+    /// Slots from here on move right (in an inner page, the slot at this position moves up).
     position: usize,
     separator: Vec<u8>,
-    /// The separator is no existing row's key.
+    /// True if the separator is not the key of an existing row, so that it divides a gap.
     parts_a_gap: bool,
 }
 
 impl Cut {
-    /// Chooses for a page that may be changing: the caller validates.
+    /// Chooses the cut. The page may be changing: the caller validates.
     fn choose(page: PageRef<'_>, key: &[u8]) -> Cut {
         let count = page.count();
         let (at, _) = page.lower_bound(key);
@@ -226,21 +226,23 @@ impl Cut {
             };
         }
         if page.is_leaf() && count <= FEW && at == count && Self::fits_left(page, key) {
-            // Of few rows each takes much of the page: all stay, or half of it would be left empty.
+            // Each of these few rows takes a large part of the page: all stay, because otherwise half of the page would be
+            // left empty.
             return Cut { position: count, separator: key.to_vec(), parts_a_gap: true };
         }
         let ascending = page.u16(RUN) >= ASCENDING && usize::from(page.u16(LAST_INSERT)) + 1 == at;
         let mut position = if ascending && at > 0 { at.min(count - 1) } else { Self::middle(page, count) };
-        // The separator becomes the right leaf's fence as well: a long one takes more than the bytes of a few small
-        // rows.
+        // The separator also becomes the right leaf's low fence: a long separator takes more bytes than a few small rows
+        // free.
         while page.is_leaf() && position + 1 < count && !Self::fits_right(page, position) {
             position += 1;
         }
         Cut { position, separator: page.key(position), parts_a_gap: false }
     }
 
-    /// Before records move: what is wrong with the page ([`FrameWrite::flaw`]), or whether it contradicts its parent (a page
-    /// can be sound and lie in the wrong place). Only splits and merges change the parent, after this check.
+    /// Checks the page before records move. Returns a flaw of the page ([`FrameWrite::flaw`]), or the fact that the page
+    /// contradicts its parent (a page can be sound and be in the wrong place). Only splits and merges change the parent,
+    /// after this check.
     fn wrong(&self, node: &FrameWrite<'_>, parent: &FrameWrite<'_>, position: usize) -> Option<(PageId, String)> {
         let id = node.frame().page_id();
         if let Some(flaw) = node.flaw() {
@@ -251,26 +253,26 @@ impl Cut {
         (!fits || !node.page().covers(&self.separator)).then(|| (id, "is not the child that its parent says".into()))
     }
 
-    /// Bytes that a row takes.
+    /// Number of bytes that a row takes.
     fn size(page: PageRef<'_>, i: usize) -> usize {
         let slot = page.entry(i);
         SLOT + RECORD_HEAD + slot.key_len + slot.value_len
     }
 
-    /// Whether all rows of a leaf fit it with `key` for its high fence.
+    /// Returns true if all rows of a leaf fit together with `key` as its high fence.
     fn fits_left(page: PageRef<'_>, key: &[u8]) -> bool {
         key.len() <= page.free_bytes() + usize::from(page.u16(HIGH_LEN))
     }
 
-    /// Whether a leaf's slots from `position` on fit a page whose low fence is the first of their keys.
+    /// Returns true if the slots of a leaf from `position` on fit a page whose low fence is the first of their keys.
     fn fits_right(page: PageRef<'_>, position: usize) -> bool {
-        // The bytes of the slots before `position` are free there; the prefix only gets longer.
+        // The bytes of the slots before `position` are free in that page, and the prefix can only become longer.
         let freed: usize = (0..position).map(|i| Self::size(page, i)).sum();
         let separator = page.entry(position).key_len + usize::from(page.u16(PREFIX_LEN));
         separator <= freed + page.free_bytes() + usize::from(page.u16(LOW_LEN))
     }
 
-    /// The slot that halves the bytes, neither first nor beyond the last.
+    /// Position of the slot that divides the bytes in half, at least 1 and at most the last slot.
     fn middle(page: PageRef<'_>, count: usize) -> usize {
         let total: usize = (0..count).map(|i| Self::size(page, i)).sum();
         let mut sum = 0;
@@ -281,7 +283,7 @@ impl Cut {
         half.unwrap_or(count / 2).clamp(1, count.max(2) - 1)
     }
 
-    /// Formats the right page and copies what moves there.
+    /// Formats the right page and copies the slots that move there.
     fn fill_right(&self, node: PageRef<'_>, right: &mut PageMut<'_>, id: PageId) {
         let high = node.high_fence();
         let leaf = node.is_leaf();
@@ -298,7 +300,7 @@ impl Cut {
         right.append_all(node, from..node.count());
         right.bump_splits();
         if leaf && usize::from(node.u16(LAST_INSERT)) >= self.position {
-            // The run of ascending inserts goes on in the right page.
+            // The run of ascending inserts continues in the right page.
             right.put_u16(LAST_INSERT, node.u16(LAST_INSERT) - self.position as u16);
             right.put_u16(RUN, node.u16(RUN));
         }

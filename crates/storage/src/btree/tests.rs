@@ -1,5 +1,5 @@
-//! Trees against an ordered map: random inserts, deletions, revivals, purges, splits and merges, and after each round
-//! every rule for pages of a tree.
+//! Tests of trees against an ordered map: random inserts, deletes, revivals of ghosts, purges, splits and merges. After each
+//! round all rules for pages of a tree are checked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use crate::page::{PageRef, sound};
 use crate::{Database, Options};
 
 const INDEX: IndexId = IndexId(900);
-/// Why nothing here fails.
+/// Message of `expect` for operations that cannot fail here.
 const SOUND: &str = "the disk is sound and has room";
 
-/// The content of a slot of a leaf.
+/// Content of a slot of a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Row {
     There(Vec<u8>),
     Ghost,
 }
 
-/// A tree, one thread's way to change it, and its expected content.
+/// A tree under test, the context for its modifications by one thread, and its expected content.
 struct Subject<'a> {
     pages: StructureChange<'a>,
     tree: Tree,
@@ -42,13 +42,14 @@ fn database(latches: LatchKind) -> Database {
     Options::new().buffer_pool(8 << 20).latches(latches).promote_at(3).open_on(Arc::new(MemDisk::new())).expect(SOUND)
 }
 
-/// Pages of a database, for changes under a slot of its own.
+/// Context for structure modifications of a database, under a transaction slot of its own.
 fn pages(db: &Database, slot: u16) -> StructureChange<'_> {
     StructureChange { pool: &db.engine.pool, log: &db.engine.log, slot: SlotId(slot), for_undo: false }
 }
 
-/// Kinds of keys: short numbers, texts with a long common beginning, or anything up to the longest. The last three are all
-/// of the longest kind: with nothing in common, with all in common but the end, and of bytes that no bound can follow.
+/// Kinds of keys: short numbers, texts with a long common prefix, or random keys up to the maximum length. The last three
+/// kinds are all of maximum length: with nothing in common, with all bytes in common except the last ones, and of bytes that
+/// no bound can follow.
 #[derive(Clone, Copy, Debug)]
 enum Keys {
     Numbers,
@@ -90,7 +91,7 @@ impl<'a> Subject<'a> {
         Subject { pages, tree, rec, model: BTreeMap::new() }
     }
 
-    /// The latched leaf of a key, and the key's place there.
+    /// Returns the latched leaf of a key, and the key's position in it.
     fn latch(&self, key: &[u8]) -> (FrameWrite<'a>, usize, bool) {
         loop {
             let LeafAt { read, position, exact } = self.tree.find(self.pages.pool, key).expect(SOUND);
@@ -100,7 +101,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Logs the sections that `put` adds to a record, with the leaf latched.
+    /// Appends a record with the sections that `put` adds, while the leaf is latched.
     fn log(&mut self, leaf: &mut FrameWrite<'_>, put: impl FnOnce(&mut RecordBuf, PageId)) -> Result<Lsn, Unlogged> {
         leaf.mark_dirty(self.pages.log.tail());
         self.rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
@@ -108,7 +109,7 @@ impl<'a> Subject<'a> {
         self.pages.log.append_redo_only(self.pages.slot, &mut self.rec, leaf.page().lsn())
     }
 
-    /// Puts a row, over a ghost, over another row, or new.
+    /// Writes a row: over a ghost, over another row, or as a new row.
     fn put(&mut self, key: &[u8], value: &[u8]) {
         let tree = self.tree;
         loop {
@@ -146,7 +147,7 @@ impl<'a> Subject<'a> {
         self.model.insert(key.to_vec(), Row::There(value.to_vec()));
     }
 
-    /// Makes a ghost of a row, if there is one.
+    /// Turns a row into a ghost, if there is one.
     fn delete(&mut self, key: &[u8]) {
         let tree = self.tree;
         loop {
@@ -172,7 +173,7 @@ impl<'a> Subject<'a> {
         self.model.insert(key.to_vec(), Row::Ghost);
     }
 
-    /// Takes ghosts out of the leaf of a key, except those that `kept` names.
+    /// Removes ghosts from the leaf of a key, except those for which `kept` returns true.
     fn purge(&mut self, key: &[u8], kept: impl Fn(&[u8]) -> bool) {
         let (mut leaf, ..) = self.latch(key);
         let within = |page: PageRef<'_>| (page.low_fence().unwrap_or_default(), page.high_fence());
@@ -194,7 +195,7 @@ impl<'a> Subject<'a> {
         self.tree.merge(&mut merger, key).expect(SOUND);
     }
 
-    /// Checks every rule of the tree's pages, and that they hold what the model holds.
+    /// Checks every rule for the tree's pages, and compares their rows with the model.
     fn check(&self) {
         let mut walk = Walk { pages: self.pages, rows: BTreeMap::new(), leaves: Vec::new() };
         let levels = walk.page(self.tree.root, None, None, None);
@@ -206,18 +207,18 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Reads all pages of a tree that no thread changes.
+/// Traversal of all pages of a tree that no thread changes.
 struct Walk<'a> {
     pages: StructureChange<'a>,
     rows: BTreeMap<Vec<u8>, Row>,
-    /// Leaves in order, each with the one that it names as the next.
+    /// Leaves in order, each with its right neighbour.
     leaves: Vec<(PageId, PageId)>,
 }
 
 impl Walk<'_> {
-    /// Checks a page and all below it; returns its level.
+    /// Checks a page and all pages below it. Returns its level.
     fn page(&mut self, id: PageId, level: Option<u8>, low: Option<&[u8]>, high: Option<&[u8]>) -> u8 {
-        // The cleaner copies pages under shares of their latches, and gives frames away.
+        // The cleaner copies pages under shared latches, and frames may be evicted.
         let frame = loop {
             self.pages.pool.get_or_load(id).expect(SOUND);
             if let Some(frame) = self.pages.try_latch(id) {
@@ -266,7 +267,7 @@ impl Walk<'_> {
     }
 }
 
-/// Random changes; their mix varies over time, so that trees grow and shrink.
+/// Applies random changes. Their mix varies over time, so that trees grow and shrink.
 fn run(seed: u64, latches: LatchKind, keys: Keys, rounds: u64) {
     let db = database(latches);
     let mut subject = Subject::new(&db, 0);
@@ -296,7 +297,7 @@ fn run(seed: u64, latches: LatchKind, keys: Keys, rounds: u64) {
         subject.check();
         assert!(subject.model.len() as u64 <= most, "round {round}");
     }
-    // Down to one empty leaf: all that was taken is given back, so that the tree is two pages deep at most.
+    // Reduce the tree to one empty leaf: all allocated pages are freed, so that the tree has at most two levels.
     for n in 0..most {
         subject.delete(&keys.key(n));
     }
@@ -319,7 +320,7 @@ fn a_tree_is_an_ordered_map_under_random_changes() {
     }
 }
 
-/// A split at a gap that a transaction has locked does nothing, and reports that.
+/// A split at a gap that a transaction has locked changes nothing, and reports the lock.
 #[test]
 fn a_gap_is_not_parted_against_its_readers() {
     let db = database(LatchKind::Optimistic);
@@ -336,12 +337,12 @@ fn a_gap_is_not_parted_against_its_readers() {
         subject.check();
         made
     };
-    // A leaf of two rows that the key follows is cut behind them, which divides a gap.
+    // A leaf of two rows that the new key follows is cut after them, which divides a gap.
     while split(&mut subject) == SplitOutcome::Room {}
     assert_eq!(asked, 1);
 }
 
-/// Threads that insert, delete and purge rows of their own, all in the same leaves.
+/// Threads insert, delete and purge rows of their own, all in the same leaves.
 #[test]
 fn threads_share_the_leaves_of_a_tree() {
     const THREADS: u16 = 3;
@@ -357,7 +358,7 @@ fn threads_share_the_leaves_of_a_tree() {
                         let mut subject = Subject { pages, tree, rec: RecordBuf::new(), model: BTreeMap::new() };
                         let mut rng = Rng(seed << 8 | u64::from(thread));
                         for _ in 0..4_000 {
-                            // Neighbours in the tree belong to different threads.
+                            // Adjacent keys belong to different threads.
                             let n = rng.below(1_500) * u64::from(THREADS) + u64::from(thread);
                             let key = Keys::Prefixed.key(n);
                             match rng.below(8) {
@@ -378,7 +379,7 @@ fn threads_share_the_leaves_of_a_tree() {
     }
 }
 
-/// What a section about a row says: page, tree, position, key, and its bytes.
+/// Content of a section about a row: page, tree, position, key, and its bytes.
 type RowSaid = (PageId, Tree, usize, Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn said(section: &PageChange<'_>) -> RowSaid {
@@ -390,8 +391,8 @@ fn said(section: &PageChange<'_>) -> RowSaid {
     (at.page, at.tree, at.position, at.key.to_vec(), first.to_vec(), second.to_vec())
 }
 
-/// Sections about rows leave out what the one before them says. Each must be read alone as well: redo takes those of a
-/// page together, and undo begins with the last.
+/// Sections about rows omit fields that are equal in the preceding section. Each must also be readable alone: redo selects
+/// the sections of one page, and undo begins with the last section.
 #[test]
 fn sections_about_rows_are_read_as_written_in_any_order() {
     let mut rng = Rng(17);
@@ -428,7 +429,7 @@ fn sections_about_rows_are_read_as_written_in_any_order() {
         for (place, written) in places.iter().zip(&written).rev() {
             assert_eq!(sections.at(*place).map(|section| said(&section)).as_ref(), Some(written), "round {round}");
         }
-        // No part of it is more than it was.
+        // A truncated body yields only a prefix of its sections.
         let body = rec.body();
         for end in [body.len() - 1, body.len() / 2] {
             let mut sections = PageChanges::new(&body[..end]);
@@ -438,7 +439,7 @@ fn sections_about_rows_are_read_as_written_in_any_order() {
     }
 }
 
-/// A record's first section cannot refer to one before it.
+/// The first section of a record cannot refer to a preceding one.
 #[test]
 fn a_section_that_lacks_the_one_before_it_is_none() {
     let tree = Tree { index: IndexId(7), root: PageId(3) };
@@ -452,7 +453,7 @@ fn a_section_that_lacks_the_one_before_it_is_none() {
     }
 }
 
-/// Two trees under one number: to the first, leaves of the second are what a load that was cut short has left behind.
+/// Two trees with the same number: for the first tree, leaves of the second are like remainders of an interrupted load.
 #[test]
 fn a_leaf_of_no_tree_is_not_taken_for_the_one_that_its_frame_held() {
     let db = database(LatchKind::Optimistic);

@@ -1,9 +1,9 @@
 //! The write-ahead rule: a page goes to the data file only when the log is durable to the page's LSN.
 //!
-//! A page whose LSN is not durable would survive a crash that its record does not. The log then goes on before that
-//! position, and redo takes the page for newer than records that it has never seen. So the data file accepts only
-//! [`DurablePages`], which nothing makes but the functions here, for every way by which pages leave the pool: batches of
-//! dirty pages, and pages that a bulk load writes past the frames.
+//! If a page whose LSN is not durable were written, the page would survive a crash but its log record would not. After
+//! restart the log would continue before that LSN, and redo would treat the page as newer than records that were never
+//! applied to it. The data file therefore accepts only [`DurablePages`], and only the functions in this module create them.
+//! They check every page that leaves the pool: batches of dirty pages, and pages that a bulk load writes without a frame.
 
 use super::BufferPool;
 use crate::base::error::StorageError;
@@ -11,7 +11,7 @@ use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::page::header;
 
-/// Sealed neighbouring pages whose LSNs are all durable.
+/// Sealed pages with consecutive numbers whose LSNs are all durable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DurablePages<'a> {
     first: PageId,
@@ -24,17 +24,18 @@ impl<'a> DurablePages<'a> {
         self.first
     }
 
-    /// The pages, one behind the other.
+    /// The content of the pages, in order.
     pub(crate) fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 }
 
 impl BufferPool {
-    /// Proves that pages may be written from page `first` on. Costs a load per page.
+    /// Checks that pages with consecutive numbers from `first` on may be written. Costs one load per page.
     ///
     /// # Errors
-    /// A page with an LSN that is not durable: the instance is closed, since the state in memory contradicts the log.
+    /// Fails if the LSN of a page is not durable. The instance is closed in this case, because the state in memory
+    /// contradicts the log.
     pub(super) fn prove<'a>(&self, first: PageId, bytes: &'a [u8]) -> Result<DurablePages<'a>, StorageError> {
         let durable = self.wal.durable();
         let (pages, _) = bytes.as_chunks::<PAGE_SIZE>();
@@ -48,7 +49,7 @@ impl BufferPool {
         }
     }
 
-    /// The largest LSN of some pages.
+    /// Largest LSN of the pages in `bytes`.
     pub(super) fn newest_lsn(bytes: &[u8]) -> Lsn {
         let (pages, _) = bytes.as_chunks::<PAGE_SIZE>();
         pages.iter().map(header::lsn_of).max().unwrap_or(Lsn::ZERO)

@@ -1,11 +1,11 @@
-//! The ring of slots in which pages lie a second time while a crash may tear them in place.
+//! The ring of doublewrite slots. A slot holds copies of pages while a crash may tear these pages in place.
 //!
-//! A batch takes as many slots as its pages need, puts copies there, makes them durable, and only then writes the pages
-//! in place. Its slots are used again once a sync of the data file that began after those writes has ended: until then
-//! the disk may hold half a page, and the copy is what a restart repairs it from (InnoDB's doublewrite buffer).
+//! A batch takes as many slots as its pages need, writes copies to them, makes the copies durable, and only then writes the
+//! pages in place. A slot may be reused after a sync of the data file that began after those writes had ended. Until then a
+//! page on disk may be torn, and a restart repairs it from the copy (compare InnoDB's doublewrite buffer).
 //!
-//! Slots are taken in turn. Several batches are under way at once and end in any order, so a sync frees the slots up to
-//! the oldest batch that has not ended when it begins.
+//! Slots are taken in circular order. Several batches may be in progress at once and may end in any order, so a sync frees
+//! only the slots before the oldest batch that is still in progress when the sync begins.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::Mutex;
 
-/// Which slots are in use. Positions count on for ever; a slot is a position modulo the number of slots.
+/// Allocation state of the slots. Positions increase without limit. The slot of a position is the position modulo the number
+/// of slots.
 #[derive(Debug)]
 pub(super) struct AsideRing {
     slots: u64,
@@ -25,22 +26,22 @@ pub(super) struct AsideRing {
 
 #[derive(Debug, Default)]
 struct RingState {
-    /// The next position to be taken.
+    /// Next position to allocate.
     next: u64,
-    /// All positions below are free.
+    /// All slots at positions below this one are free.
     freed: u64,
-    /// First positions of the batches that have not ended.
+    /// First positions of the batches in progress.
     under_way: Vec<u64>,
 }
 
 impl RingState {
-    /// The pages of all positions below have been written in place and entered among the unsynced ones.
+    /// Returns a position below which all batches have ended: their pages are written in place and recorded as unsynced.
     fn ended(&self) -> u64 {
         self.under_way.iter().copied().min().unwrap_or(self.next)
     }
 }
 
-/// Slots of one batch, until its pages have been written and entered among the unsynced ones.
+/// Slots allocated to a batch. They are released when the pages of the batch are written and recorded as unsynced.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct TakenSlots<'r> {
@@ -49,7 +50,7 @@ pub(super) struct TakenSlots<'r> {
 }
 
 impl TakenSlots<'_> {
-    /// The slot of the batch's pages from `part * SLOT_PAGES` on.
+    /// Returns the slot for the pages of the batch from index `part * SLOT_PAGES` on.
     pub(super) fn slot(&self, part: usize) -> u64 {
         (self.first + part as u64) % self.ring.slots
     }
@@ -66,7 +67,7 @@ impl AsideRing {
         AsideRing { slots, state: Mutex::default() }
     }
 
-    /// Takes slots for a batch, if so many are free.
+    /// Takes `wanted` slots for a batch. Returns `None` if fewer are free.
     fn take(&self, wanted: u64) -> Option<TakenSlots<'_>> {
         let mut state = self.state.lock();
         if is_mutant(Mutant::ReuseSlotsEarly) {
@@ -81,24 +82,25 @@ impl AsideRing {
         Some(TakenSlots { ring: self, first })
     }
 
-    /// What a sync that begins now will free.
+    /// Position up to which a sync that begins now will free slots. Pass it to [`AsideRing::free_before`] after the sync.
     pub(super) fn ended(&self) -> u64 {
         self.state.lock().ended()
     }
 
-    /// A sync has ended that began when `ended` was this.
+    /// Frees the slots before `ended`, which the caller obtained before it began a sync that has now completed.
     pub(super) fn free_before(&self, ended: u64) {
         let mut state = self.state.lock();
         state.freed = state.freed.max(ended);
     }
 
-    /// Whether a sync now would free some slots.
+    /// Returns true if a sync that begins now would free slots.
     fn waits_for_sync(&self) -> bool {
         let state = self.state.lock();
         state.ended() > state.freed
     }
 
-    /// Whether half of the slots are in use, so that a sync now keeps batches from waiting for one.
+    /// Returns true if at least half of the slots are in use and a sync would free some: a sync now spares later batches a
+    /// wait.
     pub(super) fn wants_sync(&self) -> bool {
         let state = self.state.lock();
         (state.next - state.freed) * 2 >= self.slots && state.ended() > state.freed
@@ -106,10 +108,11 @@ impl AsideRing {
 }
 
 impl BufferPool {
-    /// Takes slots for a batch of so many pages, with a sync if all are in use. The caller holds no latch.
+    /// Takes slots for a batch of `pages` pages. Syncs the data file first if too few slots are free. The caller holds no
+    /// latch.
     ///
     /// # Errors
-    /// A failed sync; the instance is closed.
+    /// Fails if a sync fails; the instance is then closed.
     pub(super) fn take_slots(&self, pages: usize) -> Result<TakenSlots<'_>, StorageError> {
         let token = WaitToken::new();
         loop {
@@ -120,7 +123,7 @@ impl BufferPool {
             if self.aside.waits_for_sync() {
                 self.sync()?;
             } else {
-                // Other threads are in the middle of their batches, which end without this one's help.
+                // All these slots belong to batches of other threads, which finish without help from this thread.
                 self.hook.block_for(&token, BlockReason::Room, Duration::from_millis(1));
             }
         }
@@ -139,7 +142,7 @@ mod tests {
         assert_eq!((first.slot(3), second.slot(0), second.slot(2)), (3, 4, 6));
         assert!(ring.take(2).is_none() && !ring.waits_for_sync());
         drop(second);
-        // The first batch is older and has not ended.
+        // The first batch is older and still in progress.
         assert_eq!(ring.ended(), 0);
         let ended = ring.ended();
         drop(first);

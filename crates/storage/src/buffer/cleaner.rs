@@ -1,14 +1,14 @@
-//! The background cleaner, one bounded step at a time, and writing everything out.
+//! The background cleaner, which works in bounded steps, and the function that writes all dirty pages.
 //!
-//! It works for three goals. Each gets a turn in every step, so that none waits until the others have nothing left to do:
-//! * *Room*: when a shard's free frames fall below its low mark, all are filled to the high mark by evicting what
-//!   the replacement policy names next, and dirty pages among that are written, so that a miss finds a free frame and does not
-//!   write. Frames that have never been used count as free.
-//! * *Memory*: the next frames that will be used for the first time get their memory from the system in advance, so
-//!   that a worker whose database grows does not wait for pages to be zeroed (8% of its time on a virtual machine).
-//! * *Log*: pages whose first unwritten change is older than the caller asks for are written, oldest
-//!   first, and the file is synced, so that the log may be cut off there. A page that has been written for the goal by then,
-//!   by another thread or for *room*, is not written again.
+//! The cleaner has three goals. Every step works on each of them, so that no goal waits until the others have nothing to do:
+//! * *Room*: keep frames free, so that a miss finds a free frame and does not write. If the number of free frames of a shard
+//!   falls below its low mark, all shards are filled to the high mark: pages that the replacement policy selects are
+//!   evicted, and dirty ones among them are written first. Frames that have never been used count as free.
+//! * *Memory*: obtain memory from the operating system for the frames that will be used for the first time next. A worker
+//!   whose database grows then does not wait while the system zeroes pages.
+//! * *Log*: write the pages whose oldest unwritten change is older than the caller's limit, oldest first, and sync the file,
+//!   so that the log can be truncated up to this limit. A page that another thread or the goal *room* has written by then is
+//!   not written again.
 //!
 //! In a database that fits in memory, with a log short enough, only the second goal has work.
 
@@ -23,41 +23,42 @@ use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::Lsn;
 
-/// Frames looked at in one shard in one step.
+/// Number of frames of one shard that a step examines.
 const LOOKED_AT: usize = 1024;
-/// Memory is fetched in advance for this part of the frames in use, and for at most so many.
+/// Memory is obtained in advance for a number of frames equal to this fraction of the used frames, with an upper limit.
 const AHEAD_PART: usize = 8;
 const AHEAD_MOST: usize = 8192;
-/// Frames that get their memory in one step.
+/// Number of frames that obtain memory in one step.
 const AHEAD_STEP: usize = 256;
-/// Pages that go together, in the order of the file, when the oldest are written: large enough to find
-/// neighbours, small enough to let the log advance early.
+/// Number of oldest pages that are sorted by position in the file: large enough to find neighbours, small enough to let the
+/// log be truncated early.
 const WINDOW: usize = 2048;
-/// Plans are made no more often than this, in nanoseconds, unless the goal has moved far.
+/// Minimum time between two plans, in nanoseconds, unless the goal has advanced far.
 const PLAN_EVERY_NS: u64 = 200_000_000;
-/// Cost of looking at one frame; looks may take a tenth of the time.
+/// Cost of examining one frame, in nanoseconds. The scans of all frames may take a tenth of the time.
 const LOOK_NS: u64 = 100;
-/// Written pages are synced after this long even without a request, so that an idle database becomes durable on disk.
+/// Time after which written pages are synced even without a request, in nanoseconds, so that an idle database becomes
+/// durable.
 const SYNC_AFTER_NS: u64 = 30_000_000_000;
 
-/// What the caller asks of the cleaner besides making room.
+/// Request of the caller for the cleaner's goal *log*.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CleanGoal {
-    /// Changes below this LSN are to reach the disk; `Lsn::ZERO` for none. At most the log's tail.
+    /// Changes below this LSN are to reach the disk. `Lsn::ZERO` for none. At most the log's tail.
     pub(crate) write_before: Lsn,
-    /// Once the goal has moved by this much log, the oldest pages are looked for anew, whatever the time.
+    /// Advance of the goal, in bytes of log, after which the oldest pages are searched again regardless of the time.
     pub(crate) step: u64,
 }
 
-/// What a step did.
+/// Result of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum CleanStep {
-    /// Nothing to do, or nothing that can be done at the moment: wait a little.
+    /// No work, or none that can be done at the moment. The caller should wait a little.
     Idle,
     /// The step did something; there may be more.
     Worked {
-        /// Pages written or, if that is more, evicted afterwards.
+        /// Number of pages written, or the number evicted afterwards if that is larger.
         pages: usize,
     },
 }
@@ -65,31 +66,30 @@ pub(crate) enum CleanStep {
 /// The cleaner's state between steps.
 #[derive(Debug, Default)]
 pub(super) struct Cleaner {
-    /// Frames to write for the goal `log`, next one last.
+    /// Frames to write for the goal *log*, in reverse order: the next one is last.
     plan: Vec<(Lsn, u32)>,
-    /// When the plan was made, and for what goal.
+    /// Time of the current plan, in nanoseconds, and its goal.
     planned_at: Option<u64>,
     planned_for: Lsn,
-    /// A page of the plan still has changes below the goal: another thread was writing it, or it changed while it was
-    /// written.
+    /// True if a page of the plan still has changes below the goal: another thread was writing it, or it changed while it
+    /// was being written.
     left: bool,
-    /// No dirty page has a recovery LSN below this; pages that become dirty get larger ones.
+    /// Lower bound of the recovery LSNs of dirty pages. Pages that become dirty later have larger ones.
     none_below: Lsn,
-    /// When pages were first seen to be unsynced.
+    /// Time at which unsynced pages were first observed.
     unsynced_since: Option<u64>,
-    /// Frames below this have their memory.
+    /// Number of the first frame whose memory has not been obtained.
     populated: usize,
 }
 
-/// A step that is under way. It has taken the cleaner's state out of the pool, so that no mutex is locked while it
-/// waits.
+/// A step in progress. It takes the cleaner's state out of the pool, so that no mutex is locked while the step waits.
 struct Turn<'p> {
     pool: &'p BufferPool,
     cleaner: Cleaner,
 }
 
 impl Turn<'_> {
-    /// `None` if another step is under way.
+    /// Returns `None` if another step is in progress.
     fn take(pool: &BufferPool) -> Option<Turn<'_>> {
         let cleaner = pool.cleaner.lock().take()?;
         Some(Turn { pool, cleaner })
@@ -103,8 +103,8 @@ impl Drop for Turn<'_> {
 }
 
 impl BufferPool {
-    /// One step: writes at most one batch of pages for each goal, and syncs the file where that is due. The caller holds no
-    /// latch. A step begun while another is under way (by another thread or fiber) does nothing.
+    /// Performs one step: writes at most one batch of pages for each goal, and syncs the file if that is due. The caller
+    /// holds no latch. Does nothing if another thread or fiber is performing a step.
     ///
     /// # Errors
     /// A failed write or sync closes the instance. [`StorageError::NoSpace`] leaves everything as it was.
@@ -125,7 +125,7 @@ impl BufferPool {
         Ok(CleanStep::Idle)
     }
 
-    /// The goal *room*; the number of pages written, or `None` if there is room enough.
+    /// Works on the goal *room*. Returns the number of pages written, or `None` if there was nothing to do or no progress.
     fn make_room(&self) -> Result<Option<usize>, StorageError> {
         let enough = self.unused_frames() >= self.reserve_low * self.shards.len()
             || self.shards.iter().all(|shard| shard.lock().free.len() >= self.reserve_low);
@@ -143,10 +143,10 @@ impl BufferPool {
         Ok((moved || pages > 0).then_some(pages))
     }
 
-    /// The goal *memory*; false if too little is missing to be worth a call.
+    /// Works on the goal *memory*. Returns false if too few frames lack memory to justify a call.
     fn populate_ahead(&self, cleaner: &mut Cleaner) -> bool {
         if self.homes.as_ref().is_some_and(Homes::are_on_several_nodes) {
-            // The thread that gives a frame to a page shall touch it first, to have it in memory of its node.
+            // The thread that gives a frame to a page must touch it first, so that its memory is on the node of this thread.
             return false;
         }
         let used = self.used_frames().len();
@@ -156,17 +156,17 @@ impl BufferPool {
         if to > ahead.min(self.frame_count()) {
             return false;
         }
-        // If the system does not support this, or has no memory left, it is not asked again.
+        // If the system does not support this, or has no memory left, the call is not repeated.
         cleaner.populated = if self.frames.populate(from..to) { to } else { self.frame_count() };
         true
     }
 
-    /// The goal *log*: the next batch of the plan, made anew when it has come to its end.
+    /// Works on the goal *log*: writes the next batch of the plan. Makes a new plan if the old one is finished.
     fn write_oldest(&self, cleaner: &mut Cleaner, now_ns: u64, goal: CleanGoal) -> Result<usize, StorageError> {
         let before = goal.write_before;
         if cleaner.plan.is_empty() {
-            // Callers let the goal follow the log's tail. A look at every frame for each few new pages would keep a
-            // core busy and write small batches.
+            // Callers let the goal follow the log's tail. Scanning every frame for each few new pages would keep a core busy
+            // and produce small batches.
             let moved = before.0.saturating_sub(cleaner.planned_for.0) >= goal.step;
             let pause = if moved { self.look_pause_ns() } else { PLAN_EVERY_NS };
             if cleaner.planned_at.is_some_and(|then| now_ns.saturating_sub(then) < pause) {
@@ -176,7 +176,7 @@ impl BufferPool {
             (cleaner.planned_at, cleaner.planned_for, cleaner.left) = (Some(now_ns), before, false);
         }
         let planned_for = cleaner.planned_for;
-        // Another thread may have written the next batch; then the batch after it is tried.
+        // If another thread has already written the pages of a batch, the batch after it is tried.
         let mut written = 0;
         while written == 0 && !cleaner.plan.is_empty() {
             let rest = cleaner.plan.len().saturating_sub(BATCH);
@@ -198,7 +198,7 @@ impl BufferPool {
         Ok(written)
     }
 
-    /// Time between two looks at every frame, in nanoseconds, that keeps their cost low.
+    /// Minimum time between two scans of all frames, in nanoseconds, that keeps their cost low.
     pub(crate) fn look_pause_ns(&self) -> u64 {
         (self.used_frames().len() as u64 * 10 * LOOK_NS).min(PLAN_EVERY_NS)
     }
@@ -214,13 +214,13 @@ impl BufferPool {
         }
         plan.sort_unstable_by(|a, b| b.cmp(a));
         for window in plan.rchunks_mut(WINDOW) {
-            // Cached, because a number may change during the sort.
+            // Cached keys, because a page number may change during the sort.
             window.sort_by_cached_key(|(_, index)| Reverse(self.frames.as_slice()[*index as usize].page_id()));
         }
     }
 
-    /// Syncs the file if the goal *log* has nothing left to write, if half of the slots for copies wait for it, or after
-    /// some time; false if not.
+    /// Syncs the file if the goal *log* has nothing left to write, if half of the doublewrite slots wait for a sync, or
+    /// after some time. Returns true if it has synced.
     fn sync_if_due(&self, cleaner: &mut Cleaner, now_ns: u64, before: Lsn) -> Result<bool, StorageError> {
         let oldest = self.unsynced.lock().oldest();
         if oldest == Lsn::MAX {
@@ -237,8 +237,8 @@ impl BufferPool {
         Ok(true)
     }
 
-    /// Writes every page that is dirty now and syncs the file: afterwards all changes made before the
-    /// call are on the disk. Work may go on meanwhile. The caller holds no latch.
+    /// Writes every page that is dirty now and syncs the file. On return, all changes made before the call are durable.
+    /// Other threads may change pages during the call. The caller holds no latch.
     ///
     /// # Errors
     /// As [`BufferPool::clean_step`].
@@ -262,7 +262,7 @@ impl BufferPool {
                 self.keep(batch);
                 written += result?;
             }
-            // A page whose oldest change has changed has been written, by this thread or another.
+            // If a page's oldest change differs from before, this thread or another has written the page.
             todo.retain(|(lsn, index)| Self::recovery_lsn(&frames[*index as usize]) == Some(*lsn));
             if written == 0 && !todo.is_empty() {
                 self.hook.block_for(&token, BlockReason::Room, Duration::from_millis(1));

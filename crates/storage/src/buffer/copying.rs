@@ -1,9 +1,9 @@
-//! The data file as a copy of the database reads it while work goes on: past the frames, and beside the pages that bulk
-//! loads write past the log.
+//! Online copy: reads the data file while transactions run. The copy bypasses the frames, and it includes the pages that
+//! bulk loads write without log records.
 //!
-//! A page of the file may be torn when it is read, because it is being written at that moment. Its frame keeps the page
-//! until the write is over, so the copier finds it in the pool, or, when the frame has been given to another page
-//! since, whole in the file.
+//! A page read from the file may be torn, because it is being written at that moment. Its frame keeps the page until the
+//! write has ended. So the copy finds the page in the pool or, if the frame has since been given to another page, intact in
+//! the file.
 
 use std::mem;
 
@@ -13,51 +13,51 @@ use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::page::header;
 
-/// How often a page is retried that is neither sound in the file nor in the pool.
+/// Maximum number of attempts for a page that is sound neither in the file nor in the pool.
 const LOOKS: usize = 32;
 
-/// Pages written past pool and log since the oldest copy under way began.
+/// Pages written without the pool and the log since the oldest copy in progress began.
 #[derive(Debug, Default)]
 pub(super) struct DirectWrites {
-    /// Copies under way.
+    /// Number of copies in progress.
     copies: usize,
-    /// First page and number of pages of each write, in order.
+    /// First page and number of pages of each write, in the order of the writes.
     writes: Vec<(PageId, u32)>,
 }
 
-/// A copy under way, for the pool: writes past the log are noted for it until it is dropped.
+/// A copy in progress. Direct writes are recorded for it until it is dropped.
 #[derive(Debug)]
 pub(crate) struct CopyReader<'p> {
     pool: &'p BufferPool,
-    /// Direct writes that this copy has read so far.
+    /// Number of direct writes that this copy has already read.
     seen: usize,
 }
 
 impl DirectWrites {
-    /// Whether a copy is under way.
+    /// Returns true if a copy is in progress.
     pub(super) fn is_copied(&self) -> bool {
         self.copies > 0
     }
 }
 
 impl BufferPool {
-    /// Begins to note direct writes.
+    /// Begins a copy. Direct writes are recorded from now on.
     pub(crate) fn begin_copy(&self) -> CopyReader<'_> {
         let mut direct = self.direct.lock();
         direct.copies += 1;
         CopyReader { pool: self, seen: direct.writes.len() }
     }
 
-    /// Writes sealed pages that were never in a frame, from page `first` on, once the log is durable to their LSNs. Not
-    /// durable before [`BufferPool::sync_file`]. The caller holds no latch.
+    /// Writes sealed pages that were never in a frame, with consecutive numbers from `first` on. Makes the log durable to
+    /// their LSNs first. The pages are not durable before [`BufferPool::sync_file`]. The caller holds no latch.
     ///
     /// # Errors
-    /// Those of making the log durable. A failed write closes the instance, because the space was there.
+    /// Errors of making the log durable. A failed write closes the instance, because the space was already allocated.
     pub(crate) fn write_direct(&self, first: PageId, pages: &[u8]) -> Result<(), StorageError> {
         debug_assert!(pages.len().is_multiple_of(PAGE_SIZE));
         let newest = Self::newest_lsn(pages);
         if newest >= self.wal.durable() && !is_mutant(Mutant::StampLoadAtTail) {
-            // Past the beginning of the newest record that the pages show means past its end.
+            // Durable beyond the first byte of the newest record of these pages implies durable to the end of this record.
             self.wal.make_durable(Lsn(newest.0 + 1))?;
         }
         let proved = self.prove(first, pages)?;
@@ -66,15 +66,15 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Reads a page from the file, past the pool, without checking it.
+    /// Reads a page from the file, without the pool and without any check.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Fails if the page cannot be read.
     pub(crate) fn read_unproved(&self, id: PageId, bytes: &mut [u8; PAGE_SIZE]) -> Result<(), StorageError> {
         self.file.read_exact_at(bytes, id.offset())
     }
 
-    /// Reports to copies under way that pages were written past the log.
+    /// Records a direct write for the copies in progress.
     fn note_direct(&self, first: PageId, pages: usize) {
         let mut direct = self.direct.lock();
         if direct.copies > 0 {
@@ -82,7 +82,7 @@ impl BufferPool {
         }
     }
 
-    /// The page as its frame has it, sealed; false if no frame does.
+    /// Copies the page from its frame to `to` and seals the copy. Returns false if no frame has the page.
     fn copy_frame(&self, id: PageId, to: &mut [u8; PAGE_SIZE]) -> bool {
         let Some(frame) = self.get(id) else { return false };
         let share = frame.latch.lock_shared();
@@ -96,17 +96,17 @@ impl BufferPool {
 }
 
 impl CopyReader<'_> {
-    /// Pages of the file.
+    /// Number of pages in the file.
     pub(crate) fn pages(&self) -> u32 {
         self.pool.file_pages()
     }
 
-    /// Reads pages from `first` on, each as it was at some moment since the call began. Pages of zeros were never
-    /// written. Pages that are damaged in the file and absent from the pool are listed in `damaged` and read as they
-    /// are.
+    /// Reads pages with consecutive numbers from `first` on, each in a state that it had at some moment during the call.
+    /// Pages that were never written are read as zeros. Pages that are damaged in the file and absent from the pool are
+    /// added to `damaged` and returned as they are in the file.
     ///
     /// # Errors
-    /// A failed read.
+    /// Fails if a read fails.
     pub(crate) fn read(&self, first: PageId, bytes: &mut [u8], damaged: &mut Vec<PageId>) -> Result<(), StorageError> {
         self.pool.file.read_exact_at(bytes, first.offset())?;
         let (pages, _) = bytes.as_chunks_mut::<PAGE_SIZE>();
@@ -118,7 +118,7 @@ impl CopyReader<'_> {
         Ok(())
     }
 
-    /// Looks for the page until it is sound; false if it stays damaged.
+    /// Repeats the read of a page until it is sound. Returns false if it stays damaged.
     fn until_sound(&self, id: PageId, page: &mut [u8; PAGE_SIZE]) -> Result<bool, StorageError> {
         for _ in 0..LOOKS {
             if header::damage(page, id, true).is_none() || page.iter().all(|byte| *byte == 0) {
@@ -132,10 +132,11 @@ impl CopyReader<'_> {
         Ok(false)
     }
 
-    /// The log's end, if this copy has read all direct writes; else those that it has not.
+    /// Returns the end of the log if this copy has read all direct writes. Otherwise returns the direct writes that it has
+    /// not read.
     ///
     /// The record that makes a load's pages part of a tree is appended after the load's last direct write. So a log
-    /// that is cut at its present end either lacks that record, or all pages of the load have been reported.
+    /// truncated at its present end either lacks that record, or all pages of the load have already been returned here.
     pub(crate) fn end_or_direct_writes(&mut self) -> Result<Lsn, Vec<(PageId, u32)>> {
         let direct = self.pool.direct.lock();
         let seen = mem::replace(&mut self.seen, direct.writes.len());

@@ -1,4 +1,4 @@
-//! Cutting the file: the pages behind those in use go back to the system.
+//! Truncation of the data file: pages behind those in use are returned to the operating system.
 
 use crate::base::sync::MutexGuard;
 use crate::base::sync::plain::Ordering;
@@ -7,26 +7,27 @@ use super::BufferPool;
 use crate::base::error::StorageError;
 use crate::base::ids::{PAGE_SIZE, PageId};
 
-/// A cut that is being made: the file does not grow meanwhile.
+/// Truncation in progress. The file does not grow while this exists.
 pub(crate) struct FileCut<'p> {
     pool: &'p BufferPool,
     _grows_not: MutexGuard<'p, ()>,
 }
 
 impl BufferPool {
-    /// Begins to cut the file. The caller holds no latch.
+    /// Begins to truncate the file. The caller holds no latch.
     pub(crate) fn begin_cut(&self) -> FileCut<'_> {
         FileCut { pool: self, _grows_not: self.grow_lock.lock() }
     }
 }
 
 impl FileCut<'_> {
-    /// Counts the pages behind `end`, and behind those kept for undo, as not there any more. The caller has latched the
-    /// allocator, whose end that is. False if one of them is in the pool, or a copy of the file is being made.
+    /// Lowers the number of pages in the file to `end`, plus the pages reserved for undo. The caller holds the latch of the
+    /// page allocator, which supplies `end`. Returns false if one of the removed pages is in the pool, or if an online copy
+    /// of the file is in progress.
     #[must_use]
     pub(crate) fn lower(&self, end: u32) -> bool {
         let pool = self.pool;
-        // A copy that begins from here on sees the shorter file.
+        // A copy that begins after this lock is released sees the shorter file.
         let direct = pool.direct.lock();
         let pages = u64::from(end) + pool.kept_pages();
         let has = pool.file_pages.load(Ordering::Acquire);
@@ -41,10 +42,10 @@ impl FileCut<'_> {
         true
     }
 
-    /// Cuts the file.
+    /// Truncates the file to the number of pages set by `lower`, and syncs it.
     ///
     /// # Errors
-    /// The file is longer than it needs to be then. A failed sync closes the instance.
+    /// After an error the file may be longer than necessary. A failed sync closes the instance.
     pub(crate) fn finish(self) -> Result<(), StorageError> {
         let pages = self.pool.file_pages.load(Ordering::Acquire);
         self.pool.file.cut_to(u64::from(pages) * PAGE_SIZE as u64)?;

@@ -1,11 +1,12 @@
-//! Pages that the purge service has to look at: a bit for each page of the file.
+//! Pages that the purge service must visit: one bit for each page of the file.
 //!
-//! A thread that leaves a ghost in a page, brings in a page that has ghosts, or moves ghosts to another page sets the
-//! page's bit while it holds the page's latch. The service takes bits out 32 at a time, then latches the pages: so a
-//! ghost made before is seen, and one made after has set the bit again. A bit stays set while its page is not in memory;
-//! it is lost when the database is closed, and the service's sweep through the trees finds such pages again.
+//! A thread sets the bit of a page while it holds the page's latch if it creates a ghost record in the page, loads a page
+//! that has ghost records, or moves ghost records into the page. The service clears bits, 32 at a time, before it latches
+//! the pages: it sees every ghost record created before, and a ghost record created later sets the bit again. A bit stays
+//! set while its page is not in memory. The bits are lost when the database is closed; the service's scan of the trees finds
+//! such pages again.
 //!
-//! Setting a bit that is set reads one word, which threads share. Most deletes find their page's bit set.
+//! Setting a bit that is already set only reads one shared word. Most deletes find the bit of their page set.
 
 use std::io;
 
@@ -13,22 +14,22 @@ use crate::base::arena::{Arena, PageSize};
 use crate::base::ids::PageId;
 use crate::base::sync::plain::{AtomicBool, AtomicU32, Ordering};
 
-/// Pages of a word, and words of a summary word.
+/// Number of pages per word, and of words per summary word.
 const WIDTH: u32 = u32::BITS;
 
-/// See the module's documentation.
+/// Bits of due pages. See the module's documentation.
 #[derive(Debug)]
 pub(super) struct DuePages {
     /// A bit for each page.
     pages: Arena<AtomicU32>,
-    /// A bit for each word of `pages` that may have a bit.
+    /// A bit for each word of `pages` that may have a bit set.
     words: Arena<AtomicU32>,
-    /// A bit has been set since the last look.
+    /// True if a bit has been set since the last round began.
     any: AtomicBool,
 }
 
 impl DuePages {
-    /// For pages below `pages`, in memory of this kind; the system gives it where bits are set.
+    /// Creates the bits of pages below `pages`, in memory of this kind. The system allocates memory when bits are set.
     pub(super) fn new(pages: u32, memory: PageSize) -> io::Result<DuePages> {
         let words = pages.div_ceil(WIDTH);
         Ok(DuePages {
@@ -38,7 +39,7 @@ impl DuePages {
         })
     }
 
-    /// Sets the page's bit. The caller holds the page's latch, or knows that it need not be exact.
+    /// Sets the page's bit. The caller holds the page's latch or does not need the bit to be exact.
     #[inline]
     pub(super) fn set(&self, id: PageId) {
         if let Some(word) = self.pages.as_slice().get((id.0 / WIDTH) as usize)
@@ -58,19 +59,19 @@ impl DuePages {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Whether a bit has been set since the last round began.
+    /// Returns true if a bit has been set since the last round began.
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Begins a round through all bits; false if none is set.
+    /// Begins a round through all bits. Returns false if no bit has been set since the last round began.
     pub(super) fn begin_round(&self) -> bool {
         self.any.swap(false, Ordering::AcqRel)
     }
 
-    /// Takes out bits of pages from `from` on and below `end`, until there are `limit` or a few more; returns where to
-    /// go on, `end` or above once all were seen.
+    /// Clears the bits of due pages between `from` and `end` and appends the pages to `out`, until there are `limit` or a
+    /// few more. Returns the page at which to continue; `end` or above if all bits were visited.
     pub(super) fn take(&self, from: PageId, end: u32, limit: usize, out: &mut Vec<PageId>) -> PageId {
         let summaries = self.words.as_slice();
         let mut at = from.0 / WIDTH;
@@ -82,7 +83,7 @@ impl DuePages {
                 continue;
             }
             at += rest.trailing_zeros();
-            // First the summary's bit: a page's bit that is set after the swap sets it again.
+            // The summary bit is cleared first: a thread that sets a page's bit after the swap sets the summary bit again.
             summary.fetch_and(!(1 << (at % WIDTH)), Ordering::AcqRel);
             if let Some(word) = self.pages.as_slice().get(at as usize) {
                 let mut bits = word.swap(0, Ordering::AcqRel);

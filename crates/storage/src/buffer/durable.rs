@@ -1,4 +1,4 @@
-//! Which changes of the data file are known to be on the disk, and how far back a restart has to begin.
+//! Durability of the data file: pages that are written but not synced, and the LSN at which a restart has to begin.
 
 use crate::base::sync::plain::Ordering;
 
@@ -8,14 +8,15 @@ use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
 
-/// Pages that were written to the file but may not be on the disk yet, by their oldest change.
+/// LSN bounds of pages that were written to the file but may not be durable yet.
 #[derive(Debug)]
 pub(super) struct Unsynced {
-    /// Written since the last sync began.
+    /// Smallest recovery LSN of pages written since the last sync began.
     written: Lsn,
-    /// Written before it began; `MAX` when no sync is under way. After a failed one this stays.
+    /// Smallest recovery LSN of pages written before the last sync began. `MAX` if no sync is in progress. It keeps its
+    /// value after a failed sync.
     syncing: Lsn,
-    /// Pages in `written`.
+    /// Number of pages in `written`.
     pages: usize,
 }
 
@@ -35,14 +36,14 @@ impl Unsynced {
 }
 
 impl BufferPool {
-    /// Returns when every page written before is on the disk; does nothing if no page was written.
+    /// Makes every page written so far durable. Does nothing if no page was written since the last sync.
     ///
     /// # Errors
-    /// A failed sync closes the instance and is never tried again.
+    /// A failed sync closes the instance and is never repeated.
     pub(crate) fn sync(&self) -> Result<(), StorageError> {
         let _one_at_a_time = self.sync_lock.lock();
         self.poison.check()?;
-        // Before the look at the unsynced pages: those of ended batches are among them.
+        // This must precede the access to `unsynced`, so that `unsynced` includes the pages of all ended batches.
         let ended = self.aside.ended();
         {
             let mut unsynced = self.unsynced.lock();
@@ -65,39 +66,39 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Syncs the file, whatever the pool has written.
+    /// Syncs the file, even if the pool has written no page.
     ///
     /// # Errors
     /// A failed sync closes the instance.
     pub(crate) fn sync_file(&self) -> Result<(), StorageError> {
-        // One sync at a time: the system reports a failure once, and the thread that gets it closes the instance before
-        // another thread could take its own, successful, sync for proof.
+        // Syncs are serialised: the system reports a failure only once. The thread that receives it closes the instance
+        // before another thread could mistake its own successful sync for proof of durability.
         let _one_at_a_time = self.sync_lock.lock();
         self.poison.check()?;
         self.file.sync().inspect_err(|e| self.poison.close(e, self.wal.durable()))
     }
 
-    /// A lower bound of the LSNs of all changes that are not on the disk; `None` if there are none.
+    /// Lower bound of the LSNs of all changes that are not durable in the data file. `None` if there are none.
     ///
-    /// Changes made while this runs may be missed: the caller reads the log's tail first and takes the
-    /// smaller of the two. Looks at every frame: for checkpoints.
+    /// Changes made during this call may be missed. The caller therefore reads the log's tail first and takes the minimum of
+    /// both. Reads every frame: intended for checkpoints.
     pub(crate) fn oldest_recovery_lsn(&self) -> Option<Lsn> {
         let mut oldest = Lsn::MAX;
         self.for_each_dirty(|_, lsn| oldest = oldest.min(lsn));
-        // After the frames: a page that is written meanwhile is entered here before it is marked clean.
+        // This comes after the frames: a page written in the meantime is recorded here before it is marked clean.
         oldest = oldest.min(self.unsynced.lock().oldest());
         (oldest != Lsn::MAX).then_some(oldest)
     }
 
-    /// As [`BufferPool::oldest_recovery_lsn`], of pages that are not written yet: what a sync now would leave.
+    /// Like [`BufferPool::oldest_recovery_lsn`], but only for pages not written yet: the bound that a sync now would leave.
     pub(crate) fn oldest_dirty_lsn(&self) -> Option<Lsn> {
         let mut oldest = Lsn::MAX;
         self.for_each_dirty(|_, lsn| oldest = oldest.min(lsn));
         (oldest != Lsn::MAX).then_some(oldest)
     }
 
-    /// Calls `f` with each dirty page and its recovery LSN. Pages that are written but not synced are not
-    /// among them, so restart must not skip pages because they are not listed.
+    /// Calls `f` with each dirty page and its recovery LSN. Pages that are written but not synced are not included, so
+    /// restart must not skip a page because it is not listed.
     pub(crate) fn for_each_dirty(&self, mut f: impl FnMut(PageId, Lsn)) {
         for frame in self.used_frames() {
             if let Some(lsn) = Self::recovery_lsn(frame) {
@@ -106,11 +107,11 @@ impl BufferPool {
         }
     }
 
-    /// Makes sure that the file holds page `id`, growing it in steps. Called where pages are allocated, so that the
+    /// Extends the file so that it contains page `id`. The file grows in steps. Called when pages are allocated, so that the
     /// transaction that needs the space gets the error if there is none.
     ///
     /// # Errors
-    /// [`StorageError::NoSpace`]; the file is usable as before.
+    /// [`StorageError::NoSpace`]. The file remains usable as before.
     pub(crate) fn grow_to_hold(&self, id: PageId) -> Result<(), StorageError> {
         if id.0 < self.file_pages.load(Ordering::Acquire) {
             return Ok(());
@@ -127,7 +128,7 @@ impl BufferPool {
         let least = u64::from(id.0) + 1;
         let wanted = least.max((u64::from(pages) + u64::from(step)).min(u64::from(self.options.max_pages)));
         let bytes = |pages: u64| pages * PAGE_SIZE as u64;
-        // If there is no room for a whole step, there may be room for the page.
+        // There may be space for the page even if there is none for a whole step.
         let grown = match self.file.extend_to(bytes(wanted)) {
             Ok(()) => wanted,
             Err(StorageError::NoSpace { .. }) => {
@@ -140,14 +141,14 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Pages in the file.
+    /// Number of pages in the file.
     pub(crate) fn file_pages(&self) -> u32 {
         self.file_pages.load(Ordering::Acquire)
     }
-    /// Makes sure the file holds the pages below `end`; see [`BufferPool::grow_to_hold`].
+    /// Extends the file so that it contains all pages below `end`. See [`BufferPool::grow_to_hold`].
     ///
     /// # Errors
-    /// No space.
+    /// [`StorageError::NoSpace`].
     pub(crate) fn ensure_file(&self, end: u64) -> Result<(), StorageError> {
         match u32::try_from(end.saturating_sub(1)) {
             Ok(last) => self.grow_to_hold(PageId(last)),
@@ -155,22 +156,22 @@ impl BufferPool {
         }
     }
 
-    /// Whether the file holds the pages below `end`.
+    /// Returns true if the file contains all pages below `end`.
     pub(crate) fn file_holds(&self, end: u64) -> bool {
         u64::from(self.file_pages()) >= end
     }
 
-    /// Keeps `pages` more pages at the file's end for undo; returns how many are kept in all.
+    /// Reserves `pages` more pages at the end of the file for undo. Returns the total number of reserved pages.
     pub(crate) fn keep_pages(&self, pages: u64) -> u64 {
         self.kept_pages.fetch_add(pages, Ordering::SeqCst) + pages
     }
 
-    /// Keeps them no more.
+    /// Releases `pages` of the pages reserved by [`BufferPool::keep_pages`].
     pub(crate) fn release_pages(&self, pages: u64) {
         self.kept_pages.fetch_sub(pages, Ordering::SeqCst);
     }
 
-    /// Pages at the file's end that are kept for undo.
+    /// Number of pages at the end of the file that are reserved for undo.
     #[inline]
     pub(crate) fn kept_pages(&self) -> u64 {
         self.kept_pages.load(Ordering::SeqCst)

@@ -1,4 +1,4 @@
-//! Emptying frames: what the [replacement policy](super::replacement) names goes, if it is clean and not in use.
+//! Eviction: empties the frames that the [replacement policy](super::replacement) selects, if they are clean and not in use.
 
 use crate::base::sync::plain::Ordering;
 use std::ops::Range;
@@ -12,10 +12,10 @@ use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::{Lsn, PageId};
 use crate::page::header::{KIND, Kind};
 
-/// One shard's frames but those never used: in the policy's hands with a page, else free.
+/// Frames of one shard, except those never used. A frame with a page is held by the policy, a frame without one is free.
 #[derive(Debug)]
 pub(super) struct Shard {
-    /// Frames without a page.
+    /// Numbers of frames without a page.
     pub(super) free: Vec<u32>,
     pub(super) policy: Replacement,
 }
@@ -31,8 +31,8 @@ impl ResidentPages for [Frame] {
 }
 
 impl BufferPool {
-    /// Empties frames of a shard into its free list until it has `want`, as many pages as may wait to be written do, or
-    /// `looks` frames have been looked at. False without any progress: no page was evicted, queued for writing or aged.
+    /// Evicts pages of a shard until its free list has `want` frames, the queue of dirty pages is full, or `looks` frames
+    /// have been examined. Returns false if there was no progress: no page was evicted, queued for writing, or aged.
     pub(super) fn evict_clean(&self, shard: &mut Shard, want: usize, mut looks: usize) -> bool {
         let frames = self.frames.as_slice();
         let mut moved = false;
@@ -55,7 +55,7 @@ impl BufferPool {
         moved
     }
 
-    /// Takes the page out of a frame that is in no queue, if it is clean and no thread holds its latch.
+    /// Removes the page from a frame that is in no queue, if the page is clean and no thread holds its latch.
     pub(super) fn try_evict(&self, victim: &Candidate) -> Result<(), NotEvicted> {
         let frame = &self.frames.as_slice()[victim.frame as usize];
         if frame.is_dirty() && !self.poison.is_closed() {
@@ -65,10 +65,10 @@ impl BufferPool {
             return Err(NotEvicted::Busy);
         }
         let Some(write) = frame.try_write() else { return Err(NotEvicted::Busy) };
-        // Checked again, now that no other thread can change it.
+        // Checked again under the latch, so that no other thread can change it.
         if frame.is_dirty() {
-            // A writer marks a page before the log takes its record. Of a closed instance it takes none, and such a page has
-            // no change from there on.
+            // A writer marks a page as dirty before it appends the log record. The log of a closed instance rejects the
+            // record, so such a page has no change at or after the marked LSN.
             let marked = frame.recovery_lsn.load(Ordering::Relaxed);
             if !self.poison.is_closed() || frame.bytes().lsn().0 >= marked || frame.bytes().lsn() == Lsn::ZERO {
                 write.release_unchanged();
@@ -86,15 +86,16 @@ impl BufferPool {
             self.table.remove(id, victim.frame, victim.leaves_ghost().then_some(number));
             frame.set_page_id(PageId::NONE);
         }
-        // The version moves on: a reader that read here, or found this frame and has not begun, will notice.
+        // The release increments the version. A reader that has read here, or that found this frame and has not begun,
+        // notices it.
         drop(write);
         Ok(())
     }
 
-    /// Withholds a page that no tree uses: until [`BufferPool::readmit`] it is neither read nor in a frame. What its frame
-    /// holds, as after a refused change, is never written. False if another thread reads it or holds its latch at the
-    /// moment, or it is being read or written; the caller releases its latches and [pauses](BufferPool::pause) before it
-    /// tries again.
+    /// Withholds a page that no tree contains. Until [`BufferPool::readmit`] the page is neither read nor in a frame. The
+    /// content of its frame (for example after a refused change) is never written. Returns false if at this moment another
+    /// thread reads the page or holds its latch, or if the page is being written. The caller then releases its latches and
+    /// [pauses](BufferPool::pause) before the next attempt.
     #[must_use]
     pub(crate) fn withhold(&self, id: PageId) -> bool {
         if self.table.withhold(id) {
@@ -106,7 +107,7 @@ impl BufferPool {
             write.release_unchanged();
             return false;
         }
-        // The frame stays in its queue; when it comes out without a page it becomes free.
+        // The frame stays in its queue. It becomes free when it leaves the queue without a page.
         frame.uses.clear();
         frame.recovery_lsn.store(0, Ordering::Release);
         self.table.remove_and_withhold(id, self.index_of(frame));
@@ -114,30 +115,30 @@ impl BufferPool {
         true
     }
 
-    /// Waits a little for a page that another thread reads or writes. That thread may itself be waiting for the log, on
-    /// a fiber of this thread, so this gives way through the hook. No latch may be held.
+    /// Waits briefly for another thread that reads or writes a page. That thread may be waiting for the log on a fiber of
+    /// the calling thread, so this function yields through the hook. The caller holds no latch.
     pub(crate) fn pause(&self) {
         self.hook.block_for(&WaitToken::new(), BlockReason::Room, Duration::from_micros(20));
     }
 
-    /// Lets pages be read that were withheld.
+    /// Makes withheld pages readable again.
     pub(crate) fn readmit(&self, pages: Range<u32>) {
         pages.for_each(|page| self.table.readmit(PageId(page)));
     }
 
-    /// Whether the page is withheld.
+    /// Returns true if the page is withheld.
     pub(crate) fn is_withheld(&self, id: PageId) -> bool {
         matches!(self.table.place(id), Some(Residency::Withheld(_)))
     }
 
-    /// Notes that pages below `end` are in use. Pages from there on that were stay readable until
-    /// [`BufferPool::set_pages_end`]: a thread may hold the number of a page that has just been moved. The caller holds the
-    /// allocator's latch.
+    /// Records that pages below `end` are in use. Never lowers the end: pages beyond `end` that were in use stay readable
+    /// until [`BufferPool::set_pages_end`], because a thread may still hold the number of a page that has just been moved.
+    /// The caller holds the allocator's latch.
     pub(crate) fn raise_pages_end(&self, end: u32) {
         self.pages_end.fetch_max(end, Ordering::Release);
     }
 
-    /// Notes the first page that was never used. The caller holds the allocator's latch, or is the only thread.
+    /// Sets the number of the first page that was never used. The caller holds the allocator's latch, or is the only thread.
     pub(crate) fn set_pages_end(&self, end: u32) {
         self.pages_end.store(end, Ordering::Release);
     }

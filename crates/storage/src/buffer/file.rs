@@ -1,4 +1,4 @@
-//! The two interfaces that the pool needs: a file of pages, and the log in front of it.
+//! Traits through which the pool uses the data file and the log.
 
 use std::fmt::Debug;
 
@@ -11,68 +11,71 @@ pub(crate) trait PageFile: Send + Sync + Debug {
     /// Fills `buf` from `offset`.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), StorageError>;
 
-    /// Fills `buf` from `offset` if the system has all of it in memory; false if it may have to wait for a device.
+    /// Fills `buf` from `offset` if the operating system's page cache has all these bytes. Returns false if the read might
+    /// wait for a device.
     fn read_resident_at(&self, buf: &mut [u8], offset: u64) -> Result<bool, StorageError>;
 
-    /// Writes pages in their place, within the file's length.
+    /// Writes pages in place, within the file's length.
     fn write_pages(&self, pages: DurablePages<'_>) -> Result<(), StorageError>;
 
-    /// Returns when all earlier writes are on the disk.
+    /// Returns when all earlier writes are durable.
     fn sync(&self) -> Result<(), StorageError>;
 
-    /// Bytes in the file.
+    /// Length of the file in bytes.
     fn len(&self) -> Result<u64, StorageError>;
 
-    /// Makes the file at least `bytes` long, with space allocated, so that later writes there cannot
-    /// run out of it. [`StorageError::NoSpace`] leaves the file usable as it was.
+    /// Makes the file at least `bytes` long and allocates the space, so that later writes there cannot run out of space. If
+    /// this fails with [`StorageError::NoSpace`], the file remains usable as before.
     fn extend_to(&self, bytes: u64) -> Result<(), StorageError>;
 
-    /// Makes the file at most `bytes` long, on the disk from the next sync on. No crash may bring the rest back into use:
-    /// none of its content is wanted.
+    /// Truncates the file to at most `bytes`. The truncation is durable from the next sync on. A crash must not make the
+    /// removed pages readable again.
     ///
     /// # Errors
-    /// The file may be longer then.
+    /// After an error the file may be longer than `bytes`.
     fn cut_to(&self, bytes: u64) -> Result<(), StorageError>;
 
-    /// Slots beside the file for copies of [`SLOT_PAGES`] pages each; at least [`MIN_SLOTS`].
+    /// Number of doublewrite slots beside the file, each for [`SLOT_PAGES`] copies of pages. At least [`MIN_SLOTS`].
     fn slots(&self) -> u64;
 
-    /// Writes copies of at most [`SLOT_PAGES`] pages to a slot, over what it held.
+    /// Writes copies of at most [`SLOT_PAGES`] pages to a slot and overwrites its old content.
     fn write_aside(&self, slot: u64, copies: &[AsideCopy<'_>]) -> Result<(), StorageError>;
 
-    /// Returns when all copies written before are on the disk: a restart repairs their pages from them.
+    /// Returns when all copies written earlier are durable. A restart repairs torn pages from these copies.
     fn sync_aside(&self) -> Result<(), StorageError>;
 
-    /// The file's path, for messages.
+    /// Path of the file, for messages.
     fn show(&self) -> String;
 }
 
-/// Pages of a slot.
+/// Capacity of a slot, in pages.
 pub(crate) const SLOT_PAGES: usize = 32;
-/// Least number of slots: two batches.
+/// Minimum number of slots: enough for two batches.
 pub(crate) const MIN_SLOTS: u64 = 8;
 
-/// A sealed page as it is put aside before it is written in place.
+/// Doublewrite copy of a page: a sealed page, written to a slot before the page is written in place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsideCopy<'a> {
-    /// Its number.
+    /// Page number.
     pub(crate) id: PageId,
-    /// No change that it has and the disk may lack is older: redo begins here at the latest.
+    /// Recovery LSN: every change that the page contains and the disk may lack is at or after this LSN. Redo begins here at
+    /// the latest.
     pub(crate) recovery: Lsn,
-    /// Its content.
+    /// Page content.
     pub(crate) page: &'a [u8; PAGE_SIZE],
 }
 
-/// The log, as far as the pool is concerned.
+/// The operations of the log that the pool uses.
 ///
-/// The call that may wait does so through the [hook](crate::base::hook::Hook); the pool holds no latch and no lock then.
+/// `make_durable` may wait, through the [hook](crate::base::hook::Hook). The pool holds no latch and no lock during that
+/// wait.
 pub(crate) trait WriteAhead: Send + Sync + Debug {
-    /// Everything below is on disk.
+    /// LSN below which the log is durable.
     fn durable(&self) -> Lsn;
 
-    /// End of what was appended: no page has a later LSN.
+    /// LSN of the end of the log. No page has a later LSN.
     fn end(&self) -> Lsn;
 
-    /// Returns when everything below `lsn` is on disk.
+    /// Returns when the log below `lsn` is durable.
     fn make_durable(&self, lsn: Lsn) -> Result<(), StorageError>;
 }

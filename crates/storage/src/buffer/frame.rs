@@ -1,4 +1,4 @@
-//! Frames: the places of pages in memory.
+//! Frames: memory for pages, each with a latch and replacement data.
 
 #![allow(unsafe_code)]
 
@@ -16,107 +16,108 @@ use crate::page::layout::{HINTS, SLOTS};
 use crate::page::sound::{self, Flaw};
 use crate::page::{PageMut, PageRef};
 
-/// A page in memory and the pool's data about it.
+/// A page in memory and the pool's data about the page.
 ///
-/// The pool's data shares a cache line with the page's first fields, those that a search reads first: it reads the
-/// latch there anyway. Together they are 129 lines, an odd number, so that page headers spread over all cache sets;
-/// 8 KiB apart they would meet in a few of them.
+/// The pool's data shares a cache line with the first fields of the page. A search reads these fields first, and it reads
+/// the latch at the same time anyway. A frame takes 129 cache lines. Because this number is odd, the page headers spread
+/// over all cache sets; at a distance of exactly 8 KiB they would compete for a few sets.
 ///
 /// | field | which thread may change it |
 /// | --- | --- |
 /// | `latch` | any |
-/// | `page`, `page_id`, `recovery_lsn` | the latch's exclusive holder (the cleaner clears `recovery_lsn` under a share); `page` also the reader that has taken a frame without a page out of circulation |
+/// | `page`, `page_id`, `recovery_lsn` | the exclusive holder of the latch (the cleaner clears `recovery_lsn` under a shared latch); `page` also the thread that reads into a frame which has no page and is in no queue |
 /// | `uses` | any, at any time: a hint for replacement |
-/// | `unproved` | the latch's exclusive holder |
+/// | `unproved` | the exclusive holder of the latch |
 /// | `writing` | the thread that swapped it from false, until it stores false: one write of a page at a time |
 #[repr(C, align(64))]
 pub(crate) struct Frame {
     pub(super) latch: Latch,
     page_id: AtomicU32,
-    /// See [`super::replacement`].
+    /// Use counter of the replacement policy. See [`super::replacement`].
     pub(super) uses: Uses,
-    /// A copy of the page is on its way to the disk. Such a frame keeps its page.
+    /// True while a copy of the page is being written to the disk. The page is not evicted during that time.
     pub(super) writing: AtomicBool,
-    /// What has still to be looked at since the page was read from the file: [`CONTENT`], [`PLACE`].
+    /// Checks still to be made since the page was read from the file: [`CONTENT`], [`PLACE`].
     unproved: AtomicU8,
     /// LSN at or before the first change that is not on disk; 0 when the page is clean.
     pub(super) recovery_lsn: AtomicU64,
     page: UnsafeCell<[u64; PAGE_SIZE / 8]>,
 }
 
-/// The page was brought in without a look at its content: only its checksum was compared.
+/// The content of the page has not been checked. Only the checksum was compared.
 const CONTENT: u8 = 1;
-/// No descent has compared the page with the one above (`btree/place.rs`).
+/// No descent has compared the page with its parent (`btree/place.rs`).
 const PLACE: u8 = 2;
 
-/// Hints and slots begin cache lines.
+/// Hints and slots begin at cache line boundaries.
 #[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(
     (offset_of!(Frame, page) + HINTS).is_multiple_of(64) && (offset_of!(Frame, page) + SLOTS).is_multiple_of(64)
 );
 
-// SAFETY: `page` is written only under the exclusive latch. Readers either hold a share or are
-// optimistic: they read through `PageRef`, which makes no assumption about the bytes, and validate.
+// SAFETY: `page` is written only under the exclusive latch. Readers either hold a shared latch or are optimistic: they read
+// through `PageRef`, which makes no assumption about the bytes, and validate the version afterwards.
 unsafe impl Sync for Frame {}
-// SAFETY: nothing in a frame belongs to a thread.
+// SAFETY: nothing in a frame is tied to a particular thread.
 unsafe impl Send for Frame {}
 
-// SAFETY: a frame is atomics, a latch (an atomic) and bytes.
+// SAFETY: a frame consists of atomics, a latch (an atomic) and bytes. Zero is a valid value of each.
 unsafe impl ZeroValid for Frame {}
 
 impl Frame {
-    /// The page that lies here, or none.
+    /// Number of the page in this frame, or none.
     #[inline]
     pub(crate) fn page_id(&self) -> PageId {
         PageId(self.page_id.load(Ordering::Relaxed))
     }
 
-    /// Gives the frame to a page. The caller holds the exclusive latch.
+    /// Sets the number of the page in this frame. The caller holds the exclusive latch.
     pub(super) fn set_page_id(&self, id: PageId) {
         self.page_id.store(id.0, Ordering::Relaxed);
     }
 
-    /// Notes that the page was read from the file, and whether its content was looked at. The caller holds the exclusive
-    /// latch.
+    /// Marks the page as read from the file. `is_checked`: the content of the page has been checked. The caller holds the
+    /// exclusive latch.
     pub(super) fn set_read(&self, is_checked: bool) {
         self.unproved.store(PLACE | if is_checked { 0 } else { CONTENT }, Ordering::Relaxed);
     }
 
-    /// Notes that the page was made in memory. The caller holds the exclusive latch.
+    /// Marks the page as created in memory, which needs no check. The caller holds the exclusive latch.
     pub(super) fn set_made(&self) {
         self.unproved.store(0, Ordering::Relaxed);
     }
 
-    /// Whether it is still unknown if the page lies where it should: a search must not rely on it.
+    /// Returns true if no descent has yet checked that the page is in its proper place in the tree. A search must not rely
+    /// on it.
     #[inline(always)]
     pub(crate) fn is_unproved(&self) -> bool {
         self.unproved.load(Ordering::Relaxed) & PLACE != 0
     }
 
-    /// Begins to read.
+    /// Begins a read.
     #[inline]
     pub(crate) fn read(&self, latching: &Latching) -> FrameRead<'_> {
         FrameRead { frame: self, guard: ReadGuard::new(&self.latch, latching) }
     }
 
-    /// Waits for the exclusive latch.
+    /// Takes the exclusive latch. Waits for it.
     pub(crate) fn write(&self) -> FrameWrite<'_> {
         self.latch.lock_exclusive();
         FrameWrite::new(self)
     }
 
-    /// The exclusive latch, if it is free.
+    /// Takes the exclusive latch if it is free.
     pub(crate) fn try_write(&self) -> Option<FrameWrite<'_>> {
         self.latch.try_lock_exclusive().then(|| FrameWrite::new(self))
     }
 
-    /// The exclusive latch, if nothing has been written since `version`.
+    /// Takes the exclusive latch if the frame has not been written since `version`.
     #[inline]
     pub(crate) fn write_at(&self, version: Version) -> Option<FrameWrite<'_>> {
         self.latch.upgrade(version).then(|| FrameWrite::new(self))
     }
 
-    /// As [`Frame::write_at`], but gives up when there are readers too: for callers that hold other latches.
+    /// Like [`Frame::write_at`], but also fails if there are readers: for callers that hold other latches.
     #[inline]
     pub(crate) fn try_write_at(&self, version: Version) -> Option<FrameWrite<'_>> {
         self.latch.try_upgrade(version).then(|| FrameWrite::new(self))
@@ -128,61 +129,61 @@ impl Frame {
         self.uses.touch();
     }
 
-    /// The bytes as an optimistic reader sees them.
+    /// Content of the page for an optimistic reader.
     #[inline]
     pub(crate) fn bytes(&self) -> PageRef<'_> {
         // SAFETY: the pointer is to this frame's page, which lives as long as `self`.
         unsafe { PageRef::new(self.page.get().cast()) }
     }
 
-    /// The bytes of a frame that holds no page, to be filled while no latch is held.
+    /// Bytes of a frame that holds no page, for filling without a latch.
     ///
     /// # Safety
-    /// The frame has no page, is in no queue, and the caller alone has taken it out of circulation: only then may no
-    /// other thread write here. Optimistic readers that found the frame's former page may still read; its version has
-    /// changed with the eviction, so they discard what they see.
+    /// The frame has no page, is in no queue, and only the caller has taken it out of circulation, so no other thread writes
+    /// here. Optimistic readers that found the frame's former page may still read. The eviction has changed the frame's
+    /// version, so they discard the bytes they read.
     #[allow(clippy::mut_from_ref, reason = "exclusive by the contract, as a cell's content")]
     pub(super) unsafe fn unowned_bytes(&self) -> &mut [u8; PAGE_SIZE] {
         debug_assert!(self.page_id().is_none(), "{self:?} is read into and has a page");
-        // SAFETY: the pointer is to this frame's page, which lives as long as `self` and has `PAGE_SIZE` bytes; the
-        // caller promises to be the only writer.
+        // SAFETY: the pointer refers to this frame's page, which lives as long as `self` and has `PAGE_SIZE` bytes. The
+        // caller guarantees that it is the only writer.
         unsafe { &mut *self.page.get().cast() }
     }
 
-    /// The version, to read under; see [`crate::latch`].
+    /// Current version of the latch, for an optimistic read. See [`crate::latch`].
     #[inline]
     pub(crate) fn latch_version(&self) -> Version {
         self.latch.optimistic()
     }
 
-    /// Asks for the lines that a search looks at first: latch and header, hints, the first slots.
+    /// Prefetches the cache lines that a search reads first: latch and header, hints, the first slots.
     #[inline]
     pub(crate) fn prefetch_head(&self) {
         self.prefetch_search();
         self.bytes().prefetch(SLOTS);
     }
 
-    /// As [`Frame::prefetch_head`], for a caller that prefetches the right part of the slots itself.
+    /// Like [`Frame::prefetch_head`], for a caller that prefetches the right part of the slots itself.
     #[inline]
     pub(crate) fn prefetch_search(&self) {
         crate::base::prefetch::prefetch_read(std::ptr::from_ref(self).cast());
         self.bytes().prefetch(HINTS);
     }
 
-    /// Asks for what an insert at slot `i` of a page whose heap begins at `heap` will look at and write.
+    /// Prefetches the cache lines that an insert at slot `i` reads and writes, in a page whose heap begins at `heap`.
     #[inline]
     pub(crate) fn prefetch_insert(&self, i: usize, heap: usize) {
         self.prefetch_search();
         self.bytes().prefetch_room_at(i, heap);
     }
 
-    /// Whether nothing has been written since the version was noted.
+    /// Returns true if the frame has not been written since `version`.
     #[inline]
     pub(crate) fn is_still(&self, version: Version) -> bool {
         self.latch.validate(version)
     }
 
-    /// Whether the page has changes that are not on disk.
+    /// Returns true if the page has changes that are not on disk.
     pub(crate) fn is_dirty(&self) -> bool {
         self.recovery_lsn.load(Ordering::Relaxed) != 0
     }
@@ -202,31 +203,31 @@ impl std::fmt::Debug for Frame {
 }
 
 impl<'a> FrameRead<'a> {
-    /// The frame.
+    /// The frame that is being read.
     #[inline]
     pub(crate) fn frame(&self) -> &'a Frame {
         self.frame
     }
 
-    /// The bytes; torn unless the guard is valid afterwards.
+    /// Content of the page. It may be torn unless the guard is still valid after the read.
     #[inline]
     pub(crate) fn page(&self) -> PageRef<'a> {
         self.frame.bytes()
     }
 
-    /// Whether all that was read so far was stable.
+    /// Returns true if everything read so far was stable.
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
         self.guard.is_valid()
     }
 
-    /// The version noted.
+    /// Version at which the read began.
     #[inline]
     pub(crate) fn version(&self) -> Version {
         self.guard.version()
     }
 
-    /// Exchanges reading for writing, if nothing has changed meanwhile.
+    /// Converts the read into a write if the frame has not changed since the read began.
     #[inline]
     pub(crate) fn upgrade(self) -> Option<FrameWrite<'a>> {
         let frame = self.frame;
@@ -234,42 +235,43 @@ impl<'a> FrameRead<'a> {
     }
 }
 
-/// The one writer of a frame.
+/// Exclusive access to a frame, for the only writer.
 #[derive(Debug)]
 pub(crate) struct FrameWrite<'a> {
     frame: &'a Frame,
-    /// The thread was unwinding when the latch was taken: the panic did not interrupt this change.
+    /// True if the thread was already unwinding when it took the latch: that panic did not interrupt this change.
     unwinding: bool,
 }
 
 impl<'a> FrameWrite<'a> {
-    /// The exclusive latch has just been taken.
+    /// Called just after the exclusive latch was taken.
     #[inline]
     fn new(frame: &'a Frame) -> FrameWrite<'a> {
         FrameWrite { frame, unwinding: std::thread::panicking() }
     }
 
-    /// The frame.
+    /// The frame that is latched.
     #[inline]
     pub(crate) fn frame(&self) -> &'a Frame {
         self.frame
     }
 
-    /// The bytes, stable while the guard lives.
+    /// Content of the page, stable while the guard lives.
     #[inline]
     pub(crate) fn page(&self) -> PageRef<'_> {
         self.frame.bytes()
     }
 
-    /// The bytes as a slice.
+    /// Content of the page as a byte array.
     pub(crate) fn stable(&self) -> &[u8; PAGE_SIZE] {
         // SAFETY: the exclusive latch is held.
         unsafe { self.page().stable() }
     }
 
-    /// What is wrong with the page: all of it is looked at if it was brought in without that. What reads and writes have to
-    /// rely on has otherwise been proved when the page was read, made or repaired, and changes keep it, but for the order of
-    /// keys: a page that lies in the wrong place of a damaged tree takes keys that do not belong there.
+    /// Returns a flaw of the page, if there is one. If the content of the page has not been checked yet, all of it is
+    /// checked. Otherwise the properties that reads and writes rely on were established when the page was read, created or
+    /// repaired, and changes preserve them. The exception is the order of keys, which is always checked: a page in the wrong
+    /// place of a damaged tree accepts keys that do not belong there.
     pub(crate) fn flaw(&self) -> Option<Flaw> {
         let look = || sound::flaw(self.stable(), self.frame.page_id());
         let unproved = self.frame.unproved.load(Ordering::Relaxed);
@@ -285,23 +287,23 @@ impl<'a> FrameWrite<'a> {
         flaw
     }
 
-    /// Notes that the page lies where it should.
+    /// Records that the page is in its proper place in the tree.
     pub(crate) fn note_proved(&self) {
         let unproved = self.frame.unproved.load(Ordering::Relaxed);
         self.frame.unproved.store(unproved & !PLACE, Ordering::Relaxed);
     }
 
-    /// The bytes, to change. Mark the page dirty first.
+    /// Content of the page, for changes. Mark the page dirty first.
     #[inline]
     pub(crate) fn page_mut(&mut self) -> PageMut<'_> {
-        // SAFETY: the exclusive latch is held by this guard, of which there is one; `&mut self` keeps
-        // a second `PageMut` away. Optimistic readers go through `PageRef`, whose reads are volatile.
+        // SAFETY: this guard holds the exclusive latch, and no other such guard exists. `&mut self` prevents a second
+        // `PageMut`. Optimistic readers go through `PageRef`, whose reads are volatile.
         unsafe { PageMut::new(self.frame.page.get().cast()) }
     }
 
-    /// Notes that the page differs from the disk by changes at or after `lsn`. Call it before the
-    /// change's log record is appended, with a lower bound of the record's LSN (the log's tail), so that
-    /// a checkpoint that sees the record also sees the page.
+    /// Marks the page as dirty, with changes at or after `lsn`. Call this before the change's log record is appended, with a
+    /// lower bound of the record's LSN (the log's tail), so that a checkpoint that includes the record also includes the
+    /// page.
     #[inline]
     pub(crate) fn mark_dirty(&mut self, lsn: Lsn) {
         if self.frame.recovery_lsn.load(Ordering::Relaxed) == 0 {
@@ -309,7 +311,7 @@ impl<'a> FrameWrite<'a> {
         }
     }
 
-    /// As [`FrameWrite::mark_dirty`], looking at the log's tail (which all workers write) only if the page is clean.
+    /// Like [`FrameWrite::mark_dirty`], but reads the log's tail (which all workers write) only if the page is clean.
     #[inline]
     pub(crate) fn mark_dirty_at(&mut self, tail: impl FnOnce() -> Lsn) {
         if self.frame.recovery_lsn.load(Ordering::Relaxed) == 0 && !is_mutant(Mutant::SkipDirtyMark) {
@@ -317,7 +319,7 @@ impl<'a> FrameWrite<'a> {
         }
     }
 
-    /// Releases a page; returns the version under which it was left.
+    /// Releases the latch. Returns the version that the frame has afterwards.
     #[inline]
     pub(crate) fn release(self) -> Version {
         let version = self.frame.latch.unlock_exclusive();
@@ -325,7 +327,7 @@ impl<'a> FrameWrite<'a> {
         version
     }
 
-    /// Releases a page that was not changed: optimistic readers need not notice.
+    /// Releases the latch of a page that was not changed. The version stays the same, so optimistic readers remain valid.
     pub(crate) fn release_unchanged(self) {
         self.frame.latch.unlock_unchanged();
         std::mem::forget(self);

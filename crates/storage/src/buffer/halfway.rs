@@ -1,8 +1,8 @@
-//! A panic while a page is latched exclusively: the page may be half changed, so the state in memory is no longer
-//! trusted.
+//! Handling of a panic while a page is latched exclusively. The page may be half changed, so the state in memory is no
+//! longer trusted, and the instance is closed.
 //!
-//! A frame has no link to its pool. Only the unwinding of a writer needs to get from the one to the other, so the pool
-//! is looked up here: every pool notes where its frames lie.
+//! A frame has no pointer to its pool. Only an unwinding writer needs to find the pool of a frame, so a global list maps the
+//! address ranges of frames to pools.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use crate::base::ids::PageId;
 use crate::base::poison::Poison;
 
 struct Pool {
-    /// Addresses of its frames.
+    /// Address range of the pool's frames.
     frames: Range<usize>,
     poison: Weak<Poison>,
     wal: Weak<dyn WriteAhead>,
@@ -22,14 +22,14 @@ struct Pool {
 
 static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
 
-/// Notes where a pool's frames lie, until dropped.
+/// Registration of a pool's address range in the global list. Dropping it removes the entry.
 #[derive(Debug)]
 pub(super) struct Noted {
     frames: Range<usize>,
 }
 
 impl Noted {
-    /// The addresses of the pool's frames.
+    /// Registers the address range of a pool's frames.
     pub(super) fn new(frames: Range<usize>, poison: &Arc<Poison>, wal: &Arc<dyn WriteAhead>) -> Noted {
         let pool = Pool { frames: frames.clone(), poison: Arc::downgrade(poison), wal: Arc::downgrade(wal) };
         POOLS.lock().push(pool);
@@ -43,7 +43,7 @@ impl Drop for Noted {
     }
 }
 
-/// Called when a writer of this page unwinds: closes the instance of the pool that has a frame at the address.
+/// Closes the instance whose pool has a frame at `address`. Called when a writer of `page` unwinds.
 #[cold]
 #[inline(never)]
 pub(super) fn left(page: PageId, address: usize) {

@@ -1,66 +1,70 @@
-//! Frames near the threads that use them: which shard is a thread's home, and which shard a frame belongs to.
+//! Home shards: each thread prefers frames of one shard, so that the frames are near the thread in memory.
 //!
-//! Without homes neighbouring frames belong to different shards, and a page takes a frame of the shard that its number
-//! says. With them a thread takes frames of its home: those that no page has had come in chunks of about a large page of
-//! memory, which, where there are several nodes, the thread that took them touches first, so that the system gives memory of
-//! its node; those that its shard gets back it finds again. The shards of a node are homes of the threads on it.
+//! Without home shards, neighbouring frames belong to different shards, and the number of a page selects the shard that its
+//! frame is taken from. With home shards, a thread takes frames from its home shard. Frames that have never held a page are
+//! assigned to a shard in chunks of about one large page of memory. On a machine with several memory nodes, the thread that
+//! took a chunk is also the first to touch its memory, so the system allocates the memory on the node of this thread. A
+//! frame that becomes free returns to the shard that owns its chunk. The shards of a node are the home shards of the threads
+//! on that node.
 //!
 //! After Saylor and Khessib (DaMoN 2006), section 6.2: "the buffer manager allocates a buffer from the node where a thread
-//! is running". Difference: a page stays where it is when threads of another node use it more.
+//! is running". Difference: a page does not move when threads of another node begin to use it more.
 
 use crate::base::sync::plain::{AtomicU8, Ordering};
 
 use crate::io::topology::Nodes;
 
-/// Frames of a chunk: 2,113,536 bytes.
+/// Number of frames in a chunk: 2,113,536 bytes.
 pub(super) const CHUNK: usize = 256;
 
-/// See the module's documentation.
+/// Assignment of chunks of frames to home shards. See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Homes {
     nodes: Nodes,
     shards: usize,
-    /// Frames of a chunk.
+    /// Number of frames in a chunk.
     chunk: usize,
-    /// The shard of each chunk, from when a thread took it.
+    /// Shard of each chunk. Valid once a thread has taken the chunk.
     owners: Box<[AtomicU8]>,
 }
 
 impl Homes {
-    /// For so many frames, in chunks of so many, in so many shards (at most 256), on this machine.
+    /// Creates the assignment for `frames` frames in chunks of `chunk` frames, over `shards` shards (at most 256), on a
+    /// machine with these memory nodes.
     pub(super) fn new(frames: usize, chunk: usize, shards: usize, nodes: Nodes) -> Homes {
         Homes { nodes, shards, chunk, owners: (0..frames.div_ceil(chunk)).map(|_| AtomicU8::new(0)).collect() }
     }
 
-    /// Frames of a chunk.
+    /// Number of frames in a chunk.
     pub(super) fn chunk(&self) -> usize {
         self.chunk
     }
 
-    /// Whether it matters which thread touches memory first.
+    /// Returns true if the machine has several memory nodes, so that the first thread to touch memory determines its node.
     pub(super) fn are_on_several_nodes(&self) -> bool {
         self.nodes.count() > 1
     }
 
-    /// The home of the calling thread, which has this number.
+    /// Home shard of the calling thread, whose number is `number`.
     pub(super) fn of_this_thread(&self, number: u64) -> usize {
         let node = if self.are_on_several_nodes() { self.nodes.of_this_thread() } else { 0 };
         home(node, self.nodes.count(), number, self.shards)
     }
 
-    /// The shard of a frame that a thread has taken.
+    /// Shard of a frame in a chunk that a thread has taken.
     pub(super) fn of_frame(&self, index: u32) -> usize {
         self.owners[index as usize / self.chunk].load(Ordering::Relaxed).into()
     }
 
-    /// Gives the chunk that begins at frame `first`, which no other thread knows, to a shard.
+    /// Assigns the chunk that begins at frame `first` to a shard. The caller has just allocated the chunk; no other thread
+    /// uses it.
     pub(super) fn give(&self, first: u32, shard: usize) {
-        // Other threads learn of the chunk's frames through the shard's lock or the page table.
+        // Other threads find the frames of this chunk through the shard's lock or the page table, which order this store.
         self.owners[first as usize / self.chunk].store(shard as u8, Ordering::Relaxed);
     }
 }
 
-/// The home of a thread: one of the shards of its node, or any where there are not as many shards as nodes.
+/// Home shard of a thread: one of the shards of its node. If there are fewer shards than nodes, any shard.
 fn home(node: usize, nodes: usize, thread: u64, shards: usize) -> usize {
     let of_node = shards / nodes.max(1);
     match of_node {

@@ -1,9 +1,10 @@
-//! Bringing a page into memory: the cold path of every access.
+//! Loading a page into memory: the cold path of every access.
 //!
-//! A page is claimed in the page table, with a frame that has no page and is in no queue: no other thread writes there,
-//! so it is read without a latch, and the frame's latch is taken only to install the page. Where
-//! [readers](super::readers) serve the pool, they do reads that may have to wait for a device: those of a group all at
-//! the same time, and every read of a fiber, which blocks through the hook so that the thread's other fibers go on.
+//! A thread claims the page in the page table, with a frame that has no page and is in no queue. No other thread writes to
+//! that frame, so the page is read without a latch, and the frame's latch is taken only to install the page. If
+//! [readers](super::readers) serve the pool, they perform the reads that may have to wait for a device. They read the pages
+//! of a group in parallel, and they perform every read of a fiber. The fiber blocks through the hook, so that other fibers
+//! of its thread can run.
 
 #![allow(unsafe_code)]
 
@@ -24,24 +25,24 @@ use crate::base::latches::assert_none_held;
 use crate::base::sync::Mutex;
 use crate::page::{PageRef, header, sound};
 
-/// What a caller that wants pages waits for: the end of their reads, and the first error of them.
+/// Completion of the reads that a caller waits for, with the first error among them.
 #[derive(Debug)]
 pub(super) struct Ticket {
     token: WaitToken,
-    /// Reads to wait for, and one for the holder until it waits.
+    /// Number of reads still in progress, plus one for the holder until it waits.
     left: AtomicU32,
     failure: Mutex<Option<StorageError>>,
 }
 
-/// A ticket for a page.
+/// Page and ticket of a caller that waits for the page.
 pub(super) type Waiter = (PageId, Arc<Ticket>);
 
-/// The thread that reads a page which the system has not in memory.
+/// Thread that performs a read which cannot be served from the operating system's page cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum By {
-    /// The one that wants it.
+    /// The calling thread.
     Caller,
-    /// A reader, which may have to be started for it. Where there are none, the caller after all.
+    /// A reader thread, which is started if necessary. Without readers, the calling thread.
     Reader,
 }
 
@@ -50,7 +51,7 @@ impl Ticket {
         Arc::new(Ticket { token: WaitToken::new(), left: AtomicU32::new(1), failure: Mutex::default() })
     }
 
-    /// One of the reads is over.
+    /// Records that one of the reads has ended.
     fn hear(&self, read: &Result<(), StorageError>, hook: &dyn Hook) {
         if let Err(error) = read {
             self.failure.lock().get_or_insert_with(|| error.clone());
@@ -60,7 +61,7 @@ impl Ticket {
         }
     }
 
-    /// Returns when all reads are over. Called once. The caller holds no latch.
+    /// Waits until all reads have ended. Called once per ticket. The caller holds no latch.
     pub(super) fn wait(&self, hook: &dyn Hook) -> Result<(), StorageError> {
         if self.left.fetch_sub(1, Ordering::AcqRel) != 1 {
             assert_none_held("a wait for a page");
@@ -71,8 +72,8 @@ impl Ticket {
 }
 
 impl BufferPool {
-    /// The page's frame, brought in if need be. By the time the caller looks the frame may hold another page, so the
-    /// caller checks [`Frame::page_id`] after having begun to read, as with [`BufferPool::get`].
+    /// Returns the page's frame and loads the page if necessary. The frame may receive another page at any time, so the
+    /// caller begins to read and then compares [`Frame::page_id`], as with [`BufferPool::get`].
     ///
     /// # Errors
     /// As [`BufferPool::load`].
@@ -86,12 +87,12 @@ impl BufferPool {
         }
     }
 
-    /// Brings a page into memory, or waits until the thread that does so has finished; the caller tries
-    /// [`BufferPool::get`] again. The caller holds no latch: this may evict, write, read and wait.
+    /// Loads a page into memory, or waits until another thread has loaded it. The caller then repeats [`BufferPool::get`].
+    /// The caller holds no latch: this function may evict, write, read and wait.
     ///
     /// # Errors
-    /// [`StorageError::CorruptPage`] if the page does not exist or is damaged, [`StorageError::Io`] if it
-    /// cannot be read; errors of making room for it. All that wait for a read get its error.
+    /// [`StorageError::CorruptPage`] if the page does not exist or is damaged. [`StorageError::Io`] if it cannot be read.
+    /// Errors of obtaining a free frame. All callers that wait for a read receive its error.
     #[cold]
     pub(crate) fn load(&self, id: PageId) -> Result<(), StorageError> {
         let ticket = Ticket::new();
@@ -100,16 +101,17 @@ impl BufferPool {
         ticket.wait(&*self.hook)
     }
 
-    /// Brings pages into memory, all of them at the same time, and returns when they have come: as many as find room
-    /// without waiting for it, and few enough to leave most of a small pool to other callers. False if no read was
-    /// begun. The error of a page that cannot be read is left to callers that need the page. The caller holds no latch.
+    /// Loads pages in parallel and returns when all reads have ended. The number of pages is limited to those that find a
+    /// free frame without a wait, and to a small part of the pool, so that most frames remain for other callers. Returns
+    /// false if no read was begun. Errors of single pages are not reported: a caller that needs such a page gets the error
+    /// itself. The caller holds no latch.
     #[cold]
     pub(crate) fn load_group(&self, pages: &[PageId]) -> bool {
         let ticket = Ticket::new();
         let room = |hint| Ok(self.free_frame(hint).or_else(|| self.evict_one(hint, &mut false)));
         let pages = &pages[..pages.len().min(self.frame_count() / GROUP_PART)];
-        // A thread without fibers has nothing else to do meanwhile: it reads the last page, and what no reader has
-        // taken by then.
+        // A thread without fibers would be idle during the reads. It reads the last page, and then the pages that no reader
+        // has taken.
         let reads_too = !self.hook.is_cooperative();
         let mut begun = false;
         for (i, id) in pages.iter().enumerate() {
@@ -121,8 +123,8 @@ impl BufferPool {
         begun
     }
 
-    /// Begins to bring a page into memory, with a frame that `room` finds. When this returns the page is there, or its
-    /// read will complete the ticket. False if there was no room.
+    /// Begins to load a page, into a frame that `room` supplies. On return, either the page is in memory or its read will
+    /// complete the ticket. Returns false if `room` supplied no frame.
     pub(super) fn begin_load<'a>(
         &'a self,
         id: PageId,
@@ -139,7 +141,7 @@ impl BufferPool {
                     }
                 }
                 Some(Residency::Absent(seen)) if self.exists(id) => {
-                    // The frame first: finding one may wait, and a thread that has claimed a page must not.
+                    // The frame comes first: obtaining one may wait, and a thread that has claimed a page must not wait.
                     let Some(free) = room(self.home_or(|| self.shard_of_page(id)))? else { return Ok(false) };
                     if let Some(claim) = self.claim(id, seen, free) {
                         return self.read(claim, by, ticket).map(|()| true);
@@ -153,7 +155,7 @@ impl BufferPool {
         }
     }
 
-    /// Reads a claimed page, or hands the read to a reader: that completes the ticket.
+    /// Reads a claimed page, or hands the read to a reader, which then completes the ticket.
     fn read(&self, mut claim: PageClaim<'_>, by: By, ticket: &Arc<Ticket>) -> Result<(), StorageError> {
         if matches!(by, By::Caller) || !self.reads_in_parallel() {
             return claim.read();
@@ -169,7 +171,7 @@ impl BufferPool {
                 add(&self.counters.handed_over, 1);
                 match self.readers.submit(claim.into_job()) {
                     Ok(()) => Ok(()),
-                    // The readers have just been closed. The read made here completes the ticket.
+                    // The readers have just been closed. The read performed here completes the ticket.
                     Err(job) => {
                         let _ = self.take_up(job).read();
                         Ok(())
@@ -179,7 +181,7 @@ impl BufferPool {
         }
     }
 
-    /// Whether the page lies within the file and below the end of the pages in use.
+    /// Returns true if the page is within the file and below the end of the pages in use.
     pub(super) fn exists(&self, id: PageId) -> bool {
         let end = self.file_pages.load(Ordering::Acquire).min(self.pages_end.load(Ordering::Acquire));
         !id.is_none() && id.0 < end
@@ -190,13 +192,14 @@ impl BufferPool {
         StorageError::CorruptPage { file: self.file.show(), page: id, what }
     }
 
-    /// While redo runs, a page with an LSN from `end` on is torn, even when the log has passed that: what restart appends
-    /// is no proof of it. `Lsn::MAX` ends this.
+    /// Sets the end of the log for the duration of redo. A page with an LSN at or beyond `end` counts as damaged, even after
+    /// restart has appended records beyond that position: these records do not prove the page's changes. `Lsn::MAX` removes
+    /// the limit.
     pub(crate) fn redo_until(&self, end: Lsn) {
         self.log_left.store(end.0, Ordering::Relaxed);
     }
 
-    /// What is wrong with a page whose checksum is right: its content, or an LSN beyond the end of the log.
+    /// Returns the defect of a page whose checksum is correct: unsound content, or an LSN beyond the end of the log.
     fn unsound(&self, bytes: &[u8; PAGE_SIZE], id: PageId) -> Option<String> {
         let (lsn, end) =
             (PageRef::of_bytes(bytes).lsn(), self.wal.end().min(Lsn(self.log_left.load(Ordering::Relaxed))));
@@ -206,22 +209,23 @@ impl BufferPool {
         sound::flaw(bytes, id).map(|flaw| flaw.to_string())
     }
 
-    /// Claims an absent page for reading into a frame; none if it is no longer as `seen`.
+    /// Claims an absent page for a read into a frame. Returns `None` if the entry differs from `seen`.
     pub(super) fn claim<'a>(&'a self, id: PageId, seen: Absent, free: FreeFrame<'a>) -> Option<PageClaim<'a>> {
         self.table.claim(id, seen, free.index()).then(|| PageClaim { pool: self, id, seen, free: Some(free) })
     }
 
-    /// The claim of a page whose read was in a queue as a job.
+    /// Restores the claim of a page whose read was queued as a job.
     pub(super) fn take_up(&self, job: Job) -> PageClaim<'_> {
         PageClaim { pool: self, id: job.id, seen: job.seen, free: Some(self.adopt(job.frame)) }
     }
 
-    /// Has the page's read, which is under way, complete the ticket too; false if it is over.
+    /// Registers the ticket with a read in progress, which then completes the ticket too. Returns false if that read has
+    /// ended.
     #[cold]
     fn join(&self, id: PageId, ticket: &Arc<Ticket>) -> bool {
         let mut waiters = self.waiters_for(id).lock();
-        // The reader ends its claim before it takes this lock, so either it finds the ticket or this thread finds the
-        // claim ended.
+        // The reader ends its claim before it takes this lock. So either the reader finds the ticket, or this thread finds
+        // that the claim has ended.
         if !matches!(self.table.place(id), Some(Residency::Loading(_))) {
             return false;
         }
@@ -231,23 +235,23 @@ impl BufferPool {
         true
     }
 
-    /// Completes the tickets of all that wait for the page with the result of its read.
+    /// Completes the tickets of all callers that wait for the page, with the result of its read.
     fn tell(&self, id: PageId, read: &Result<(), StorageError>) {
         let told: Vec<Waiter> = self.waiters_for(id).lock().extract_if(.., |(page, _)| *page == id).collect();
         told.iter().for_each(|(_, ticket)| ticket.hear(read, &*self.hook));
     }
 }
 
-/// The part of the frames that a group may take: one in so many.
+/// A group may take at most one of this number of frames: a 64th of the pool.
 const GROUP_PART: usize = 64;
 
-/// The right to read a page into a frame. However it ends, all that wait for the page get the result.
+/// The exclusive right to read a page into a frame. In every case, all callers that wait for the page receive the result.
 #[derive(Debug)]
 pub(super) struct PageClaim<'a> {
     pool: &'a BufferPool,
     id: PageId,
     seen: Absent,
-    /// None once the claim has ended.
+    /// `None` after the claim has ended.
     free: Option<FreeFrame<'a>>,
 }
 
@@ -256,22 +260,22 @@ impl PageClaim<'_> {
         self.id
     }
 
-    /// The frame's bytes.
+    /// Bytes of the frame, to read into.
     pub(super) fn bytes(&mut self) -> &mut [u8; PAGE_SIZE] {
         let free = self.free.as_ref().expect("a claim that has not ended has a frame");
-        // SAFETY: a `FreeFrame` is a frame without a page that is in no queue, and there is one of it; `&mut self`
-        // keeps a second borrow of the bytes away.
+        // SAFETY: a `FreeFrame` is a frame without a page that is in no queue, and only one `FreeFrame` exists for it. `&mut
+        // self` prevents a second borrow of the bytes.
         unsafe { free.frame().unowned_bytes() }
     }
 
-    /// Reads the page; returns the result that all waiting callers get.
+    /// Reads the page. Returns the result that all waiting callers receive.
     pub(super) fn read(mut self) -> Result<(), StorageError> {
         let (pool, at) = (self.pool, self.id.offset());
         let read = pool.file.read_exact_at(self.bytes(), at);
         self.finish(read)
     }
 
-    /// Checks what has been read and installs it; returns the result that all waiting callers get.
+    /// Checks the bytes that were read and installs the page. Returns the result that all waiting callers receive.
     pub(super) fn finish(mut self, read: Result<(), StorageError>) -> Result<(), StorageError> {
         let (pool, id) = (self.pool, self.id);
         let read = read.and_then(|()| {
@@ -289,8 +293,8 @@ impl PageClaim<'_> {
         self.end(read, Arrival::Read { absence: self.seen.age(now) })
     }
 
-    /// Installs a page that was read with its neighbours, unless it is damaged or was never written; true if it was
-    /// installed. Damage is left to callers that want the page: they read it themselves.
+    /// Installs a page that was read together with its neighbours, unless it is damaged or was never written. Returns true
+    /// if the page was installed. Damage is not reported: a caller that needs the page reads it again and gets the error.
     pub(super) fn put_in(mut self, content: Option<&[u8; PAGE_SIZE]>) -> bool {
         let (pool, id) = (self.pool, self.id);
         let sound = content.filter(|content| header::damage(content, id, pool.options.checksums).is_none());
@@ -307,7 +311,7 @@ impl PageClaim<'_> {
         }
     }
 
-    /// The claim's end: the page is installed, unless it could not be read or was created anew meanwhile.
+    /// Ends the claim. Installs the page, unless it could not be read or was created anew since the claim.
     fn end(&mut self, read: Result<(), StorageError>, how: Arrival) -> Result<(), StorageError> {
         let (pool, id) = (self.pool, self.id);
         if let Err(error) = read {
@@ -330,7 +334,7 @@ impl PageClaim<'_> {
         Ok(())
     }
 
-    /// Ends the claim without a page. If the page was created anew meanwhile, this is no error.
+    /// Ends the claim without a page. This is no error if the page was created anew since the claim.
     fn let_go(&mut self, read: &Result<(), StorageError>) -> Result<(), StorageError> {
         let Some(free) = self.free.take() else { return Ok(()) };
         let given_up = self.pool.table.give_up(self.id, self.seen, free.index());
@@ -340,7 +344,7 @@ impl PageClaim<'_> {
         read.clone()
     }
 
-    /// The claim, for a reader's queue, which is responsible for it from here on.
+    /// Converts the claim into a job for a reader's queue. The job takes over the responsibility for the claim.
     fn into_job(mut self) -> Job {
         let free = self.free.take().expect("a claim that has not ended has a frame");
         let job = Job { id: self.id, seen: self.seen, frame: free.index() };
@@ -350,7 +354,7 @@ impl PageClaim<'_> {
 }
 
 impl Drop for PageClaim<'_> {
-    /// A disk that panics leaves no caller waiting.
+    /// Reports an error to waiting callers if the disk's code panicked, so that none waits forever.
     fn drop(&mut self) {
         if self.free.is_some() {
             let panicked = std::io::Error::other("the disk's code panicked");

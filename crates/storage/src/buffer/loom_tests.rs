@@ -1,7 +1,7 @@
-//! The translation table with the latches of its frames, under every order of steps: `cargo xtask loom`.
+//! Loom models of the page table and the latches of frames, under every order of steps: `cargo xtask loom`.
 //!
-//! The steps of readers, loaders and evictors are repeated here on frames of one word: the real frames are part of a
-//! mapping that the system zeroes, where loom's atomics cannot live.
+//! The models repeat the steps of readers, loaders and evictors on frames of one word. Loom's atomics cannot be in the real
+//! frames, which are part of a mapping that the operating system zeroes.
 #![allow(unsafe_code)]
 #![cfg_attr(not(test), allow(dead_code))]
 
@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::base::arena::PageSize;
 
-/// Stands in for a mapping.
+/// Replacement for a mapping.
 #[derive(Debug)]
 pub(super) struct Arena<T>(Box<[T]>);
 
@@ -42,7 +42,7 @@ mod tests {
 
     const PAGES: u32 = 3;
 
-    /// A frame of one word, which is a hundred times the number of the page that lies there.
+    /// A frame of one word, which is 100 times the number of the page in the frame.
     #[derive(Default)]
     struct Frame {
         latch: Latch,
@@ -56,7 +56,7 @@ mod tests {
     }
 
     impl Pool {
-        /// Pages 1 and following lie in the frames; page 2 may be absent.
+        /// Creates a pool with pages 1 to `resident` in the frames.
         fn with(resident: u32) -> Arc<Pool> {
             let pool =
                 Arc::new(Pool { table: PageTable::new(PAGES, PageSize::Usual).unwrap(), frames: Default::default() });
@@ -66,14 +66,14 @@ mod tests {
             pool
         }
 
-        /// As `BufferPool::load`: brings the page into a free frame; false if another thread does.
+        /// Model of `BufferPool::load`: loads the page into a free frame. Returns false if another thread does so.
         fn load(&self, id: u32, frame: u32) -> bool {
             let Some(Residency::Absent(seen)) = self.table.place(PageId(id)) else { return false };
             if !self.table.claim(PageId(id), seen, frame) {
                 return false;
             }
             let place = &self.frames[frame as usize];
-            // No latch is held while the file is read: no other thread uses a frame without a page.
+            // No latch is held during the read of the file: no other thread uses a frame without a page.
             place.word.store(u64::from(id) * 100, Ordering::Relaxed);
             place.latch.lock_exclusive();
             let mine = self.table.publish(PageId(id), frame);
@@ -84,7 +84,8 @@ mod tests {
             mine
         }
 
-        /// As `Reserved::create`: the page is new, whether it was absent or being read, and its word is one more.
+        /// Model of `Reserved::create`: creates the page, whether it is absent or being read. The word of a created page is
+        /// one more.
         fn create(&self, id: u32, frame: u32) -> bool {
             loop {
                 let Some(Residency::Absent(seen) | Residency::Loading(seen)) = self.table.place(PageId(id)) else {
@@ -102,7 +103,7 @@ mod tests {
             }
         }
 
-        /// As an eviction: takes the page out of its frame if no thread holds the latch; the frame is then free.
+        /// Model of an eviction: removes the page from its frame if no thread holds the latch. The frame is then free.
         fn evict(&self, id: u32, frame: u32) -> bool {
             let place = &self.frames[frame as usize];
             if !place.latch.try_lock_exclusive() {
@@ -119,7 +120,7 @@ mod tests {
             here
         }
 
-        /// As an optimistic reader: the page's word, if the page was there all the while.
+        /// Model of an optimistic read: returns the page's word if the page was in the frame during the whole read.
         fn read(&self, id: u32) -> Option<u64> {
             let frame = self.frames.get(self.table.frame_of(PageId(id)))?;
             let version = frame.latch.optimistic();
@@ -173,7 +174,7 @@ mod tests {
         model(|| {
             let pool = Pool::with(1);
             let version = pool.frames[0].latch.optimistic();
-            // Out and back again: the same page in the same frame.
+            // Eviction and reload: the same page in the same frame.
             let evictor = spawn(&pool, |pool| pool.evict(1, 0) && pool.load(1, 0));
             let upgraded = pool.frames[0].latch.upgrade(version);
             if upgraded {

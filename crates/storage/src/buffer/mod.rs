@@ -70,52 +70,53 @@ pub(crate) use self::copying::CopyReader;
 pub(crate) use self::room::Reserved;
 pub(crate) use self::stats::PoolStats;
 
-/// Bytes of a frame: how far apart headers are.
+/// Size of a frame in bytes: the distance between two page headers.
 #[cfg(feature = "measure")]
 pub(crate) const fn frame_bytes() -> usize {
     size_of::<Frame>()
 }
 
-/// With at least this many frames per shard another shard is worth its cost.
+/// Minimum number of frames per shard. An additional shard with fewer frames is not worth its cost.
 const SHARD_FRAMES: usize = 2048;
 const MAX_SHARDS: usize = 8;
 const WAITER_SHARDS: usize = 16;
-/// Pools of at least this many frames, those of 16 MiB, ask the system for large pages, which save time and take up to 2 MiB
-/// more a region.
+/// Pools with at least this many frames (16 MiB) request large pages from the operating system. Large pages save time and
+/// take up to 2 MiB more per region.
 pub(crate) const LARGE_FRAMES: usize = (16 << 20) / size_of::<Frame>();
-/// Least number of frames of a pool.
+/// Minimum number of frames of a pool.
 pub(crate) const MIN_FRAMES: usize = 16;
-/// Frames beside the pool's own that are used once the instance is closed to commits, for then dirty pages keep theirs. As
-/// many pages are read at a time, if all others are dirty. Their memory is untouched until then.
+/// Number of spare frames, in addition to the pool's own. They are used once the instance is closed to commits, because
+/// dirty pages then keep their frames. If all other pages are dirty, this is the number of pages that can be in memory for
+/// reads. The memory of spare frames is untouched until then.
 pub(crate) const SPARE_FRAMES: usize = 16;
 
 /// Settings of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolOptions {
-    /// Frames, each of 8,256 bytes of memory, and about 32 for shortcuts; at least [`MIN_FRAMES`].
+    /// Number of frames, at least [`MIN_FRAMES`]. Each takes 8,256 bytes of memory, and about 32 bytes more for shortcuts.
     pub(crate) frames: usize,
-    /// How readers exclude writers.
+    /// Page latch kind.
     pub(crate) latches: LatchKind,
-    /// Reads that promote a latch, under [`LatchKind::Super`].
+    /// Number of reads after which a latch is promoted, under [`LatchKind::Super`].
     pub(crate) promote_at: u16,
-    /// Reader words that a superlatch has, at most [`MOST_WORDS`](crate::latch::MOST_WORDS).
+    /// Number of reader words of a superlatch, at most [`MOST_WORDS`](crate::latch::MOST_WORDS).
     pub(crate) latch_words: usize,
-    /// Whether pages are checked when they are read. They are sealed in any case.
+    /// Verify checksums when pages are read. Pages are sealed with a checksum in any case.
     pub(crate) checksums: bool,
-    /// Whether the content of pages is checked when they are read: see [`crate::page::sound`].
+    /// Check the content of pages when they are read. See [`crate::page::sound`].
     pub(crate) sound: bool,
-    /// Pages the file may ever have: 4 bytes of address space each.
+    /// Maximum number of pages of the file. Each takes 4 bytes of address space.
     pub(crate) max_pages: u32,
-    /// Pages by which the file grows at least.
+    /// Minimum number of pages by which the file grows.
     pub(crate) grow_pages: u32,
-    /// Pages of the memory that it lies in.
+    /// Page size of the memory that holds the pool.
     pub(crate) memory: PageSize,
-    /// Which frames a thread gives to pages.
+    /// Assignment of frames to threads.
     pub(crate) homes: FrameHomes,
-    /// Frames of a shard at least, where there are several; and of a chunk of those that homes take.
+    /// Minimum number of frames per shard, if there are several shards.
     pub(crate) shard_frames: usize,
     pub(crate) home_chunk: usize,
-    /// Whether a simulation numbers the threads, so that a run can be repeated.
+    /// True if a simulation numbers the threads, so that a run can be repeated.
     pub(crate) simulated: bool,
 }
 
@@ -140,20 +141,20 @@ impl PoolOptions {
     }
 }
 
-/// Pages in memory. See the module's documentation.
+/// The buffer pool. See the module's documentation.
 pub(crate) struct BufferPool {
-    // The fields that a hit reads come first; none of them is written after opening.
+    // The fields that a hit reads come first. None of them is written after opening.
     table: PageTable,
-    /// Before the frames, so that it is dropped before their addresses become invalid.
+    /// Declared before `frames`, so that it is dropped before their addresses become invalid.
     _noted: Noted,
     frames: Arena<Frame>,
     shortcuts: Shortcuts,
-    /// Pages that the purge service has to look at.
+    /// Pages that the purge service must visit.
     due: DuePages,
-    /// How readers of frames keep writers away.
+    /// Latch protocol of the readers of frames.
     latching: Latching,
     points: Points,
-    /// Free frames per shard below which the cleaner is called, and up to which it fills.
+    /// Number of free frames per shard below which the cleaner is woken, and number up to which the cleaner fills.
     reserve_low: usize,
     reserve_high: usize,
     options: PoolOptions,
@@ -164,55 +165,56 @@ pub(crate) struct BufferPool {
     cleaner_wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 
     shards: Box<[CachePadded<Mutex<Shard>>]>,
-    /// Homes of threads among the shards; none where frames are everybody's.
+    /// Home shards of threads. `None` if all threads share the frames.
     homes: Option<Homes>,
     waiters: [CachePadded<Mutex<Vec<Waiter>>>; WAITER_SHARDS],
     readers: Readers,
-    /// Frames from this one on have never had a page; they are in no queue and their memory is untouched.
+    /// Number of the first frame that has never held a page. Such frames are in no queue and their memory is untouched.
     never_used: CachePadded<AtomicU32>,
-    /// Spare frames that are in use.
+    /// Number of spare frames in use.
     spares_used: AtomicU32,
-    /// Shard that the next reservation begins with.
+    /// Shard at which the next reservation begins its search.
     next_shard: CachePadded<AtomicU32>,
-    /// Pages in the file.
+    /// Number of pages in the file.
     file_pages: AtomicU32,
-    /// First page that was never used, as the allocator says: no page is read from there on. `u32::MAX` before the
-    /// allocator was read.
+    /// Number of the first page that was never used, set by the page allocator. Pages from there on are not read. `u32::MAX`
+    /// until the allocator has been read.
     pages_end: AtomicU32,
-    /// During redo the end of the log as the crash has left it: a page from there on is of a future that is lost. Else
-    /// `u64::MAX`.
+    /// During redo, the end of the log as the crash left it. A page with an LSN at or beyond this end contains lost changes.
+    /// At other times `u64::MAX`.
     log_left: AtomicU64,
-    /// Pages at the file's end that only undo may take.
+    /// Number of pages at the end of the file that are reserved for undo.
     kept_pages: AtomicU64,
     cleaner_called: AtomicBool,
     grow_lock: Mutex<()>,
     sync_lock: Mutex<()>,
     unsynced: Mutex<Unsynced>,
-    /// Slots for copies of pages that are written in place.
+    /// Doublewrite slots for copies of pages that are written in place.
     aside: AsideRing,
     direct: Mutex<DirectWrites>,
     batches: Mutex<Vec<WriteBatch>>,
-    /// The cleaner's state; `None` while a step is under way, which may wait for the log.
+    /// State of the cleaner. `None` while a step is in progress, because a step may wait for the log.
     cleaner: Mutex<Option<Cleaner>>,
     counters: Counters,
 }
 
 thread_local! {
-    /// Pages that this thread found in a pool since [`take_hits`]: counted where no other thread writes.
+    /// Number of pages that this thread found in a pool since [`take_hits`]. Thread-local, so that no other thread writes
+    /// here.
     static HITS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Pages that this thread found in a pool since it last asked.
+/// Returns the number of pages that this thread found in a pool since its last call, and resets it.
 #[inline]
 pub(crate) fn take_hits() -> u64 {
     HITS.replace(0)
 }
 
 impl BufferPool {
-    /// A pool over `file`; reads nothing yet.
+    /// Opens a pool over `file`. Reads no page yet.
     ///
     /// # Errors
-    /// When the system refuses the address space or the file's length.
+    /// Fails if the operating system refuses the address space or does not report the file's length.
     pub(crate) fn open(
         file: Arc<dyn PageFile>,
         options: PoolOptions,
@@ -281,10 +283,10 @@ impl BufferPool {
         })
     }
 
-    /// The frame that holds the page, if one does.
+    /// Returns the frame that holds the page, if there is one.
     ///
-    /// Between this and the caller's beginning to read the frame may get another page. So: begin to read
-    /// ([`Frame::read`]), *then* compare [`Frame::page_id`] with `id`, and start over if they differ.
+    /// The frame may receive another page before the caller begins to read. The caller therefore begins to read first
+    /// ([`Frame::read`]), *then* compares [`Frame::page_id`] with `id`, and starts over if they differ.
     #[inline]
     pub(crate) fn get(&self, id: PageId) -> Option<&Frame> {
         let frame = self.frames.as_slice().get(self.table.frame_of(id));
@@ -294,27 +296,27 @@ impl BufferPool {
         frame
     }
 
-    /// As [`BufferPool::get`], for a caller that does not want the page, if it is not there.
+    /// Like [`BufferPool::get`], for a caller that does not load an absent page. Does not count a hit.
     pub(crate) fn resident(&self, id: PageId) -> Option<&Frame> {
         self.frames.as_slice().get(self.table.frame_of(id))
     }
 
-    /// How readers exclude writers.
+    /// Latch protocol of the readers of frames.
     #[inline]
     pub(crate) fn latches(&self) -> &Latching {
         &self.latching
     }
 
-    /// The frame of this number, whatever page it holds now.
+    /// Returns the frame with this number, whatever page it holds at present.
     ///
     /// # Panics
-    /// If there is no such frame.
+    /// Panics if there is no such frame.
     #[inline]
     pub(crate) fn frame(&self, number: u32) -> &Frame {
         &self.frames.as_slice()[number as usize]
     }
 
-    /// Asks the processor for what [`BufferPool::get`] will look at.
+    /// Prefetches the data that [`BufferPool::get`] reads for this page.
     #[inline]
     pub(crate) fn prefetch_entry(&self, id: PageId) {
         self.table.prefetch(id);
@@ -326,70 +328,71 @@ impl BufferPool {
         &self.shortcuts
     }
 
-    /// Notes that the page has a ghost, or is nearly empty: the purge service will look at it. The caller holds its latch.
+    /// Records that the page has a ghost record or is nearly empty, so that the purge service visits it. The caller holds
+    /// the page's latch.
     #[inline]
     pub(crate) fn note_due(&self, id: PageId) {
         self.due.set(id);
     }
 
-    /// As [`BufferPool::note_due`], if the latched page has ghosts.
+    /// Like [`BufferPool::note_due`], if the latched page has ghost records.
     pub(crate) fn note_ghosts_of(&self, page: &FrameWrite<'_>) {
         if page.page().ghosts() > 0 {
             self.due.set(page.frame().page_id());
         }
     }
 
-    /// Whether a page has become due since the last round began.
+    /// Returns true if a page has become due since the last round began.
     #[inline]
     pub(crate) fn has_due_pages(&self) -> bool {
         self.due.any()
     }
 
-    /// Begins a round through the pages that await the purge service; false if there are none.
+    /// Begins a round through the pages that are due for the purge service. Returns false if there are none.
     pub(crate) fn begin_purge_round(&self) -> bool {
         self.due.begin_round()
     }
 
-    /// Takes some of those pages, from `from` on, `limit` or a few more; returns where to go on, [`PageId::NONE`] at
-    /// the end of the round.
+    /// Removes `limit` of the due pages, or a few more, from page `from` on, and appends them to `out`. Returns the page
+    /// at which to continue, or [`PageId::NONE`] at the end of the round.
     pub(crate) fn take_due_pages(&self, from: PageId, limit: usize, out: &mut Vec<PageId>) -> PageId {
         let next = self.due.take(from, self.file_pages(), limit, out);
         if next.0 >= self.file_pages() { PageId::NONE } else { next }
     }
 
-    /// Where threads that read pages let other fibers run.
+    /// Points at which threads that read pages allow a switch to other fibers.
     #[inline(always)]
     pub(crate) fn points(&self) -> &Points {
         &self.points
     }
 
-    /// Frames in the pool, spare ones apart.
+    /// Number of frames in the pool, without spare frames.
     pub(crate) fn frame_count(&self) -> usize {
         self.frames.as_slice().len() - SPARE_FRAMES
     }
 
-    /// The memory that it lies in: what each part is, and its addresses.
+    /// Memory regions of the pool: name and address range of each.
     pub(crate) fn regions(&self) -> [(&'static str, Range<usize>); 3] {
         [("frames", self.frames.range()), ("page_table", self.table.range()), ("shortcuts", self.shortcuts.range())]
     }
 
-    /// What the pool has done so far.
+    /// Counters of the pool since it was opened.
     pub(crate) fn stats(&self) -> PoolStats {
         self.counters.read()
     }
 
-    /// Whether the instance is closed to commits.
+    /// Returns true if the instance is closed to commits.
     pub(crate) fn is_closed(&self) -> bool {
         self.poison.is_closed()
     }
 
-    /// The file's path, for messages.
+    /// Path of the file, for messages.
     pub(crate) fn file_name(&self) -> String {
         self.file.show()
     }
 
-    /// Sets what to call when free frames run low: it wakes the thread that drives [`BufferPool::clean_step`]. Called
-    /// on miss paths, at most once until the next step. Can be set once.
+    /// Sets the callback for a shortage of free frames. It wakes the thread that drives [`BufferPool::clean_step`]. It is
+    /// called on miss paths, at most once between two steps. Only the first call of this function has an effect.
     pub(crate) fn on_cleaner_wanted(&self, wake: Box<dyn Fn() + Send + Sync>) {
         let _ = self.cleaner_wake.set(wake);
     }
@@ -403,7 +406,7 @@ impl BufferPool {
         }
     }
 
-    /// Frames that have had a page.
+    /// Frames that have held a page, without spare frames.
     fn used_frames(&self) -> &[Frame] {
         let used = self.never_used.load(Ordering::Acquire) as usize;
         &self.frames.as_slice()[..used.min(self.frame_count())]
@@ -414,7 +417,7 @@ impl BufferPool {
         &self.shards[shard]
     }
 
-    /// The shard whose frames the calling thread takes for a page, where that would otherwise be `usual`.
+    /// Home shard of the calling thread, or `usual()` if the pool has no home shards.
     fn home_or(&self, usual: impl FnOnce() -> usize) -> usize {
         self.homes.as_ref().map_or_else(usual, |homes| {
             homes.of_this_thread(if self.options.simulated { self.hook.task() } else { thread_number() })

@@ -1,24 +1,25 @@
-//! Where a page lies: a flat array, indexed by page number.
+//! The page table: maps page numbers to frames. A flat array, indexed by page number.
 //!
-//! One 4-byte entry per page that the data file may ever have, in an arena that costs only the parts in
-//! use (4 KiB for each 8 MiB of data file). An entry is one of
+//! There is one 4-byte entry for each page that the data file may ever have. The arena of the entries takes memory only for
+//! the parts in use (4 KiB for each 8 MiB of data file). An entry has one of these values:
 //!
 //! | value | meaning | which thread may change it |
 //! | --- | --- | --- |
 //! | 0 | not in memory | the thread that claims it (compare-and-swap) |
-//! | 1 to 2^31 - 1 | in the frame of this number, less one | the holder of that frame's exclusive latch |
-//! | 2^31 + stamp | not in memory, left the probation queue at `stamp` | as 0 |
+//! | 1 to 2^31 - 1 | in the frame with this number less one | the holder of that frame's exclusive latch |
+//! | 2^31 + stamp | not in memory; left the probation queue at `stamp` | as for 0 |
 //! | 2^31 + 2^30 + frame | being read from the file into this frame | its reader, and the creator of a new page of that number |
-//! | 2^32 - 1 | withheld: no tree has it, and its content in the file is not to be read | the owner of the number |
+//! | 2^32 - 1 | withheld: no tree contains the page, and its content in the file must not be read | the owner of the number |
 //!
-//! The frame in the last kind distinguishes two reads of a page: no other read has the frame, so a reader that ends
-//! late, after the page was created anew and evicted and claimed again, does not take the other's claim for its own.
+//! The frame number in a "being read" entry distinguishes two reads of the same page, because two reads never use the same
+//! frame. Suppose that a reader is late: since its read began, the page was created anew, evicted, and claimed again. This
+//! reader then does not mistake the new claim for its own.
 //!
-//! A withheld number belongs to a bulk load, which writes the page past the frames, or lies in a free range. It becomes
-//! readable when the load's tree is in its place, or is created anew.
+//! A withheld number belongs to a bulk load, which writes the page without a frame, or to a free range. The page becomes
+//! readable when the bulk load puts its tree in place, or when the page is created anew.
 //!
-//! The stamps are the ghost list of the replacement policy (see `replacement`): they cost no memory of
-//! their own and no lookup.
+//! The stamps form the ghost list of the replacement policy (see `replacement`). They need no memory of their own and no
+//! extra lookup.
 
 use std::io;
 
@@ -35,44 +36,44 @@ const LOADING: u32 = GHOST | 1 << 30;
 const STAMP: u32 = (1 << 30) - 1;
 const WITHHELD: u32 = u32::MAX;
 
-/// See the module's documentation.
+/// Map from page numbers to frames. See the module's documentation.
 #[derive(Debug)]
 pub(super) struct PageTable {
     entries: Arena<AtomicU32>,
 }
 
-/// Most frames that a table can tell apart.
+/// Maximum number of frames that a table can distinguish.
 pub(super) const MAX_FRAMES: usize = (1 << 30) - 1;
 
-/// Content of an entry whose page is not in memory.
+/// Table entry of a page that is not in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Absent(u32);
 
-/// Where a page is.
+/// Location of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Residency {
     /// Not in memory.
     Absent(Absent),
     /// Being read from the file.
     Loading(Absent),
-    /// Not a page of any tree, and not to be read.
+    /// Not a page of any tree. It must not be read.
     Withheld(Absent),
-    /// In this frame.
+    /// In the frame with this number.
     Frame(u32),
 }
 
 impl PageTable {
-    /// A table for pages below `pages`, in memory of this kind.
+    /// Creates a table for pages with numbers below `pages`, in memory of this kind.
     pub(super) fn new(pages: u32, memory: PageSize) -> io::Result<PageTable> {
         Ok(PageTable { entries: Arena::new(pages as usize, memory)? })
     }
 
-    /// Addresses of the table.
+    /// Address range of the table.
     pub(super) fn range(&self) -> std::ops::Range<usize> {
         self.entries.range()
     }
 
-    /// Number of the page's frame; not below 2^31 - 1 if it has none.
+    /// Number of the page's frame. A value of 2^31 - 1 or more means that the page has no frame.
     #[inline]
     pub(super) fn frame_of(&self, id: PageId) -> usize {
         match self.entries.as_slice().get(id.0 as usize) {
@@ -81,7 +82,7 @@ impl PageTable {
         }
     }
 
-    /// Asks the processor for the page's entry.
+    /// Prefetches the page's entry.
     #[inline]
     pub(super) fn prefetch(&self, id: PageId) {
         if let Some(entry) = self.entries.as_slice().get(id.0 as usize) {
@@ -89,7 +90,7 @@ impl PageTable {
         }
     }
 
-    /// Where the page is; `None` for a number that no page can have.
+    /// Location of the page. `None` if no page can have this number.
     pub(super) fn place(&self, id: PageId) -> Option<Residency> {
         let entry = self.entry(id)?.load(Ordering::Acquire);
         Some(match entry {
@@ -100,30 +101,32 @@ impl PageTable {
         })
     }
 
-    /// Claims an absent page for reading into the frame, which is the caller's; false if it is no longer as `seen`.
+    /// Claims an absent page for a read into `frame`, which the caller owns. Returns false if the entry differs from `seen`.
     #[must_use]
     pub(super) fn claim(&self, id: PageId, seen: Absent, frame: u32) -> bool {
         self.change(id, seen.0, LOADING | frame)
     }
 
-    /// Gives a claim up: the page stays absent. False if the page was created anew meanwhile.
+    /// Abandons a claim: the page stays absent. Returns false if the page has been created anew since the claim.
     pub(super) fn give_up(&self, id: PageId, seen: Absent, frame: u32) -> bool {
         self.change(id, LOADING | frame, seen.0)
     }
 
-    /// Ends a claim: the page is in the frame. False if the page was created anew meanwhile, and is elsewhere.
+    /// Completes a claim: the page is now in the frame. Returns false if the page has been created anew since the claim, in
+    /// another frame.
     #[must_use]
     pub(super) fn publish(&self, id: PageId, frame: u32) -> bool {
         self.change(id, LOADING | frame, frame + 1)
     }
 
-    /// Puts a page that is absent or being read into the frame at once; false if it is no longer as `seen`.
+    /// Maps a page that is absent or being read to `frame`. Returns false if the entry differs from `seen`.
     #[must_use]
     pub(super) fn install(&self, id: PageId, seen: Absent, frame: u32) -> bool {
         self.change(id, seen.0, frame + 1)
     }
 
-    /// Withholds a page that is absent; false if it is being read or in a frame. A page that is withheld stays so.
+    /// Withholds an absent page. Returns false if the page is being read or in a frame. Returns true if it is already
+    /// withheld.
     #[must_use]
     pub(super) fn withhold(&self, id: PageId) -> bool {
         match self.place(id) {
@@ -133,18 +136,18 @@ impl PageTable {
         }
     }
 
-    /// Withholds a page that leaves its frame, whose exclusive latch the caller holds.
+    /// Withholds a page and removes it from its frame. The caller holds the frame's exclusive latch.
     pub(super) fn remove_and_withhold(&self, id: PageId, frame: u32) {
         let changed = self.change(id, frame + 1, WITHHELD);
         debug_assert!(changed, "{id:?} was not in frame {frame}");
     }
 
-    /// Lets a withheld page be read.
+    /// Makes a withheld page readable again.
     pub(super) fn readmit(&self, id: PageId) {
         self.change(id, WITHHELD, 0);
     }
 
-    /// The page leaves its frame, whose exclusive latch the caller holds. With a stamp it leaves a ghost.
+    /// Removes the page from its frame, whose exclusive latch the caller holds. With a stamp, the entry becomes a ghost.
     pub(super) fn remove(&self, id: PageId, frame: u32, stamp: Option<u32>) {
         let changed = self.change(id, frame + 1, stamp.map_or(0, |s| GHOST | (s & STAMP)));
         debug_assert!(changed, "{id:?} was not in frame {frame}");
@@ -160,7 +163,7 @@ impl PageTable {
 }
 
 impl Absent {
-    /// Stamps between the page's leaving and `now`; `None` if it left no ghost.
+    /// Number of stamps between the eviction of the page and `now`. `None` if the page left no ghost.
     pub(super) fn age(self, now: u32) -> Option<u32> {
         (self.0 >= GHOST).then(|| now.wrapping_sub(self.0) & STAMP)
     }

@@ -1,4 +1,4 @@
-//! Preloading: a whole database into the pool.
+//! Preload: reads a whole database into the pool.
 
 use super::BufferPool;
 use super::load::PageClaim;
@@ -6,16 +6,16 @@ use super::page_table::Residency;
 use crate::base::error::StorageError;
 use crate::base::ids::{PAGE_SIZE, PageId};
 
-/// Pages that `preload` reads at once.
+/// Pages per read of `preload`.
 const CHUNK: u32 = 128;
 
 impl BufferPool {
-    /// Reads pages 1 to `pages` - 1 into free frames with large reads, in order, until the pool is nearly full; evicts
-    /// nothing. Returns how many pages came in. Damaged pages are left out: a transaction that needs one gets the
+    /// Reads pages 1 to `pages` - 1 into free frames, in order and with large reads, until the pool is nearly full. Evicts
+    /// nothing. Returns the number of pages loaded. Skips damaged pages: a transaction that needs such a page gets the
     /// error. The caller holds no latch.
     ///
     /// # Errors
-    /// A failed read.
+    /// Fails if a read fails.
     pub(crate) fn preload(&self, pages: u32) -> Result<u32, StorageError> {
         let pages = pages.min(self.file_pages());
         let mut buffer = vec![0; CHUNK as usize * PAGE_SIZE];
@@ -43,7 +43,7 @@ impl BufferPool {
         Ok(loaded)
     }
 
-    /// Claims the absent pages of a chunk, as far as there are free frames.
+    /// Claims the absent pages of a chunk while free frames last.
     fn claim_chunk<'a>(&'a self, first: u32, count: u32, claimed: &mut Vec<PageClaim<'a>>) {
         for id in (first..first + count).map(PageId) {
             if let Some(Residency::Absent(seen)) = self.table.place(id) {
@@ -53,13 +53,13 @@ impl BufferPool {
         }
     }
 
-    /// The shard whose frames a page takes here: where threads have homes that of its neighbours, so that pages that lie side by
-    /// side in the file do so in memory as well, within few large pages of it.
+    /// Shard that supplies the frame of a preloaded page. With home shards, pages that are neighbours in the file share a
+    /// shard, so that they are neighbours in memory too and occupy few large pages.
     fn shard_of_preloaded(&self, id: PageId) -> usize {
         self.homes.as_ref().map_or_else(|| self.shard_of_page(id), |homes| id.0 as usize / homes.chunk())
     }
 
-    /// Frames that hold no page.
+    /// Number of frames that hold no page.
     pub(crate) fn free_frames(&self) -> usize {
         self.unused_frames() + self.shards.iter().map(|shard| shard.lock().free.len()).sum::<usize>()
     }

@@ -1,12 +1,13 @@
-//! Threads that read pages for others: all pages of a group at the same time, and under a cooperative hook every page,
-//! because a read that waits for a device would stop all fibers of the thread.
+//! Reader threads, which read pages for other threads. They read all pages of a group in parallel. Under a cooperative hook
+//! they perform every read that might wait for a device, because such a wait would stop all fibers of the calling thread.
 //!
-//! The claimed page goes into a queue, and threads of the database take it from there ([`BufferPool::run_reader`]); in
-//! a simulation the program does, one read at a time ([`BufferPool::step_reader`]). A thread that wants a page which the
-//! system has in memory reads it at once itself: handing over costs more than that.
+//! A claimed page is put into a queue as a job, and reader threads of the database take jobs from the queue
+//! ([`BufferPool::run_reader`]). In a simulation the program takes them, one at a time ([`BufferPool::step_reader`]). If the
+//! operating system's page cache has the page, the calling thread reads it directly, because a handover costs more than
+//! that.
 //!
-//! Under a cooperative hook the readers run from the start. Otherwise the first group of which two pages have to wait
-//! for a device starts them, so that a database that fits into memory has no such threads.
+//! Under a cooperative hook the readers run from the start. Otherwise they are started by the first group with two pages
+//! that have to wait for a device. A database that fits into memory therefore has no reader threads.
 
 use crate::base::sync::plain::{AtomicBool, Ordering};
 use std::collections::VecDeque;
@@ -20,7 +21,7 @@ use super::page_table::Absent;
 use crate::base::ids::PageId;
 use crate::base::lane::LanePlace;
 
-/// A page that is claimed and to be read into a frame.
+/// Read request for a claimed page.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) id: PageId,
@@ -28,21 +29,22 @@ pub(super) struct Job {
     pub(super) frame: u32,
 }
 
-/// Starts readers, which then [take jobs](BufferPool::open_readers); does nothing if they do already or cannot.
+/// Callback that starts readers, which then [take jobs](BufferPool::open_readers). No effect if readers are already running
+/// or cannot be started.
 type Starter = Box<dyn Fn() + Send + Sync>;
 
-/// Reads that are wanted. Its mutex is held for moments, and a thread that holds it waits for nothing.
+/// Queue of read requests. Its mutex is held only briefly, and its holder never waits.
 #[derive(Default)]
 pub(super) struct Readers {
-    /// Whether readers take jobs. Read without the mutex on misses; changed under it.
+    /// True if readers take jobs. Read without the mutex on misses; changed under the mutex.
     open: AtomicBool,
-    /// Whether readers take jobs, or would after a call of `starter`. Changed as `open`.
+    /// True if readers take jobs or would do so after a call of `starter`. Changed under the mutex, like `open`.
     available: AtomicBool,
     starter: OnceLock<Starter>,
     jobs: Mutex<VecDeque<Job>>,
-    /// A job has come, or the queue was closed.
+    /// Signalled when a job was added or the queue was closed.
     changed: Condvar,
-    /// Called for each job, if threads of several databases do them.
+    /// Lane of shared service threads, woken for each job if the threads of several databases perform the jobs.
     place: OnceLock<LanePlace>,
 }
 
@@ -58,7 +60,7 @@ impl Readers {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Whether readers take jobs, after having been started if need be.
+    /// Starts readers if necessary. Returns true if readers take jobs.
     pub(super) fn start(&self) -> bool {
         if !self.are_open()
             && self.available.load(Ordering::Relaxed)
@@ -69,7 +71,7 @@ impl Readers {
         self.are_open()
     }
 
-    /// Hands over the read of a page; gives the job back if readers take no jobs any more.
+    /// Adds a job to the queue. Returns the job to the caller if readers no longer take jobs.
     pub(super) fn submit(&self, job: Job) -> Result<(), Job> {
         let mut jobs = self.jobs.lock();
         if !self.are_open() {
@@ -86,13 +88,13 @@ impl Readers {
         Ok(())
     }
 
-    /// Jobs that no reader has taken.
+    /// Number of jobs in the queue.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.jobs.lock().len()
     }
 
-    /// The next job; waits for one, if `wait`, until the queue is closed.
+    /// Takes the next job. If `wait` is true, waits for one until the queue is closed.
     pub(super) fn next(&self, wait: bool) -> Option<Job> {
         let mut jobs = self.jobs.lock();
         loop {
@@ -106,7 +108,7 @@ impl Readers {
 }
 
 impl BufferPool {
-    /// From now on readers do the reads that would have to wait: [`BufferPool::run_reader`] or
+    /// Opens the queue: from now on readers perform the reads that might wait for a device, in [`BufferPool::run_reader`] or
     /// [`BufferPool::step_reader`].
     pub(crate) fn open_readers(&self) {
         let _changes = self.readers.jobs.lock();
@@ -114,21 +116,21 @@ impl BufferPool {
         self.readers.available.store(true, Ordering::Relaxed);
     }
 
-    /// From now on each page that is handed over calls the work that has this place in a lane, which calls
-    /// [`BufferPool::step_reader`].
+    /// Sets the place in a lane that is woken for each queued job. The work in that place calls [`BufferPool::step_reader`].
     pub(crate) fn call_for_reads(&self, place: LanePlace) {
         let _ = self.readers.place.set(place);
     }
 
-    /// From now on a group of pages that have to be waited for calls `start`, until readers are open. Called once.
+    /// Sets the callback that starts readers. It is called for a group of pages that have to wait for a device, until
+    /// readers are open. Called once.
     pub(crate) fn on_readers_wanted(&self, start: Starter) {
         let _ = self.readers.starter.set(start);
         let _changes = self.readers.jobs.lock();
         self.readers.available.store(true, Ordering::Relaxed);
     }
 
-    /// From now on the caller that wants a page reads it. Jobs left in the queue are done here, or by the readers,
-    /// which then end.
+    /// Closes the queue: from now on callers read pages themselves. Queued jobs are finished here or by the readers, which
+    /// then end.
     pub(crate) fn close_readers(&self) {
         let jobs = self.readers.jobs.lock();
         self.readers.open.store(false, Ordering::Relaxed);
@@ -138,33 +140,33 @@ impl BufferPool {
         while self.step_reader() {}
     }
 
-    /// Whether readers take jobs or can be started, so that the pages of a [group](BufferPool::load_group) are read at
-    /// the same time.
+    /// Returns true if readers take jobs or can be started, so that the pages of a [group](BufferPool::load_group) are read
+    /// in parallel.
     #[inline]
     pub(crate) fn reads_in_parallel(&self) -> bool {
         self.readers.available.load(Ordering::Relaxed)
     }
 
-    /// Whether readers take jobs.
+    /// Returns true if readers take jobs.
     pub(crate) fn has_readers(&self) -> bool {
         self.readers.are_open()
     }
 
-    /// Reads pages until the readers are closed and none is left to be read.
+    /// Performs jobs until the readers are closed and the queue is empty.
     pub(crate) fn run_reader(&self) {
         while let Some(job) = self.readers.next(true) {
             self.do_read(job);
         }
     }
 
-    /// Reads the next page that is wanted; false if there is none.
+    /// Performs the next job. Returns false if the queue is empty.
     pub(crate) fn step_reader(&self) -> bool {
         let job = self.readers.next(false);
         job.map(|job| self.do_read(job)).is_some()
     }
 
     fn do_read(&self, job: Job) {
-        // Waiting callers get the errors, and a panic in the disk's code too; the reader goes on.
+        // Waiting callers receive any error, and the panic of a disk as an error. The reader continues in both cases.
         let _ = catch_unwind(AssertUnwindSafe(|| self.take_up(job).read()));
     }
 }

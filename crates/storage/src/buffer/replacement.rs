@@ -1,46 +1,46 @@
 //! The replacement policy: S3-FIFO.
 //!
-//! Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, section 4. Pages enter a small queue (a
-//! tenth of the frames) on probation. At its end a page that has been used again moves to the main queue, any other
-//! page is evicted. The main queue is a clock: at its end a used page is put back with one use less, an unused one is
-//! evicted. A page that comes back soon after its eviction from probation enters the main queue directly. So one pass
-//! of a scan, however long, moves through the small queue only, and the proven pages stay.
+//! Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, section 4. A page enters a small queue (a
+//! tenth of the frames) on probation. When it reaches the end of this queue, it moves to the main queue if it was used
+//! again, and is evicted otherwise. The main queue is a clock: at its end, a used page is reinserted with its use count
+//! decremented, and an unused page is evicted. A page that is read again soon after its eviction from the small queue enters
+//! the main queue directly. One pass of a scan, however long, therefore moves through the small queue only, and the pages of
+//! the main queue stay.
 //!
-//! The pool tells of each page that has come ([`Replacement::arrived`]) and asks two things: which page is to go next
-//! ([`Replacement::victim`]), and which dirty page is to be written so that it can go ([`Replacement::next_to_write`]).
-//! A page that could not go is [put back](Replacement::put_back). A hit takes no lock: it counts in the page's own
-//! [`Uses`], which the policy reads when the page is at the end of a queue.
+//! The pool reports each page that enters a frame ([`Replacement::arrived`]) and makes two requests: the next page to evict
+//! ([`Replacement::victim`]), and the next dirty page to write before its eviction ([`Replacement::next_to_write`]). A page
+//! that could not be evicted is [put back](Replacement::put_back). A hit takes no lock. It increments the page's own
+//! [`Uses`], which the policy reads when the page reaches the end of a queue.
 //!
 //! Differences from the paper:
-//! * The ghost queue lies in the absent entries of the page table, as eviction numbers. It reaches back half
-//!   as far as the paper's: 5% fewer misses on the page uses of TPC-C (`tests/larger.rs`).
-//! * A miss counts as the first use, because the reader that caused it touches the page once it is there.
-//! * Inner pages of trees enter the main queue, with all their uses: a leaf that stays without its parent saves
+//! * The ghost queue is stored in the absent entries of the page table, as eviction numbers. It is half as long as in the
+//!   paper, which results in fewer misses on the page accesses of TPC-C (`tests/larger.rs`).
+//! * A miss counts as the first use, because the reader that caused it touches the page after the load.
+//! * Inner pages of trees enter the main queue with the maximum use count: a leaf that stays without its parent saves
 //!   nothing.
-//! * A page that should be evicted but is dirty waits in a third queue until it is written. That queue is
-//!   short: when it was not, clean pages were evicted in place of dirty ones, and TPC-C in a pool of a third of the
-//!   database had seven times the misses.
-//! * Queues are sharded by frame number; a page takes a frame of its own shard when there is one.
+//! * A dirty page that should be evicted waits in a third queue until it is written. This queue is short, because otherwise
+//!   clean pages are evicted in place of dirty ones, which multiplies the misses of TPC-C (see the README, Figures).
+//! * The queues are sharded by frame number. A page takes a frame of its own shard if one is free.
 
 use crate::base::sync::plain::{AtomicU8, Ordering};
 use std::collections::VecDeque;
 
-/// Uses are counted up to this.
+/// Maximum of the use counter.
 const MAX_USES: u8 = 3;
 
-/// Uses that take a page from probation to the main queue: the miss itself, and another.
+/// Number of uses that move a page from the small queue to the main queue: the miss itself and one more.
 const PROVEN_USES: u8 = 2;
 
-/// A page that comes back within `frames / GHOST_PART` evictions counts as proven.
+/// A page that is read again within `frames / GHOST_PART` evictions enters the main queue.
 const GHOST_PART: usize = 2;
 
-/// Saturating count of a page's recent uses. A hint: any thread may change it at any time.
+/// Saturating counter of a page's recent uses. It is a hint: any thread may change it at any time.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(super) struct Uses(AtomicU8);
 
 impl Uses {
-    /// Counts a use. Writes only when that changes something, because the line is shared by all workers.
+    /// Counts a use. Writes only if the counter changes, because all workers share the cache line.
     #[inline]
     pub(super) fn touch(&self) {
         let uses = self.get();
@@ -49,7 +49,7 @@ impl Uses {
         }
     }
 
-    /// Forgets all uses.
+    /// Sets the counter to zero.
     pub(super) fn clear(&self) {
         self.set(0);
     }
@@ -65,26 +65,26 @@ impl Uses {
     }
 }
 
-/// What the policy asks of the pages in the frames.
+/// Properties of resident pages that the policy reads.
 pub(super) trait ResidentPages {
-    /// The uses of the page in this frame.
+    /// Use counter of the page in this frame.
     fn uses(&self, frame: u32) -> &Uses;
 
-    /// Whether the page looks like an inner page of a tree. A hint: nothing is latched.
+    /// Returns true if the page appears to be an inner page of a tree. A hint: no latch is held.
     fn is_inner(&self, frame: u32) -> bool;
 }
 
-/// How a page has come into its frame.
+/// Reason for which a page entered its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Arrival {
-    /// It was created, and has no content yet.
+    /// The page was created and has no content yet.
     Created,
-    /// It was read because a caller wants it.
+    /// The page was read because a caller needs it.
     Read {
-        /// Evictions from the pool since its own; none if it left no ghost.
+        /// Number of evictions from the pool since the page's own eviction. `None` if the page left no ghost.
         absence: Option<u32>,
     },
-    /// It was read with its neighbours. The small queue is for pages that are read one by one.
+    /// The page was read together with its neighbours. The small queue is only for pages that are read one by one.
     Preloaded,
 }
 
@@ -95,7 +95,7 @@ enum Queue {
     Dirty,
 }
 
-/// A frame whose page is to go. It is in no queue: the pool empties it, or puts it back.
+/// Frame whose page is to be evicted. It is in no queue: the pool empties it or puts it back.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Candidate {
@@ -104,53 +104,53 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Whether the page leaves a ghost, by which its return is noticed.
+    /// Returns true if the eviction leaves a ghost, by which a later read of the page is recognised.
     pub(super) fn leaves_ghost(&self) -> bool {
         self.from != Queue::Main
     }
 
-    /// Whether the page was used while it waited to be written: then it stays.
+    /// Returns true if the page was used while it waited to be written. It then stays in the pool.
     pub(super) fn is_wanted_again(&self, pages: &(impl ResidentPages + ?Sized)) -> bool {
         self.from == Queue::Dirty && pages.uses(self.frame).get() > 0
     }
 }
 
-/// Why a victim has kept its page.
+/// Reason for which a candidate was not evicted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NotEvicted {
-    /// It has to be written first.
+    /// The page has to be written first.
     Dirty,
-    /// A thread holds its latch or writes it, or it is wanted again.
+    /// Another thread holds the page's latch or writes the page, or the page was used again.
     Busy,
 }
 
-/// The policy for one shard's frames. Each frame with a page is in exactly one of the queues, or in the hands of the
-/// thread that took it out.
+/// Replacement policy for the frames of one shard. Each frame with a page is either in exactly one of the queues or owned by
+/// the thread that took it out.
 #[derive(Debug)]
 pub(super) struct Replacement {
     /// Pages on probation, oldest first.
     small: VecDeque<u32>,
-    /// Proven pages.
+    /// Pages that were used again.
     main: VecDeque<u32>,
-    /// Pages that would have been evicted if they had not been dirty.
+    /// Dirty pages that wait to be written before their eviction.
     dirty: VecDeque<u32>,
-    /// Length of `small` above which victims come from it.
+    /// Length of `small` above which candidates are taken from it.
     small_target: usize,
-    /// Length of `dirty` at which there are no more victims. Without a bound clean pages, however hot, would be evicted
-    /// in place of the dirty ones.
+    /// Length of `dirty` at which no more candidates are returned. Without this bound, clean pages would be evicted in place
+    /// of dirty ones, even if they are hot.
     dirty_most: usize,
-    /// Evictions within which a page that comes back counts as proven.
+    /// Number of evictions within which a returning page enters the main queue.
     ghost_reach: usize,
 }
 
 impl Replacement {
-    /// The policy for `frames` of a pool's `of` frames, of which `dirty_most` may wait to be written.
+    /// Creates the policy for `frames` of the pool's `of` frames. At most `dirty_most` pages may wait to be written.
     pub(super) fn new(frames: usize, of: usize, dirty_most: usize) -> Replacement {
         let (small, main, dirty) = Default::default();
         Replacement { small, main, dirty, small_target: (frames / 10).max(1), dirty_most, ghost_reach: of / GHOST_PART }
     }
 
-    /// A page has come into `frame`. True if it has come back soon after its eviction.
+    /// Records that a page has entered `frame`. Returns true if the page was read again soon after its eviction.
     pub(super) fn arrived(&mut self, pages: &(impl ResidentPages + ?Sized), frame: u32, how: Arrival) -> bool {
         let inner = how != Arrival::Created && pages.is_inner(frame);
         pages.uses(frame).set(if inner { MAX_USES } else { 0 });
@@ -163,8 +163,8 @@ impl Replacement {
         returned
     }
 
-    /// The page that is to go next; looks at up to `looks` frames. None while as many pages as may wait for their
-    /// writes do.
+    /// Returns the next candidate for eviction. Examines up to `looks` frames and decrements `looks`. Returns `None` while
+    /// the queue of dirty pages is full.
     pub(super) fn victim(&mut self, pages: &(impl ResidentPages + ?Sized), looks: &mut usize) -> Option<Candidate> {
         if self.dirty.len() >= self.dirty_most {
             return None;
@@ -195,29 +195,29 @@ impl Replacement {
         None
     }
 
-    /// No page is written any more: dirty ones, as many as there are, stay where they wait to be written, and clean ones go
-    /// on making room for each other.
+    /// Switches to a mode in which no page is written any more. The queue of dirty pages has no bound in this mode, and
+    /// clean pages continue to be evicted.
     pub(super) fn write_no_more(&mut self) {
         self.dirty_most = usize::MAX;
     }
 
-    /// Pages that are not known to be dirty.
+    /// Number of pages that are not known to be dirty.
     pub(super) fn evictable(&self) -> usize {
         self.small.len() + self.main.len()
     }
 
-    /// The dirty page that is to be written next, so that it can go.
+    /// Returns the next dirty page to write before its eviction.
     pub(super) fn next_to_write(&mut self) -> Option<Candidate> {
         self.dirty.pop_front().map(|frame| Candidate { frame, from: Queue::Dirty })
     }
 
-    /// The victim has kept its page.
+    /// Returns a candidate that was not evicted to its queue.
     pub(super) fn put_back(&mut self, pages: &(impl ResidentPages + ?Sized), victim: Candidate, why: NotEvicted) {
         let Candidate { frame, from } = victim;
         match (why, from) {
             (NotEvicted::Dirty, Queue::Dirty) => self.dirty.push_back(frame),
             (NotEvicted::Dirty, _) => {
-                // Uses from now on keep the page in the pool.
+                // Uses counted from now on keep the page in the pool.
                 pages.uses(frame).clear();
                 self.dirty.push_back(frame);
             }
@@ -236,7 +236,7 @@ mod tests {
 
     const NO_LIMIT: usize = usize::MAX;
 
-    /// Frames of a cache without a pool. Pages above `INNER` are inner ones.
+    /// Frames of a cache without a pool. Pages numbered `INNER` and above are inner pages.
     #[derive(Default)]
     struct Frames(Vec<(u32, Uses)>);
 
@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    /// A cache that the policy drives: what a pool is without its threads, latches and files.
+    /// A cache that the policy drives: a pool without threads, latches and files.
     struct Cache {
         policy: Replacement,
         frames: Frames,
@@ -271,7 +271,7 @@ mod tests {
             self.frames.0.iter().any(|(held, _)| *held == page)
         }
 
-        /// Uses a page, which comes in if it is not there; returns the page that went for it.
+        /// Uses a page and loads it if it is absent. Returns the page that was evicted for it.
         fn access(&mut self, page: u32) -> Option<u32> {
             if let Some((_, uses)) = self.frames.0.iter().find(|(held, _)| *held == page) {
                 uses.touch();
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    /// The algorithm of the paper with the differences of the module's documentation, over lists of pages and uses.
+    /// The algorithm of the paper with the differences of the module's documentation, on lists of pages and use counts.
     struct Model {
         small: Vec<(u32, u8)>,
         main: Vec<(u32, u8)>,
@@ -367,7 +367,7 @@ mod tests {
         for page in (0..60).chain(0..60) {
             cache.access(page);
         }
-        // The first pages to come move the hot ones out of probation; from then on a scan goes by them.
+        // The first pages of the scan move the hot pages out of the small queue. The rest of the scan does not affect them.
         for page in 100..900 {
             cache.access(page);
         }

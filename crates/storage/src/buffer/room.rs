@@ -1,4 +1,4 @@
-//! Where free frames come from, and reservations of them.
+//! Allocation and reservation of free frames.
 
 use crate::base::sync::plain::Ordering;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::base::ids::{Lsn, PageId};
 use crate::base::latches::assert_none_held;
 use crate::page::header;
 
-/// Frames of one shard that a worker looks at for a clean one at a time.
+/// Number of frames of one shard that a worker examines at a time in search of a clean one.
 const LOOKED_AT: usize = 256;
-/// Pages that a worker writes at once when it has to.
+/// Number of pages that a worker writes at once if it has to write.
 const WRITTEN: usize = 32;
-/// Rounds without progress, a wait of up to 5 ms apart, before the pool counts as exhausted.
+/// Number of rounds without progress, with waits of up to 5 ms between them, after which the pool counts as exhausted.
 const ROUNDS: u32 = 200;
-/// Clean pages, at least, that make room for each other in an instance that is closed to commits: more than a descent reads.
+/// Minimum number of clean pages for eviction in an instance that is closed to commits: more than one descent reads.
 const LEAST_CLEAN: usize = 8;
 
-/// A frame without a page that only its owner can use. It goes back to the free frames when dropped.
+/// A frame without a page that only its owner can use. Dropping it returns the frame to the free frames.
 #[derive(Debug)]
 pub(super) struct FreeFrame<'a> {
     pool: &'a BufferPool,
@@ -40,7 +40,7 @@ impl<'a> FreeFrame<'a> {
         &self.pool.frames.as_slice()[self.index as usize]
     }
 
-    /// The frame has got a page, and its latch is held: it joins the queues.
+    /// Adds the frame to the queues of the replacement policy. The frame now has a page and its latch is held.
     pub(super) fn enter(self, how: Arrival) {
         let (pool, frames) = (self.pool, self.pool.frames.as_slice());
         if pool.shard_of_frame(self.index).lock().policy.arrived(frames, self.index, how) {
@@ -56,7 +56,7 @@ impl Drop for FreeFrame<'_> {
     }
 }
 
-/// Frames taken out of circulation by [`BufferPool::reserve`]; unused frames go back when it is dropped.
+/// Frames taken out of circulation by [`BufferPool::reserve`]. Dropping it returns unused frames.
 #[derive(Debug)]
 pub(crate) struct Reserved<'a> {
     pool: &'a BufferPool,
@@ -64,21 +64,21 @@ pub(crate) struct Reserved<'a> {
 }
 
 impl<'a> Reserved<'a> {
-    /// Frames left.
+    /// Number of frames left.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// The page `id`, which is being allocated: zeros but for its number, exclusively latched; other threads find it as
-    /// soon as the latch is released. Its content before does not matter. The caller formats it, sets its LSN and marks
-    /// it dirty.
+    /// Creates the page `id`, whose number is being allocated. The page is all zeros except for its number, and exclusively
+    /// latched. Other threads can find it as soon as the latch is released. Its former content is irrelevant. The caller
+    /// formats it, sets its LSN and marks it dirty.
     ///
-    /// Waits for latches only: other threads may have found the page's former incarnation. If that is being read at
-    /// this moment, for a stale reference, the reader finds at its end that its page is in another frame.
+    /// Waits for latches only: other threads may have found the former page with this number. If a thread is reading that
+    /// page at this moment, because of a stale reference, the reader finds at its end that the page is in another frame.
     ///
     /// # Panics
-    /// If no frame is left, or `id` is no number of a page.
+    /// Panics if no frame is left, or if no page can have the number `id`.
     pub(crate) fn create(&mut self, id: PageId) -> FrameWrite<'a> {
         let pool = self.pool;
         loop {
@@ -121,10 +121,10 @@ fn begin(mut write: FrameWrite<'_>, id: PageId) -> FrameWrite<'_> {
 }
 
 impl BufferPool {
-    /// Takes `n` free frames out of circulation. The caller holds no latch: this may evict, write and wait.
+    /// Takes `n` free frames out of circulation. The caller holds no latch: this function may evict, write and wait.
     ///
     /// # Errors
-    /// Errors of writing dirty pages; [`StorageError::PoolExhausted`] when no frame came free for long.
+    /// Errors of writing dirty pages. [`StorageError::PoolExhausted`] if no frame became free for about a second.
     pub(crate) fn reserve(&self, n: usize) -> Result<Reserved<'_>, StorageError> {
         let mut frames = Vec::with_capacity(n);
         for _ in 0..n {
@@ -142,12 +142,12 @@ impl BufferPool {
         Ok(self.reserve(1)?.create(id))
     }
 
-    /// The free frame of this number, which the caller has taken out of circulation.
+    /// Returns the free frame with this number, which the caller has taken out of circulation.
     pub(super) fn adopt(&self, index: u32) -> FreeFrame<'_> {
         FreeFrame { pool: self, index }
     }
 
-    /// A frame without a page, preferably of the shard `hint`. The caller holds no latch.
+    /// Takes a frame without a page, preferably from the shard `hint`. The caller holds no latch.
     pub(super) fn take_frame(&self, hint: usize) -> Result<FreeFrame<'_>, StorageError> {
         assert_none_held("a wait for room in the pool");
         let token = WaitToken::new();
@@ -166,7 +166,7 @@ impl BufferPool {
             if self.write_victims(hint, WRITTEN)? > 0 {
                 add(&self.counters.writes_by_workers, 1);
             } else if !moved {
-                // All pages are latched or being written by other threads, which finish without this one's help.
+                // All pages are latched or being written by other threads, which finish without help from this thread.
                 let limit = Duration::from_micros(20 << stuck.min(8));
                 self.hook.block_for(&token, BlockReason::Room, limit);
                 stuck += 1;
@@ -175,9 +175,9 @@ impl BufferPool {
         Err(StorageError::PoolExhausted { frames: self.frame_count() })
     }
 
-    /// As [`BufferPool::take_frame`], once the instance is closed to commits. Nothing is written any more, so pages that have
-    /// changes keep their frames. The clean ones make room for each other while there are [`LEAST_CLEAN`]; fewer would let
-    /// the pages of one descent evict each other for ever.
+    /// Like [`BufferPool::take_frame`], for an instance that is closed to commits. Nothing is written any more, so pages
+    /// with changes keep their frames. Clean pages are evicted while at least [`LEAST_CLEAN`] exist. With fewer, the pages
+    /// of one descent would evict each other without end.
     #[cold]
     fn take_frame_to_read(&self, hint: usize) -> Result<FreeFrame<'_>, StorageError> {
         self.shards.iter().for_each(|shard| shard.lock().policy.write_no_more());
@@ -203,7 +203,7 @@ impl BufferPool {
         Err(StorageError::PoolExhausted { frames: self.frame_count() })
     }
 
-    /// A spare frame that has never had a page.
+    /// Takes a spare frame that has never held a page.
     fn spare_frame(&self) -> Option<FreeFrame<'_>> {
         let used = self.spares_used.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |used| {
             ((used as usize) < SPARE_FRAMES).then_some(used + 1)
@@ -211,7 +211,7 @@ impl BufferPool {
         used.ok().map(|used| FreeFrame { pool: self, index: self.frame_count() as u32 + used })
     }
 
-    /// A frame that is free already.
+    /// Takes a frame that is already free.
     pub(super) fn free_frame(&self, hint: usize) -> Option<FreeFrame<'_>> {
         let shard = &self.shards[hint % self.shards.len()];
         let mut shard = shard.lock();
@@ -233,34 +233,34 @@ impl BufferPool {
             if (index as usize) < self.frame_count() {
                 return Some(FreeFrame { pool: self, index });
             }
-            // Keeps the counter from wrapping around: only threads that race at this moment get here.
+            // Prevents an overflow of the counter. Only threads that race at this moment get here.
             self.never_used.store(self.frame_count() as u32, Ordering::Relaxed);
         }
         None
     }
 
-    /// Takes a chunk of frames that have never had a page for a shard, and one of them for the caller.
+    /// Takes a chunk of frames that have never held a page. One of them goes to the caller, the others to the shard.
     fn new_chunk(&self, homes: &Homes, shard: usize) -> Option<FreeFrame<'_>> {
         let all = self.frame_count() as u32;
         let first = self.never_used.fetch_add(homes.chunk() as u32, Ordering::AcqRel);
         if first >= all {
-            // As for a single frame.
+            // Prevents an overflow, as for a single frame.
             self.never_used.store(all, Ordering::Relaxed);
             return None;
         }
         homes.give(first, shard);
         let end = (first + homes.chunk() as u32).min(all);
-        // The list is taken from at its end.
+        // The list is popped from its end, so that the lowest number is used first.
         self.shards[shard].lock().free.extend((first + 1..end).rev());
         Some(FreeFrame { pool: self, index: first })
     }
 
-    /// Frames that have never had a page.
+    /// Number of frames that have never held a page.
     pub(super) fn unused_frames(&self) -> usize {
         self.frame_count().saturating_sub(self.never_used.load(Ordering::Relaxed) as usize)
     }
 
-    /// A frame from eviction of a clean page, or a free one of another shard.
+    /// Takes a frame by evicting a clean page, or a free frame of another shard. Sets `moved` if there was any progress.
     pub(super) fn evict_one(&self, hint: usize, moved: &mut bool) -> Option<FreeFrame<'_>> {
         for i in 0..self.shards.len() {
             let shard = &self.shards[(hint + i) % self.shards.len()];
@@ -273,8 +273,8 @@ impl BufferPool {
         None
     }
 
-    /// Writes up to `n` pages that wait to be written so that they can be evicted, and evicts those that no thread has
-    /// used meanwhile. Returns how many pages were written or evicted, whichever is more.
+    /// Writes up to `n` pages that are waiting to be written before their eviction, and evicts those that no thread has used
+    /// since. Returns the number of pages written or the number evicted, whichever is larger.
     pub(super) fn write_victims(&self, hint: usize, n: usize) -> Result<usize, StorageError> {
         let frames = self.frames.as_slice();
         let mut victims = Vec::new();
@@ -307,13 +307,13 @@ impl BufferPool {
         result.map(|written| written.max(freed))
     }
 
-    /// Number of a frame of this pool.
+    /// Number of `frame` in this pool.
     pub(crate) fn index_of(&self, frame: &Frame) -> u32 {
         let base = self.frames.as_slice().as_ptr().addr();
         ((std::ptr::from_ref(frame).addr() - base) / size_of::<Frame>()) as u32
     }
 
-    /// Smallest LSN at which a restart would have to begin on account of this frame; `None` if it is clean.
+    /// LSN at which a restart would have to begin because of this frame. `None` if the frame is clean.
     pub(super) fn recovery_lsn(frame: &Frame) -> Option<Lsn> {
         match frame.recovery_lsn.load(Ordering::Acquire) {
             0 => None,

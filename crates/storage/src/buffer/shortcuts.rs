@@ -1,14 +1,15 @@
-//! Shortcuts: in which leaf the keys near a key were found last.
+//! Shortcuts: the leaf in which keys near a given key were last found.
 //!
-//! A table of hints beside the trees, like InnoDB's adaptive hash index: a search for a key that exists asks here
-//! first, and a hit bypasses all levels above the leaf. Nothing relies on an answer. It may be old, or that of another
-//! key, so a search that follows it checks that the page is a leaf of the tree and has *exactly this key*, which no
-//! other leaf can have, and descends from the root if not. (The page's prefix belongs to the key: behind it the keys of
-//! two leaves may look the same.) So the table is not updated when pages change, split or leave.
+//! A table of hints beside the trees, similar to InnoDB's adaptive hash index. A search for an existing key consults the
+//! table first. A hit bypasses all levels above the leaf. No code relies on the answer, which may be stale or belong to
+//! another key. A search that follows a hint checks that the page is a leaf of the tree and contains *exactly this
+//! key*, which no other leaf can contain. If not, it descends from the root. (The page's prefix is part of the key: after
+//! different prefixes, the keys of two leaves may have equal bytes.) The table is therefore not updated when pages change,
+//! split or are evicted.
 //!
-//! Keys that differ only in their last few bits share an entry: mostly an eighth to a quarter of a leaf's rows, when
-//! keys are numbers without holes. How many bits that is is learnt, index by index. Sixteen such neighbours share a
-//! cache line. A hash of their common bits selects the line.
+//! Keys that differ only in their last few bits share an entry. If keys are numbers without gaps, an entry covers an eighth
+//! to a quarter of a leaf's rows in most cases. The number of these bits is learnt for each index. Sixteen neighbouring
+//! entries share a cache line, which is selected by a hash of their common bits.
 
 use crate::base::sync::plain::{AtomicU8, AtomicU32, Ordering};
 use std::io;
@@ -19,42 +20,44 @@ use crate::base::prefetch::prefetch_read;
 
 /// Entries in a cache line.
 const LINE: usize = 16;
-/// Entries of a table, for each frame of the pool: 16 to 32 bytes of memory, where touched; more for the smallest
-/// pools, less beyond 32 GiB.
+/// Table entries per frame of the pool. This takes 16 to 32 bytes of memory per frame, where touched; more for the smallest
+/// pools, less for pools beyond 32 GiB.
 const PER_FRAME: usize = 4;
 const LEAST: usize = 1 << 10;
 const MOST: usize = 1 << 24;
-/// Bits of an entry for the page; no file has more pages. The bits above distinguish keys that share a line.
+/// Bits of an entry for the page number; no file has more pages. The bits above hold a tag that distinguishes keys of one
+/// line.
 const PAGE_BITS: u32 = 28;
-/// Indexes whose numbers differ by a multiple of this share the learnt number of bits; that costs only speed.
+/// Number of learnt bit counts. Indexes whose numbers are equal modulo this number share one, which costs only speed.
 const GRAINS: usize = 256;
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// See the module's documentation.
+/// Table of hints. See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Shortcuts {
-    /// The page's number, and above it the tag of the keys.
+    /// Page number, and above it the tag of the keys.
     entries: Arena<AtomicU32>,
-    /// How far a hash is shifted to be a line's number.
+    /// Number of bits by which a hash is shifted to obtain a line number.
     shift: u32,
-    /// One more than the number of bits in which keys of an entry may differ, 0 if nothing has been learnt.
+    /// Number of bits in which the keys of an entry may differ, plus one; 0 if nothing has been learnt. Indexed by index
+    /// number.
     grains: [AtomicU8; GRAINS],
 }
 
-/// The entry of a key.
+/// Position of a key's entry in the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShortcutEntry {
     at: u32,
-    /// The tag, in its place above the page's bits.
+    /// Tag of the key, shifted to its position above the bits of the page.
     tag: u32,
 }
 
 impl ShortcutEntry {
-    /// For calls that look for no key.
+    /// Placeholder for calls that search for no key.
     pub(crate) const NONE: ShortcutEntry = ShortcutEntry { at: 0, tag: 0 };
 }
 
-/// Mixes the product's halves: each bit depends on all.
+/// Combines the halves of the product, so that each bit of the result depends on all bits of `a`.
 #[inline]
 fn mix(a: u64) -> u64 {
     let wide = u128::from(a) * u128::from(ODD);
@@ -62,17 +65,17 @@ fn mix(a: u64) -> u64 {
 }
 
 impl Shortcuts {
-    /// A table for a pool of so many frames, in memory of this kind.
+    /// Creates a table for a pool of `frames` frames, in memory of this kind.
     ///
     /// # Errors
-    /// When the system refuses the address space.
+    /// Fails if the operating system refuses the address space.
     pub(super) fn new(frames: usize, memory: PageSize) -> io::Result<Shortcuts> {
         let entries = (frames * PER_FRAME).next_power_of_two().clamp(LEAST, MOST);
         let shift = u64::BITS - (entries / LINE).trailing_zeros();
         Ok(Shortcuts { entries: Arena::new(entries, memory)?, shift, grains: [const { AtomicU8::new(0) }; GRAINS] })
     }
 
-    /// Addresses of the table.
+    /// Address range of the table.
     pub(super) fn range(&self) -> std::ops::Range<usize> {
         self.entries.range()
     }
@@ -82,7 +85,7 @@ impl Shortcuts {
         &self.grains[index.0 as usize % GRAINS]
     }
 
-    /// The entry of a key, which is prefetched.
+    /// Computes the position of a key's entry and prefetches the entry.
     #[inline]
     pub(crate) fn spot(&self, index: IndexId, key: &[u8]) -> ShortcutEntry {
         let grain = u32::from(self.grain_of(index).load(Ordering::Relaxed)).saturating_sub(1);
@@ -102,7 +105,7 @@ impl Shortcuts {
         ShortcutEntry { at: at as u32, tag: (hash as u32) << PAGE_BITS }
     }
 
-    /// The leaf in which a key near this one was found; `None` if no entry tells.
+    /// Leaf in which a key near this one was last found; [`PageId::NONE`] if the entry belongs to other keys.
     #[inline]
     pub(crate) fn leaf(&self, spot: ShortcutEntry) -> PageId {
         let entry = self.entries.as_slice().get(spot.at as usize).map_or(0, |entry| entry.load(Ordering::Relaxed));
@@ -110,7 +113,7 @@ impl Shortcuts {
         if page >> PAGE_BITS == 0 { PageId(page) } else { PageId::NONE }
     }
 
-    /// Notes where a key was found, in a leaf with so many rows.
+    /// Records that a key was found in `leaf`, which has `rows` rows.
     #[inline]
     pub(crate) fn learn(&self, index: IndexId, spot: ShortcutEntry, leaf: PageId, rows: usize) {
         if leaf.0 >> PAGE_BITS == 0
@@ -120,7 +123,7 @@ impl Shortcuts {
         }
         let fit = rows.checked_ilog2().unwrap_or(0).saturating_sub(2) as u8 + 1;
         let grain = self.grain_of(index);
-        // A change of bits loses all that was learnt, so leaves may differ a little without one.
+        // A change of the bit count invalidates all learnt entries, so small differences between leaves do not change it.
         if grain.load(Ordering::Relaxed).abs_diff(fit) > 1 {
             grain.store(fit, Ordering::Relaxed);
         }
@@ -146,11 +149,11 @@ mod tests {
         let shortcuts = Shortcuts::new(16, PageSize::Usual).unwrap();
         assert!(find(&shortcuts, 4000).is_none());
         learn(&shortcuts, 4000, 9, 40);
-        // Of 40 rows a quarter, down to a power of two.
+        // A quarter of 40 rows, rounded down to a power of two.
         learn(&shortcuts, 4000, 9, 40);
         assert_eq!((4000..4008).map(|key| find(&shortcuts, key)).collect::<Vec<_>>(), [PageId(9); 8]);
         assert!(find(&shortcuts, 3999).is_none() && find(&shortcuts, 4008).is_none());
-        // A leaf that is a little emptier changes nothing.
+        // A leaf with slightly fewer rows changes nothing.
         learn(&shortcuts, 5000, 10, 20);
         assert_eq!((find(&shortcuts, 4007), find(&shortcuts, 5007)), (PageId(9), PageId(10)));
     }

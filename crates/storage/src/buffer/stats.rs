@@ -1,4 +1,4 @@
-//! Counts of the pool's work. Hits are not counted here: they would all write one shared cache line.
+//! Counters of the pool. Hits are not counted here: all threads would write one shared cache line.
 
 use crate::base::sync::plain::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(super) struct Counters { $(pub(super) $name: AtomicU64,)* }
 
-        /// Counts since the pool was opened.
+        /// Values of the counters since the pool was opened.
         #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
         pub(crate) struct PoolStats { $($(#[$doc])* pub(crate) $name: u64,)* }
 
@@ -23,25 +23,25 @@ macro_rules! counters {
 counters! {
     /// Pages read from the file.
     reads,
-    /// Pages made without reading.
+    /// Pages created without a read.
     creates,
-    /// Pages that came back soon after they had been evicted.
+    /// Pages read again soon after their eviction (ghost hits).
     ghost_hits,
-    /// Pages that left their frame.
+    /// Pages evicted from their frames.
     evictions,
     /// Pages written to the file.
     writes,
-    /// Writes to the file; neighbouring pages share one.
+    /// Write calls to the file. Pages with consecutive numbers share one call.
     write_calls,
-    /// Copies of pages put aside ahead of those writes.
+    /// Doublewrite copies of pages, made before the pages are written in place.
     images,
     /// Syncs of the file.
     syncs,
-    /// Batches that a worker had to write because no clean frame was free.
+    /// Batches that a worker wrote itself because no clean frame was free.
     writes_by_workers,
-    /// Times that a caller waited for a page which another thread was reading.
+    /// Number of waits for a page that another thread was reading.
     load_waits,
-    /// Pages whose read was handed to a reader.
+    /// Pages whose read was handed to a reader thread.
     handed_over,
 }
 

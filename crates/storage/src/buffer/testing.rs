@@ -1,4 +1,4 @@
-//! A data file and a log in memory, with faults on demand, for tests of this module and those above.
+//! In-memory data file and log with fault injection, for tests of this module and of the modules that use it.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,39 +16,39 @@ use crate::base::hook::{Hook, ThreadHook};
 use crate::base::ids::{Lsn, PAGE_SIZE};
 use crate::base::poison::Poison;
 
-/// A file that is a vector.
+/// Data file in memory.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryFile {
     pub(crate) bytes: Mutex<Vec<u8>>,
-    /// The content as of the last sync.
+    /// Content as of the last sync.
     pub(crate) synced: Mutex<Vec<u8>>,
     pub(crate) fail_reads: AtomicBool,
     pub(crate) fail_writes: AtomicBool,
     pub(crate) fail_syncs: AtomicBool,
-    /// Longest possible length in bytes; 0 for no limit.
+    /// Maximum length in bytes; 0 for no limit.
     pub(crate) limit: AtomicU64,
     pub(crate) syncs: AtomicU64,
-    /// A write that has more bytes than this writes only so many and fails; 0 for none.
+    /// A write with more bytes than this writes only this number of bytes and fails; 0 for no such fault.
     pub(crate) tear_write_after: AtomicU64,
-    /// Microseconds that a read takes.
+    /// Duration of a read in microseconds.
     pub(crate) read_delay_us: AtomicU64,
-    /// Every read is served from memory, without waiting.
+    /// If set, every read is served from memory without a wait.
     pub(crate) resident: AtomicBool,
-    /// Reads begun.
+    /// Number of reads begun.
     pub(crate) reads: AtomicU64,
-    /// While it is set no read ends.
+    /// While this is set, no read ends.
     pub(crate) is_shut: AtomicBool,
-    /// Reads panic.
+    /// If set, reads panic.
     pub(crate) panic_reads: AtomicBool,
-    /// There is no space for copies of pages.
+    /// If set, there is no space for doublewrite copies.
     pub(crate) fail_aside: AtomicBool,
-    /// Copies of pages by slot: number, recovery LSN, content.
+    /// Doublewrite copies by slot.
     pub(crate) aside: Mutex<HashMap<u64, Vec<Copied>>>,
-    /// As of the last sync of them.
+    /// Doublewrite copies as of their last sync.
     pub(crate) aside_synced: Mutex<HashMap<u64, Vec<Copied>>>,
 }
 
-/// A copy of a page: number, recovery LSN, content.
+/// Doublewrite copy of a page: number, recovery LSN, content.
 pub(crate) type Copied = (u32, Lsn, Vec<u8>);
 
 impl MemoryFile {
@@ -155,11 +155,11 @@ impl PageFile for MemoryFile {
     }
 }
 
-/// A file of the file system, for measurements, and one beside it for copies of pages.
+/// Data file in the file system, for measurements, and a second file for doublewrite copies.
 #[derive(Debug)]
 pub(crate) struct DiskFile(std::fs::File, std::fs::File);
 
-/// Slots of a file, and the bytes of each.
+/// Number of slots, and size of a slot in bytes.
 const SLOTS: u64 = 128;
 const SLOT: u64 = (SLOT_PAGES * PAGE_SIZE) as u64;
 
@@ -223,12 +223,12 @@ impl PageFile for DiskFile {
     }
 }
 
-/// A log that hands out LSNs.
+/// In-memory log that only allocates LSNs.
 #[derive(Debug)]
 pub(crate) struct MemoryLog {
     tail: AtomicU64,
     durable: AtomicU64,
-    /// It cannot be made durable.
+    /// If set, the log cannot be made durable.
     pub(crate) fail: AtomicBool,
 }
 
@@ -239,17 +239,17 @@ impl Default for MemoryLog {
 }
 
 impl MemoryLog {
-    /// Where the next record will lie.
+    /// LSN of the next record.
     pub(crate) fn tail(&self) -> Lsn {
         Lsn(self.tail.load(Ordering::SeqCst))
     }
 
-    /// Everything below is durable.
+    /// LSN below which the log is durable.
     pub(crate) fn durable_lsn(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::SeqCst))
     }
 
-    /// Appends a record of `bytes` bytes; returns its LSN.
+    /// Appends a record of `bytes` bytes. Returns its LSN.
     pub(crate) fn append(&self, bytes: u64) -> Lsn {
         Lsn(self.tail.fetch_add(bytes, Ordering::SeqCst))
     }
@@ -274,7 +274,7 @@ impl WriteAhead for MemoryLog {
     }
 }
 
-/// A pool over memory, with its file and log.
+/// A pool over an in-memory file, with its file and log.
 #[derive(Debug)]
 pub(crate) struct TestPool {
     pub(crate) pool: BufferPool,
@@ -283,17 +283,17 @@ pub(crate) struct TestPool {
     pub(crate) poison: Arc<Poison>,
 }
 
-/// A pool of `frames` frames over an empty file.
+/// Creates a pool of `frames` frames over an empty file.
 pub(crate) fn pool(frames: usize) -> TestPool {
     pool_over(Arc::default(), PoolOptions::new(frames))
 }
 
-/// A pool over a file that exists.
+/// Creates a pool over an existing file.
 pub(crate) fn pool_over(file: Arc<MemoryFile>, options: PoolOptions) -> TestPool {
     pool_under(Arc::new(ThreadHook::default()), file, options)
 }
 
-/// A pool over a file that exists, run by this hook.
+/// Creates a pool over an existing file, with this hook.
 pub(crate) fn pool_under(hook: Arc<dyn Hook>, file: Arc<MemoryFile>, options: PoolOptions) -> TestPool {
     let (log, poison) = (Arc::new(MemoryLog::default()), Arc::new(Poison::default()));
     let pool = BufferPool::open(file.clone(), options, log.clone(), poison.clone(), hook).unwrap();

@@ -1,13 +1,13 @@
-//! Writing dirty pages in place, a batch at a time.
+//! Writing of dirty pages in place, in batches.
 //!
-//! 1. Copy each page under a share of its latch; note its LSN, its recovery LSN and the latch's version.
-//! 2. Make the log durable to the newest change that the copies contain (the write-ahead rule), seal the copies and put
-//!    them [aside](super::aside), durably: a restart repairs a page from there that the crash has torn in place.
-//! 3. Write them in place, neighbours with one call.
-//! 4. Enter the smallest recovery LSN among the unsynced ones, and only then mark the pages clean:
+//! 1. Copy each page under a shared latch. Record its LSN, its recovery LSN and the latch's version.
+//! 2. Make the log durable up to the newest change in the copies (the write-ahead rule). Seal the copies and write them
+//!    durably to [doublewrite slots](super::aside), from which a restart repairs pages that the crash has torn in place.
+//! 3. Write the copies in place, pages with consecutive numbers in one call.
+//! 4. Add the smallest recovery LSN to the unsynced ones, and only then mark the pages clean. So
 //!    [`BufferPool::oldest_recovery_lsn`] finds it in one place or the other.
 //!
-//! A page that has changed since its copy stays dirty, from its copy's LSN.
+//! A page that has changed since it was copied stays dirty from the LSN of the copy.
 
 use crate::base::sync::plain::Ordering;
 
@@ -21,18 +21,19 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::latch::Version;
 use crate::page::header;
 
-/// Pages written at once.
+/// Maximum number of pages of a batch.
 pub(super) const BATCH: usize = 128;
 const _: () = assert!(MIN_SLOTS as usize * SLOT_PAGES >= 2 * BATCH);
 
-/// Frames to write, and room for the copies.
+/// Frames to write, and memory for the copies.
 #[derive(Debug)]
 pub(super) struct WriteBatch {
-    /// What to write; emptied by writing.
+    /// Numbers of the frames to write. Writing empties the list.
     pub(super) frames: Vec<u32>,
     order: Vec<(PageId, u32)>,
     copies: Vec<Copied>,
-    /// `copies[i]` has bytes `i * PAGE_SIZE..`. Touched only as far as batches were long.
+    /// Content of the copies: `copies[i]` begins at byte `i * PAGE_SIZE`. The memory is touched only as far as batches need
+    /// it.
     bytes: Vec<u8>,
 }
 
@@ -57,12 +58,12 @@ impl WriteBatch {
 }
 
 impl BufferPool {
-    /// An empty batch, to be given back with [`BufferPool::keep`].
+    /// Returns an empty batch. Give it back with [`BufferPool::keep`].
     pub(super) fn batch(&self) -> WriteBatch {
         self.batches.lock().pop().unwrap_or_else(WriteBatch::new)
     }
 
-    /// Keeps a batch's memory for the next one. What is kept takes at most an eighth of the pool's own memory.
+    /// Keeps the memory of a batch for reuse. The memory kept is at most an eighth of the pool's own memory.
     pub(super) fn keep(&self, mut batch: WriteBatch) {
         batch.frames.clear();
         let most = (self.frame_count() / (8 * BATCH)).min(4);
@@ -72,12 +73,12 @@ impl BufferPool {
         }
     }
 
-    /// Writes those of `batch.frames` (at most [`BATCH`]) that are dirty and that no other thread is writing;
-    /// returns how many. The caller holds no latch and no lock: this waits for the log.
+    /// Writes the frames in `batch.frames` (at most [`BATCH`]) that are dirty and that no other thread is writing. Returns
+    /// the number of pages written. The caller holds no latch and no lock: this function waits for the log.
     ///
     /// # Errors
-    /// A failed write closes the instance. When the file cannot grow, or there is no space for the copies, the pages
-    /// simply stay dirty.
+    /// A failed write closes the instance. If the file cannot grow, or if there is no space for the copies, the pages stay
+    /// dirty.
     pub(super) fn write_batch(&self, batch: &mut WriteBatch) -> Result<usize, StorageError> {
         self.copy_pages(batch);
         let result = if batch.copies.is_empty() { Ok(None) } else { self.write_copies(batch).map(Some) };
@@ -87,15 +88,15 @@ impl BufferPool {
         for copied in &batch.copies {
             self.frames.as_slice()[copied.frame as usize].writing.store(false, Ordering::Release);
         }
-        // The slots are given back here: the pages are among the unsynced ones.
+        // The slots are released here, after the pages were recorded as unsynced.
         result.map(|_| batch.copies.len())
     }
 
-    /// Step 1.
+    /// Step 1: copies the pages.
     fn copy_pages(&self, batch: &mut WriteBatch) {
         let frames = self.frames.as_slice();
         batch.copies.clear();
-        // Each number is read once: it may change, and a sort needs stable keys.
+        // Each page number is read once, because it may change and the sort needs stable keys.
         batch.order.clear();
         batch.order.extend(batch.frames.drain(..).map(|index| (frames[index as usize].page_id(), index)));
         batch.order.sort_unstable();
@@ -123,7 +124,7 @@ impl BufferPool {
         }
     }
 
-    /// Steps 2 and 3.
+    /// Steps 2 and 3: makes the log and the doublewrite copies durable, and writes the pages in place.
     fn write_copies(&self, batch: &mut WriteBatch) -> Result<TakenSlots<'_>, StorageError> {
         self.poison.check()?;
         let WriteBatch { copies, bytes, .. } = batch;
@@ -135,7 +136,7 @@ impl BufferPool {
             header::seal(page);
         }
         if !is_mutant(Mutant::SkipWriteAhead) {
-            // Past the beginning of the newest record that the pages show means past its end.
+            // Durable beyond the first byte of the newest record in the copies implies durable to the end of this record.
             let newest = copies.iter().map(|copied| copied.lsn.0).max().unwrap_or(0);
             self.wal.make_durable(Lsn(newest + 1))?;
         }
@@ -163,7 +164,7 @@ impl BufferPool {
         Ok(taken)
     }
 
-    /// Makes copies of the pages durable beside the file.
+    /// Writes doublewrite copies of the pages and makes them durable.
     fn put_aside(
         &self,
         taken: &TakenSlots<'_>,
@@ -178,7 +179,7 @@ impl BufferPool {
             .enumerate()
             .try_for_each(|(part, some)| self.file.write_aside(taken.slot(part), some));
         written.and_then(|()| self.file.sync_aside()).inspect_err(|error| {
-            // Nothing was written in place, so a lack of space harms nothing.
+            // Nothing has been written in place yet, so a lack of space is harmless.
             if !error.is_want_of_room() {
                 self.poison.close(error, self.wal.durable());
             }
@@ -187,17 +188,17 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Step 4.
+    /// Step 4: records the pages as unsynced and marks them clean.
     fn mark_clean(&self, batch: &WriteBatch) {
         let Some(oldest) = batch.copies.iter().map(|c| c.recovery).min() else { return };
         self.unsynced.lock().add(oldest, batch.copies.len());
         for copied in &batch.copies {
             let frame = &self.frames.as_slice()[copied.frame as usize];
-            // Under a share no other thread can mark the page dirty at the same time.
+            // Under a shared latch no other thread can mark the page dirty at the same time.
             let (share, version) = frame.latch.lock_shared();
             let unchanged = version == copied.version;
-            // The start of a record, as restart reads from there: the copy's last one, since where the next begins is
-            // unknown.
+            // The new recovery LSN must be the start of a record, because restart reads from there. It is the LSN of the
+            // copy, which is the start of its last record. The start of the next record is unknown.
             let recovery = if unchanged { 0 } else { copied.recovery.0.max(copied.lsn.0) };
             frame.recovery_lsn.store(recovery, Ordering::Release);
             drop(share);

@@ -1,27 +1,27 @@
-//! Slots in the control file in which pages lie a second time while they are written in place (InnoDB's doublewrite
-//! buffer; `buffer::aside` says when a slot is used again). If a crash tears a page in place, its copy is whole.
+//! Slots in the control file that hold copies of pages while the pages are written in place (InnoDB's doublewrite
+//! buffer; `buffer::aside` says when a slot is reused). If a crash tears a page in place, its copy is whole.
 //!
-//! The log thus holds nothing but changes: its length follows from the work of transactions, not from the pages that
-//! are written, and a full disk or a full log keeps no page from being written.
+//! The log thus holds only changes. Its length depends on the work of transactions, not on the number of page writes,
+//! and a full disk or a full log never prevents a page write.
 //!
-//! A slot, of which there are as many as the file has room for, from byte 8192 on:
+//! Layout of a slot. The first slot begins at byte 8192 of the file; the file has as many slots as it has space for.
 //!
 //! | offset | size | meaning |
 //! | --- | --- | --- |
 //! | 0 | 8 | `LOCKSIDE` |
-//! | 8 | 4 | pages in the slot |
+//! | 8 | 4 | number of pages in the slot |
 //! | 12 | 4 | CRC-32C of the first 528 bytes with this field zero |
-//! | 16 | 16 each | number of the page (4), its checksum (4), its recovery LSN (8) |
+//! | 16 | 16 each | page number (4), page checksum (4), recovery LSN of the page (8) |
 //! | 4096 | 8192 each | the pages, sealed |
 //!
-//! # Which copies count
+//! # Valid copies
 //!
-//! A slot keeps its copies after their pages have been synced, so an old copy may be found beside a newer page. A copy
-//! repairs a page only if its recovery LSN lies at or behind the begin of redo. Then every change that the copy lacks is in
-//! the log that redo reads, because the page became dirty at that LSN and the copy has what was changed before. And every
-//! copy that is needed is among these: its page has not been synced since, so no checkpoint has let redo begin later.
-//! A copy whose checksum is not the noted one belongs to a batch that the crash interrupted before its pages were written
-//! in place.
+//! A slot keeps its copies after their pages have been synced, so a page may be newer than its copy. A copy repairs a
+//! page only if its recovery LSN is not below the start of redo. Then the log that redo reads has every change that the
+//! copy lacks, because the page became dirty at that LSN and the copy has all earlier changes. Every necessary copy
+//! meets this condition: its page has not been synced since, so no checkpoint has moved the start of redo past the
+//! recovery LSN. A copy whose checksum differs from the one in the slot's header belongs to a batch that the crash
+//! interrupted before its pages were written in place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,15 +38,15 @@ use crate::recovery::control::ASIDE;
 const MAGIC: &[u8; 8] = b"LOCKSIDE";
 const ENTRY: usize = 16;
 const HEADER: usize = 16 + ENTRY * SLOT_PAGES;
-/// Where the pages of a slot begin.
+/// Offset of the pages in a slot.
 const PAGES_AT: u64 = 4096;
-/// Bytes of a slot.
+/// Size of a slot in bytes.
 const SLOT: u64 = PAGES_AT + (SLOT_PAGES * PAGE_SIZE) as u64;
-/// Frames for each slot, if that gives more than the least number and at most this many.
+/// Number of frames for each slot, between the minimum and the maximum number of slots.
 const FRAMES_PER_SLOT: usize = 256;
 const MOST_SLOTS: u64 = 256;
 
-/// Bytes of a new control file.
+/// Size of a new control file in bytes.
 pub(crate) const CONTROL_BYTES: u64 = ASIDE + MIN_SLOTS * SLOT;
 
 /// The slots of an open database.
@@ -56,7 +56,7 @@ pub(crate) struct Aside {
     slots: u64,
 }
 
-/// Where a copy lies.
+/// Position of a copy.
 #[derive(Clone, Copy, Debug)]
 struct CopyPlace {
     slot: u64,
@@ -77,11 +77,11 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Aside {
-    /// The slots of the control file, of which there will be as many as a pool of `frames` frames wants. Without space for
-    /// them fewer do.
+    /// Opens the slots of the control file and extends the file for a pool of `frames` frames. Without disk space for
+    /// all slots, fewer are used.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// An error if a system call fails.
     pub(crate) fn open(control: Arc<SyncedFile>, frames: usize) -> Result<Aside, StorageError> {
         let file = control.file();
         let fail = |op, e| StorageError::io(op, file.name(), 0, e);
@@ -98,7 +98,7 @@ impl Aside {
         Ok(Aside { file: control, slots: (len.saturating_sub(ASIDE) / SLOT).clamp(1, wanted) })
     }
 
-    /// Slots that batches may use.
+    /// Number of slots that batches may use.
     pub(crate) fn slots(&self) -> u64 {
         self.slots
     }
@@ -106,7 +106,7 @@ impl Aside {
     /// Writes copies to a slot.
     ///
     /// # Errors
-    /// A failed write.
+    /// An error if a write fails.
     pub(crate) fn write(&self, slot: u64, copies: &[AsideCopy<'_>]) -> Result<(), StorageError> {
         let mut bytes = Vec::with_capacity(PAGES_AT as usize + copies.len() * PAGE_SIZE);
         bytes.extend_from_slice(MAGIC);
@@ -129,23 +129,23 @@ impl Aside {
     /// Makes all copies written so far durable.
     ///
     /// # Errors
-    /// A failed sync of the control file, now or before.
+    /// An error if a sync of the control file fails, now or earlier.
     pub(crate) fn sync(&self) -> Result<(), StorageError> {
         self.file.sync()
     }
 
-    /// After a crash: repairs the pages that were torn in place, before any thread reads them, and pages of a future that
-    /// was lost. Redo begins at `redo`, and the log ends at `end`.
+    /// Repairs pages after a crash, before any thread reads them: pages that are torn, and pages newer than the log's
+    /// end. Redo begins at `redo`, and the log ends at `end`.
     ///
     /// # Errors
-    /// When the system refuses. It can be done again.
+    /// An error if a system call fails. The repair can be repeated.
     pub(crate) fn mend(&self, synced: &SyncedFile, redo: Lsn, end: Lsn) -> Result<(), StorageError> {
         let (data, mut mended) = (synced.file(), false);
         let len = data.len().map_err(|e| StorageError::io("measure", data.name(), 0, e))?;
         for (id, copies) in self.noted(redo)? {
             if id.offset() + PAGE_SIZE as u64 > len {
-                // The file was cut off since, or its length was never on the disk, and then nothing of the page was: redo
-                // makes it anew if it is still in use.
+                // The file was truncated since, or its length was never on disk, and then no byte of the page was: redo
+                // recreates the page if it is still in use.
                 continue;
             }
             let mut found = [0; PAGE_SIZE];
@@ -169,11 +169,11 @@ impl Aside {
                 mended = true;
             }
         }
-        // Before the slots are used again.
+        // The repaired pages must be durable before the slots are reused.
         if mended { synced.sync() } else { Ok(()) }
     }
 
-    /// The copies that count if redo begins at `redo`.
+    /// Returns the valid copies if redo begins at `redo`.
     fn noted(&self, redo: Lsn) -> Result<BTreeMap<PageId, Vec<CopyPlace>>, StorageError> {
         let mut noted: BTreeMap<PageId, Vec<CopyPlace>> = BTreeMap::new();
         let file = self.file.file();
@@ -229,7 +229,7 @@ mod tests {
         disk
     }
 
-    /// Writes pages 1 to 32 with this content: aside, durably, and then in place.
+    /// Writes pages 1 to 32 with this content: first the copies, durably, then the pages in place.
     fn write(aside: &Aside, data: &SyncedFile, slot: u64, byte: u8, lsn: u64) -> Result<(), StorageError> {
         let pages: Vec<_> = (1..=PAGES).map(|id| (PageId(id), page(id, byte, lsn))).collect();
         let copies: Vec<_> =
@@ -253,8 +253,8 @@ mod tests {
         bytes
     }
 
-    /// Whenever power is lost, and whatever unsynced data is lost with it, each page has one of its contents: of the last
-    /// batch that was synced, or of a later one.
+    /// After a power loss at any moment, with any loss of unsynced data, each page has the content of the last synced
+    /// batch or of a later one.
     #[test]
     fn a_page_that_is_torn_in_place_is_put_right() {
         let mut mended = 0;
@@ -264,7 +264,7 @@ mod tests {
             write(&aside, &data, 0, 1, 10).unwrap();
             data.sync().unwrap();
             disk.power_off_after(seed % 150);
-            // Two batches without a sync of the data file, a sync, and one that uses a slot again.
+            // Two batches without a sync of the data file, then a sync, then a batch that reuses a slot.
             let done = (1..=2).take_while(|n| write(&aside, &data, *n, 1 + *n as u8, 10 * n + 10).is_ok()).count();
             let synced = done == 2 && data.sync().is_ok();
             let again = synced && write(&aside, &data, 1, 4, 40).is_ok();
@@ -283,7 +283,7 @@ mod tests {
         assert!(mended > 50, "{mended} pages were torn");
     }
 
-    /// A copy from before the begin of redo lacks changes that nothing repeats.
+    /// A copy with a recovery LSN below the start of redo lacks changes that redo does not repeat.
     #[test]
     fn an_old_copy_repairs_nothing() {
         let disk = disk(1);
@@ -298,7 +298,7 @@ mod tests {
             assert_eq!(after == *page(5, 1, 10).as_bytes(), repairs, "redo from {redo} to {end}");
             assert_eq!(after == damaged, !repairs);
         }
-        // A copy of an interrupted batch: the slot's header is new, and the page behind it is not.
+        // A copy of an interrupted batch: the slot's header is new, the page of the copy is old.
         let newer = page(5, 2, 20);
         let other = page(6, 2, 20);
         let copy =
@@ -308,7 +308,7 @@ mod tests {
         spoil();
         aside.mend(&data, Lsn(10), Lsn(100)).unwrap();
         assert_eq!(content(&data, 5), damaged);
-        // Pages behind the end of a file that was cut off do not make it longer.
+        // Copies of pages beyond the end of a truncated file do not extend the file.
         write(&aside, &data, 2, 7, 50).unwrap();
         data.file().set_len(5 * PAGE_SIZE as u64).unwrap();
         aside.mend(&data, Lsn(10), Lsn(100)).unwrap();

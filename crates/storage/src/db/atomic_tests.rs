@@ -1,5 +1,5 @@
-//! Every statement is atomic: whichever of its calls fails, or whichever closure panics, the transaction goes on as if
-//! the statement had not been.
+//! Statements are atomic: if any call of a statement fails, or any closure panics, the transaction continues as if the
+//! statement had not run.
 
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
@@ -27,19 +27,19 @@ const INDEXED: Table<(), ()> =
     Table::new("indexed").with_raw_index("by_tail", false, 8, by_tail).with_raw_index("by_name", true, 8, by_name);
 const FILLER: Table<(), ()> = Table::new("filler");
 
-/// What comes behind the head of a row.
+/// Returns up to four bytes after the head of a row.
 fn by_tail(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     closure();
     row.get(8..).map(|tail| out.extend_from_slice(&tail[..tail.len().min(4)])).is_some()
 }
 
-/// Four bytes that differ between any two rows.
+/// Returns four bytes that differ between any two rows.
 fn by_name(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     closure();
     row.get(12..16).map(|name| out.extend_from_slice(name)).is_some()
 }
 
-/// What every closure of a statement does.
+/// Fault point in the closures of all statements.
 fn closure() {
     assert!(!fault::strikes(Refusable::Closure), "a fault of a test");
 }
@@ -49,7 +49,7 @@ impl Rng {
         (0..n).map(|_| self.below(256) as u8).collect()
     }
 
-    /// A large row, with a name that most probably no other row has.
+    /// Returns a large row with a name that most probably no other row has.
     fn row(&mut self) -> Vec<u8> {
         let more = [8, 8, 300, 1800][self.below(4) as usize];
         self.bytes(8 + more)
@@ -60,7 +60,7 @@ impl Rng {
     }
 }
 
-/// Keys of each table; every second has a row at the start.
+/// Number of keys of each table; every second key has a row at the start.
 const KEYS: u64 = 160;
 
 fn key(n: u64) -> Vec<u8> {
@@ -70,7 +70,7 @@ fn key(n: u64) -> Vec<u8> {
 /// A statement, which can be run repeatedly.
 type Statement = Box<dyn Fn(&mut Transaction<'_>, &[Raw; 2]) -> Result<(), TxnError>>;
 
-/// Every public statement, with arguments from a seed.
+/// Returns every public statement, with arguments derived from a seed.
 fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
     let mut all: Vec<(&'static str, Statement)> = Vec::new();
     for at in 0..2 {
@@ -119,7 +119,7 @@ fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
                 tx.put_all(info, &rows)
             }),
         ));
-        // Beyond all existing keys: no lock is in its way.
+        // Keys beyond all existing ones: no lock blocks the inserts.
         let rows: Vec<Row> = (0..1 + rng.below(12)).map(|i| (self::key(KEYS + i), rng.row())).collect();
         all.push((
             "insert a new run",
@@ -194,7 +194,7 @@ impl Bench {
                 db.transact(|tx| tx.insert_raw(table, &key(n), &row)).unwrap();
             }
         }
-        // More than fits the pool.
+        // The filler does not fit the pool.
         for n in 0..110 {
             let rows: Vec<Row> = (0..4).map(|i| (key(4 * n + i), vec![1; 3900])).collect();
             let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
@@ -208,7 +208,7 @@ impl Bench {
         self.db.as_ref().unwrap()
     }
 
-    /// All rows, and the index's entries.
+    /// Returns all rows and all index entries, read in a transaction of its own.
     fn contents(&self) -> Contents {
         let mut tx = self.db().begin().unwrap();
         let found = self.contents_in(&mut tx);
@@ -216,7 +216,7 @@ impl Bench {
         found
     }
 
-    /// Everything a transaction sees.
+    /// Returns all rows and all index entries that a transaction reads.
     fn contents_in(&self, tx: &mut Transaction<'_>) -> Contents {
         let mut found = Contents::new();
         for (at, table) in self.tables.iter().enumerate() {
@@ -236,7 +236,7 @@ impl Bench {
         found
     }
 
-    /// Evicts the pages of the tables, in favour of pages that have to be written before they are evicted in turn.
+    /// Evicts the pages of the tables by dirtying the filler's pages, which must be written before they are evicted.
     fn cool(&self) {
         let changed = self
             .db()
@@ -244,7 +244,7 @@ impl Bench {
         assert_eq!(changed.unwrap(), 440);
     }
 
-    /// The database as a kill leaves it, opened anew.
+    /// Reopens the database as after a process kill.
     fn reopen(&mut self) {
         let disk = self.disk.crash(Crash::All);
         self.disk.power_off_after(0);
@@ -255,7 +255,7 @@ impl Bench {
         self.filler = self.db().raw_table(&FILLER).unwrap();
     }
 
-    /// Marks a row of each table: the transaction's work before the statement under test.
+    /// Changes a row of each table: the transaction's work before the statement under test.
     fn mark(&self, tx: &mut Transaction<'_>) {
         for table in &self.tables {
             let marked = tx.update_head_raw(table, &key(0), 8, |head, _| head[1] = head[1].wrapping_add(1)).unwrap();
@@ -263,7 +263,7 @@ impl Bench {
         }
     }
 
-    /// The contents with the marks.
+    /// Returns the contents with the marks of [`Bench::mark`].
     fn marked(before: &Contents) -> Contents {
         let mut after = before.clone();
         for at in 0..2 {
@@ -286,7 +286,7 @@ fn open(disk: &SimDisk) -> Database {
         .unwrap()
 }
 
-/// The kinds of calls that are made to fail.
+/// Kind of the calls that are made to fail.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Engine(Refusable),
@@ -301,7 +301,7 @@ impl Kind {
         }
     }
 
-    /// Whether the fault was never reached.
+    /// Removes the fault; returns true if it was never reached.
     fn clear(self, disk: &SimDisk) -> bool {
         let waits = disk.planned() > 0;
         disk.heal();
@@ -309,7 +309,7 @@ impl Kind {
     }
 }
 
-/// Tests one statement with one kind of fault at every call of it.
+/// Tests one statement with one kind of fault, injected at each call in turn.
 fn try_statement(bench: &mut Bench, kind: Kind, name: &str, statement: &Statement, seen: &mut u64) {
     let mut before = bench.contents();
     for n in 1.. {
@@ -326,7 +326,7 @@ fn try_statement(bench: &mut Bench, kind: Kind, name: &str, statement: &Statemen
         let over = kind.clear(&bench.disk);
         let failed = match &result {
             Ok(Ok(())) => false,
-            // The statement's own answer, not a failure: the same as without the fault.
+            // A regular result of the statement, the same as without the fault.
             Ok(Err(TxnError::DuplicateKey { .. })) => false,
             Ok(Err(_)) | Err(_) => true,
         };
@@ -368,7 +368,7 @@ fn try_all(kind: Kind, seeds: std::ops::Range<u64>) {
         bench.db().verify_pages().unwrap();
         assert!(bench.db().check_structure(|_, _| ControlFlow::Continue(())).unwrap().passed());
     }
-    // The cleaner writes most pages: few statements write one.
+    // The cleaner writes most pages; few statements write any.
     let least = if matches!(kind, Kind::Disk(Call::Write, _)) { 1 } else { 20 };
     assert!(failures >= least, "{failures} faults met");
 }
@@ -388,7 +388,7 @@ fn a_full_log() {
     try_all(Kind::Engine(Refusable::Log), 0..4);
 }
 
-/// A statement that has to have a log segment made, at whichever of its records, has the same effect as without.
+/// A statement that has to create a log segment, at any of its records, has the same effect as without.
 #[test]
 fn a_segment_that_is_not_ready() {
     let mut refused = 0;
@@ -404,7 +404,7 @@ fn a_segment_that_is_not_ready() {
                 let result = statement(&mut tx, &bench.tables).map_err(|error| error.to_string());
                 let met = !fault::clear();
                 let seen = bench.contents_in(&mut tx);
-                // The fault hits the rollback's appends as well.
+                // The fault also strikes the appends of the rollback.
                 fault::plan(Refusable::Segment, 1 + n % 5);
                 tx.rollback().unwrap();
                 fault::clear();
@@ -443,7 +443,7 @@ fn a_refused_write() {
     try_all(Kind::Disk(Call::Write, Fault::Eio), 0..2);
 }
 
-/// A panic while a page is latched closes the instance, to readers and writers; the next open finds the committed
+/// A panic while a page is latched closes the instance to readers and writers; the next open restores the committed
 /// state.
 #[test]
 fn a_panic_while_a_page_is_latched() {
@@ -479,7 +479,7 @@ fn a_panic_while_a_page_is_latched() {
 }
 
 /// A panic in the caller's closure leaves no page latched: unwinding rolls the transaction back, splits included, and
-/// the instance goes on working.
+/// the instance stays usable.
 #[test]
 fn a_panic_that_only_unwinds_a_transaction() {
     let bench = Bench::new(1);

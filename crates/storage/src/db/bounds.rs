@@ -1,11 +1,11 @@
-//! Settings that must lie within bounds.
+//! Bounds of settings.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use crate::base::error::OpenError;
 
-/// Refuses a value out of bounds.
+/// Checks that a value lies within its bounds.
 pub(super) fn within<N: PartialOrd + Display>(
     setting: &'static str,
     value: N,

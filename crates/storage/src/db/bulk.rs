@@ -1,7 +1,7 @@
-//! Loading many sorted rows into an empty table at once.
+//! Bulk loads: many sorted rows into an empty table.
 //!
-//! A table is empty if it has no rows. Ghosts, which deletes and rolled back inserts leave, are none: they are removed
-//! under the table's exclusive lock, when no transaction needs them any more.
+//! A table is empty if it has no rows. Ghosts, left by deletes and rolled back inserts, do not count as rows. They are
+//! removed under the table's exclusive lock, when no transaction needs them any more.
 
 use std::marker::PhantomData;
 
@@ -24,45 +24,45 @@ use crate::table::overflow::fits_slot;
 use crate::txn::active::Own;
 use crate::txn::transaction::Txn;
 
-/// Loads rows, in the order of their keys, into an empty table: fills pages one after the other and writes
-/// them past the buffer pool and, but for the last step, past the log.
+/// A bulk load of an empty table. Takes the rows in key order, fills one page after the other, and writes the pages
+/// without the buffer pool and, except for the last step, without the log.
 ///
-/// No other transaction may use the table meanwhile. The rows appear when [`BulkLoad::finish`] has returned, and are
-/// durable then. If the load is dropped before, the table stays empty, and its pages are given back; those of a load that
-/// a crash breaks off are given back when the database is opened.
+/// The load locks the table exclusively. The rows are visible and durable when [`BulkLoad::finish`] has returned. If
+/// the load is dropped before that, the table stays empty and the load's pages are freed. After a crash, the next open
+/// of the database frees them.
 #[derive(Debug)]
 pub struct BulkLoad<'db, K, V> {
     db: &'db Database,
     table: &'db TableInfo,
-    /// Before `txn`, so that it is dropped first: it gives its pages back under the transaction's slot.
+    /// Declared before `txn`, so that it is dropped first: it frees its pages under the transaction's slot.
     builder: RowBuilder<'db>,
     txn: Txn<'db>,
-    /// Index entries by index: key, value, one after the other with their ends.
+    /// Entries of each secondary index.
     entries: Vec<Entries>,
     key: Vec<u8>,
     row: Vec<u8>,
     types: PhantomData<fn(K, V)>,
 }
 
-/// One tree of a table being loaded on its own: the rows without their index entries, or the entries of one index. For
-/// programs that can produce each in order, which saves the memory in which [`BulkLoad`] sorts entries; the program is
-/// responsible for rows and entries being consistent.
+/// A bulk load of a single tree of a table: the rows without their index entries, or the entries of one index. For
+/// programs that produce rows and entries in key order, which saves the memory in which [`BulkLoad`] sorts entries. The
+/// program must keep rows and entries consistent.
 #[derive(Debug)]
 pub struct BulkPart<'db> {
     db: &'db Database,
     table: &'db TableInfo,
     index: &'db Index,
-    /// Before `txn`, as in [`BulkLoad`].
+    /// Declared before `txn`, as in [`BulkLoad`].
     builder: RowBuilder<'db>,
     txn: Txn<'db>,
 }
 
-/// A tree being built, and beside it, for the rows of a table, that of their large values.
+/// Builder of a tree and, for the rows of a table, of the tree of their large values.
 struct RowBuilder<'db> {
     change: StructureChange<'db>,
     rows: Builder<'db>,
     overflow: Option<Tree>,
-    /// Made for the first large value, with the number of the next chain.
+    /// Builder of the large values and the number of the next chain; created for the first large value.
     large: Option<(Builder<'db>, Chain)>,
 }
 
@@ -97,7 +97,8 @@ impl<'db> RowBuilder<'db> {
         let (builder, next) = match &mut self.large {
             Some(large) => large,
             none => {
-                // The builder takes pages, which moves the log's tail: no other chain of this slot has this number.
+                // The builder takes pages, which moves the log's tail: the number is unique among the chains of this
+                // slot.
                 let number = TxnId::of_first_record(self.change.log.tail(), self.change.slot).0;
                 none.insert((Builder::new(tree, self.change)?, Chain { number, part: 0 }))
             }
@@ -115,30 +116,30 @@ impl<'db> RowBuilder<'db> {
     }
 }
 
-/// Which tree of a table.
+/// A tree of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The rows.
     Rows,
-    /// The entries of a secondary index, counted in the order of declaration: what the index extracts (and, unless it
-    /// is unique, the primary key behind it), with the primary key as value.
+    /// The entries of a secondary index, counted in the order of declaration. The key of an entry is the index key
+    /// (and, unless the index is unique, the primary key after it), its value is the primary key.
     Index(usize),
 }
 
-/// Entries of an index, to be sorted.
+/// Entries of an index, collected for sorting: key and value of each entry, one after the other.
 #[derive(Debug, Default)]
 struct Entries {
     bytes: Vec<u8>,
-    /// Begin, end of key, end of value.
+    /// For each entry its start, and the lengths up to the end of the key and of the value.
     places: Vec<(u64, u32, u32)>,
 }
 
 impl Database {
-    /// Begins to load a table, which must be empty. Waits for the transactions that use it.
+    /// Begins a bulk load of a table, which must be empty. Waits for the transactions that use the table.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if it has rows, [`TxnError::ForeignHandle`] if the handle is another database's; those of
-    /// waiting for a lock.
+    /// [`TxnError::Schema`] if the table has rows, [`TxnError::ForeignHandle`] if the handle is another database's, and
+    /// errors of lock waits.
     pub fn bulk_load<K, V>(&self, table: &OpenTable<K, V>) -> Result<BulkLoad<'_, K, V>, TxnError> {
         let mut txn = self.engine.begin_own(Own::Maintenance)?;
         let info = table.info(self)?;
@@ -162,7 +163,7 @@ impl Database {
 }
 
 impl Database {
-    /// Removes the ghosts of trees of a table that the caller has locked exclusively, unless they fit on one page.
+    /// Removes the ghosts of trees that have more than one page. The caller holds the table's exclusive lock.
     fn remove_ghosts(&self, table: &TableInfo, trees: &[Tree]) -> Result<(), TxnError> {
         let mut of_ghosts = Vec::new();
         for tree in trees {
@@ -175,13 +176,14 @@ impl Database {
         self.catalog.remove_ghosts(&self.engine, &of_ghosts)
     }
 
-    /// Begins to load one tree of a table, which must be empty. Several may be loaded at once, each by its thread.
-    /// Nothing is locked before [`BulkPart::finish`]: until then the table is an empty one to all transactions.
+    /// Begins a bulk load of one tree of a table; the tree must be empty. Several trees may be loaded at once, each by
+    /// its own thread. The load holds no lock before [`BulkPart::finish`]: until then all transactions find an empty
+    /// table.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if the tree is not empty or there is none; those of waiting for a lock.
+    /// [`TxnError::Schema`] if the tree is not empty or does not exist; errors of lock waits.
     pub fn bulk_load_part<K, V>(&self, table: &OpenTable<K, V>, part: Part) -> Result<BulkPart<'_>, TxnError> {
-        // Before the table is found: it cannot become another as long as this transaction runs.
+        // The transaction begins before the lookup, so that the entry cannot be reused for another table while it runs.
         let txn = self.engine.begin_own(Own::Maintenance)?;
         let info = table.info(self)?;
         let index = match part {
@@ -191,8 +193,8 @@ impl Database {
         let Some(index) = index else {
             return Err(TxnError::Schema { table: info.primary.table(), what: format!("has no {part:?}") });
         };
-        // Under the lock the table still exists; it waits for a transaction that has locked it exclusively. If there are
-        // rows, a stronger one waits for those that use the table: they may take back what they have written.
+        // The IX lock waits for a transaction that has locked the table exclusively; while it is held the table exists.
+        // If there are rows, the X lock waits for all users of the table: they may roll the rows back.
         for mode in [TableMode::IX, TableMode::X] {
             let mut asking = self.engine.begin_own(Own::Beside)?;
             asking.lock_whole(info, mode)?;
@@ -212,7 +214,7 @@ impl Database {
 }
 
 impl BulkPart<'_> {
-    /// Adds an entry; keys must ascend.
+    /// Adds an entry. Keys must ascend.
     ///
     /// # Errors
     /// As [`BulkLoad::push_raw`].
@@ -221,12 +223,12 @@ impl BulkPart<'_> {
         self.builder.push(key, value).map_err(|e| bulk_error(e, self.table))
     }
 
-    /// Puts the tree in its place and makes it durable; returns the number of entries. Waits until the transactions
-    /// that use the table have ended: those that have found it empty rely on that.
+    /// Installs the tree and makes it durable; returns the number of entries. Waits until the transactions that use the
+    /// table have ended, because they may rely on the table being empty.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if rows have come into the tree since the load began; [`TxnError::Dropped`] if the table
-    /// has gone; those of waiting for a lock; no space, a failed write.
+    /// [`TxnError::Schema`] if rows were inserted since the load began; [`TxnError::Dropped`] if the table was dropped;
+    /// errors of lock waits; no space, a failed write.
     pub fn finish(mut self) -> Result<u64, TxnError> {
         let mode = if is_mutant(Mutant::ShareBulkTable) { TableMode::IX } else { TableMode::X };
         self.txn.lock_whole(self.table, mode)?;
@@ -241,10 +243,10 @@ impl BulkPart<'_> {
 }
 
 impl<K, V> BulkLoad<'_, K, V> {
-    /// Adds a row, encoded; keys must ascend.
+    /// Adds an encoded row. Keys must ascend.
     ///
     /// # Errors
-    /// [`TxnError::NotAscending`], sizes, no space.
+    /// [`TxnError::NotAscending`], a key or row that is too long, no space.
     pub fn push_raw(&mut self, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         self.builder.push(key, row).map_err(|e| bulk_error(e, self.table))?;
         for (secondary, entries) in self.table.secondaries.iter().zip(&mut self.entries) {
@@ -267,7 +269,7 @@ impl<K, V> BulkLoad<'_, K, V> {
     /// Builds the indexes and makes everything durable; returns the number of rows.
     ///
     /// # Errors
-    /// [`TxnError::DuplicateKey`] if two rows have one value in a unique index; no space.
+    /// [`TxnError::DuplicateKey`] if two rows have the same key in a unique index; no space.
     pub fn finish(self) -> Result<u64, TxnError> {
         let BulkLoad { db, table, txn, builder, entries, .. } = self;
         let change = db.engine.structure_change(txn.slot.peek().id);
@@ -296,7 +298,7 @@ impl<K, V> BulkLoad<'_, K, V> {
 }
 
 impl<K: Key, V: Row> BulkLoad<'_, K, V> {
-    /// Adds a row; keys must ascend.
+    /// Adds a row. Keys must ascend.
     ///
     /// # Errors
     /// As [`BulkLoad::push_raw`].
@@ -312,7 +314,7 @@ impl<K: Key, V: Row> BulkLoad<'_, K, V> {
     }
 }
 
-/// Puts finished trees in their places, together; returns the rows of the first.
+/// Installs finished trees atomically; returns the number of rows of the first one.
 fn install<'p>(
     change: StructureChange<'p>,
     trees: impl IntoIterator<Item = Result<BuiltTree<'p>, BulkError>>,

@@ -10,11 +10,11 @@ use crate::table::info::TableInfo;
 use crate::txn::transaction::Txn;
 
 impl Transaction<'_> {
-    /// Reads some columns of a row: which, the type of the result says ([`columns!`](crate::columns)). The row is locked
-    /// as [`Transaction::get`] does; the rest of it is neither copied nor decoded.
+    /// Reads some columns of a row. The type of the result names the columns ([`columns!`](crate::columns)). The row is
+    /// locked as by [`Transaction::get`]; its other columns are neither copied nor decoded.
     ///
     /// # Errors
-    /// [`TxnError::Decode`] if the row's bytes at that place are no such columns; see [`TxnError`].
+    /// [`TxnError::Decode`] if the row's bytes do not decode as these columns; see [`TxnError`].
     pub fn get_columns<K: Key, V: Row, C: Columns<V>>(
         &self,
         table: &impl AsTable<K, V>,
@@ -28,14 +28,15 @@ impl Transaction<'_> {
         }
     }
 
-    /// Lets `change` edit some columns of a row, locked for writing; `None` if there is no row. Which columns, the type
-    /// of the closure's argument says ([`columns!`](crate::columns)). The rest of the row is not read, and only bytes
-    /// that have changed are logged; unless an index of the table may depend on these columns: then this is like
-    /// reading and writing all of the row.
+    /// Lets `change` edit some columns of a row, which is locked for writing; returns `None` if there is no row. The
+    /// type of the closure's argument names the columns ([`columns!`](crate::columns)). Other columns are not read, and
+    /// only bytes that have changed are logged, unless an index of the table may depend on these columns: then the
+    /// whole row is read and written.
     ///
     /// # Errors
-    /// [`TxnError::Decode`] if the row's bytes at that place are no such columns; [`TxnError::Schema`] if `C` has no
-    /// proper [`Columns::RANGE`], or encodes to another number of bytes. Nothing is changed then. See [`TxnError`].
+    /// [`TxnError::Decode`] if the row's bytes do not decode as these columns; [`TxnError::Schema`] if `C` has no
+    /// proper [`Columns::RANGE`], or the changed columns encode to a different number of bytes. The row is unchanged
+    /// then. See [`TxnError`].
     pub fn update_columns<K: Key, V: Row, C: Columns<V>, R>(
         &mut self,
         table: &impl AsTable<K, V>,
@@ -64,11 +65,11 @@ impl Transaction<'_> {
     }
 }
 
-/// Why columns were not changed.
+/// Reason for leaving columns unchanged.
 enum Unchanged {
-    /// The row's bytes at that place are none.
+    /// The row's bytes do not decode as these columns.
     NoColumns,
-    /// Encoded they have another length.
+    /// The changed columns encode to a different length.
     OtherLength,
 }
 
@@ -78,7 +79,7 @@ fn misfit<C>(index: &Index, what: &str) -> TxnError {
     TxnError::Schema { table: index.table(), what }
 }
 
-/// Changes columns where they lie. `bytes` must not be used after an error.
+/// Changes encoded columns in place. `bytes` must not be used after an error.
 fn changed<V: Row, C: Columns<V>, R>(bytes: &mut Vec<u8>, change: impl FnOnce(&mut C) -> R) -> Result<R, Unchanged> {
     let mut columns = C::decode(bytes).ok_or(Unchanged::NoColumns)?;
     let answer = change(&mut columns);

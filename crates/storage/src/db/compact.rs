@@ -1,15 +1,15 @@
-//! Compacting the data file: pages move from its end to free places, and the rest goes back to the system.
+//! Compaction of the data file: pages move from the end of the file to free pages, and the file is truncated.
 //!
-//! 1. Remove what no transaction needs: a sweep through all trees, and the purge service's steps until it has nothing to
-//!    do. This makes pages free.
-//! 2. Move pages, the last one first, each by one change of structure (`btree/compact.rs`). The allocator's end falls
-//!    with each of them.
-//! 3. Forget what frames hold of the pages beyond the end, write everything out and take a checkpoint, until restart
-//!    begins behind the last record about any of them.
-//! 4. Cut the file.
+//! 1. Remove ghost records that no transaction needs: a sweep through all trees, and steps of the purge service until
+//!    none has work. This frees pages.
+//! 2. Move pages, the last one first, each by one structure change (`btree/compact.rs`). Each move lowers the
+//!    allocator's end.
+//! 3. Discard frames of pages beyond the end, write all dirty pages and take a checkpoint; repeat until the start of
+//!    redo lies after the last log record about a page beyond the end.
+//! 4. Truncate the file.
 //!
-//! Transactions go on meanwhile: a table is shared for as long as some pages of it move, as a reader shares it. A crash
-//! finds a whole database at every moment: before step 4 the file is only longer than it needs to be.
+//! Transactions continue during compaction: it holds a table's IS lock, as a reader does, while pages of the table
+//! move. The database is consistent after a crash at any moment: before step 4 the file is only longer than necessary.
 
 use std::time::Duration;
 
@@ -23,11 +23,11 @@ use crate::table::index::{Index, Want};
 use crate::txn::active::Own;
 use crate::txn::transaction::Txn;
 
-/// Pages that move before a table is given free for those who want it as a whole.
+/// Number of pages that move before the table's lock is released for transactions that wait for the whole table.
 const PIECE: usize = 64;
-/// Attempts at one page before the work ends: other threads change the end of the file faster than it gets shorter.
+/// Maximum number of attempts at one page. After that, other threads change the end of the file too fast.
 const TRIES: usize = 10_000;
-/// Checkpoints that may be needed until restart begins behind the last record about the pages that go.
+/// Maximum number of checkpoints until the start of redo lies after the last record about the removed pages.
 const CHECKPOINTS: usize = 100;
 
 /// The result of compacting. Sizes are in bytes.
@@ -43,21 +43,22 @@ pub struct Compacted {
 }
 
 impl Database {
-    /// Moves pages from the data file's end to free places before it, and gives the rest of the file back to the system.
+    /// Moves pages from the end of the data file to free pages before it, and truncates the file.
     ///
-    /// Free pages are used again without this; it is for a database that stays smaller than it was. Transactions go on
-    /// meanwhile; one that locks a table as a whole is waited for, and waits while up to 64 pages of the table move. It
-    /// reads all pages once, to remove deleted rows first, and logs each page that it moves. A crash, or an error, leaves a
-    /// whole database whose file is longer than it needs to be; call it again.
+    /// Free pages are reused without this call; it is for a database that has become smaller permanently. Transactions
+    /// continue during the call. The call waits for a transaction that has locked a whole table, and such a transaction
+    /// waits while up to 64 pages of the table move. The call reads all pages once, to remove deleted rows first, and
+    /// logs each page that it moves. A crash or an error leaves a consistent database whose file is longer than
+    /// necessary; repeat the call.
     ///
-    /// The first page of a table or index does not move. One that lies at the end, because it was created when the file
-    /// was large, keeps the file as long as that; the pages before it are free.
+    /// The first page of a table or index does not move. A first page near the end, created when the file was large,
+    /// keeps the file at that length; the pages before it are free.
     ///
-    /// It waits for copies of the database that are under way, and must not be called by a thread that has a transaction
-    /// with a lock on a whole table.
+    /// The call waits for running copies of the database. A thread must not call it while it has a transaction with a
+    /// lock on a whole table.
     ///
     /// # Errors
-    /// Those of waiting for a table's lock, of reading pages and writing the log.
+    /// Errors of waiting for a table's lock, of reading pages and of writing the log.
     pub fn compact(&self) -> Result<Compacted, TxnError> {
         let mut turn = self.compacting.take(&*self.engine.hook);
         let bytes = || u64::from(self.engine.pool.file_pages()) * PAGE_SIZE as u64;
@@ -71,7 +72,7 @@ impl Database {
         Ok(compacted)
     }
 
-    /// Step 2; returns how many pages have moved.
+    /// Step 2; returns the number of moved pages.
     fn move_pages(&self) -> Result<u64, TxnError> {
         let mut compactor = Compactor::new();
         let (mut moved, mut tries) = (0, 0);
@@ -97,7 +98,7 @@ impl Database {
         }
     }
 
-    /// Takes the last page out of use.
+    /// Takes the last page of the file out of use.
     fn one_page(
         &self,
         compactor: &mut Compactor,
@@ -115,10 +116,10 @@ impl Database {
             if shared.is_some() {
                 return Ok(PageStep::OtherTable);
             }
-            // It is being built or dropped, or nothing refers to it.
+            // The tree of the page is being built or dropped, or no table refers to the page.
             let Some(index) = self.catalog.index(&self.engine, number) else { return Ok(PageStep::End) };
             match txn.intend(&index, Want::Read) {
-                // Only now can it be neither dropped nor given to another table.
+                // Checked under the lock: now the tree can be neither dropped nor reused for another table.
                 Ok(()) if self.catalog.tree(&self.engine, number) == Some((index.tree(), index.lock_table)) => {}
                 Ok(()) | Err(TxnError::Dropped { .. }) => return Ok(PageStep::Again),
                 Err(error) => return Err(error),
@@ -134,12 +135,12 @@ impl Database {
     }
 }
 
-/// What became of the last page.
+/// Result of an attempt at the last page.
 enum PageStep {
     Moved,
-    /// It was free.
+    /// The page was free.
     Freed,
-    /// It belongs to another table than the one that is shared.
+    /// The page belongs to another table than the locked one.
     OtherTable,
     Again,
     End,
@@ -158,11 +159,11 @@ impl Database {
                 return self.cut();
             }
         }
-        // Pages change faster than they can be written: the file stays as long as it is.
+        // Pages change faster than they are written: the file keeps its length.
         Ok(())
     }
 
-    /// Cuts the file once no copy of the database is being made, which reads it to its end.
+    /// Truncates the file as soon as no copy of the database is running, because a copy reads the file to its end.
     fn cut(&self) -> Result<(), TxnError> {
         loop {
             self.engine.poison.check()?;
@@ -174,7 +175,7 @@ impl Database {
         }
     }
 
-    /// Takes the pages beyond the allocator's end out of the pool: they must not be written any more.
+    /// Discards the frames of pages beyond the allocator's end, which must not be written any more.
     fn forget_unused(&self) -> Result<(), StorageError> {
         while !space::forget_unused(&self.engine.pool)? {
             self.engine.poison.check()?;

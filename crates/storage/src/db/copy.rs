@@ -1,30 +1,30 @@
 //! An online copy of a database: the backup of ARIES (Mohan et al., TODS 1992, section 8), made while writers run.
 //!
-//! 1. Hold the log, so that no file of it is removed. Write dirty pages out (to keep the copied log short) and take a
-//!    checkpoint: its record C says where redo begins (R) and which transactions had not ended.
-//! 2. Copy the pages, one after the other, while they are written.
-//! 3. Choose the end E: where the log ends now. Make the log durable to E and copy it, from the oldest record that redo
-//!    from R or undo of C's transactions wants.
-//! 4. Sync all that, then write the control file: "the last checkpoint is C, the log was durable to E".
+//! 1. Hold the log, so that no log file is removed. Write dirty pages (to keep the copied log short) and take a
+//!    checkpoint. Its record C has the start of redo (R) and the active transactions.
+//! 2. Copy the pages, one after the other, while transactions write them.
+//! 3. Choose the end E: the current end of the log. Make the log durable to E and copy it, from the oldest record that
+//!    redo from R or undo of C's transactions needs.
+//! 4. Sync all files, then write the control file: "the last checkpoint is C, the log was durable to E".
 //!
-//! For a restart, the copy looks like a database whose machine lost power when the log ended at E, and it repairs the
-//! copy in the same way:
+//! To a restart, the copy is a database whose machine lost power when the log ended at E. The restart repairs the copy
+//! in the same way:
 //!
-//! * *Nothing is missing.* A page that is read after C was taken contains every change before R. Redo repeats the rest,
-//!   since the log is there from R to E.
-//! * *Nothing is from later.* E is chosen when all pages have been read, so no page of the copy has an LSN beyond it.
+//! * *Nothing is missing.* A page that is read after C was taken contains every change before R. Redo repeats the later
+//!   changes, since the copy has the log from R to E.
+//! * *Nothing is too new.* E is chosen after all pages were read, so no page of the copy has an LSN beyond E.
 //! * *No page is torn.* A page that fails its checksum is read again, from the file and from the pool
 //!   (`buffer/copying.rs`).
-//! * *Pages that bulk loads write past the log*: the pool reports them, and they are read again, before E is chosen. A load
-//!   whose end lies behind E is not in the copy: the allocator's page there says that a load owns its pages, and the copy's
-//!   restart makes them free.
-//! * Transactions that had not ended at E are losers of the copy's restart. So the copy has exactly the transactions
-//!   whose commit records lie before E, each as a whole.
+//! * *Pages that bulk loads write without the log*: the pool reports them, and they are read again before E is chosen.
+//!   A load that ends after E is not in the copy: the copied allocator page says that a load owns the pages, and the
+//!   copy's restart frees them.
+//! * Transactions active at E are losers of the copy's restart. So the copy has exactly the transactions whose commit
+//!   records lie before E, each completely.
 //!
-//! The copy is another database, with an id of its own, because from E on its history differs: with one id a log file
-//! of the one could be taken for a part of the other.
+//! The copy is a separate database with its own id, because its history differs from E on: with the same id, a log file
+//! of one database could be mistaken for a file of the other.
 //!
-//! While it is unfinished, the directory holds a file `copying`, and is refused when it is opened.
+//! While the copy is unfinished, its directory has a file `copying`; opening such a directory fails.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -41,48 +41,48 @@ use crate::log::{Hold, LogFiles};
 use crate::recovery::checkpoint::CheckpointBody;
 use crate::recovery::control::{Control, ControlFile};
 
-/// Pages read and written at once.
+/// Number of pages read and written at once.
 const PIECE: u32 = 32;
 
 /// The progress of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copying {
-    /// Pages copied so far, of 8 KiB each.
+    /// Number of pages copied so far, of 8 KiB each.
     pub pages: u64,
-    /// Number of pages to copy.
+    /// Total number of pages to copy.
     pub pages_in_all: u64,
-    /// Bytes of log copied so far; above zero once the pages are done.
+    /// Bytes of log copied so far; above zero only after the pages are copied.
     pub log_bytes: u64,
 }
 
-/// A copy that is complete.
+/// The result of a complete copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copied {
-    /// The copy has the transactions whose positions, as returned by
-    /// [`Transaction::commit_async`](crate::Transaction::commit_async), are at most this, and no others.
+    /// End of the copied log. The copy has exactly the transactions with a commit position, as returned by
+    /// [`Transaction::commit_async`](crate::Transaction::commit_async), that is not above this.
     pub end: Lsn,
-    /// Pages copied, of 8 KiB each.
+    /// Number of pages copied, of 8 KiB each.
     pub pages: u64,
     /// Bytes of log copied.
     pub log_bytes: u64,
-    /// The database id in the copy's files.
+    /// Database id in the copy's files.
     pub database_id: u64,
 }
 
 impl Database {
-    /// Copies the database, as it is, into a directory that does not exist or is empty, while transactions run.
+    /// Copies the database into a directory that does not exist or is empty, while transactions run.
     ///
-    /// The copy has every transaction that was acknowledged before the call, and of those that commit meanwhile all up
-    /// to one moment near its end ([`Copied::end`]); of no transaction has it a part. It is a database of its own: open
-    /// it, also in another process, and write to it. Its first open recovers, which takes as long as what was written
-    /// to the log meanwhile.
+    /// The copy has every transaction that was acknowledged before the call, and of the transactions that commit during
+    /// the call all up to one moment near its end ([`Copied::end`]). It has no part of any other transaction. The copy
+    /// is a separate database: it can be opened, also in another process, and written. Its first open recovers, which
+    /// takes time in proportion to the log written during the call.
     ///
-    /// Until it has returned no log file is removed, so the log grows by what is written meanwhile; if it reaches its limit,
-    /// four times [`Options::checkpoint_every`](crate::Options::checkpoint_every), the copy fails. The calling thread
-    /// reads and writes the files itself; under a scheduler of fibers, call it from a thread of its own. If it fails,
-    /// it removes the files that it has written.
+    /// No log file is removed during the call, so the log grows. If the log reaches its limit, four times
+    /// [`Options::checkpoint_every`](crate::Options::checkpoint_every), the copy fails. The calling thread itself reads
+    /// and writes the files; under a scheduler of fibers, use a separate thread. A failed copy removes the files that
+    /// it has written.
     ///
     /// ```
     /// # use storage::{Database, Options, Table};
@@ -109,8 +109,7 @@ impl Database {
         self.copy_on(Arc::new(disk), |_| ControlFlow::Continue(()))
     }
 
-    /// As [`Database::copy_to`], onto any disk; `hear` is called now and then with the progress, and a break cancels
-    /// the copy.
+    /// As [`Database::copy_to`], onto any disk. `hear` is called regularly with the progress; a break cancels the copy.
     ///
     /// # Errors
     /// As [`Database::copy_to`]; [`CopyError::Cancelled`].
@@ -124,7 +123,7 @@ impl Database {
             Some(holds) => Err(CopyError::NotEmpty { directory: directory.clone(), holds }),
             None => Ok(()),
         };
-        // Checked before the lock as well, whose file would stay in a directory that is not a copy's.
+        // Checked before locking too: the lock file would stay in a directory that is not a copy's.
         is_empty()?;
         let _lock = disk.lock().map_err(|e| match e {
             LockError::Held { dir, .. } => CopyError::InUse { directory: dir },
@@ -168,14 +167,14 @@ impl Database {
         Ok(Copied { end, pages, log_bytes, database_id: database })
     }
 
-    /// Copies all pages; returns where the log may be cut.
+    /// Copies all pages; returns the end of the log to copy.
     fn copy_pages(
         &self,
         reader: &mut CopyReader<'_>,
         database: u64,
         target: &mut Target<'_, impl FnMut(&Copying) -> ControlFlow<()>>,
     ) -> Result<Lsn, CopyError> {
-        // Pages made from now on are in the log; the copy's restart makes the space for them.
+        // Pages created from now on are in the log; the copy's restart extends the file for them.
         let in_all = reader.pages();
         target.told.pages_in_all = in_all.into();
         let name = files::PAGES;
@@ -196,7 +195,7 @@ impl Database {
             }
         };
         if !damaged.is_empty() {
-            // It does not matter if no tree refers to it: a bulk load has it, or has left it.
+            // Damage is harmless if no tree refers to the page: a bulk load owns the page or has abandoned it.
             verify::walk(&self.engine, &self.catalog)?;
         }
         sync_file(&*file)?;
@@ -204,18 +203,18 @@ impl Database {
     }
 }
 
-/// A database id that follows from where the copy's history diverges from the original's: for simulated runs, which
-/// must repeat themselves.
+/// Derives a database id from the point at which the copy's history diverges from the original's: for simulated runs,
+/// which must be reproducible.
 fn successor(control: &Control) -> u64 {
     let mixed = (control.database ^ control.checkpoint.0.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed ^ (mixed >> 29)) | 1
 }
 
-/// The directory of a copy that is being made. Its files are removed if the copy fails, or `hear` panics.
+/// The target directory of a running copy. Its files are removed if the copy fails or `hear` panics.
 struct Target<'d, H> {
     directory: String,
     disk: &'d dyn Disk,
-    /// Files made so far, of a copy that is not whole.
+    /// Files created so far; empty once the copy is complete.
     made: Vec<String>,
     hear: H,
     told: Copying,
@@ -229,7 +228,7 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
         self.tell()
     }
 
-    /// Makes a file that must not exist.
+    /// Creates a file that must not exist.
     fn make(&mut self, name: &str) -> Result<Arc<dyn DiskFile>, StorageError> {
         let show = self.disk.show(name);
         let made = self.disk.open(name, OpenMode::CreateNew).map_err(|e| StorageError::io("create", show, 0, e))?;
@@ -237,7 +236,7 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
         Ok(made)
     }
 
-    /// Copies the pages from `from` up to `to`.
+    /// Copies the pages from `from` to `to`, exclusive.
     fn copy_run(
         &mut self,
         reader: &CopyReader<'_>,
@@ -273,7 +272,7 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
         })
     }
 
-    /// All files exist and are synced: makes a database of them.
+    /// Completes the copy, all of whose other files exist and are synced: writes the control file and removes the mark.
     fn finish(&mut self, control: &Control) -> Result<(), CopyError> {
         self.sync_directory()?;
         let made = &mut self.made;
@@ -297,22 +296,22 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
 }
 
 impl<H> Drop for Target<'_, H> {
-    /// Removes the files made so far. The mark goes last, so that a directory that cannot be emptied is refused when it
-    /// is opened.
+    /// Removes the files made so far. The mark is removed last, so that a directory that cannot be emptied cannot be
+    /// opened either.
     fn drop(&mut self) {
         if self.made.is_empty() {
             return;
         }
         let mut left = false;
         for name in self.made.drain(..).rev() {
-            // The file made first is the mark.
+            // The mark is the first file created.
             if name == files::COPYING && left {
                 continue;
             }
             let removed = self.disk.remove(&name);
             left |= removed.is_err_and(|e| e.kind() != std::io::ErrorKind::NotFound);
         }
-        // The error that led here is the one to return.
+        // The earlier error is the one to return.
         let _ = self.disk.sync_dir();
     }
 }

@@ -1,4 +1,4 @@
-//! Cursors: the rows of a range, one by one, from both ends.
+//! Cursors: iterators over the rows of a range, from both ends.
 
 use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeBounds};
@@ -17,37 +17,38 @@ use crate::table::info::{Secondary, TableInfo};
 use crate::table::scan::{BackwardScan, ForwardScan, ScanEnd, ScanSpec};
 use crate::txn::buffers::RowBatch;
 
-/// Rows fetched at first, of one leaf; then eight times as many, and so on.
+/// Number of rows in the first fetch, at most one leaf; each later fetch is eight times as large as the one before.
 const FETCH: usize = 64;
 
-/// The rows of a range, in order. `next` takes them from the front, `next_back` from the back.
+/// An iterator over the rows of a range, in order. `next` takes rows from the front, `next_back` from the back.
 ///
-/// Rows are locked as they are fetched, a page at a time, at first up to 64. After an error the cursor is at its end.
-/// While a cursor is open the transaction can read, also through other cursors, but not write: see [`Transaction`].
+/// Rows are locked when they are fetched: at first up to 64, at most a page at a time. After an error the cursor is at
+/// its end. While a cursor is open, the transaction can read, also through other cursors, but not write: see
+/// [`Transaction`].
 #[derive(Debug)]
 pub struct Cursor<'tx, 'db, K, V> {
     tx: &'tx Transaction<'db>,
-    /// `None` if there is no such table.
+    /// `None` if the table does not exist.
     table: Option<&'db TableInfo>,
-    /// The secondary index whose order is followed.
+    /// The secondary index that defines the order, if any.
     by: Option<&'db Secondary>,
-    /// The rest to fetch: from here,
+    /// Start of the range that is not fetched yet.
     from: Vec<u8>,
-    /// up to here.
+    /// End of the range that is not fetched yet, exclusive.
     to: Option<Vec<u8>>,
-    /// The scan from the front, and which rows of its batch are left.
+    /// The scan from the front, and the unread rows of its batch.
     front: Option<ForwardScan>,
     front_rows: Range<usize>,
-    /// The scan from the back, and which rows of its batch, in descending order, are left.
+    /// The scan from the back, and the unread rows of its batch, in descending order.
     back: Option<BackwardScan>,
     back_rows: Range<usize>,
-    /// All rows are fetched.
+    /// True if all rows are fetched.
     done: bool,
     types: PhantomData<fn() -> (K, V)>,
 }
 
 impl<'db> Transaction<'db> {
-    /// The rows of a range of keys, from both ends as the caller chooses.
+    /// Returns a cursor over the rows of a range of keys.
     ///
     /// # Errors
     /// The items of the cursor are results: see [`TxnError`].
@@ -62,10 +63,10 @@ impl<'db> Transaction<'db> {
         Ok(Cursor::primary(self, info, from, to))
     }
 
-    /// The rows whose value in a secondary index lies in a range, in the index's order.
+    /// Returns a cursor over the rows whose index key lies in a range, in the order of the index.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if the table has no such index, or another type declares the index of this name.
+    /// [`TxnError::Schema`] if the table has no such index, or if another type declares the index of this name.
     pub fn range_by<'tx, I: SecondaryIndex>(
         &'tx self,
         table: &impl AsTable<I::Key, I::Row>,
@@ -79,7 +80,7 @@ impl<'db> Transaction<'db> {
     }
 }
 
-/// The value that a row refers to; `None` if the row has gone meanwhile.
+/// Reads the large value of a row in a batch; `None` if the row was deleted since.
 #[cold]
 fn referred(tx: &Transaction<'_>, index: &Index, batch: &RowBatch, at: usize) -> Result<Option<Vec<u8>>, TxnError> {
     let mut value = Vec::new();
@@ -87,7 +88,7 @@ fn referred(tx: &Transaction<'_>, index: &Index, batch: &RowBatch, at: usize) ->
     Ok(found.then_some(value))
 }
 
-/// A range of keys as bytes: first key, and the first key behind it (`None`: to the end).
+/// Returns a range of keys as bytes: the first key, and the first key after the range (`None`: unbounded).
 pub(crate) fn bounds_of<K: Key>(range: &impl RangeBounds<K>) -> (Vec<u8>, Option<Vec<u8>>) {
     let mut from = Vec::new();
     match range.start_bound() {
@@ -110,9 +111,9 @@ pub(crate) fn bounds_of<K: Key>(range: &impl RangeBounds<K>) -> (Vec<u8>, Option
     (from, Some(to))
 }
 
-/// Turns a key into the least byte string above everything that begins with it. No key of a type is the beginning of
-/// another key of that type, so nothing else lies in between; an exception are index entries with the primary key
-/// behind the value, which belong to the value.
+/// Turns a key into the smallest byte string above all strings with this prefix. No key of a type is a prefix of
+/// another key of that type, so no other key lies in between. The exception is index entries, which have the primary
+/// key after the index key; they belong to the range.
 fn behind(key: &mut Vec<u8>) {
     while let Some(last) = key.pop() {
         if last < u8::MAX {
@@ -120,7 +121,7 @@ fn behind(key: &mut Vec<u8>) {
             return;
         }
     }
-    // All bytes were 255: only longer strings of that kind lie above.
+    // All bytes were 255: only longer strings of such bytes lie above.
     key.resize(MAX_KEY + 1, u8::MAX);
 }
 
@@ -134,7 +135,7 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
         Cursor { table: Some(table), from, to, done: false, ..Cursor::empty(tx) }
     }
 
-    /// The rows of a table that does not exist.
+    /// Returns a cursor over no rows, for a missing table.
     pub(crate) fn empty(tx: &'tx Transaction<'db>) -> Self {
         Cursor {
             tx,
@@ -161,7 +162,7 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
         Cursor { by: Some(by), ..Cursor::primary(tx, table, from, to) }
     }
 
-    /// Fetches the next rows at one end of the rest.
+    /// Fetches the next rows at one end of the remaining range.
     fn fetch(&mut self, index: &Index, from_back: bool) -> Result<(), TxnError> {
         if self.to.as_ref().is_some_and(|to| *to <= self.from) {
             self.done = true;
@@ -197,12 +198,12 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
         Ok(())
     }
 
-    /// The next row at one end: a batch, and which of its rows.
+    /// Returns the next row at one end: a batch and an index in it.
     fn advance(&mut self, index: &Index, from_back: bool) -> Result<Option<(&RowBatch, usize)>, TxnError> {
         if (if from_back { &self.back_rows } else { &self.front_rows }).is_empty() && !self.done {
             self.fetch(index, from_back)?;
         }
-        // When all is fetched, the rows of the other end's batch are left, its last one first.
+        // If all rows are fetched, the batch of the other end has the remaining rows, the last one first.
         let (front, at) = if from_back {
             match self.back_rows.next() {
                 Some(at) => (false, Some(at)),
@@ -238,8 +239,8 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
                 return Ok(Some((decoded_key(batch.key(at), index)?, row)));
             }
         };
-        // The entry's value is the primary key. While the entry is locked its row exists and matches it; under read
-        // committed the row may have been deleted since, or have another value in the index.
+        // The entry's value is the primary key. While the entry is locked, its row exists and matches the entry. Under
+        // read committed the row may have been deleted since, or its index key may have changed.
         let primary = &table.primary;
         let committed_only = tx.isolation() == Isolation::ReadCommitted;
         loop {
@@ -273,7 +274,7 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
         step.transpose()
     }
 
-    /// Gives the buffers back at the end of the range, or after an error.
+    /// Returns the buffers to the transaction at the end of the range, or after an error.
     #[cold]
     fn end(&mut self, failed: bool) {
         self.done = true;

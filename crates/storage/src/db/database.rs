@@ -1,4 +1,4 @@
-//! Opening and closing a database, and what it does as a whole.
+//! Opening, closing, and operations on a whole database.
 
 use crate::base::sync::plain::{AtomicBool, AtomicU64, Ordering};
 use std::path::Path;
@@ -34,7 +34,7 @@ use crate::table::info::TableInfo;
 use crate::txn::active::{OWN_SLOTS, Own, Slots};
 use crate::txn::engine::Engine;
 
-/// An open database. Share it between threads by reference or in an [`Arc`]; dropping it closes it.
+/// An open database. Share it between threads by reference or in an [`Arc`]. Dropping it closes it.
 pub struct Database {
     pub(crate) engine: Arc<Engine>,
     pub(crate) catalog: Arc<Catalog>,
@@ -42,7 +42,7 @@ pub struct Database {
     pub(super) reruns: u32,
     pub(super) large_pages: LargePages,
     closed: Mutex<bool>,
-    /// One thread compacts at a time.
+    /// Admits one compacting thread at a time.
     pub(super) compacting: Turns<()>,
     directory: String,
     _lock: DiskLock,
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Database {
     }
 }
 
-/// A number that no other database is likely to have.
+/// Returns a random identifier for a new database, never zero.
 pub(super) fn new_id() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -116,13 +116,14 @@ impl Database {
             segment_bytes,
             ring_bytes: options.ring_bytes,
             memory,
-            // One slot for each transaction, those of the engine's own transactions, one for checkpoints and restart.
+            // One slot for each user transaction, one for each transaction of the engine, one for checkpoints and
+            // restart.
             slots: options.transactions + OWN_SLOTS + 1,
             reserve_bytes: segment_bytes / 4,
             checkpoint_every: Some(log_bounds),
             database,
-            // Zeros written ahead make single syncs no cheaper on the file systems we measured, and cost every log byte
-            // twice: 100,000 transactions/s became 120,000 without.
+            // Zeros written ahead do not make single syncs cheaper on the file systems that were measured, and write
+            // every log byte twice.
             zero_segments: false,
             reader_bytes: options.reader_bytes,
             ..LogOptions::default()
@@ -192,7 +193,7 @@ impl Database {
             Err(error) => return Err(error.into()),
         }
         if let Some((records, bytes)) = work {
-            // The database is open even if this fails: another restart would have as much to do.
+            // The database is usable even if this fails: the next restart would only repeat the same work.
             match engine.pool.flush_all().and_then(|()| checkpointer.take(&engine)) {
                 Err(error) if !error.is_want_of_room() => return Err(error.into()),
                 _ => report.done(records, bytes),
@@ -265,8 +266,8 @@ impl Database {
         }))
     }
 
-    /// The table with this declaration; `None` if there is none of its name. A transaction that was begun before keeps
-    /// it from becoming another, until it ends.
+    /// Returns the table with this declaration, or `None` if no table has its name. A transaction that began before the
+    /// call keeps the entry from being reused for another table, until the transaction ends.
     #[inline]
     pub(crate) fn find(&self, declared: &Declared<'_>) -> Result<Option<&TableInfo>, TxnError> {
         match self.catalog.declared(declared) {
@@ -280,7 +281,7 @@ impl Database {
         Ok(self.catalog.open(&self.engine, declared)?.map(|(info, _)| info))
     }
 
-    /// The table with this declaration and its ticket, created if there is none of its name.
+    /// Returns the table with this declaration and its ticket. Creates the table if none has its name.
     pub(super) fn open_or_create(&self, declared: &Declared<'_>) -> Result<(&TableInfo, u64), TxnError> {
         let mut created = false;
         loop {
@@ -292,8 +293,8 @@ impl Database {
             }
             created = true;
             if !self.catalog.create(&self.engine, declared, false)? {
-                // Transactions rely on its absence. The transaction that locks the absence does not create the table
-                // itself.
+                // Other transactions rely on the table's absence. The transaction that locks the absence does not
+                // create the table itself.
                 let mut txn = self.engine.begin_own(Own::Maintenance)?;
                 txn.lock_absence(declared.name, Want::Write)?;
                 self.catalog.create(&self.engine, declared, true)?;
@@ -301,90 +302,90 @@ impl Database {
         }
     }
 
-    /// Names of all tables.
+    /// Returns the names of all tables.
     pub fn table_names(&self) -> Vec<String> {
         self.catalog.names()
     }
 
-    /// Every index by its number, with the table's name and its own (the table's again for the primary index): the
-    /// meaning of [`Operation::index`](crate::Operation::index).
+    /// Returns the number, table name and index name of every index (for the primary index, the table name twice).
+    /// [`Operation::index`](crate::Operation::index) is such a number.
     pub fn indexes(&self) -> Vec<(u32, String, String)> {
         self.catalog.indexes()
     }
 
-    /// Everything committed before this position is on disk. See [`Transaction::commit_async`](crate::Transaction::commit_async).
+    /// Log position before which all commits are on disk. See
+    /// [`Transaction::commit_async`](crate::Transaction::commit_async).
     #[inline]
     pub fn durable(&self) -> Lsn {
         self.engine.log.durable()
     }
 
-    /// Asks for the log to be flushed up to a commit's position, and does not wait. A position beyond the log's end asks
-    /// for all that is in the log: [`Database::wait_durable`] refuses it.
+    /// Requests a flush of the log up to a commit's position and does not wait. A position beyond the log's end
+    /// requests a flush of the whole log ([`Database::wait_durable`] refuses such a position).
     #[inline]
     pub fn request_flush(&self, commit: Lsn) {
         self.engine.log.request_flush(commit);
     }
 
-    /// Returns when everything before a commit's position is on disk. A position is a bare number: one of another
-    /// database that this log has passed tells nothing about that database.
+    /// Waits until the log before a commit's position is on disk. A position is a plain number: waiting for a position
+    /// of another database says nothing about the durability of that database.
     ///
     /// # Errors
-    /// When the instance is closed to commits. [`StorageError::BeyondLog`], at once, if the log does not reach to the
-    /// position: no commit of this open database has it.
+    /// An error if the instance is closed to commits. [`StorageError::BeyondLog`], at once, if the log ends before the
+    /// position: no commit of this open database has such a position.
     pub fn wait_durable(&self, commit: Lsn) -> Result<(), StorageError> {
         self.engine.wait_to_answer(commit)
     }
 
-    /// Waits until all that was committed before the call is durable, with
-    /// [`Durability::Async`](crate::Durability::Async) as well: for a program that ends without closing the database, which is
-    /// in a `static`, say.
+    /// Waits until all commits before the call are durable, also with [`Durability::Async`](crate::Durability::Async).
+    /// For programs that end without closing the database, for example because it is in a `static`.
     ///
     /// # Errors
-    /// When the instance is closed to commits.
+    /// An error if the instance is closed to commits.
     pub fn sync(&self) -> Result<(), StorageError> {
         self.engine.wait_to_answer(self.engine.log.tail())
     }
 
-    /// Takes a checkpoint now: a restart from here on is short.
+    /// Takes a checkpoint now, so that a restart has little to redo.
     ///
     /// # Errors
-    /// When writing fails.
+    /// An error if a write fails.
     pub fn checkpoint(&self) -> Result<(), StorageError> {
         self.engine.pool.flush_all()?;
         self.duties.checkpointer.take(&self.engine)
     }
 
-    /// Does some of the background services' work; for databases opened with [`Background::Inline`], which have no
-    /// other thread for it.
+    /// Runs a part of the background work. For databases opened with [`Background::Inline`], which have no background
+    /// threads.
     ///
     /// # Errors
-    /// Those of the services.
+    /// Errors of the services.
     pub fn step(&self) -> Result<(), StorageError> {
         self.duties.step_inline()
     }
 
-    /// One bounded step of one background service; true if it did something. For databases opened with
-    /// [`Background::Stepped`], whose program decides which thread steps which service when; harmless otherwise. The
-    /// cleaner and the checkpointer may wait for the log through the [`Hook`](crate::Hook), so a thread or fiber that
-    /// steps them must not be the one that steps the flusher, and steps no other service while it waits.
+    /// Runs one bounded step of a background service; returns true if it did any work. For databases opened with
+    /// [`Background::Stepped`], where the program schedules the services; harmless otherwise. The cleaner and the
+    /// checkpointer may wait for the log through the [`Hook`](crate::Hook), so a thread or fiber that steps them must
+    /// not be the one that steps the flusher, and steps no other service while it waits.
     ///
     /// # Errors
-    /// A failed write or sync closes the instance; a full disk passes.
+    /// A failed write or sync closes the instance; a full disk is temporary.
     pub fn step_service(&self, service: Service) -> Result<bool, StorageError> {
         self.duties.step(service)
     }
 
-    /// Reads the database into the pool, as far as it fits; returns the pages that came in.
+    /// Reads the database into the buffer pool, as far as it fits. Returns the number of pages read.
     ///
     /// # Errors
-    /// A failed read.
+    /// An error if a read fails.
     pub fn preload(&self) -> Result<u32, StorageError> {
-        // Pages beyond the pages in use may be left over from interrupted work.
+        // The file may have more pages than are in use, left over from interrupted work.
         let used = self.engine.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::END);
         self.engine.pool.preload(used.min(self.engine.pool.file_pages()))
     }
 
-    /// Reads every page in use and verifies it; returns how many there are.
+    /// Reads and verifies every page in use. Returns the number of pages.
     ///
     /// # Errors
     /// [`StorageError::CorruptPage`] names the first page that is damaged.
@@ -392,7 +393,7 @@ impl Database {
         super::verify::verify_pages(&self.engine, &self.catalog)
     }
 
-    /// Counters since open.
+    /// Returns the counters since the database was opened.
     pub fn stats(&self) -> Stats {
         let (log, pool, locks) = (self.engine.log.stats(), self.engine.pool.stats(), self.engine.locks.stats());
         let latches = self.engine.pool.latches().stats();
@@ -419,27 +420,27 @@ impl Database {
         }
     }
 
-    /// How readers of pages exclude writers, as it was opened.
+    /// Page latch kind, as the database was opened.
     pub fn latches(&self) -> LatchKind {
         self.engine.pool.latches().kind()
     }
 
-    /// Where the files are.
+    /// Path of the database directory.
     pub fn directory(&self) -> &str {
         &self.directory
     }
 
-    /// Closes the database: writes everything out, so that the next open has nothing to recover. Dropping does the same
+    /// Closes the database. All changes are written, so that the next open needs no recovery. Dropping does the same
     /// and ignores errors.
     ///
     /// # Errors
-    /// When something could not be written; the next open recovers.
+    /// An error if a write fails; the next open then recovers.
     pub fn close(self) -> Result<(), StorageError> {
         self.shut_down()
     }
 
-    /// Ends the services and leaves the files as they are: a panic may have stopped a change of a page halfway, which
-    /// must not reach the disk. The next open recovers from the log.
+    /// Stops the services without writing. A panic may have left a page partly changed, and such a page must not reach
+    /// the disk. The next open recovers from the log.
     fn abandon(&self) {
         if self.engine.poison.is_of_the_parent() {
             return self.leave_to_the_parent();
@@ -451,7 +452,7 @@ impl Database {
         }
     }
 
-    /// Keeps everything as it is: its threads, locks and files are those of the process that opened it.
+    /// Leaks the engine in a forked child: its threads, locks and files belong to the parent process.
     #[cold]
     fn leave_to_the_parent(&self) {
         std::mem::forget((Arc::clone(&self.engine), Arc::clone(&self.duties)));
@@ -480,7 +481,7 @@ impl Drop for Database {
         if std::thread::panicking() {
             return self.abandon();
         }
-        // A program that needs the error calls `close`; a later open recovers the rest.
+        // A program that needs the error calls `close`; the next open recovers.
         let _ = self.shut_down();
     }
 }
@@ -491,40 +492,40 @@ impl Drop for Database {
 pub struct Stats {
     /// Bytes appended to the log.
     pub log_bytes: u64,
-    /// Times the log was made durable.
+    /// Number of log flushes.
     pub log_flushes: u64,
-    /// Whether the log is written past the system's cache (`O_DIRECT`), which not every file system supports.
+    /// True if the log bypasses the system's page cache (`O_DIRECT`), which not every file system supports.
     pub log_direct: bool,
-    /// Pages that transactions which have ended found in the pool.
+    /// Page accesses of ended transactions that found the page in the buffer pool.
     pub pool_hits: u64,
     /// Pages read.
     pub pool_reads: u64,
     /// Pages written.
     pub pool_writes: u64,
-    /// Pages dropped to make room.
+    /// Pages evicted from the buffer pool.
     pub pool_evictions: u64,
-    /// Bytes of pages written a second time beside the data file, against torn pages. No part of `log_bytes`.
+    /// Bytes of page images written to protect against torn pages. Not part of `log_bytes`.
     pub image_bytes: u64,
-    /// Times a transaction waited for a lock.
+    /// Number of waits for a lock.
     pub lock_waits: u64,
-    /// Deadlocks broken.
+    /// Number of deadlocks resolved.
     pub deadlocks: u64,
-    /// Record locks exchanged for a table's.
+    /// Number of lock escalations from record locks to a table lock.
     pub escalations: u64,
-    /// Checkpoints taken.
+    /// Number of checkpoints taken.
     pub checkpoints: u64,
-    /// Under [`LatchKind::Super`]: latches that were promoted, and have had reader words then.
+    /// Number of latches promoted to reader words, under [`LatchKind::Super`].
     pub latch_promotions: u64,
-    /// Promoted latches that a writer or an eviction has demoted.
+    /// Number of promoted latches demoted by a writer or an eviction.
     pub latch_demotions: u64,
-    /// Bytes that the log's files take now.
+    /// Current size of the log files in bytes.
     pub log_disk_bytes: u64,
-    /// Bytes that they may take: see [`Options::checkpoint_every`](crate::Options::checkpoint_every).
+    /// Maximum size of the log files in bytes: see [`Options::checkpoint_every`](crate::Options::checkpoint_every).
     pub log_limit_bytes: u64,
-    /// Times that a statement paused because the log was near its limit.
+    /// Number of times that a statement paused because the log was near its limit.
     pub log_pauses: u64,
-    /// What kept the newest checkpoint from cutting the log where redo begins, if anything did that has not ended since.
+    /// Obstacle that kept the newest checkpoint from truncating the log at the start of redo, if it still exists.
     pub log_holder: Option<LogHolder>,
-    /// Promotions that did not take place because the process had no more reader words: those latches stay plain.
+    /// Number of promotions refused because the process had no free reader words. Those latches stay plain.
     pub latch_promotions_refused: u64,
 }

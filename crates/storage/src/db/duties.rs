@@ -1,10 +1,10 @@
 //! The background work of one database: flusher, segment maker, cleaner with checkpointer, purger, readers.
 //!
-//! Each is a state machine that does one bounded step at a time. Under
-//! [`Background::Threads`](crate::Background::Threads) a thread of its own drives each, or, with
-//! [`Options::services`](crate::Options::services), threads that serve several databases; under
-//! [`Background::Inline`](crate::Background::Inline) a thread that commits or waits does; under
-//! [`Background::Stepped`](crate::Background::Stepped) the program.
+//! Each service is a state machine that runs one bounded step at a time. The driver is a thread for each service under
+//! [`Background::Threads`](crate::Background::Threads), or threads that serve several databases with
+//! [`Options::services`](crate::Options::services); a thread that commits or waits under
+//! [`Background::Inline`](crate::Background::Inline); the program under
+//! [`Background::Stepped`](crate::Background::Stepped).
 
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
@@ -25,19 +25,19 @@ use crate::recovery::checkpoint::Checkpointer;
 use crate::table::catalog::Catalog;
 use crate::txn::engine::Engine;
 
-/// How long the cleaner sleeps when it has nothing to do.
+/// Sleep time of an idle cleaner.
 const IDLE: Duration = Duration::from_millis(50);
-/// And while the log grows towards the next checkpoint.
+/// Sleep time of an idle cleaner while the log grows towards the next checkpoint.
 const IDLE_IN_NEED: Duration = Duration::from_millis(5);
-/// Threads that read pages for others: the number of reads that a device gets at once.
+/// Number of page reader threads: the maximum number of concurrent reads of a device.
 const READERS: usize = 16;
-/// How often a checkpoint is considered, unless much has been logged since.
+/// Interval between estimates of a checkpoint's gain, unless much was logged since.
 const LOOK_EVERY_NS: u64 = 200_000_000;
-/// Time of a step of the purge service's sweep, by a thread of its own and by one that has other work.
+/// Duration of a step of the purge service's sweep: in its own thread, and in a thread that has other work.
 const SWEEP_NS: u64 = 2_000_000;
 const SWEEP_INLINE_NS: u64 = 50_000;
 
-/// The background work of one database, and the state that its parts share.
+/// The background services of one database and their shared state.
 #[derive(Debug)]
 pub(crate) struct Duties {
     pub(crate) engine: Arc<Engine>,
@@ -46,17 +46,17 @@ pub(crate) struct Duties {
     purger: Purger,
     /// Log bytes between two checkpoints.
     pub(crate) every: u64,
-    /// When the cleaner last estimated the gain of a checkpoint.
+    /// Time of the cleaner's last estimate of a checkpoint's gain.
     looked_ns: AtomicU64,
-    /// Where the log's tail was then.
+    /// Tail of the log at that estimate.
     looked_at: AtomicU64,
     stop: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Set if shared threads do the work.
+    /// Set if shared threads run the services.
     shares: OnceLock<Shares>,
 }
 
-/// Where the work of a database is done by shared threads.
+/// The lane places of a database whose services run on shared threads.
 #[derive(Debug)]
 struct Shares {
     flusher: LanePlace,
@@ -64,11 +64,11 @@ struct Shares {
     cleaner: LanePlace,
     purger: LanePlace,
     reader: LanePlace,
-    /// Keeps the threads.
+    /// Keeps the shared threads alive.
     _services: Services,
 }
 
-/// One kind of work of a database, done by shared threads.
+/// One service of a database, run by shared threads.
 struct Duty {
     of: Arc<Duties>,
     service: Service,
@@ -113,11 +113,11 @@ impl Duties {
         })
     }
 
-    /// One step of cleaning and checkpointing; false if there was nothing to do. A checkpoint is considered first, by time
-    /// and by what has reached the disk: a cleaner that always has pages to write would never come to it otherwise.
+    /// Runs one step of cleaning and checkpointing; returns false if there was no work. A checkpoint is considered
+    /// first: a cleaner that always has pages to write would otherwise never reach it.
     ///
     /// # Errors
-    /// Those of the pool and the log.
+    /// Errors of the pool and the log.
     pub(crate) fn clean(&self) -> Result<bool, StorageError> {
         let tail = self.engine.log.tail();
         let distance = self.checkpointer.distance(tail);
@@ -125,8 +125,8 @@ impl Duties {
         let wants = wants && !is_mutant(Mutant::SkipCheckpoints);
         let considered =
             if wants && self.due(self.engine.clock.now_ns(), tail) { self.advance(tail) } else { Ok(false) };
-        // From half-way on the oldest pages are written, so that the checkpoint need not wait for them; and more of them
-        // where that has not been enough.
+        // From half the checkpoint distance on, the oldest pages are written, so that the checkpoint need not wait for
+        // them; beyond the full distance, more of them.
         let behind = match distance {
             _ if distance > self.every => self.every / 4,
             _ if distance > self.every / 2 => self.every / 2,
@@ -134,11 +134,11 @@ impl Duties {
         };
         let goal = CleanGoal { write_before: Lsn(tail.0.saturating_sub(behind)), step: self.step_bytes() };
         let step = self.engine.pool.clean_step(self.engine.clock.now_ns(), goal);
-        // An error of the one keeps the other from nothing.
+        // An error of one part does not prevent the other part.
         Ok(considered? | (step? != CleanStep::Idle))
     }
 
-    /// Whether it is time to estimate (by looking at every frame) the gain of a checkpoint.
+    /// Returns true if it is time to estimate the gain of a checkpoint, which examines every frame.
     fn due(&self, now: u64, tail: Lsn) -> bool {
         let (last, at) = (self.looked_ns.load(Ordering::Relaxed), self.looked_at.load(Ordering::Relaxed));
         let grown = tail.0.saturating_sub(at) >= self.step_bytes() || self.engine.log.is_pressed();
@@ -151,18 +151,18 @@ impl Duties {
         due
     }
 
-    /// Log bytes after which it is worth estimating the gain of a checkpoint again.
+    /// Bytes of log after which the gain of a checkpoint is estimated again.
     fn step_bytes(&self) -> u64 {
         self.every / 8
     }
 
-    /// Takes a checkpoint, after a sync of the pages written so far, if a restart would begin notably later by it, or if it
-    /// cuts a log that is near its limit; false if not.
+    /// Syncs the pages written so far and takes a checkpoint, if that moves the start of redo notably or truncates a
+    /// log that is near its limit. Returns false if no checkpoint was taken.
     fn advance(&self, tail: Lsn) -> Result<bool, StorageError> {
         let Engine { pool, log, slots, .. } = &*self.engine;
         let dirty = pool.oldest_dirty_lsn().unwrap_or(tail).min(tail);
         let gains = dirty.0.saturating_sub(self.checkpointer.redo().0) >= self.step_bytes();
-        // A transaction or a copy that held the log may have ended since the last checkpoint.
+        // A transaction or copy that held the log may have ended since the last checkpoint.
         let keep = || slots.active().iter().map(|a| a.first).min().unwrap_or(dirty).min(dirty);
         let cuts = |keep| log.would_cut(keep) >= self.step_bytes() || log.would_shrink(keep);
         if !(gains || log.is_pressed() && !log.is_held() && cuts(keep())) {
@@ -173,7 +173,7 @@ impl Duties {
         Ok(true)
     }
 
-    /// Drives what is due, for [`Background::Inline`](crate::Background::Inline): a bounded amount of work.
+    /// Runs a bounded amount of due work, for [`Background::Inline`](crate::Background::Inline).
     pub(crate) fn step_inline(&self) -> Result<(), StorageError> {
         let now = self.engine.clock.now_ns();
         self.engine.log.make_step(now);
@@ -184,31 +184,31 @@ impl Duties {
         self.clean().map(drop)
     }
 
-    /// One step of the purge service; false if there was nothing to do, or while transactions are slowed: then its steps are
-    /// small and far between, because its records take what transactions wait for. It never waits for the log itself, since
-    /// its thread may be the one that has to cut it.
+    /// Runs one step of the purge service. Returns false if there was no work, and while transactions are slowed: then
+    /// steps are small and rare, because their log records take space that transactions wait for. A step never waits
+    /// for log space itself, since its thread may be the one that has to truncate the log.
     fn purge(&self, sweep_ns: u64) -> bool {
         let is_pressed = self.engine.log.is_pressed();
         self.purger.step(&self.engine, &self.catalog, if is_pressed { 0 } else { sweep_ns }) && !is_pressed
     }
 
-    /// The purge service's last steps, after the threads have ended.
+    /// Runs the last steps of the purge service, after the threads have ended.
     pub(crate) fn finish_purging(&self) {
         self.purger.finish(&self.engine, &self.catalog, || self.make_log_room());
     }
 
-    /// Removes all that no transaction needs.
+    /// Removes all ghost records that no transaction needs.
     ///
     /// # Errors
-    /// The instance is closed.
+    /// An error if the instance is closed.
     pub(crate) fn purge_thoroughly(&self) -> Result<(), StorageError> {
         self.purger.thoroughly(&self.engine, &self.catalog, || self.make_log_room())
     }
 
-    /// Has a segment of the log made, and cuts a log that is near its limit, unless a transaction or a copy holds it.
+    /// Creates a log segment, and truncates a log that is near its limit, unless a transaction or a copy holds it.
     ///
     /// # Errors
-    /// Those of the pool and the log.
+    /// Errors of the pool and the log.
     fn make_log_room(&self) -> Result<(), StorageError> {
         let Engine { pool, log, clock, .. } = &*self.engine;
         log.make_step(clock.now_ns());
@@ -224,7 +224,7 @@ impl Duties {
         self.purger.rest(&self.engine)
     }
 
-    /// One step of the purge service, and when the next one is due.
+    /// Runs one step of the purge service; returns the time of the next one.
     fn purge_some(&self) -> NextTurn {
         if self.purge(SWEEP_NS) {
             return NextTurn::Now;
@@ -240,10 +240,10 @@ impl Duties {
         }
     }
 
-    /// One step of one service; true if it did something.
+    /// Runs one step of a service; returns true if it did any work.
     ///
     /// # Errors
-    /// Those of the pool and the log.
+    /// Errors of the pool and the log.
     pub(crate) fn step(&self, service: Service) -> Result<bool, StorageError> {
         let now = self.engine.clock.now_ns();
         match service {
@@ -261,15 +261,15 @@ impl Duties {
         }
     }
 
-    /// From now on a transaction that finds the log near its limit does the cleaner's work itself, for
+    /// Makes transactions do the cleaner's work when the log is near its limit, for
     /// [`Background::Inline`](crate::Background::Inline).
     pub(crate) fn start_inline(self: &Arc<Self>) {
         let duties = Arc::downgrade(self);
-        // The error of a full disk is met where the room is missing.
+        // The error of a full disk is reported to the transaction that needs the space.
         self.on_pressed(move || duties.upgrade().is_some_and(|duties| duties.clean().unwrap_or(false)));
     }
 
-    /// Sets what a transaction that finds the log near its limit calls.
+    /// Sets the callback for transactions that find the log near its limit.
     fn on_pressed(self: &Arc<Self>, cut: impl Fn() -> bool + Send + Sync + 'static) {
         let duties = Arc::downgrade(self);
         self.engine.log.on_pressed(cut, move |slot| {
@@ -277,7 +277,7 @@ impl Duties {
         });
     }
 
-    /// From now on the program steps the services: a waiting thread does not do their work.
+    /// Leaves the services to the program's steps: a waiting thread does not run them.
     pub(crate) fn start_stepped(self: &Arc<Self>) {
         self.on_pressed(|| false);
         self.engine.driven.store(true, Ordering::Release);
@@ -286,7 +286,7 @@ impl Duties {
     /// Starts the threads: all or none.
     ///
     /// # Errors
-    /// When the system gives none.
+    /// An error if the system refuses a thread.
     pub(crate) fn start(self: &Arc<Self>) -> std::io::Result<()> {
         self.start_all().inspect_err(|_| self.stop())
     }
@@ -323,7 +323,7 @@ impl Duties {
         }));
     }
 
-    /// From now on the threads of `services` do the work.
+    /// Runs the services on the threads of `services` from now on.
     pub(crate) fn share(self: &Arc<Self>, services: &Services) {
         let shares = self.shares.get_or_init(|| Shares {
             flusher: services.log().place(),
@@ -376,8 +376,8 @@ impl Duties {
         Ok(())
     }
 
-    /// Starts the readers, unless they run. If the system gives no threads, those that did start serve the database;
-    /// without any, each transaction goes on reading its pages itself.
+    /// Starts the readers, unless they run. If the system refuses a thread, the readers that did start serve the
+    /// database. If none started, each transaction still reads its pages itself.
     #[cold]
     fn want_readers(self: &Arc<Self>) {
         let mut threads = self.threads.lock();
@@ -398,11 +398,11 @@ impl Duties {
         }
     }
 
-    /// One step of cleaning and checkpointing, and when the next one is due.
+    /// Runs one step of cleaning and checkpointing; returns the time of the next one.
     fn clean_some(&self) -> NextTurn {
         match self.clean() {
             Ok(true) => NextTurn::Now,
-            // A full disk may get space again; a closed instance stays closed. Either way there is no hurry.
+            // A full disk may get space again; a closed instance stays closed. In both cases a late retry is enough.
             Ok(false) if self.checkpointer.distance(self.engine.log.tail()) > self.every / 2 => {
                 NextTurn::Within(IDLE_IN_NEED)
             }
@@ -415,7 +415,7 @@ impl Duties {
         std::thread::park_timeout(time);
     }
 
-    /// Ends the threads; the log is then durable to its end, unless the instance is closed.
+    /// Ends the threads. The log is then durable to its end, unless the instance is closed.
     pub(crate) fn stop(&self) {
         self.engine.driven.store(false, Ordering::Release);
         self.stop.store(true, Ordering::Release);
@@ -423,19 +423,19 @@ impl Duties {
             return self.leave(shares);
         }
         self.engine.log.nudge();
-        // A transaction that starts readers holds this lock: they are among these, or it sees `stop`.
+        // A transaction that starts readers holds this lock: its readers are in the list, or it finds `stop` set.
         let threads = std::mem::take(&mut *self.threads.lock());
         self.engine.pool.close_readers();
         for thread in threads {
             thread.thread().unpark();
-            // A service that panicked has reported that; its result tells nothing more.
+            // A service that panicked has already reported the panic.
             let _ = thread.join();
         }
     }
 
-    /// Ends the work of shared threads for this database. The flusher comes last, because the others wait for it.
+    /// Removes this database from the shared threads. The flusher is last, because the other services wait for it.
     fn leave(&self, shares: &Shares) {
-        // A transaction that opens the readers holds this lock: they are closed here, or it sees `stop`.
+        // A transaction that opens the readers holds this lock: they are closed here, or it finds `stop` set.
         drop(self.threads.lock());
         self.engine.pool.close_readers();
         for place in [&shares.reader, &shares.purger, &shares.cleaner, &shares.maker, &shares.flusher] {
@@ -464,7 +464,7 @@ mod tests {
             let opened = Options::new().buffer_pool(1 << 20).open_on(disk.clone());
             assert!(!fault::clear(), "service {n} was not to be started");
             assert!(matches!(opened, Err(OpenError::Thread { .. })), "{opened:?}");
-            // A thread that went on running would keep the disk, and the next open would find it in use.
+            // A thread that is still running would hold the disk, and the next open would find it in use.
             assert_eq!(Arc::strong_count(&disk), 1, "without service {n}");
             Options::new().buffer_pool(1 << 20).open_on(disk).unwrap().close().unwrap();
         }

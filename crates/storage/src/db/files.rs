@@ -1,4 +1,4 @@
-//! The files of a database: making new ones, and the interfaces by which the pool uses them.
+//! The files of a database: their creation, and the file interfaces of the buffer pool.
 
 use crate::base::sync::plain::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -26,13 +26,13 @@ use crate::table::catalog::CATALOG;
 
 pub(crate) use crate::recovery::control::{CONTROL, NEW_CONTROL};
 
-/// The data file.
+/// Name of the data file.
 pub(crate) const PAGES: &str = "pages.0";
-/// Exists as long as a copy into the directory is unfinished.
+/// Name of the mark of an unfinished copy.
 pub(crate) const COPYING: &str = "copying";
 const MAGIC: &[u8; 8] = b"LOCKPAGE";
 
-/// Page 0 of the data file: the id of its database.
+/// Returns page 0 of the data file, which has the id of the database.
 pub(crate) fn file_header(database: u64) -> Box<PageBytes> {
     let mut page = PageBytes::boxed();
     let bytes = page.as_bytes_mut();
@@ -47,18 +47,18 @@ pub(crate) fn file_header(database: u64) -> Box<PageBytes> {
 /// The content of a directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DirectoryContent {
-    /// A database, or the rest of one.
+    /// A database, complete or incomplete.
     Database,
-    /// Nothing, or files left by an interrupted creation.
+    /// No files, or files of an interrupted creation.
     Nothing,
 }
 
-/// Whether a file of a database has this name.
+/// Returns true if a database may have a file of this name.
 pub(crate) fn is_ours(name: &str) -> bool {
     matches!(name, CONTROL | NEW_CONTROL | PAGES | LOCK_FILE) || is_segment_name(name)
 }
 
-/// Why a directory could not be claimed.
+/// Converts the error of locking a directory.
 pub(crate) fn not_locked(error: LockError) -> OpenError {
     match error {
         LockError::Held { dir, pid } => {
@@ -68,11 +68,11 @@ pub(crate) fn not_locked(error: LockError) -> OpenError {
     }
 }
 
-/// Inspects a directory.
+/// Returns the content of a directory.
 ///
 /// # Errors
-/// `NotADatabase` if there are files that are not a database's, beside directories of other names; `CorruptFile` if
-/// there is a database whose control file is missing.
+/// `NotADatabase` if the directory has files that are not a database's (subdirectories with other names are ignored);
+/// `CorruptFile` if it has a database without its control file.
 pub(crate) fn look(disk: &dyn Disk) -> Result<DirectoryContent, OpenError> {
     let names = names(disk)?;
     let foreign = |why: String| Err(OpenError::NotADatabase { directory: directory(disk), why });
@@ -90,8 +90,8 @@ pub(crate) fn look(disk: &dyn Disk) -> Result<DirectoryContent, OpenError> {
     if let Some(other) = files.clone().find(|name| !is_ours(name)) {
         return foreign(format!("it holds '{other}'"));
     }
-    // Files with the names of a database are left by an interrupted creation, unless they hold more than a creation
-    // writes. The thread that takes the lock checks the lock file.
+    // Files with names of a database are left over from an interrupted creation, unless they hold more than a creation
+    // writes. Locking the directory checks the lock file.
     match files.try_fold(None, |other, name| Ok::<_, StorageError>(other.or(what_is_more(disk, name)?)))? {
         Some(More::Data(name)) => {
             let what = format!("is missing, but {name} holds data; restore a copy, or choose another directory");
@@ -102,11 +102,11 @@ pub(crate) fn look(disk: &dyn Disk) -> Result<DirectoryContent, OpenError> {
     }
 }
 
-/// Content that no creation writes.
+/// Content beyond that of a new database.
 enum More {
     /// Pages or log records of a database.
     Data(String),
-    /// Something else.
+    /// Other content.
     Other(String),
 }
 
@@ -128,15 +128,15 @@ fn what_is_more(disk: &dyn Disk, name: &str) -> Result<Option<More>, StorageErro
     })
 }
 
-/// Whether a file begins with these bytes, as far as they were written: the first write may not have reached the disk,
-/// or may have reached it in part.
+/// Returns true if each of the first bytes is as given or zero: the first write may not have reached the disk, or only
+/// in part.
 fn begins_like(file: &dyn DiskFile, magic: &[u8; 8]) -> Result<bool, StorageError> {
     let mut bytes = [0; 8];
     let got = read_up_to_at(file, &mut bytes, 0)?;
     Ok(bytes[..got].iter().zip(magic).all(|(byte, magic)| byte == magic || *byte == 0))
 }
 
-/// Removes a file that [`look`] has found to be left over from a creation.
+/// Removes a file that [`look`] found to be left over from a creation.
 fn remove_left_over(disk: &dyn Disk, name: &str) -> Result<(), StorageError> {
     match disk.remove(name) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -150,25 +150,25 @@ fn names(disk: &dyn Disk) -> Result<Vec<String>, StorageError> {
     disk.list().map_err(|e| StorageError::io("list", disk.show(""), 0, e))
 }
 
-/// A file that keeps a copy from being made in the directory, if there is one.
+/// Returns the first file that prevents a copy into the directory, if any.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// An error if the directory cannot be read.
 pub(crate) fn first_foreign(disk: &dyn Disk) -> Result<Option<String>, StorageError> {
     Ok(names(disk)?.into_iter().filter(|name| name != LOCK_FILE).min())
 }
 
-/// The path of the directory, for messages.
+/// Path of the directory, for messages.
 pub(crate) fn directory(disk: &dyn Disk) -> String {
     let file = disk.show(CONTROL);
     file.strip_suffix(CONTROL).unwrap_or(&file).trim_end_matches('/').to_owned()
 }
 
-/// Makes the files of an empty database, in a directory in which [`look`] has found nothing. The control file comes
-/// last: without it nothing has happened.
+/// Creates the files of an empty database in a directory where [`look`] found nothing. The control file is written
+/// last: without it there is no database.
 ///
 /// # Errors
-/// No space, a failed write, or a file of such a name that has come meanwhile.
+/// No space, a failed write, or a file of such a name that another program created meanwhile.
 pub(crate) fn create(disk: &dyn Disk, database: u64) -> Result<(ControlFile, Control), StorageError> {
     remove_left_over(disk, PAGES)?;
     remove_left_over(disk, NEW_CONTROL)?;
@@ -204,11 +204,11 @@ pub(crate) fn create(disk: &dyn Disk, database: u64) -> Result<(ControlFile, Con
     Ok((control_file, control))
 }
 
-/// Opens the data file of database `database` for a pool of `frames` frames, and repairs pages that a crash has torn. The
-/// log that a restart reads is `redo` to `end`.
+/// Opens the data file of database `database` for a pool of `frames` frames, and repairs pages that a crash tore. A
+/// restart reads the log from `redo` to `end`.
 ///
 /// # Errors
-/// The file is missing, of another format or another database.
+/// An error if the file is missing, or of another format or another database.
 pub(crate) fn open_pages(
     disk: &dyn Disk,
     control: &ControlFile,
@@ -237,7 +237,7 @@ pub(crate) fn open_pages(
     Ok(DataFile { file, aside, grown: Mutex::new(()) })
 }
 
-/// The data file as the pool sees it.
+/// The data file, as the page file of the buffer pool.
 #[derive(Debug)]
 pub(crate) struct DataFile {
     file: SyncedFile,
@@ -252,7 +252,7 @@ impl PageFile for DataFile {
 
     fn read_resident_at(&self, buf: &mut [u8], offset: u64) -> Result<bool, StorageError> {
         let read = self.file.file().read_resident_at(buf, offset);
-        // A part of it is in memory and a part not: read the whole.
+        // Only a part of the page is in memory: the caller reads the whole page.
         Ok(read.map_err(|e| StorageError::io("read", self.file.file().name(), offset, e))? == Some(buf.len()))
     }
 
@@ -302,12 +302,12 @@ impl PageFile for DataFile {
     }
 }
 
-/// The log as the pool sees it.
+/// The log, as the write-ahead log of the buffer pool.
 #[derive(Debug)]
 pub(crate) struct LogFront {
     pub(crate) log: Arc<Log>,
     pub(crate) hook: Arc<dyn Hook>,
-    /// Whether threads drive the log; if not, the waiting thread does.
+    /// True if threads drive the log; otherwise the waiting thread does.
     pub(crate) driven: Arc<AtomicBool>,
 }
 

@@ -1,4 +1,4 @@
-//! Typed statements on many rows whose keys are known at the begin.
+//! Typed statements on many rows whose keys are known in advance.
 
 use super::table::AsTable;
 use super::transaction::{Transaction, undecodable};
@@ -12,19 +12,19 @@ use crate::table::info::TableInfo;
 use crate::txn::buffers::EncodedKeys;
 use crate::txn::transaction::Txn;
 
-/// Bytes of each row that are brought into the caches.
+/// Bytes of each row to prefetch into the processor's caches.
 const ROW_BYTES: usize = 256;
 
-/// While one key's page is on its way from memory, the search works on others: sixteen rows that are not in the
-/// processor's caches take about the time of three. So a statement that gets all its keys at once is faster than
-/// as many statements on one row.
+/// Statements on many keys search for a group of keys at once: while the page of one key is loaded from memory, the
+/// search works on the others. Sixteen rows that are not in the processor's caches take about the time of three, so one
+/// statement on many keys is faster than many statements on one key.
 impl Transaction<'_> {
-    /// Brings rows that will be needed into the processor's caches, many at a time, and pages of theirs that are not in
-    /// memory into the buffer pool, all at the same time (unless [`Background::Inline`](crate::Background::Inline)).
-    /// Changes and locks nothing.
+    /// Prefetches rows into the processor's caches, many at a time. Their pages that are not in memory are read into
+    /// the buffer pool concurrently (unless [`Background::Inline`](crate::Background::Inline)). Changes and locks
+    /// nothing.
     ///
     /// # Errors
-    /// Only if the table cannot be found.
+    /// An error only if the table cannot be found.
     pub fn prefetch<K: Key, V: Row>(&self, table: &impl AsTable<K, V>, keys: &[K]) -> Result<(), TxnError> {
         self.is_open()?;
         let Some(info) = table.find(self.db)? else { return Ok(()) };
@@ -41,7 +41,7 @@ impl Transaction<'_> {
         result
     }
 
-    /// The rows of some keys, in the order of the keys; `None` for each key that has no row. Locks them as
+    /// Reads the rows of some keys, in the order of the keys; `None` for each key that has no row. Locks the rows as
     /// [`Transaction::get`] does.
     ///
     /// ```
@@ -85,7 +85,7 @@ impl Transaction<'_> {
         result.map(|()| rows)
     }
 
-    /// Inserts rows or replaces the existing ones, in the order given. On an error none of them is changed.
+    /// Inserts rows or replaces existing ones, in the given order. On an error no row is changed.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -130,7 +130,7 @@ impl EncodedKeys {
     }
 }
 
-/// Brings the rows of a group of keys into the caches.
+/// Prefetches the rows of a group of keys into the processor's caches.
 fn announce(txn: &mut Txn<'_>, index: &Index, keys: &EncodedKeys) {
     txn.prefetch(keys.iter().map(|key| (index.tree(), key, ROW_BYTES)));
 }

@@ -1,4 +1,4 @@
-//! What of a database's memory lies in large pages.
+//! Use of large pages by a database's memory.
 
 use std::io;
 
@@ -6,36 +6,37 @@ use super::database::Database;
 use crate::base::config::LargePages;
 use crate::io::memory::MemoryMap;
 
-/// What [`Options::large_pages`](crate::Options::large_pages) asked for, and what the system has given until now.
+/// Large page setting ([`Options::large_pages`](crate::Options::large_pages)), and the large pages that the system has
+/// given.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LargePagesGiven {
-    /// What was asked for.
+    /// The setting.
     pub asked: LargePages,
-    /// By region.
+    /// Memory of each region.
     pub regions: Vec<MemoryRegion>,
 }
 
-/// Memory of one purpose. Sizes are in bytes.
+/// A memory region with one purpose. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryRegion {
-    /// `frames`, `page_table` and `shortcuts` of the pool, `log_ring`, `lock_table`.
+    /// Name: `frames`, `page_table` or `shortcuts` (of the pool), `log_ring`, `lock_table`.
     pub name: &'static str,
-    /// Addresses reserved.
+    /// Size of the reserved address range.
     pub bytes: u64,
-    /// Memory given, in pages of any size: what was touched.
+    /// Memory allocated, in pages of any size: the touched part of the region.
     pub resident_bytes: u64,
-    /// Memory given in large pages: a part of `resident_bytes`.
+    /// Memory allocated in large pages: a part of `resident_bytes`.
     pub large_bytes: u64,
 }
 
 impl Database {
-    /// Which of the database's memory lies in large pages now. The pool's grows as it is used. Not part of
-    /// [`Database::stats`], because asking takes milliseconds.
+    /// Returns the large pages of each memory region. The pool's memory grows as it is used. Not part of
+    /// [`Database::stats`], because the query takes milliseconds.
     ///
     /// # Errors
-    /// Where the system does not say (it has no `/proc/self/smaps`).
+    /// An error if the system does not provide the information (there is no `/proc/self/smaps`).
     pub fn large_pages(&self) -> io::Result<LargePagesGiven> {
         let map = MemoryMap::read()?;
         let ring = ("log_ring", self.engine.log.ring_range());
@@ -69,7 +70,8 @@ mod tests {
         let names: Vec<_> = off.regions.iter().map(|region| region.name).collect();
         assert_eq!(names, ["frames", "page_table", "shortcuts", "log_ring", "lock_table"]);
         assert!(off.regions.iter().all(|region| region.large_bytes == 0), "{off:?}");
-        // A machine may have none at the moment; then asking for them is an error, which the command's tests see.
+        // The machine may have no large pages at the moment; then requesting them is an error, which the tests of the
+        // command check.
         if large_pages_available().is_ok() {
             let on = open(LargePages::On).large_pages().unwrap();
             assert_eq!(on.asked, LargePages::On);

@@ -1,4 +1,4 @@
-//! Rows read without locks, from any thread, and locked later where they were found.
+//! Optimistic reads: rows are read without locks, from any thread, and locked and validated later.
 
 use std::fmt;
 use std::ops::{ControlFlow, Range};
@@ -15,12 +15,12 @@ use crate::table::peek::{Announced, PeekedRows, SeenRow, TOGETHER};
 use crate::table::scan::{ScanEnd, ScanSpec};
 use crate::txn::memos::{LeafSpot, Memo};
 
-/// What a thread needs to read rows without locks: buffers, and the places of the rows that it has announced. Serves any
-/// number of databases, one read after the other.
+/// Buffers of a thread that reads rows without locks, and the cached positions of the rows that the thread has
+/// announced. Usable for any number of databases, one read after the other.
 ///
-/// A row that is *peeked* at is whole, and nothing more is promised: it may be uncommitted, rolled back the next moment,
-/// and not fit to other rows. A transaction that builds on it later locks the row, without searching for it again, and
-/// asks whether it is still what it was:
+/// The result of an optimistic read is a complete row, without other guarantees: the row may be uncommitted, may be
+/// rolled back later, and may be inconsistent with other rows. A transaction that uses the row later locks it, without
+/// another search, and checks that it has not changed:
 ///
 /// ```
 /// use storage::optimistic::Peeker;
@@ -43,20 +43,20 @@ use crate::txn::memos::{LeafSpot, Memo};
 /// tx.put_raw(&stock, b"nails", b"699")?;
 /// tx.commit()?;
 ///
-/// // What was seen before does not hold any more.
+/// // The row that was read before is not current any more.
 /// let mut tx = db.begin()?;
 /// assert!(!tx.confirm_raw(&stock, b"nails", &place, seen.as_deref(), true)?);
 /// # drop(tx); drop(db); std::fs::remove_dir_all(directory)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// What is compared is the row itself, not a version of it: a row that was changed and changed back is confirmed, and a
-/// program that computes from rows alone computes the same from it.
+/// The row itself is compared, not a version number: a row that was changed and changed back is confirmed. A program
+/// that computes only from rows gets the same result from it.
 #[derive(Default)]
 pub struct Peeker {
     row: Vec<u8>,
     rows: PeekedRows,
-    /// Places, of the database that has this number.
+    /// Cached positions of announced rows, of the database with the number `instance`.
     announced: Announced,
     instance: u64,
 }
@@ -67,7 +67,7 @@ impl fmt::Debug for Peeker {
     }
 }
 
-/// Where a key was found, or where it would lie. A place that has become wrong costs a search, and does no harm.
+/// Position at which a key was found, or would be inserted. An outdated position costs a search and does no harm.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     instance: u64,
@@ -75,8 +75,9 @@ pub struct Place {
 }
 
 impl Database {
-    /// Brings rows, perhaps of several tables, into the processor's caches, many at a time: the first so many bytes of
-    /// each. The peeker remembers where they are. Locks and changes nothing; skips tables of other databases.
+    /// Prefetches rows of one or more tables into the processor's caches, many at a time. Each item has the table, the
+    /// key, and the number of bytes of the row. The peeker caches the positions of the rows. Locks and changes nothing;
+    /// skips tables of other databases.
     pub fn announce_raw<'k, K, V>(
         &self,
         peeker: &mut Peeker,
@@ -87,7 +88,7 @@ impl Database {
         self.engine.announce(&mut peeker.announced, keys);
     }
 
-    /// The row of a key as it is now, without a lock: see [`Peeker`].
+    /// Reads the current row of a key without a lock: see [`Peeker`].
     ///
     /// # Errors
     /// [`TxnError::ForeignHandle`]; [`TxnError::Dropped`] if the table has gone; [`TxnError::Storage`] if a page cannot be
@@ -101,9 +102,9 @@ impl Database {
         self.peek_columns_raw(peeker, table, key, WHOLE)
     }
 
-    /// As [`Database::peek_raw`], of these parts of the row, one behind the other: ranges of bytes, of which one that ends
-    /// at `usize::MAX` reaches to the row's end. A row that ends before a part does shows neither this part nor those
-    /// behind it.
+    /// As [`Database::peek_raw`], for some columns of the row, concatenated. Columns are ranges of bytes; a range that
+    /// ends at `usize::MAX` extends to the row's end. If the row ends before a range does, the result lacks this range
+    /// and those after it.
     ///
     /// # Errors
     /// As for [`Database::peek_raw`].
@@ -122,8 +123,8 @@ impl Database {
         Ok((there.then_some(&*peeker.row), Place { instance: self.engine.instance, memo }))
     }
 
-    /// Shows the first `most` rows of `[from, to]` and their places as they are now, without locks, in ascending order until
-    /// `visit` breaks. Rows of one page are shown as they were at one moment.
+    /// Calls `visit` for the first `most` rows of `[from, to]`, with their positions, in ascending order until `visit`
+    /// breaks. Takes no locks. The rows of one page are read at one moment.
     ///
     /// # Errors
     /// As for [`Database::peek_raw`].
@@ -139,7 +140,7 @@ impl Database {
         let index = &info.primary;
         let instance = self.engine.instance;
         let show = |rows: &PeekedRows, (spot, leaf): (LeafSpot, PageId)| {
-            // What was read of a table that has gone is not shown.
+            // Rows of a table that was dropped during the read are not passed on.
             !info.still_is(table.ticket())
                 || rows.iter().any(|(key, row, position)| {
                     let name = self.engine.locks.names.of(index.id(), key);
@@ -154,7 +155,7 @@ impl Database {
 }
 
 impl Peeker {
-    /// Forgets the places of another database.
+    /// Discards the cached positions of another database.
     fn serve(&mut self, db: &Database) {
         if self.instance != db.engine.instance {
             (self.instance, self.announced) = (db.engine.instance, Announced::default());
@@ -163,8 +164,8 @@ impl Peeker {
 }
 
 impl Transaction<'_> {
-    /// Locks a key that was peeked at (for writing if `to_write`), and says whether its row is still what was seen, or
-    /// still absent. Later statements of the transaction on this key do not search for it either.
+    /// Locks a key that was read optimistically (for writing if `to_write`). Returns true if its row is unchanged, or
+    /// still absent. Later statements of the transaction on this key need no search either.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -179,8 +180,8 @@ impl Transaction<'_> {
         self.confirm_columns_raw(table, key, place, (WHOLE, seen), to_write)
     }
 
-    /// As [`Transaction::confirm_raw`], of a row of which [`Database::peek_columns_raw`] has shown these parts. The lock is that
-    /// of the whole row; what lies outside of the parts is not looked at.
+    /// As [`Transaction::confirm_raw`], for columns that [`Database::peek_columns_raw`] has read. The whole row is
+    /// locked; its other columns are not compared.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -200,8 +201,8 @@ impl Transaction<'_> {
         self.noted(result)
     }
 
-    /// Locks the first `most` rows of `[from, to]` (for writing if `to_write`) and the gaps between them, and shows them to
-    /// `visit` in ascending order until it breaks: for comparing with what [`Database::peek_range_raw`] has shown.
+    /// Locks the first `most` rows of `[from, to]` (for writing if `to_write`) and the gaps between them. Calls `visit`
+    /// for each row in ascending order until it breaks: for comparison with the rows of [`Database::peek_range_raw`].
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -231,8 +232,8 @@ impl Transaction<'_> {
         self.noted(result)
     }
 
-    /// Writes over rows of a table that were peeked at: up to sixteen, which differ, under one log record, where they were
-    /// found. A key without a row is skipped; returns how many had one. On an error no row is changed.
+    /// Replaces rows that were read optimistically, at their cached positions. Up to sixteen distinct rows share a log
+    /// record. A key without a row is skipped; returns the number of keys that had one. On an error no row is changed.
     ///
     /// # Errors
     /// See [`TxnError`].

@@ -19,7 +19,7 @@ use crate::log::LogBounds;
 use crate::recovery::progress::{OnRecovery, Recovery};
 use crate::table::declared::MAX_INDEXES;
 
-/// Settings of a database. Every method returns the settings, changed.
+/// Settings of a database. Each method returns the changed settings.
 ///
 /// ```
 /// use storage::{Durability, Options};
@@ -33,7 +33,7 @@ pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
     pub(crate) latches: LatchKind,
-    /// None: one for each core.
+    /// `None`: one for each core.
     pub(crate) latch_words: Option<usize>,
     pub(crate) promote_at: u16,
     pub(crate) large_pages: LargePages,
@@ -41,7 +41,7 @@ pub struct Options {
     pub(crate) background: Background,
     pub(crate) services: Option<Services>,
     pub(crate) checkpoint_bytes: u64,
-    /// None: as follows from `checkpoint_bytes`.
+    /// `None`: derived from `checkpoint_bytes`.
     pub(crate) log_limit: Option<u64>,
     pub(crate) page_checksums: bool,
     pub(crate) transactions: usize,
@@ -50,14 +50,14 @@ pub struct Options {
     pub(crate) lock_name_bits: u32,
     pub(crate) create: bool,
     pub(crate) reruns: u32,
-    /// None: as fits the log's limit.
+    /// `None`: derived from the log's limit.
     pub(crate) segment_bytes: Option<u64>,
     pub(crate) ring_bytes: usize,
     pub(crate) reader_bytes: usize,
     pub(crate) lock_buckets: usize,
-    /// Frames of a shard of the pool, where a campaign wants several in a small one.
+    /// Frames per shard of the pool: set by campaigns that need several shards in a small pool.
     pub(crate) shard_frames: Option<usize>,
-    /// Whether the sizes must lie within the bounds of this module; not so for [`Options::sizes`].
+    /// True if the sizes are checked against the bounds of this module; false after [`Options::sizes`].
     bounded: bool,
     pub(crate) hook: Arc<dyn Hook>,
     pub(crate) clock: Clock,
@@ -65,44 +65,44 @@ pub struct Options {
     pub(crate) on_recovery: Option<OnRecovery>,
 }
 
-/// Smallest log buffer, in bytes. A record takes a quarter of it at most, and the largest that one call needs is the
-/// end of a bulk load: the roots of a table and of all its indexes, which appear together or not at all.
+/// Smallest log buffer, in bytes. A record takes at most a quarter of the buffer. The largest record ends a bulk load:
+/// it holds the roots of a table and of all its indexes, which must be installed atomically.
 const LEAST_LOG_BUFFER: usize = 512 << 10;
 const _: () = assert!(LEAST_LOG_BUFFER / 4 > (1 + MAX_INDEXES) * (PAGE_SIZE + 64) + 1024);
 
 /// Largest log buffer, in bytes.
 const MOST_LOG_BUFFER: usize = 1 << 30;
-/// Sizes of a log file, in bytes.
+/// Range of log file sizes, in bytes.
 const LOG_SEGMENT: RangeInclusive<u64> = 64 << 10..=1 << 30;
-/// Numbers of transactions at once.
+/// Range of the number of concurrent transactions.
 const TRANSACTIONS: RangeInclusive<usize> = 1..=1000;
-/// Numbers of buckets of the lock table. With fewer, locks that have nothing to do with each other share a latch too
-/// often; more do not fit the cache of any processor.
+/// Range of the number of lock table buckets. With fewer buckets unrelated locks would share a latch too often; more
+/// would not fit any processor cache.
 const LOCK_BUCKETS: RangeInclusive<usize> = 1 << 8..=1 << 24;
 
-/// Bytes of the largest data file, beyond which a pool is of no use.
+/// Size of the largest data file, in bytes. A larger pool would have no use.
 pub(super) const MOST_POOL_BYTES: u64 = (1 << 28) * PAGE_SIZE as u64;
 
 /// Smallest buffer pool, in bytes.
 pub const MIN_POOL_BYTES: u64 = 1 << 20;
 
-/// Sizes for campaigns: at their extremes the engine reaches boundaries that it seldom meets, the end of a segment in
-/// the middle of redo, a record that lies in several pieces of a reader's request, locks that share a bucket.
+/// Sizes for campaigns. Extreme sizes exercise rare cases: a segment that ends in the middle of redo, a record that
+/// spans several reads of a log reader, locks that share a bucket.
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Extremes {
-    /// Size of one log file in bytes, from 8 KiB on. A database that exists keeps its own.
+    /// Size of one log file in bytes, at least 8 KiB. An existing database keeps its own size.
     pub segment_bytes: u64,
-    /// Memory for log records on their way to the disk, in bytes. A record takes a quarter of it: the roots that a bulk
-    /// load installs must fit, 8 KiB for the table and for each index.
+    /// Size of the log buffer in bytes. A record takes at most a quarter of it; the roots that a bulk load installs
+    /// must fit, 8 KiB for the table and for each index.
     pub ring_bytes: usize,
-    /// Bytes that a restart asks from a log file at once.
+    /// Bytes that a restart reads from a log file at once.
     pub reader_bytes: usize,
-    /// Buckets of the table of record locks.
+    /// Number of buckets of the record lock table.
     pub lock_buckets: usize,
-    /// Frames of a shard of the buffer pool, from 16 on; 2,048 otherwise. A quarter of them is what a thread's home takes
-    /// at once under [`FrameHomes::PerThread`].
+    /// Frames per shard of the buffer pool, at least 16; 2,048 without this setting. A thread's home takes a quarter of
+    /// this number at once under [`FrameHomes::PerThread`].
     pub shard_frames: usize,
 }
 
@@ -143,169 +143,176 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults: 256 MiB of pool, `sync`, serializable, created if absent.
+    /// Returns the defaults: a buffer pool of 256 MiB, `sync`, serializable, created if absent.
     pub fn new() -> Options {
         Options::default()
     }
 
-    /// Memory for pages, in bytes; at least [`MIN_POOL_BYTES`]. Reserved at once, taken as it is used. More than 2 TiB,
-    /// the largest data file, is as good as that.
+    /// Size of the buffer pool in bytes; at least [`MIN_POOL_BYTES`]. The address space is reserved at once, the memory
+    /// is allocated on first use. Sizes above 2 TiB, the largest data file, count as 2 TiB.
     pub fn buffer_pool(mut self, bytes: u64) -> Options {
         self.pool_bytes = bytes;
         self
     }
 
-    /// When commits are acknowledged.
+    /// Point at which commits are acknowledged.
     pub fn durability(mut self, durability: Durability) -> Options {
         self.durability = durability;
         self
     }
 
-    /// Isolation of transactions that do not ask for their own.
+    /// Isolation of transactions that set no level of their own.
     pub fn isolation(mut self, isolation: Isolation) -> Options {
         self.isolation = isolation;
         self
     }
 
-    /// How readers of pages exclude writers.
+    /// Page latch kind.
     pub fn latches(mut self, latches: LatchKind) -> Options {
         self.latches = latches;
         self
     }
 
     /// Reader words of a promoted latch under [`LatchKind::Super`], 1 to 128 and at least one for each core that this
-    /// process may run on, which is the default. Each takes 64 bytes per promoted latch. Threads beyond that number share
-    /// words. The words of all databases of a process are one table; the largest number asked for holds for all.
+    /// process may run on, which is the default. Each word takes 64 bytes per promoted latch. If there are more threads
+    /// than words, threads share words. All databases of a process share one table of words; the largest requested
+    /// number applies to all.
     pub fn latch_words(mut self, words: usize) -> Options {
         self.latch_words = Some(words);
         self
     }
 
-    /// Reads that promote a latch under [`LatchKind::Super`]: for tests that want many promotions.
+    /// Number of reads that promote a latch under [`LatchKind::Super`]: for tests that need many promotions.
     #[doc(hidden)]
     pub fn promote_at(mut self, reads: u16) -> Options {
         self.promote_at = reads.max(1);
         self
     }
 
-    /// Whether the memory that is used throughout lies in large pages; see [`LargePages`]. What the system gave is
-    /// [`Database::large_pages`](crate::Database::large_pages).
+    /// Large page setting for the memory that is in constant use; see [`LargePages`].
+    /// [`Database::large_pages`](crate::Database::large_pages) returns the result.
     pub fn large_pages(mut self, asked: LargePages) -> Options {
         self.large_pages = asked;
         self
     }
 
-    /// Which frames of the pool a thread gives to pages; see [`FrameHomes`].
+    /// Placement of pages in the frames of the pool; see [`FrameHomes`].
     pub fn frame_homes(mut self, homes: FrameHomes) -> Options {
         self.frame_homes = homes;
         self
     }
 
-    /// What drives the background services.
+    /// Driver of the background services.
     pub fn background(mut self, background: Background) -> Options {
         self.background = background;
         self
     }
 
-    /// Lets the threads of `services` do the background work, which other databases share, instead of threads of this
-    /// database alone. Only with [`Background::Threads`].
+    /// Runs the background work on the threads of `services`, which databases share, instead of threads of this
+    /// database alone. Only valid with [`Background::Threads`].
     pub fn services(mut self, services: &Services) -> Options {
         self.services = Some(services.clone());
         self
     }
 
-    /// Log written between two checkpoints, in bytes, at least 64 KiB: what a restart reads is about this. 2 GiB by default.
+    /// Bytes of log written between two checkpoints, at least 64 KiB; 2 GiB by default. A restart reads about this
+    /// much.
     ///
-    /// The log's files never take more than four times as much, or 64 MiB if that is more, or four files of
-    /// [`Options::log_segment`] bytes. Where pages cannot be written fast enough for that, transactions are slowed. A
-    /// transaction that has written for so long that its first records keep the log from being cut is named by
-    /// [`Stats::log_holder`](crate::Stats::log_holder); where the limit is reached because of it, statements that write fail
-    /// with [`StorageError::LogFull`](crate::StorageError::LogFull) until it has ended. One transaction may write
-    /// about half of the limit.
+    /// The limit of the log files is four times this size, 64 MiB, or four files of [`Options::log_segment`] bytes,
+    /// whichever is largest. If pages cannot be written fast enough for the limit, transactions are slowed. If an old
+    /// transaction's first records keep the log from being truncated, [`Stats::log_holder`](crate::Stats::log_holder)
+    /// names the transaction; if the limit is reached because of it, statements that write fail with
+    /// [`StorageError::LogFull`](crate::StorageError::LogFull) until it has ended. One transaction may write about half
+    /// of the limit.
     pub fn checkpoint_every(mut self, bytes: u64) -> Options {
         self.checkpoint_bytes = bytes.max(64 << 10);
         self
     }
 
-    /// Bytes that the log may take: for tests, whose load is short.
+    /// Maximum size of the log files in bytes: for tests, whose load is short.
     #[doc(hidden)]
     pub fn log_limit(mut self, bytes: u64) -> Options {
         self.log_limit = Some(bytes);
         self
     }
 
-    /// Whether pages are verified when they are read. Off for measurement only: damage then goes unnoticed.
+    /// Verifies pages when they are read (on by default). Turn this off for measurements only: damage then goes
+    /// undetected.
     pub fn page_checksums(mut self, on: bool) -> Options {
         self.page_checksums = on;
         self
     }
 
-    /// Most transactions at once, 1 to 1,000; 128 by default. Each takes about 5 KiB of memory, whether it runs or not.
+    /// Maximum number of concurrent transactions, 1 to 1,000; 128 by default. Each takes about 5 KiB of memory, running
+    /// or not.
     pub fn transactions(mut self, limit: usize) -> Options {
         self.transactions = limit;
         self
     }
 
-    /// Record locks of one transaction in one table above which the table is locked instead.
+    /// Number of record locks of one transaction in one table above which the table is locked instead (lock
+    /// escalation).
     pub fn escalate_at(mut self, locks: u32) -> Options {
         self.escalate_at = locks.max(1);
         self
     }
 
-    /// How long a statement may wait for one lock before it fails with
-    /// [`TxnError::LockTimeout`](crate::TxnError::LockTimeout); by default as long as it takes. Deadlocks are found at
-    /// once, whatever the limit. Waits for disks and for room are not limited by it.
+    /// Maximum time that a statement waits for one lock before it fails with
+    /// [`TxnError::LockTimeout`](crate::TxnError::LockTimeout); unlimited by default. Deadlocks are detected at once,
+    /// independent of the limit. Waits for disks and for space are not limited.
     pub fn lock_timeout(mut self, limit: Duration) -> Options {
         self.lock_timeout = Some(limit);
         self
     }
 
-    /// How many bits of a key's hash name its locks: all of them, unless a test wants keys to share names. Sharing
-    /// costs waits, and nothing else.
+    /// Number of bits of a key's hash that name its locks; all of them by default. For tests in which keys share lock
+    /// names, which costs waits and nothing else.
     #[doc(hidden)]
     pub fn lock_name_bits(mut self, bits: u32) -> Options {
         self.lock_name_bits = bits.min(NAME_BITS);
         self
     }
 
-    /// Whether a database is created where there is none; otherwise that is [`OpenError::Missing`].
+    /// Creates the database if there is none (on by default); otherwise a missing database is [`OpenError::Missing`].
     pub fn create(mut self, create: bool) -> Options {
         self.create = create;
         self
     }
 
-    /// How often [`Database::transact`](crate::Database::transact) runs a deadlock's victim again before it gives up.
+    /// Number of times that [`Database::transact`](crate::Database::transact) runs a deadlock victim again before it
+    /// gives up.
     pub fn reruns(mut self, times: u32) -> Options {
         self.reruns = times;
         self
     }
 
-    /// Size of one log file in bytes, 64 KiB to 1 GiB; by default 16 MiB, or less where the log's limit is below 256 MiB (see
-    /// [`Options::checkpoint_every`]). A database that exists keeps its own.
+    /// Size of one log file in bytes, 64 KiB to 1 GiB; by default 16 MiB, or less where the log's limit is below 256
+    /// MiB (see [`Options::checkpoint_every`]). An existing database keeps its own size.
     ///
-    /// The log's files number no more than a quarter of the file descriptors that the process may have (`ulimit -n`), of which
-    /// each takes up to two: where they are small, checkpoints are taken more often than every `checkpoint_every` bytes.
+    /// The number of log files is at most a quarter of the process's limit of file descriptors (`ulimit -n`); each file
+    /// takes up to two. With small files, checkpoints are therefore taken more often than every `checkpoint_every`
+    /// bytes.
     pub fn log_segment(mut self, bytes: u64) -> Options {
         self.segment_bytes = Some(bytes);
         self
     }
 
-    /// Memory for log records on their way to the disk, in bytes, 512 KiB to 1 GiB, rounded up to a power of two; 8 MiB
-    /// by default. All of it is taken at once.
+    /// Size of the log buffer in bytes, 512 KiB to 1 GiB, rounded up to a power of two; 8 MiB by default. All of it is
+    /// allocated at once.
     pub fn log_buffer(mut self, bytes: usize) -> Options {
         self.ring_bytes = bytes;
         self
     }
 
-    /// Buckets of the table of record locks, 256 to 16,777,216, rounded up to a power of two; 32,768 by default. Each
-    /// takes 8 bytes. Locks that share a bucket are found one after the other, so there should be more buckets than
-    /// locks held at once, though any number of locks fits.
+    /// Number of buckets of the record lock table, 256 to 16,777,216, rounded up to a power of two; 32,768 by default.
+    /// Each bucket takes 8 bytes. Locks of one bucket form a list, so there should be more buckets than locks held at
+    /// once. The number of locks is not limited.
     pub fn lock_table(mut self, buckets: usize) -> Options {
         self.lock_buckets = buckets;
         self
     }
 
-    /// Sizes without their bounds, and sizes that no program needs to choose.
+    /// Sets sizes without checking their bounds, and sizes that programs do not need to choose.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn sizes(mut self, sizes: Extremes) -> Options {
@@ -318,50 +325,50 @@ impl Options {
         self
     }
 
-    /// The scheduler that runs the storage engine: see [`Hook`].
+    /// Scheduler that runs the storage engine: see [`Hook`].
     pub fn hook(mut self, hook: Arc<dyn Hook>) -> Options {
         self.hook = hook;
         self
     }
 
-    /// The simulator's time instead of the machine's: nanoseconds, moved by storing to `now_ns` and, by one, whenever a
-    /// transaction begins. With this, [`Background::Stepped`] or [`Background::Inline`], a
+    /// Simulated clock in place of the machine's, in nanoseconds. Storing to `now_ns` sets the time; each begin of a
+    /// transaction advances it by one. With this, [`Background::Stepped`] or [`Background::Inline`], a
     /// [`SimDisk`](crate::disk::SimDisk), a [`Options::database_id`] and a [`Options::hook`] that runs one worker at a
-    /// time, the engine's behaviour depends only on the calls it gets and their order.
+    /// time, the engine's behaviour depends only on the calls that it receives and their order.
     pub fn clock(mut self, now_ns: Arc<AtomicU64>) -> Options {
         self.clock = Clock::simulated(now_ns);
         self
     }
 
-    /// The id in the files of a database that is created, not zero. By default a random one; to be chosen where two
-    /// runs must write the same bytes.
+    /// Identifier written to the files of a new database, not zero; random by default. Set it if two runs must write
+    /// the same bytes.
     pub fn database_id(mut self, id: u64) -> Options {
         self.database_id = Some(id.max(1));
         self
     }
 
-    /// Called during restart with its progress, if there is one. A break cancels the open: redo may have happened,
-    /// which a later open repeats without harm.
+    /// Callback that receives the progress of a restart, if one is necessary. A break cancels the open. Part of redo
+    /// may be done by then; a later open repeats it without harm.
     pub fn on_recovery(mut self, hear: impl FnMut(&Recovery) -> ControlFlow<()> + Send + 'static) -> Options {
         self.on_recovery = Some(Box::new(hear));
         self
     }
 
-    /// Bytes that the log may take.
+    /// Maximum size of the log files in bytes.
     pub(super) fn log_limit_bytes(&self) -> u64 {
         self.log_limit.unwrap_or(LogBounds::limit(self.checkpoint_bytes))
     }
 
-    /// Size of one log file: chosen, or one of sixteen that the limit admits.
+    /// Size of one log file: the chosen size, or a sixteenth of the log's limit.
     pub(super) fn log_file_bytes(&self) -> u64 {
         let usual = || (self.log_limit_bytes() / 16).next_power_of_two().clamp(4 << 20, 16 << 20);
         self.segment_bytes.unwrap_or_else(usual)
     }
 
-    /// Refuses sizes that lie out of bounds.
+    /// Checks that all sizes lie within their bounds.
     ///
     /// # Errors
-    /// [`OpenError::Setting`] names the first of them.
+    /// [`OpenError::Setting`] for the first size that is out of bounds.
     pub(super) fn check(&self) -> Result<(), OpenError> {
         within("buffer_pool", self.pool_bytes, &(MIN_POOL_BYTES..=u64::MAX))?;
         if self.services.is_some() && self.background != Background::Threads {
@@ -383,12 +390,12 @@ impl Options {
     }
 }
 
-/// Cores that this process may run on.
+/// Number of cores that this process may run on.
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Refuses superlatches without a word for each core.
+/// Checks that superlatches have a reader word for each core.
 fn words_suffice(words: Option<usize>, cores: usize) -> Result<(), OpenError> {
     let setting = "latch_words";
     if cores > MOST_WORDS {

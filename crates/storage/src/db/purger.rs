@@ -1,17 +1,18 @@
-//! The purge service: removes deleted rows that no transaction needs any more, merges pages that have become nearly empty,
-//! and so gives pages back, one bounded step at a time.
+//! The purge service: removes ghost (deleted) records that no transaction needs any more and merges nearly empty pages,
+//! which frees pages. It works in bounded steps.
 //!
-//! *Which pages.* Threads that leave ghosts in a page, or bring in a page that has some, set its bit (`buffer/due.rs`).
-//! The service goes through the bits in rounds. A page whose ghosts a transaction still needs gets its bit back, and is
-//! looked at again in the next round; the more of a round's pages are so, the longer the pause before the next.
+//! *Due pages.* A thread that leaves ghosts in a page, or reads a page that has ghosts, sets the page's bit
+//! (`buffer/due.rs`). The service goes through the bits in rounds. A page whose ghosts a transaction still needs gets
+//! its bit back and is examined again in the next round. The more such pages a round has, the longer the pause before
+//! the next round.
 //!
-//! *What was left before the database was opened* has no bit. A slow sweep through all trees, once, reads the leaves that
-//! are not in memory, a few at a time, and finds it.
+//! *Ghosts from before the database was opened* have no bit. One slow sweep through all trees reads the leaves that are
+//! not in memory, a few at a time, and finds these ghosts.
 //!
-//! *Which ghosts.* Those whose key no lock refers to, in tables that no transaction has locked as a whole: the service
-//! shares the table for the length of a step, as a reader of it does, and waits for nothing.
+//! *Removable ghosts* are those whose key no lock refers to, in tables that no transaction has locked as a whole. The
+//! service holds a table's IS lock for the duration of a step, as a reader does, and never waits for the lock.
 //!
-//! A page that cannot be read, a full disk, a closed instance: the service pauses, and nothing has changed.
+//! If a page cannot be read, the disk is full, or the instance is closed, the service pauses without changing anything.
 
 use std::time::Duration;
 
@@ -30,23 +31,23 @@ use crate::txn::active::Own;
 use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
 
-/// Pages looked at in one step, and in one while transactions are slowed.
+/// Number of pages per step, normally and while transactions are slowed.
 const STEP: usize = 32;
 const STEP_PRESSED: usize = 4;
-/// Bits taken out at once.
+/// Number of bits taken from the bitmap at once.
 const TAKEN: usize = 256;
-/// Least and longest pause after a round that met pages whose time has not come.
+/// Shortest and longest pause after a round that had pages with ghosts that are still needed.
 const PAUSE_NS: (u64, u64) = (5_000_000, 1_000_000_000);
 /// Pause after a failure.
 const AFTER_FAILURE_NS: u64 = 1_000_000_000;
-/// When the sweep begins after opening, its steps' distance, and most leaves that one of them looks at.
+/// Delay of the sweep after opening, interval between its steps, and maximum number of leaves per step.
 const SWEEP_AFTER_NS: u64 = 500_000_000;
 const SWEEP_EVERY_NS: u64 = 50_000_000;
 const SWEEP_STEP: usize = 1024;
-/// Most steps, and most time, that closing the database spends on pages that are due.
+/// Maximum number of steps, and maximum time, spent on due pages when the database is closed.
 const LAST_STEPS: usize = 256;
 const LAST_NS: u64 = 300_000_000;
-/// How long the service sleeps when there is nothing to do, shortly after there was something and else.
+/// Sleep times of the idle service: normally, and for a while (`AFTER_WORK_NS`) after it had work.
 const IDLE: Duration = Duration::from_millis(50);
 const IDLE_AFTER_WORK: Duration = Duration::from_millis(10);
 const AFTER_WORK_NS: u64 = 1_000_000_000;
@@ -54,56 +55,57 @@ const AFTER_WORK_NS: u64 = 1_000_000_000;
 /// The state of the service.
 #[derive(Debug)]
 pub(crate) struct Purger {
-    /// `None` while a step is under way, which may wait for pages.
+    /// `None` during a step, which may wait for pages.
     state: Mutex<Option<PurgeState>>,
-    /// When a step would do something although no page has become due since the last.
+    /// Time at which a step has work even if no page has become due since the last step.
     next_ns: AtomicU64,
-    /// When a step would do something if a page is due.
+    /// Time before which a step does not process due pages.
     not_before_ns: AtomicU64,
-    /// Rests under way.
+    /// Number of active [`PurgeRest`] guards.
     rests: AtomicU64,
-    /// The database is being compacted.
+    /// True while the database is being compacted.
     is_thorough: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct PurgeState {
-    /// Pages of this round, the next one last.
+    /// Pages of the current round that are left, the next one last.
     queue: Vec<PageId>,
     round: Option<Round>,
-    /// No round begins before.
+    /// Start time before which no round begins.
     not_before: u64,
     sweep: Sweep,
-    /// When a step last removed something.
+    /// Time of the last step that removed or merged something.
     worked_ns: Option<u64>,
 }
 
-/// A round through the pages that are due.
+/// One pass through the due pages.
 #[derive(Clone, Copy, Debug)]
 struct Round {
-    /// Where more of them are looked for; none once all were seen.
+    /// Page from which the search for due pages continues; `None` after the last one.
     next: Option<PageId>,
     begun_ns: u64,
     done: u64,
-    /// Pages whose time has not come.
+    /// Number of pages whose ghosts are still needed.
     deferred: u64,
 }
 
-/// The way through all trees.
+/// Progress of the sweep through all trees.
 #[derive(Debug, Default)]
 struct Sweep {
-    /// The tree it is in, and the key from which on its leaves have to be looked at; the tree before the next one if none.
+    /// The current tree, and the key at which the sweep continues in it. Without a key, the sweep continues in the tree
+    /// after this one.
     index: IndexId,
     cursor: Option<Vec<u8>>,
-    /// Leaves to be looked at, the next one last.
+    /// Leaves to examine, the next one last.
     leaves: Vec<PageId>,
     next_ns: Option<u64>,
     is_over: bool,
-    /// It finds all pages that may merge, and does not wait for tables that are locked as a whole.
+    /// True if the sweep finds all pages that may be merged, and skips tables that are locked as a whole.
     is_thorough: bool,
 }
 
-/// A step that is under way.
+/// A step in progress: owns the state and returns it when dropped.
 struct PurgeTurn<'p> {
     purger: &'p Purger,
     state: PurgeState,
@@ -115,7 +117,7 @@ impl Drop for PurgeTurn<'_> {
     }
 }
 
-/// No step begins meanwhile.
+/// Guard that keeps the service from beginning a step.
 pub(crate) struct PurgeRest<'p>(&'p Purger);
 
 impl Drop for PurgeRest<'_> {
@@ -124,7 +126,7 @@ impl Drop for PurgeRest<'_> {
     }
 }
 
-/// Steps merge as for compaction meanwhile.
+/// Guard during which steps merge pages as for compaction.
 struct Thorough<'p>(&'p AtomicBool);
 
 impl<'p> Thorough<'p> {
@@ -151,15 +153,16 @@ impl Purger {
         }
     }
 
-    /// Whether a step would do something: a guess that costs three loads, for callers that step after each transaction.
+    /// Returns true if a step would probably have work. Costs three loads; for callers that step after each
+    /// transaction.
     #[inline]
     pub(crate) fn is_due(&self, engine: &Engine, now_ns: u64) -> bool {
         let is_past = |time: &AtomicU64| now_ns >= time.load(Ordering::Relaxed);
         is_past(&self.next_ns) || engine.pool.has_due_pages() && is_past(&self.not_before_ns)
     }
 
-    /// One step; true if there may be more to do at once. The caller holds no latch. A step begun while another is under
-    /// way does nothing. The sweep takes `sweep_ns` of it at most, and one page.
+    /// Runs one step; returns true if there may be more work at once. The caller holds no latch. A step that begins
+    /// during another one does nothing. The sweep stops after `sweep_ns`, at the end of a page.
     pub(crate) fn step(&self, engine: &Engine, catalog: &Catalog, sweep_ns: u64) -> bool {
         let taken = {
             let mut state = self.state.lock();
@@ -182,9 +185,9 @@ impl Purger {
         worked
     }
 
-    /// Keeps the service from changing pages until the guard is dropped; waits for a step that is under way.
+    /// Keeps the service from changing pages until the guard is dropped. Waits for a step in progress.
     pub(crate) fn rest(&self, engine: &Engine) -> PurgeRest<'_> {
-        // A step that looks at the state later sees it.
+        // A step that begins later sees the count under the lock of the state.
         self.rests.fetch_add(1, Ordering::AcqRel);
         let rest = PurgeRest(self);
         while self.state.lock().is_none() {
@@ -193,11 +196,11 @@ impl Purger {
         rest
     }
 
-    /// Sweeps through all trees at once, and then takes steps until one finds nothing to do. Tables that a transaction has
-    /// locked as a whole are passed over. `make_room` makes room in the log, for which no step waits.
+    /// Sweeps through all trees at once, then runs steps until they find no work. Tables that a transaction has locked
+    /// as a whole are skipped. `make_room` makes space in the log, for which no step waits.
     ///
     /// # Errors
-    /// The instance is closed.
+    /// An error if the instance is closed.
     pub(crate) fn thoroughly(
         &self,
         engine: &Engine,
@@ -207,7 +210,7 @@ impl Purger {
         let _guard = Thorough::begin(&self.is_thorough);
         let mut sweep = Sweep { is_thorough: true, ..Sweep::default() };
         let mut idle = 0;
-        // Beside transactions that delete all the time there is always something to do.
+        // Bounded, because transactions that keep deleting rows always create more work.
         let mut steps = 100 + engine.pool.file_pages() as usize / STEP;
         while !sweep.is_over || (idle < 3 && steps > 0) {
             engine.poison.check()?;
@@ -223,7 +226,7 @@ impl Purger {
             idle = if worked || !sweep.is_over { 0 } else { idle + 1 };
             steps -= usize::from(sweep.is_over && steps > 0);
             if !worked {
-                // A step of another thread may be under way, or a round has ended that met pages whose time has not come.
+                // Another thread may be running a step, or a round ended with ghosts that are still needed.
                 engine.hook.block_for(&WaitToken::new(), BlockReason::Room, Duration::from_nanos(PAUSE_NS.0));
                 self.end_pause();
             }
@@ -231,8 +234,8 @@ impl Purger {
         Ok(())
     }
 
-    /// Takes steps for a while before the database is closed, so that the next open finds less to do. No service makes room
-    /// in the log any more: `make_room` does.
+    /// Runs steps for a limited time before the database is closed, so that the next open has less work. `make_room`
+    /// makes space in the log, because the services have ended.
     pub(crate) fn finish(&self, engine: &Engine, catalog: &Catalog, make_room: impl Fn() -> Result<(), StorageError>) {
         let begun = engine.clock.now_ns();
         for _ in 0..LAST_STEPS {
@@ -251,14 +254,14 @@ impl Purger {
         if self.is_thorough.load(Ordering::Relaxed) { MergeLimits::COMPACT } else { MergeLimits::THOROUGH }
     }
 
-    /// Lets the next round begin at once.
+    /// Ends the pause before the next round.
     fn end_pause(&self) {
         if let Some(state) = &mut *self.state.lock() {
             state.not_before = 0;
         }
     }
 
-    /// How long to wait after a step that found nothing to do.
+    /// Pause after a step that found no work.
     pub(crate) fn pause(&self, now_ns: u64) -> Duration {
         let worked = self.state.lock().as_ref().and_then(|state| state.worked_ns);
         let lately = worked.is_some_and(|then| now_ns.saturating_sub(then) < AFTER_WORK_NS);
@@ -266,7 +269,7 @@ impl Purger {
     }
 }
 
-/// Tables that a step shares, by their trees.
+/// Tables whose lock a step shares, by their trees.
 struct Shared<'s, 'db> {
     engine: &'db Engine,
     catalog: &'s Catalog,
@@ -277,13 +280,13 @@ struct Shared<'s, 'db> {
 }
 
 impl<'s, 'db> Shared<'s, 'db> {
-    /// `None` if another such transaction runs, or the instance is closed.
+    /// `None` if another purge transaction runs, or the instance is closed.
     fn begin(engine: &'db Engine, catalog: &'s Catalog, limits: MergeLimits) -> Option<Shared<'s, 'db>> {
         let txn = engine.begin_alone(Own::Purge).ok().flatten()?;
         Some(Shared { engine, catalog, txn, limits, granted: Vec::new(), refused: Vec::new() })
     }
 
-    /// The tree of this number, whose table is shared until the step ends.
+    /// Returns the tree with this number. The table's lock is shared until the step ends.
     fn tree(&mut self, index: IndexId) -> Result<Tree, TableShare> {
         if let Some((tree, _)) = self.granted.iter().find(|(tree, _)| tree.index == index) {
             return Ok(*tree);
@@ -293,7 +296,7 @@ impl<'s, 'db> Shared<'s, 'db> {
         }
         let (tree, table) = self.catalog.tree(self.engine, index).ok_or(TableShare::Gone)?;
         match self.txn.try_share(table) {
-            // Only now can it be neither dropped nor given to another table.
+            // Checked under the lock: now the tree can be neither dropped nor reused for another table.
             TableShare::Granted if self.catalog.tree(self.engine, index) == Some((tree, table)) => {
                 self.granted.push((tree, table));
                 Ok(tree)
@@ -306,12 +309,12 @@ impl<'s, 'db> Shared<'s, 'db> {
         }
     }
 
-    /// Looks at a page that is due; true if it has to be looked at again.
+    /// Processes a due page. Returns two flags: the page must be processed again; something was removed or merged.
     fn look(&mut self, id: PageId) -> Result<(bool, bool), StorageError> {
         let Some(leaf) = Leaf::read(self.engine, id)? else { return Ok((false, false)) };
         let tree = match self.tree(leaf.index) {
             Ok(tree) => tree,
-            // A tree that is being built or was dropped.
+            // The tree is being built or was dropped.
             Err(TableShare::Gone) => return Ok((false, false)),
             Err(_) => return Ok((true, false)),
         };
@@ -320,15 +323,15 @@ impl<'s, 'db> Shared<'s, 'db> {
     }
 }
 
-/// What the service knows of a leaf before it latches it.
+/// Properties of a leaf, read before it is latched.
 struct Leaf {
     index: IndexId,
-    /// A key that lies in it, if it is a leaf of its tree.
+    /// A key within the leaf's bounds, if the page still is a leaf of the tree.
     low: Vec<u8>,
 }
 
 impl Leaf {
-    /// Reads a page; `None` if it is no leaf.
+    /// Reads a page; returns `None` if it is no leaf.
     fn read(engine: &Engine, id: PageId) -> Result<Option<Leaf>, StorageError> {
         loop {
             let frame = engine.pool.get_or_load(id)?;
@@ -342,7 +345,7 @@ impl Leaf {
         }
     }
 
-    /// Whether the page is a leaf that has ghosts, or fewer bytes in use than `below`.
+    /// Returns true if the page is a leaf that has ghosts, or uses fewer bytes than `below`.
     fn is_worth_a_look(engine: &Engine, id: PageId, below: usize) -> Result<bool, StorageError> {
         loop {
             let frame = engine.pool.get_or_load(id)?;
@@ -358,7 +361,7 @@ impl Leaf {
 }
 
 impl PurgeState {
-    /// Looks at some of the pages that are due; true if there may be more.
+    /// Processes some due pages; returns true if there may be more.
     fn purge(&mut self, engine: &Engine, catalog: &Catalog, now: u64, limits: MergeLimits) -> bool {
         if !self.refill(engine, now) {
             return false;
@@ -384,7 +387,7 @@ impl PurgeState {
                     }
                     round.done += u64::from(worked || !is_due);
                 }
-                // A reader of the page is told.
+                // Readers of the page report the error.
                 Err(StorageError::CorruptPage { .. }) => {}
                 Err(_) => {
                     engine.pool.note_due(id);
@@ -396,7 +399,7 @@ impl PurgeState {
         true
     }
 
-    /// Takes more pages if none are left; false if there are none for now.
+    /// Fetches more due pages if none are left; returns false if there are none for now.
     fn refill(&mut self, engine: &Engine, now: u64) -> bool {
         while self.queue.is_empty() {
             match &mut self.round {
@@ -409,7 +412,7 @@ impl PurgeState {
                 }
                 Some(round) => {
                     if round.deferred > 0 {
-                        // At least half of the time is spent on pages that can be done.
+                        // The pause is chosen so that about half of the work goes to pages that can be purged.
                         let took = now.saturating_sub(round.begun_ns);
                         let pause = took.saturating_mul(round.deferred) / (round.done + 1);
                         self.not_before = now.saturating_add(pause.clamp(PAUSE_NS.0, PAUSE_NS.1));
@@ -429,26 +432,26 @@ impl PurgeState {
 }
 
 impl Sweep {
-    /// Looks at the next leaves, if it is time.
+    /// Examines the next leaves, if the interval has passed.
     fn step(&mut self, engine: &Engine, catalog: &Catalog, (now, at_most): (u64, u64)) {
         let due = *self.next_ns.get_or_insert(now.saturating_add(SWEEP_AFTER_NS));
         if self.is_over || now < due {
             return;
         }
         self.next_ns = Some(now.saturating_add(SWEEP_EVERY_NS));
-        // A page that cannot be read, say: then its neighbours are not looked at either.
+        // For example a page that cannot be read: then the rest of its tree is skipped too.
         if self.look(engine, catalog, at_most).is_err() {
             self.skip();
         }
     }
 
-    /// Goes on with the next tree.
+    /// Continues with the next tree.
     fn skip(&mut self) {
         self.leaves.clear();
         self.cursor = None;
     }
 
-    /// Looks at some leaves; false if another step keeps it from finding the next ones.
+    /// Examines some leaves; returns false if another step prevents it from finding the next ones.
     fn look(&mut self, engine: &Engine, catalog: &Catalog, at_most_ns: u64) -> Result<bool, StorageError> {
         if self.leaves.is_empty() {
             let Some(mut shared) = Shared::begin(engine, catalog, MergeLimits::THOROUGH) else { return Ok(false) };
@@ -468,7 +471,7 @@ impl Sweep {
         Ok(true)
     }
 
-    /// Notes the leaves below the next inner page.
+    /// Collects the leaves below the next inner page.
     fn gather(&mut self, engine: &Engine, catalog: &Catalog, shared: &mut Shared<'_, '_>) -> Result<(), StorageError> {
         let Some(key) = &self.cursor else {
             match catalog.index_after(self.index) {
@@ -479,7 +482,7 @@ impl Sweep {
         };
         let tree = match shared.tree(self.index) {
             Ok(tree) => tree,
-            // Later.
+            // Try again in a later step.
             Err(TableShare::Refused) if !self.is_thorough => return Ok(()),
             Err(_) => {
                 self.cursor = None;

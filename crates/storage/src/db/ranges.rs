@@ -14,8 +14,8 @@ use crate::table::scan::ScanEnd;
 impl Transaction<'_> {
     /// Counts the rows of a range of keys.
     ///
-    /// Reads and locks them as [`Transaction::range`] does: at serializable the count stays right until the end of the
-    /// transaction. No counter is maintained, so this costs as much as reading the range, except for decoding.
+    /// Reads and locks the rows as [`Transaction::range`] does: at serializable the count stays correct until the end
+    /// of the transaction. No counter is maintained, so this costs as much as reading the range, without the decoding.
     ///
     /// ```
     /// # use storage::{Database, Options, Table};
@@ -49,10 +49,10 @@ impl Transaction<'_> {
         }
     }
 
-    /// Deletes the rows of a range of keys, with their index entries; returns how many there were. On an error none of
-    /// them is deleted, and the transaction is still open.
+    /// Deletes the rows of a range of keys, with their index entries; returns their number. On an error no row is
+    /// deleted, and the transaction stays open.
     ///
-    /// Each row is locked for writing and logged, and can come back by rollback; above
+    /// Each row is locked for writing and logged, so that a rollback restores it; above
     /// [`Options::escalate_at`](crate::Options::escalate_at) rows the table is locked instead. For all rows of a table
     /// [`Database::truncate`](crate::Database::truncate) is faster.
     ///
@@ -73,7 +73,7 @@ impl Transaction<'_> {
         self.noted(result)
     }
 
-    /// As [`Transaction::count`], for the keys of `[from, to]` as bytes.
+    /// As [`Transaction::count`], for encoded keys in `[from, to]`.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -83,7 +83,7 @@ impl Transaction<'_> {
         if from > to { Ok(0) } else { self.step(|txn| txn.count_rows(info, from, ScanEnd::With(to))) }
     }
 
-    /// As [`Transaction::delete_range`], for the keys of `[from, to]` as bytes.
+    /// As [`Transaction::delete_range`], for encoded keys in `[from, to]`.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -100,11 +100,11 @@ impl Transaction<'_> {
     }
 }
 
-/// Where a scan of encoded bounds ends.
+/// Conversion of encoded bounds to the end of a scan.
 struct Bounds;
 
 impl Bounds {
-    /// `None` for a range without keys.
+    /// Returns `None` for a range without keys.
     fn of<'k>(from: &[u8], to: Option<&'k [u8]>) -> Option<ScanEnd<'k>> {
         match to {
             Some(to) if to <= from => None,

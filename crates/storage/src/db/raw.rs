@@ -1,4 +1,4 @@
-//! Statements on encoded keys and rows: for programs with codecs of their own, and for scans that need no copies.
+//! Statements on encoded keys and rows: for programs with codecs of their own, and for scans without copies.
 
 use std::ops::{ControlFlow, Range};
 
@@ -14,9 +14,9 @@ use crate::table::info::TableInfo;
 use crate::table::scan::{ScanEnd, ScanSpec};
 use crate::txn::buffers::RowBatch;
 
-/// Statements on encoded keys and rows: for programs with codecs of their own, and for scans that need no copies.
+/// Statements on encoded keys and rows: for programs with codecs of their own, and for scans without copies.
 impl Transaction<'_> {
-    /// Shows the bytes of a row to `f`.
+    /// Calls `f` with the bytes of a row.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -30,11 +30,11 @@ impl Transaction<'_> {
         self.read_raw_for(table, key, Want::Read, WHOLE, f)
     }
 
-    /// Shows parts of a row to `f`: the bytes in these ranges, one behind the other. Nothing else of the row is read,
-    /// so of a long row only the lines of memory that the parts fill. A range that ends at `usize::MAX` reaches to the
-    /// row's end. Of a row that ends before a range does, `f` sees neither this range nor those behind it.
+    /// Calls `f` with some columns of a row: the bytes in these ranges, concatenated. Only these bytes are read, so a
+    /// long row costs only the cache lines of the columns. A range that ends at `usize::MAX` extends to the row's end.
+    /// If the row ends before a range does, `f` gets neither this range nor those after it.
     ///
-    /// The row is locked as a whole, as [`Transaction::read_raw`] does.
+    /// The whole row is locked, as by [`Transaction::read_raw`].
     ///
     /// ```
     /// # use storage::{Database, Options, Raw, Table};
@@ -68,9 +68,10 @@ impl Transaction<'_> {
         self.read_raw_for(table, key, Want::Read, columns, f)
     }
 
-    /// As [`Transaction::read_columns_raw`] for several rows: they are looked for together, which is cheaper than to
-    /// announce them ([`Transaction::prefetch_raw`]) and to read one after the other. They are locked in the order given.
-    /// `f` is told which key a row is of; keys that have no row are left out. On an error it may have seen some of the rows.
+    /// As [`Transaction::read_columns_raw`] for several rows. One search serves all of them, which is cheaper than
+    /// announcing them ([`Transaction::prefetch_raw`]) and reading them one by one. The rows are locked in the given
+    /// order. `f` gets the index of the key of each row; keys that have no row are skipped. After an error `f` may have
+    /// been called for some rows.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -120,7 +121,7 @@ impl Transaction<'_> {
         self.read(&info.primary, key, want, columns, f)
     }
 
-    /// Lets `change` edit the bytes of a row, locked for writing; `None` if there is no row.
+    /// Lets `change` edit the bytes of a row, which is locked for writing; returns `None` if there is no row.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -137,9 +138,10 @@ impl Transaction<'_> {
         self.noted(result)
     }
 
-    /// Lets `change` edit the first `len` bytes of a row, locked for writing, and see the rest; `None` if there is no
-    /// row, or a shorter one. Cheaper than [`Transaction::update_raw`] where the columns that change lie first. No
-    /// index of the table may depend on those bytes: see [`Table::with_raw_index`](crate::Table::with_raw_index).
+    /// Lets `change` edit the first `len` bytes of a row, which is locked for writing, and read the rest. Returns
+    /// `None` if there is no row, or the row is shorter. Cheaper than [`Transaction::update_raw`] if the changed
+    /// columns come first. No index of the table may depend on these bytes: see
+    /// [`Table::with_raw_index`](crate::Table::with_raw_index).
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -154,14 +156,14 @@ impl Transaction<'_> {
         self.update_columns_raw(table, key, &[0..len, len..usize::MAX], change)
     }
 
-    /// Lets `change` edit the bytes in the first of these ranges of a row, locked for writing, and see those in the
-    /// others, one behind the other; `None` if there is no row, or the first range is not all in it (one without bytes
-    /// is in every row). Nothing else of the row is read, and of the first range only what has changed is logged. Ranges are as for
-    /// [`Transaction::read_columns_raw`]; the first should not be open. No index of the table may depend on it: see
-    /// [`Table::with_raw_index`](crate::Table::with_raw_index).
+    /// Lets `change` edit the bytes in the first of these ranges of a row, which is locked for writing, and read the
+    /// bytes in the other ranges, concatenated. Returns `None` if there is no row, or the row ends within the first
+    /// range (an empty range is in every row). No other bytes of the row are read, and of the first range only changed
+    /// bytes are logged. Ranges are as for [`Transaction::read_columns_raw`], but the first must not be open. No index
+    /// of the table may depend on the first range: see [`Table::with_raw_index`](crate::Table::with_raw_index).
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if an index depends on the first range, or it is open; see [`TxnError`].
+    /// [`TxnError::Schema`] if an index depends on the first range, or the range is open; see [`TxnError`].
     #[inline]
     pub fn update_columns_raw<K, V, R>(
         &mut self,
@@ -179,11 +181,11 @@ impl Transaction<'_> {
         self.noted(result).map(Option::flatten)
     }
 
-    /// As [`Transaction::update_head_raw`] for several rows at once: they are looked for together, so there is no need to
-    /// announce them; all are locked, in the order given, before any is written, and up to sixteen that differ are written
-    /// under one log record. `change` gets the number of the key that it is called for; for a key that occurs again it sees
-    /// its own result for the row. A key without a row is skipped; returns how many keys had one. On an error, or when
-    /// `change` panics, no row is changed.
+    /// As [`Transaction::update_head_raw`] for several rows at once. One search serves all rows, so there is no need to
+    /// announce them. All rows are locked, in the given order, before any is written, and up to sixteen distinct rows
+    /// share a log record. `change` gets the index of the key; for a repeated key it gets its own result of the earlier
+    /// call. A key without a row is skipped; returns the number of keys that had one. On an error, or if `change`
+    /// panics, no row is changed.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -198,7 +200,7 @@ impl Transaction<'_> {
         self.update_columns_of_raw(table, keys, &[0..len, len..usize::MAX], change)
     }
 
-    /// As [`Transaction::update_columns_raw`] for several rows at once, in the manner of
+    /// As [`Transaction::update_columns_raw`] for several rows at once, with the semantics of
     /// [`Transaction::update_heads_raw`].
     ///
     /// # Errors
@@ -217,7 +219,7 @@ impl Transaction<'_> {
         self.noted(result)
     }
 
-    /// Inserts a row under a key that must be new.
+    /// Inserts a row with a new key.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -239,7 +241,7 @@ impl Transaction<'_> {
         self.noted(result)
     }
 
-    /// Shows the bytes of a row that will probably be written to `f`, locked as [`Transaction::get_for_update`] does.
+    /// Calls `f` with the bytes of a row that will probably be written, locked as by [`Transaction::get_for_update`].
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -252,7 +254,7 @@ impl Transaction<'_> {
         self.read_raw_for(table, key, Want::Update, WHOLE, f)
     }
 
-    /// Shows the rows of `[from, to]` to `visit` in descending order until it breaks.
+    /// Calls `visit` for the rows of `[from, to]` in descending order until it breaks.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -268,7 +270,7 @@ impl Transaction<'_> {
         self.visit_backward(&info.primary, from, to, visit)
     }
 
-    /// Inserts rows whose keys ascend; neighbours are placed in one descent. On an error none of them stays.
+    /// Inserts rows with ascending keys. Neighbouring rows share one descent. On an error no row is inserted.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -283,7 +285,7 @@ impl Transaction<'_> {
         self.noted(result)
     }
 
-    /// Deletes a row; false if there is none.
+    /// Deletes a row; returns false if there is none.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -310,7 +312,7 @@ impl Transaction<'_> {
         self.noted(result)
     }
 
-    /// Shows the rows of `[from, to]` to `visit` in ascending order until it breaks.
+    /// Calls `visit` for the rows of `[from, to]` in ascending order until it breaks.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -327,8 +329,8 @@ impl Transaction<'_> {
         self.visit_forward(&info.primary, wanted, visit)
     }
 
-    /// Lets `change` edit every row of `[from, to]` in place, locked for writing; returns how many there were.
-    /// For tables without secondary indexes; rows keep their length.
+    /// Lets `change` edit every row of `[from, to]` in place, locked for writing; returns the number of rows. For
+    /// tables without secondary indexes; rows keep their length.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -349,9 +351,9 @@ impl Transaction<'_> {
         self.noted(result)
     }
 
-    /// Shows the entries of a secondary index, as (value in the index, primary key), from `from` up to `to`, until
-    /// `visit` breaks. `index` counts the table's indexes in the order of their declaration. Under read committed the
-    /// row may have another value, or be gone, by the time it is read.
+    /// Calls `visit` for the entries of a secondary index in `[from, to]`, as (index key, primary key), until it
+    /// breaks. `index` counts the table's indexes in the order of declaration. Under read committed the row may have
+    /// another index key, or be deleted, by the time it is read.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if there is no such index.
@@ -376,7 +378,7 @@ impl Transaction<'_> {
         self.visit_forward(&secondary.index, wanted, visit)
     }
 
-    /// Shows rows to `visit`, which may use the transaction.
+    /// Calls `visit`, which may use the transaction, for the rows of a forward scan.
     pub(super) fn visit_forward(
         &self,
         index: &Index,
@@ -399,7 +401,7 @@ impl Transaction<'_> {
         result
     }
 
-    /// Shows the rows of a batch to `visit`, which may use the transaction.
+    /// Calls `visit`, which may use the transaction, for the rows of a batch.
     #[inline]
     fn show(
         &self,
@@ -433,7 +435,7 @@ impl Transaction<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Shows rows to `visit` in descending order; it may use the transaction.
+    /// Calls `visit`, which may use the transaction, for the rows of a backward scan.
     fn visit_backward(
         &self,
         index: &Index,
@@ -441,7 +443,7 @@ impl Transaction<'_> {
         to: &[u8],
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
-        // A backward scan is nearly always for the newest row.
+        // A backward scan nearly always looks for the newest row.
         let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: 1 };
         let mut scan = self.step(|txn| txn.begin_scan_below(index, &wanted))?;
         let result = loop {
@@ -459,36 +461,35 @@ impl Transaction<'_> {
         result
     }
 
-    /// Brings rows, perhaps of several tables, into the processor's caches, many at a time: the first so many bytes of
-    /// each. Changes and locks nothing; skips a table that cannot be found.
+    /// Prefetches rows of one or more tables into the processor's caches, many at a time. Each item has the table, the
+    /// key, and the number of bytes of the row. Changes and locks nothing; skips a table that cannot be found.
     pub fn prefetch_raw<'k, K, V>(&self, rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>) {
         let db = self.db;
         db.engine.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
         let rows = rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree(), key, bytes)));
-        // Inside another statement this does nothing: it is a hint.
+        // Does nothing inside another statement: the call is a hint.
         if let Ok(mut txn) = self.txn.try_borrow_mut() {
             txn.prefetch(rows);
         }
     }
 
-    /// Whether statements on several rows look for all of them together, as they do at first, or for one after the other:
-    /// for measurements of what the former is worth.
+    /// Sets the search mode of statements on several rows: one search for all rows (the default), or one search for
+    /// each. For measurements of the benefit.
     pub fn find_together(&mut self, together: bool) {
         self.txn.get_mut().finds_together = together;
     }
 
-    /// Announces a row that will be needed, of which so many bytes are wanted: it is looked for together with those of
-    /// the transaction's next statement on several keys, or of its next [`Transaction::prefetch_raw`]. Changes and locks
-    /// nothing.
+    /// Announces a row that will be needed, and the number of its bytes. The row is searched for together with those of
+    /// the transaction's next statement on several keys, or of its next [`Transaction::prefetch_raw`]. Changes and
+    /// locks nothing.
     pub fn prefetch_along_raw<K, V>(&mut self, table: &OpenTable<K, V>, key: &[u8], bytes: usize) {
         if let Ok(info) = table.info(self.db) {
             self.txn.get_mut().prefetch_along((info.primary.tree(), key, bytes));
         }
     }
 
-    /// Says that a row will soon be inserted under a key like this one, equal to it but for the last four bytes: if
-    /// this thread has inserted such rows before, the lines that the insert will need are prefetched. Changes and locks
-    /// nothing.
+    /// Announces the insert of a row whose key differs from this one only in the last four bytes. If this thread has
+    /// inserted such rows before, the cache lines that the insert will need are prefetched. Changes and locks nothing.
     pub fn prefetch_insert_raw<K, V>(&mut self, table: &OpenTable<K, V>, key: &[u8]) {
         if let Ok(info) = table.info(self.db) {
             self.txn.get_mut().prefetch_insert(&info.primary, key);
@@ -496,7 +497,7 @@ impl Transaction<'_> {
     }
 }
 
-/// Refuses an update in place of bytes that an index depends on, or of no certain number.
+/// Checks that bytes can be updated in place: their range has an end, and no index depends on them.
 #[inline]
 fn check_changeable(info: &TableInfo, columns: &[Range<usize>]) -> Result<(), TxnError> {
     let part = changed(columns);

@@ -1,4 +1,4 @@
-//! Deleting a database: its own files, and nothing else.
+//! Removal of a database: its own files, and nothing else.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::io::{Disk, DiskLock, FileDisk, LOCK_FILE, OpenMode};
 use crate::log::{is_segment, is_segment_name};
 use crate::recovery::control::CONTROL;
 
-/// The files of a database that no process has open, claimed: no other process opens it until this is dropped.
+/// The locked files of a database that no process has open. No other process can open it until this value is dropped.
 ///
 /// ```
 /// # use storage::{Database, DatabaseFiles, Options};
@@ -31,10 +31,11 @@ pub struct DatabaseFiles {
 }
 
 impl DatabaseFiles {
-    /// Claims the files of the database in a directory, whole or damaged; `None` if there is no file of one.
+    /// Locks the files of the database in a directory, intact or damaged. Returns `None` if the directory has no
+    /// database files.
     ///
     /// # Errors
-    /// [`OpenError::InUse`]; a directory or a file that cannot be read, or that is a link.
+    /// [`OpenError::InUse`]; a directory or a file that cannot be read or is a link.
     pub fn claim(directory: impl AsRef<Path>) -> Result<Option<DatabaseFiles>, OpenError> {
         let directory = directory.as_ref();
         let disk = match FileDisk::open(directory) {
@@ -43,7 +44,7 @@ impl DatabaseFiles {
             Err(error) => return Err(OpenError::directory(directory, error)),
         };
         let list = || disk.list().map_err(|e| StorageError::io("list", disk.show(""), 0, e));
-        // A directory that is not a database's does not even get a lock file.
+        // No lock file is created in a directory without a database.
         let is_ours = |name: &str| is_ours(name) || name == COPYING;
         if !list()?.iter().any(|name| name != LOCK_FILE && is_ours(name)) {
             return Ok(None);
@@ -59,7 +60,7 @@ impl DatabaseFiles {
                 None => {
                     let fail = |op, e| StorageError::io(op, disk.show(&name), 0, e);
                     let file = disk.open(&name, OpenMode::Existing).map_err(|e| fail("open", e))?;
-                    // Other programs may well use the name of a segment.
+                    // Other programs may use the name of a log segment.
                     if is_segment_name(&name) && !is_segment(&*file)? {
                         foreign.push(name);
                         continue;
@@ -72,22 +73,22 @@ impl DatabaseFiles {
         Ok(Some(DatabaseFiles { disk, ours, bytes, foreign, _lock: lock }))
     }
 
-    /// Bytes of the database's files.
+    /// Total size of the database's files in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Other files in the directory, without directories whose names no database file has.
+    /// Other files in the directory, and directories that have the name of a database file.
     pub fn foreign(&self) -> &[String] {
         &self.foreign
     }
 
-    /// Deletes the database's files. The directory stays, with everything else in it and the lock file. The control
-    /// file goes first: without it the rest is no database. The mark of an unfinished copy goes last: with it nothing
-    /// is opened.
+    /// Deletes the database's files. The directory stays, with the lock file and all other files. The control file is
+    /// removed first: without it there is no database. The mark of an unfinished copy is removed last: a directory with
+    /// the mark cannot be opened.
     ///
     /// # Errors
-    /// A file that cannot be removed: those before it are gone.
+    /// An error if a file cannot be removed; earlier files are removed then.
     pub fn delete(mut self) -> Result<(), StorageError> {
         let fail = |op, name: &str, e| StorageError::io(op, self.disk.show(name), 0, e);
         self.ours.sort_by_key(|name| (name == COPYING, name != CONTROL));
@@ -100,7 +101,7 @@ impl DatabaseFiles {
         self.disk.sync_dir().map_err(|e| fail("sync", "", e))
     }
 
-    /// The path of the directory, for messages.
+    /// Path of the directory, for messages.
     pub fn directory(&self) -> String {
         files::directory(&self.disk)
     }

@@ -1,11 +1,11 @@
-//! Savepoints: positions in a transaction to return to.
+//! Savepoints: positions in a transaction for partial rollback.
 
 use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::ids::{Lsn, SlotId};
 use crate::base::mutant::{Mutant, is_mutant};
 
-/// A place in a transaction: see [`Transaction::savepoint`].
+/// A position in a transaction: see [`Transaction::savepoint`].
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint {
     transaction: Began,
@@ -13,8 +13,8 @@ pub struct Savepoint {
     at: Lsn,
 }
 
-/// Which transaction: the open database, the slot, and the number of transactions begun there. (It has no number of its
-/// own before it writes.)
+/// Identity of a transaction: the open database, the slot, and the number of transactions begun in the slot. (A
+/// transaction has no number of its own before its first write.)
 type Began = (u64, SlotId, u64);
 
 impl Transaction<'_> {
@@ -24,7 +24,7 @@ impl Transaction<'_> {
         (txn.engine.instance, state.id, state.sequence)
     }
 
-    /// A position to which [`Transaction::rollback_to`] returns. Costs eight bytes until the transaction ends.
+    /// Returns a position for [`Transaction::rollback_to`]. Costs eight bytes until the transaction ends.
     ///
     /// ```
     /// # use storage::{Database, Options, Table};
@@ -49,13 +49,13 @@ impl Transaction<'_> {
         Savepoint { transaction: self.began(), number, at: self.txn.get_mut().savepoint() }
     }
 
-    /// Undoes the transaction's writes since the savepoint, which stays and can be used again. Savepoints made after it
-    /// are gone. Locks stay, also those on rows that were written only after it; tables that were created stay as well.
+    /// Undoes the transaction's writes since the savepoint. The savepoint stays and can be used again; later savepoints
+    /// are discarded. All locks are kept, those on rows written after the savepoint too. Created tables also stay.
     ///
     /// # Errors
-    /// [`TxnError::Savepoint`] if it belongs to another transaction, or to a part that was rolled back itself: then
-    /// nothing changes. [`TxnError::Ended`] if the transaction can only be rolled back as a whole. When a page cannot
-    /// be read, the transaction can only be rolled back.
+    /// [`TxnError::Savepoint`], without any change, if the savepoint belongs to another transaction or was itself
+    /// rolled back. [`TxnError::Ended`] if the transaction can only be rolled back as a whole. An error if a page
+    /// cannot be read: then too the transaction can only be rolled back.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), TxnError> {
         self.is_open()?;
         let place = self.savepoints.numbers.binary_search(&savepoint.number);

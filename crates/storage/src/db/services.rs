@@ -1,4 +1,4 @@
-//! Threads that several databases share for their background work.
+//! Threads that several databases share for background work.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -10,8 +10,8 @@ use crate::base::fork::Process;
 use crate::base::lane::Lane;
 
 /// Threads that do the background work of several databases: those opened with
-/// [`Options::services`](crate::Options::services). Without it each database has four threads of its own, and sixteen
-/// more once it reads from a device.
+/// [`Options::services`](crate::Options::services). Without shared threads, each database has four threads of its own,
+/// and sixteen more once it reads from a device.
 ///
 /// A handle is cheap to clone. The threads end when the last handle is dropped and the last of the databases is closed.
 ///
@@ -27,56 +27,56 @@ use crate::base::lane::Lane;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # What a small database costs
+/// # Cost of a small database
 ///
-/// With the smallest settings, those of the example, an open database takes about 0.8 MiB of memory, and no thread: 512 KiB
-/// for [`log_buffer`](crate::Options::log_buffer), 5 KiB for each of
-/// [`transactions`](crate::Options::transactions), and the rest for tables of fixed size, most of them by number of
-/// tables. To this come the pages that are in use, up to [`buffer_pool`](crate::Options::buffer_pool), whose minimum is 1
-/// MiB, 8 bytes for each bucket of [`lock_table`](crate::Options::lock_table), and 64 bytes for each lock held. While
-/// pages are written, copies of them take up to 1 MiB more; pools below 8 MiB give that back. Address space is reserved
-/// for the largest possible data file, 1 GiB a database, of which 4 KiB are taken for each 8 MiB of file. Pools below
-/// 16 MiB ask the system for no large pages.
+/// With the smallest settings (see the example) an open database takes no thread and about 0.8 MiB of memory: 512 KiB
+/// for [`log_buffer`](crate::Options::log_buffer), 5 KiB for each of [`transactions`](crate::Options::transactions),
+/// and the rest for tables of fixed size, most of them by number of tables. Additional memory: the pages in use, up to
+/// [`buffer_pool`](crate::Options::buffer_pool)(at least 1 MiB), 8 bytes for each bucket of
+/// [`lock_table`](crate::Options::lock_table), and 64 bytes for each lock held. While pages are written, copies of them
+/// take up to 1 MiB more; pools below 8 MiB free them afterwards. Address space is reserved for the largest possible
+/// data file, 1 GiB per database, of which 4 KiB are used for each 8 MiB of the file. Pools below 16 MiB do not request
+/// large pages.
 ///
-/// On disk it takes a few log files of [`log_segment`](crate::Options::log_segment) bytes, 268 KiB for control, and its
-/// pages, by which the file grows 2 MiB at a time.
+/// On disk a database takes a few log files of [`log_segment`](crate::Options::log_segment) bytes, 268 KiB for the
+/// control file, and its data file, which grows in steps of 2 MiB.
 ///
-/// An idle database is looked at 160 times a second, mostly for log records that are not yet on disk. That takes less
-/// than a thousandth of a core, and a third of what threads of its own would.
+/// An idle database is checked 160 times per second, mostly for log records that are not yet on disk. This takes less
+/// than a thousandth of a core, and a third of the time of separate threads.
 ///
-/// # What databases wait for
+/// # Waits between databases
 ///
-/// The threads take turns: each does one step for one database (writes and syncs what its log holds; writes a batch of
-/// pages, or takes a checkpoint; reads a page), then one for the database whose work has been due for the longest time.
-/// [`ServiceThreads`] says how many threads there are for each kind of work, and a thread does only its own kind.
+/// Each thread runs one step for one database (write and sync the log; write a batch of pages, or take a checkpoint;
+/// read a page), then a step for the database whose work has been due for the longest time. [`ServiceThreads`] has the
+/// number of threads for each kind of work; a thread does only one kind.
 ///
-/// So commits of one database wait for a sync of another one while all [log threads](ServiceThreads::log) are in syncs:
-/// one disk that takes 50 ms for each delays others only if it, together with other such disks, occupies all of these
-/// threads, and then by a sync or two, not for ever. A disk that hangs keeps a thread until it goes on. While all
-/// [page threads](ServiceThreads::pages) are kept, transactions of other databases go on and do the work that they need
-/// themselves (they write pages to get free frames, and make log files), but take no checkpoints.
+/// So commits of one database wait for a sync of another database while all [log threads](ServiceThreads::log) are in
+/// syncs. A disk that takes 50 ms per sync delays other databases only if such disks occupy all log threads, and then
+/// only by one or two syncs. A disk that hangs occupies a thread until it continues. While all [page
+/// threads](ServiceThreads::pages) are occupied, transactions of other databases continue and do the necessary work
+/// themselves (they write pages to get free frames, and create log files), but no checkpoints are taken.
 ///
-/// Nothing that happens to one database keeps the threads from the others. A failed write or sync closes that database
-/// to commits, as it always does, and so does a panic in a step (in the code of a [`Hook`](crate::Hook) or a
-/// [`Disk`](crate::disk::Disk) of the program, say). [`Database::close`](crate::Database::close) waits for the step
-/// that is under way for its own database, and does the rest in the thread that calls it; it must not be called by a
-/// shared thread, that is from within a `Hook` or `Disk`.
+/// A failure of one database does not stop the threads for the others. A failed write or sync closes that database to
+/// commits, as always, and so does a panic in a step (for example in the program's [`Hook`](crate::Hook) or
+/// [`Disk`](crate::disk::Disk)). [`Database::close`](crate::Database::close) waits for the current step of its own
+/// database and does the rest in the calling thread. A shared thread must not call it, that is, code of a `Hook` or
+/// `Disk` must not.
 #[derive(Clone, Debug)]
 pub struct Services {
     threads: Arc<Threads>,
 }
 
-/// How many threads [`Services`] have for each kind of work.
+/// Number of threads of [`Services`] for each kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceThreads {
-    /// Threads that write and sync logs, 1 to 64; 2 by default. Commits wait for these.
+    /// Number of threads that write and sync logs, 1 to 64; 2 by default. Commits wait for these threads.
     pub log: usize,
-    /// Threads that write pages, take checkpoints, make log files and purge deleted rows, 1 to 64; 1 by default. They wait for the log
-    /// threads.
+    /// Number of threads that write pages, take checkpoints, create log files and purge deleted rows, 1 to 64; 1 by
+    /// default. They wait for the log threads.
     pub pages: usize,
-    /// Threads that read pages for transactions, 0 to 64; 4 by default. Without any, transactions read pages
-    /// themselves, one after the other; under a cooperative [`Hook`](crate::Hook) all fibers of the thread wait
-    /// meanwhile.
+    /// Number of threads that read pages for transactions, 0 to 64; 4 by default. With 0, transactions read pages
+    /// themselves, one after the other; under a cooperative [`Hook`](crate::Hook) all fibers of the thread wait during
+    /// a read.
     pub reads: usize,
 }
 
@@ -86,7 +86,7 @@ impl Default for ServiceThreads {
     }
 }
 
-/// The threads, until dropped.
+/// The threads, which end when this is dropped.
 #[derive(Debug)]
 struct Threads {
     log: Arc<Lane>,
@@ -94,7 +94,7 @@ struct Threads {
     reads: Arc<Lane>,
     count: ServiceThreads,
     handles: Vec<JoinHandle<()>>,
-    /// The process that started them.
+    /// The process that started the threads.
     process: Process,
 }
 
@@ -102,15 +102,15 @@ impl Services {
     /// Starts the default number of threads.
     ///
     /// # Errors
-    /// [`OpenError::Thread`] if the system gives no thread.
+    /// [`OpenError::Thread`] if the system refuses a thread.
     pub fn new() -> Result<Services, OpenError> {
         Services::with_threads(ServiceThreads::default())
     }
 
-    /// Starts so many threads.
+    /// Starts the given number of threads.
     ///
     /// # Errors
-    /// [`OpenError::Setting`] if a number is out of bounds; [`OpenError::Thread`] if the system gives no thread.
+    /// [`OpenError::Setting`] if a number is out of bounds; [`OpenError::Thread`] if the system refuses a thread.
     pub fn with_threads(count: ServiceThreads) -> Result<Services, OpenError> {
         within("log threads", count.log, &(1..=64))?;
         within("page threads", count.pages, &(1..=64))?;
@@ -124,29 +124,29 @@ impl Services {
             ("read-service", Arc::clone(&threads.reads), count.reads),
         ] {
             for _ in 0..count {
-                // If one does not start, those before it end with `threads`.
+                // If a thread does not start, dropping `threads` ends those before it.
                 threads.start(name, Arc::clone(&lane)).map_err(|source| OpenError::Thread { source })?;
             }
         }
         Ok(Services { threads: Arc::new(threads) })
     }
 
-    /// For work that waits for nothing but the disk: flushers.
+    /// Lane for services that wait only for the disk: flushers.
     pub(super) fn log(&self) -> &Arc<Lane> {
         &self.threads.log
     }
 
-    /// For work that may wait for flushers: cleaners and makers of log files.
+    /// Lane for services that may wait for flushers: cleaners, segment makers and purgers.
     pub(super) fn pages(&self) -> &Arc<Lane> {
         &self.threads.pages
     }
 
-    /// For reads of pages.
+    /// Lane for page readers.
     pub(super) fn reads(&self) -> &Arc<Lane> {
         &self.threads.reads
     }
 
-    /// Whether there are threads that read pages.
+    /// Returns true if there are page reader threads.
     pub(super) fn reads_pages(&self) -> bool {
         self.threads.count.reads > 0
     }
@@ -166,14 +166,14 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         if !self.process.is_this() {
-            // They are in the process that started them.
+            // The threads exist only in the process that started them.
             return std::mem::forget(std::mem::take(&mut self.handles));
         }
         for lane in [&self.log, &self.pages, &self.reads] {
             lane.end();
         }
         for thread in std::mem::take(&mut self.handles) {
-            // A panic in a turn is caught there, so a thread has nothing to tell.
+            // Panics are caught in the turn, so the result of the thread has no information.
             let _ = thread.join();
         }
     }

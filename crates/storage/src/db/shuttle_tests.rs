@@ -1,8 +1,8 @@
-//! The whole engine under random schedules: group commit with early lock release, and checkpoints against the
-//! truncation of the log. `cargo xtask shuttle`; a failure prints the schedule that repeats it.
+//! The whole engine under random schedules: group commit with early lock release, and checkpoints with log truncation.
+//! Run by `cargo xtask shuttle`; a failure prints the schedule that reproduces it.
 //!
-//! The services are tasks that step them. At random moments power is lost: a copy of what the disk would then hold is
-//! kept, and opened when all tasks have ended.
+//! Each service is a task that steps it. At random moments power is lost: a copy of the disk's durable content is kept,
+//! and opened after all tasks have ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::io::{Crash, SimDisk};
 
 const COUNTERS: Table<u64, u64> = Table::new("counters");
 
-/// Waits that a lost wake would never end: shuttle then finds all tasks blocked.
+/// A hook without timeouts: after a lost wake-up, shuttle finds all tasks blocked.
 #[derive(Debug, Default)]
 pub(crate) struct TaskHook {
     lock: shuttle::sync::Mutex<()>,
@@ -29,7 +29,7 @@ pub(crate) struct TaskHook {
 }
 
 impl Hook for TaskHook {
-    /// All tasks are one thread.
+    /// All tasks run on one thread, so the hook numbers them.
     fn task(&self) -> u64 {
         1 + usize::from(shuttle::current::me()) as u64
     }
@@ -54,7 +54,7 @@ impl Hook for TaskHook {
     }
 }
 
-/// Runs `test` under many schedules: `LOCKSTEP_SHUTTLE_ITERATIONS` of them, by default few.
+/// Runs `test` under many schedules: `LOCKSTEP_SHUTTLE_ITERATIONS` of them, 100 by default.
 pub(crate) fn schedules(test: impl Fn() + Send + Sync + 'static) {
     let wanted = std::env::var("LOCKSTEP_SHUTTLE_ITERATIONS").ok().and_then(|n| n.parse().ok());
     let mut config = shuttle::Config::new();
@@ -78,19 +78,19 @@ fn options(background: Background) -> Options {
         .background(background)
 }
 
-/// A database, its services as tasks, and the disks that crashes left.
+/// A database, its services as tasks, and the disks after simulated crashes.
 struct Bench {
     db: Database,
     disk: SimDisk,
-    /// Workers that have not ended.
+    /// Number of workers that have not ended.
     working: AtomicUsize,
     crashes: std::sync::Mutex<Vec<Crashed>>,
 }
 
-/// A disk that a crash left, and what must be in it.
+/// A disk after a crash, and the state that it must contain.
 struct Crashed {
     disk: SimDisk,
-    /// Least values of counters.
+    /// Minimum values of counters.
     at_least: Vec<(u64, u64)>,
 }
 
@@ -104,13 +104,13 @@ impl Bench {
         Arc::new(Bench { db, disk, working: AtomicUsize::new(workers), crashes: std::sync::Mutex::default() })
     }
 
-    /// Power is lost now, for a copy of the disk.
+    /// Simulates a power loss at this moment on a copy of the disk.
     fn crash(&self, how: Crash, at_least: Vec<(u64, u64)>) {
         let disk = self.disk.crash(how);
         self.crashes.lock().unwrap().push(Crashed { disk, at_least });
     }
 
-    /// Adds one to a counter and returns its value once that is durable.
+    /// Adds one to a counter; returns the new value after it is durable.
     fn add(&self, counter: u64) -> u64 {
         self.db
             .transact(|tx| {
@@ -129,7 +129,7 @@ impl Bench {
         })
     }
 
-    /// Steps a service as long as any worker runs.
+    /// Steps a service until all workers have ended.
     fn serve(self: &Arc<Self>, service: Service) -> thread::JoinHandle<()> {
         let bench = Arc::clone(self);
         thread::spawn(move || {
@@ -140,7 +140,7 @@ impl Bench {
         })
     }
 
-    /// Opens the disks that the crashes left.
+    /// Opens the disks of all crashes and checks the counters.
     fn judge(&self) {
         for crashed in self.crashes.lock().unwrap().drain(..) {
             let db = options(Background::Inline).open_on(Arc::new(crashed.disk)).unwrap();
@@ -155,8 +155,8 @@ impl Bench {
     }
 }
 
-/// Writers release their locks before their commits are durable. What a writer, or a transaction that only read, was
-/// told is still there after the loss of power.
+/// Writers release their locks before their commits are durable. Values acknowledged to a writer, or to a read-only
+/// transaction, survive a power loss.
 #[test]
 fn shuttle_nothing_acknowledged_is_lost_though_locks_go_early() {
     schedules(|| {
@@ -184,8 +184,8 @@ fn shuttle_nothing_acknowledged_is_lost_though_locks_go_early() {
     });
 }
 
-/// Checkpoints are taken, and the log is truncated, while transactions run; one of them is older than the checkpoints
-/// and is rolled back, before the crash or by the restart.
+/// Checkpoints are taken, and the log is truncated, while transactions run; one of the transactions is older than the
+/// checkpoints and is rolled back, before the crash or by the restart.
 #[test]
 fn shuttle_the_log_keeps_what_a_restart_needs() {
     schedules(|| {
@@ -203,7 +203,7 @@ fn shuttle_the_log_keeps_what_a_restart_needs() {
             bench.crash(Crash::Nothing, vec![]);
         }));
         tasks.push(bench.spawn(|bench| {
-            // Each transaction fills a part of a segment, so that old segments are truncated.
+            // Each transaction fills part of a segment, so that old segments are truncated.
             const FILLER: Table<u64, Vec<u8>> = Table::new("filler");
             for n in 0..12 {
                 bench.db.transact(|tx| tx.put(&FILLER, &(n % 4), &vec![n as u8; 3000])).unwrap();

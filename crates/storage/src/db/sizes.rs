@@ -1,4 +1,4 @@
-//! The space that a database takes on disk, and what lives in it.
+//! The disk space of a database and its tables.
 
 use super::database::Database;
 use crate::base::error::StorageError;
@@ -8,46 +8,46 @@ use crate::page::PageRef;
 use crate::page::header::Kind;
 use crate::page::layout::{RECORD_HEAD, SLOT};
 
-/// Leaves of a tree that are looked at for what lives in it: at most this, and all if there are no more.
+/// Maximum number of leaves of a tree that are sampled for the bytes of rows in it.
 const SAMPLE: usize = 128;
 
-/// The space that a database takes on disk, in bytes.
+/// The disk space of a database, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sizes {
-    /// The data file, with free pages and room reserved ahead.
+    /// Size of the data file, including free pages and space reserved ahead.
     pub data_file: u64,
-    /// The part of `data_file` that belongs to no table: free pages, which are used again, and room reserved ahead.
+    /// Part of `data_file` that belongs to no table: free pages, which are reused, and space reserved ahead.
     pub free: u64,
-    /// Files of the log that are in use, with room reserved ahead.
+    /// Size of the log files in use, including space reserved ahead.
     pub log: u64,
-    /// Each table, by name.
+    /// Sizes of the tables, by name.
     pub tables: Vec<TableSize>,
 }
 
-/// The space that a table takes in the data file.
+/// The space of a table in the data file.
 ///
-/// What its pages have beside `live` and `dead` is room for rows to come, and the pages' own fields.
+/// The rest of its pages, beyond `live` and `dead`, is free space for more rows, and page headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableSize {
-    /// The table's name.
+    /// Name of the table.
     pub name: String,
-    /// Pages of its rows, in bytes, without large values.
+    /// Size of the pages of rows in bytes, without large values.
     pub rows: u64,
-    /// Pages of values that do not fit a page of rows, in bytes.
+    /// Size of the pages of large values in bytes; large values do not fit a page of rows.
     pub large_values: u64,
-    /// Pages of each secondary index, in bytes, by the index's name.
+    /// Size of the pages of each secondary index in bytes, with the name of the index.
     pub indexes: Vec<(String, u64)>,
     /// Bytes of rows and of index entries, with their keys. Exact if no transaction writes and none of the table's trees
     /// has more than 128 leaves; otherwise estimated from 128 leaves of each tree, evenly spread.
     pub live: u64,
-    /// Bytes of deleted rows and entries that have not been removed yet, because a transaction may need them or the
-    /// background has not come to it. Measured as `live` is.
+    /// Bytes of deleted rows and entries that are not removed yet, because a transaction may need them or the purge
+    /// service has not processed them. Measured as `live` is.
     pub dead: u64,
 }
 
-/// Pages of a tree, and the bytes of rows in it.
+/// Number of pages of a tree, and the bytes of rows in it.
 #[derive(Clone, Copy, Debug, Default)]
 struct TreeSize {
     pages: u64,
@@ -56,15 +56,15 @@ struct TreeSize {
 }
 
 impl Database {
-    /// The space that the database takes on disk. Reads the inner pages of all trees, a few in a thousand of all, and up
-    /// to 128 leaves of each tree; while other transactions write, the figures are not of one moment.
+    /// Returns the disk space of the database. Reads the inner pages of all trees, a few per thousand of all pages, and
+    /// up to 128 leaves of each tree. While other transactions write, the figures are not of one moment.
     ///
     /// # Errors
-    /// A page that cannot be read.
+    /// An error if a page cannot be read.
     pub fn sizes(&self) -> Result<Sizes, StorageError> {
         let bytes = |pages: u64| pages * PAGE_SIZE as u64;
         let mut tables = Vec::new();
-        // The file's header, the allocator, and the catalog.
+        // The file header, the allocator page, and the catalog.
         let mut used = 2 + self.measure(crate::table::catalog::CATALOG)?.pages;
         for (name, (primary, overflow), indexes) in self.catalog.named_trees() {
             let rows = self.measure(primary)?;
@@ -92,11 +92,11 @@ impl Database {
         Ok(Sizes { data_file, free, log: self.engine.log.disk_bytes(), tables })
     }
 
-    /// Walks through a tree's inner pages. Most leaves are counted, not read.
+    /// Walks the inner pages of a tree. Most leaves are counted without being read.
     fn measure(&self, tree: Tree) -> Result<TreeSize, StorageError> {
         let mut size = TreeSize::default();
         let (mut waiting, mut sample) = (vec![tree.root], Sample::default());
-        // While other transactions change the tree, a bound keeps the walk from going round for ever.
+        // Bounds the walk while other transactions change the tree.
         let most = u64::from(self.engine.pool.file_pages());
         while let Some(id) = waiting.pop() {
             match self.look_at(tree, id)? {
@@ -104,7 +104,7 @@ impl Database {
                     size.pages += leaves.len() as u64;
                     leaves.into_iter().for_each(|leaf| sample.add(leaf));
                 }
-                // In order, because the sample is spread over the leaves as they come.
+                // In key order, because the sample is spread evenly over the leaves in the order of the walk.
                 Below::Inner(children) => waiting.extend(children.into_iter().rev()),
                 Below::Rows { .. } => sample.add(id),
                 Below::Nothing => {}
@@ -145,7 +145,7 @@ impl Database {
     }
 }
 
-/// What a page leads to, or holds.
+/// Children or content of a page.
 enum Below {
     Leaves(Vec<PageId>),
     Inner(Vec<PageId>),
@@ -153,7 +153,7 @@ enum Below {
     Nothing,
 }
 
-/// Bytes of the rows in a leaf, which may be changing.
+/// Returns the bytes of the rows in a leaf, which may be changing.
 fn rows_of(page: PageRef<'_>) -> Below {
     let (mut live, mut dead) = (0, 0);
     for slot in (0..page.count()).map(|i| page.slot(i)) {
@@ -163,7 +163,7 @@ fn rows_of(page: PageRef<'_>) -> Below {
     Below::Rows { live, dead }
 }
 
-/// Leaves of a tree, evenly spread: all, or every second, every fourth ...
+/// Evenly spread leaves of a tree: all, or every second, every fourth, and so on.
 struct Sample {
     leaves: Vec<PageId>,
     seen: u64,

@@ -1,9 +1,9 @@
-//! The structure check: whether all pages together form trees, a free list and indexes.
+//! The structure check: proves that all pages together form trees, a free list and indexes.
 //!
-//! Reading pages proves each by itself (checksum, number, and the rules of `page::sound`). This check proves the rules
-//! that involve several pages: that inner pages name children that exist once, on the level below, within the bounds
-//! that the parent gives them; that leaves follow each other; that free pages are free and all others in use; that rows
-//! and the entries of secondary indexes belong together; that no page is newer than the log.
+//! Reading a page checks the page alone (checksum, number, and the rules of `page::sound`). This check proves the rules
+//! that involve several pages: inner pages name children that exist once, on the level below, within the bounds that
+//! the parent gives them; leaves follow each other; free pages are free and all other pages are in use; rows and
+//! entries of secondary indexes match; no page is newer than the log.
 
 use std::collections::HashMap;
 use std::fmt::{Display, Formatter};
@@ -28,16 +28,16 @@ use crate::table::indexed::entry_key;
 use crate::table::info::Secondary;
 use crate::txn::engine::Engine;
 
-/// Progress is reported at the first of so many pages.
+/// Number of pages between two progress reports.
 const TOLD_EVERY: u64 = 256;
 
 /// The rules for the pages of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Rule {
-    /// The page can be read: its checksum is right, and it has the number of its place.
+    /// The page can be read: its checksum is correct, and it has the number of its position.
     Readable,
-    /// Its header, slots, records and counters fit the page and each other.
+    /// Header, slots, records and counters fit the page and are consistent.
     Layout,
     /// Keys ascend and lie within the page's fences.
     KeyOrder,
@@ -47,26 +47,26 @@ pub enum Rule {
     FenceKeys,
     /// Children exist, belong to the tree, lie one level below, and are named once.
     Children,
-    /// Each leaf names the leaf that follows it.
+    /// Each leaf names the next leaf.
     SiblingLinks,
-    /// The free list ends, and holds free pages only.
+    /// The free list ends, and has only free pages.
     FreeList,
-    /// Every row has its entry in every secondary index that it belongs to.
+    /// Every row has an entry in each secondary index to which it belongs.
     Secondary,
     /// Every entry of a secondary index has its row.
     Primary,
-    /// Every large value is whole, and belongs to one row.
+    /// Every large value is complete and belongs to one row.
     LargeValues,
-    /// No page was changed later than the log ends.
+    /// The last change of every page lies before the log's end.
     PageLsn,
-    /// Every page that was ever taken belongs to a tree, to the free list, or to a range that is free or that a bulk load
-    /// owns. One that does not is lost space, no damage: the making of a table or an index that a crash or a full disk
-    /// broke off leaves such a page.
+    /// Every page that was ever allocated belongs to a tree, to the free list, or to a range that is free or owned by a
+    /// bulk load. An orphan is lost space, not damage: a crash or a full disk during the creation of a table or an
+    /// index leaves such a page.
     Orphan,
 }
 
 impl Rule {
-    /// The rule's name, as reports show it.
+    /// Name of the rule in reports.
     pub fn name(self) -> &'static str {
         match self {
             Rule::Readable => "readable",
@@ -92,17 +92,17 @@ impl Display for Rule {
     }
 }
 
-/// A rule that a page breaks.
+/// A violation of a rule by a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The rule.
+    /// The violated rule.
     pub rule: Rule,
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// The page that breaks it.
+    /// The page that violates the rule.
     pub page: PageId,
-    /// How, as a clause that goes on after "page 7".
+    /// Description of the violation, as a clause that continues "page 7".
     pub what: String,
 }
 
@@ -116,45 +116,47 @@ impl Display for Finding {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Structure {
-    /// Pages in use, the allocator's own included.
+    /// Number of pages in use, including the allocator's page.
     pub pages: u64,
-    /// Of these, pages of the free list.
+    /// Number of pages of the free list, included in `pages`.
     pub free: u64,
-    /// Trees walked through.
+    /// Number of trees.
     pub trees: u64,
-    /// Rows of tables.
+    /// Number of rows of tables.
     pub rows: u64,
-    /// Entries of secondary indexes.
+    /// Number of entries of secondary indexes.
     pub entries: u64,
-    /// Values that do not lie in a page of rows.
+    /// Number of large values, which do not lie in a page of rows.
     pub large_values: u64,
-    /// What is wrong; at most [`Structure::MOST_FINDINGS`].
+    /// Findings; at most [`Structure::MOST_FINDINGS`].
     pub findings: Vec<Finding>,
-    /// Findings beyond those.
+    /// Number of findings beyond the limit.
     pub more: u64,
-    /// The caller stopped the check: nothing is proved.
+    /// True if the caller stopped the check: nothing is proved then.
     pub cancelled: bool,
 }
 
 impl Structure {
-    /// Findings that are kept.
+    /// Maximum number of findings in `findings`.
     pub const MOST_FINDINGS: usize = 1000;
 
-    /// Whether the check was complete and found nothing.
+    /// Returns true if the check was complete and found nothing.
     pub fn passed(&self) -> bool {
         self.findings.is_empty() && !self.cancelled
     }
 }
 
 impl Database {
-    /// Proves the structure of everything in the data file: see [`Rule`]. Meant for a database that no transaction
-    /// changes meanwhile. The rows of a table are compared with its secondary indexes if the table was opened since the
-    /// database was; for other tables the check only proves that every entry has a row. The purge service rests meanwhile.
+    /// Checks the structure of the whole data file: see [`Rule`]. No transaction should change the database during the
+    /// check. The rows of a table are compared with its secondary indexes if the table was opened since the database
+    /// was; for other tables the check only proves that every entry has a row. The purge service pauses during the
+    /// check.
     ///
-    /// `progress` is called now and then with how many of how many pages have been seen, and may stop the check.
+    /// `progress` is called regularly with the number of pages checked and the number of all pages, and may stop the
+    /// check.
     ///
     /// # Errors
-    /// A file that cannot be read at all. Damage is no error but a finding.
+    /// An error if a file cannot be read at all. Damage is not an error but a finding.
     pub fn check_structure(
         &self,
         progress: impl FnMut(u64, u64) -> ControlFlow<()>,
@@ -178,17 +180,17 @@ impl Database {
     }
 }
 
-/// Where the check met a page.
+/// State of a page during the check: the structure in which it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Not,
     Tree,
     Free,
-    /// A bulk load owns it.
+    /// The page is owned by a bulk load.
     Owned,
 }
 
-/// The rows of a table, as far as the check knows it.
+/// The rows of a table and the indexes with which the check compares them.
 struct Rows<'a> {
     tree: Tree,
     overflow: Option<Tree>,
@@ -201,27 +203,27 @@ impl Rows<'_> {
     }
 }
 
-/// An index for reading alone.
+/// Returns an index for reading only.
 fn of_tree(tree: Tree, overflow: Option<Tree>) -> Index {
     Index::new((tree, overflow), 0, "", None)
 }
 
-/// Large values of a table that were found, less those to which a row has referred.
+/// Large values of a table that no row has referred to yet.
 #[derive(Default)]
 struct Chains {
     found: HashMap<Chain, FoundChain>,
 }
 
 struct FoundChain {
-    /// Where its first chunk lies.
+    /// Page of the first chunk.
     page: PageId,
     chunks: usize,
     len: usize,
-    /// Its chunks follow each other.
+    /// True if the chunks follow each other.
     fits: bool,
 }
 
-/// A child as its parent describes it.
+/// Properties of a child, as given by its parent.
 struct Expected<'a> {
     level: Option<u8>,
     low: Option<&'a [u8]>,
@@ -231,11 +233,11 @@ struct Expected<'a> {
 struct Walk<'a, P> {
     engine: &'a Engine,
     file: String,
-    /// First page never used.
+    /// First page that was never used.
     end: u32,
     seen: Vec<Seen>,
     looked: u64,
-    /// Some page could not be read or followed: the pages that it leads to are unknown.
+    /// True if some page could not be read or followed, so that pages below it are unknown.
     blind: bool,
     progress: P,
     out: Structure,
@@ -295,7 +297,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         }
     }
 
-    /// A copy of a page that can be read; otherwise that is a finding.
+    /// Returns a copy of a page. A page that cannot be read becomes a finding.
     fn page(&mut self, id: PageId) -> Result<Option<Box<PageBytes>>, StorageError> {
         self.looked += 1;
         if self.looked % TOLD_EVERY == 1 && (self.progress)(self.looked, self.out.pages).is_break() {
@@ -315,7 +317,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                     }
                 }
                 Err(StorageError::CorruptPage { what, .. }) => {
-                    // Too damaged to be used, but the damage can be reported.
+                    // The page is too damaged to be used, but the damage can be reported.
                     let rule = match self.engine.pool.read_unproved(id, copy.as_bytes_mut()) {
                         Ok(()) if header::damage(copy.as_bytes(), id, true).is_none() => {
                             sound::flaw(copy.as_bytes(), id).map_or(Rule::Readable, rule_of)
@@ -329,14 +331,14 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                 Err(error) => return Err(error),
             }
         }
-        // The page in the pool may have been changed since it was read.
+        // The page in the pool may have changed since it was read.
         if let Some(flaw) = sound::flaw(copy.as_bytes(), id) {
             self.blind = true;
             self.find(rule_of(flaw), id, flaw.to_string());
             return Ok(None);
         }
         let (lsn, tail) = (PageRef::of(&copy).lsn(), self.engine.log.tail());
-        // A record begins before the log's end, and so does the LSN of the page that it changed.
+        // A record begins before the log's end, so the LSN of the page that it changed lies before the end too.
         if lsn >= tail {
             self.find(Rule::PageLsn, id, format!("was changed at log position {lsn}, but the log ends at {tail}"));
         }
@@ -370,7 +372,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         Ok(())
     }
 
-    /// Walks through a tree and calls `leaf` for each leaf, in order.
+    /// Walks a tree and calls `leaf` for each leaf, in order.
     fn tree(
         &mut self,
         tree: Tree,
@@ -415,7 +417,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
             }
         }
         let Some(bytes) = self.page(id)? else {
-            // The page that follows it is unknown: the link to that page cannot be checked.
+            // The right sibling of this page is unknown, so the link to the next leaf cannot be checked.
             *last = None;
             return Ok(());
         };
@@ -449,7 +451,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         if !page.right().is_none() {
             self.find(Rule::SiblingLinks, id, "has a neighbour, which inner pages do not");
         }
-        // What an inner page stores may be wider than what it covers.
+        // The fences of an inner page may be wider than the range that it covers.
         let mut below = expected.low.map(<[u8]>::to_vec);
         for i in 0..=page.count() {
             let above = if i < page.count() { Some(page.key(i)) } else { expected.high.map(<[u8]>::to_vec) };
@@ -461,7 +463,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         Ok(())
     }
 
-    /// The chunks of a leaf of large values.
+    /// Collects the chunks of a leaf of large values.
     fn chunks(&mut self, id: PageId, page: PageRef<'_>, chains: &mut Chains) {
         for i in (0..page.count()).filter(|i| !page.slot(*i).is_ghost()) {
             let len = page.slot(i).value_len;
@@ -475,7 +477,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         }
     }
 
-    /// Chains to which no row has referred.
+    /// Reports large values to which no row refers.
     fn unreferenced(&mut self, chains: &Chains) {
         if self.blind || self.out.cancelled {
             return;
@@ -488,7 +490,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         }
     }
 
-    /// The rows of a leaf, and whether each has its entries and its large value.
+    /// Checks the rows of a leaf: each must have its index entries and its large value.
     fn rows(
         &mut self,
         id: PageId,
@@ -540,7 +542,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         Ok(())
     }
 
-    /// The entries of a leaf of a secondary index, and whether each has its row.
+    /// Checks the entries of a leaf of a secondary index: each must have its row.
     fn entries(
         &mut self,
         id: PageId,
@@ -566,7 +568,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                 key = value;
             }
             let belongs = match self.value(&primary, &key)? {
-                // The page cannot be read, which is another finding.
+                // The page cannot be read, which is a separate finding.
                 None => true,
                 Some(None) => false,
                 Some(Some(row)) => match index {
@@ -581,7 +583,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         Ok(())
     }
 
-    /// The value that a slot refers to; `None` if it is not there, which is another finding.
+    /// Returns the large value of a slot; `None` if it is missing, which is a separate finding.
     fn whole(&mut self, index: &Index, key: &[u8], stored: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
         let mut value = Vec::new();
         match index.append_referred(&self.engine.pool, key, stored, WHOLE, &mut value) {
@@ -591,7 +593,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         }
     }
 
-    /// The row of a key: `None` if the tree cannot be searched, `Some(None)` if there is none.
+    /// Returns the row of a key: `None` if the tree cannot be searched, `Some(None)` if there is no row.
     fn value(&mut self, index: &Index, key: &[u8]) -> Result<Option<Option<Vec<u8>>>, StorageError> {
         loop {
             let leaf = match index.tree().find(&self.engine.pool, key) {

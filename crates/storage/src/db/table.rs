@@ -1,4 +1,4 @@
-//! Declaring tables and their indexes, and handles to open ones.
+//! Declarations of tables and indexes, and handles to open tables.
 
 use std::any::TypeId;
 use std::fmt::{Debug, Formatter};
@@ -11,10 +11,11 @@ use crate::table::declared::{Declared, IndexSpec, MAX_INDEXES, TableHint};
 use crate::table::info::{Secondary, TableInfo};
 use crate::table::numbers::is_ticket_of;
 
-/// A table as a program declares it: a name, the types of key and row, and its secondary indexes.
+/// A declaration of a table: its name, the types of key and row, and its secondary indexes.
 ///
-/// A declaration is mostly a constant and belongs to no database; the table is created where it is first opened. A table
-/// that exists with other indexes is refused: [`Database::alter_indexes`] gives it the declared ones.
+/// A declaration is usually a constant and belongs to no database. The table is created in each database that first
+/// opens it. An existing table with other indexes is refused: [`Database::alter_indexes`] changes them to the declared
+/// ones.
 ///
 /// ```
 /// use storage::{SecondaryIndex, Table};
@@ -33,21 +34,21 @@ use crate::table::numbers::is_ticket_of;
 /// # let _ = CARS;
 /// ```
 ///
-/// The name may also come at run time: [`Table::named`]. `N` is what holds it.
+/// The name may also be known at run time only: [`Table::named`]. `N` is the type of the name.
 pub struct Table<K, V, N = &'static str> {
     name: N,
     specs: [Option<IndexSpec>; MAX_INDEXES],
     types: PhantomData<fn(K) -> V>,
 }
 
-/// What can be the name of a [`Table`]: a constant, or a [`RunTimeName`].
+/// Type of the name of a [`Table`]: a string constant or a [`RunTimeName`].
 pub trait TableName: name::NameText {}
 
-/// The name of a [`Table`] that is known at run time only: see [`Table::named`].
+/// Name of a [`Table`] that is known at run time only: see [`Table::named`].
 #[derive(Debug, Default)]
 pub struct RunTimeName {
     text: String,
-    /// Where the declaration found its table last.
+    /// Cached result of the last lookup.
     noted: TableHint,
 }
 
@@ -55,9 +56,9 @@ mod name {
     use super::{RunTimeName, TableHint, TableName};
 
     pub trait NameText {
-        /// The name.
+        /// The name as text.
         fn text(&self) -> &str;
-        /// Where a declaration with this name found its table last, if it notes that.
+        /// Cache of the last lookup; `None` for constant names.
         fn noted(&self) -> Option<&TableHint>;
     }
 
@@ -90,38 +91,39 @@ mod name {
     impl TableName for RunTimeName {}
 }
 
-/// A secondary index: another order of a table's rows, kept by the engine.
+/// A secondary index: another order of a table's rows, maintained by the engine.
 pub trait SecondaryIndex: 'static {
-    /// The table's key.
+    /// Key type of the table.
     type Key: Key;
-    /// The table's row.
+    /// Row type of the table.
     type Row: Row;
-    /// The type by which the index orders.
+    /// Key type of the index, which defines its order.
     type By: Key;
-    /// The index's name, unique in its table.
+    /// Name of the index, unique in its table.
     const NAME: &'static str;
-    /// Whether no two rows may have the same value.
+    /// True if no two rows may have the same index key.
     const UNIQUE: bool = false;
-    /// The value of a row; `None` keeps the row out of the index.
+    /// Returns the index key of a row; `None` excludes the row from the index.
     fn by(key: &Self::Key, row: &Self::Row) -> Option<Self::By>;
 }
 
 impl<K, V> Table<K, V> {
-    /// A table without secondary indexes.
+    /// Declares a table without secondary indexes.
     pub const fn new(name: &'static str) -> Table<K, V> {
         Table { name, specs: [None; MAX_INDEXES], types: PhantomData }
     }
 
-    /// The name.
+    /// Name of the table.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 }
 
 impl<K, V> Table<K, V, RunTimeName> {
-    /// A table without secondary indexes whose name comes at run time: of a user, a job, a tenant. Statements take it
-    /// like any other, and find its table as fast, because the declaration remembers where it found it; so keep it (or
-    /// the [`OpenTable`]) for as long as the table is used, and do not make one for each statement.
+    /// Declares a table without secondary indexes whose name is known at run time only, such as a table for each user,
+    /// job or tenant. Statements take it like any other declaration, and the lookup is as fast, because the declaration
+    /// caches its result. So keep the declaration (or the [`OpenTable`]) as long as the table is used, and do not make
+    /// one for each statement.
     ///
     /// ```
     /// use storage::{Database, Options, Table};
@@ -137,24 +139,24 @@ impl<K, V> Table<K, V, RunTimeName> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// A name has 1 to 200 bytes. Others are refused where the table would be created, with
-    /// [`TxnError::Schema`]; no table has such a name.
+    /// A name has 1 to 200 bytes. Statements that would create a table with another name fail with
+    /// [`TxnError::Schema`]; to other statements such a table does not exist.
     pub fn named(name: impl Into<String>) -> Table<K, V, RunTimeName> {
         let name = RunTimeName { text: name.into(), noted: TableHint::default() };
         Table { name, specs: [None; MAX_INDEXES], types: PhantomData }
     }
 
-    /// The name.
+    /// Name of the table.
     pub fn name(&self) -> &str {
         &self.name.text
     }
 }
 
 impl<K, V, N> Table<K, V, N> {
-    /// The table with one more secondary index.
+    /// Returns the declaration with one more secondary index.
     ///
     /// # Panics
-    /// (At compile time, in a constant.) When there are eight already.
+    /// (At compile time, in a constant.) If there are eight already.
     pub const fn with_index<I: SecondaryIndex<Key = K, Row = V>>(self) -> Table<K, V, N> {
         self.with_spec(IndexSpec {
             name: I::NAME,
@@ -166,16 +168,16 @@ impl<K, V, N> Table<K, V, N> {
         })
     }
 
-    /// The table with a secondary index whose key is computed from the encoded primary key and row: `extract`
-    /// appends it and says whether the row is indexed at all. It must not depend on the first `columns_from` bytes of
-    /// the row, so that updates in place of those need not ask it. For programs with codecs of their own.
+    /// Returns the declaration with one more secondary index, whose key `extract` computes from the encoded primary key
+    /// and row. `extract` appends the index key and returns true, or returns false to exclude the row from the index.
+    /// It must not depend on the first `columns_from` bytes of the row, so that updates in place of those bytes do not
+    /// call it. For programs with codecs of their own.
     ///
-    /// Within a process every declaration of a table must name the same function. A function that is generic or
-    /// `#[inline]` may be several in a program of several crates: declare the table in one place then, and use its
-    /// handle.
+    /// Within a process every declaration of a table must name the same function. A generic or `#[inline]` function may
+    /// have a different address in each crate of a program: declare the table in one place then, and use its handle.
     ///
     /// # Panics
-    /// (At compile time, in a constant.) When there are eight already.
+    /// (At compile time, in a constant.) If there are eight already.
     pub const fn with_raw_index(
         self,
         name: &'static str,
@@ -197,14 +199,14 @@ impl<K, V, N> Table<K, V, N> {
 }
 
 impl<K, V, N: TableName> Table<K, V, N> {
-    /// The declaration for statements on bytes: any codecs will do.
+    /// Returns the declaration for statements on bytes, which accept any codecs.
     pub(crate) fn raw(&self) -> Declared<'_> {
         Declared { name: self.name.text(), noted: None, codecs: None, specs: &self.specs }
     }
 }
 
 impl<K: Key, V: Row, N: TableName> Table<K, V, N> {
-    /// The declaration with its codecs.
+    /// Returns the declaration with its codecs.
     #[inline]
     pub(crate) fn typed(&self) -> Declared<'_> {
         const fn codecs<K: Key, V: Row>() -> (&'static Codec, &'static Codec) {
@@ -216,7 +218,7 @@ impl<K: Key, V: Row, N: TableName> Table<K, V, N> {
 }
 
 impl TableInfo {
-    /// The index that `I` declares.
+    /// Returns the index that `I` declares.
     pub(crate) fn secondary<I: SecondaryIndex>(&self) -> Result<&Secondary, TxnError> {
         let schema = |what: String| TxnError::Schema { table: self.primary.table(), what };
         let Some(secondary) = self.secondaries.iter().find(|s| s.spec.name == I::NAME) else {
@@ -242,17 +244,17 @@ impl<K, V, N: TableName> Debug for Table<K, V, N> {
     }
 }
 
-/// The key and row type of a table opened with [`Database::raw_table`]: bytes that only the program interprets. It has
-/// no values and no codec, so that only the statements on bytes accept such a table.
+/// The key and row type of a table opened with [`Database::raw_table`]: bytes that only the program interprets. The
+/// type has no values and no codec, so that only the statements on bytes accept such a table.
 #[derive(Clone, Copy, Debug)]
 pub enum Raw {}
 
-/// An open table: found by its number, where a [`Table`] is found by its name. It is `Copy`; it is valid
-/// for the database that gave it, as long as that is open and the table is neither dropped nor given other indexes. Every
-/// other database refuses it ([`TxnError::ForeignHandle`]), and the same one does when the table has gone
-/// ([`TxnError::Dropped`]), whatever other tables there are then.
+/// A handle to an open table, found by number instead of by name. It is `Copy`. It is valid for the database that
+/// returned it, while that database is open and the table is neither dropped nor given other indexes. Other databases
+/// refuse the handle ([`TxnError::ForeignHandle`]). After the table has gone, its own database refuses it
+/// ([`TxnError::Dropped`]), even if another table has the name or the number.
 pub struct OpenTable<K, V> {
-    /// Which table it is: see `table/numbers.rs`.
+    /// Unique ticket of the table: see `table/numbers.rs`.
     ticket: u64,
     number: u32,
     types: PhantomData<fn(K) -> V>,
@@ -263,10 +265,11 @@ impl<K, V> OpenTable<K, V> {
         OpenTable { ticket, number: info.primary.lock_table, types: PhantomData }
     }
 
-    /// The table in `database`.
+    /// Returns the table of the handle in `database`.
     ///
     /// # Errors
-    /// [`TxnError::ForeignHandle`] if another gave the handle; [`TxnError::Dropped`] if the table has gone.
+    /// [`TxnError::ForeignHandle`] if another database returned the handle; [`TxnError::Dropped`] if the table has
+    /// gone.
     #[inline]
     pub(crate) fn info<'db>(&self, database: &'db Database) -> Result<&'db TableInfo, TxnError> {
         match database.catalog.table(self.number) {
@@ -275,13 +278,13 @@ impl<K, V> OpenTable<K, V> {
         }
     }
 
-    /// Refuses what was read of the table by no transaction, if it has gone meanwhile.
+    /// Checks, after a read outside any transaction, that the table still exists.
     #[inline]
     pub(crate) fn is_still(&self, info: &TableInfo, database: &Database) -> Result<(), TxnError> {
         if info.still_is(self.ticket) { Ok(()) } else { Err(self.refused(database)) }
     }
 
-    /// Which table it is.
+    /// Unique ticket of the table.
     #[inline]
     pub(crate) fn ticket(&self) -> u64 {
         self.ticket
@@ -316,9 +319,9 @@ mod sealed {
     use super::{Database, Declared, TableInfo, TxnError};
 
     pub trait Sealed<K, V> {
-        /// The open table; `None` if there is none of its name yet.
+        /// Returns the open table; `None` if no table has the name.
         fn find<'db>(&self, database: &'db Database) -> Result<Option<&'db TableInfo>, TxnError>;
-        /// Its declaration; `None` for a handle, whose table always exists.
+        /// Returns the declaration; `None` for a handle, whose table always exists.
         fn declaration(&self) -> Option<Declared<'_>>;
     }
 }

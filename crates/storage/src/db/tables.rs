@@ -1,4 +1,4 @@
-//! Operations on whole tables: opening, dropping, emptying, changing their indexes.
+//! Operations on whole tables: opening, dropping, truncating, changing indexes.
 
 use super::database::Database;
 use super::table::{OpenTable, Raw, Table, TableName};
@@ -8,20 +8,20 @@ use crate::table::declared::Declared;
 use crate::table::info::TableInfo;
 
 impl Database {
-    /// The handle of a table, which is created if there is none of its name. Waits for transactions that have relied on
-    /// the table's absence. With [`Durability::Sync`](crate::Durability::Sync) a table that it creates is durable when it
+    /// Returns the handle of a table. Creates the table if none has its name; this waits for transactions that rely on
+    /// the table's absence. With [`Durability::Sync`](crate::Durability::Sync) a new table is durable when the call
     /// returns.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if the name has not 1 to 200 bytes, if the table exists with other indexes ([`Database::alter_indexes`] changes them), or was
-    /// declared with others in this process; [`TxnError::OtherCodec`] if it was created with other types of keys or
-    /// rows.
+    /// [`TxnError::Schema`] if the name does not have 1 to 200 bytes, if the table exists with other indexes
+    /// ([`Database::alter_indexes`] changes them), or if it was declared with other indexes in this process;
+    /// [`TxnError::OtherCodec`] if it was created with other types of keys or rows.
     pub fn table<K: Key, V: Row>(&self, table: &Table<K, V, impl TableName>) -> Result<OpenTable<K, V>, TxnError> {
         Ok(OpenTable::new(self.open_or_create(&table.typed())?))
     }
 
-    /// As [`Database::table`], for statements on bytes: the types are not compared with those that the table was
-    /// created with, and need no codecs. A table that is created so has no types and cannot be opened with any.
+    /// As [`Database::table`], for statements on bytes: the types are not compared with those of the table, and need no
+    /// codecs. A table created by this call has no types and cannot be opened with any.
     ///
     /// # Errors
     /// As [`Database::table`].
@@ -29,36 +29,37 @@ impl Database {
         Ok(OpenTable::new(self.open_or_create(&table.raw())?))
     }
 
-    /// Drops a table with its indexes; false if there is none of this name.
+    /// Drops a table with its indexes; returns false if there is no table of this name.
     ///
-    /// A transaction of its own: it waits for the exclusive lock on the table, so for every transaction that has used
-    /// it and has not ended (waiting for one of the same thread fails), and cannot be rolled back. With
-    /// [`Durability::Sync`](crate::Durability::Sync) it is durable when it returns, as a commit is. A crash leaves the
-    /// table as it was, or none; the next open gives back the rest of its pages. Handles of the table are refused from
-    /// then on with [`TxnError::Dropped`]; writing by a [`Table`] creates a new one. Other tables use the space again;
-    /// [`Database::compact`] makes the file shorter.
+    /// The drop is a separate transaction that cannot be rolled back. It waits for the exclusive lock on the table,
+    /// that is, for every open transaction that has used the table (waiting for one of the same thread fails). With
+    /// [`Durability::Sync`](crate::Durability::Sync) the drop is durable when the call returns, as a commit is. After a
+    /// crash the table is unchanged or gone; the next open frees the rest of its pages. Handles of the dropped table
+    /// are refused with [`TxnError::Dropped`]; a write through a [`Table`] creates a new table. Other tables reuse the
+    /// space; [`Database::compact`] makes the file shorter.
     ///
     /// # Errors
-    /// See [`TxnError`]. After [`NoSpace`](crate::StorageError::NoSpace) the table may be gone and its pages not given back: the next
-    /// open does it.
+    /// See [`TxnError`]. After [`NoSpace`](crate::StorageError::NoSpace) the table may be gone without its pages being
+    /// freed; the next open frees them.
     pub fn drop_table(&self, name: &str) -> Result<bool, TxnError> {
         self.catalog.drop_table(&self.engine, name)
     }
 
-    /// Removes all rows of a table, without a log record for each; false if there is none of this name.
+    /// Removes all rows of a table, without a log record for each; returns false if there is no table of this name.
     ///
-    /// A transaction of its own, as [`Database::drop_table`]: it waits for the exclusive lock on the table, cannot be
-    /// rolled back, and is as durable when it returns. A crash leaves all rows or none. Handles stay valid.
+    /// A separate transaction, as [`Database::drop_table`]: it waits for the exclusive lock on the table, cannot be
+    /// rolled back, and is durable in the same way. After a crash the table has all rows or none. Handles stay valid.
     ///
     /// # Errors
-    /// See [`TxnError`]. A failure in the middle closes the instance, to readers too; the next open finishes the work.
+    /// See [`TxnError`]. A failure in the middle closes the instance, to readers too; the next open completes the
+    /// truncation.
     pub fn truncate(&self, name: &str) -> Result<bool, TxnError> {
         self.catalog.truncate(&self.engine, name)
     }
 
-    /// Gives a table the secondary indexes that `table` declares, and opens it: builds missing ones from its rows,
-    /// drops those that are not declared, and keeps the others. A table that does not exist is created; one that
-    /// already matches is only opened, so that a program may call this wherever it would call [`Database::table`].
+    /// Changes the secondary indexes of a table to those that `table` declares, and opens the table. Missing indexes
+    /// are built from the rows, undeclared ones are dropped, and the others are kept. A missing table is created, and a
+    /// table that already matches is only opened, so this call can replace [`Database::table`].
     ///
     /// ```
     /// # use storage::{Database, Options, SecondaryIndex, Table};
@@ -74,7 +75,7 @@ impl Database {
     ///         Some(owner.clone())
     ///     }
     /// }
-    /// // As it was until now:
+    /// // The old declaration:
     /// const CARS_OF_OLD: Table<u64, String> = Table::new("cars");
     /// db.transact(|tx| tx.put(&CARS_OF_OLD, &1, &"Ada".to_owned()))?;
     ///
@@ -87,22 +88,22 @@ impl Database {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// An index is identified by its name, whether it is unique, and its codec. An index whose function has changed
-    /// needs another name: the database does not know what an index orders by.
+    /// An index is identified by its name, its uniqueness, and its codec. If the function of an index changes, the
+    /// index needs another name, because the database does not know the function.
     ///
-    /// It waits for the exclusive lock on the table, so for every transaction that has used it and has not ended
-    /// (waiting for one of the same thread fails), and other transactions wait until it is done. Like
-    /// [`Database::drop_table`] it is no part of a transaction, cannot be rolled back, and is as durable when it returns;
-    /// a crash leaves the indexes as they were, or as declared. Handles of the table, and statements that waited for
-    /// it, are refused with [`TxnError::Dropped`]; other declarations of it with [`TxnError::Schema`] from then on.
-    /// Building an index logs each of its entries, and sorts some megabytes of them at a time.
+    /// The call waits for the exclusive lock on the table, that is, for every open transaction that has used the table
+    /// (waiting for one of the same thread fails), and other transactions wait until the call ends. Like
+    /// [`Database::drop_table`] it is a separate transaction, cannot be rolled back, and is durable in the same way.
+    /// After a crash the indexes are the old ones or the declared ones. Afterwards, old handles of the table, and
+    /// statements that waited for it, fail with [`TxnError::Dropped`]; other declarations of the table fail with
+    /// [`TxnError::Schema`]. Building an index logs each of its entries, and sorts some megabytes of entries at a time.
     ///
     /// # Errors
-    /// [`TxnError::NotUnique`] names two rows that have one value in a new unique index. [`TxnError::OtherCodec`] if
-    /// the types of key or row are not those of the table. [`TxnError::KeyTooLong`] for an entry of a row.
-    /// Those of waiting for a lock, no space, a failed read: the table is unchanged, and the new pages are given back now or by the next open. If
-    /// the old indexes' pages cannot be given back, the error is returned although the indexes have been changed; the
-    /// next open gives them back.
+    /// [`TxnError::NotUnique`] names two rows that have the same key in a new unique index. [`TxnError::OtherCodec`] if
+    /// the types of key or row are not those of the table. [`TxnError::KeyTooLong`] for an entry of a row. Errors of
+    /// lock waits, no space, a failed read: the table is unchanged, and the new pages are freed now or by the next
+    /// open. If the pages of the old indexes cannot be freed, the error is returned although the indexes have been
+    /// changed; the next open frees the pages.
     pub fn alter_indexes<K: Key, V: Row>(
         &self,
         table: &Table<K, V, impl TableName>,
@@ -110,8 +111,8 @@ impl Database {
         Ok(OpenTable::new(self.alter(&table.typed())?))
     }
 
-    /// As [`Database::alter_indexes`], for statements on bytes: the types of key and row are not checked, as by
-    /// [`Database::raw_table`].
+    /// As [`Database::alter_indexes`], for statements on bytes: like [`Database::raw_table`], this does not check the
+    /// types of key and row.
     ///
     /// # Errors
     /// As [`Database::alter_indexes`].

@@ -1,4 +1,4 @@
-//! Running transactions on a database.
+//! Begins transactions, and runs them with retries.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ impl Database {
     /// Begins a transaction at the database's isolation level. It is rolled back when dropped.
     ///
     /// # Errors
-    /// When too many are running, or the instance is closed to readers too. (One that is closed to commits alone can
-    /// still be read.)
+    /// An error if too many transactions are open, or the instance is closed to readers too. (An instance that is only
+    /// closed to commits can still be read.)
     #[inline]
     pub fn begin(&self) -> Result<Transaction<'_>, TxnError> {
         self.begin_at(self.engine.isolation)
     }
 
-    /// Begins a transaction at an isolation level of its own.
+    /// Begins a transaction at a given isolation level.
     ///
     /// # Errors
     /// As [`Database::begin`].
@@ -29,8 +29,9 @@ impl Database {
         self.begin_with(isolation, None)
     }
 
-    /// Begins a transaction anew that was rolled back as a deadlock's victim: it keeps its age, so in the next deadlock
-    /// a younger transaction is the victim. Begun with [`Database::begin`], it could be the youngest again and again.
+    /// Begins a transaction again that was rolled back as a deadlock victim. It keeps its age, so that in the next
+    /// deadlock a younger transaction is the victim. Begun with [`Database::begin`], it could be the youngest every
+    /// time.
     ///
     /// ```
     /// # use storage::{Database, Isolation, Options, Table, TxnError};
@@ -61,14 +62,14 @@ impl Database {
         Ok(Transaction::new(self, self.engine.begin(isolation, age)?))
     }
 
-    /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock's victim is run
-    /// again, whatever `work` returned, as often as [`Options::reruns`](crate::Options::reruns) says, from the fifth time on
-    /// after a pause of up to a millisecond; so `work` must have no effect but through the transaction. With
-    /// [`Durability::Sync`](crate::Durability::Sync) it returns, also with an error of `work`, when everything that the
-    /// transaction read is on disk.
+    /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock victim runs again, whatever
+    /// `work` returned, at most [`Options::reruns`](crate::Options::reruns) times, from the fifth time on after a pause
+    /// of up to a millisecond. So `work` must have no effects outside the transaction. With
+    /// [`Durability::Sync`](crate::Durability::Sync) the call returns, also with an error of `work`, after all commits
+    /// that the transaction read from are on disk.
     ///
     /// # Errors
-    /// The errors of `work` and of commit, and [`TxnError::Deadlock`] when the last run was a victim although `work`
+    /// The errors of `work` and of commit, and [`TxnError::Deadlock`] if the last run was a victim although `work`
     /// succeeded.
     pub fn transact<T, E: From<TxnError>>(
         &self,
@@ -77,7 +78,7 @@ impl Database {
         self.transact_at(self.engine.isolation, work)
     }
 
-    /// As [`Database::transact`], at an isolation level of its own.
+    /// As [`Database::transact`], at a given isolation level.
     ///
     /// # Errors
     /// As [`Database::transact`].
@@ -86,7 +87,7 @@ impl Database {
         isolation: Isolation,
         mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        // A victim that runs again keeps its age: sooner or later it is the oldest and is never a victim.
+        // A victim that runs again keeps its age: sooner or later it is the oldest transaction and never a victim.
         let age = Age(self.engine.clock.age());
         let mut runs = 0;
         loop {
@@ -111,8 +112,8 @@ impl Database {
         }
     }
 
-    /// Pauses before a victim's run number `runs`. The first come at once; later ones leave the older transaction time to
-    /// end, which may have lost its CPU: a victim that runs at once meets it in the same place again.
+    /// Pauses before rerun number `runs` of a victim. The first reruns start at once. Later pauses give the older
+    /// transaction time to end, as it may have lost its CPU: a victim that runs at once would conflict with it again.
     fn step_aside(&self, runs: u32) {
         const AT_ONCE: u32 = 4;
         const LONGEST: u32 = 20;

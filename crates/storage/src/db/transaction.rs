@@ -1,4 +1,4 @@
-//! The transactions of the public interface, and their statements on types.
+//! Transactions of the public interface, and their typed statements.
 
 use std::cell::{OnceCell, RefCell};
 use std::ops::Range;
@@ -21,13 +21,13 @@ use crate::txn::transaction::Txn;
 
 /// A transaction. Rolled back when dropped; ended by [`Transaction::commit`] or [`Transaction::rollback`].
 ///
-/// A table that does not exist is an empty one to statements that read, update or delete: they do not create it. At
-/// serializable and repeatable read the transaction can rely on that like on anything it has read: a transaction that
-/// creates the table waits for it. Statements that insert or put, and locks on the whole table for writing, create it,
-/// at once and for good: it stays when the transaction is rolled back.
+/// Statements that read, update or delete treat a missing table as an empty one and do not create it. At serializable
+/// and repeatable read the transaction can rely on the absence as on any read: a transaction that creates the table
+/// waits for this one. Statements that insert or put, and locks on the whole table for writing, create the table at
+/// once. The table stays even if the transaction is rolled back.
 ///
-/// Reads take the transaction by shared reference, and so does a [`Cursor`](crate::Cursor): rows can be read while others
-/// are iterated over, and two cursors can be open. Writes take it by exclusive reference: no cursor can be open then.
+/// Reads take the transaction by shared reference, and so does a [`Cursor`](crate::Cursor): rows can be read during an
+/// iteration, and two cursors can be open. Writes take it by exclusive reference, so no cursor can be open then.
 ///
 /// ```
 /// # use storage::{Database, Options, Table, TxnError};
@@ -61,16 +61,16 @@ use crate::txn::transaction::Txn;
 #[derive(Debug)]
 pub struct Transaction<'db> {
     pub(super) db: &'db Database,
-    /// Borrowed for each step of a statement that reads, and never while code of the program's but its hook runs.
+    /// Borrowed for each step of a statement that reads. Of the program's code, only the hook may run during a borrow.
     pub(crate) txn: RefCell<Txn<'db>>,
     age: Age,
     isolation: Isolation,
-    /// It was chosen as a deadlock's victim, in this table: it can only be rolled back.
+    /// Table in which the transaction became a deadlock victim. The transaction can only be rolled back then.
     victim: OnceCell<Arc<str>>,
     pub(super) savepoints: Savepoints,
 }
 
-/// The savepoints of a transaction that it can still go back to, oldest first.
+/// The active savepoints of a transaction, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Savepoints {
     pub(super) made: u64,
@@ -80,15 +80,15 @@ pub(super) struct Savepoints {
 /// A lock on a whole table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableLock {
-    /// Rows will be read and locked one by one.
+    /// For reading and locking rows one by one.
     IntentShared,
-    /// Rows will be written and locked one by one.
+    /// For writing and locking rows one by one.
     IntentExclusive,
-    /// The table will be read as a whole.
+    /// For reading the whole table.
     Shared,
-    /// The table will be read as a whole and rows of it written.
+    /// For reading the whole table and writing some of its rows.
     SharedIntentExclusive,
-    /// No other transaction may use the table.
+    /// Excludes all other transactions from the table.
     Exclusive,
 }
 
@@ -99,19 +99,19 @@ impl<'db> Transaction<'db> {
         Transaction { db, txn: RefCell::new(txn), age, isolation, victim: OnceCell::new(), savepoints }
     }
 
-    /// Whether the transaction was chosen as a deadlock's victim: roll back, then run it again.
+    /// Returns true if the transaction is a deadlock victim: roll it back, then run it again.
     pub fn is_victim(&self) -> bool {
         self.victim.get().is_some()
     }
 
-    /// Its age, for [`Database::begin_again`].
+    /// Age of the transaction, for [`Database::begin_again`].
     #[inline]
     pub fn age(&self) -> Age {
         self.age
     }
 
-    /// Says that another thread or fiber than the one that began the transaction goes on with it. Without this call a
-    /// conflict with it in the thread that began it counts as one that never ends: see [`TxnError::OwnTask`].
+    /// Declares that another thread or fiber continues the transaction. Without this call, a conflict with this
+    /// transaction in the thread that began it fails with [`TxnError::OwnTask`].
     pub fn hand_over(&mut self) {
         self.txn.get_mut().slot.state().owner.run_by(0);
     }
@@ -121,8 +121,8 @@ impl<'db> Transaction<'db> {
         self.isolation
     }
 
-    /// The table of a statement that reads it, by [`Transaction::step`]; `None` if it does not exist, which the transaction
-    /// can rely on then.
+    /// Returns the table of a statement that reads it by [`Transaction::step`]. `None` if the table does not exist; the
+    /// transaction has then locked the absence.
     #[inline]
     pub(super) fn seen<K, V>(
         &self,
@@ -139,7 +139,7 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// The table of a statement that updates or deletes its rows; `None` as for [`Transaction::seen`].
+    /// Returns the table of a statement that updates or deletes rows; `None` as for [`Transaction::seen`].
     #[inline]
     pub(super) fn seen_to_write<K, V>(
         &mut self,
@@ -149,13 +149,13 @@ impl<'db> Transaction<'db> {
         self.seen(table, Want::Update)
     }
 
-    /// Refuses a statement that writes in a transaction that can only be rolled back.
+    /// Checks that the transaction may write: fails if it can only be rolled back.
     #[inline]
     fn goes_on(&mut self) -> Result<(), TxnError> {
         if self.is_victim() || self.txn.get_mut().is_broken() { Err(TxnError::Ended) } else { Ok(()) }
     }
 
-    /// The table of a statement that inserts into it, created if it does not exist.
+    /// Returns the table of a statement that inserts into it. Creates the table if it does not exist.
     #[inline]
     pub(super) fn made<K, V>(&mut self, table: &impl AsTable<K, V>) -> Result<&'db TableInfo, TxnError> {
         self.goes_on()?;
@@ -166,7 +166,7 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// After a table that has gone the transaction can only be rolled back, as where it waited for the table's lock.
+    /// Marks the transaction as rollback-only if the table was dropped, as after a wait for the table's lock.
     #[cold]
     fn not_found(&self, error: TxnError) -> TxnError {
         if !matches!(error, TxnError::Dropped { .. }) {
@@ -187,8 +187,8 @@ impl<'db> Transaction<'db> {
         if self.is_victim() || broken { Err(TxnError::Ended) } else { Ok(()) }
     }
 
-    /// Runs a step of a statement that reads. No code of the program's but its hook may run in it: other fibers may
-    /// run meanwhile, and their statements of this transaction fail.
+    /// Runs a step of a statement that reads. Of the program's code, only its hook may run in a step. Other fibers may
+    /// run during the step; their statements of this transaction fail.
     #[inline]
     pub(super) fn step<T>(&self, step: impl FnOnce(&mut Txn<'db>) -> Result<T, TxnError>) -> Result<T, TxnError> {
         let Ok(mut txn) = self.txn.try_borrow_mut() else { return Err(TxnError::InUse) };
@@ -200,7 +200,7 @@ impl<'db> Transaction<'db> {
         self.noted(result)
     }
 
-    /// Gives a buffer back to the transaction, unless a fiber that has left this one behind is in a statement.
+    /// Returns a buffer to the transaction, unless another fiber is in the middle of a statement of this transaction.
     #[inline]
     pub(super) fn give_back(&self, give: impl FnOnce(&mut Txn<'db>)) {
         if let Ok(mut txn) = self.txn.try_borrow_mut() {
@@ -208,8 +208,8 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// Locks the row of `key` and reads these parts of it. `f` may use the transaction: it sees the bytes in a buffer that
-    /// no other statement has.
+    /// Locks the row of `key` and reads these parts of the row. `f` may use the transaction: the bytes lie in a buffer
+    /// that no other statement uses.
     #[inline]
     pub(super) fn read<R>(
         &self,
@@ -250,13 +250,13 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// Tells the scheduler which statement begins.
+    /// Reports the beginning of a statement to the scheduler.
     #[inline(always)]
     pub(super) fn enter(&self, kind: OperationKind, index: &Index) {
         self.db.engine.pool.points().enter(Operation { kind, index: index.id().0 });
     }
 
-    /// Records the consequences of an error for the transaction.
+    /// Records that the transaction is a deadlock victim, if the result says so.
     #[inline]
     pub(super) fn noted<T>(&self, result: Result<T, TxnError>) -> Result<T, TxnError> {
         if let Err(TxnError::Deadlock { table }) = &result {
@@ -304,8 +304,8 @@ impl<'db> Transaction<'db> {
         self.get_for(table, key, Want::Read)
     }
 
-    /// Reads a row that will probably be written: other transactions may still read it, but no other one gets it for
-    /// update, so that two that do this wait for each other instead of deadlocking.
+    /// Reads a row that will probably be written. Other transactions may still read the row, but none gets it for
+    /// update, so that the second of two such transactions waits for the first instead of deadlocking.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -353,10 +353,10 @@ impl<'db> Transaction<'db> {
         found
     }
 
-    /// Inserts a row under a key that must be new.
+    /// Inserts a row with a new key.
     ///
     /// # Errors
-    /// [`TxnError::DuplicateKey`] if it is not, or a unique index has its value; the transaction stays open.
+    /// [`TxnError::DuplicateKey`] if the key exists, or a unique index has the row's value; the transaction stays open.
     pub fn insert<K: Key, V: Row>(
         &mut self,
         table: &impl AsTable<K, V>,
@@ -383,7 +383,7 @@ impl<'db> Transaction<'db> {
         self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.get_mut().put_row(info, key, row)))
     }
 
-    /// Replaces a row; false if there is none.
+    /// Replaces a row; returns false if there is none.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -406,7 +406,7 @@ impl<'db> Transaction<'db> {
         })
     }
 
-    /// Deletes a row; false if there is none.
+    /// Deletes a row; returns false if there is none.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -432,7 +432,7 @@ impl<'db> Transaction<'db> {
         let info = match mode {
             TableMode::IS | TableMode::S => match self.seen(table, Want::Read)? {
                 Some(info) => info,
-                // The lock on its absence keeps all rows out.
+                // The lock on the table's absence keeps all rows out.
                 None => return Ok(()),
             },
             _ => self.made(table)?,
@@ -441,11 +441,11 @@ impl<'db> Transaction<'db> {
         self.noted(result)
     }
 
-    /// Commits. With [`Durability::Sync`] it returns when the commit, and every commit that this transaction
-    /// read from, is on disk.
+    /// Commits. With [`Durability::Sync`] this waits until the commit, and every commit that this transaction read
+    /// from, is on disk.
     ///
     /// # Errors
-    /// When the instance is closed to commits. The commit may then be on disk or not: the next open tells.
+    /// An error if the instance is closed to commits. The commit may then be on disk or not: the next open decides.
     pub fn commit(self) -> Result<(), TxnError> {
         let engine = &self.db.engine;
         let end = self.commit_async()?;
@@ -456,12 +456,12 @@ impl<'db> Transaction<'db> {
     }
 
     /// Commits and returns at once. The answer may leave the program when [`Database::durable`] has reached the
-    /// position returned; until then a crash may undo the commit, and with it all transactions that have read from it.
+    /// position returned; until then a crash may undo the commit, and with it every transaction that read from it.
     /// Locks are released at once (early lock release: Johnson et al., "Aether", VLDB 2010).
     ///
     /// # Errors
-    /// When the instance is closed to commits; [`TxnError::Ended`] when an earlier error has left nothing to commit.
-    /// The transaction is rolled back then.
+    /// An error if the instance is closed to commits; [`TxnError::Ended`] if an earlier error made the transaction
+    /// rollback-only. The transaction is rolled back then.
     #[inline]
     pub fn commit_async(self) -> Result<Lsn, TxnError> {
         self.is_open()?;
@@ -477,7 +477,7 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// Rolls back and returns when what was read is on disk: the caller's answer may reveal it.
+    /// Rolls back, then waits until the commits that were read from are on disk: the caller's answer may reveal them.
     pub(super) fn give_up(self) -> Result<(), TxnError> {
         let engine = &self.db.engine;
         let end = self.rollback()?;
@@ -487,24 +487,25 @@ impl<'db> Transaction<'db> {
         Ok(())
     }
 
-    /// Rolls back. Returns the position that must be durable before an answer may leave that reveals what was read.
+    /// Rolls back. Returns the log position that must be durable before an answer based on the transaction's reads may
+    /// leave the program.
     ///
     /// # Errors
-    /// When a page or the log cannot be read: the instance is then closed, to readers too, and the next open rolls
-    /// back.
+    /// An error if a page or the log cannot be read. The instance is then closed, to readers too, and the next open
+    /// rolls back.
     pub fn rollback(self) -> Result<Lsn, TxnError> {
         self.db.engine.pool.points().enter(Operation::of_transaction(OperationKind::Rollback));
         Ok(self.txn.into_inner().rollback()?)
     }
 }
 
-/// The error for bytes that are no row of this type.
+/// Returns the error for bytes that are no row of this type.
 #[cold]
 pub(crate) fn undecodable<V>(index: &Index) -> TxnError {
     TxnError::Decode { table: index.table(), expected: std::any::type_name::<V>() }
 }
 
-/// Decodes a key that an index holds.
+/// Decodes a key of an index.
 pub(crate) fn decoded_key<K: Key>(bytes: &[u8], index: &Index) -> Result<K, TxnError> {
     key_from(bytes).ok_or_else(|| undecodable::<K>(index))
 }

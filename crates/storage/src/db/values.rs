@@ -1,4 +1,4 @@
-//! Rows that are read and written piece by piece.
+//! Rows that are read and written as streams.
 
 use std::io::{self, BufRead, Read};
 
@@ -10,26 +10,26 @@ use crate::table::codec::{BorrowedKey, Key};
 use crate::table::index::{Index, Want};
 use crate::table::streaming::OpenedRow;
 
-/// A row that is read piece by piece: [`Transaction::read_value`].
+/// A reader of a row that streams its bytes: [`Transaction::read_value`].
 ///
-/// It reads as a program's [`Read`], or by [`ValueReader::piece`], whose error is typed.
+/// It implements [`Read`]; [`ValueReader::piece`] has a typed error.
 #[derive(Debug)]
 pub struct ValueReader<'tx, 'db> {
     tx: &'tx Transaction<'db>,
     index: &'db Index,
     key: Vec<u8>,
     row: OpenedRow,
-    /// Bytes that have been read before those of the piece.
+    /// Number of bytes of the row before the current piece.
     at: usize,
-    /// The piece that is being read, and how much of it has been.
+    /// The current piece, and the number of its bytes that have been read.
     piece: Vec<u8>,
     taken: usize,
 }
 
 impl<'db> Transaction<'db> {
-    /// Opens a row of bytes for reading it piece by piece, so that only some kilobytes of a long one are in memory;
-    /// `None` if there is none. It is locked as by [`Transaction::get`]; below repeatable read a row of more than some
-    /// kilobytes cannot be replaced or deleted until the transaction ends.
+    /// Opens a row of bytes as a stream, so that only some kilobytes of a long row are in memory. Returns `None` if
+    /// there is no row. The row is locked as by [`Transaction::get`]; below repeatable read a row of more than some
+    /// kilobytes also cannot be replaced or deleted until the transaction ends.
     ///
     /// ```
     /// # use std::io::Read;
@@ -59,7 +59,7 @@ impl<'db> Transaction<'db> {
         self.read_value_raw(table, &bytes)
     }
 
-    /// As [`Transaction::read_value`], of the encoding of a row of any table.
+    /// As [`Transaction::read_value`], for the encoded row of any table.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -83,12 +83,12 @@ impl<'db> Transaction<'db> {
         }))
     }
 
-    /// Inserts a row of bytes, or replaces the existing one, by all that `source` gives, which is read piece by piece;
-    /// returns the number of bytes. On an error, or when the source panics, nothing is changed.
+    /// Inserts a row of bytes, or replaces the existing one, with all bytes of `source`, which is read in pieces.
+    /// Returns the number of bytes. On an error, or if the source panics, nothing is changed.
     ///
     /// # Errors
-    /// [`TxnError::Source`] if the source cannot be read, [`TxnError::RowTooLarge`] if it does not end; those of
-    /// [`Transaction::write_value_raw`]; see [`TxnError`].
+    /// [`TxnError::Source`] if the source cannot be read, [`TxnError::RowTooLarge`] if it is longer than a row may be;
+    /// errors of [`Transaction::write_value_raw`]; see [`TxnError`].
     pub fn write_value<K: Key>(
         &mut self,
         table: &impl AsTable<K, Vec<u8>>,
@@ -100,7 +100,7 @@ impl<'db> Transaction<'db> {
         self.write_value_raw(table, &bytes, source)
     }
 
-    /// As [`Transaction::write_value`], of the encoding of a row of any table.
+    /// As [`Transaction::write_value`], for the encoded row of any table.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if the table has secondary indexes, which are made from whole rows; see
@@ -123,12 +123,12 @@ impl<'db> Transaction<'db> {
 }
 
 impl ValueReader<'_, '_> {
-    /// Bytes of the row.
+    /// Length of the row in bytes.
     pub fn len(&self) -> u64 {
         self.whole_len() as u64
     }
 
-    /// Whether the row has no bytes.
+    /// Returns true if the row has no bytes.
     pub fn is_empty(&self) -> bool {
         self.whole_len() == 0
     }
@@ -140,17 +140,18 @@ impl ValueReader<'_, '_> {
         }
     }
 
-    /// The next bytes, some kilobytes at most; none at the row's end. Those that [`Read`] has taken are not among them.
+    /// Returns the next bytes, at most some kilobytes; none at the row's end. Bytes that [`Read`] has returned are
+    /// skipped.
     ///
     /// # Errors
-    /// A page that cannot be read; see [`TxnError`]. The next call tries again.
+    /// An error if a page cannot be read; see [`TxnError`]. The next call tries again.
     pub fn piece(&mut self) -> Result<&[u8], TxnError> {
         self.at_hand()?;
         let from = std::mem::replace(&mut self.taken, self.piece.len());
         Ok(&self.piece[from..])
     }
 
-    /// Makes sure that a byte of the piece has not been taken, unless the row is at its end.
+    /// Loads the next piece if all bytes of the current one were read, unless the row is at its end.
     fn at_hand(&mut self) -> Result<(), TxnError> {
         let at = self.at + self.piece.len();
         if self.taken < self.piece.len() || at == self.whole_len() {

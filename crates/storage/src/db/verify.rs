@@ -1,4 +1,4 @@
-//! Reading every page in use to check that it is what was written.
+//! Verification of every page in use.
 
 use std::collections::HashSet;
 
@@ -10,18 +10,18 @@ use crate::page::header::Kind;
 use crate::table::catalog::Catalog;
 use crate::txn::engine::Engine;
 
-/// Brings every page below the allocator's end through the pool, whose reads verify checksum and number.
+/// Reads every page below the allocator's end through the pool, which verifies checksum and number.
 ///
-/// Pages that nothing refers to may hold anything: the making of a table that was broken off has taken them and perhaps
-/// never written them. So damage counts only in pages of trees or of the free list. Meant for a database that no transaction changes
-/// meanwhile.
+/// Pages that no structure refers to may have any content: an interrupted creation of a table may have allocated them
+/// without writing them. So only damage in pages of trees or of the free list counts. No transaction should change the
+/// database during the call.
 ///
 /// # Errors
-/// The first damage, or a failed read.
+/// The first damaged page, or a failed read.
 pub(crate) fn verify_pages(engine: &Engine, catalog: &Catalog) -> Result<u64, StorageError> {
     let end = engine.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::END);
     let mut damaged = false;
-    // Pages that no tree has hold what they held last.
+    // Pages that are withheld (in no tree) have outdated content.
     let wanted = (FIRST_PAGE..end).map(PageId).filter(|id| !engine.pool.is_withheld(*id));
     for id in wanted {
         match engine.pool.get_or_load(id) {
@@ -36,10 +36,10 @@ pub(crate) fn verify_pages(engine: &Engine, catalog: &Catalog) -> Result<u64, St
     Ok(u64::from(end))
 }
 
-/// Reads every page that a tree or the free list refers to. While transactions write, a page that moves may be missed.
+/// Reads every page that a tree or the free list refers to. A page that moves during the walk may be missed.
 ///
 /// # Errors
-/// The first damage, or a failed read.
+/// The first damaged page, or a failed read.
 pub(super) fn walk(engine: &Engine, catalog: &Catalog) -> Result<(), StorageError> {
     let mut waiting = catalog.roots();
     waiting.push(PageId(engine.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::FREE)));

@@ -1,20 +1,21 @@
-//! Deadlocks: the transaction that begins to wait looks for them; the youngest member of the cycle is aborted.
+//! Deadlock detection: the transaction that begins to wait searches for deadlocks, and the youngest member of a cycle is
+//! aborted.
 //!
-//! Only a transaction that begins to wait can close a cycle of waits: a running transaction waits for nothing, and a
-//! grant makes its owner run. So the requester, once queued, follows the waits-for edges from itself until no cycle
-//! leads through it any more. If two begin to wait at the same time, the later one into the mutex sees the wait of the
-//! earlier. The search visits the nearest owners first: in a long queue behind one holder each waiter waits for all
-//! ahead of it, and if the holder in turn waits for the last of them, the cycle to break consists of these two, not of
-//! the whole queue.
+//! Only a transaction that begins to wait can close a cycle of waits: a running transaction waits for nothing, and a grant
+//! makes its owner run. So the requester, once queued, follows the waits-for edges from itself until no cycle leads through
+//! it any more. If two transactions begin to wait at the same time, the later one into the mutex sees the wait of the
+//! earlier. The search visits the nearest owners first. In a long queue behind one holder, each waiter waits for all
+//! requests ahead of it. If the holder in turn waits for the last of them, the cycle to break consists of these two owners
+//! and not of the whole queue.
 //!
-//! A running transaction waits for nothing, unless its *task* (thread, fiber) is blocked in the wait of another
-//! transaction: then it cannot end before that wait does, which is an edge like any other. Running again cannot break a
-//! cycle with such an edge, because the task waits for itself. So the wait of that task ends, with an error of its own,
-//! however old its transaction is.
+//! A running transaction waits for nothing, unless its *task* (thread or fiber) is blocked in the wait of another
+//! transaction. It then cannot end before that wait does, which is an edge like any other. An abort with a retry cannot
+//! break a cycle with such an edge, because the task waits for itself. So the wait of that task ends with an error of its
+//! own, whatever the age of its transaction.
 //!
-//! The search latches one bucket (or table queue) at a time, and the edges it sees may never have existed together. So
-//! before a wait is ended the queues of all members of the cycle are latched together, in ascending order, tables
-//! before buckets, and every edge is checked again: a waiter cannot leave while its queue is latched.
+//! The search latches one bucket (or table queue) at a time, so the edges that it sees may never have existed at the same
+//! time. Before a wait is ended, the queues of all members of the cycle are therefore latched together, in ascending order,
+//! tables before buckets, and every edge is verified: a waiter cannot leave while its queue is latched.
 
 use std::ops::ControlFlow;
 
@@ -27,18 +28,18 @@ use super::wait::{Outcome, WaitsFor, Wakes};
 use crate::base::error::LockHolder;
 use crate::base::ids::{Age, SlotId};
 
-/// What a search needs to remember; kept between searches so that it allocates nothing.
+/// State of a search, kept between searches to avoid allocations.
 #[derive(Default)]
 pub(super) struct Detector {
-    /// By slot: whether the search has met the owner.
+    /// True for each slot whose owner the search has visited.
     met: Vec<bool>,
-    /// Owners met, nearest first, each with the place in this list of the one that waits for it.
+    /// Visited owners, nearest first. Each has the index in this list of the owner that waits for it.
     reached: Vec<(SlotId, usize)>,
-    /// The cycle found: each waits for the next, the last for the first.
+    /// The cycle found: each owner waits for the next, and the last for the first.
     cycle: Vec<SlotId>,
 }
 
-/// The queues that a cycle's members wait in, all held.
+/// The latched queues in which the members of a cycle wait.
 #[derive(Default)]
 struct Held<'a> {
     tables: Vec<(u32, MutexGuard<'a, TableQueue>)>,
@@ -46,14 +47,14 @@ struct Held<'a> {
 }
 
 impl LockTable {
-    /// The age of the transaction that runs in a slot, or ran there last.
+    /// Age of the transaction that runs in a slot, or that ran there last.
     pub(crate) fn age_in(&self, slot: SlotId) -> Age {
         Age(self.slot(slot).age.load(Ordering::Relaxed))
     }
 }
 
 impl LockTable {
-    /// Breaks every deadlock that `requester`, just queued, is part of: for each cycle, ends the wait of one member.
+    /// Breaks every deadlock that `requester`, which was just queued, is part of: ends the wait of one member of each cycle.
     pub(super) fn resolve_deadlocks(&self, requester: SlotId) {
         let mut wakes = Wakes::default();
         {
@@ -68,11 +69,11 @@ impl LockTable {
         self.deliver(wakes);
     }
 
-    /// Ends all waits because the table is closed.
+    /// Ends all waits because the lock table is closed.
     pub(super) fn withdraw_all(&self) {
         let mut wakes = Wakes::default();
         {
-            // An owner that queues later takes this mutex later, and sees `closed`.
+            // An owner that queues later takes this mutex later, and then sees `closed`.
             let _detector = self.detector.lock();
             for slot in 0..self.used.load(Ordering::Acquire) {
                 self.withdraw(SlotId(slot as u16), Outcome::Closed, &mut wakes);
@@ -81,14 +82,14 @@ impl LockTable {
         self.deliver(wakes);
     }
 
-    /// Ends the wait of `owner`, if it has not ended, because its thread or fiber no longer waits.
+    /// Ends the wait of `owner`, unless it has ended, because its thread or fiber has been unwound.
     pub(super) fn withdraw_one(&self, owner: SlotId) {
         let mut wakes = Wakes::default();
         self.withdraw(owner, Outcome::Closed, &mut wakes);
         self.deliver(wakes);
     }
 
-    /// Ends the wait of `owner`, if it has not ended, because it has lasted too long; returns the owner that it waited
+    /// Ends the wait of `owner`, unless it has ended, because it reached the time limit. Returns the owner that it waited
     /// for.
     #[cold]
     pub(super) fn withdraw_late(&self, owner: SlotId) -> Option<LockHolder> {
@@ -131,8 +132,8 @@ impl LockTable {
         }
     }
 
-    /// Ends the wait of the youngest member of `cycle` if the cycle still exists: of the youngest whose own task is
-    /// blocked, if there is one.
+    /// Ends the wait of one member of `cycle` if the cycle still exists. If the own task of some members is blocked, the
+    /// victim is the youngest of these; otherwise it is the youngest member.
     pub(super) fn break_cycle(&self, cycle: &[SlotId], wakes: &mut Wakes) {
         let mut held = self.hold(cycle.iter().map(|&owner| self.slot(owner).waits_for()));
         let edges = || cycle.iter().copied().zip(cycle.iter().copied().cycle().skip(1));
@@ -167,7 +168,7 @@ impl LockTable {
         }
     }
 
-    /// Calls `found` with each owner that `owner` seems to wait for.
+    /// Calls `found` with each owner that `owner` appears to wait for.
     fn edges_of(&self, owner: SlotId, mut found: impl FnMut(SlotId) -> ControlFlow<()>) {
         match self.slot(owner).waits_for() {
             WaitsFor::Nothing => {
@@ -187,13 +188,13 @@ impl LockTable {
 }
 
 impl LockTable {
-    /// The owner whose wait blocks the task of `owner`, which does not wait itself.
+    /// Returns the owner whose wait blocks the task of `owner`. `owner` itself does not wait.
     fn waits_in_task_of(&self, owner: SlotId) -> Option<SlotId> {
         let used = self.used.load(Ordering::Acquire);
         (0..used).map(|slot| SlotId(slot as u16)).find(|&other| self.is_blocked_by_wait_of(owner, other))
     }
 
-    /// Whether `owner`, which does not wait, is run by the task that is blocked in the wait of `other`.
+    /// Returns true if `owner`, which does not wait, runs in the task that is blocked in the wait of `other`.
     fn is_blocked_by_wait_of(&self, owner: SlotId, other: SlotId) -> bool {
         let task = self.slot(owner).task.load(Ordering::Relaxed);
         task != 0
@@ -204,7 +205,7 @@ impl LockTable {
 }
 
 impl Detector {
-    /// Looks for a shortest cycle through `requester`.
+    /// Searches for a shortest cycle through `requester`. Returns true if there is one.
     fn find_cycle(&mut self, locks: &LockTable, requester: SlotId) -> bool {
         self.met.clear();
         self.met.resize(locks.slots.len(), false);
@@ -253,11 +254,11 @@ impl<'a> Held<'a> {
         self.tables.iter_mut().find(|(at, _)| *at == table).map(|(_, queue)| &mut **queue)
     }
 
-    /// Whether `owner` waits for `other`, according to the queues that are latched.
+    /// Returns true if `owner` waits for `other`, according to the latched queues.
     fn waits(&mut self, locks: &LockTable, owner: SlotId, other: SlotId) -> bool {
         let waits_for = locks.slot(owner).waits_for();
         if waits_for == WaitsFor::Nothing {
-            // That `other` waits is proved by its own edge.
+            // The wait of `other` is verified by its own edge.
             return locks.is_blocked_by_wait_of(owner, other);
         }
         let mut waits = false;

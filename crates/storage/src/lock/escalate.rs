@@ -1,26 +1,26 @@
 //! Escalation: many record locks of one owner in one table become one table lock.
 //!
-//! At `escalate_at` record locks the next request tries to lock the table, S if the owner only reads records there
-//! (with IX that makes SIX), X otherwise; then the record locks that the table lock covers are released. It never
-//! waits: if another owner's lock is in the way, the owner goes on with record locks and tries again `escalate_at`
-//! locks later. Waiting here would turn a statement that only ever needed records into one that deadlocks on tables.
+//! At `escalate_at` record locks, the next request attempts to lock the table: in S if the owner only reads records there
+//! (with IX this results in SIX), otherwise in X. Then the record locks that the table lock covers are released. Escalation
+//! never waits: if another owner's lock is in the way, the owner continues with record locks and tries again `escalate_at`
+//! locks later. If escalation waited, a statement that needs only records could deadlock on tables.
 //!
-//! All locks of the owner are looked at and many released, which takes too long under a page latch. A request that may
-//! be made under latches ([`LockOwner::try_acquire`]) therefore answers "would block" when escalation is due. Its
-//! caller releases all latches and calls the waiting variant, which escalates and mostly need not wait.
+//! Escalation visits all locks of the owner and releases many of them, which takes too long under a page latch. A request
+//! that may be made under latches ([`LockOwner::try_acquire`]) therefore answers "would block" when escalation is due. Its
+//! caller releases all latches and calls the waiting variant, which escalates and in most cases does not have to wait.
 
 use super::mode::{GapMode, KeyMode, TableMode};
 use super::owner::{Attempt, IfBlocked, LockOwner, Standing};
 use super::sync::Ordering;
 
 impl LockOwner {
-    /// Whether the owner's locks on `table` make a record lock on `key`, and on the gap below it if `gap`,
+    /// Returns true if the owner's locks on `table` make a record lock on `key`, and on the gap below it if `gap` is true,
     /// unnecessary.
     #[inline]
     pub(crate) fn covers(&self, table: u32, key: KeyMode, gap: bool) -> bool {
         let allows = |mode: TableMode| match mode {
             TableMode::X => true,
-            // A gap lock only keeps inserts by others out, and so does a table lock of this strength.
+            // A gap lock only excludes inserts by other owners, and so does a table lock of this strength.
             TableMode::S | TableMode::SIX => key <= KeyMode::S,
             _ => false,
         };
@@ -28,13 +28,14 @@ impl LockOwner {
         allows(self.mode(table))
     }
 
-    /// Whether the owner may write any record of `table` without a record lock: the records it has deleted there have
-    /// no record lock either.
+    /// Returns true if the owner may write any record of `table` without a record lock. The records that it has deleted
+    /// there have no record lock either.
     pub(crate) fn writes_unnamed(&self, table: u32) -> bool {
         self.covers(table, KeyMode::X, true)
     }
 
-    /// Whether a claim needs no lock of its own, or has to be made without latches because escalation is due.
+    /// Returns the relation of a claim to the owner's table lock: covered by it, in need of a record lock, or delayed
+    /// because escalation is due.
     #[inline]
     pub(super) fn standing(&mut self, table: u32, claim: GapMode, blocked: IfBlocked) -> Standing {
         let usage = self.usage(table);
@@ -60,7 +61,7 @@ impl LockOwner {
         if self.covers(table, key, true) { Standing::Covered } else { Standing::Needed }
     }
 
-    /// Escalates if that is due. The caller holds no latch.
+    /// Escalates if escalation is due. The caller holds no latch.
     pub(crate) fn escalate_if_due(&mut self, table: u32) {
         let usage = self.usage(table);
         if usage.records >= usage.escalate_at {
@@ -73,8 +74,8 @@ impl LockOwner {
         let writes =
             self.arena.iter().any(|r| !r.is_free() && r.table.get() == table && r.held.get().key() >= KeyMode::U);
         let mode = if writes { TableMode::X } else { TableMode::S };
-        // An owner without an intention on the table is not seen by one that locks the whole table, nor are its record
-        // locks.
+        // An owner that locks the whole table sees neither an owner without an intention on it nor the record locks of such
+        // an owner.
         if self.mode(table) != TableMode::None
             && matches!(self.attempt_table(table, mode, IfBlocked::GiveUp), Attempt::Done(_))
         {

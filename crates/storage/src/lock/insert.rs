@@ -1,10 +1,10 @@
-//! Inserts: may a key appear in this gap?
+//! Inserts: check that a key may be inserted into a gap.
 //!
-//! A wish to insert leaves nothing behind when it is granted at once: the new key's own X lock, taken under the same
-//! page latch, protects the key from then on. When it has to wait, it is queued on the name of the next larger key
-//! like any other request, and stays there, granted, until the transaction ends: readers whose ranges include the new
-//! key queue behind it instead of taking the gap again before the inserter is back. They lose nothing, since they
-//! would have to wait for the new key itself.
+//! A request to insert leaves no trace if it is granted at once: the new key's own X lock, taken under the same page latch,
+//! protects the key from then on. If it has to wait, it is queued on the name of the next larger key like any other request.
+//! It stays there, granted, until the transaction ends. So readers whose ranges include the new key queue behind it, and
+//! cannot lock the gap again before the inserter continues. This costs them nothing, because they would have to wait for the
+//! new key itself.
 
 use super::LockRefusal;
 use super::mode::{GapMode, KeyMode, RecordMode};
@@ -14,24 +14,24 @@ use super::queue::{self, Ask};
 use super::wait::WaitsFor;
 use crate::base::mutant::{Mutant, is_mutant};
 
-/// Whether a key may be inserted.
+/// Result of a check for an insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum InsertCheck {
-    /// No transaction has read the place. Lock the new key in mode X.
+    /// No other transaction has read this position. Lock the new key in mode X.
     Granted,
-    /// No other transaction has read the place, but the inserter itself has, from this prefix up. The new key splits
-    /// the gap, so lock it in mode X *and* its gap, with this prefix.
+    /// No other transaction has read this position, but the inserter has read the gap from this prefix on. The new key
+    /// splits the gap, so lock it in mode X *and* its gap, with this prefix.
     OwnGap(Prefix),
-    /// Others have read the place. Release the page, call [`LockOwner::wait_insert`], then start again.
+    /// Other transactions have read this position. Release the page, call [`LockOwner::wait_insert`], then start again.
     Blocked,
 }
 
 impl LockOwner {
-    /// Whether a key with the prefix `key` may be inserted in `table` below `next`, the name of the next larger key (or
-    /// of the supremum). Never waits and leaves nothing behind. The caller has the page latched exclusively on which
-    /// the new key will lie, since before it found out what the next key is, and keeps it until the new key is there
-    /// and locked.
+    /// Checks that a key with the prefix `key` may be inserted in `table` below `next`, the name of the next larger key (or
+    /// of the supremum). Never waits, and leaves no request behind. The caller holds an exclusive latch on the page for the
+    /// new key. It latched the page before it determined the next key, and keeps the latch until the new key is inserted and
+    /// locked.
     #[inline]
     pub(crate) fn check_insert(&self, table: u32, next: LockName, key: Prefix) -> InsertCheck {
         if self.locks.buckets.of(next).is_empty_now() || is_mutant(Mutant::SkipGapCheck) {
@@ -59,8 +59,8 @@ impl LockOwner {
         Ask { owner: self.slot, table, name: next, claim, converting: false, queued: None }
     }
 
-    /// Waits until a key with the prefix `key` may be inserted below `next`. The caller holds no latch, and looks for
-    /// the place and calls [`LockOwner::check_insert`] again afterwards.
+    /// Waits until a key with the prefix `key` may be inserted below `next`. The caller holds no latch. After that it
+    /// searches the position again and repeats [`LockOwner::check_insert`].
     pub(crate) fn wait_insert(&mut self, table: u32, next: LockName, key: Prefix) -> Result<(), LockRefusal> {
         match self.attempt_insert(table, next, key, IfBlocked::Queue)? {
             Attempt::Done(()) | Attempt::Blocked => Ok(()),

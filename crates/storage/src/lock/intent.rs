@@ -1,22 +1,23 @@
 //! Table locks. Intention locks are granted without a queue.
 //!
-//! IS and IX are what every transaction takes on every table it touches, and they never exclude each other. So each
-//! is only a byte in the owner's own row ([`OwnerSlot::modes`]), and granted as long as the table's `strong` word is 0.
-//! An owner that asks for S, SIX or X takes the table's mutex, raises `strong`, and then sweeps the rows of all owners.
+//! Every transaction takes IS or IX on every table that it touches, and these modes never exclude each other. So an
+//! intention lock is only a byte in the owner's own row ([`OwnerSlot::modes`]), and it is granted as long as the table's
+//! `strong` word is 0. An owner that requests S, SIX or X takes the table's mutex, raises `strong`, and then sweeps the rows
+//! of all owners.
 //!
-//! **The handshake.** The owner that wants an intention writes its byte, changes its slot's `handshake`, reads
-//! `strong`. The owner that wants the whole table raises `strong`, changes every slot's `handshake`, reads the bytes.
-//! The two changes of one slot's `handshake` have an order, and the later acquires what the earlier released: either
-//! the first owner sees `strong` raised and takes its byte back, or the sweep sees the byte. The same order makes a
-//! release safe: either the sweep sees the byte gone, or the releasing owner sees `strong` and then grants what it can
-//! from the queue.
+//! **Handshake.** The owner that requests an intention writes its byte, changes its slot's `handshake`, and reads `strong`.
+//! The owner that requests the whole table raises `strong`, changes every slot's `handshake`, and reads the bytes. The two
+//! changes of one slot's `handshake` are ordered, and the later one acquires the writes that the earlier one released. So
+//! either the first owner sees `strong` raised and takes its byte back, or the sweep sees the byte. The same order makes a
+//! release safe: either the sweep sees that the byte is cleared, or the releasing owner sees `strong` and then grants
+//! requests from the queue.
 //!
-//! While `strong` is not 0 all requests and releases for the table go through its queue, in order of arrival.
+//! While `strong` is not 0, all requests and releases for the table go through its queue, in order of arrival.
 //!
-//! **Low numbers and others.** Most databases have few tables, and these have low numbers: their modes and words lie in
-//! arrays of fixed length. Of a table with another number an owner keeps nothing but while a transaction uses it: its
-//! mode lies in a map of the owner's slot, whose mutex only a sweep ever waits for, and which orders the two sides of the
-//! handshake as well. So memory does not grow with tables times owners.
+//! **Low table numbers and others.** Most databases have few tables with low numbers: their modes and words are in arrays of
+//! fixed length. For a table with another number, an owner stores data only while a transaction uses the table: its mode is
+//! in a map of the owner's slot. Only a sweep ever waits for the mutex of this map, and the mutex also orders the two sides
+//! of the handshake. So memory does not grow with the number of tables times the number of owners.
 
 use std::ops::ControlFlow;
 
@@ -29,19 +30,20 @@ use super::{LockRefusal, LockTable};
 use crate::base::growing::Growing;
 use crate::base::ids::SlotId;
 
-/// What all owners share about tables.
+/// Data about tables that all owners share.
 pub(super) struct Tables {
-    /// Of the tables with low numbers; not 0 while S, SIX or X is held or a request waits. One array, because a
-    /// transaction reads one word for each table it touches, and these then lie in a cache line or two.
+    /// `strong` words of the tables with low numbers; not 0 while S, SIX or X is held or a request waits. They form one
+    /// array, because a transaction reads one word for each table it touches, and these words are then in one or two cache
+    /// lines.
     pub(super) strong: Arc<[AtomicU32]>,
-    /// By table number.
+    /// Shared data of all tables, by table number.
     all: Growing<SharedTable>,
 }
 
-/// What all owners share about one table.
+/// Data about one table that all owners share.
 #[derive(Default)]
 pub(super) struct SharedTable {
-    /// As [`Tables::strong`], of a table whose number is not low.
+    /// Like [`Tables::strong`], for a table whose number is not low.
     strong: AtomicU32,
     pub(super) queue: Mutex<TableQueue>,
     pub(super) counters: TableCounters,
@@ -69,13 +71,12 @@ impl Tables {
         }
     }
 
-    /// Marks a table as dropped; the caller's owner holds it in X.
+    /// Marks a table as dropped. The caller's owner holds it in X.
     pub(super) fn gone(&self, table: u32) {
         self.queue(table).gone = true;
     }
 
-    /// Makes the number of a dropped table one that may be locked again, for another table. No owner that knew the
-    /// dropped one is left.
+    /// Makes the number of a dropped table available for another table. No owner that knew the dropped table is left.
     pub(super) fn back(&self, table: u32) {
         let shared = self.of(table);
         let mut queue = shared.queue.lock();
@@ -86,11 +87,11 @@ impl Tables {
     }
 }
 
-/// Holders of a table in S, SIX or X, and waiters for it in any mode, conversions first, in order of arrival.
+/// Holders of a table in S, SIX or X, and waiters for it in any mode: conversions first, then in order of arrival.
 #[derive(Default)]
 pub(super) struct TableQueue {
-    /// The table was dropped. Its `strong` word stays above 0, so each request for it takes this path and gets the
-    /// error.
+    /// True if the table was dropped. Its `strong` word then stays above 0, so every request for it goes through the queue
+    /// and gets the error.
     gone: bool,
     granted: Vec<(SlotId, TableMode)>,
     waiters: Vec<TableWaiter>,
@@ -110,7 +111,7 @@ impl TableWaiter {
 }
 
 impl TableQueue {
-    /// Calls `found` with every owner that `ask` must wait for; `ahead` waiters precede it. The rules are those of
+    /// Calls `found` with every owner that `ask` must wait for; `ahead` waiters precede it. The rules are the same as in
     /// [`super::queue::Ask::blockers`].
     fn blockers(
         &self,
@@ -182,7 +183,7 @@ impl TableQueue {
         self.waiters.iter().position(|w| w.owner == owner)
     }
 
-    /// The owners that `owner` waits for here; none if it does not wait here.
+    /// Calls `found` with the owners that `owner` waits for in this queue; with none if it does not wait here.
     pub(super) fn blockers_of(
         &self,
         locks: &LockTable,
@@ -195,7 +196,7 @@ impl TableQueue {
         }
     }
 
-    /// Ends the wait of `owner`, if it waits here, without a grant.
+    /// Ends the wait of `owner` without a grant, if it waits in this queue.
     pub(super) fn withdraw(
         &mut self,
         locks: &LockTable,
@@ -211,8 +212,7 @@ impl TableQueue {
         }
     }
 
-    /// Grants what can be granted and sets `strong` to whether the queue still matters. Ends every section under the
-    /// mutex.
+    /// Grants all requests that can be granted, and updates `strong`. Called at the end of every section under the mutex.
     fn look_after(&mut self, locks: &LockTable, table: u32, wakes: &mut Wakes) {
         self.grant(locks, table, wakes);
         let strong = self.granted.len() + self.waiters.len() + usize::from(self.gone);
@@ -221,9 +221,10 @@ impl TableQueue {
 }
 
 impl LockTable {
-    /// The slots that may have a mode in some table, each after the sweep's half of the handshake.
+    /// Iterates over the slots that may have a mode in some table, and performs the sweep's half of the handshake for each.
     fn swept_slots(&self) -> impl Iterator<Item = (SlotId, &OwnerSlot)> {
-        // The read-modify-write also orders an owner being attached: it sees `strong`, or the sweep sees it.
+        // The read-modify-write also orders a concurrent `attach`: either the new owner sees `strong`, or the sweep sees the
+        // owner.
         let used = self.used.fetch_max(0, Ordering::AcqRel);
         self.slots[..used].iter().enumerate().map(|(i, slot)| {
             slot.handshake.fetch_add(1, Ordering::AcqRel);
@@ -233,7 +234,7 @@ impl LockTable {
 }
 
 impl LockOwner {
-    /// Announces that records of `table` will be read (`IS`) or written (`IX`). Waits while others have locked the
+    /// Announces that records of `table` will be read (`IS`) or written (`IX`). Waits while other owners have locked the
     /// whole table, so the caller holds no latch.
     #[inline]
     pub(crate) fn intent(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
@@ -257,17 +258,17 @@ impl LockOwner {
             }
             return Ok(());
         }
-        // Another owner may wait for what this attempt held for a moment: `lock_slowly` serves the queue before it
+        // Another owner may be waiting for the mode that this attempt held briefly: `lock_slowly` serves the queue before it
         // waits.
         self.set_mode(table, held);
         self.lock_slowly(table, mode)
     }
 
-    /// Announces that records of `table` will be read (`IS`) or written (`IX`), unless another owner has locked the whole
-    /// table, or waits for that: then false. Never waits.
+    /// Announces that records of `table` will be read (`IS`) or written (`IX`). Returns false if another owner has locked
+    /// the whole table or waits to lock it. Never waits.
     ///
     /// # Errors
-    /// [`LockRefusal::Gone`] if the table was dropped.
+    /// Fails with [`LockRefusal::Gone`] if the table was dropped.
     pub(crate) fn try_intent(&mut self, table: u32, mode: TableMode) -> Result<bool, LockRefusal> {
         debug_assert!(!mode.is_strong());
         let granted = self.mode(table).covers(mode)
@@ -278,8 +279,8 @@ impl LockOwner {
         Ok(granted)
     }
 
-    /// Locks all of `table` in `mode`, waiting while other owners hold or await excluding modes. The caller holds no
-    /// latch. See [`LockOwner::covers`] for the record locks that this makes unnecessary.
+    /// Locks the whole `table` in `mode`. Waits while other owners hold or await excluding modes. The caller holds no latch.
+    /// See [`LockOwner::covers`] for the record locks that this makes unnecessary.
     pub(crate) fn lock_table(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
         if self.mode(table).covers(mode) {
             return Ok(());
@@ -292,14 +293,14 @@ impl LockOwner {
             Attempt::Done(_) | Attempt::Blocked => {}
             Attempt::Queued => drop(self.finish_wait()?),
         }
-        // Also reached by a lock that was waited for while the table was dropped.
+        // Also reached by a lock request that waited while the table was dropped.
         if self.locks.tables.queue(table).gone {
             return Err(LockRefusal::Gone);
         }
         Ok(())
     }
 
-    /// Locks `table` through its queue, or finds out that it cannot.
+    /// Locks `table` through its queue if possible, or queues the request, or reports that it is blocked.
     #[cold]
     pub(super) fn attempt_table(&mut self, table: u32, mode: TableMode, blocked: IfBlocked) -> Attempt<Acquired> {
         let held = self.mode(table);
@@ -336,7 +337,7 @@ impl LockOwner {
         attempt
     }
 
-    /// Updates the owner's records after a table's mode may have changed.
+    /// Updates the owner's own data after a table's mode may have changed.
     pub(super) fn note_table(&mut self, table: u32) {
         if self.mode(table) != TableMode::None && !self.touched.contains(&table) {
             self.touched.push(table);
@@ -344,7 +345,7 @@ impl LockOwner {
         self.refresh_limit(table);
     }
 
-    /// Whether no lock on the whole table is held or asked for.
+    /// Returns true if no lock on the whole table is held or requested.
     #[inline]
     fn is_weak(&self, table: u32) -> bool {
         let strong = match self.strong.get(table as usize) {
@@ -354,7 +355,7 @@ impl LockOwner {
         strong.load(Ordering::Acquire) == 0
     }
 
-    /// The owner's record of `table`.
+    /// The owner's own data about `table`.
     #[inline]
     pub(super) fn usage(&mut self, table: u32) -> &mut TableUse {
         if self.tables.len() <= table as usize {
@@ -388,7 +389,7 @@ impl LockOwner {
         }
     }
 
-    /// Releases all table locks and forgets about record locks.
+    /// Releases all table locks, and resets the owner's counts of record locks.
     #[inline]
     pub(super) fn release_tables(&mut self) {
         let escalate_at = self.locks.options.escalate_at;
@@ -417,7 +418,7 @@ impl LockOwner {
     #[cold]
     fn release_far(&mut self) {
         self.shared().release_far();
-        // One transaction that used many tables leaves no room for them behind.
+        // The capacity that one transaction on many tables needed is not kept.
         if self.far.capacity() > FAR_KEPT {
             self.far = FarMap::default();
             self.touched.shrink_to(FAR_KEPT);
@@ -427,7 +428,7 @@ impl LockOwner {
 }
 
 impl LockTable {
-    /// Grants from the queue of `table` what can be granted after `owner` has released its lock.
+    /// Grants requests from the queue of `table` after `owner` has released its lock.
     #[cold]
     fn leave(&self, owner: SlotId, table: u32) {
         let mut wakes = Wakes::default();

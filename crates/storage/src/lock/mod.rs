@@ -40,30 +40,30 @@ use sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering};
 use table::Buckets;
 use wait::OwnerSlot;
 
-/// Tables with numbers below this are found in arrays: a byte for each owner that is in use, and up to twelve more.
-/// Debug builds have few, so that their tests meet others.
+/// Tables with numbers below this use arrays: one byte for each owner in use, and up to twelve bytes more. Debug builds have
+/// a low limit, so that their tests use both representations.
 pub(crate) const NEAR: usize = if cfg!(debug_assertions) { 16 } else { 1024 };
 
 /// Sizes of a lock table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LockOptions {
-    /// Buckets of the hash table of record locks, 8 bytes each; rounded up to a power of two.
+    /// Number of buckets of the hash table of record locks, 8 bytes each. Rounded up to a power of two.
     pub(crate) buckets: usize,
-    /// Pages of memory that the buckets lie in.
+    /// Page size of the memory that holds the buckets.
     pub(crate) memory: PageSize,
-    /// Owners (running transactions) there may be at once.
+    /// Maximum number of owners (running transactions).
     pub(crate) slots: usize,
-    /// Tables whose numbers lie below this are found in arrays, others in maps.
+    /// Tables with numbers below this use arrays, others use maps.
     pub(crate) near: usize,
-    /// Record locks that one owner may have at once, rounded up to whole chunks of 64.
+    /// Maximum number of record locks of one owner, rounded up to whole chunks of 64.
     pub(crate) records_per_owner: usize,
-    /// Record locks of one owner in one table at which it tries to lock the table instead.
+    /// Number of record locks of one owner in one table at which it attempts to lock the table instead.
     pub(crate) escalate_at: u32,
-    /// How long a wait may last.
+    /// Maximum duration of a wait. `None` for no limit.
     pub(crate) timeout: Option<Duration>,
-    /// Seed of the names of locks.
+    /// Seed of the hash function of lock names.
     pub(crate) seed: u64,
-    /// Hashed bits of a name.
+    /// Number of hashed bits of a name.
     pub(crate) name_bits: u32,
 }
 
@@ -83,46 +83,46 @@ impl Default for LockOptions {
     }
 }
 
-/// Why a lock was not granted.
+/// Reason for which a lock was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum LockRefusal {
-    /// The transaction was chosen to break a deadlock. It must roll back, and may then be run again.
+    /// The transaction was chosen as the victim of a deadlock. It must roll back, and may then be run again.
     #[error("deadlock: rolled back so that others can go on; run the transaction again")]
     Deadlock {
-        /// The table in which it waited.
+        /// Table in which the transaction waited.
         table: u32,
     },
-    /// The lock is held by another transaction that the waiting task has begun and would have to end first.
+    /// The lock is held by another transaction of the waiting task. The task would have to end that transaction first.
     #[error("another transaction of this thread or fiber is in the way; end that first")]
     OwnTask,
-    /// The wait has lasted as long as it may.
+    /// The wait reached its time limit.
     #[error("waited too long")]
     TimedOut {
-        /// One of the transactions in the way.
+        /// One of the transactions that blocked the request.
         holder: Option<LockHolder>,
     },
-    /// The transaction has as many record locks as one may have.
+    /// The transaction has the maximum number of record locks.
     #[error("more than {limit} record locks in one transaction; lock the table, or commit more often")]
     TooManyLocks {
-        /// The limit, of [`LockOptions::records_per_owner`].
+        /// The limit, from [`LockOptions::records_per_owner`].
         limit: usize,
     },
     /// The lock table was closed while the transaction waited.
     #[error("the database is closing")]
     Closed,
-    /// The table was dropped. The lock is held, and protects nothing.
+    /// The table was dropped. The lock is held, but has no effect.
     #[error("the table was dropped")]
     Gone,
 }
 
 /// All locks of a database.
 pub(crate) struct LockTable {
-    /// How its users name locks.
+    /// Hash function of lock names.
     pub(crate) names: Names,
     buckets: Buckets,
     slots: Box<[OwnerSlot]>,
-    /// Slots below this have been attached at some time.
+    /// Number of the first slot that was never attached.
     used: AtomicUsize,
     tables: Tables,
     detector: Mutex<Detector>,
@@ -132,13 +132,13 @@ pub(crate) struct LockTable {
 }
 
 impl LockTable {
-    /// An empty lock table whose waits go through `hook`.
+    /// Creates an empty lock table whose waits go through `hook`.
     ///
     /// # Errors
-    /// When the system refuses the address space.
+    /// Fails if the operating system refuses the address space.
     ///
     /// # Panics
-    /// If `options` asks for more than 65,000 slots.
+    /// Panics if `options` requests more than 65,000 slots.
     pub(crate) fn new(options: LockOptions, hook: Arc<dyn Hook>) -> io::Result<Arc<LockTable>> {
         assert!(options.slots <= 65_000, "{} lock owners; slots are numbered in 16 bits", options.slots);
         Ok(Arc::new(LockTable {
@@ -154,15 +154,15 @@ impl LockTable {
         }))
     }
 
-    /// Addresses of the table of record locks.
+    /// Address range of the hash table of record locks.
     pub(crate) fn range(&self) -> Range<usize> {
         self.buckets.range()
     }
 
-    /// The owner that belongs to `slot`, for as many transactions, one after the other, as are run there.
+    /// Creates the owner of `slot`, for all transactions that run in this slot, one after the other.
     ///
     /// # Panics
-    /// If `slot` is out of range or has an owner already.
+    /// Panics if `slot` is out of range or already has an owner.
     pub(crate) fn attach(self: &Arc<Self>, slot: SlotId) -> LockOwner {
         let shared = &self.slots[usize::from(slot.0)];
         assert!(!shared.attached.swap(true, Ordering::AcqRel), "slot {slot} has an owner already");
@@ -170,7 +170,7 @@ impl LockTable {
         LockOwner::new(self.clone(), slot)
     }
 
-    /// The name of a key's lock, which will be taken soon: its bucket is brought into this core's cache.
+    /// Returns the lock name of a key that will be locked soon, and prefetches its bucket.
     #[inline]
     pub(crate) fn name_ahead(&self, index: IndexId, key: &[u8]) -> LockName {
         let name = self.names.of(index, key);
@@ -178,19 +178,19 @@ impl LockTable {
         name
     }
 
-    /// Brings the bucket of `name` into this core's cache, for a lock that will be taken soon.
+    /// Prefetches the bucket of `name`, for a lock that will be taken soon.
     #[inline]
     pub(crate) fn prefetch(&self, name: LockName) {
         self.buckets.prefetch(name);
     }
 
-    /// Whether any owner holds or waits for `name`, for whichever of the keys that share it. The caller has the page
-    /// latched on which the key lies, so that no owner can make a new reference from what the page holds.
+    /// Returns true if any owner holds or waits for `name`, for any of the keys that share it. The caller has latched the
+    /// page that contains the key, so that no owner can create a new reference from the content of the page.
     pub(crate) fn is_referenced(&self, name: LockName) -> bool {
         self.is_referenced_by(name, |_| true)
     }
 
-    /// As [`LockTable::is_referenced`], by an owner other than `owner`.
+    /// Like [`LockTable::is_referenced`], but only for owners other than `owner`.
     #[cfg(test)]
     pub(crate) fn is_referenced_by_others(&self, owner: &LockOwner, name: LockName) -> bool {
         self.is_referenced_by(name, |other| other != owner.slot())
@@ -202,25 +202,25 @@ impl LockTable {
         !bucket.is_empty_now() && bucket.latch().iter().any(|r| r.name.get() == name && counts(r.owner))
     }
 
-    /// Refuses all locks on a table from now on with [`LockRefusal::Gone`], also to those that wait. The caller has it in
-    /// X.
+    /// Marks a table as dropped: all later requests fail with [`LockRefusal::Gone`], and so do those that are waiting. The
+    /// caller holds the table in X.
     pub(crate) fn table_is_gone(&self, table: u32) {
         self.tables.gone(table);
     }
 
-    /// Gives the number of a table that is gone to another one. Every transaction that began before it was gone has
+    /// Makes the number of a dropped table available for another table. Every transaction that began before the drop has
     /// ended.
     pub(crate) fn table_is_back(&self, table: u32) {
         self.tables.back(table);
     }
 
-    /// Ends all waits, now and from now on, with [`LockRefusal::Closed`]. Locks that are held stay so.
+    /// Ends all present and future waits with [`LockRefusal::Closed`]. Held locks stay held.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.withdraw_all();
     }
 
-    /// What happened so far, over all owners.
+    /// Counters since the lock table was created, summed over all owners.
     pub(crate) fn stats(&self) -> LockStats {
         let mut sum = LockStats::default();
         for slot in &self.slots[..self.used.load(Ordering::Acquire)] {
@@ -229,7 +229,7 @@ impl LockTable {
         sum
     }
 
-    /// What happened so far in one table.
+    /// Counters of one table.
     #[cfg(test)]
     pub(crate) fn table_stats(&self, table: u32) -> LockStats {
         self.tables.of(table).counters.read()

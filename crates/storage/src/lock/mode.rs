@@ -1,17 +1,18 @@
-//! Lock modes and the matrices that say which may be held together.
+//! Lock modes and their compatibility matrices.
 
 use super::name::Prefix;
 
-/// What a record lock says about the record itself.
+/// Key part of a record lock: the lock on the record itself.
 ///
-/// | requested, beside held: | none | S | U | X |
+/// | requested / held | none | S | U | X |
 /// | --- | --- | --- | --- | --- |
 /// | **S** | yes | yes | no | no |
 /// | **U** | yes | yes | no | no |
 /// | **X** | yes | no | no | no |
 ///
-/// U announces a later X: it is granted beside readers, but no reader is granted beside it, so that its holder's
-/// conversion to X waits only for readers that were there before. Two readers that both want X deadlock; two U cannot.
+/// U announces a later X. It is granted beside readers, but no reader is granted beside it. So the conversion of its holder
+/// to X waits only for readers that were granted before. Two readers that both request X deadlock; two owners cannot hold U
+/// at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(u8)]
 pub(crate) enum KeyMode {
@@ -20,16 +21,16 @@ pub(crate) enum KeyMode {
     None = 0,
     /// Read.
     S = 1,
-    /// Read now, probably write later.
+    /// Read now, and probably write later.
     U = 2,
     /// Write.
     X = 3,
 }
 
-/// Key part and gap part of a record lock.
+/// Mode of a record lock: key part and gap part.
 ///
-/// The gap part covers the open interval below the named key, down to the next smaller key that exists. It is shared
-/// with every other gap and key part and excludes only inserts by others, from the request's [`Prefix`] upwards.
+/// The gap part covers the open interval below the named key, down to the next smaller existing key. It is compatible with
+/// every gap part and key part. It excludes only inserts by other owners, at or above the request's [`Prefix`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct RecordMode(u8);
 
@@ -38,25 +39,25 @@ const GAP: u8 = 0b0100;
 const INSERT: u8 = 0b1000;
 
 impl RecordMode {
-    /// Nothing.
+    /// No lock.
     pub(crate) const NONE: RecordMode = RecordMode(0);
-    /// The record, to read it.
+    /// Lock on the record, to read it.
     pub(crate) const S: RecordMode = RecordMode(1);
-    /// The record, to read it now and probably write it later.
+    /// Lock on the record, to read it now and probably write it later.
     pub(crate) const U: RecordMode = RecordMode(2);
-    /// The record, to write it.
+    /// Lock on the record, to write it.
     pub(crate) const X: RecordMode = RecordMode(3);
-    /// The gap below the key alone: a read that found nothing.
+    /// Lock on the gap below the key alone: for a read that found nothing.
     pub(crate) const GAP: RecordMode = RecordMode(GAP);
-    /// The record and the gap below it: one step of a range read.
+    /// Lock on the record and on the gap below it: one step of a range read.
     #[cfg(test)]
     pub(crate) const S_GAP: RecordMode = RecordMode(1 | GAP);
-    /// A record to be written in a range that was read.
+    /// Lock on a record to be written, in a range that was read.
     pub(crate) const X_GAP: RecordMode = RecordMode(3 | GAP);
-    /// The wish to insert into the gap below the key. Never asked for by callers.
+    /// Request to insert into the gap below the key. Never requested by callers.
     pub(super) const INSERT: RecordMode = RecordMode(INSERT);
 
-    /// Key part `key`, with the gap below it if `gap`.
+    /// Creates a mode with key part `key`, and with the gap part if `gap` is true.
     #[cfg(test)]
     pub(crate) const fn new(key: KeyMode, gap: bool) -> RecordMode {
         RecordMode(key as u8 | if gap { GAP } else { 0 })
@@ -73,25 +74,25 @@ impl RecordMode {
         }
     }
 
-    /// Whether the gap below the key is locked.
+    /// Returns true if the mode includes the gap below the key.
     #[inline]
     pub(crate) const fn gap(self) -> bool {
         self.0 & GAP != 0
     }
 
-    /// Whether this is nothing at all.
+    /// Returns true if the mode is empty.
     #[inline]
     pub(crate) const fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether this is the wish to insert.
+    /// Returns true for a request to insert.
     #[inline]
     pub(super) const fn is_insert(self) -> bool {
         self.0 & INSERT != 0
     }
 
-    /// The weakest mode that covers both.
+    /// Returns the weakest mode that covers both.
     #[inline]
     pub(crate) fn union(self, other: RecordMode) -> RecordMode {
         RecordMode((self.0 & KEY).max(other.0 & KEY) | ((self.0 | other.0) & !KEY))
@@ -106,8 +107,8 @@ impl std::fmt::Debug for RecordMode {
     }
 }
 
-/// A mode with the place in the gap that it is about: for a gap part the lowest prefix that was read, for an insert
-/// the prefix of the new key.
+/// A mode with its position in the gap: for a gap part the lowest prefix that was read, for an insert the prefix of the new
+/// key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GapMode {
     pub(super) mode: RecordMode,
@@ -115,7 +116,7 @@ pub(super) struct GapMode {
 }
 
 impl GapMode {
-    /// Whether `self`, held or queued ahead, keeps `later` of another owner waiting.
+    /// Returns true if `self`, held or queued earlier, keeps `later` of another owner waiting.
     #[inline]
     pub(super) fn excludes(self, later: GapMode) -> bool {
         // Bit r of entry h: key part h excludes a request for key part r.
@@ -125,14 +126,15 @@ impl GapMode {
             || (self.mode.is_insert() && later.mode.gap() && self.low >= later.low)
     }
 
-    /// Whether holding `self` makes asking for `other` unnecessary.
+    /// Returns true if an owner that holds `self` need not request `other`.
     #[inline]
     pub(super) fn covers(self, other: GapMode) -> bool {
         self.mode.0 & KEY >= other.mode.0 & KEY && (!other.mode.gap() || (self.mode.gap() && self.low <= other.low))
     }
 
-    /// What `self` asks for beyond `held`. A key part that is held already is not compared with others again: since
-    /// then a U may have been granted beside this reader's S, and the reader would wait for it in vain.
+    /// Returns the part of the request `self` that exceeds `held`. A key part that is already held is not compared with
+    /// other owners again: a U may since have been granted beside this reader's S, and the reader would wait for it
+    /// unnecessarily.
     pub(super) fn beyond(self, held: GapMode) -> GapMode {
         let mut mode = self.mode.0;
         if mode & KEY <= held.mode.0 & KEY {
@@ -144,7 +146,7 @@ impl GapMode {
         GapMode { mode: RecordMode(mode), low: self.low }
     }
 
-    /// The weakest claim that covers both.
+    /// Returns the weakest claim that covers both.
     #[inline]
     pub(super) fn union(self, other: GapMode) -> GapMode {
         let low = match (self.mode.gap(), other.mode.gap()) {
@@ -156,9 +158,9 @@ impl GapMode {
     }
 }
 
-/// Modes of a table.
+/// Mode of a table lock.
 ///
-/// | beside | IS | IX | S | SIX | X |
+/// | modes | IS | IX | S | SIX | X |
 /// | --- | --- | --- | --- | --- | --- |
 /// | **IS** | yes | yes | yes | yes | no |
 /// | **IX** | yes | yes | no | no | no |
@@ -169,18 +171,18 @@ impl GapMode {
 #[repr(u8)]
 #[allow(clippy::upper_case_acronyms)] // the names every textbook uses
 pub(crate) enum TableMode {
-    /// Nothing.
+    /// No lock.
     #[default]
     None = 0,
-    /// Some records will be read.
+    /// Intention to read some records.
     IS = 1,
-    /// Some records will be written.
+    /// Intention to write some records.
     IX = 2,
-    /// The whole table is read.
+    /// Read the whole table.
     S = 3,
-    /// The whole table is read and some records will be written.
+    /// Read the whole table, and intention to write some records.
     SIX = 4,
-    /// The whole table is written.
+    /// Write the whole table.
     X = 5,
 }
 
@@ -188,32 +190,32 @@ use TableMode::{IS, IX, S, SIX, X};
 
 const TABLE_MODES: [TableMode; 6] = [TableMode::None, IS, IX, S, SIX, X];
 
-/// Bit b of entry a: a and b may be held together.
+/// Bit b of entry a is set if a and b are compatible.
 const TOGETHER: [u8; 6] = [0b111111, 0b011111, 0b000111, 0b001011, 0b000011, 0b000001];
 
-/// Bit b of entry a: a allows everything that b allows.
+/// Bit b of entry a is set if a allows everything that b allows.
 const COVERS: [u8; 6] = [0b000001, 0b000011, 0b000111, 0b001011, 0b011111, 0b111111];
 
 impl TableMode {
-    /// The mode that a slot's byte stands for.
+    /// Converts a slot's byte into a mode.
     #[inline]
     pub(super) fn from_byte(byte: u8) -> TableMode {
         TABLE_MODES[usize::from(byte)]
     }
 
-    /// Whether two owners may hold `self` and `other` at the same time.
+    /// Returns true if two owners may hold `self` and `other` at the same time.
     #[inline]
     pub(crate) fn compatible(self, other: TableMode) -> bool {
         TOGETHER[self as usize] >> other as u8 & 1 != 0
     }
 
-    /// Whether a holder of `self` has no need to ask for `other`.
+    /// Returns true if a holder of `self` need not request `other`.
     #[inline]
     pub(crate) fn covers(self, other: TableMode) -> bool {
         COVERS[self as usize] >> other as u8 & 1 != 0
     }
 
-    /// The weakest mode that covers both.
+    /// Returns the weakest mode that covers both.
     pub(crate) fn union(self, other: TableMode) -> TableMode {
         match (self, other) {
             (IX, S) | (S, IX) => SIX,
@@ -222,7 +224,7 @@ impl TableMode {
         }
     }
 
-    /// Whether it needs the table's queue even when no other owner uses the table.
+    /// Returns true if the mode needs the table's queue even when no other owner uses the table.
     #[inline]
     pub(super) fn is_strong(self) -> bool {
         self as u8 >= S as u8
@@ -292,7 +294,7 @@ mod tests {
                     if c.covers(a) && c.covers(b) {
                         assert!(c.covers(u), "{a:?} {b:?} {u:?} {c:?}");
                     }
-                    // Covering is right: an owner that the weaker claim keeps out, the stronger keeps out too.
+                    // Correctness of `covers`: the stronger claim excludes every owner that the weaker claim excludes.
                     if a.covers(b) && b.excludes(c) {
                         assert!(a.excludes(c), "{a:?} {b:?} {c:?}");
                     }

@@ -1,4 +1,4 @@
-//! Names of record locks and places in gaps.
+//! Lock names, and prefixes of keys that describe positions in gaps.
 
 use std::hash::Hasher;
 
@@ -7,9 +7,9 @@ use foldhash::fast::FoldHasher;
 
 use crate::base::ids::IndexId;
 
-/// The lock name of one key of one index, or of the end of an index: index and key hashed into 64 bits by [`Names`].
+/// Lock name of one key of one index, or of the end of an index: index and key hashed into 64 bits by [`Names`].
 ///
-/// Two keys with one name share their locks: their transactions wait for each other more than they must, never less. A
+/// Two keys with the same name share their locks: their transactions wait for each other more than necessary, never less. A
 /// name identifies a key for locks only. Names are never stored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct LockName(pub(super) u64);
@@ -18,37 +18,38 @@ const KEY_SEED: u64 = 0x243f_6a88_85a3_08d3;
 const SUPREMUM_SEED: u64 = 0x1319_8a2e_0370_7344;
 const INDEX_ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The bits of a name that say in which region of the buckets it falls.
+/// Bits of a name that select a region of the buckets.
 const REGION: u64 = 0xE000_0000_0000_0000;
 
-/// Keys with the same beginning fall into the same eighth of the buckets, whatever their index: workers on different
-/// parts of the key space (tenants, warehouses) then write different cache lines, and find their own nearby.
+/// Region bits of a key. Keys with the same first bytes fall into the same eighth of the buckets, whatever their index.
+/// Workers on different parts of the key space (tenants, warehouses) then write different cache lines, and their own buckets
+/// are close together.
 #[inline]
 fn region(key: &[u8]) -> u64 {
     let first = key.first_chunk::<4>().map_or(0, |first| u64::from(u32::from_be_bytes(*first)));
     first.wrapping_mul(INDEX_ODD) & REGION
 }
 
-/// How a database names its locks: a hash with a seed of its own, so that keys which share a name in one database do
-/// not in another, and no client can compute colliding keys in advance.
+/// Hash function for the lock names of a database. Its seed is specific to the database, so keys that share a name in one
+/// database do not in another, and no client can compute colliding keys in advance.
 #[derive(Debug)]
 pub(crate) struct Names {
     seed: SharedSeed,
-    /// The bits of the hash that a name keeps.
+    /// Mask of the hash bits that a name keeps.
     kept: u64,
 }
 
-/// Most bits of a name that a hash decides.
+/// Maximum number of hashed bits of a name.
 pub(crate) const NAME_BITS: u32 = REGION.count_zeros();
 
 impl Names {
-    /// Names that follow from `seed`, of so many hashed bits: at most [`NAME_BITS`], and fewer only where keys are to
+    /// Creates the hash function from `seed`, with `bits` hashed bits: at most [`NAME_BITS`], and fewer only to make keys
     /// share names.
     pub(crate) const fn new(seed: u64, bits: u32) -> Names {
         Names { seed: SharedSeed::from_u64(seed), kept: if bits < NAME_BITS { (1 << bits) - 1 } else { !REGION } }
     }
 
-    /// The name of `key` in `index`.
+    /// Lock name of `key` in `index`.
     #[inline]
     pub(crate) fn of(&self, index: IndexId, key: &[u8]) -> LockName {
         let seed = KEY_SEED ^ u64::from(index.0).wrapping_mul(INDEX_ODD);
@@ -57,7 +58,7 @@ impl Names {
         LockName(hasher.finish() & self.kept | region(key))
     }
 
-    /// The name of the end of `index`: the gap below it lies above every key.
+    /// Lock name of the end of `index`. The gap below it is above every key.
     #[inline]
     pub(crate) fn supremum(&self, index: IndexId) -> LockName {
         let seed = SUPREMUM_SEED ^ u64::from(index.0).wrapping_mul(INDEX_ODD);
@@ -71,7 +72,7 @@ impl Names {
 static OF_TESTS: Names = Names::new(1, NAME_BITS);
 
 impl LockName {
-    /// An arbitrary value that marks an empty place.
+    /// Arbitrary value that marks an empty entry.
     pub(crate) const NONE: LockName = LockName(0);
 
     /// Some bits of the name, for small tables indexed by name.
@@ -80,13 +81,13 @@ impl LockName {
         self.0 as usize & 0xFFFF
     }
 
-    /// The name of `key` in `index`, in the database of the tests.
+    /// Lock name of `key` in `index`, in the database of the tests.
     #[cfg(test)]
     pub(crate) fn new(index: IndexId, key: &[u8]) -> LockName {
         OF_TESTS.of(index, key)
     }
 
-    /// The name of the end of `index`, in the database of the tests.
+    /// Lock name of the end of `index`, in the database of the tests.
     #[cfg(test)]
     pub(crate) fn supremum(index: IndexId) -> LockName {
         OF_TESTS.supremum(index)
@@ -99,19 +100,19 @@ impl std::fmt::Debug for LockName {
     }
 }
 
-/// The first 16 bytes of a key, zero padded, ordered as keys are: how far down a gap lock reaches, and where an insert
-/// goes.
+/// The first 16 bytes of a key, padded with zeros, in the order of the keys: the low bound of a gap lock, or the position of
+/// an insert.
 ///
-/// Keys that differ only after byte 16 have one prefix, so an insert may wait for a reader that stopped just above it;
-/// it never passes a reader that read its place.
+/// Keys that differ only after byte 16 have the same prefix, so an insert may wait for a reader that stopped just above it.
+/// An insert never passes a reader that has read its position.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct Prefix(u128);
 
 impl Prefix {
-    /// Below every key: the whole gap.
+    /// Below every key: covers the whole gap.
     pub(crate) const MIN: Prefix = Prefix(0);
 
-    /// The prefix of `key`.
+    /// Prefix of `key`.
     #[inline]
     pub(crate) fn of(key: &[u8]) -> Prefix {
         if let Some(first) = key.first_chunk::<16>() {
@@ -128,14 +129,14 @@ impl Prefix {
         Prefix(u128::from(high.checked_shl(shift).unwrap_or(0)) << 64)
     }
 
-    /// The prefix made of these bytes.
+    /// Creates a prefix from these bytes.
     #[inline]
     #[cfg(test)]
     pub(crate) fn from_bytes(bytes: [u8; 16]) -> Prefix {
         Prefix(u128::from_be_bytes(bytes))
     }
 
-    /// The bytes of the prefix.
+    /// Bytes of the prefix.
     #[inline]
     #[cfg(test)]
     pub(crate) fn to_bytes(self) -> [u8; 16] {
@@ -188,7 +189,7 @@ mod tests {
         let mut buckets = vec![0u32; 1 << 15];
         let mut add = |name: LockName| {
             assert!(names.insert(name), "two keys with one name");
-            // Behind the bits of the region, which keys that begin alike share on purpose.
+            // Bits below the region bits, which keys with the same first bytes share on purpose.
             buckets[(name.0 << REGION.count_ones() >> 49) as usize] += 1;
         };
         for index in [IndexId(1), IndexId(2)] {

@@ -1,4 +1,4 @@
-//! The record locks of one transaction after another: acquire, wait, release.
+//! Lock owner: acquires, waits for, and releases the record locks of one transaction after the other.
 
 use super::mode::{GapMode, KeyMode, RecordMode, TableMode};
 use super::name::{LockName, Prefix};
@@ -13,85 +13,85 @@ use super::{LockRefusal, LockTable};
 use crate::base::ids::SlotId;
 use crate::base::mutant::{Mutant, is_mutant};
 
-/// How a lock came to be held.
+/// Result of a lock request that was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
-    /// The owner had no lock on the name. [`LockOwner::release_one`] may take it back.
+    /// The owner had no lock on the name before. [`LockOwner::release_one`] may release it again.
     New,
-    /// What the owner had is enough; nothing has changed.
+    /// The owner's existing lock is sufficient. Nothing has changed.
     Already,
-    /// What the owner had was made stronger.
+    /// The owner's existing lock was made stronger.
     Converted,
-    /// The owner's lock on the table is enough; there is no record lock.
+    /// The owner's lock on the table is sufficient. There is no record lock.
     Covered,
 }
 
-/// Why a lock was not granted at once.
+/// Reason for which a lock was not granted at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Other owners are in the way, or escalation is due. Release all latches, call the waiting variant, then look at
-    /// the data again.
+    /// Other owners block the request, or escalation is due. Release all latches, call the waiting variant, then read the
+    /// data again.
     WouldBlock,
-    /// The owner has as many record locks as it may have.
+    /// The owner has the maximum number of record locks.
     TooManyLocks,
 }
 
-/// The result of an attempt.
+/// Result of an attempt.
 #[must_use]
 pub(super) enum Attempt<T> {
     Done(T),
-    /// Other owners are in the way; nothing was changed.
+    /// Other owners block the request. Nothing was changed.
     Blocked,
-    /// Other owners are in the way; the request is queued, and [`LockOwner::finish_wait`] must follow.
+    /// Other owners block the request. It is queued, and [`LockOwner::finish_wait`] must follow.
     Queued,
 }
 
-/// What to do when other owners are in the way.
+/// Action if other owners block a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum IfBlocked {
     GiveUp,
     Queue,
 }
 
-/// The wait that an owner is in.
+/// Pending wait of an owner.
 #[derive(Clone, Copy)]
 pub(super) enum Pending {
-    /// For the new request at this position of the arena.
+    /// Wait for the new request at this position of the arena.
     New(u32),
-    /// For the request at this position of the arena to become stronger.
+    /// Wait for a conversion of the request at this position of the arena.
     Conversion(u32),
-    /// For this table.
+    /// Wait for this table.
     Table(u32),
 }
 
-/// What the owner's table lock means for a claim on a record.
+/// Relation of a claim on a record to the owner's table lock.
 pub(super) enum Standing {
-    /// The table lock makes it unnecessary.
+    /// The table lock makes a record lock unnecessary.
     Covered,
-    /// It needs a lock of its own.
+    /// The claim needs a record lock.
     Needed,
-    /// Escalation comes first, and latches may be held.
+    /// Escalation is due, but the caller may hold latches.
     Due,
 }
 
-/// The owner's own record of one table.
+/// The owner's own data about one table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableUse {
-    /// Record locks held there.
+    /// Number of record locks held in the table.
     pub(super) records: u32,
-    /// Below this count a record lock needs no further check: `escalate_at`, or 0 while a table lock covers record
-    /// locks.
+    /// While `records` is below this number, a record lock needs no further check. It is `escalate_at`, or 0 while a table
+    /// lock covers record locks.
     pub(super) limit: u32,
-    /// Record locks at which the next attempt to escalate is due.
+    /// Number of record locks at which the next attempt to escalate is due.
     pub(super) escalate_at: u32,
 }
 
-/// While locks are released, the bucket of the request this many places further is fetched.
+/// Prefetch distance of a release, in requests: the bucket of a later request is prefetched.
 const RELEASE_AHEAD: usize = 4;
 
-/// One slot's access to the lock table, with all locks of its transaction. Used by one thread or fiber at a time.
+/// Access of one slot to the lock table, with all locks of its transaction. Used by one thread or fiber at a time.
 ///
-/// Dropping it releases everything.
+/// Dropping it releases all locks.
 pub(crate) struct LockOwner {
     pub(super) arena: RequestArena,
     pub(super) locks: Arc<LockTable>,
@@ -100,11 +100,11 @@ pub(crate) struct LockOwner {
     pub(super) modes: Arc<[AtomicU8]>,
     /// See [`super::intent::Tables`].
     pub(super) strong: Arc<[AtomicU32]>,
-    /// Of tables with low numbers, as far as they were used.
+    /// Data about tables with low numbers, up to the highest number used.
     pub(super) tables: Vec<TableUse>,
-    /// Of other tables, while the transaction uses them.
+    /// Data about other tables, while the transaction uses them.
     pub(super) far: FarMap<TableUse>,
-    /// Tables with a mode.
+    /// Tables in which the owner has a mode.
     pub(super) touched: Vec<u32>,
     pub(super) pending: Option<Pending>,
 }
@@ -124,28 +124,27 @@ impl LockOwner {
         }
     }
 
-    /// The slot it belongs to.
+    /// The slot to which the owner belongs.
     pub(crate) fn slot(&self) -> SlotId {
         self.slot
     }
 
-    /// Starts a transaction. The member of a deadlock with the largest `age` is the victim; a transaction that is run
-    /// again after a deadlock keeps its age, so that it does not become the victim again and again.
+    /// Starts a transaction. The member of a deadlock with the largest `age` is the victim. A transaction that is run again
+    /// after a deadlock keeps its age, so that it is not the victim repeatedly.
     #[inline]
     pub(crate) fn begin(&mut self, age: u64) {
         debug_assert!(self.touched.is_empty() && self.arena.iter().next().is_none(), "the last transaction's locks");
         self.shared().age.store(age, Ordering::Relaxed);
     }
 
-    /// Says which task runs the transaction; 0 if that may change. See [`OwnerSlot::task`].
+    /// Sets the task that runs the transaction; 0 if the task may change. See [`OwnerSlot::task`].
     #[inline]
     pub(crate) fn run_by(&mut self, task: u64) {
         self.shared().task.store(task, Ordering::Relaxed);
     }
 
-    /// Locks the record `name` of table `table` in `mode` if no other owner is in the way. Never waits, so it may be
-    /// called under page latches. `low` says how far down the gap part of `mode` reaches; without a gap part it means
-    /// nothing.
+    /// Locks the record `name` of table `table` in `mode` if no other owner blocks the request. Never waits, so it may be
+    /// called under page latches. `low` is the low bound of the gap part of `mode`; it is ignored if there is no gap part.
     ///
     /// The owner must hold an intention on the table ([`LockOwner::intent`]).
     #[inline(always)]
@@ -193,7 +192,7 @@ impl LockOwner {
         }
     }
 
-    /// As [`LockOwner::try_acquire`], but waits while other owners are in the way. The caller holds no latch.
+    /// Like [`LockOwner::try_acquire`], but waits while other owners block the request. The caller holds no latch.
     pub(crate) fn acquire_wait(
         &mut self,
         table: u32,
@@ -207,8 +206,8 @@ impl LockOwner {
         }
     }
 
-    /// Whether the owner could lock `name` in mode S now. Leaves nothing behind: a record that is read between two
-    /// such answers, or validated after one, was committed.
+    /// Returns true if the owner could lock `name` in mode S now. Leaves no request behind. A record that is read between
+    /// two such checks, or validated after one, was committed.
     #[inline]
     pub(crate) fn try_instant_s(&self, table: u32, name: LockName) -> bool {
         let bucket = self.locks.buckets.of(name);
@@ -226,13 +225,13 @@ impl LockOwner {
             .iter()
             .filter(|r| r.is_for(table, name) && !r.held.get().is_none())
             .all(|r| r.owner == self.slot || !r.holds().excludes(wish));
-        // Another owner's U may have been granted beside this owner's S; it keeps only new readers waiting.
+        // Another owner's U may have been granted beside this owner's S. It blocks only new readers.
         free || queue::find_held(&list, self.slot, table, name).is_some_and(|mine| mine.holds().covers(wish))
     }
 
-    /// Waits, in the order of arrival, until [`LockOwner::try_instant_s`] holds; leaves nothing behind. Afterwards
-    /// another owner may take the record first again: a reader that must not starve takes S with
-    /// [`LockOwner::acquire_wait`], reads, and releases it with [`LockOwner::release_one`] if it was [`Acquired::New`].
+    /// Waits, in order of arrival, until [`LockOwner::try_instant_s`] would succeed, and leaves no request behind. After
+    /// that another owner may lock the record first. A reader that must not starve takes S with [`LockOwner::acquire_wait`],
+    /// reads, and releases it with [`LockOwner::release_one`] if it was [`Acquired::New`].
     pub(crate) fn wait_instant_s(&mut self, table: u32, name: LockName) -> Result<(), LockRefusal> {
         if self.acquire_wait(table, name, RecordMode::S, Prefix::MIN)? == Acquired::New {
             self.release_one(table, name);
@@ -240,7 +239,7 @@ impl LockOwner {
         Ok(())
     }
 
-    /// What the owner holds on `name` by record locks.
+    /// Mode that the owner holds on `name` by record locks.
     #[inline]
     #[cfg(test)]
     pub(crate) fn held(&self, name: LockName) -> RecordMode {
@@ -258,8 +257,8 @@ impl LockOwner {
         }
     }
 
-    /// Releases the owner's lock on `name` in `table` before the transaction ends, if it is no longer needed: a read at
-    /// read-committed, or a key that turned out not to match. False if there is none.
+    /// Releases the owner's lock on `name` in `table` before the transaction ends, if the lock is no longer needed: for a
+    /// read at read-committed, or for a key that does not match. Returns false if there is no such lock.
     #[inline]
     pub(crate) fn release_one(&mut self, table: u32, name: LockName) -> bool {
         let bucket = self.locks.buckets.of(name);
@@ -293,14 +292,14 @@ impl LockOwner {
         self.forget(position);
     }
 
-    /// Updates the owner's records after the request at `position` has been released.
+    /// Updates the owner's own data after the request at `position` has been released.
     fn forget(&mut self, position: u32) {
         let table = self.arena.at(position).table.get();
         self.usage(table).records -= 1;
         self.arena.give_back(position);
     }
 
-    /// Releases everything: the end of the transaction.
+    /// Releases all locks at the end of the transaction.
     #[inline]
     pub(crate) fn release_all(&mut self) {
         if self.pending.is_some() {
@@ -308,8 +307,8 @@ impl LockOwner {
         }
         for requests in self.arena.chunks() {
             for (i, request) in requests.iter().enumerate() {
-                // The locks are spread over the table, and by now other data has displaced their buckets from the L1
-                // and L2 caches.
+                // The locks are spread over the table, and other data has displaced their buckets from the L1 and L2 caches
+                // in the meantime.
                 if let Some(later) = requests.get(i + RELEASE_AHEAD) {
                     self.locks.buckets.prefetch(later.name.get());
                 }
@@ -324,7 +323,7 @@ impl LockOwner {
         }
     }
 
-    /// What happened to this owner since it was attached.
+    /// Counters of this owner since it was attached.
     #[cfg(test)]
     pub(crate) fn stats(&self) -> LockStats {
         self.shared().counters.read()
@@ -343,7 +342,7 @@ impl LockOwner {
         }
     }
 
-    /// Locks `name`, or finds out that it cannot.
+    /// Locks `name` if possible, or queues the request, or reports that it is blocked.
     pub(super) fn attempt(
         &mut self,
         table: u32,
@@ -359,7 +358,7 @@ impl LockOwner {
         self.arena.reserve();
         let list = self.locks.buckets.of(name).latch();
         if list.iter().all(|other| !other.is_for(table, name)) {
-            // No owner has it or waits for it: at most the bucket is shared, by chance.
+            // No owner holds this name or waits for it. At most the bucket is shared, by chance.
             let Some(request) = self.arena.take() else {
                 return Err(LockRefusal::TooManyLocks { limit: self.locks.options.records_per_owner });
             };
@@ -413,7 +412,7 @@ impl LockOwner {
         Ok(Attempt::Done(acquired))
     }
 
-    /// Waits for the pending request; returns how it ended.
+    /// Waits for the pending request. Returns the result of the wait.
     #[cold]
     pub(super) fn finish_wait(&mut self) -> Result<Acquired, LockRefusal> {
         self.count_wait();
@@ -424,7 +423,7 @@ impl LockOwner {
         let mut holder = None;
         if outcome == Outcome::Waiting {
             holder = self.locks.withdraw_late(self.slot);
-            // The wait has ended: here, or by a grant that came first and whose wake is on its way.
+            // The wait has ended: by this thread, or by an earlier grant whose wake has not arrived yet.
             outcome = self.shared().block(&*self.locks.hook, None);
         }
         self.note_outcome(outcome).map_err(|error| match error {
@@ -438,7 +437,7 @@ impl LockOwner {
         self.locks.tables.of(self.pending_table()).counters.waits.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Updates the owner's own records after a wait.
+    /// Updates the owner's own data after a wait.
     pub(super) fn note_outcome(&mut self, outcome: Outcome) -> Result<Acquired, LockRefusal> {
         self.shared().end_wait();
         let table = self.pending_table();
@@ -447,7 +446,7 @@ impl LockOwner {
                 self.note_new(position, outcome);
                 Acquired::New
             }
-            // If it failed, what was held before still is.
+            // If the conversion failed, the mode held before is still held.
             Some(Pending::Conversion(_)) => Acquired::Converted,
             Some(Pending::Table(table)) => {
                 self.note_table(table);
@@ -485,7 +484,7 @@ impl LockOwner {
         }
     }
 
-    /// Withdraws a request that no thread waits for any more: its fiber or thread was unwound.
+    /// Withdraws a request whose thread or fiber was unwound, so that no thread waits for it any more.
     #[cold]
     fn abandon_wait(&mut self) {
         self.locks.withdraw_one(self.slot);
@@ -498,7 +497,7 @@ impl LockOwner {
     }
 }
 
-/// Sets the fields of a request when it is linked.
+/// Sets the fields of a request that is about to be linked.
 #[inline]
 fn fill(request: &Request, table: u32, name: LockName, claim: GapMode) {
     request.name.set(name);

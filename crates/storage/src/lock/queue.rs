@@ -1,5 +1,4 @@
-//! The rules of the queue of one name: which owners wait for which, and which is granted next. Pure logic on a latched
-//! list.
+//! Queue rules of one name: the owners that a request waits for, and the order of grants. Pure logic on a latched list.
 
 use std::ops::ControlFlow;
 
@@ -10,21 +9,21 @@ use super::table::Latched;
 use super::wait::{Outcome, Wakes};
 use crate::base::ids::SlotId;
 
-/// A request, queued or about to be.
+/// A request that is queued or about to be queued.
 pub(super) struct Ask<'a> {
     pub(super) owner: SlotId,
     pub(super) table: u32,
     pub(super) name: LockName,
-    /// What it asks for beyond what its owner holds.
+    /// Requested mode beyond the mode that the owner already holds.
     pub(super) claim: GapMode,
-    /// The owner holds a weaker lock on the name: it goes before new requests.
+    /// True if the owner holds a weaker lock on the name: a conversion goes before new requests.
     pub(super) converting: bool,
-    /// The request itself if it is in the list; those behind it do not matter to it.
+    /// The request itself if it is in the list. Requests behind it have no effect on it.
     pub(super) queued: Option<&'a Request>,
 }
 
 impl<'a> Ask<'a> {
-    /// What a waiting request asks for.
+    /// Describes a waiting request.
     pub(super) fn of(request: &'a Request) -> Ask<'a> {
         Ask {
             owner: request.owner,
@@ -36,11 +35,11 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Calls `found` with every owner that the asker has to wait for (some of them twice), until it breaks.
+    /// Calls `found` with every owner that the requester has to wait for (with some of them twice), until `found` breaks.
     ///
-    /// These are the holders of what excludes the claim, and, against starvation, the requests queued ahead that would
-    /// exclude it; a conversion compares only with conversions there. The asker passes a request that waits ahead
-    /// *because of what the asker holds*, else both would wait for ever.
+    /// These are the holders of modes that exclude the claim and, to prevent starvation, the owners of earlier queued
+    /// requests that would exclude it. A conversion considers only earlier conversions. The requester passes an earlier
+    /// request that waits *because of a mode that the requester holds*, because otherwise both would wait forever.
     pub(super) fn blockers(&self, list: &Latched<'_>, mut found: impl FnMut(SlotId) -> ControlFlow<()>) {
         let mut ahead = true;
         for other in list.iter() {
@@ -64,7 +63,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Whether a lock of the asker keeps `other` waiting.
+    /// Returns true if a lock of the requester keeps `other` waiting.
     fn detains(&self, list: &Latched<'_>, other: &Request) -> bool {
         list.iter().any(|mine| {
             mine.owner == self.owner
@@ -74,7 +73,7 @@ impl<'a> Ask<'a> {
         })
     }
 
-    /// Whether the asker has to wait.
+    /// Returns true if the requester has to wait.
     pub(super) fn is_blocked(&self, list: &Latched<'_>) -> bool {
         let mut blocked = false;
         self.blockers(list, |_| {
@@ -85,19 +84,19 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// The request by which `owner` holds `name` in `table`, except requests to insert.
+/// Returns the request by which `owner` holds `name` in `table`, ignoring requests to insert.
 pub(super) fn find_held<'a>(list: &'a Latched<'_>, owner: SlotId, table: u32, name: LockName) -> Option<&'a Request> {
     list.iter()
         .find(|r| r.owner == owner && r.is_for(table, name) && !r.held.get().is_none() && !r.held.get().is_insert())
 }
 
-/// The request by which `owner` waits for `name`.
+/// Returns the request by which `owner` waits for `name`.
 pub(super) fn find_waiting<'a>(list: &'a Latched<'_>, owner: SlotId, name: LockName) -> Option<&'a Request> {
     list.iter().find(|r| r.owner == owner && r.name.get() == name && r.waiting.get())
 }
 
-/// Grants what can be granted for `name`, in order, after a lock was released. The list has conversions before new
-/// requests, so one pass is enough: a grant never unblocks a request further ahead.
+/// Grants all requests for `name` that can be granted, in order, after a lock was released. In the list, conversions precede
+/// new requests, so one pass is enough: a grant never unblocks an earlier request.
 pub(super) fn grant(list: &Latched<'_>, name: LockName, wakes: &mut Wakes) {
     for request in list.iter() {
         if request.waiting.get() && request.name.get() == name && !Ask::of(request).is_blocked(list) {
@@ -108,7 +107,7 @@ pub(super) fn grant(list: &Latched<'_>, name: LockName, wakes: &mut Wakes) {
     }
 }
 
-/// Ends the wait of `request` without a grant: a new request disappears, a conversion keeps what it holds. Requests
+/// Ends the wait of `request` without a grant: a new request is removed, and a conversion keeps its held mode. Requests
 /// queued behind it may be granted.
 pub(super) fn withdraw(list: &Latched<'_>, request: &Request, outcome: Outcome, wakes: &mut Wakes) {
     let name = request.name.get();
@@ -120,15 +119,16 @@ pub(super) fn withdraw(list: &Latched<'_>, request: &Request, outcome: Outcome, 
     grant(list, name, wakes);
 }
 
-/// Takes a held request out of the list and grants what that allows.
+/// Removes a held request from the list, and grants requests that this unblocks.
 pub(super) fn release(list: &Latched<'_>, request: &Request, wakes: &mut Wakes) {
     list.unlink(request);
     request.held.set(RecordMode::NONE);
     grant(list, request.name.get(), wakes);
 }
 
-/// As [`release`] where the owner releases all its locks. Nothing is granted before its last request for the name is
-/// gone: between two of them a request further behind would overtake one that only the owner's other request blocks.
+/// Like [`release`], for an owner that releases all its locks. Nothing is granted before the owner's last request for the
+/// name is removed: between two of its requests, a later request could overtake one that only the owner's other request
+/// blocks.
 pub(super) fn release_at_end(list: &Latched<'_>, request: &Request, wakes: &mut Wakes) {
     let name = request.name.get();
     if list.iter().any(|r| r.owner == request.owner && r.name.get() == name && !std::ptr::eq(r, request)) {

@@ -1,19 +1,18 @@
-//! Lock requests, and the arena of each owner that they come from.
+//! Lock requests, and the arena of each owner from which they are allocated.
 //!
-//! A request is *linked* from the moment a bucket list holds it until it has been unlinked. Which thread may touch
-//! which field:
+//! A request is *linked* from the moment a bucket list contains it until it is unlinked. Access rules of the fields:
 //!
 //! | field | rule |
 //! | --- | --- |
-//! | `owner`, `position` | written once, when the chunk is made |
-//! | `next` | its owner before it is linked; under the bucket's latch after |
-//! | `name`, `table` | written by the owner before it is linked; readable under the latch, and by the owner always |
-//! | `held`, `low` | under the latch; also read by the owner without it, while it does not wait: others write only then |
-//! | `want`, `want_low`, `waiting` | under the latch; by the owner when it is not linked |
+//! | `owner`, `position` | written once, when the chunk is created |
+//! | `next` | accessed by its owner before it is linked; under the bucket's latch after that |
+//! | `name`, `table` | written by the owner before linking; readable under the latch, and by the owner at any time |
+//! | `held`, `low` | under the latch; the owner reads without it while it does not wait: others write only during a wait |
+//! | `want`, `want_low`, `waiting` | under the latch; by the owner when the request is not linked |
 //!
-//! The fields are `Cell`s: the latch is what orders accesses, and a `&Request` claims nothing about them.
-//! A request that has been given back has `held` none; one that is not linked is not `waiting`. An owner that takes a
-//! request sets all other fields before it links it.
+//! The fields are `Cell`s: the latch orders the accesses, and a `&Request` guarantees nothing about them. A request that has
+//! been returned to the arena has `held` none. A request that is not linked is not `waiting`. An owner that takes a request
+//! sets all other fields before it links the request.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -23,10 +22,10 @@ use super::mode::{GapMode, RecordMode};
 use super::name::{LockName, Prefix};
 use crate::base::ids::SlotId;
 
-/// Bits of the address of a request: a bucket word has the owner's slot above them.
+/// Number of address bits of a request. A bucket word holds the owner's slot above them.
 pub(super) const ADDRESS_BITS: u32 = 48;
 
-/// One owner's lock on one name, or its wish for one.
+/// One owner's lock on one name, or its request for one.
 #[repr(C, align(64))]
 pub(super) struct Request {
     pub(super) next: Cell<*const Request>,
@@ -44,26 +43,26 @@ pub(super) struct Request {
 const _: () = assert!(size_of::<Request>() == 64);
 
 impl Request {
-    /// Whether it is about this name in this table. Keys of two tables may have one name by chance; their locks are
-    /// independent, because a lock on one table covers no record of the other.
+    /// Returns true if the request is for this name in this table. Keys of two tables may have the same name by chance.
+    /// Their locks are independent, because a lock on one table covers no record of the other.
     #[inline]
     pub(super) fn is_for(&self, table: u32, name: LockName) -> bool {
         self.name.get() == name && self.table.get() == table
     }
 
-    /// The mode that its owner holds.
+    /// Mode that the owner holds.
     #[inline]
     pub(super) fn holds(&self) -> GapMode {
         GapMode { mode: self.held.get(), low: self.low.get() }
     }
 
-    /// The mode that its owner waits for; meaningful while `waiting`.
+    /// Mode that the owner waits for. Meaningful while `waiting` is set.
     #[inline]
     pub(super) fn wants(&self) -> GapMode {
         GapMode { mode: self.want.get(), low: self.want_low.get() }
     }
 
-    /// What its owner waits for beyond what it holds.
+    /// Part of the awaited mode that exceeds the held mode.
     pub(super) fn asks(&self) -> GapMode {
         self.wants().beyond(self.holds())
     }
@@ -80,26 +79,26 @@ impl Request {
         self.waiting.set(true);
     }
 
-    /// Whether it waits and holds nothing yet (a waiting conversion does hold something).
+    /// Returns true if the request waits and holds nothing yet (a waiting conversion holds a mode).
     #[inline]
     pub(super) fn is_new_waiter(&self) -> bool {
         self.waiting.get() && self.held.get().is_none()
     }
 
-    /// Whether it is neither held nor waited for.
+    /// Returns true if the request is neither held nor waiting.
     #[inline]
     pub(super) fn is_free(&self) -> bool {
         self.held.get().is_none() && !self.waiting.get()
     }
 }
 
-/// Requests of a chunk (4 KiB). Few under Miri, so that chunk ends are met.
+/// Number of requests of a chunk (4 KiB). Small under Miri, so that tests reach the ends of chunks.
 const CHUNK: usize = if cfg!(miri) { 4 } else { 64 };
 
-/// Chunks an idle owner keeps (64 KiB).
+/// Number of chunks that an idle owner keeps (64 KiB).
 const KEPT: usize = 16;
 
-/// Memory of `CHUNK` requests at addresses that do not change.
+/// Memory of `CHUNK` requests, at stable addresses.
 struct Chunk(NonNull<[Request; CHUNK]>);
 
 impl Chunk {
@@ -117,7 +116,7 @@ impl Chunk {
             waiting: Cell::new(false),
         }));
         let chunk = NonNull::from(Box::leak(requests));
-        // Bucket words keep the owner's slot in the bits above.
+        // Bucket words hold the owner's slot in the bits above.
         assert!(chunk.addr().get() >> ADDRESS_BITS == 0, "memory above the 48 bits that a bucket word has room for");
         Chunk(chunk)
     }
@@ -129,34 +128,34 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: `new` leaked exactly this box, and nothing else frees it. No bucket list refers to the requests any
-        // more: the arena drops a chunk only when its owner has unlinked all of its requests, and others follow
-        // pointers only under the latch of a bucket whose list holds them.
+        // SAFETY: `new` leaked exactly this box, and nothing else frees it. No bucket list refers to the requests any more:
+        // the arena drops a chunk only after its owner has unlinked all requests of the chunk, and other threads follow
+        // pointers only under the latch of a bucket whose list contains them.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
-/// The requests of one owner. They are handed out in ascending order, which [`RequestArena::iter`] and [`RequestArena::reset`] rely
-/// on: the end of a transaction walks memory in order.
+/// The requests of one owner. They are allocated in ascending order, on which [`RequestArena::iter`] and
+/// [`RequestArena::reset`] rely: the end of a transaction traverses memory in order.
 pub(super) struct RequestArena {
-    /// First unused request of the chunk in use, and its end.
+    /// First unused request of the current chunk, and the end of this chunk.
     next: *const Request,
     end: *const Request,
     chunks: Vec<Chunk>,
-    /// Chunks that are at least partly handed out.
+    /// Number of chunks from which requests have been allocated.
     started: usize,
-    /// Requests returned before the end, linked by `next`.
+    /// List of returned requests, linked by `next`.
     free: *const Request,
     limit: usize,
     owner: SlotId,
 }
 
-// SAFETY: the pointers lead only into `chunks`, which the arena owns; nothing in it is tied to a thread. Linked
-// requests are shared with other threads only through bucket lists, whose latches order all accesses.
+// SAFETY: the pointers refer only to `chunks`, which the arena owns; nothing in it is tied to a thread. Linked requests are
+// shared with other threads only through bucket lists, whose latches order all accesses.
 unsafe impl Send for RequestArena {}
 
 impl RequestArena {
-    /// An arena for at most about `limit` requests (whole chunks).
+    /// Creates an arena for about `limit` requests at most (whole chunks).
     pub(super) fn new(owner: SlotId, limit: usize) -> RequestArena {
         RequestArena {
             next: ptr::null(),
@@ -173,19 +172,19 @@ impl RequestArena {
         self.owner
     }
 
-    /// The request that [`RequestArena::take_next`] would hand out, if that needs no new chunk.
+    /// Returns the request that [`RequestArena::take_next`] would allocate, if this needs no new chunk.
     #[inline]
     pub(super) fn peek_next(&self) -> Option<&Request> {
-        // SAFETY: `next` lies below `end`, so it is a request of a chunk that `self` owns and that lives at least as
-        // long as this borrow of the arena.
+        // SAFETY: `next` is below `end`, so it is a request of a chunk that `self` owns and that lives at least as long as
+        // this borrow of the arena.
         if self.next != self.end { Some(unsafe { &*self.next }) } else { None }
     }
 
-    /// Hands out the request that [`RequestArena::peek_next`] showed.
+    /// Allocates the request that [`RequestArena::peek_next`] returned.
     #[inline]
     pub(super) fn take_next(&mut self) {
         debug_assert!(self.next != self.end);
-        // SAFETY: `next` lies below `end`, so one further is at most one past the chunk.
+        // SAFETY: `next` is below `end`, so the result is at most one past the end of the chunk.
         self.next = unsafe { self.next.add(1) };
     }
 
@@ -197,16 +196,17 @@ impl RequestArena {
         }
     }
 
-    /// Takes a request; `None` if the owner has as many as it may have.
+    /// Allocates a request. `None` if the owner has the maximum number.
     pub(super) fn take(&mut self) -> Option<&Request> {
         self.reserve();
         if self.next != self.end {
             let next = self.next;
             self.take_next();
-            // SAFETY: `next` was below `end`: a request of a chunk that `self` owns.
+            // SAFETY: `next` was below `end`, so it is a request of a chunk that `self` owns.
             return Some(unsafe { &*next });
         }
-        // SAFETY: `free` and what hangs on it are null or requests of chunks that `self` owns, none of them linked.
+        // SAFETY: `free` and the list that begins there are null or requests of chunks that `self` owns, none of them linked
+        // in a bucket.
         let request = unsafe { self.free.as_ref() }?;
         self.free = request.next.get();
         Some(request)
@@ -230,26 +230,27 @@ impl RequestArena {
     /// The request at `position`.
     #[inline]
     pub(super) fn at(&self, position: u32) -> &Request {
-        // SAFETY: a request of a chunk that `self` owns and that lives at least as long as this borrow.
+        // SAFETY: this is a request of a chunk that `self` owns and that lives at least as long as this borrow.
         unsafe { &*self.pointer_to(position) }
     }
 
-    /// The request at `position`, by a pointer that may be moved within its chunk: one made from a reference may not.
+    /// Returns a pointer to the request at `position` that may be moved within its chunk. A pointer made from a reference
+    /// may not.
     #[inline]
     fn pointer_to(&self, position: u32) -> *const Request {
         let chunk = self.chunks[position as usize / CHUNK].start();
-        // SAFETY: the remainder is below CHUNK, so this stays in the chunk.
+        // SAFETY: the remainder is below CHUNK, so the result stays in the chunk.
         unsafe { chunk.add(position as usize % CHUNK) }
     }
 
-    /// Returns the request at `position`, which is not linked any more.
+    /// Returns the request at `position` to the arena. It is no longer linked.
     pub(super) fn give_back(&mut self, position: u32) {
         let request = self.pointer_to(position);
-        // SAFETY: as in `at`; `request` is no borrow, so that `self` can be changed.
+        // SAFETY: as in `at`. `request` is not a borrow, so that `self` can be changed.
         let fields = unsafe { &*request };
         fields.held.set(RecordMode::NONE);
         fields.waiting.set(false);
-        // The request handed out last goes back to the unused ones: locks held for a moment never build a free list.
+        // The request allocated last becomes unused again: locks held only briefly never build a free list.
         if position as usize / CHUNK + 1 == self.started && request.wrapping_add(1) == self.next {
             self.next = request;
         } else {
@@ -258,25 +259,26 @@ impl RequestArena {
         }
     }
 
-    /// Every request handed out since the last [`RequestArena::reset`], also those given back (they are free), chunk by chunk.
+    /// Iterates over all requests allocated since the last [`RequestArena::reset`], chunk by chunk. Returned requests are
+    /// included (they are free).
     #[inline]
     pub(super) fn chunks(&self) -> impl Iterator<Item = &[Request]> {
         let last = self.started.wrapping_sub(1);
         self.chunks[..self.started].iter().enumerate().map(move |(i, chunk)| {
             let start = chunk.start();
-            // SAFETY: `next` lies in, or one past, the chunk that was started last.
+            // SAFETY: `next` points into, or one past, the chunk that was started last.
             let used = if i == last { unsafe { self.next.offset_from_unsigned(start) } } else { CHUNK };
-            // SAFETY: `used` requests of a chunk that lives as long as this borrow.
+            // SAFETY: these are `used` requests of a chunk that lives as long as this borrow.
             unsafe { std::slice::from_raw_parts(start, used) }
         })
     }
 
-    /// As above, one by one.
+    /// Like [`RequestArena::chunks`], but request by request.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Request> {
         self.chunks().flatten()
     }
 
-    /// Takes all requests back; none is linked any more.
+    /// Returns all requests to the arena. None of them is linked any more.
     #[inline]
     pub(super) fn reset(&mut self) {
         if self.started > 1 {

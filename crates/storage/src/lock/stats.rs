@@ -1,8 +1,8 @@
-//! Counts of rare events: waits, deadlocks, escalations. The common path counts nothing.
+//! Counters of rare events: waits, deadlocks, escalations. The common path has no counters.
 
 use super::sync::{AtomicU64, Ordering};
 
-/// What happened to owners since the lock table was made.
+/// Values of the counters since the lock table was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LockStats {
     /// Requests that had to wait.
@@ -21,7 +21,7 @@ impl std::ops::AddAssign for LockStats {
     }
 }
 
-/// Counts of one owner. Only the owner writes them, so they are plain loads and stores that others may read.
+/// Counters of one owner. Only the owner writes them, so they are plain loads and stores that others may read.
 #[derive(Default)]
 pub(super) struct OwnerCounters {
     pub(super) waits: Count,
@@ -49,7 +49,7 @@ impl Count {
     }
 }
 
-/// Counts of one table, written by the owners that waited there.
+/// Counters of one table, written by the owners that waited there.
 #[derive(Default)]
 pub(super) struct TableCounters {
     pub(super) waits: AtomicU64,
@@ -58,7 +58,7 @@ pub(super) struct TableCounters {
 }
 
 impl TableCounters {
-    /// Begins anew, for another table.
+    /// Sets the counters to zero, for another table with the same number.
     pub(super) fn reset(&self) {
         [&self.waits, &self.deadlocks, &self.escalations].into_iter().for_each(|n| n.store(0, Ordering::Relaxed));
     }

@@ -1,4 +1,4 @@
-//! The primitives this module synchronises with.
+//! Synchronisation primitives of this module.
 
 pub(super) use crate::base::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,

@@ -1,4 +1,5 @@
-//! The hash table of record locks: one word per bucket, which is at once the head of a list of requests and its latch.
+//! The hash table of record locks: one word per bucket, which is both the head of a list of requests and the latch of the
+//! list.
 //!
 //! ```text
 //!  63        48 47                              6 5      2   1      0
@@ -7,14 +8,14 @@
 //! +------------+---------------------------------+--------+------+-------+
 //! ```
 //!
-//! An empty list is the word 0 (or `LATCH`). The slot is that of the first request's owner, so that an owner recognises
-//! its own request without touching the memory of another owner. `MANY` is set if there is a second request; a request
-//! that is alone never waits. So the two common steps need no latch: `0 -> mine` acquires, `mine -> 0` releases, one
-//! compare-and-swap each; no `next` has to be read, because without `MANY` and `LATCH` there is none.
+//! An empty list is the word 0 (or `LATCH`). The slot belongs to the owner of the first request, so that an owner recognises
+//! its own request without access to the memory of another owner. `MANY` is set if there is a second request. A single
+//! request never waits. So the two common steps need no latch: `0 -> mine` acquires and `mine -> 0` releases, with one
+//! compare-and-swap each. No `next` pointer has to be read, because without `MANY` and `LATCH` there is no second request.
 //!
-//! Everything else happens under the latch ([`Latched`]). The list holds, in this order, for each name: requests that
-//! are held, some of them waiting to be converted, these in order of arrival; then new requests that wait, in order of
-//! arrival. Requests of different names mix freely.
+//! All other operations run under the latch ([`Latched`]). For each name, the list contains the requests in this order:
+//! first held requests, with those that wait for a conversion in order of arrival; then new requests that wait, in order of
+//! arrival. Requests of different names may be interleaved.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -36,7 +37,7 @@ const FLAGS: usize = LATCH | MANY;
 
 const ADDRESS: usize = (1 << ADDRESS_BITS) - 1 - FLAGS;
 
-/// The word of a list that is exactly this request, held and not waiting.
+/// Word of a list that consists of exactly this request, held and not waiting.
 #[inline]
 fn word_of(request: *const Request, owner: SlotId) -> *mut Request {
     request.cast_mut().map_addr(|address| address | tag(owner))
@@ -52,13 +53,13 @@ fn head_of(word: *mut Request) -> *const Request {
     word.map_addr(|address| address & ADDRESS).cast_const()
 }
 
-/// Memory of the buckets. A scheduled checker's pointers are not made of zeros, and lie in a box.
+/// Memory of the buckets. The pointers of a scheduled checker cannot be created from zeros, so they are in a box.
 #[cfg(not(shuttle))]
 type BucketArray = Arena<Bucket>;
 #[cfg(shuttle)]
 type BucketArray = Box<[Bucket]>;
 
-// SAFETY: a null pointer, which is an empty list.
+// SAFETY: zero bytes are a null pointer, which is an empty list.
 #[cfg(not(shuttle))]
 unsafe impl ZeroValid for Bucket {}
 
@@ -69,10 +70,10 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    /// `count` buckets, rounded up to a power of two and to at least two, in memory of this kind.
+    /// Creates `count` buckets, rounded up to a power of two and to at least two, in memory of this kind.
     ///
     /// # Errors
-    /// When the system refuses the address space.
+    /// Fails if the operating system refuses the address space.
     pub(super) fn new(count: usize, memory: PageSize) -> io::Result<Buckets> {
         let count = count.max(2).next_power_of_two();
         #[cfg(not(shuttle))]
@@ -85,7 +86,7 @@ impl Buckets {
         Ok(Buckets { buckets, shift: 64 - count.trailing_zeros() })
     }
 
-    /// Addresses of the buckets.
+    /// Address range of the buckets.
     pub(super) fn range(&self) -> Range<usize> {
         #[cfg(not(shuttle))]
         return self.buckets.range();
@@ -101,7 +102,7 @@ impl Buckets {
         return &self.buckets;
     }
 
-    /// Which bucket `name` falls into.
+    /// Index of the bucket of `name`.
     #[inline]
     pub(super) fn index_of(&self, name: LockName) -> usize {
         (name.0 >> self.shift) as usize
@@ -116,12 +117,12 @@ impl Buckets {
         unsafe { self.all().get_unchecked(index) }
     }
 
-    /// The bucket at `index`, of [`Buckets::index_of`].
+    /// The bucket at `index`, a result of [`Buckets::index_of`].
     pub(super) fn at(&self, index: usize) -> &Bucket {
         &self.all()[index]
     }
 
-    /// Brings the bucket of `name` into this core's cache, for writing.
+    /// Prefetches the bucket of `name` for writing.
     #[inline]
     pub(super) fn prefetch(&self, name: LockName) {
         crate::base::prefetch::prefetch_write(ptr::from_ref(self.of(name)).cast());
@@ -134,38 +135,39 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Makes `request`, whose fields are set, the only one in an empty bucket, held. False if the bucket is not empty.
+    /// Installs `request`, whose fields are set, as the only request of an empty bucket, held. Returns false if the bucket
+    /// is not empty.
     #[inline]
     pub(super) fn install(&self, request: &Request) -> bool {
         request.next.set(ptr::null());
         let word = word_of(request, request.owner);
-        // Release: a thread that finds the request sees its fields. Acquire: this owner sees what the last holder did.
+        // Release: a thread that finds the request sees its fields. Acquire: this owner sees the writes of the last holder.
         self.word.compare_exchange(ptr::null_mut(), word, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes out `request` if it is the only one in the bucket; false if it is not, then nothing has happened.
+    /// Removes `request` if it is the only request of the bucket. Otherwise returns false and changes nothing.
     #[inline]
     pub(super) fn remove_only(&self, request: &Request) -> bool {
         let word = word_of(request, request.owner);
-        // The word has this value only if the list is just this request, however often it has changed meanwhile.
-        // Acquire: what other owners did to the request's fields under the latch happened before its reuse.
+        // The word has this value only if the list is just this request, however often it has changed in the meantime.
+        // Acquire: changes of the request's fields by other owners under the latch happen before its reuse.
         self.word.compare_exchange(word, ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether the bucket may be anything but empty now. Only a hint.
+    /// Returns true if the bucket may be non-empty now. Only a hint.
     #[inline]
     pub(super) fn looks_used(&self) -> bool {
         !self.word.load(Ordering::Relaxed).is_null()
     }
 
-    /// Whether no request is in the bucket, ordered after everything this thread did before, notably its locking of a
-    /// page: either this sees the request that a reader has installed, or the reader, when it checks the page's version
-    /// afterwards, sees the page locked.
+    /// Returns true if the bucket is empty. The check is ordered after everything this thread did before, notably after it
+    /// latched a page. Either this check sees the request that a reader has installed, or the reader sees the latched
+    /// page when it validates the page's version afterwards.
     #[inline]
     pub(super) fn is_empty_now(&self) -> bool {
-        // On x86-64 the reader's compare-and-swap here and the writer's on the page are full barriers, so of the two
-        // loads that follow them at least one sees the other side. Elsewhere (and under Miri) both sides change this
-        // word, so one of them comes first and the other acquires what it released.
+        // On x86-64 the reader's compare-and-swap on this word and the writer's on the page are full barriers, so at least
+        // one of the two loads that follow them sees the other side. On other platforms (and under Miri) both sides change
+        // this word, so one change comes first and the other acquires the writes that it released.
         if cfg!(all(target_arch = "x86_64", not(miri))) {
             self.word.load(Ordering::SeqCst).is_null()
         } else {
@@ -173,23 +175,23 @@ impl Bucket {
         }
     }
 
-    /// The first request, if it is `arena`'s owner's; no latch is taken. It is linked, and it does not wait, because
-    /// its owner, which is calling, does not. Sees at least the owner's own last change.
+    /// Returns the first request if it belongs to `arena`'s owner, without a latch. The request is linked. It does not wait,
+    /// because its owner, which is the caller, does not. The read sees at least the owner's own last change.
     #[inline]
     pub(super) fn own_head<'a>(&self, arena: &'a RequestArena) -> Option<&'a Request> {
         let word = self.word.load(Ordering::Relaxed);
         if word.addr() & !(ADDRESS | FLAGS) != tag(arena.owner()) {
             return None;
         }
-        // SAFETY: the tag says that the head is a request of `arena`'s owner, which has one arena (see
-        // `LockTable::attach`), and the caller, which borrows that arena, is this owner. The word may be old, but not
-        // older than the owner's last change of this bucket, nor than a change by others that the owner has learnt
-        // of; requests of its own are unlinked by no other thread. So this one is still linked, and its memory kept.
-        // The caller reads only what just the owner writes while it does not wait (see `request`).
+        // SAFETY: the tag shows that the head is a request of `arena`'s owner. The owner has one arena (see
+        // `LockTable::attach`), and the caller, which borrows that arena, is this owner. The word may be stale, but it is
+        // not older than the owner's last change of this bucket, nor than a change by other owners that this owner has
+        // observed. No other thread unlinks requests of this owner. So the request is still linked and its memory is valid.
+        // The caller reads only fields that only the owner writes while it does not wait (see `request`).
         Some(unsafe { &*head_of(word) })
     }
 
-    /// Takes the latch. Sections under it are tens of nanoseconds; they must not block.
+    /// Takes the latch. Sections under it are short (see the README) and must not block.
     #[inline]
     pub(super) fn latch(&self) -> Latched<'_> {
         let mut backoff = Backoff::default();
@@ -206,20 +208,20 @@ impl Bucket {
     }
 }
 
-/// A bucket whose latch this holds; dropping it releases the latch.
+/// A latched bucket. Dropping it releases the latch.
 pub(super) struct Latched<'a> {
     bucket: &'a Bucket,
     head: Cell<*const Request>,
 }
 
 impl Latched<'_> {
-    /// The requests in list order.
+    /// Iterates over the requests in list order.
     #[inline]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Request> {
         let mut at = self.head.get();
         std::iter::from_fn(move || {
-            // SAFETY: `at` is null or linked in this bucket; while the latch is held no other thread unlinks, and a
-            // linked request's memory is kept by its arena. Callers that unlink while they iterate do so through `self`
+            // SAFETY: `at` is null or a request linked in this bucket. While the latch is held no other thread unlinks, and
+            // the arena keeps the memory of a linked request. Callers that unlink during the iteration do so through `self`,
             // and only requests already yielded, whose `next` has been read.
             let request = unsafe { at.as_ref() }?;
             at = request.next.get();
@@ -227,7 +229,7 @@ impl Latched<'_> {
         })
     }
 
-    /// The link that points to `request`, or to the end of the list for null.
+    /// Returns the link that points to `request`, or the link at the end of the list for null.
     fn link_to(&self, request: *const Request) -> &Cell<*const Request> {
         let mut link = &self.head;
         // SAFETY: as in `iter`.
@@ -240,7 +242,7 @@ impl Latched<'_> {
         link
     }
 
-    /// Links a request that is held.
+    /// Links a held request.
     pub(super) fn push_held(&self, request: &Request) {
         request.next.set(self.head.get());
         self.head.set(request);
@@ -252,8 +254,8 @@ impl Latched<'_> {
         self.link_to(ptr::null()).set(request);
     }
 
-    /// Moves a linked request, which is held and now waits to be converted, behind the requests that wait for
-    /// conversion already.
+    /// Moves a linked request that is held and now waits for a conversion behind the other requests that already wait for a
+    /// conversion.
     pub(super) fn move_converting(&self, request: &Request) {
         self.unlink(request);
         let name = request.name.get();
@@ -263,7 +265,7 @@ impl Latched<'_> {
         link.set(request);
     }
 
-    /// Takes a linked request out of the list. Its memory is its owner's alone once the latch is released.
+    /// Unlinks a request from the list. Only its owner accesses its memory once the latch is released.
     pub(super) fn unlink(&self, request: &Request) {
         let link = self.link_to(request);
         debug_assert!(!link.get().is_null());
@@ -279,7 +281,7 @@ impl Drop for Latched<'_> {
         let word = match unsafe { head.as_ref() } {
             None => ptr::null_mut(),
             Some(first) => {
-                // A request that is alone never waits: no other owner is in its way.
+                // A single request never waits: no other owner blocks it.
                 debug_assert!(!first.next.get().is_null() || !first.waiting.get());
                 let many = !first.next.get().is_null();
                 word_of(head, first.owner).map_addr(|address| if many { address | MANY } else { address })

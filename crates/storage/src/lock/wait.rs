@@ -1,9 +1,9 @@
-//! The shared side of an owner: where it waits, for what, and how the wait ended.
+//! The shared state of an owner: the object it waits for, and the outcome of the wait.
 //!
-//! A wait: under the latch (or the table's mutex) its owner links the request, writes what it waits for and sets
-//! [`Outcome::Waiting`]; then it releases the latch, looks for deadlocks, and blocks until the outcome changes. The
-//! thread that grants or withdraws the request does so under the same latch, so only one thread ends this wait; it
-//! posts the outcome and wakes the token after it has released the latch ([`Wakes`]). Wakes may come late or twice;
+//! Sequence of a wait: under the latch (or the table's mutex), the owner links the request, records the object of the wait
+//! and sets [`Outcome::Waiting`]. Then it releases the latch, searches for deadlocks, and blocks until the outcome changes.
+//! The thread that grants or withdraws the request does so under the same latch, so only one thread ends the wait. That
+//! thread stores the outcome and wakes the token after it has released the latch ([`Wakes`]). Wakes may come late or twice;
 //! only the outcome counts.
 
 use std::collections::HashMap;
@@ -17,17 +17,17 @@ use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::SlotId;
 use crate::base::mutant::{Mutant, is_mutant};
 
-/// The state of a wait.
+/// State of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Outcome {
     Waiting,
     Granted,
-    /// Chosen as the victim of a deadlock.
+    /// The owner was chosen as the victim of a deadlock.
     Deadlock,
-    /// Its own task would have to end another transaction of its own first.
+    /// The owner waits for another transaction of its own task, which the task would have to end first.
     OwnTask,
-    /// It lasted longer than it may.
+    /// The wait reached its time limit.
     TimedOut,
     /// The lock table was closed.
     Closed,
@@ -36,7 +36,7 @@ pub(super) enum Outcome {
 const OUTCOMES: [Outcome; 6] =
     [Outcome::Waiting, Outcome::Granted, Outcome::Deadlock, Outcome::OwnTask, Outcome::TimedOut, Outcome::Closed];
 
-/// What an owner waits for.
+/// Object that an owner waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitsFor {
     Nothing,
@@ -47,32 +47,33 @@ pub(super) enum WaitsFor {
 const NOTHING: u32 = u32::MAX;
 const RECORD: u32 = u32::MAX - 1;
 
-/// What is known of tables whose numbers are not low, by number.
+/// Data about tables whose numbers are not low, by table number.
 pub(super) type FarMap<T> = HashMap<u32, T, foldhash::fast::FixedState>;
-/// Tables for which such a map keeps room from one transaction to the next.
+/// Capacity that such a map keeps from one transaction to the next, in tables.
 pub(super) const FAR_KEPT: usize = 1024;
 
-/// What others see of one owner.
+/// State of an owner that other owners read.
 #[repr(align(128))]
 pub(super) struct OwnerSlot {
-    /// Changed by the owner between writing its intentions and reading `strong`, and by the owner that raised `strong`
-    /// before it reads the intentions: one of the two changes comes first, and the later owner sees what came before
-    /// it.
+    /// Part of the handshake. The owner changes it between writing its intentions and reading `strong`. An owner that raised
+    /// `strong` changes it before reading the intentions. One of the two changes comes first, and the second owner sees the
+    /// earlier writes of the first.
     pub(super) handshake: AtomicU32,
-    /// Whether an owner uses the slot.
+    /// True if an owner uses the slot.
     pub(super) attached: AtomicBool,
-    /// The owner's modes of tables with low numbers, a [`TableMode`] each. Written by the owner
-    /// while it runs, by the owner that grants it a table lock while it waits.
-    /// Absent until the slot is first used.
+    /// The owner's modes of tables with low numbers, one [`TableMode`] each. Written by the owner while it runs, and by the
+    /// owner that grants it a table lock while it waits. Absent until the slot is first used.
     modes: OnceLock<Arc<[AtomicU8]>>,
-    /// The owner's modes of other tables, while it has them. Written as `modes`.
+    /// The owner's modes of other tables, while it has them. Written by the same owners as `modes`.
     far: Mutex<FarMap<TableMode>>,
-    /// When the transaction began; larger is younger.
+    /// Age of the transaction: a larger value means that it began later.
     pub(super) age: AtomicU64,
-    /// The task (thread, fiber) that runs the transaction and can do nothing else while a transaction of its own waits;
-    /// 0 if that is not known. Set where the transaction begins, so it is right while the transaction stays there.
+    /// Task (thread or fiber) that runs the transaction, and that cannot do anything else while one of its transactions
+    /// waits. 0 if the task is not known. Set at the begin of the transaction, so it is correct while the transaction stays
+    /// on this task.
     pub(super) task: AtomicU64,
-    /// `NOTHING`, `RECORD` or a table's number. What is read here may be old: it is proved under the latch it leads to.
+    /// `NOTHING`, `RECORD` or a table's number. A value read here may be stale: it is verified under the latch to which it
+    /// leads.
     waits_for: AtomicU32,
     waits_for_name: AtomicU64,
     outcome: AtomicU8,
@@ -97,7 +98,7 @@ impl OwnerSlot {
         }
     }
 
-    /// The modes of tables with numbers below `near`, made if they are absent.
+    /// Modes of tables with numbers below `near`. Creates them if they are absent.
     pub(super) fn modes(&self, near: usize) -> &Arc<[AtomicU8]> {
         self.modes.get_or_init(|| (0..near).map(|_| AtomicU8::new(0)).collect())
     }
@@ -113,7 +114,7 @@ impl OwnerSlot {
         }
     }
 
-    /// Sets the owner's mode in `table`; while the owner waits for it.
+    /// Sets the owner's mode in `table`. Called by another owner while this owner waits for the table.
     #[cold]
     #[inline(never)]
     pub(super) fn set_mode(&self, table: u32, mode: TableMode) {
@@ -133,7 +134,7 @@ impl OwnerSlot {
         far.clear();
     }
 
-    /// Says that the owner is about to wait. Under the latch or mutex of what it waits for.
+    /// Marks the owner as waiting. Called under the latch or mutex of the object that it waits for.
     pub(super) fn start_wait(&self, what: WaitsFor) {
         self.outcome.store(Outcome::Waiting as u8, Ordering::Relaxed);
         match what {
@@ -146,12 +147,12 @@ impl OwnerSlot {
         }
     }
 
-    /// Says that the owner goes on.
+    /// Marks the owner as no longer waiting.
     pub(super) fn end_wait(&self) {
         self.waits_for.store(NOTHING, Ordering::Relaxed);
     }
 
-    /// What the owner waits for, if nothing has changed meanwhile.
+    /// Object that the owner waits for. The value may be stale.
     pub(super) fn waits_for(&self) -> WaitsFor {
         match self.waits_for.load(Ordering::Acquire) {
             NOTHING => WaitsFor::Nothing,
@@ -160,13 +161,13 @@ impl OwnerSlot {
         }
     }
 
-    /// The state of the wait.
+    /// State of the wait.
     pub(super) fn outcome(&self) -> Outcome {
         OUTCOMES[usize::from(self.outcome.load(Ordering::Acquire))]
     }
 
-    /// Blocks until the wait is over, or has lasted as long as `limit` (twice as long if a late wake disturbs it):
-    /// [`Outcome::Waiting`] then.
+    /// Blocks until the wait is over, or until it has lasted for `limit` (twice that if a late wake interferes). In the
+    /// second case it returns [`Outcome::Waiting`].
     pub(super) fn block(&self, hook: &dyn Hook, limit: Option<Duration>) -> Outcome {
         loop {
             match (self.outcome(), limit) {
@@ -182,7 +183,7 @@ impl OwnerSlot {
     }
 }
 
-/// Waits that ended while a latch was held; their owners are woken after its release.
+/// Waits that ended while a latch was held. Their owners are woken after the latch is released.
 #[derive(Default)]
 #[must_use]
 pub(super) struct Wakes {

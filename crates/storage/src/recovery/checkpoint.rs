@@ -1,8 +1,8 @@
-//! Fuzzy checkpoints: a note of where a restart may begin, taken while transactions go on.
+//! Fuzzy checkpoints: they record the position at which a restart may begin, while transactions run.
 //!
-//! A checkpoint takes the log's tail, then the oldest change that is not on disk, then the transactions that have not
-//! ended; logs the three; flushes the log; and only then names the record in the control file. The log before all of
-//! them is given back.
+//! A checkpoint reads the log's tail, then the oldest change that is not on disk, then the transactions that have not ended.
+//! It logs the three, flushes the log, and only then stores the record's LSN in the control file. The log before all of
+//! these positions is truncated.
 //!
 //! Body of the record: redo start u64, count u32, then (transaction, first LSN, last LSN) u64 each.
 
@@ -20,33 +20,35 @@ use crate::log::{FIRST_LSN, RecordBuf, RecordKind};
 use crate::txn::active::Active;
 use crate::txn::engine::Engine;
 
-/// Takes checkpoints. One at a time.
+/// Takes checkpoints, one at a time.
 #[derive(Debug)]
 pub(crate) struct Checkpointer {
-    /// A checkpoint waits for the log, so it holds no mutex meanwhile: the next one waits for its turn through the hook.
+    /// A checkpoint waits for the log, so it holds no mutex during that time: the next one waits for its turn through the
+    /// hook.
     turns: Turns<CheckpointState>,
-    /// The control file as the newest checkpoint has written it.
+    /// Content of the control file as of the newest checkpoint.
     control: Mutex<Control>,
-    /// Checkpoints since open.
+    /// Number of checkpoints since open.
     taken: AtomicU64,
-    /// Where the redo of the newest checkpoint begins.
+    /// Start of redo of the newest checkpoint.
     redo: AtomicU64,
-    /// What held the log at the newest checkpoint: its first record, and when it was first found to hold the log.
+    /// First record of the transaction or copy that held the log at the newest checkpoint, and the time (in nanoseconds)
+    /// at which it was first found to hold the log.
     held: Mutex<Option<(Lsn, u64)>>,
     slot: SlotId,
 }
 
-/// The state that a checkpoint writes with.
+/// State that a checkpoint uses for its writes.
 #[derive(Debug)]
 struct CheckpointState {
     file: ControlFile,
     rec: RecordBuf,
 }
 
-/// A checkpoint's record, decoded.
+/// Decoded record of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CheckpointBody {
-    /// Redo begins here.
+    /// Start of redo.
     pub(crate) redo: Lsn,
     /// Transactions that had not ended.
     pub(crate) active: Vec<Active>,
@@ -63,12 +65,14 @@ impl CheckpointBody {
         }
     }
 
-    /// The first record that a restart from here reads: for redo, or to undo transactions that had not ended.
+    /// Returns the first record that a restart from this checkpoint reads, for redo or to undo transactions that had not
+    /// ended.
     pub(crate) fn keep(&self) -> Lsn {
         self.active.iter().map(|a| a.first).min().unwrap_or(self.redo).min(self.redo)
     }
 
-    /// Reads the body of the record at `at`; `None` if it is not one, or names positions beyond the log at that time.
+    /// Decodes the body of the record at `at`. `None` if it is not a checkpoint, or contains positions beyond the log's end
+    /// at that time.
     pub(crate) fn decode(body: &[u8], at: Lsn) -> Option<CheckpointBody> {
         let word = |at: usize| body.get(at..at + 8)?.first_chunk::<8>().map(|b| u64::from_le_bytes(*b));
         let count = u32::from_le_bytes(*body.get(8..12)?.first_chunk()?) as usize;
@@ -77,7 +81,7 @@ impl CheckpointBody {
             Some(Active { txn: TxnId(word(from)?), first: Lsn(word(from + 8)?), last: Lsn(word(from + 16)?) })
         });
         let body = CheckpointBody { redo: Lsn(word(0)?), active: active.collect::<Option<_>>()? };
-        // Restart would read the log from such a position, stop there, and continue writing there.
+        // Restart would read the log from such a position, stop there, and continue to write there.
         let is_before = |lsn: Lsn| lsn <= at && lsn.0.is_multiple_of(8);
         let all = body.active.iter().flat_map(|a| [a.first, a.last]).chain([body.redo]).all(is_before);
         (all && body.redo >= FIRST_LSN).then_some(body)
@@ -85,7 +89,7 @@ impl CheckpointBody {
 }
 
 impl Checkpointer {
-    /// Goes on from what the control file says. `slot` is this service's own slot in the log.
+    /// Continues from the content of the control file. `slot` is the log slot of this service.
     pub(crate) fn new(file: ControlFile, control: Control, redo: Lsn, slot: SlotId) -> Checkpointer {
         let turns = Turns::new(CheckpointState { file, rec: RecordBuf::new() }, BlockReason::LogFlush);
         Checkpointer {
@@ -98,35 +102,35 @@ impl Checkpointer {
         }
     }
 
-    /// Checkpoints taken since open.
+    /// Number of checkpoints since open.
     pub(crate) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// The control file as the newest checkpoint has written it.
+    /// Content of the control file as of the newest checkpoint.
     pub(crate) fn control(&self) -> Control {
         *self.control.lock()
     }
 
-    /// Where the redo of the newest checkpoint begins.
+    /// Start of redo of the newest checkpoint.
     pub(crate) fn redo(&self) -> Lsn {
         Lsn(self.redo.load(Ordering::Relaxed))
     }
 
-    /// Log bytes that a restart would read now.
+    /// Number of bytes of log that a restart would read now.
     pub(crate) fn distance(&self, tail: Lsn) -> u64 {
         tail.0.saturating_sub(self.redo.load(Ordering::Relaxed))
     }
 
-    /// Takes one now.
+    /// Takes a checkpoint now.
     ///
     /// # Errors
-    /// A failed write closes the instance; a full disk does not.
+    /// A failed write closes the instance. A full disk does not.
     pub(crate) fn take(&self, engine: &Engine) -> Result<(), StorageError> {
         let mut turn = self.turns.take(&*engine.hook);
         let Some(CheckpointState { file, rec }) = turn.state() else { return Ok(()) };
         engine.poison.check()?;
-        // In this order: a change that a later look misses has all its records behind this tail.
+        // This order is necessary: if a later step misses a change, all records of the change are after this tail.
         let tail = engine.log.tail();
         let oldest = engine.pool.oldest_recovery_lsn().unwrap_or(tail).min(tail);
         let oldest = if is_mutant(Mutant::ForgetDirtyPages) { tail } else { oldest };
@@ -157,7 +161,8 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// What kept the newest checkpoint from cutting the log where redo begins, unless it has ended since.
+    /// Returns the transaction or copy that prevented the newest checkpoint from truncating the log at the start of redo,
+    /// unless it has ended since.
     pub(crate) fn holder_now(&self, engine: &Engine) -> Option<LogHolder> {
         engine.log.holder().filter(|holder| match holder.transaction {
             Some(age) => engine.slots.is_writing(age),
@@ -165,7 +170,7 @@ impl Checkpointer {
         })
     }
 
-    /// What keeps files of the log that a restart does not redo: the oldest transaction, or a copy.
+    /// Returns the holder of log files that redo does not need: the oldest transaction, or a copy.
     fn holder(&self, engine: &Engine, body: &CheckpointBody, now_ns: u64) -> Option<LogHolder> {
         let oldest = body.active.iter().filter(|a| a.first < body.redo).min_by_key(|a| a.first);
         let (transaction, first) = match oldest {
@@ -207,7 +212,8 @@ mod tests {
         }
     }
 
-    /// A forged record made restart read the log, and then continue writing it, from a place between two words.
+    /// Regression test: with a forged record, restart read the log from a position between two words, and then continued to
+    /// write there.
     #[test]
     fn nothing_begins_behind_the_checkpoint_or_between_words() {
         let body = |redo: u64, first: u64, last: u64| {

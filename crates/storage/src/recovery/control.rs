@@ -1,18 +1,18 @@
-//! The control file: which format, and where the last checkpoint lies.
+//! The control file: the format, and the LSN of the last checkpoint.
 //!
-//! Two copies, a page apart, written in turn: if a write is torn, the other copy holds.
+//! Two copies, 4096 bytes apart, written alternately: if a write is torn, the other copy is valid.
 //!
 //! | offset | size | meaning |
 //! | --- | --- | --- |
 //! | 0 | 8 | `LOCKSTEP` |
 //! | 8 | 4 | format number |
 //! | 12 | 4 | CRC-32C of the copy with this field zero |
-//! | 16 | 8 | number of the copy: the copy with the higher number holds |
+//! | 16 | 8 | number of the copy: the copy with the higher number is valid |
 //! | 24 | 8 | database id |
 //! | 32 | 8 | LSN of the last complete checkpoint's record |
-//! | 40 | 8 | everything before this LSN is on disk |
+//! | 40 | 8 | durable LSN: the log before it is on disk |
 //!
-//! Behind them, from 8192 on, lie slots for pages that are being written in place: see `db::aside`.
+//! After the copies, from offset 8192 on, come the doublewrite slots: see `db::aside`.
 
 use std::sync::Arc;
 
@@ -23,22 +23,22 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::io::synced::SyncedFile;
 use crate::io::{Disk, OpenMode, read_up_to_at, write_all_at};
 
-/// Version of all files. A build reads exactly one.
+/// Format version of all files. A build reads exactly one version.
 pub(crate) const FORMAT: u32 = 5;
-/// The file's name.
+/// Name of the file.
 pub(crate) const CONTROL: &str = "control";
-/// Its name until it is complete.
+/// Name of the file until it is complete.
 pub(crate) const NEW_CONTROL: &str = "control.new";
-/// What the file begins with.
+/// First bytes of the file.
 pub(crate) const CONTROL_MAGIC: &[u8; 8] = b"LOCKSTEP";
 const COPY: usize = 64;
 const APART: u64 = 4096;
-/// Behind the copies: slots for pages that are being written in place (`db::aside`).
+/// Offset of the doublewrite slots, after the copies (`db::aside`).
 pub(crate) const ASIDE: u64 = 2 * APART;
-/// More copies than a database ever writes.
+/// Maximum number of a copy, more than a database ever writes.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
-/// The content of the control file.
+/// Content of the control file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Control {
     pub(crate) number: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Control {
     pub(crate) durable: Lsn,
 }
 
-/// The open file.
+/// The open control file.
 #[derive(Debug)]
 pub(crate) struct ControlFile {
     file: Arc<SyncedFile>,
@@ -67,7 +67,7 @@ impl Control {
         bytes
     }
 
-    /// `Ok(None)` if the copy is damaged.
+    /// Decodes a copy. Returns `Ok(None)` if it is damaged.
     fn decode(bytes: &[u8], show: &str) -> Result<Option<Control>, StorageError> {
         let Some(bytes) = bytes.first_chunk::<COPY>() else { return Ok(None) };
         if &bytes[..8] != CONTROL_MAGIC {
@@ -84,7 +84,7 @@ impl Control {
         if format != FORMAT {
             return Err(StorageError::Format { file: show.to_owned(), found: format, expected: FORMAT });
         }
-        // No copy ever got such a number, and few numbers would be left after it.
+        // No copy ever had such a number, and few numbers would be left after it.
         if word(16) > NUMBER_MAX {
             return Ok(None);
         }
@@ -96,18 +96,18 @@ impl ControlFile {
     /// Opens the file.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// Fails if the operating system refuses.
     pub(crate) fn open(disk: &dyn Disk) -> Result<ControlFile, StorageError> {
         let show = disk.show(CONTROL);
         let file = disk.open(CONTROL, OpenMode::Existing).map_err(|e| StorageError::io("open", &*show, 0, e))?;
         Ok(ControlFile { file: Arc::new(SyncedFile::new(file)), show })
     }
 
-    /// Makes the file, of `bytes` bytes. It gets its name when it is on disk as a whole, so that a crash leaves no file or a good one.
-    /// `made` is called with each name that a file has got.
+    /// Creates the file with `bytes` bytes. It gets its final name when it is completely on disk, so a crash leaves either
+    /// no file or a valid one. `made` is called with each name that a file has been given.
     ///
     /// # Errors
-    /// When the system refuses; a file of the name that has come meanwhile.
+    /// Fails if the operating system refuses, or if a file with this name has been created in the meantime.
     pub(crate) fn create(
         disk: &dyn Disk,
         control: &Control,
@@ -121,7 +121,7 @@ impl ControlFile {
             let exists = std::io::ErrorKind::AlreadyExists.into();
             return Err(StorageError::io("create", disk.show(CONTROL), 0, exists));
         }
-        // All its room now: it must be writable when the disk is full.
+        // Allocate all space now: the file must be writable when the disk is full.
         file.allocate(0, bytes).map_err(|e| StorageError::io("allocate", &*show, 0, e))?;
         ControlFile { file: Arc::new(SyncedFile::new(file)), show }.write(control)?;
         let named = disk.rename(NEW_CONTROL, CONTROL);
@@ -132,10 +132,10 @@ impl ControlFile {
         ControlFile::open(disk)
     }
 
-    /// The newest whole copy.
+    /// Reads the newest valid copy.
     ///
     /// # Errors
-    /// No copy is whole, or another format wrote it.
+    /// Fails if no copy is valid, or if another format wrote it.
     pub(crate) fn read(&self) -> Result<Control, StorageError> {
         let mut newest: Option<Control> = None;
         for copy in 0..2 {
@@ -156,14 +156,14 @@ impl ControlFile {
     /// Writes the next copy and syncs it.
     ///
     /// # Errors
-    /// When the system refuses: the older copy then still holds.
+    /// Fails if the operating system refuses. The older copy is then still valid.
     pub(crate) fn write(&self, control: &Control) -> Result<(), StorageError> {
         let at = if is_mutant(Mutant::OneControlCopy) { 0 } else { (control.number % 2) * APART };
         write_all_at(self.file.file(), &control.encode(), at)?;
         self.file.sync()
     }
 
-    /// The file, of which the slots for pages put aside are a part.
+    /// Returns the file, which also contains the doublewrite slots.
     pub(crate) fn shared(&self) -> Arc<SyncedFile> {
         Arc::clone(&self.file)
     }
@@ -173,7 +173,7 @@ impl ControlFile {
 mod tests {
     use super::*;
 
-    /// A sound copy of another format is no damage, and the error says what to do.
+    /// A valid copy of another format is not damage, and the error suggests a remedy.
     #[test]
     fn another_format_is_named() {
         let control = Control { number: 1, database: 7, checkpoint: Lsn(4096), durable: Lsn(4160) };
@@ -189,7 +189,7 @@ mod tests {
         assert!(told.starts_with(&named) && told.contains("put into a new database"), "{told}");
     }
 
-    /// The number of a forged copy overflowed at the second checkpoint after it.
+    /// Regression test: the number of a forged copy overflowed at the second checkpoint after it.
     #[test]
     fn a_copy_that_few_could_follow_is_none() {
         let decode = |number| {

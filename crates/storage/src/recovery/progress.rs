@@ -1,33 +1,33 @@
-//! The progress of a restart, for the program's callback.
+//! Progress report of a restart, for the program's callback.
 
 use std::ops::ControlFlow;
 
-/// The progress of a restart, as the callback gets it.
+/// Progress of a restart, as passed to the callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// Which of the three passes is under way.
+    /// Pass in progress.
     pub pass: RecoveryPass,
-    /// Log records looked at in this pass.
+    /// Number of log records read in this pass; in the undo pass, number of transactions rolled back.
     pub records: u64,
-    /// Log bytes looked at in this pass.
+    /// Number of log bytes read in this pass; 0 in the undo pass.
     pub bytes: u64,
-    /// Transactions that had not ended, known once analysis is over.
+    /// Number of transactions that had not ended, known after analysis.
     pub losers: u64,
 }
 
 /// The passes of restart (ARIES).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveryPass {
-    /// Finding the log's end and the transactions that had not ended.
+    /// Finds the log's end and the transactions that had not ended.
     Analysis,
-    /// Repeating history.
+    /// Repeats history: reapplies the logged changes that pages lack.
     Redo,
-    /// Rolling back the losers.
+    /// Rolls back the transactions that had not ended.
     Undo,
-    /// Over: the figures are those of the whole restart.
+    /// Restart is complete. `records` and `bytes` are those of the redo pass.
     Done,
 }
 
-/// Hears of the progress, and may cancel the restart.
+/// Callback that receives the progress and may cancel the restart.
 pub(crate) type OnRecovery = Box<dyn FnMut(&Recovery) -> ControlFlow<()> + Send>;

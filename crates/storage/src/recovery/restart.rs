@@ -1,7 +1,7 @@
 //! The three passes of restart (ARIES, section 6): analysis, redo, undo.
 //!
-//! Restart is idempotent: redo compares page LSNs, undo writes compensation records. It may be broken off
-//! after any record; the next open does it again.
+//! Restart is idempotent: redo compares page LSNs, and undo writes compensation records. It may be interrupted after any
+//! record, and the next open repeats it.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -23,25 +23,25 @@ use crate::log::{Log, LogFiles, LogReader, RecordBuf, RecordKind, RecordView};
 use crate::page::{header, sound};
 use crate::txn::undo::{Victim, roll_back};
 
-/// Records between two calls of the callback.
+/// Number of records between two calls of the callback.
 const REPORT_EVERY: u64 = 8192;
 
-/// The result of analysis.
+/// Result of analysis.
 #[derive(Debug)]
 pub(crate) struct Analysis {
-    /// Redo begins here.
+    /// Start of redo.
     pub(crate) redo: Lsn,
     /// Transactions without an end, with their last records.
     losers: HashMap<TxnId, Lsn>,
-    /// The log goes on here.
+    /// Reader at the end of the log, where the log continues.
     pub(crate) reader: LogReader,
-    /// Neither redo nor undo reads anything before this.
+    /// Neither redo nor undo reads the log before this position.
     pub(crate) keep: Lsn,
-    /// Whether there is anything to redo or to undo.
+    /// True if there is nothing to redo and nothing to undo.
     pub(crate) clean: bool,
 }
 
-/// Tells the caller's callback how far restart has come.
+/// Reports the progress of restart to the program's callback.
 pub(crate) struct Reporter<'a> {
     hear: Option<&'a mut OnRecovery>,
     state: Recovery,
@@ -74,7 +74,7 @@ impl<'a> Reporter<'a> {
         Ok(())
     }
 
-    /// Tells that restart is over.
+    /// Reports that restart is complete.
     pub(crate) fn done(&mut self, records: u64, bytes: u64) {
         self.state = Recovery { pass: RecoveryPass::Done, records, bytes, losers: self.state.losers };
         if let Some(hear) = &mut self.hear {
@@ -83,11 +83,10 @@ impl<'a> Reporter<'a> {
     }
 }
 
-/// First pass: finds the log's end and the transactions without an end. The log is read in pieces
-/// of `reader_bytes`.
+/// First pass: finds the log's end and the transactions without an end. The log is read in pieces of `reader_bytes`.
 ///
 /// # Errors
-/// When the log is damaged before its end, or the callback breaks.
+/// Fails if the log is damaged before its end, or if the callback breaks.
 pub(crate) fn analyse(
     disk: &Arc<dyn Disk>,
     control: &Control,
@@ -115,7 +114,7 @@ pub(crate) fn analyse(
         };
         redo = body.redo;
         keep = body.active.iter().map(|a| a.first).min().unwrap_or(keep);
-        // A transaction that has written no record yet has nothing to undo, unless its records follow.
+        // A transaction that has written no record yet has nothing to undo, unless records follow.
         losers.extend(body.active.iter().filter(|a| a.last != Lsn::ZERO).map(|a| (a.txn, a.last)));
     } else {
         redo = crate::log::FIRST_LSN.max(redo);
@@ -150,17 +149,17 @@ pub(crate) fn analyse(
     Ok(Analysis { redo, losers, reader, keep: keep.min(redo), clean })
 }
 
-/// The page sections of a record.
+/// Returns the page sections of a record.
 fn sections<'a>(record: &RecordView<'a>) -> PageChanges<'a> {
     let skip = if record.kind == RecordKind::Compensation as u8 { 8 } else { 0 };
     PageChanges::new(record.body.get(skip..).unwrap_or_default())
 }
 
-/// Second pass: repeats the changes that pages lack. `reader` reads the same records as analysis, from its redo
-/// position to its end.
+/// Second pass: repeats the changes that pages lack. `reader` reads the same records as analysis, from the start of redo to
+/// the log's end.
 ///
 /// # Errors
-/// When a page is damaged, or the callback breaks.
+/// Fails if a page is damaged, or if the callback breaks.
 pub(crate) fn redo(
     pool: &BufferPool,
     log: &Log,
@@ -201,16 +200,16 @@ pub(crate) fn redo(
     }
 }
 
-/// A section of a record, with the page it changes.
+/// A section of a record, with the page that it changes.
 struct Part {
     page: PageId,
-    /// Which of the record's sections, from 0 on.
+    /// Index of the section in its record.
     number: usize,
     place: SectionAt,
 }
 
-/// Sorts a record's sections by page; those of one page stay in their order. They need not be neighbours in the record:
-/// a statement on several rows writes them in its caller's order. False if the record does not decode.
+/// Sorts the sections of a record by page. Sections of one page keep their order. They need not be adjacent in the record: a
+/// statement on several rows writes them in its caller's order. Returns false if the record does not decode.
 fn by_page(mut sections: PageChanges<'_>, parts: &mut Vec<Part>) -> bool {
     parts.clear();
     loop {
@@ -222,7 +221,7 @@ fn by_page(mut sections: PageChanges<'_>, parts: &mut Vec<Part>) -> bool {
     sections.is_whole()
 }
 
-/// Brings pages to where the log says they were.
+/// Repeats the logged changes of pages.
 struct Repeater<'a> {
     pool: &'a BufferPool,
     extent: Extent,
@@ -235,8 +234,8 @@ impl<'a> Repeater<'a> {
         Repeater { pool, extent: Extent::of(pool), missing: HashMap::new() }
     }
 
-    /// Repeats what the record at `lsn` did to one page: all of it under one latch, or nothing if the page has it
-    /// already. The page must not be written with a part of the record's changes and the record's LSN.
+    /// Repeats the changes of the record at `lsn` to one page: all of them under one latch, or none if the page already
+    /// contains them. The page must never be written with the record's LSN and only a part of its changes.
     fn repeat<'s>(
         &mut self,
         lsn: Lsn,
@@ -266,7 +265,7 @@ impl<'a> Repeater<'a> {
                 frame
             }
             None => {
-                // A change of a page that does not exist cannot be repeated; a record that creates the page can.
+                // A change of a page that does not exist cannot be repeated. A record that creates the page can.
                 while changes.next_if(|change| !makes_page(change)).is_some() {}
                 if changes.peek().is_none() {
                     return Ok(());
@@ -294,27 +293,28 @@ impl<'a> Repeater<'a> {
     }
 }
 
-/// What redo did.
+/// Result of redo.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Redone {
-    /// Records and bytes read.
+    /// Number of records and bytes read.
     pub(crate) records: u64,
     pub(crate) bytes: u64,
-    /// Pages in use according to the newest such record in the log; 0 if there is none.
+    /// Number of pages in use according to the newest such record in the log; 0 if there is none.
     pub(crate) pages: u64,
 }
 
-/// The pages that a log may name. The log is read from a disk whose content is arbitrary, and redo extends the file to
-/// the pages it names; so a page must be in use, or be added by a record that adds no more than such records do.
+/// Limit on the pages that a log may name. The log is read from a disk whose content is arbitrary, and redo extends the file
+/// to the pages that the log names. So a page must be in use, or be added by a record that adds at most the maximum number
+/// of pages.
 struct Extent {
     limit: u64,
     seen: u64,
 }
 
 impl Extent {
-    /// Pages that one record takes at most.
+    /// Maximum number of pages that one record adds.
     const STEP: u64 = extent::MOST_PAGES as u64;
-    /// Assumed beyond the file's end when it is unknown how many pages are in use.
+    /// Number of pages beyond the file's end that are assumed to exist if the number of pages in use is unknown.
     const UNKNOWN: u64 = 1 << 16;
 
     fn of(pool: &BufferPool) -> Extent {
@@ -326,7 +326,7 @@ impl Extent {
         Extent { limit, seen: 0 }
     }
 
-    /// Whether the sections name pages that can exist.
+    /// Returns true if the sections name only pages that can exist.
     fn admits(&mut self, mut sections: PageChanges<'_>) -> bool {
         let ends =
             sections.clone().filter_map(|s| if let PageChange::Space { end, .. } = s { Some(end) } else { None });
@@ -341,23 +341,23 @@ impl Extent {
     }
 }
 
-/// Whether a log may name this page: page 0 is the file's header.
+/// Returns true if a log may name this page. Page 0 is the file's header.
 fn is_numbered(id: PageId, limit: u64) -> bool {
     (1..limit).contains(&id.0.into())
 }
 
-/// Whether these bytes can be page `id`.
+/// Returns true if these bytes can be page `id`.
 fn is_page(bytes: &[u8; PAGE_SIZE], id: PageId) -> bool {
     header::damage(bytes, id, false).is_none() && sound::flaw(bytes, id).is_none()
 }
 
-/// Makes sure that the file has all pages that are in use. A crash may have lost the file's newest length, but then the
-/// log names the pages (`pages`, as redo found them).
+/// Extends the file so that it contains all pages in use. A crash may have lost the file's newest length, but then the log
+/// names the pages (`pages`, as found by redo).
 ///
 /// # Errors
-/// The allocator claims pages that neither the file nor the log has; no space.
+/// Fails if the allocator claims pages that neither the file nor the log contains, or if there is no space.
 pub(crate) fn ensure_pages(pool: &BufferPool, pages: u64) -> Result<(), StorageError> {
-    // A transaction that needs the allocator's page will get the error that it is damaged.
+    // A transaction that needs the allocator's page will get the error for its damage.
     let Ok(space) = pool.get_or_load(SPACE_PAGE) else { return Ok(()) };
     let end = u64::from(space.bytes().u32(ops::space::END));
     if pool.file_holds(end) {
@@ -370,10 +370,10 @@ pub(crate) fn ensure_pages(pool: &BufferPool, pages: u64) -> Result<(), StorageE
     pool.ensure_file(end)
 }
 
-/// Third pass: rolls the losers back.
+/// Third pass: rolls back the losers.
 ///
 /// # Errors
-/// When a page cannot be read, there is no space, or the callback breaks.
+/// Fails if a page cannot be read, if there is no space, or if the callback breaks.
 pub(crate) fn undo(
     pool: &BufferPool,
     log: &Log,
@@ -384,8 +384,8 @@ pub(crate) fn undo(
     report.begin(RecoveryPass::Undo)?;
     let mut rec = RecordBuf::new();
     let mut bytes = Vec::with_capacity(PAGE_SIZE);
-    // In a fixed order, so that a simulated restart can be repeated; which one does not matter, because
-    // no two transactions had changed the same row.
+    // In a fixed order, so that a simulated restart can be repeated. The order itself does not matter, because no two
+    // transactions have changed the same row.
     let mut order: Vec<_> = losers.iter().map(|(txn, last)| (*last, *txn)).collect();
     order.sort_unstable();
     if is_mutant(Mutant::SkipRestartUndo) {
@@ -403,7 +403,7 @@ pub(crate) fn undo(
 }
 
 impl Analysis {
-    /// The losers, and the reader at the log's end.
+    /// Returns the losers, and the reader at the log's end.
     pub(crate) fn into_parts(self) -> (HashMap<TxnId, Lsn>, LogReader) {
         (self.losers, self.reader)
     }
@@ -413,7 +413,7 @@ impl Analysis {
 mod tests {
     use super::*;
 
-    /// A forged record made redo create page 0, the file's header, which panics.
+    /// Regression test: a forged record made redo create page 0, the file's header, which panics.
     #[test]
     fn the_log_cannot_speak_of_pages_that_are_none() {
         let free = |page: u32| [&[22, 0, 12, 0], &page.to_le_bytes()[..], &[0; 4]].concat();

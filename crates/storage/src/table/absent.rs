@@ -1,9 +1,9 @@
-//! Tables that do not exist yet. To a transaction such a table is an empty one, and no read creates it.
+//! Tables that do not exist yet. A transaction treats such a table as an empty one, and no read creates it.
 //!
 //! A transaction can rely on a table's absence, as on a gap between keys: it locks the *absence*, a lock name that
-//! stands for no key. A transaction that creates the table locks its absence exclusively first, so it waits for
-//! transactions that have found it empty; afterwards the table's own locks do the rest. Two transactions that read
-//! first and create afterwards wait for each other, like any two that read a row and write it.
+//! belongs to no key. A transaction that creates the table first locks its absence exclusively, so it waits for
+//! transactions that found no table; afterwards the table's own locks protect it. Two transactions that both read first
+//! and then create the table deadlock, like any two that read a row and then write it.
 
 use super::catalog::CATALOG;
 use super::index::{Index, LockAttempt, Want, lock_error};
@@ -13,13 +13,13 @@ use crate::base::ids::IndexId;
 use crate::lock::{Acquired, LockName, Prefix};
 use crate::txn::transaction::Txn;
 
-/// A number that no table has. Creating a table locks rows of the catalog, in a transaction of the engine's own; those
-/// locks must not conflict with the locks of the transaction that it is created for, whatever their names.
+/// A table number that no table has. Creating a table locks rows of the catalog in a separate transaction of the
+/// engine. These locks must never conflict with the locks of the transaction for which the table is created.
 const ABSENT_TABLES: u32 = 0;
-/// An index that no tree has: names of tables are locked in it.
+/// An index number that no tree has: the names of missing tables are locked in it.
 const ABSENCE: IndexId = IndexId(0);
 
-/// The absence as an index, for the lock manager and for errors, which contain the table's name.
+/// Returns the absence as an index, for the lock manager and for errors, which contain the table's name.
 fn index(table: &str) -> Index {
     Index::new((CATALOG, None), ABSENT_TABLES, table, None)
 }
@@ -29,11 +29,12 @@ impl Txn<'_> {
         self.engine.locks.names.of(ABSENCE, table.as_bytes())
     }
 
-    /// Locks the absence of a table, until the transaction ends or [`Txn::release_absence`], which releases only locks
-    /// that were not held before: the result says which. The absence may have ended by then.
+    /// Locks the absence of a table until the transaction ends or [`Txn::release_absence`] is called. The latter
+    /// releases only a new lock, as reported by the result. Another transaction may have created the table before the
+    /// lock was granted.
     ///
     /// # Errors
-    /// Those of waiting for a lock.
+    /// Errors of lock waits.
     #[cold]
     pub(crate) fn lock_absence(&mut self, table: &str, want: Want) -> Result<Acquired, TxnError> {
         if want == Want::Read && self.isolation == Isolation::ReadCommitted {
@@ -46,7 +47,7 @@ impl Txn<'_> {
         owner.acquire_wait(index.lock_table, name, mode, Prefix::MIN).map_err(|e| lock_error(e, &index))
     }
 
-    /// Locks the absence of a table for creating it; false if other transactions rely on it.
+    /// Locks the absence of a table in order to create it; returns false if other transactions rely on the absence.
     ///
     /// # Errors
     /// Too many locks.
@@ -58,8 +59,8 @@ impl Txn<'_> {
         Ok(got == LockAttempt::Lock)
     }
 
-    /// Releases the lock on the absence of a table that exists now, unless another lock under its name was held before
-    /// it.
+    /// Releases the lock on the absence of a table that now exists, unless the transaction already held a lock of this
+    /// name.
     pub(crate) fn release_absence(&mut self, table: &str, acquired: Acquired) {
         if acquired == Acquired::New {
             let name = self.absence_name(table);

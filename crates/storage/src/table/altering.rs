@@ -1,20 +1,21 @@
-//! Changing which secondary indexes a table has: a transaction of its own, which takes the table's exclusive lock.
+//! Changes the secondary indexes of a table, in a separate transaction that takes the table's exclusive lock.
 //!
-//! The table gets another *number*, and the rows stay where they are. So uses of the old table (handles, statements
-//! that wait for its lock) are refused like those of a dropped table, and nothing that is found by the number has to
-//! change while transactions use it.
+//! The table gets a new *number*, and its rows stay in place. So old handles, and statements that wait for the old
+//! lock, are refused like those of a dropped table, and no state that is found by the number changes while transactions
+//! use it.
 //!
-//! 1. The trees of new indexes are made, and a small transaction writes a *mark* into the catalog (see
-//!    `table/dropping.rs`): these trees are to be dropped.
-//! 2. The rows are read and the new indexes filled, by transactions that commit on the way. Entries are sorted in
-//!    *runs* of bounded size before they are inserted, so that those of a run which lie in one leaf go there together.
-//! 3. One transaction on the catalog *decides*: it deletes the mark, writes the table's row anew, and marks the trees
-//!    of indexes that are to go. These are then dropped.
+//! 1. The trees of new indexes are created, and a small transaction writes a *mark* into the catalog (see
+//!    `table/dropping.rs`): these trees must be dropped.
+//! 2. The rows are read and the new indexes filled, by transactions that commit several times. Entries are sorted in
+//!    *runs* of bounded size before they are inserted, so that the entries of a run that belong in one leaf are
+//!    inserted together.
+//! 3. One transaction on the catalog *decides*: it deletes the mark, rewrites the table's row, and marks the trees of
+//!    removed indexes. Then these trees are dropped.
 //!
-//! A crash before the decision leaves the table as it was; opening the database drops the new trees. A failure does the
-//! same at once, as far as it can, and leaves the rest to the next open. The new trees are logged like all rows: a
-//! restart that drops them must find them, and it does not find a tree that is loaded past the log. (One gap: a crash
-//! between the making of a tree and its mark leaves the tree's one page lost, as it does where a table is created.)
+//! A crash before the decision leaves the table unchanged; opening the database drops the new trees. After an error the
+//! new trees are dropped at once, as far as possible, and the rest by the next open. The new trees are logged like all
+//! rows: a restart that drops them must find them, and it would not find a tree that was loaded without the log. (One
+//! gap: a crash between the creation of a tree and its mark loses the tree's one page, as in the creation of a table.)
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -37,14 +38,15 @@ use crate::txn::active::Own;
 use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
 
-/// Bytes of entries that are sorted at a time, in memory beside the buffer pool. Each run passes over the whole index,
-/// so fewer runs are better. Debug builds have several in a small table.
+/// Bytes of entries sorted at a time, in memory outside the buffer pool. Each run passes over the whole index, so fewer
+/// runs are better. Debug builds use several runs even for a small table.
 const RUN_BYTES: usize = if cfg!(debug_assertions) { 64 << 10 } else { 8 << 20 };
-/// Entries that one transaction inserts. A rollback of more would take longer, and keep more of the log.
+/// Number of entries that one transaction inserts. A larger rollback would take longer and hold more of the log.
 const PART: usize = 1024;
 
 impl Catalog {
-    /// Gives a table the declared indexes; returns it with its ticket then, or `None` if there is no such table.
+    /// Changes the indexes of a table to the declared ones. Returns the table and its ticket, or `None` if there is no
+    /// such table.
     ///
     /// # Errors
     /// See [`Database::alter_indexes`](crate::Database::alter_indexes).
@@ -64,7 +66,7 @@ impl Catalog {
             }
             match owner.lock_number(&entry.index(declared.name, number), TableMode::X) {
                 Ok(()) => {}
-                // Another transaction has dropped or altered it meanwhile.
+                // Another transaction has dropped or altered the table.
                 Err(TxnError::Dropped { .. }) => continue,
                 Err(error) => return Err(error),
             }
@@ -85,12 +87,12 @@ impl Catalog {
     }
 }
 
-/// A change of a table's indexes. If it is dropped before the decision, it drops the new trees.
+/// A change of a table's indexes. Dropping it before the decision drops the new trees.
 struct Change<'c> {
     catalog: &'c Catalog,
     engine: &'c Engine,
     declared: &'c Declared<'c>,
-    /// The table's number after it.
+    /// Number of the table after the change.
     number: u32,
     /// New indexes, in the order of declaration.
     built: Vec<IndexEntry>,
@@ -98,7 +100,7 @@ struct Change<'c> {
 }
 
 impl<'c> Change<'c> {
-    /// Takes a number for the changed table.
+    /// Reserves a number for the changed table.
     fn new(
         catalog: &'c Catalog,
         engine: &'c Engine,
@@ -109,7 +111,7 @@ impl<'c> Change<'c> {
         Ok(Change { catalog, engine, declared, number, built: Vec::new(), decided: false })
     }
 
-    /// Makes the trees of new indexes, and a mark by which a restart drops them.
+    /// Creates the trees of new indexes, and a mark that makes a restart drop them.
     fn make_trees(&mut self, new: &[&IndexSpec]) -> Result<(), TxnError> {
         if new.is_empty() {
             return Ok(());
@@ -150,7 +152,7 @@ impl<'c> Change<'c> {
         owner.scan_batches(&table, wanted, |owner, batch, _| {
             for i in 0..batch.len() {
                 if batch.row(i).is_reference {
-                    // The table is locked, so the row is as the scan has found it.
+                    // The table is locked, so the row has not changed since the scan.
                     owner.read_referred(&table, batch.key(i), batch.value(i), &mut large)?;
                     run.add(spec, batch.key(i), &large);
                 } else {
@@ -165,7 +167,8 @@ impl<'c> Change<'c> {
         run.insert(self.engine, &index)
     }
 
-    /// Gives the table the wanted indexes: those kept, and those built. Returns those that are to be given back.
+    /// Commits the decision: the table has the kept and the built indexes. Returns the indexes whose trees must be
+    /// dropped.
     fn decide(
         &mut self,
         (old, number): (&TableEntry, u32),
@@ -212,27 +215,27 @@ impl Drop for Change<'_> {
             && self.engine.poison.check().is_ok()
             && let Ok(mut txn) = self.engine.begin_own(Own::Beside)
         {
-            // The next open gives back the pages that this cannot: the mark is still there.
+            // The next open frees pages that this call cannot free: the mark is still in the catalog.
             let _ = carry_out(self.catalog, &mut txn, &built, Fate::Dropped);
         }
     }
 }
 
-/// Entries of an index, to be sorted.
+/// Entries of an index, collected for sorting.
 #[derive(Default)]
 struct Run {
     bytes: Vec<u8>,
-    /// Of each entry in `bytes`: where its key begins, where the row's key behind it, and where that ends.
+    /// Of each entry in `bytes`: start of its key, start of the primary key after it, and end.
     places: Vec<(usize, usize, usize)>,
 }
 
 impl Run {
-    /// Bytes that it takes.
+    /// Memory use in bytes.
     fn size(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.places)
     }
 
-    /// Adds a row's entry, if it has one.
+    /// Adds the entry of a row, if the row has one.
     fn add(&mut self, spec: &IndexSpec, key: &[u8], row: &[u8]) {
         let begin = self.bytes.len();
         if !(spec.extract)(key, row, &mut self.bytes) {
@@ -247,7 +250,7 @@ impl Run {
         self.places.push((begin, value, self.bytes.len()));
     }
 
-    /// Inserts all entries, and is empty then.
+    /// Inserts all entries and empties the run.
     fn insert(&mut self, engine: &Engine, index: &Index) -> Result<(), TxnError> {
         let bytes = &self.bytes;
         self.places.sort_unstable_by(|a, b| bytes[a.0..a.1].cmp(&bytes[b.0..b.1]));
@@ -271,7 +274,7 @@ impl Run {
     }
 }
 
-/// The error for two rows with the same entry in a unique index.
+/// Returns the error for two rows with the same key in a unique index.
 #[cold]
 fn of_whom(txn: &mut Txn<'_>, index: &Index, entries: &[(&[u8], &[u8])]) -> TxnError {
     for (value, key) in entries {
@@ -290,14 +293,14 @@ fn not_unique(index: &Index, one: &[u8], other: &[u8]) -> TxnError {
 }
 
 impl TableEntry {
-    /// The index that matches the declaration `spec`.
+    /// Returns the existing index that matches the declaration `spec`.
     fn kept(&self, spec: &IndexSpec) -> Option<&IndexEntry> {
         let is =
             |has: &&IndexEntry| has.name == spec.name && has.unique == spec.unique && has.codec == spec.codec_text();
         self.secondaries.iter().find(is)
     }
 
-    /// Trees of indexes, to be marked; `None` for none.
+    /// Returns the trees of indexes, for a mark; `None` for none.
     fn of_trees(indexes: &[IndexEntry]) -> Option<TableEntry> {
         let (first, rest) = indexes.split_first()?;
         let (key, row) = (String::new(), String::new());

@@ -1,4 +1,4 @@
-//! The catalog: which tables and indexes exist, kept in a table of its own; and the tables that are open.
+//! The catalog: the existing tables and indexes, stored in a table of its own, and the open tables.
 
 use crate::base::sync::plain::{AtomicU32, Ordering};
 use std::collections::BTreeMap;
@@ -25,28 +25,28 @@ use crate::txn::active::Own;
 use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
 
-/// Most tables of a database.
+/// Maximum number of tables of a database.
 pub(crate) const MAX_TABLES: usize = MOST as usize - 2;
 
-/// How far ahead the numbers of indexes are said to be used.
+/// Number of index numbers that are reserved in the catalog at once.
 const AHEAD: u32 = 256;
 
-/// The catalog's own tree.
+/// Tree of the catalog's table.
 pub(crate) const CATALOG: Tree = Tree { index: IndexId(1), root: PageId(2) };
-/// The catalog's number among the tables; real tables count from here on.
+/// Table number of the catalog; numbers of other tables are higher.
 pub(crate) const CATALOG_NUMBER: u32 = 1;
 
-/// A table's name, its primary tree with that of its large values, and the trees of its indexes with their names.
+/// Name of a table, its primary tree, the tree of its large values, and the names and trees of its indexes.
 pub(crate) type NamedTrees = (String, (Tree, Option<Tree>), Vec<(String, Tree)>);
 
 /// The trees of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct TableTrees {
-    /// Its number in memory, and the ticket under which it is open; 0 if it is not.
+    /// Number of the table in memory and the ticket under which it is open; ticket 0 if it is not open.
     pub(crate) open: (u32, u64),
     pub(crate) primary: Tree,
     pub(crate) overflow: Option<Tree>,
-    /// Each with whether it is unique.
+    /// Trees of the secondary indexes, each with its uniqueness.
     pub(crate) secondaries: Vec<(Tree, bool)>,
 }
 
@@ -54,35 +54,35 @@ pub(crate) struct TableTrees {
 #[derive(Debug)]
 pub(crate) struct Catalog {
     tables: Mutex<Tables>,
-    /// Tables are created one after the other. A fiber of the thread that creates one may wait for its turn, so the
-    /// turn is no mutex that is held meanwhile.
+    /// Turn to create a table: one table is created at a time. The turn is a flag in the mutex, which is not held
+    /// during a creation, because fibers of the creating thread may wait for the turn.
     pub(super) creation: Mutex<Creation>,
-    /// The numbers of indexes, which are given once in the life of a database.
+    /// Numbers of indexes, which are never reused in a database.
     indexes: Mutex<UsedIndexes>,
     /// See [`Engine::instance`].
     instance: u64,
-    /// Open tables by number, and places of those that were: found by handles without a lock.
+    /// Open and formerly open tables by number; handles find them without a lock.
     open: Growing<OnceLock<Box<TableInfo>>>,
-    /// Numbers of open tables by the address of their name: guesses for [`Catalog::declared`], written only when they
-    /// were wrong. A guess is compared with the open table itself.
+    /// Cache for [`Catalog::declared`]: numbers of open tables, by the address of the name. Written only when an entry
+    /// was wrong. A cached number is checked against the open table.
     guesses: Box<[AtomicU32; GUESSES]>,
 }
 
-/// The tables that there are.
+/// The existing tables.
 #[derive(Debug)]
 struct Tables {
     entries: BTreeMap<Arc<str>, KnownTable>,
-    /// The table of each index, by the index's number.
+    /// Name of the table of each index, by index number.
     by_index: BTreeMap<u32, Arc<str>>,
     numbers: Numbers,
 }
 
-/// A table that there is.
+/// An existing table.
 #[derive(Debug)]
 struct KnownTable {
-    /// Its row in the catalog's table.
+    /// The table's row in the catalog.
     entry: TableEntry,
-    /// Its number in memory, once it has been used: see `numbers`.
+    /// Number of the table in memory, assigned at its first use: see `numbers`.
     number: Option<u32>,
 }
 
@@ -101,28 +101,28 @@ impl Tables {
     }
 }
 
-/// Numbers of indexes, which are the names of trees on the disk.
+/// Numbers of indexes, which identify trees on disk.
 #[derive(Debug)]
 struct UsedIndexes {
-    /// The number given last.
+    /// The number assigned last.
     last: u32,
-    /// No number above this one is in use, according to the catalog's table.
+    /// Upper bound of the numbers in use, as stored in the catalog.
     said: u32,
 }
 
-/// A power of two, and far more than the declarations of most programs.
+/// Number of entries of the cache: a power of two, and far more than the declarations of most programs.
 const GUESSES: usize = 512;
 
 impl Catalog {
-    /// Drops a table; false if there is none of this name.
+    /// Drops a table; returns false if there is no table of this name.
     ///
     /// # Errors
-    /// Those of waiting for the table's lock; no space. See `table/dropping.rs` for failures on the way.
+    /// Errors of waiting for the table's lock; no space. See `table/dropping.rs` for failures in the middle.
     pub(crate) fn drop_table(&self, engine: &Engine, name: &str) -> Result<bool, TxnError> {
         self.end(engine, name, Fate::Dropped)
     }
 
-    /// Removes all rows of a table; false if there is none of this name.
+    /// Removes all rows of a table; returns false if there is no table of this name.
     ///
     /// # Errors
     /// As [`Catalog::drop_table`].
@@ -130,10 +130,10 @@ impl Catalog {
         self.end(engine, name, Fate::Emptied)
     }
 
-    /// Reads the catalog's table, and finishes the dropping and emptying of tables that a crash has interrupted.
+    /// Reads the catalog, and completes drops and truncations of tables that a crash interrupted.
     ///
     /// # Errors
-    /// When it cannot be read or understood.
+    /// An error if the catalog cannot be read or decoded.
     pub(crate) fn load(engine: &Engine) -> Result<Catalog, TxnError> {
         let (entries, by_index) = (BTreeMap::new(), BTreeMap::new());
         let mut tables = Tables { entries, by_index, numbers: Numbers::new(CATALOG_NUMBER + 1) };
@@ -167,7 +167,7 @@ impl Catalog {
         let catalog = Catalog {
             tables: Mutex::new(tables),
             creation: Mutex::default(),
-            // Those between the last one in use and this one are left out.
+            // Numbers between the last one in use and this one are skipped.
             indexes: Mutex::new(UsedIndexes { last: said, said }),
             instance: engine.instance,
             open: Growing::default(),
@@ -177,11 +177,11 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// The catalog's entry for a table, and its number. A transaction that the caller has begun before keeps the number
-    /// from being another table's until it ends.
+    /// Returns the catalog's entry of a table, and its number. A transaction that the caller began before the call
+    /// keeps the number from being reused, until the transaction ends.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if no number is left.
+    /// [`TxnError::Schema`] if no number is free.
     pub(super) fn entry(&self, engine: &Engine, name: &str) -> Result<Option<(TableEntry, u32)>, TxnError> {
         let Tables { entries, numbers, .. } = &mut *self.tables.lock();
         let Some(table) = entries.get_mut(name) else { return Ok(None) };
@@ -193,15 +193,15 @@ impl Catalog {
         Ok(Some((table.entry.clone(), number)))
     }
 
-    /// Whether there is a table of this name.
+    /// Returns true if there is a table of this name.
     fn has(&self, name: &str) -> bool {
         self.tables.lock().entries.contains_key(name)
     }
 
-    /// A number for the table that a declaration will describe once its entry is replaced by `entry`.
+    /// Reserves a number for the table that a declaration will describe once its entry is replaced by `entry`.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if there is none.
+    /// [`TxnError::Schema`] if no number is free.
     pub(super) fn number_for(
         &self,
         engine: &Engine,
@@ -222,17 +222,17 @@ impl Catalog {
         numbers.take(engine, entry.shape(declared), fits).ok_or_else(|| too_many(declared.name))
     }
 
-    /// Takes a number back that no table has got.
+    /// Releases a reserved number that no table uses.
     pub(super) fn give_number_back(&self, engine: &Engine, number: u32) {
         let shape = self.table(number).map_or(0, |info| info.shape);
         self.tables.lock().numbers.retire(engine, shape, number);
     }
 
-    /// Numbers for so many more indexes; returns the first. The caller has the turn, and has begun no transaction with
-    /// it.
+    /// Assigns numbers to `n` new indexes; returns the first. The caller holds the [`Creator`] and has no open
+    /// transaction of it.
     ///
     /// # Errors
-    /// No space; [`TxnError::Schema`] when all have been used.
+    /// No space; [`TxnError::Schema`] if all numbers have been used.
     pub(super) fn new_indexes(&self, engine: &Engine, declared: &Declared<'_>, n: u32) -> Result<u32, TxnError> {
         let (first, said) = {
             let mut used = self.indexes.lock();
@@ -257,14 +257,14 @@ impl Catalog {
                 }
                 None => txn.insert(&own_index(), USED, &row)?,
             }
-            // What is made under these numbers comes behind this in the log.
+            // Log records about the new indexes follow this commit in the log.
             txn.commit()?;
             self.indexes.lock().said = said;
         }
         Ok(first)
     }
 
-    /// Notes that the table, which had the number `old`, has other indexes now and the number `new`, and opens it.
+    /// Records that the table with the number `old` now has other indexes and the number `new`, and opens it.
     pub(super) fn replace(&self, engine: &Engine, declared: &Declared<'_>, (old, new): (u32, u32), entry: TableEntry) {
         let mut tables = self.tables.lock();
         self.end_open(engine, &mut tables.numbers, old);
@@ -272,15 +272,15 @@ impl Catalog {
         tables.put(declared.name, entry, Some(new));
     }
 
-    /// Notes that the table has been dropped.
+    /// Records that the table has been dropped.
     pub(super) fn forget(&self, engine: &Engine, name: &str, number: u32) {
         let mut tables = self.tables.lock();
         tables.remove(name);
         self.end_open(engine, &mut tables.numbers, number);
     }
 
-    /// Makes sure that no statement finds a table any more that is locked exclusively, and refuses the requests of
-    /// transactions that have found it before.
+    /// Closes a table that is locked exclusively: no statement finds it any more, and lock requests of transactions
+    /// that found it earlier are refused.
     fn end_open(&self, engine: &Engine, numbers: &mut Numbers, number: u32) {
         let info = self.table(number);
         info.inspect(|info| info.end());
@@ -288,7 +288,7 @@ impl Catalog {
         numbers.retire(engine, info.map_or(0, |info| info.shape), number);
     }
 
-    /// Makes a table one that is open, in the place of its number.
+    /// Opens a table at its number.
     fn place(&self, declared: &Declared<'_>, entry: &TableEntry, number: u32) -> (&TableInfo, u64) {
         let place = self.open.at(number as usize);
         let info = place.get_or_init(|| Box::new(TableInfo::new(number, declared, entry.shape(declared))));
@@ -297,18 +297,18 @@ impl Catalog {
         (info, ticket)
     }
 
-    /// The open table of this number, or the place of one.
+    /// Returns the open or formerly open table with this number.
     #[inline]
     pub(crate) fn table(&self, number: u32) -> Option<&TableInfo> {
         self.open.get(number as usize)?.get().map(|info| &**info)
     }
 
-    /// Names of all tables.
+    /// Returns the names of all tables.
     pub(crate) fn names(&self) -> Vec<String> {
         self.tables.lock().entries.keys().map(|name| name.as_ref().to_owned()).collect()
     }
 
-    /// The trees of all tables, the catalog's own first.
+    /// Returns the trees of all tables, the catalog's own first.
     pub(crate) fn trees(&self) -> Vec<TableTrees> {
         let own = TableTrees { open: (0, 0), primary: CATALOG, overflow: None, secondaries: Vec::new() };
         let open = |number: u32| self.table(number).map_or((0, 0), |info| (number, info.ticket()));
@@ -322,8 +322,9 @@ impl Catalog {
         std::iter::once(own).chain(tables).collect()
     }
 
-    /// The tree with this index number, and the number of its table; `None` if no table has such a tree (any more). A
-    /// transaction that the caller has begun before keeps the number from being another table's until it ends.
+    /// Returns the tree with this index number, and the number of its table; `None` if no table has (any longer) such a
+    /// tree. A transaction that the caller began before the call keeps the number from being reused, until the
+    /// transaction ends.
     pub(crate) fn tree(&self, engine: &Engine, index: IndexId) -> Option<(Tree, u32)> {
         if index == CATALOG.index {
             return Some((CATALOG, CATALOG_NUMBER));
@@ -339,7 +340,7 @@ impl Catalog {
         Some((tree, number))
     }
 
-    /// The index of this number, for locks; `None` if there is none (any more). As for [`Catalog::tree`].
+    /// Returns the index with this number, for locks; `None` if there is none (any longer). As [`Catalog::tree`].
     pub(crate) fn index(&self, engine: &Engine, id: IndexId) -> Option<Index> {
         if id == CATALOG.index {
             return Some(own_index());
@@ -352,7 +353,7 @@ impl Catalog {
         Some(Index::new((tree, overflow), number, table, secondary.map(|index| index.name.as_str().into())))
     }
 
-    /// The number of the tree with the next higher index number.
+    /// Returns the number of the tree with the next higher index number.
     pub(crate) fn index_after(&self, index: IndexId) -> Option<IndexId> {
         if index < CATALOG.index {
             return Some(CATALOG.index);
@@ -361,7 +362,7 @@ impl Catalog {
         self.tables.lock().by_index.range(above).next().map(|(index, _)| IndexId(*index))
     }
 
-    /// Every table by name, with its primary tree and those of its indexes by their names.
+    /// Returns the name, the primary tree and the named index trees of every table.
     pub(crate) fn named_trees(&self) -> Vec<NamedTrees> {
         let indexes = |entry: &TableEntry| entry.secondaries.iter().map(|i| (i.name.clone(), i.tree)).collect();
         let tables = self.tables.lock();
@@ -371,7 +372,7 @@ impl Catalog {
             .collect()
     }
 
-    /// Number, table and name of every index, by number; a primary one has the table's name.
+    /// Returns number, table and name of every index, by number; a primary index has the name of its table.
     pub(crate) fn indexes(&self) -> Vec<(u32, String, String)> {
         let tables = self.tables.lock();
         let name_in = |table: &str, number: u32| {
@@ -386,14 +387,14 @@ impl Catalog {
         named.collect()
     }
 
-    /// Root pages of all trees.
+    /// Returns the root pages of all trees.
     pub(crate) fn roots(&self) -> Vec<PageId> {
         let tables = self.tables.lock();
         let trees = tables.entries.values().flat_map(|table| table.entry.trees());
         std::iter::once(CATALOG).chain(trees).map(|tree| tree.root).collect()
     }
 
-    /// The open table that a program declares so, if it is known to match: takes no lock and writes nothing.
+    /// Returns the open table of a declaration, if it is known to match. Takes no lock and writes nothing.
     #[inline]
     pub(crate) fn declared(&self, declared: &Declared<'_>) -> Option<&TableInfo> {
         if let Some(noted) = declared.noted {
@@ -411,8 +412,8 @@ impl Catalog {
         self.table(number).filter(|info| ticket != 0 && info.is(ticket))
     }
 
-    /// Where a name's number may be: two places, so that only three names that share them are looked up again and
-    /// again.
+    /// Returns the two cache entries of a name. With two entries, only three names that share them evict each other
+    /// repeatedly.
     #[inline]
     fn guesses(&self, name: &str) -> [&AtomicU32; 2] {
         let hash = (name.as_ptr() as usize).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize);
@@ -427,7 +428,7 @@ impl Catalog {
         free.unwrap_or(first).store(number, Ordering::Relaxed);
     }
 
-    /// Opens a table that exists; returns it with its ticket, or `None` if there is none of this name.
+    /// Opens an existing table; returns it with its ticket, or `None` if there is no table of this name.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if the table has other indexes, [`TxnError::OtherCodec`] if it was created with other
@@ -459,11 +460,11 @@ impl Catalog {
         Ok(Some((info, ticket)))
     }
 
-    /// Creates the table if there is none; [`Catalog::open`] then finds it. `absence_held`: the caller's transaction
-    /// has locked the table's absence (`table/absent.rs`). False if another transaction has, and the caller has to lock
-    /// it first.
+    /// Creates the table if it does not exist; [`Catalog::open`] then finds it. `absence_held` is true if the caller's
+    /// transaction has locked the table's absence (`table/absent.rs`). Returns false if another transaction has locked
+    /// it; the caller must then lock it first.
     ///
-    /// The table is durable with the first commit that comes after it.
+    /// The table is durable with the next commit.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if the name is not allowed or there are too many tables; no space.
@@ -476,7 +477,7 @@ impl Catalog {
         declared.check_names()?;
         let _creator = Creator::wait(&self.creation, &*engine.hook);
         if self.has(declared.name) {
-            // Another transaction has created it meanwhile.
+            // Another transaction has created the table.
             return Ok(true);
         }
         if self.tables.lock().entries.len() >= MAX_TABLES {
@@ -491,7 +492,7 @@ impl Catalog {
         Ok(true)
     }
 
-    /// Creates a table. The caller holds the turn: no other transaction creates one meanwhile.
+    /// Creates a table. The caller holds the [`Creator`]: no other transaction creates a table now.
     fn create_in(&self, mut txn: Txn<'_>, declared: &Declared<'_>, first: u32) -> Result<(), TxnError> {
         let mut trees = Vec::new();
         let entry = match make(&mut txn, declared, first, &mut trees) {
@@ -499,7 +500,7 @@ impl Catalog {
             Err(error) => {
                 let change = txn.engine.structure_change(txn.slot.peek().id);
                 for tree in trees {
-                    // What cannot be given back now is lost: no row of the catalog leads to it.
+                    // Pages that cannot be freed now are lost: no catalog row refers to them.
                     let _ = tree.give_root_back(change, &mut txn.slot.state().rec);
                 }
                 return Err(error);
@@ -511,7 +512,7 @@ impl Catalog {
     }
 }
 
-/// Makes the trees of a table, and its row in the catalog.
+/// Creates the trees of a table, and its row in the catalog.
 fn make(txn: &mut Txn<'_>, declared: &Declared<'_>, first: u32, trees: &mut Vec<Tree>) -> Result<TableEntry, TxnError> {
     let change = txn.engine.structure_change(txn.slot.peek().id);
     let mut index = first;
@@ -536,7 +537,7 @@ fn make(txn: &mut Txn<'_>, declared: &Declared<'_>, first: u32, trees: &mut Vec<
     Ok(entry)
 }
 
-/// The error where no number is left.
+/// Returns the error for missing table numbers.
 #[cold]
 fn too_many(name: &str) -> TxnError {
     let what = format!(
@@ -546,7 +547,7 @@ fn too_many(name: &str) -> TxnError {
     TxnError::Schema { table: name.into(), what }
 }
 
-/// The catalog's own index, for its rows and for the absence of tables.
+/// Returns the catalog's own index, for its rows and for the absence of tables.
 pub(super) fn own_index() -> Index {
     Index::new((CATALOG, None), CATALOG_NUMBER, "catalog", None)
 }

@@ -1,18 +1,18 @@
-//! Which parts of a row a statement copies: ranges of bytes of its encoding. What lies elsewhere in the row is neither
-//! read nor logged, so the lines of memory that it fills stay where they are.
+//! The columns of a row that a statement copies: byte ranges of its encoding. The rest of the row is neither read nor
+//! logged, so its cache lines are not touched.
 
 use std::ops::Range;
 
 use crate::page::PageRef;
 
-/// All of a row.
+/// The whole row.
 #[expect(clippy::single_range_in_vec_init, reason = "a list of one range of columns")]
 pub(crate) const WHOLE: &[Range<usize>] = &[0..usize::MAX];
 
-/// Nothing of a row: to lock it, or to mark it deleted.
+/// No part of the row: to lock it, or to mark it deleted.
 pub(crate) const NOTHING: &[Range<usize>] = &[];
 
-/// The parts that a value of this length has: up to the first that it ends before.
+/// Returns the ranges that lie within a value of this length, up to the first that does not.
 #[inline]
 pub(super) fn parts_within(columns: &[Range<usize>], value_len: usize) -> impl Iterator<Item = Range<usize>> {
     columns.iter().map_while(move |part| {
@@ -21,9 +21,9 @@ pub(super) fn parts_within(columns: &[Range<usize>], value_len: usize) -> impl I
     })
 }
 
-/// Appends these parts of a value, given by its place and length, to `out`, one behind the other. One that ends at `usize::MAX` reaches to the
-/// end of the row. A row that ends before a part does has neither this part nor those behind it. False if the
-/// place, which may be torn, leads out of the page.
+/// Appends these parts of a value, given by its position and length, to `out`. A part that ends at `usize::MAX` extends
+/// to the end of the row. If the row ends before a part does, this part and those after it are missing. Returns false
+/// if the position, which may be torn, leads out of the page.
 #[inline]
 #[must_use]
 pub(super) fn append_columns(
@@ -35,7 +35,7 @@ pub(super) fn append_columns(
     parts_within(columns, value_len).all(|part| page.append_to(value_at + part.start, part.len(), out))
 }
 
-/// Whether these parts of a value are `seen`, as [`append_columns`] would have appended them.
+/// Returns true if these parts of a value equal `seen`, as [`append_columns`] would append them.
 #[inline]
 #[must_use]
 pub(super) fn has_columns(
@@ -54,13 +54,13 @@ pub(super) fn has_columns(
     seen.is_empty()
 }
 
-/// How many bytes of a row are brought into the caches for these parts.
+/// Number of bytes of a row to prefetch for these parts.
 #[inline]
 pub(super) fn bytes_until(columns: &[Range<usize>]) -> usize {
     columns.iter().map(|part| part.end).max().unwrap_or(0)
 }
 
-/// The part that a statement changes: the first. The others it is shown.
+/// Returns the part that a statement changes: the first one. The statement only reads the others.
 #[inline]
 pub(crate) fn changed(columns: &[Range<usize>]) -> Range<usize> {
     columns.first().map_or(0..0, |part| part.start..part.end.max(part.start))

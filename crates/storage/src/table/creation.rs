@@ -1,18 +1,18 @@
-//! One table is created or changed at a time.
+//! Mutual exclusion of the creation and change of tables.
 
 use std::sync::Arc;
 
 use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::sync::Mutex;
 
-/// Whether a transaction creates a table, and the transactions that wait for their turn.
+/// State of the exclusion: whether a transaction creates a table, and the transactions that wait for their turn.
 #[derive(Debug, Default)]
 pub(super) struct Creation {
     underway: bool,
     waiting: Vec<Arc<WaitToken>>,
 }
 
-/// The right to create a table, until dropped.
+/// The right to create or change a table, until dropped.
 pub(super) struct Creator<'c> {
     creation: &'c Mutex<Creation>,
     hook: &'c dyn Hook,

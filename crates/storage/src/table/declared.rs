@@ -1,4 +1,4 @@
-//! A table as a program declares it: its name, its codecs, its secondary indexes.
+//! The declaration of a table: its name, its codecs, its secondary indexes.
 
 use std::any::TypeId;
 use std::collections::BTreeSet;
@@ -9,33 +9,33 @@ use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::plain::{AtomicU32, AtomicU64, Ordering};
 
-/// Length of the longest name of a table or an index, in bytes.
+/// Maximum length of the name of a table or an index, in bytes.
 pub(super) const LONGEST_NAME: usize = 200;
 
-/// Most secondary indexes of a table.
+/// Maximum number of secondary indexes of a table.
 pub(crate) const MAX_INDEXES: usize = 8;
 
-/// How a secondary index gets its key: appends it and says true, or says false for a row that is not indexed.
-/// The arguments are the primary key's and the row's bytes.
+/// Key function of a secondary index. Takes the bytes of the primary key and of the row; appends the index key and
+/// returns true, or returns false for a row that is not indexed.
 pub(crate) type Extract = fn(&[u8], &[u8], &mut Vec<u8>) -> bool;
 
-/// A secondary index as it is declared.
+/// Declaration of a secondary index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IndexSpec {
     pub(crate) name: &'static str,
     pub(crate) unique: bool,
-    /// Bytes of the row before this one do not matter to the index.
+    /// Start of the bytes of the row that the index depends on.
     pub(crate) columns_from: usize,
     pub(crate) extract: Extract,
-    /// The type that declares it, if a type does.
+    /// The type that declares the index, if any.
     pub(crate) declared_by: Option<fn() -> TypeId>,
-    /// The codec of its keys, if a type names it.
+    /// Codec of the index keys, if a type declares it.
     pub(crate) codec: Option<Codec>,
 }
 
 impl IndexSpec {
-    /// Whether two declarations give every row the same entry. One function may have several addresses (one for each
-    /// crate that uses it, say), so types are compared as well where there are any.
+    /// Returns true if two declarations compute the same entry for every row. A function may have several addresses
+    /// (for example one in each crate that uses it), so the declaring types are compared as well, if any.
     #[inline]
     pub(crate) fn is(&self, other: &IndexSpec) -> bool {
         self.unique == other.unique
@@ -45,22 +45,23 @@ impl IndexSpec {
             && same_name(self.name, other.name)
     }
 
-    /// The text of its codec.
+    /// Text of the codec.
     pub(super) fn codec_text(&self) -> String {
         self.codec.map_or_else(|| RAW.to_owned(), |codec| codec.text())
     }
 }
 
-/// Where the table of a declaration was found last. It belongs to one declaration, whose name came at run time.
+/// Cached result of the last lookup of a table. Part of a declaration whose name is known at run time only.
 #[derive(Debug, Default)]
 pub struct TableHint {
     number: AtomicU32,
-    /// That of the table; of another one if both were noted at once, and then it does not fit the number.
+    /// Ticket of the table. After two concurrent writes, number and ticket may be of different tables; then they do not
+    /// match.
     ticket: AtomicU64,
 }
 
 impl TableHint {
-    /// Number and ticket; the ticket is 0 if there are none.
+    /// Returns number and ticket; the ticket is 0 if the cache is empty.
     #[inline]
     pub(super) fn get(&self) -> (u32, u64) {
         (self.number.load(Ordering::Relaxed), self.ticket.load(Ordering::Relaxed))
@@ -72,19 +73,19 @@ impl TableHint {
     }
 }
 
-/// Whether two names are equal; equal constants mostly share one address.
+/// Returns true if two names are equal. Equal constants usually share one address.
 #[inline]
 pub(super) fn same_name(a: &'static str, b: &'static str) -> bool {
     std::ptr::eq(a, b) || a == b
 }
 
-/// A table as a program declares it.
+/// The declaration of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Declared<'a> {
     pub(crate) name: &'a str,
-    /// Absent where the name is a constant.
+    /// Lookup cache; `None` if the name is a constant.
     pub(crate) noted: Option<&'a TableHint>,
-    /// Codecs of key and row; `None` for statements on bytes, which need none.
+    /// Codecs of key and row; `None` for statements on bytes.
     pub(crate) codecs: Option<(&'static Codec, &'static Codec)>,
     pub(crate) specs: &'a [Option<IndexSpec>],
 }
@@ -98,7 +99,7 @@ impl<'a> Declared<'a> {
         TxnError::Schema { table: self.name.into(), what }
     }
 
-    /// Compares a codec with the one in the catalog.
+    /// Compares a codec with its text in the catalog.
     pub(super) fn compare(&self, part: &str, stored: &str, asked: String) -> Result<(), TxnError> {
         if stored == asked || is_mutant(Mutant::SkipCodecCheck) {
             return Ok(());
@@ -107,7 +108,7 @@ impl<'a> Declared<'a> {
         Err(TxnError::OtherCodec { table, part, stored, asked })
     }
 
-    /// Checks that a table can have these names.
+    /// Checks that the table and its indexes may have these names.
     pub(super) fn check_names(&self) -> Result<(), TxnError> {
         let is_name = |name: &str| (1..=LONGEST_NAME).contains(&name.len());
         if !is_name(self.name) || !self.specs().all(|s| is_name(s.name)) {

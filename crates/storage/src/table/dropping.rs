@@ -1,17 +1,16 @@
-//! Dropping and emptying tables: transactions of their own, which take the table's exclusive lock.
+//! Drops and truncations of tables: separate transactions that take the table's exclusive lock.
 //!
 //! One small transaction on the catalog *decides*: it writes a *mark*, a row that names the table's trees, and, for a
-//! drop, deletes the table's own row. Then the pages are given back, page by page (`btree/clear.rs`), and at the end
-//! the mark is deleted. A crash before the decision's commit record is in the log leaves the table as it was; after a
-//! later crash, opening the database does the rest.
+//! drop, deletes the table's own row. Then the pages are freed one by one (`btree/clear.rs`), and finally the mark is
+//! deleted. A crash before the decision's commit record is in the log leaves the table unchanged; after a later crash,
+//! opening the database completes the work.
 //!
-//! A mark may also name trees of indexes alone: those that are being built, or were dropped (`table/altering.rs`).
+//! A mark may also name only trees of indexes, which are being built or were dropped (`table/altering.rs`).
 //!
-//! The table's number is given to another table once no transaction is left that may have found this one: see
-//! `table/numbers.rs`. Until then the lock manager keeps it as *gone* and refuses locks on it. Numbers of indexes are
-//! never given again.
+//! The table's number is reused when no transaction is left that may have found this table: see `table/numbers.rs`.
+//! Until then the lock manager marks the number as *gone* and refuses locks on it. Index numbers are never reused.
 //!
-//! Nothing here waits for the disk before the end: what follows a decision follows it in the log, too.
+//! Only the end of a call waits for the disk: records that follow from a decision also follow it in the log.
 
 use super::catalog::{Catalog, own_index};
 use super::creation::Creator;
@@ -27,18 +26,18 @@ use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
 
 impl Catalog {
-    /// Drops a table, or removes all its rows; false if there is none.
+    /// Drops a table, or removes all its rows; returns false if the table does not exist.
     ///
     /// # Errors
-    /// Those of waiting for the table's lock; nothing has happened then. No space for the decision: the same. A failure
-    /// afterwards: see [`carry_out`].
+    /// Errors of waiting for the table's lock, and no space for the decision: the table is unchanged then. For later
+    /// failures see [`carry_out`].
     pub(super) fn end(&self, engine: &Engine, name: &str, fate: Fate) -> Result<bool, TxnError> {
         loop {
             let mut owner = engine.begin_own(Own::Maintenance)?;
             let Some((entry, number)) = self.entry(engine, name)? else { return Ok(false) };
             match owner.lock_number(&entry.index(name, number), TableMode::X) {
                 Ok(()) => {}
-                // Another transaction has dropped it meanwhile.
+                // Another transaction has dropped the table.
                 Err(TxnError::Dropped { .. }) => continue,
                 Err(error) => return Err(error),
             }
@@ -52,7 +51,7 @@ impl Catalog {
         }
     }
 
-    /// Drops a table that `owner` has locked exclusively; returns the position up to which the log has to be durable.
+    /// Drops a table that `owner` has locked exclusively; returns the log position that must become durable.
     fn drop_locked(&self, owner: &mut Txn<'_>, name: &str, entry: &TableEntry, number: u32) -> Result<Lsn, TxnError> {
         let engine = owner.engine;
         {
@@ -66,7 +65,7 @@ impl Catalog {
         carry_out(self, owner, entry, Fate::Dropped)
     }
 
-    /// Empties trees of a table that is locked exclusively; returns as [`Catalog::drop_locked`].
+    /// Empties trees of a table that is locked exclusively; returns the same as [`Catalog::drop_locked`].
     fn empty_locked(&self, txn: &mut Txn<'_>, entry: &TableEntry) -> Result<Lsn, TxnError> {
         let engine = txn.engine;
         {
@@ -77,17 +76,17 @@ impl Catalog {
         }
         carry_out(self, txn, entry, Fate::Emptied).inspect_err(|error| {
             if let TxnError::Storage(error) = error {
-                // No transaction may see a half-empty table, and only restart can finish it.
+                // No transaction may read a half-empty table, and only a restart can finish it.
                 engine.poison.distrust(&error.as_cause(), engine.log.durable());
             }
         })
     }
 
-    /// Gives back all pages but the roots of trees that have no rows but ghosts. The caller has locked their table
-    /// exclusively, in a call of maintenance, so no transaction needs the ghosts.
+    /// Frees all pages except the roots of trees that have only ghosts. The caller has locked their table exclusively
+    /// in a maintenance transaction, so no transaction needs the ghosts.
     ///
     /// # Errors
-    /// No space: nothing has happened. A failure afterwards closes the instance, to readers too.
+    /// No space: nothing is changed. A later failure closes the instance, to readers too.
     pub(crate) fn remove_ghosts(&self, engine: &Engine, trees: &[Tree]) -> Result<(), TxnError> {
         let Some(entry) = TableEntry::of_bare_trees(trees) else { return Ok(()) };
         let mut txn = engine.begin_own(Own::Beside)?;
@@ -96,15 +95,15 @@ impl Catalog {
         Ok(engine.make_durable(end)?)
     }
 
-    /// Finishes the work that a crash has interrupted, at open.
+    /// Completes interrupted drops and truncations when the database is opened.
     ///
     /// # Errors
-    /// A page that cannot be read; no space.
+    /// An error if a page cannot be read; no space.
     pub(super) fn finish(&self, engine: &Engine, marks: Vec<(Fate, TableEntry)>) -> Result<(), TxnError> {
         for (fate, entry) in marks {
             let mut txn = engine.begin_own(Own::Open)?;
             match carry_out(self, &mut txn, &entry, fate) {
-                // Giving back a dropped table's pages can wait for a disk with some space.
+                // Freeing a dropped table's pages can wait until the disk has space.
                 Err(TxnError::Storage(StorageError::NoSpace { .. } | StorageError::LogFull { .. }))
                     if fate == Fate::Dropped => {}
                 done => drop(done?),
@@ -115,8 +114,8 @@ impl Catalog {
     }
 }
 
-/// Gives back the pages of a marked table, in the place of a transaction that has written nothing, then deletes the mark;
-/// returns the position up to which the log has to be durable. Can be restarted after any part of it.
+/// Frees the pages of a marked table in the slot of a transaction that has written nothing, then deletes the mark.
+/// Returns the log position that must become durable. The call can be repeated after a failure at any point.
 pub(super) fn carry_out(catalog: &Catalog, txn: &mut Txn<'_>, entry: &TableEntry, fate: Fate) -> Result<Lsn, TxnError> {
     let engine = txn.engine;
     let state = txn.slot.state();
@@ -134,7 +133,7 @@ pub(super) fn carry_out(catalog: &Catalog, txn: &mut Txn<'_>, entry: &TableEntry
 }
 
 impl TableEntry {
-    /// The table's primary index, for locks.
+    /// Returns the table's primary index, for locks.
     pub(super) fn index(&self, name: &str, number: u32) -> Index {
         Index::new((self.primary, self.overflow), number, name, None)
     }

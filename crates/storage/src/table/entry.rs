@@ -1,4 +1,4 @@
-//! A table as its row in the catalog describes it: numbers, trees, and the names of codecs and indexes.
+//! Rows of the catalog: the numbers and trees of a table, and the names of its codecs and indexes.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -7,24 +7,24 @@ use crate::base::error::TxnError;
 use crate::base::ids::{IndexId, PageId};
 use crate::btree::Tree;
 
-/// A table as its catalog row describes it.
+/// Catalog row of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TableEntry {
     pub(super) primary: Tree,
-    /// Where its large values lie. Entries that mark trees of indexes alone have none.
+    /// Tree of the large values. `None` in marks that name only trees of indexes.
     pub(super) overflow: Option<Tree>,
-    /// Codecs of key and row: [`Codec::text`](super::codec::Codec::text), or [`RAW`](super::codec::name::RAW).
+    /// Codec texts of key and row: [`Codec::text`](super::codec::Codec::text), or [`RAW`](super::codec::name::RAW).
     pub(super) key: String,
     pub(super) row: String,
     pub(super) secondaries: Vec<IndexEntry>,
 }
 
-/// A secondary index as its table's catalog row describes it.
+/// A secondary index in the catalog row of its table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct IndexEntry {
     pub(super) name: String,
     pub(super) unique: bool,
-    /// Codecs, as for the table.
+    /// Codec text, as for the table.
     pub(super) codec: String,
     pub(super) tree: Tree,
 }
@@ -81,7 +81,7 @@ impl TableEntry {
         bytes.is_empty().then_some(TableEntry { primary, overflow, key, row, secondaries })
     }
 
-    /// Trees without a table, to be marked; `None` for none.
+    /// Returns an entry for trees without a table, for a mark; `None` for none.
     pub(super) fn of_bare_trees(trees: &[Tree]) -> Option<TableEntry> {
         let (first, rest) = trees.split_first()?;
         let bare = |tree: &Tree| IndexEntry { name: String::new(), unique: false, codec: String::new(), tree: *tree };
@@ -90,12 +90,12 @@ impl TableEntry {
         Some(TableEntry { primary: *first, overflow: None, key, row, secondaries })
     }
 
-    /// All trees, the primary one first.
+    /// Returns all trees, the primary one first.
     pub(super) fn trees(&self) -> impl Iterator<Item = Tree> {
         std::iter::once(self.primary).chain(self.overflow).chain(self.secondaries.iter().map(|index| index.tree))
     }
 
-    /// Compares a declaration with the catalog's entry.
+    /// Checks that a declaration matches the entry.
     pub(super) fn check(&self, declared: &Declared<'_>) -> Result<(), TxnError> {
         let same = |(has, spec): (&IndexEntry, &IndexSpec)| has.name == spec.name && has.unique == spec.unique;
         if declared.specs().count() != self.secondaries.len()
@@ -117,15 +117,15 @@ impl TableEntry {
         Ok(())
     }
 
-    /// Compares the declared codecs of key and row with the catalog's entry.
+    /// Checks that the declared codecs of key and row match the entry.
     pub(super) fn check_codecs(&self, declared: &Declared<'_>) -> Result<(), TxnError> {
         let Some((key, row)) = declared.codecs else { return Ok(()) };
         declared.compare("key", &self.key, key.text())?;
         declared.compare("row", &self.row, row.text())
     }
 
-    /// A number for what tables have in common that may have one number after another: the codecs, and the indexes as
-    /// far as text tells. Not 0.
+    /// Returns a hash of the properties that two tables must share to reuse a table number: the codecs, and the textual
+    /// properties of the indexes. Never 0.
     pub(super) fn shape(&self, declared: &Declared<'_>) -> u64 {
         let mut hasher = foldhash::fast::FixedState::with_seed(1).build_hasher();
         (&self.key, &self.row).hash(&mut hasher);

@@ -1,13 +1,13 @@
-//! Fingers: where the last insert of a run was placed, so that the next one needs no descent.
+//! Fingers: cached positions of the last insert of a run, so that the next insert of the run needs no descent.
 //!
-//! Rows often arrive in runs: the orders of one district, the events of one device. The keys of a run are equal but for
-//! their last bytes, which grow. A finger remembers for one run the leaf, the leaf's version after the insert, the key
-//! and the first key above it. As long as the version holds, a key of the run between the two belongs into the next
-//! slot: no page is searched, not even the leaf. (The idea of searching from the last place is that of finger search
-//! trees: Guibas, McCreight, Plass and Roberts, STOC 1977.)
+//! Rows often arrive in runs: the orders of one district, the events of one device. The keys of a run differ only in
+//! their last bytes, which increase. A finger stores for one run the leaf, the leaf's version after the insert, the
+//! inserted key and the next key above it. While the version is unchanged, a key of the run between these two belongs
+//! in the next slot: no page is searched, not even the leaf. (Searching from the last position is the idea of finger
+//! search trees: Guibas, McCreight, Plass and Roberts, STOC 1977.)
 //!
 //! Fingers belong to a thread, so no other thread writes them, and the fibers of a thread share them. A finger is used
-//! only if the version proves it.
+//! only if the leaf's version is unchanged.
 
 use std::cell::RefCell;
 
@@ -19,29 +19,29 @@ use crate::latch::Version;
 use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
 
-/// Fingers of a thread: a power of two.
+/// Number of fingers of a thread: a power of two.
 const FINGERS: usize = 2048;
-/// Number of last bytes of a key that may grow.
+/// Length of the tail: the last bytes of a key, which may increase within a run.
 const TAIL: usize = 4;
-/// Longest stem: the bytes before the tail.
+/// Maximum length of the stem: the bytes before the tail.
 const STEM: usize = 16;
 
-/// See the module's documentation.
+/// The cached position of a run: see the module's documentation.
 #[derive(Clone, Copy)]
 struct Finger {
     stem: u128,
-    /// Database, index and length of key in one number; no run has 0.
+    /// Database, index and length of the key in one number; never 0 for a run.
     run: u128,
-    /// The tail of the key inserted last.
+    /// Tail of the last inserted key.
     last: u32,
     frame: u32,
-    /// The leaf that the frame held.
+    /// Page of the frame at the insert.
     leaf: PageId,
-    /// Tails below this one belong into the same gap.
+    /// Upper bound: tails below it belong in the same gap.
     below: u64,
     version: Version,
     position: u16,
-    /// Where the page's heap began.
+    /// Start of the page's heap at the insert.
     heap: u16,
 }
 
@@ -58,17 +58,17 @@ const NO_FINGER: Finger = Finger {
 };
 
 thread_local! {
-    /// Allocated at the first insert of a run.
+    /// The fingers of this thread, allocated at the first insert of a run.
     static HAND: RefCell<Vec<Finger>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A slot of this thread's hand.
+/// Returns the finger in a slot of this thread's table.
 #[inline]
 fn held(slot: usize) -> Option<Finger> {
     HAND.try_with(|hand| hand.borrow().get(slot).copied()).ok().flatten()
 }
 
-/// A key, divided into stem and tail.
+/// A key, split into stem and tail.
 #[derive(Clone, Copy)]
 struct Parted {
     stem: u128,
@@ -97,7 +97,7 @@ impl Parted {
 }
 
 impl<'db> Txn<'db> {
-    /// The place of a new key, if it continues a run. To be validated as any optimistic position.
+    /// Returns the position of a new key that continues a run. The caller validates it like any optimistic position.
     #[inline]
     pub(super) fn finger(&self, index: &Index, key: &[u8]) -> Option<LeafAt<'db>> {
         let engine = self.engine;
@@ -118,8 +118,8 @@ impl<'db> Txn<'db> {
         index.tree().find_in(&engine.pool, (finger.frame, finger.leaf), key)
     }
 
-    /// Releases a leaf into which `key` was put at `position` (the last key if there were several), and remembers the
-    /// place if it continued a run. The slot's key is still the first one above it (empty: there is none).
+    /// Releases a leaf after the insert of `key` at `position` (the last of several keys), and sets the finger if the
+    /// key continued a run. The transaction slot's key buffer still has the next key above (empty: there is none).
     #[inline]
     pub(super) fn release_inserted(&self, index: &Index, key: &[u8], position: usize, leaf: FrameWrite<'_>) {
         let frame = leaf.frame();
@@ -132,7 +132,7 @@ impl<'db> Txn<'db> {
         let Some(parted) = Parted::new(self.engine, index, key) else { return };
         let stem = &key[..key.len() - TAIL];
         let below = match self.slot.peek().key.strip_prefix(stem) {
-            // The key above has another stem, and so lies above all keys with this one.
+            // The next key has another stem, so it lies above all keys with this stem.
             None => u64::from(u32::MAX) + 1,
             Some(rest) => {
                 let mut tail = [0; TAIL];
@@ -152,7 +152,7 @@ impl<'db> Txn<'db> {
             position: position as u16,
             heap: heap as u16,
         };
-        // A thread that is about to end may have dropped its hand.
+        // The thread may be ending and may have dropped its fingers.
         let _ = HAND.try_with(|hand| {
             let mut hand = hand.borrow_mut();
             if hand.is_empty() {
@@ -162,8 +162,8 @@ impl<'db> Txn<'db> {
         });
     }
 
-    /// Prefetches the lines that an insert of this key will read and write, if it continues a run. The tail does not
-    /// matter: any key of the run will do.
+    /// Prefetches the cache lines that an insert of this key will read and write, if the key continues a run. The tail
+    /// of the key is ignored.
     pub(crate) fn prefetch_insert(&self, index: &Index, key: &[u8]) {
         let Some(parted) = Parted::new(self.engine, index, key) else { return };
         let Some(finger) = held(parted.slot()) else { return };

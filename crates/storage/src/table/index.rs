@@ -1,4 +1,4 @@
-//! An index as statements see it: a tree, its names, and how its keys and gaps are locked.
+//! An index as used by statements: a tree, its names, and the lock requests on its keys and gaps.
 
 use std::sync::Arc;
 
@@ -16,25 +16,25 @@ use crate::txn::transaction::Txn;
 /// A primary or secondary index.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// Number and root page of the tree. Of an open table's index they change when another table gets its number: in
-    /// between no transaction uses it.
+    /// Number and root page of the tree. For an open table they change when another table reuses the table's number; no
+    /// transaction uses the index at that time.
     id: AtomicU32,
     root: AtomicU32,
-    /// Root page of the tree in which values of its rows lie that do not fit a slot; 0 for none, as in a secondary index.
+    /// Root page of the tree of large values, which do not fit a slot; 0 for none, as in a secondary index.
     overflow: AtomicU32,
-    /// The table's number in the lock manager; all indexes of a table share it.
+    /// Number of the table in the lock manager; shared by all indexes of the table.
     pub(crate) lock_table: u32,
     table: Arc<TableTitle>,
-    /// The index's name; none for the primary one, which has that of the table.
+    /// Name of the index; `None` for the primary index, which has the name of the table.
     name: Option<Arc<str>>,
 }
 
-/// The name of an open table, for errors.
+/// Name of an open table, for errors.
 #[derive(Debug, Default)]
 pub(super) struct TableTitle(Mutex<Arc<str>>);
 
 impl Index {
-    /// An index of a table for one piece of work.
+    /// Creates an index for a single operation.
     pub(crate) fn new(
         (tree, overflow): (Tree, Option<Tree>),
         lock_table: u32,
@@ -47,80 +47,80 @@ impl Index {
         index
     }
 
-    /// An index of an open table, without a tree yet.
+    /// Creates an index of an open table, without a tree yet.
     pub(super) fn of_open(lock_table: u32, table: &Arc<TableTitle>, name: Option<Arc<str>>) -> Index {
         let word = || AtomicU32::new(0);
         Index { id: word(), root: word(), overflow: word(), lock_table, table: Arc::clone(table), name }
     }
 
-    /// Gives it a tree, and one for large values.
+    /// Sets the tree, and the tree of large values.
     pub(super) fn set(&self, tree: Tree, overflow: Option<Tree>) {
         self.overflow.store(overflow.map_or(PageId::NONE, |tree| tree.root).0, Ordering::Relaxed);
         self.id.store(tree.index.0, Ordering::Relaxed);
         self.root.store(tree.root.0, Ordering::Relaxed);
     }
 
-    /// Gives all indexes of its table the table's name.
+    /// Sets the table's name for all its indexes.
     pub(super) fn rename(&self, table: &str) {
         *self.table.0.lock() = table.into();
     }
 
-    /// The tree.
+    /// Returns the tree.
     #[inline]
     pub(crate) fn tree(&self) -> Tree {
         Tree { index: self.id(), root: PageId(self.root.load(Ordering::Relaxed)) }
     }
 
-    /// The tree in which values of its rows lie that do not fit a slot.
+    /// Returns the tree of large values, which do not fit a slot.
     #[inline]
     pub(crate) fn overflow(&self) -> Option<Tree> {
         let root = PageId(self.overflow.load(Ordering::Relaxed));
         (!root.is_none()).then(|| Tree { index: Tree::overflow_index(self.id()), root })
     }
 
-    /// The number of the tree.
+    /// Number of the tree.
     #[inline]
     pub(crate) fn id(&self) -> IndexId {
         IndexId(self.id.load(Ordering::Relaxed))
     }
 
-    /// The table's name.
+    /// Name of the table.
     #[cold]
     pub(crate) fn table(&self) -> Arc<str> {
         Arc::clone(&self.table.0.lock())
     }
 
-    /// The index's name; that of the table for the primary one.
+    /// Name of the index; for the primary index, the name of the table.
     #[cold]
     pub(crate) fn name(&self) -> Arc<str> {
         self.name.as_ref().map_or_else(|| self.table(), Arc::clone)
     }
 }
 
-/// What a statement wants to do with the rows it finds.
+/// Purpose for which a statement accesses a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     /// Read.
     Read,
-    /// Read now, write later: other transactions may still read.
+    /// Read now, write later: other transactions may still read the row.
     Update,
     /// Write.
     Write,
-    /// Write, and insert if there is no row: nothing that is seen decides what is done.
+    /// Write, or insert if there is no row: the result does not depend on the previous row.
     Put,
 }
 
-/// The result of trying a lock.
+/// Result of a lock request that does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockAttempt {
-    /// It is held now (or not needed).
+    /// The lock is held now (or not needed).
     Lock,
-    /// Another transaction is in the way: release all latches, then [`Txn::wait_for`].
+    /// Another transaction holds a conflicting lock: release all latches, then call [`Txn::wait_for`].
     MustWait,
 }
 
 impl Index {
-    /// The name under which the gap at position `at` of a leaf, and the key there, are locked.
+    /// Returns the lock name of the gap at position `at` of a leaf, and of the key there.
     pub(crate) fn name_at(
         &self,
         names: &Names,
@@ -130,7 +130,7 @@ impl Index {
     ) -> LockName {
         key.clear();
         if at < page.count() {
-            // A torn page yields some other name; the lock is then useless but harmless.
+            // A torn page yields a wrong name; that lock is useless but harmless.
             let _ = page.append_key(at, key);
             names.of(self.id(), key)
         } else if page.append_high(key) {
@@ -142,7 +142,7 @@ impl Index {
 }
 
 impl Txn<'_> {
-    /// Announces on the table what the statement will do with its rows.
+    /// Takes the intention lock on the table for a statement's access to rows.
     #[inline]
     pub(crate) fn intend(&mut self, index: &Index, want: Want) -> Result<(), TxnError> {
         let mode = if want == Want::Read { TableMode::IS } else { TableMode::IX };
@@ -154,8 +154,7 @@ impl Txn<'_> {
         self.slot.state().owner.lock_table(index.lock_table, mode).map_err(|e| self.refused_table(e, index))
     }
 
-    /// The error for a table's lock that was refused. With a lock on a dropped table the transaction can only roll
-    /// back.
+    /// Returns the error for a refused table lock. If the table was dropped, the transaction can only be rolled back.
     #[cold]
     fn refused_table(&mut self, error: LockRefusal, index: &Index) -> TxnError {
         if error == LockRefusal::Gone {
@@ -164,7 +163,7 @@ impl Txn<'_> {
         lock_error(error, index)
     }
 
-    /// The mode in which a row found is locked.
+    /// Returns the lock mode of an existing row.
     #[inline]
     pub(crate) fn key_mode(&self, want: Want) -> RecordMode {
         match want {
@@ -175,30 +174,30 @@ impl Txn<'_> {
         }
     }
 
-    /// Whether reads protect the gaps they saw.
+    /// Returns true if reads lock the gaps that they read.
     #[inline]
     pub(crate) fn locks_gaps(&self) -> bool {
         self.isolation == Isolation::Serializable && !is_mutant(Mutant::SkipNextKeyLock)
     }
 
-    /// Whether keys that were found absent stay so.
+    /// Returns true if keys that were found absent are locked.
     #[inline]
     pub(crate) fn protects_absence(&self) -> bool {
         self.isolation == Isolation::Serializable && !is_mutant(Mutant::SkipAbsentKeyLock)
     }
 
-    /// Whether a row that was read need not stay locked.
+    /// Returns true if read locks are released at once.
     #[inline]
     fn reads_instantly(&self) -> bool {
         self.isolation == Isolation::ReadCommitted || is_mutant(Mutant::ReleaseReadLocksEarly)
     }
 
-    /// Whether a row that was read for this stays locked.
+    /// Returns true if the lock on a row read for this purpose is kept.
     pub(super) fn keeps_lock(&self, want: Want) -> bool {
         want != Want::Read || !self.reads_instantly()
     }
 
-    /// Locks a key, a gap or both if that is possible at once. Latches may be held.
+    /// Requests a lock on a key, a gap or both without waiting. Latches may be held.
     #[inline(never)]
     pub(crate) fn try_lock(
         &mut self,
@@ -210,7 +209,7 @@ impl Txn<'_> {
         self.try_lock_row(index, name, mode, low)
     }
 
-    /// As [`Txn::try_lock`], for the few statements that lock most rows.
+    /// As [`Txn::try_lock`], inlined into the few statements that lock most rows.
     #[inline(always)]
     pub(crate) fn try_lock_row(
         &mut self,
@@ -260,15 +259,14 @@ impl Txn<'_> {
         result.map_err(|e| lock_error(e, index))
     }
 
-    /// Waits until an insert of a key with this prefix into the gap below `name` would be possible. No latch may be
-    /// held.
+    /// Waits until a key with this prefix could be inserted into the gap below `name`. No latch may be held.
     #[cold]
     pub(crate) fn wait_to_insert(&mut self, index: &Index, name: LockName, prefix: Prefix) -> Result<(), TxnError> {
         self.slot.state().owner.wait_insert(index.lock_table, name, prefix).map_err(|e| lock_error(e, index))
     }
 }
 
-/// The error for a lock manager's refusal, with the table's name.
+/// Converts an error of the lock manager, adding the table's name.
 #[cold]
 pub(crate) fn lock_error(error: LockRefusal, index: &Index) -> TxnError {
     let table = index.table();

@@ -1,5 +1,5 @@
-//! Statements on encoded keys and rows, with the secondary indexes maintained: the typed statements build on them, and
-//! programs with codecs of their own use them.
+//! Statements on encoded keys and rows that maintain the secondary indexes: the basis of the typed and the raw
+//! statements.
 
 use std::ops::{ControlFlow, Range};
 
@@ -15,8 +15,8 @@ use crate::lock::TableMode;
 use crate::txn::memos::LeafSpot;
 use crate::txn::transaction::Txn;
 
-/// Appends an index entry's key: the row's value in the index and, unless the index is unique, the primary key. False
-/// if the row is not in the index.
+/// Writes the key of an index entry to `out`: the index key of the row and, unless the index is unique, the primary
+/// key. Returns false if the row is not in the index.
 pub(crate) fn entry_key(secondary: &Secondary, key: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     out.clear();
     let indexed = (secondary.extract)(key, row, out);
@@ -26,7 +26,7 @@ pub(crate) fn entry_key(secondary: &Secondary, key: &[u8], row: &[u8], out: &mut
     indexed
 }
 
-/// Whether an update may have changed the value that some index extracts.
+/// Returns true if an update may have changed the index key of some index.
 #[inline]
 fn concerns_indexes(table: &TableInfo, before: &[u8], after: &[u8]) -> bool {
     let concerns =
@@ -35,8 +35,8 @@ fn concerns_indexes(table: &TableInfo, before: &[u8], after: &[u8]) -> bool {
 }
 
 impl Txn<'_> {
-    /// Runs a statement of several steps: unless it succeeds all of it is undone, also when the caller's code panics in
-    /// it.
+    /// Runs a statement of several steps. Unless it succeeds, all its steps are undone, also after a panic in the
+    /// caller's code.
     pub(crate) fn atomically<T>(
         &mut self,
         steps: impl FnOnce(&mut Self) -> Result<T, TxnError>,
@@ -51,7 +51,7 @@ impl Txn<'_> {
         result
     }
 
-    /// Inserts a row and its index entries. On an error all of it is undone.
+    /// Inserts a row and its index entries. On an error the whole statement is undone.
     pub(crate) fn insert_row(&mut self, table: &TableInfo, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         if table.secondaries.is_empty() {
             return self.insert(&table.primary, key, row);
@@ -63,7 +63,7 @@ impl Txn<'_> {
     }
 
     fn insert_entries(&mut self, table: &TableInfo, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
-        // Taken, because an insert builds other keys in the slot's buffers.
+        // The buffer is moved out, because an insert builds other keys in the slot's buffers.
         let mut entry = std::mem::take(&mut self.slot.state().entry);
         let result = table.secondaries.iter().try_for_each(|secondary| {
             if entry_key(secondary, key, row, &mut entry) { self.insert_entry(secondary, &entry, key) } else { Ok(()) }
@@ -72,10 +72,10 @@ impl Txn<'_> {
         result
     }
 
-    /// Inserts the entry of a row that had none.
+    /// Inserts the index entry of a row that had none.
     fn insert_entry(&mut self, secondary: &Secondary, entry: &[u8], key: &[u8]) -> Result<(), TxnError> {
         match self.insert(&secondary.index, entry, key) {
-            // It ends with the row's key, and the row is locked.
+            // The entry's key ends with the row's key, and the row is locked, so the entry cannot exist.
             Err(TxnError::DuplicateKey { .. }) if !secondary.unique => {
                 let tree = secondary.index.tree();
                 Err(tree
@@ -86,7 +86,7 @@ impl Txn<'_> {
         }
     }
 
-    /// Inserts rows whose keys ascend. On an error all of them are undone.
+    /// Inserts rows with ascending keys. On an error all of them are undone.
     pub(crate) fn insert_rows(&mut self, table: &TableInfo, rows: &[(&[u8], &[u8])]) -> Result<(), TxnError> {
         self.atomically(|txn| {
             txn.insert_run(&table.primary, rows)?;
@@ -97,7 +97,7 @@ impl Txn<'_> {
         })
     }
 
-    /// Lets `change` edit the row of `key`; `None` if there is none.
+    /// Lets `change` edit the row of `key`; returns `None` if there is no row.
     #[inline]
     pub(crate) fn update_row<R>(
         &mut self,
@@ -114,7 +114,7 @@ impl Txn<'_> {
         Ok(Some(answer))
     }
 
-    /// Stores `after` over `before`, the row of `key`, which was read at `spot`.
+    /// Stores `after` over `before`, the row of `key` that was read at `spot`.
     #[inline]
     fn store_row(&mut self, table: &TableInfo, key: &[u8], spot: LeafSpot) -> Result<(), TxnError> {
         let state = self.slot.peek();
@@ -125,9 +125,9 @@ impl Txn<'_> {
         }
     }
 
-    /// Lets `change` edit the first of these parts of the row of `key`, seeing the others; `None` if there is no row. Of
-    /// a row that ends before the first part does, it sees nothing. A part that gets another length is not stored, which
-    /// `change` has to notice. No index may depend on that part.
+    /// Lets `change` edit the first of these parts of the row of `key`, and read the others; returns `None` if there is
+    /// no row. If the row ends within the first part, `change` gets no bytes. A part whose length `change` has altered
+    /// is not stored; `change` must detect this itself. No index may depend on that part.
     #[inline]
     pub(crate) fn update_columns<R>(
         &mut self,
@@ -152,7 +152,7 @@ impl Txn<'_> {
         Ok(Some(answer))
     }
 
-    /// Stores `after` over `before`, which was read at `spot`, and moves the index entries that this changes.
+    /// Stores `after` over `before`, which was read at `spot`, and updates the index entries that change.
     fn store_indexed(&mut self, table: &TableInfo, key: &[u8], spot: LeafSpot) -> Result<(), TxnError> {
         let mut moves = Vec::new();
         for (i, secondary) in table.secondaries.iter().enumerate() {
@@ -182,8 +182,8 @@ impl Txn<'_> {
         })
     }
 
-    /// Inserts a row or replaces the existing one. It promises what the insert or the update promises that it ends with: a
-    /// key that was absent when it looked is not protected before the insert locks it.
+    /// Inserts a row or replaces the existing one. The guarantees are those of the final insert or update: a key that
+    /// was absent at the lookup is not protected until the insert locks it.
     pub(crate) fn put_row(&mut self, table: &TableInfo, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         loop {
             if let Some(spot) = self.fetch_for_put(&table.primary, key)? {
@@ -193,14 +193,14 @@ impl Txn<'_> {
                 return self.store_row(table, key, spot);
             }
             match self.insert_row(table, key, row) {
-                // Other transactions may have inserted the key meanwhile.
+                // Another transaction may have inserted the key since the lookup.
                 Err(TxnError::DuplicateKey { index, .. }) if std::sync::Arc::ptr_eq(&index, &table.primary.name()) => {}
                 result => return result,
             }
         }
     }
 
-    /// Deletes a row and its index entries; false if there is none.
+    /// Deletes a row and its index entries; returns false if there is no row.
     pub(crate) fn delete_row(&mut self, table: &TableInfo, key: &[u8]) -> Result<bool, TxnError> {
         if table.secondaries.is_empty() {
             return self.delete(&table.primary, key);
@@ -219,8 +219,8 @@ impl Txn<'_> {
         })
     }
 
-    /// Deletes the first row of `[from, to]` and returns its key; locked for writing from the start, so that two
-    /// transactions that do this at once wait for each other instead of deadlocking.
+    /// Deletes the first row of `[from, to]` and returns its key. The row is locked for writing from the start, so that
+    /// of two concurrent calls one waits instead of deadlocking.
     pub(crate) fn take_first_row(
         &mut self,
         table: &TableInfo,
@@ -238,7 +238,7 @@ impl Txn<'_> {
         })?;
         let Some((key, spot)) = first else { return Ok(None) };
         if table.secondaries.is_empty() {
-            // The scan has locked it for writing, and says where it lies.
+            // The scan has locked the row for writing and returned its position.
             self.engine.pool.points().at(&site::BEFORE_WRITE);
             self.mark_deleted(&table.primary, &key, spot)?;
         } else {
@@ -247,13 +247,13 @@ impl Txn<'_> {
         Ok(Some(key))
     }
 
-    /// Deletes the rows from `from` up to `to`; returns how many. On an error all of it is undone.
+    /// Deletes the rows from `from` to `to`; returns their number. On an error the whole statement is undone.
     pub(crate) fn delete_rows(&mut self, table: &TableInfo, from: &[u8], to: ScanEnd<'_>) -> Result<u64, TxnError> {
         self.atomically(|txn| txn.delete_each(table, from.to_vec(), to))
     }
 
     fn delete_each(&mut self, table: &TableInfo, mut from: Vec<u8>, to: ScanEnd<'_>) -> Result<u64, TxnError> {
-        /// Keys that are remembered at a time.
+        /// Number of keys collected at a time.
         const KEYS: usize = 128;
         let mut keys: Vec<Vec<u8>> = Vec::with_capacity(KEYS);
         let mut deleted = 0;
@@ -277,7 +277,7 @@ impl Txn<'_> {
         }
     }
 
-    /// Counts the rows from `from` up to `to`, locked as by reading them.
+    /// Counts the rows from `from` to `to`, with the locks of reads.
     pub(crate) fn count_rows(&mut self, table: &TableInfo, from: &[u8], to: ScanEnd<'_>) -> Result<u64, TxnError> {
         let mut rows = 0;
         let wanted = ScanSpec { from, to, want: Want::Read, likely: usize::MAX };
@@ -288,7 +288,7 @@ impl Txn<'_> {
         Ok(rows)
     }
 
-    /// Lets `change` edit every row of `[from, to]` in place; returns how many there were. On an error all of it is
+    /// Lets `change` edit every row of `[from, to]` in place; returns their number. On an error the whole statement is
     /// undone.
     pub(crate) fn update_rows(
         &mut self,
@@ -300,8 +300,8 @@ impl Txn<'_> {
         self.atomically(|txn| txn.modify_run(&table.primary, from, to, change))
     }
 
-    /// Lets `change` edit the first of these parts of several rows, all locked before any is written; returns how many
-    /// there were. On an error all of it is undone. No index may depend on that part.
+    /// Lets `change` edit the first of these parts of several rows, all locked before any is written; returns the
+    /// number of rows. On an error the whole statement is undone. No index may depend on that part.
     pub(crate) fn update_columns_of(
         &mut self,
         table: &TableInfo,
@@ -319,7 +319,7 @@ impl Txn<'_> {
     }
 }
 
-/// A statement under way, which is undone if a panic leaves it.
+/// A running statement, which is undone if a panic unwinds through it.
 struct Statement<'t, 'db> {
     txn: &'t mut Txn<'db>,
     savepoint: Lsn,
@@ -340,7 +340,7 @@ impl Drop for Statement<'_, '_> {
     #[inline]
     fn drop(&mut self) {
         if !self.ended {
-            // If it cannot be undone the transaction is broken: it must not commit.
+            // If the undo fails, the transaction is broken and cannot commit.
             let _ = self.take_back();
         }
     }

@@ -1,9 +1,10 @@
-//! An open table: its indexes, and the declaration that it is known to match.
+//! Open tables: the indexes of a table, and the declaration that it is known to match.
 //!
-//! Statements find open tables without a lock and use them by reference, so the memory of one that is dropped cannot be
-//! freed; and there may be any number of them, one after the other. So it stays with the table's number, and serves the
-//! next table that has the same indexes and gets the number. What differs between two such tables (which one it is, its
-//! trees, its name) is in words that are written while no transaction may use them: see `table/numbers.rs`.
+//! Statements find open tables without a lock and use them by reference, so the memory of a dropped table cannot be
+//! freed, although a program may drop any number of tables. Therefore the memory stays with the table's number, and is
+//! reused by the next table that has the same indexes and gets the number. Properties that differ between two such
+//! tables (ticket, trees, name) are stored in atomic words, which are written while no transaction may use them: see
+//! `table/numbers.rs`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -22,34 +23,34 @@ pub(crate) struct Secondary {
     /// See [`IndexSpec::columns_from`].
     pub(crate) columns_from: usize,
     pub(crate) extract: Extract,
-    /// The declaration with which the table was opened first.
+    /// The declaration with which the table was first opened.
     pub(crate) spec: IndexSpec,
 }
 
-/// An open table, or the place of one that was dropped.
+/// An open table, or the memory of a dropped one.
 #[derive(Debug)]
 pub struct TableInfo {
-    /// Which table it is, or 0 for none.
+    /// Ticket of the table, or 0 for none.
     ticket: AtomicU64,
     pub(crate) primary: Index,
     pub(crate) secondaries: Vec<Secondary>,
     name: KnownName,
-    /// Its declared codecs, once they have been found equal to those in the catalog.
+    /// Declared codecs, once they were found equal to those in the catalog.
     codecs: OnceLock<(&'static Codec, &'static Codec)>,
-    /// Which table it was last: the name of the indexes is that one's.
+    /// Ticket of the last table that used this memory: the index titles have its name.
     last: AtomicU64,
     /// See [`TableEntry::shape`].
     pub(super) shape: u64,
 }
 
 impl TableInfo {
-    /// All trees, the primary one first.
+    /// Returns all trees, the primary one first.
     pub(crate) fn trees(&self) -> impl Iterator<Item = Tree> {
         let secondaries = self.secondaries.iter().map(|secondary| secondary.index.tree());
         std::iter::once(self.primary.tree()).chain(self.primary.overflow()).chain(secondaries)
     }
 
-    /// The place of a table with the declared indexes, for the number; no table is there yet.
+    /// Creates the memory for tables with the declared indexes and this number; it has no table yet.
     pub(super) fn new(number: u32, declared: &Declared<'_>, shape: u64) -> TableInfo {
         let title = Arc::new(TableTitle::default());
         let secondary = |spec: &IndexSpec| Secondary {
@@ -70,9 +71,9 @@ impl TableInfo {
         }
     }
 
-    /// Makes it the table of this entry. No transaction is left that may use it as another.
+    /// Makes this the table of `entry`. No transaction is left that may use it as another table.
     pub(super) fn become_table(&self, name: &str, entry: &TableEntry, ticket: u64) {
-        // A reader without a transaction that sees any of what follows finds then that its own ticket is no more.
+        // A reader outside a transaction that reads any of the following stores then finds that its ticket is gone.
         fence(Ordering::Release);
         self.primary.set(entry.primary, entry.overflow);
         for (secondary, index) in self.secondaries.iter().zip(&entry.secondaries) {
@@ -84,23 +85,23 @@ impl TableInfo {
         self.ticket.store(ticket, Ordering::Release);
     }
 
-    /// Whether the place may be that of a table with this declaration and this entry.
+    /// Returns true if the memory can be reused for a table with this declaration and this entry.
     pub(super) fn may_become(&self, declared: &Declared<'_>, entry: &TableEntry) -> bool {
         let codecs = self.codecs.get().is_none_or(|(key, row)| key.text() == entry.key && row.text() == entry.row);
         self.is(0) && codecs && self.has_indexes(declared)
     }
 
-    /// Which table it is; 0 for none.
+    /// Ticket of the table; 0 for none.
     pub(super) fn ticket(&self) -> u64 {
         self.ticket.load(Ordering::Acquire)
     }
 
-    /// Says that the table has gone.
+    /// Records that the table is gone.
     pub(super) fn end(&self) {
         self.ticket.store(0, Ordering::Release);
     }
 
-    /// Notes the codecs and the name of a declaration that matches the table.
+    /// Records the codecs and the name of a declaration that matches the table.
     pub(super) fn verified(&self, declared: &Declared<'_>) {
         if let Some(codecs) = declared.codecs {
             self.codecs.get_or_init(|| codecs);
@@ -110,26 +111,26 @@ impl TableInfo {
         }
     }
 
-    /// Whether it is the table that this ticket was given for.
+    /// Returns true if this is the table with this ticket.
     #[inline]
     pub(crate) fn is(&self, ticket: u64) -> bool {
         self.ticket.load(Ordering::Acquire) == ticket
     }
 
-    /// Whether it still is, after it was read by no transaction.
+    /// Returns true if this is still the table with this ticket, after a read outside any transaction.
     #[inline]
     pub(crate) fn still_is(&self, ticket: u64) -> bool {
         fence(Ordering::Acquire);
         self.ticket.load(Ordering::Relaxed) == ticket
     }
 
-    /// The name of the table that this ticket was given for, if no other has got its place.
+    /// Returns the name of the table with this ticket, if its memory has not been reused.
     pub(crate) fn name_of(&self, ticket: u64) -> Option<Arc<str>> {
         let name = self.primary.table();
         (self.last.load(Ordering::Acquire) == ticket).then_some(name)
     }
 
-    /// Whether the table is known to match the declaration. False means unknown.
+    /// Returns true if the table is known to match the declaration. False means unknown.
     #[inline]
     pub(super) fn fits(&self, declared: &Declared<'_>) -> bool {
         let (Some((key, row)), Some(codecs)) = (self.codecs.get(), declared.codecs) else { return false };
@@ -146,10 +147,10 @@ impl TableInfo {
     }
 }
 
-/// A name that is compared while another may be written, which the ticket shows.
+/// A name that is compared while another thread may write it; the ticket shows a change.
 #[derive(Debug, Default)]
 struct KnownName {
-    /// Where a constant of this content lies: constants are compared by their addresses first.
+    /// Address of a string constant with this content, or 0: constants are first compared by address.
     at: AtomicUsize,
     len: AtomicUsize,
     words: [AtomicU64; LONGEST_NAME / 8],
@@ -164,7 +165,7 @@ impl KnownName {
         }
     }
 
-    /// Notes where a constant with this name lies.
+    /// Records the address of a constant with this name.
     fn is_at(&self, name: &str) {
         self.at.store(name.as_ptr().addr(), Ordering::Relaxed);
     }

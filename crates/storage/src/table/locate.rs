@@ -1,8 +1,8 @@
-//! Finding a key's place: remembered since the key was announced or missed, or by a descent. And `prefetch`, which announces keys.
+//! Lookup of a key's position: cached since the key was announced or was found missing, or found by a descent. Also
+//! `prefetch`, which announces keys.
 //!
-//! Places are remembered by lock name, which several keys may share. So a remembered place must be checked: it counts
-//! if the page has exactly the key there, or, for a key that was missing, if its neighbours leave no other place for
-//! it.
+//! Positions are cached by lock name, which several keys may share. So a cached position must be checked: it is valid
+//! if the page has exactly the key there, or, for a missing key, if its neighbours enclose the key.
 
 use super::catalog::CATALOG;
 use super::index::Index;
@@ -20,33 +20,34 @@ use crate::txn::memos::{LeafSpot, Memo};
 use crate::txn::transaction::Txn;
 
 impl<'db> Txn<'db> {
-    /// The place of `key`, whose lock name is `name`. To be validated by the caller as any optimistic position.
+    /// Returns the position of `key`, whose lock name is `name`. The caller validates it like any optimistic position.
     #[inline]
     pub(crate) fn locate(&mut self, index: &Index, name: LockName, key: &[u8]) -> Result<LeafAt<'db>, StorageError> {
         locate(self.engine, self.slot.peek().memos.get(name), index, key)
     }
 
-    /// Where a leaf was read: its frame and version.
+    /// Position at which a leaf was read: frame, version and slot.
     #[inline]
     pub(crate) fn spot(&self, leaf: &LeafAt<'_>) -> LeafSpot {
         spot(&self.engine.pool, leaf)
     }
 
-    /// Has a row looked for with the next group of keys, and its place remembered.
+    /// Adds a row to the next group lookup, which caches its position.
     #[inline]
     pub(crate) fn prefetch_along(&mut self, row: KeyQuery<'_>) {
         self.slot.state().along.push(row);
     }
 
-    /// Brings the rows of these keys, the pages above them and their lock buckets into the processor's
-    /// caches, many at a time, and remembers the places.
+    /// Prefetches the rows of these keys, the pages above them and their lock buckets into the processor's caches, many
+    /// at a time, and caches the positions.
     pub(crate) fn prefetch<'k>(&mut self, keys: impl Iterator<Item = KeyQuery<'k>>) {
         let engine = self.engine;
         let along = std::mem::take(&mut self.slot.state().along);
         let mut group: [KeyQuery<'_>; GROUP] = [(CATALOG, &[], 0); GROUP];
         let mut names = [LockName::NONE; GROUP];
         let mut n = 0;
-        // The iterator runs the loop: one that is composed of others runs one for each, without asking where it is.
+        // Internal iteration: a chain of iterators runs one loop for each part, without checking at each item which
+        // part is next.
         #[expect(clippy::map_identity, reason = "their keys may live longer than those of the rows that come along")]
         let keys = keys.map(|(tree, key, bytes)| (tree, key, bytes));
         along.iter().chain(keys).for_each(|wanted| {
@@ -63,8 +64,9 @@ impl<'db> Txn<'db> {
         self.give_along_back(along);
     }
 
-    /// Looks for up to [`GROUP`] keys of one index together, and for the rows that come along with them, whose places it
-    /// remembers. What it does not find, which is all if the transaction finds rows alone, the caller finds by itself.
+    /// Searches for up to [`GROUP`] keys of one index in one group lookup, together with announced rows, whose
+    /// positions it caches. The caller searches for each key that is not found here, which is every key if group
+    /// lookups are off.
     pub(super) fn look_for(
         &mut self,
         index: &Index,
@@ -99,14 +101,14 @@ impl<'db> Txn<'db> {
         self.give_along_back(along);
     }
 
-    /// Gives the buffers back of rows that have come along.
+    /// Returns the buffers of announced rows to the transaction.
     #[inline]
     fn give_along_back(&mut self, mut along: Along) {
         along.clear();
         self.slot.state().along = along;
     }
 
-    /// Shared by all callers and not inlined: it is long, and the L1 instruction cache is small.
+    /// Shared by all callers and not inlined: the code is long, and the L1 instruction cache is small.
     #[inline(never)]
     fn prefetch_group(&mut self, group: &[KeyQuery<'_>], names: &[LockName; GROUP]) {
         let mut found = [None; GROUP];
@@ -116,7 +118,7 @@ impl<'db> Txn<'db> {
         }
     }
 
-    /// Remembers where a key was found, if it was.
+    /// Caches the position of a key, if it was found.
     #[inline]
     fn remember(&mut self, name: LockName, found: Option<KeyHint<'_>>) {
         if let Some(hint) = found {
@@ -126,34 +128,34 @@ impl<'db> Txn<'db> {
 }
 
 impl KeyHint<'_> {
-    /// The place as it is remembered for a key of this name.
+    /// Returns the position as a cache entry for a key with this lock name.
     #[inline]
     pub(super) fn memo(&self, pool: &BufferPool, name: LockName) -> Memo {
         Memo { name, spot: self.spot(pool), leaf: self.leaf, exact: self.exact }
     }
 
-    /// The slot of the leaf.
+    /// Returns the slot of the leaf.
     #[inline]
     pub(super) fn spot(&self, pool: &BufferPool) -> LeafSpot {
         LeafSpot { frame: pool.index_of(self.frame), version: self.version, position: self.position as u16 }
     }
 }
 
-/// Where a leaf was read: its frame and version.
+/// Position at which a leaf was read: frame, version and slot.
 #[inline]
 pub(super) fn spot(pool: &BufferPool, leaf: &LeafAt<'_>) -> LeafSpot {
     LeafSpot { frame: pool.index_of(leaf.read.frame()), version: leaf.read.version(), position: leaf.position as u16 }
 }
 
-/// The place as it is remembered for a key of this name; none if the leaf has changed meanwhile.
+/// Returns the position as a cache entry for a key with this lock name; `None` if the leaf has changed since.
 #[inline]
 pub(super) fn memo_at(pool: &BufferPool, name: LockName, leaf: &LeafAt<'_>) -> Option<Memo> {
     let memo = Memo { name, spot: spot(pool, leaf), leaf: leaf.read.frame().page_id(), exact: leaf.exact };
-    // After the page's number was read: by then the frame may hold another one.
+    // Validated after the page's number was read: the frame may hold another page by then.
     leaf.read.is_valid().then_some(memo)
 }
 
-/// The place of `key`, which was perhaps found before. To be validated by the caller as any optimistic position.
+/// Returns the position of `key`, from a cached one if possible. The caller validates it like any optimistic position.
 #[inline]
 pub(super) fn locate<'db>(
     engine: &'db Engine,
@@ -172,7 +174,7 @@ pub(super) fn locate<'db>(
     index.tree().find(&engine.pool, key)
 }
 
-/// The leaf of a remembered place, if it has not changed since.
+/// Returns the leaf of a cached position, if the leaf has not changed since.
 #[inline]
 pub(super) fn unchanged<'db>(engine: &'db Engine, memo: &Memo) -> Option<LeafAt<'db>> {
     let LeafSpot { frame, version, position } = memo.spot;
@@ -180,7 +182,7 @@ pub(super) fn unchanged<'db>(engine: &'db Engine, memo: &Memo) -> Option<LeafAt<
     (read.version() == version).then_some(LeafAt { read, position: usize::from(position), exact: memo.exact })
 }
 
-/// The place of `key`, which is not where it was: perhaps elsewhere in the same leaf.
+/// Searches for `key` after its cached position became invalid: first in the same leaf, then by a descent.
 #[cold]
 fn locate_again<'db>(engine: &'db Engine, memo: Memo, index: &Index, key: &[u8]) -> Result<LeafAt<'db>, StorageError> {
     match index.tree().find_in(&engine.pool, (memo.spot.frame, memo.leaf), key) {
@@ -189,7 +191,7 @@ fn locate_again<'db>(engine: &'db Engine, memo: Memo, index: &Index, key: &[u8])
     }
 }
 
-/// Whether a remembered place, in a leaf that has not changed since, is that of `key`.
+/// Returns true if a cached position, in a leaf that has not changed since, is that of `key`.
 #[inline]
 pub(super) fn is_place(page: PageRef<'_>, memo: &Memo, index: &Index, key: &[u8]) -> bool {
     let position = usize::from(memo.spot.position);

@@ -1,32 +1,32 @@
-//! Marks in the catalog: what is to be done with trees that no table has any more.
+//! Marks in the catalog: pending operations on trees that no table has any more, or that must be emptied.
 
 use super::entry::TableEntry;
 
-/// The first byte of a mark's key. Names are UTF-8, in which it does not occur.
+/// First byte of a mark's key. Table names are UTF-8, in which this byte does not occur.
 const MARK: u8 = 0xFF;
 
-/// The key of the row that says how far the numbers of indexes are used.
+/// Key of the row with the upper bound of the index numbers in use.
 pub(super) const USED: &[u8] = &[MARK, b'N'];
 
-/// What a mark says to do with a table.
+/// Operation that a mark requires for a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Fate {
-    /// Its trees are removed.
+    /// The trees are removed.
     Dropped = b'D',
-    /// Its trees are emptied.
+    /// The trees are emptied.
     Emptied = b'E',
 }
 
 impl Fate {
-    /// The key of the mark. The first tree's number is in it, which no other tree has or had.
+    /// Returns the key of the mark. It contains the number of the first tree, which is unique.
     pub(super) fn mark(self, entry: &TableEntry) -> Vec<u8> {
         let mut key = vec![MARK, self as u8];
         key.extend_from_slice(&entry.primary.index.0.to_le_bytes());
         key
     }
 
-    /// What is to be done according to a catalog row's key, if it is a mark.
+    /// Returns the operation of a catalog row's key, if the row is a mark.
     pub(super) fn of_mark(key: &[u8]) -> Option<Fate> {
         let (&MARK, rest) = key.split_first()? else { return None };
         match rest {

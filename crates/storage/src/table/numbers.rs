@@ -1,14 +1,15 @@
-//! Numbers of tables in memory. A table gets one when it is first used and loses it when it is dropped or its indexes
-//! are changed; the next table takes it. By the number everything is found that is kept for a table while the database
-//! is open: its locks, its trees, its name. So memory grows with the tables that are used beside each other, and not
-//! with those that ever were.
+//! Table numbers in memory. A table gets a number at its first use and loses it when it is dropped or its indexes are
+//! changed; then another table reuses the number. All in-memory state of a table is found by its number: its locks, its
+//! trees, its name. So memory grows with the number of existing tables that were used, not with the number of all
+//! tables that ever existed.
 //!
-//! A statement finds the table first and locks it then, and no other transaction sees it in between. So a number that
-//! is *retired* rests until every transaction that ran at that moment has ended: those may have found the table before
-//! it was dropped, and their request for its lock must be refused. Later ones cannot find it: its ticket is gone.
+//! A statement first finds the table and then locks it, and other transactions cannot observe the time in between. So a
+//! *retired* number rests until every transaction that ran at its retirement has ended: such a transaction may have
+//! found the table before it was dropped, and its lock request must be refused. Later transactions cannot find the
+//! table, because its ticket is gone.
 //!
-//! A *ticket* says which table has a number: no two in the life of a process are equal. A handle has the table's
-//! ticket, and compares it at each use.
+//! A *ticket* identifies the table that has a number: tickets are unique in a process. A handle stores the table's
+//! ticket and compares it at each use.
 
 use std::collections::BTreeMap;
 
@@ -16,29 +17,29 @@ use crate::base::sync::plain::{AtomicU64, Ordering};
 use crate::txn::active::Running;
 use crate::txn::engine::Engine;
 
-/// Numbers lie below this.
+/// Upper bound of table numbers, exclusive.
 pub(super) const MOST: u32 = 1 << 20;
 
-/// The numbers that are free, and those that rest.
+/// Free and resting numbers.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// No number from here on has been given away.
+    /// Lowest number that was never used.
     next: u32,
-    /// Free numbers by the shape of the table that had them; 0 for those that only locks were taken on.
+    /// Free numbers by the shape of the table that had them; 0 for numbers that were used for locks only.
     free: BTreeMap<u64, Vec<u32>>,
-    /// Numbers that rest for as long as these transactions run.
+    /// Numbers that rest while these transactions run.
     resting: Option<(Running, Vec<(u64, u32)>)>,
-    /// Numbers that were retired since then.
+    /// Numbers retired since the resting ones.
     retired: Vec<(u64, u32)>,
 }
 
 impl Numbers {
-    /// All from `first` on.
+    /// Creates the set of free numbers, from `first` on.
     pub(super) fn new(first: u32) -> Numbers {
         Numbers { next: first, free: BTreeMap::new(), resting: None, retired: Vec::new() }
     }
 
-    /// A number for a table of this shape: one that is new, or one of a table that it `fits`. `None` if there is none.
+    /// Takes a number for a table of this shape: a reused one that `fits`, or a new one. `None` if no number is free.
     pub(super) fn take(&mut self, engine: &Engine, shape: u64, fits: impl Fn(u32) -> bool) -> Option<u32> {
         if let Some(number) = self.take_free(shape, &fits) {
             return Some(number);
@@ -60,7 +61,7 @@ impl Numbers {
         self.free.get_mut(&0)?.pop()
     }
 
-    /// Takes a number back, of the table of this shape that had it. No transaction that begins later can find that table.
+    /// Releases the number of a table of this shape. No transaction that begins later can find that table.
     pub(super) fn retire(&mut self, engine: &Engine, shape: u64, number: u32) {
         self.retired.push((shape, number));
         if self.resting.is_none() {
@@ -89,17 +90,17 @@ impl Numbers {
     }
 }
 
-/// A ticket for a table of the open database `instance`.
+/// Returns a new ticket for a table of the open database `instance`.
 pub(super) fn new_ticket(instance: u64) -> u64 {
     static GIVEN: AtomicU64 = AtomicU64::new(1);
     let given = GIVEN.fetch_add(1, Ordering::Relaxed);
     instance << GIVEN_BITS | given & ((1 << GIVEN_BITS) - 1)
 }
 
-/// Whether a ticket was given by this open database, as far as can be told: for errors.
+/// Returns true if a ticket probably belongs to this open database: for errors.
 pub(crate) fn is_ticket_of(ticket: u64, instance: u64) -> bool {
     ticket >> GIVEN_BITS == instance & (u64::MAX >> GIVEN_BITS)
 }
 
-/// Bits that count tickets; those above them name the database.
+/// Number of bits that count tickets; the bits above them identify the database.
 const GIVEN_BITS: u32 = 40;

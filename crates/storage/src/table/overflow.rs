@@ -1,11 +1,12 @@
-//! Rows whose value does not fit a slot beside the key: writing them as chains of chunks, and reading those.
+//! Large values, which do not fit a slot with their key: written as chains of chunks, and read back.
 //!
-//! A statement that writes such a row takes several records: the chunks of the new value, the slot's new content, marks on
-//! the chunks of the old value. So it runs in [`Txn::atomically`]. Chunks need no locks of their own while they are
-//! written, because no other transaction knows their chain. When they are deleted the chain is locked, which keeps its
-//! ghosts from being removed before the transaction has ended.
+//! A statement that writes a large value needs several log records: the chunks of the new value, the slot's new
+//! content, delete marks on the chunks of the old value. So it runs in [`Txn::atomically`]. Chunks need no locks of
+//! their own while they are written, because no other transaction knows their chain. When they are deleted the chain is
+//! locked, which keeps its ghosts from being removed before the transaction has ended.
 //!
-//! The lock on a row protects its chain. A reader that keeps no lock may find the chain gone, and reads the row again.
+//! The lock on a row protects its chain. A reader without a kept lock may find that the chain is gone; it then reads
+//! the row again.
 
 use std::ops::{ControlFlow, Range};
 
@@ -23,20 +24,20 @@ use crate::page::layout::OVERFLOW;
 use crate::txn::buffers::RowBatch;
 use crate::txn::transaction::Txn;
 
-/// Whether a value lies in the slot of a key of this length.
+/// Returns true if a value fits in the slot of a key of this length.
 #[inline]
 pub(crate) fn fits_slot(key_len: usize, value_len: usize) -> bool {
     key_len + value_len <= MAX_RECORD
 }
 
-/// Memory that is set aside for a value before any of it has been read: its length comes from a page.
+/// Maximum memory reserved for a value before it is read: its length comes from a page, which may be damaged.
 const TRUSTED: usize = 1 << 20;
 
 impl Index {
-    /// Appends these parts of the value that a slot refers to. False if the value is not there any more.
+    /// Appends these parts of the value that a slot refers to. Returns false if the value does not exist any more.
     ///
     /// # Errors
-    /// A page that cannot be read or is damaged.
+    /// An error if a page cannot be read or is damaged.
     pub(crate) fn append_referred(
         &self,
         pool: &BufferPool,
@@ -64,7 +65,7 @@ impl Index {
         Ok(true)
     }
 
-    /// The error for a slot whose reference leads nowhere.
+    /// Returns the error for a slot with a dangling reference.
     #[cold]
     pub(crate) fn dangling(&self, pool: &BufferPool, key: &[u8]) -> StorageError {
         match self.tree().find(pool, key) {
@@ -78,7 +79,7 @@ impl Index {
     }
 }
 
-/// What a slot holds.
+/// Content of a slot.
 struct Stored {
     value: Vec<u8>,
     flags: u16,
@@ -94,19 +95,19 @@ impl Stored {
 }
 
 impl Txn<'_> {
-    /// Notes that a large value may be in a buffer.
+    /// Records that a buffer may hold a large value.
     pub(super) fn handles_large(&mut self) {
         self.slot.state().handled_large = true;
     }
 
-    /// Checks lengths that cannot be stored. A buffer may hold too long a key or row by now.
+    /// Checks that a key and a row are not too long. The buffers may already hold them.
     #[cold]
     pub(crate) fn check_large(&mut self, index: &Index, key: &[u8], row: usize) -> Result<(), TxnError> {
         self.handles_large();
         if key.len() > MAX_KEY {
             return Err(TxnError::KeyTooLong { table: index.table(), bytes: key.len(), limit: MAX_KEY });
         }
-        // An entry whose value is part of its key always fits; only those of unique indexes may not.
+        // An index entry whose value is a suffix of its key always fits; only entries of unique indexes may not.
         let limit = if index.overflow().is_some() { MAX_LARGE } else { MAX_RECORD.saturating_sub(key.len()) };
         if row > limit && index.overflow().is_some() {
             return Err(TxnError::RowTooLarge { table: index.table(), bytes: row, limit });
@@ -118,7 +119,7 @@ impl Txn<'_> {
     #[cold]
     pub(super) fn insert_large(&mut self, index: &Index, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         self.check_large(index, key, row.len())?;
-        // Before the value is written in vain.
+        // Checked before the value is written.
         if self.lock_to_write(index, key)? {
             return Err(TxnError::DuplicateKey { table: index.table(), index: index.name() });
         }
@@ -128,7 +129,7 @@ impl Txn<'_> {
         })
     }
 
-    /// Locks a key for a row that is about to be written; whether there is one.
+    /// Locks a key for a row that will be written; returns true if the row exists.
     pub(crate) fn lock_to_write(&mut self, index: &Index, key: &[u8]) -> Result<bool, TxnError> {
         self.intend(index, Want::Write)?;
         let name = self.engine.locks.names.of(index.tree().index, key);
@@ -144,7 +145,7 @@ impl Txn<'_> {
         }
     }
 
-    /// Writes a value that does not fit a slot, which nothing refers to yet.
+    /// Writes a large value that nothing refers to yet.
     fn write_large(&mut self, index: &Index, key: &[u8], value: &[u8]) -> Result<Reference, TxnError> {
         if key.ends_with(value) {
             return Ok(Reference::OfKey(value.len()));
@@ -156,7 +157,7 @@ impl Txn<'_> {
         Ok(Reference::Chain(writer.chain, writer.len))
     }
 
-    /// Begins to write a chain.
+    /// Begins a chain of chunks.
     pub(crate) fn begin_chain(&mut self, index: &Index, key: &[u8]) -> Result<ChainWriter, TxnError> {
         let Some(tree) = index.overflow() else {
             let (bytes, limit) = (key.len(), MAX_RECORD / 2);
@@ -165,13 +166,13 @@ impl Txn<'_> {
         self.handles_large();
         let tail = self.engine.log.tail();
         let state = self.slot.state();
-        // Every chain has a record, which moves the tail: the next chain of this slot has another number.
+        // Every chain has a log record, which moves the tail, so the next chain of this slot has another number.
         let chain = Chain { number: TxnId::of_first_record(tail, state.id).0, part: 0 };
         state.chains.written(tree, chain, state.last);
         Ok(ChainWriter { tree, chain, len: 0 })
     }
 
-    /// Writes the next chunk of a chain: of [`CHUNK`] bytes, or the last.
+    /// Writes the next chunk of a chain. All chunks but the last have [`CHUNK`] bytes.
     pub(crate) fn write_chunk(&mut self, writer: &mut ChainWriter, bytes: &[u8]) -> Result<(), TxnError> {
         debug_assert!(writer.len.is_multiple_of(CHUNK) && !bytes.is_empty() && bytes.len() <= CHUNK);
         let number = writer.len / CHUNK;
@@ -219,8 +220,9 @@ impl Txn<'_> {
         }
     }
 
-    /// Locks the chain of a row that is locked for writing, before the slot gets something else. So a reader that has locked
-    /// the chain and finds the slot referring to it has a chain that stays, and waits for no transaction that waits for it.
+    /// Locks the chain of a row that is locked for writing, before the slot changes. So if a reader has locked the
+    /// chain and finds that the slot refers to it, the chain is stable, and the reader waits for no transaction that
+    /// waits for the reader.
     fn lock_chain(&mut self, index: &Index, stored: &Stored) -> Result<(), TxnError> {
         let (Some((chain, _)), Some(tree)) = (stored.chain(), index.overflow()) else { return Ok(()) };
         let name = self.engine.locks.names.of(tree.index, &chain.key());
@@ -230,7 +232,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Marks the chunks of a chain deleted, which is locked.
+    /// Marks the chunks of a locked chain deleted.
     fn delete_chain(&mut self, index: &Index, (chain, len): (Chain, usize)) -> Result<(), TxnError> {
         let Some(tree) = index.overflow() else { return Ok(()) };
         let engine = self.engine;
@@ -280,7 +282,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// What the slot of a row holds that is locked for writing.
+    /// Returns the content of the slot of a row that is locked for writing.
     fn stored(&mut self, index: &Index, key: &[u8]) -> Result<Stored, TxnError> {
         loop {
             let leaf = index.tree().find(&self.engine.pool, key)?;
@@ -300,14 +302,14 @@ impl Txn<'_> {
         }
     }
 
-    /// Whether the row of `key`, which is locked for writing, lies outside its slot.
+    /// Returns true if the row of `key`, which is locked for writing, is a large value.
     #[cold]
     pub(super) fn is_large(&mut self, index: &Index, key: &[u8]) -> Result<bool, TxnError> {
         Ok(self.stored(index, key)?.flags & OVERFLOW != 0)
     }
 
-    /// Writes `after` over the row of `key`, which is locked for writing: the old value, the new one or both lie outside
-    /// the slot.
+    /// Replaces the row of `key`, which is locked for writing, by `after`. The old value, the new one or both are
+    /// large.
     #[cold]
     pub(super) fn store_large(&mut self, index: &Index, key: &[u8], after: &[u8]) -> Result<(), TxnError> {
         self.check_large(index, key, after.len())?;
@@ -324,7 +326,7 @@ impl Txn<'_> {
         })
     }
 
-    /// Makes a chain that has been written the row of a key that is locked for writing.
+    /// Makes a written chain the row of a key that is locked for writing.
     pub(super) fn refer(
         &mut self,
         index: &Index,
@@ -342,7 +344,7 @@ impl Txn<'_> {
         old.chain().map_or(Ok(()), |chain| self.delete_chain(index, chain))
     }
 
-    /// Writes `after` over the bytes from `at` on of a row that lies outside its slot and is locked for writing.
+    /// Writes `after` over the bytes from `at` on of a large row that is locked for writing.
     #[cold]
     pub(super) fn store_part_of_large(
         &mut self,
@@ -361,7 +363,7 @@ impl Txn<'_> {
         self.store_large(index, key, &row)
     }
 
-    /// Deletes a row that lies outside its slot and is locked for writing.
+    /// Deletes a large row that is locked for writing.
     #[cold]
     pub(super) fn delete_large(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
         self.atomically(|txn| {
@@ -372,7 +374,7 @@ impl Txn<'_> {
         })
     }
 
-    /// Shows the rows of a batch of a scan, some of which are large, to `visit` until it breaks.
+    /// Calls `visit` for the rows of a scan's batch, some of which are large, until it breaks.
     #[cold]
     pub(crate) fn visit_large(
         &mut self,
@@ -396,8 +398,8 @@ impl Txn<'_> {
         result
     }
 
-    /// The value that a row of a scan refers to; the row as it is now if the scan has not kept it locked. False if there is
-    /// none any more.
+    /// Reads the large value of a row of a scan; if the row is not locked and has changed, reads the current row.
+    /// Returns false if the row does not exist any more.
     #[cold]
     pub(crate) fn read_referred(
         &mut self,
@@ -423,6 +425,6 @@ impl Txn<'_> {
 pub(crate) struct ChainWriter {
     tree: Tree,
     chain: Chain,
-    /// Bytes so far.
+    /// Number of bytes written so far.
     pub(crate) len: usize,
 }

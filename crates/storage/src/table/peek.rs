@@ -1,8 +1,7 @@
-//! Reading rows without locks, and locking them later where they were found.
+//! Optimistic reads: rows are read without locks, and later locked at their cached positions.
 //!
-//! A peek validates the page that it read, and nothing else: what it returns may be uncommitted, and may change at once.
-//! What makes it useful is that a transaction can afterwards lock the same row and ask whether it is still the same,
-//! without a search for it.
+//! A peek validates only the page that it read: the row may be uncommitted, and may change at any time. A transaction
+//! can later lock the same row and check that it has not changed, without another search.
 
 use std::ops::Range;
 
@@ -26,10 +25,10 @@ use crate::txn::engine::Engine;
 use crate::txn::memos::{LeafSpot, Memo};
 use crate::txn::transaction::Txn;
 
-/// Where so many announced keys were found.
+/// Number of cached positions of announced keys.
 const ANNOUNCED: usize = 64;
 
-/// Places of announced keys, by lock name; a key that comes to an occupied place takes it.
+/// Positions of announced keys, by lock name; a new key overwrites an occupied entry.
 #[derive(Debug)]
 pub(crate) struct Announced(Box<[Memo; ANNOUNCED]>);
 
@@ -40,7 +39,7 @@ impl Default for Announced {
 }
 
 impl Engine {
-    /// Brings the rows of these keys into the processor's caches, many at a time, and notes where they are.
+    /// Prefetches the rows of these keys into the processor's caches, many at a time, and caches their positions.
     pub(crate) fn announce<'k>(&self, announced: &mut Announced, keys: impl Iterator<Item = KeyQuery<'k>>) {
         let mut keys = keys.peekable();
         while keys.peek().is_some() {
@@ -59,11 +58,11 @@ impl Engine {
         }
     }
 
-    /// Copies these parts of the row of `key` to `row` as they are now, perhaps uncommitted; says whether there is a row, and
-    /// where.
+    /// Copies these parts of the current row of `key`, perhaps uncommitted, to `row`. Returns true if there is a row,
+    /// and its position.
     ///
     /// # Errors
-    /// When a page cannot be read or is damaged, or a half-made change is in memory.
+    /// An error if a page cannot be read or is damaged, or if memory has a partial change.
     pub(crate) fn peek(
         &self,
         announced: &Announced,
@@ -99,7 +98,7 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::peek`], of a row that lies outside its slot; `None` if it has changed meanwhile.
+    /// As [`Engine::peek`], for a large row; `None` if the row has changed since.
     #[cold]
     fn peek_large(
         &self,
@@ -117,12 +116,12 @@ impl Engine {
         if index.append_referred(&self.pool, key, &stored, columns, row)? {
             return Ok(Some(memo));
         }
-        // A leaf that has not changed refers to it still.
+        // If the leaf has not changed, its reference dangles.
         if unchanged(self, &memo).is_some() { Err(index.dangling(&self.pool, key)) } else { Ok(None) }
     }
 
-    /// Puts large values in the places of the references in a leaf's rows; false if one has changed meanwhile. The leaf was
-    /// read at `spot`.
+    /// Replaces the references in a leaf's rows by the large values. Returns false if a row has changed since. The leaf
+    /// was read at `spot`.
     #[cold]
     fn resolve(&self, index: &Index, rows: &mut PeekedRows, spot: LeafSpot) -> Result<bool, StorageError> {
         let mut whole = Vec::new();
@@ -148,8 +147,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Shows the first `most` rows of `[from, to]` as they are now, perhaps uncommitted, and their places to `add`, a leaf at
-    /// a time, until it says that they are enough.
+    /// Calls `add` for the first `most` rows of `[from, to]`, perhaps uncommitted, and their positions, one leaf at a
+    /// time, until `add` returns true.
     ///
     /// # Errors
     /// As for [`Engine::peek`].
@@ -190,21 +189,21 @@ impl Engine {
     }
 }
 
-/// Rows of one leaf.
+/// Copied rows of one leaf.
 #[derive(Debug, Default)]
 pub(crate) struct PeekedRows {
     bytes: Vec<u8>,
     rows: Vec<PeekedRow>,
 }
 
-/// Where a key begins, ends, and its row ends, and the row's slot.
+/// Start and end of a key, end of its row, and the row's slot.
 #[derive(Clone, Copy, Debug)]
 struct PeekedRow {
     begin: usize,
     middle: usize,
     end: usize,
     position: u16,
-    /// In place of the row there is a reference to it.
+    /// The bytes of the row are a reference to a large value.
     is_reference: bool,
 }
 
@@ -214,7 +213,7 @@ impl PeekedRows {
         self.rows.clear();
     }
 
-    /// Copies up to `most` rows from a position up to `to`; false if the page changed meanwhile.
+    /// Copies up to `most` rows from a position on, up to the key `to`. Returns false if the page has changed.
     fn gather(&mut self, page: PageRef<'_>, position: usize, to: &[u8], most: usize) -> bool {
         for at in position..page.count() {
             if self.rows.len() == most {
@@ -243,7 +242,7 @@ impl PeekedRows {
         true
     }
 
-    /// Keys, rows and slots.
+    /// Returns keys, rows and slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], u16)> {
         let part = |&PeekedRow { begin, middle, end, position, .. }: &PeekedRow| {
             (&self.bytes[begin..middle], &self.bytes[middle..end], position)
@@ -252,22 +251,22 @@ impl PeekedRows {
     }
 }
 
-/// A row to be written over one that was seen.
+/// A new row for a key that was read optimistically.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SeenRow<'a> {
     pub(crate) key: &'a [u8],
-    /// Where it was seen, if known.
+    /// Position of the read, if known.
     pub(crate) place: Option<Memo>,
     /// The new row.
     pub(crate) row: &'a [u8],
 }
 
-/// Most rows that are written together.
+/// Maximum number of rows in one log record.
 pub(crate) const TOGETHER: usize = 16;
 
 impl Txn<'_> {
-    /// Locks the row of `key`, of which these parts were seen (at this place, if known), and says whether they are still as they
-    /// were seen, or the row still absent.
+    /// Locks the row of `key`, of which these parts were read (at this position, if known). Returns true if the parts
+    /// are unchanged, or the row is still absent.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -284,7 +283,7 @@ impl Txn<'_> {
             let engine = self.engine;
             let has_key = |leaf: LeafAt<'_>| is_place(leaf.read.page(), &place, index, key) && leaf.read.is_valid();
             let is_there = place.exact && unchanged(engine, &place).is_some_and(has_key);
-            // A place that still has the key has the key's name, too.
+            // A position that still has the key also has the key's lock name.
             let name = if is_there { place.name } else { engine.locks.names.of(index.id(), key) };
             self.lock_name(index, name, want)?;
             loop {
@@ -308,12 +307,12 @@ impl Txn<'_> {
                 }
             }
         }
-        // Of a row that is absent the gap is locked, too.
+        // For an absent row the absence is locked as well.
         let found = self.fetch(index, key, want, columns)?;
         Ok(found.map(|_| self.slot.peek().before.as_slice()) == seen)
     }
 
-    /// Locks the row that has this name. The table's intention lock is held.
+    /// Locks the row with this lock name. The table's intention lock is held.
     #[inline]
     fn lock_name(&mut self, index: &Index, name: LockName, want: Want) -> Result<(), TxnError> {
         let mode = self.key_mode(want);
@@ -323,11 +322,11 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Writes over rows that were seen, up to [`TOGETHER`] with one record. A key without a row is passed over; returns how many had
-    /// one.
+    /// Replaces rows that were read optimistically, up to [`TOGETHER`] in one log record. A key without a row is
+    /// skipped; returns the number of keys that had one.
     ///
     /// # Errors
-    /// See [`TxnError`]. Rows written before the error stay so: the caller rolls back to a savepoint.
+    /// See [`TxnError`]. Rows written before the error stay changed: the caller rolls back to a savepoint.
     pub(crate) fn replace_seen(&mut self, table: &TableInfo, rows: &[SeenRow<'_>]) -> Result<usize, TxnError> {
         let (index, mut found) = (&table.primary, 0);
         self.intend(index, Want::Write)?;
@@ -350,17 +349,17 @@ impl Txn<'_> {
         Ok(found)
     }
 
-    /// Latches the leaves of rows that are locked for writing, where they were seen, and writes all rows in one record. False,
-    /// and nothing is written, if one cannot be latched at once, has gone, has another length or concerns an index, or the
-    /// log had no segment ready.
+    /// Latches the leaves of rows that are locked for writing, at their cached positions, and writes all rows in one
+    /// log record. Returns false without writing if a leaf cannot be latched at once, a row is gone, changes its length
+    /// or affects an index, or the log has no segment ready.
     fn replace_together(&mut self, table: &TableInfo, rows: &[SeenRow<'_>]) -> Result<bool, TxnError> {
         let index = &table.primary;
-        // Bytes on which no index depends.
+        // Number of leading bytes on which no index depends.
         let free = table.secondaries.iter().map(|secondary| secondary.columns_from).min().unwrap_or(usize::MAX);
         debug_assert!(rows.len() <= TOGETHER);
         let engine = self.engine;
         let mut leaves: [Option<FrameWrite<'_>>; TOGETHER] = [const { None }; TOGETHER];
-        // The leaf of each row, by its number in `leaves`, and the row's slot.
+        // For each row the index of its leaf in `leaves`, and the row's slot.
         let mut places = [(0, 0); TOGETHER];
         for (i, SeenRow { key, place, row }) in rows.iter().enumerate() {
             let Some(place) = place else { return Ok(unlatch(leaves)) };
@@ -380,7 +379,7 @@ impl Txn<'_> {
                 && page.has_key(position, key)
                 && page.slot(position).flags == 0
                 && page.slot(position).value_len == row.len();
-            // A row that comes twice is written twice, one after the other.
+            // A row that occurs twice must be written twice, one after the other.
             if !is_there || places[..i].contains(&(at, position)) {
                 return Ok(unlatch(leaves));
             }
@@ -436,7 +435,7 @@ impl Txn<'_> {
     }
 }
 
-/// Gives latches back under which nothing was written.
+/// Releases latches under which nothing was written.
 fn unlatch(leaves: [Option<FrameWrite<'_>>; TOGETHER]) -> bool {
     leaves.into_iter().flatten().for_each(FrameWrite::release_unchanged);
     false

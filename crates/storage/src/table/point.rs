@@ -1,4 +1,4 @@
-//! Reading one row by its key.
+//! Reads of rows by key.
 
 use std::ops::Range;
 
@@ -16,8 +16,8 @@ use crate::txn::memos::LeafSpot;
 use crate::txn::transaction::Txn;
 
 impl Txn<'_> {
-    /// Locks and reads the row of `key`; `f` sees its bytes. An absent key stays absent until the end of the
-    /// transaction (serializable).
+    /// Locks the row of `key` and calls `f` with its bytes. An absent key stays absent until the end of the transaction
+    /// (serializable).
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -32,7 +32,7 @@ impl Txn<'_> {
         Ok(self.fetch(index, key, want, WHOLE)?.map(|_| f(&self.slot.peek().before)))
     }
 
-    /// Locks the row of `key`, copies these parts of it to `before` and returns its place.
+    /// Locks the row of `key`, copies these parts of it to `before` and returns its position.
     #[inline]
     pub(crate) fn fetch(
         &mut self,
@@ -89,8 +89,8 @@ impl Txn<'_> {
         }
     }
 
-    /// Copies these parts of a row that lies outside its slot to `before`; false if the leaf has changed, or the value is not
-    /// there any more, because the row is not locked. `gone` is the reference with which that happened last.
+    /// Copies these parts of a large row to `before`. Returns false if the leaf has changed, or if the value is gone
+    /// because the row is not locked. `gone` is the last reference whose value was gone.
     #[cold]
     fn fetch_large(
         &mut self,
@@ -113,14 +113,15 @@ impl Txn<'_> {
         let read = index.append_referred(&engine.pool, key, &stored, columns, &mut before);
         let state = self.slot.state();
         state.before = before;
-        // For who opens the row and reads it later.
+        // For a caller that opens the row and reads it later.
         state.large.clear();
         state.large.extend_from_slice(&stored);
         if read? {
             engine.pool.points().at(&site::AFTER_COPY);
             return Ok(true);
         }
-        // No chain has the number of another: what refers to it once more has never lost it.
+        // Chain numbers are never reused. If a later read finds the same reference, the row never changed, and the
+        // missing value is damage.
         let reference = Reference::decode(&stored);
         if self.keeps_lock(want) || reference.is_none() || *gone == reference {
             return Err(index.dangling(&engine.pool, key).into());
@@ -129,9 +130,9 @@ impl Txn<'_> {
         Ok(false)
     }
 
-    /// Locks the rows of up to [`GROUP`] keys for reading and appends these parts of each to `out`; notes where the parts
-    /// of each row end, or that there is none. The keys are looked for together, and a row is copied from the place where
-    /// it was found: nothing is remembered and looked up again.
+    /// Locks the rows of up to [`GROUP`] keys for reading and appends these parts of each row to `out`. Writes the end
+    /// of each row's parts to `ends`, or `None` if there is no row. One group lookup finds all keys, and each row is
+    /// copied from the position found, without the cache of positions.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -165,8 +166,8 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Locks a row and appends these parts of it, from where a group lookup has found it. False, and what was appended
-    /// means nothing, if the row is not there any more, or its lock not free.
+    /// Locks a row at the position that a group lookup found, and appends these parts of it. Returns false, after
+    /// perhaps appending garbage, if the row is not there any more or its lock is not free.
     #[inline]
     pub(super) fn copy_from(
         &mut self,
@@ -194,11 +195,11 @@ impl Txn<'_> {
         Ok(copied)
     }
 
-    /// Whether `key`, whose place this is, has no row, and will have none until the transaction ends (serializable, and
-    /// unless [`Want::Put`]). False if it has to be looked for again.
+    /// Returns true if `key`, with this position, has no row, and will have none until the transaction ends (at
+    /// serializable, unless [`Want::Put`]). Returns false if the search must be repeated.
     ///
-    /// An absent key is locked under its own name and in the mode of a row that is there: a transaction that inserts it asks for that
-    /// name first. The gap around it stays open.
+    /// An absent key is locked by its own name, in the mode of an existing row: a transaction that inserts the key
+    /// first requests the same lock. The gap around the key is not locked.
     #[inline(never)]
     fn is_absent(&mut self, index: &Index, name: LockName, want: Want, leaf: LeafAt<'_>) -> Result<bool, TxnError> {
         if want != Want::Put && self.protects_absence() {
@@ -216,7 +217,7 @@ impl Txn<'_> {
         Ok(is_absent)
     }
 
-    /// Remembers where a row would lie that was to be written: a put goes on with inserting it there.
+    /// Caches the position of a missing row that will be written: a put inserts it there.
     #[inline]
     fn missed(&mut self, want: Want, name: LockName, leaf: &LeafAt<'_>) {
         if matches!(want, Want::Write | Want::Put)

@@ -1,4 +1,4 @@
-//! One page of the purge service: ghosts that no transaction needs go, and a page that is nearly empty merges.
+//! The purge of one page: removes ghosts that no transaction needs, and merges a nearly empty page.
 
 use crate::base::error::StorageError;
 use crate::base::ids::PageId;
@@ -8,33 +8,33 @@ use crate::lock::{LockRefusal, TableMode};
 use crate::page::PageRef;
 use crate::txn::transaction::Txn;
 
-/// The result of trying to share a table with the transactions that use it.
+/// Result of a request for a table's IS lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TableShare {
-    /// No transaction has the whole table, until this one ends.
+    /// The lock is held until this transaction ends: no transaction has the whole table.
     Granted,
-    /// One has it, or waits for it.
+    /// Another transaction has locked the whole table, or waits for that lock.
     Refused,
     /// The table was dropped.
     Gone,
 }
 
-/// What was done to a page.
+/// Result of the purge of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PagePurge {
-    /// Ghosts removed.
+    /// Number of ghosts removed.
     pub(crate) ghosts: usize,
-    /// It has merged with a neighbour, or pages above it have.
+    /// True if the page, or a page above it, was merged with a neighbour.
     pub(crate) merged: bool,
-    /// It has ghosts that a transaction needs, or something was in the way: it has to be looked at again.
+    /// True if the page must be examined again: a transaction needs its ghosts, or an obstacle prevented the purge.
     pub(crate) is_due: bool,
 }
 
 impl Txn<'_> {
-    /// Shares a table with the transactions that use it, if none has locked it as a whole. Never waits.
+    /// Requests a table's IS lock, without waiting. Refused if a transaction has locked the whole table.
     ///
-    /// A transaction that has locked the whole table writes its rows without locking them, so its ghosts cannot be told
-    /// from those that no transaction needs.
+    /// A transaction that has locked the whole table writes its rows without row locks, so its ghosts cannot be
+    /// distinguished from those that no transaction needs.
     pub(crate) fn try_share(&mut self, table: u32) -> TableShare {
         match self.slot.state().owner.try_intent(table, TableMode::IS) {
             Ok(true) => TableShare::Granted,
@@ -43,11 +43,11 @@ impl Txn<'_> {
         }
     }
 
-    /// Removes the ghosts of leaf `id`, in which `key` lies, that no lock refers to, and merges it if it is nearly empty.
-    /// The transaction shares the table.
+    /// Removes the ghosts to which no lock refers from leaf `id`, which covers `key`, and merges the leaf if it is
+    /// nearly empty. The transaction holds the table's IS lock.
     ///
     /// # Errors
-    /// A page that cannot be read, or a log that takes no more.
+    /// An error if a page cannot be read, or the log has no space.
     pub(crate) fn purge_page(
         &mut self,
         tree: Tree,
@@ -61,12 +61,12 @@ impl Txn<'_> {
         let mut purge = PagePurge::default();
         let leaf = tree.leaf(&engine.pool, key)?;
         if leaf.frame().page_id() != id || !leaf.is_valid() {
-            // Its rows have moved to another page, which is due as well, or it is changing.
+            // The key's range has moved to another page, which is due as well, or the leaf is changing.
             purge.is_due = leaf.frame().page_id() == id;
             return Ok(purge);
         }
         if leaf.page().ghosts() > 0 {
-            // Without the latch this is a guess, which keeps pages alone whose ghosts are all needed.
+            // A guess without the latch: it avoids latching pages whose ghosts are all still needed.
             if !has_free_ghost(tree, leaf.page(), &mut state.key, &mut referenced) {
                 purge.is_due = true;
                 return Ok(purge);
@@ -91,7 +91,7 @@ impl Txn<'_> {
     }
 }
 
-/// Whether a page, which may be changing, has a ghost that no lock refers to.
+/// Returns true if a page, which may be changing, has a ghost to which no lock refers.
 fn has_free_ghost(tree: Tree, page: PageRef<'_>, key: &mut Vec<u8>, referenced: &mut dyn FnMut(&[u8]) -> bool) -> bool {
     (0..page.count()).any(|i| {
         key.clear();

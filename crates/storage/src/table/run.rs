@@ -1,5 +1,5 @@
-//! Statements on several rows: one log record for all of them where that is possible, and one descent and one latch
-//! for those that lie together.
+//! Statements on several rows. If possible, all rows share a log record, and neighbouring rows share a descent and a
+//! latch.
 
 use std::ops::{ControlFlow, Range};
 
@@ -23,16 +23,16 @@ use crate::txn::buffers::RowBatch;
 use crate::txn::memos::LeafSpot;
 use crate::txn::transaction::Txn;
 
-/// Most rows of one record.
+/// Maximum number of rows in one log record.
 const MOST: usize = 64;
-/// Most rows that are written together though they lie in different leaves.
+/// Maximum number of rows written together if they lie in different leaves.
 const TOGETHER: usize = GROUP;
 
-/// How many of the keys are written in one turn. A key that occurs again waits for the next turn, to see the row as
-/// this turn has changed it.
+/// Returns the number of keys written in one turn. A repeated key waits for the next turn, to read the row as changed
+/// by this turn.
 fn turn(keys: &[&[u8]]) -> usize {
     let most = keys.len().min(TOGETHER);
-    // Keys that ascend differ: most callers sort them, so that transactions lock them in one order.
+    // Ascending keys are distinct. Most callers sort keys, so that transactions lock them in one order.
     if keys[..most].is_sorted_by(|a, b| compare_few(a, b).is_lt()) {
         return most;
     }
@@ -40,10 +40,10 @@ fn turn(keys: &[&[u8]]) -> usize {
 }
 
 impl Txn<'_> {
-    /// Inserts rows whose keys ascend. Rows that fall into one gap of one leaf are placed together.
+    /// Inserts rows with ascending keys. Rows that belong in one gap of one leaf are inserted together.
     ///
     /// # Errors
-    /// See [`TxnError`]. Rows before the one that failed stay inserted: the caller rolls back to a savepoint.
+    /// See [`TxnError`]. Rows before the failed one stay inserted: the caller rolls back to a savepoint.
     pub(crate) fn insert_run(&mut self, index: &Index, rows: &[(&[u8], &[u8])]) -> Result<(), TxnError> {
         self.intend(index, Want::Write)?;
         self.rows_come(index);
@@ -62,7 +62,7 @@ impl Txn<'_> {
             while at < rows.len() {
                 let n = self.insert_together(index, &rows[at..], &names[at..rows.len()])?;
                 if n == 0 {
-                    // A ghost, a reader of the gap or a full leaf is in the way: the general path handles them.
+                    // A ghost, a reader of the gap or a full leaf prevents it: the general path handles these cases.
                     self.insert(index, rows[at].0, rows[at].1)?;
                 }
                 at += n.max(1);
@@ -71,8 +71,8 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Inserts as many of the rows, whose locks have these names, as one gap of one leaf takes; 0 if the first needs the
-    /// general path.
+    /// Inserts as many of the rows, with these lock names, as fit one gap of one leaf. Returns their number; 0 if the
+    /// first row needs the general path.
     fn insert_together(
         &mut self,
         index: &Index,
@@ -90,12 +90,12 @@ impl Txn<'_> {
         let next = index.name_at(names, page, position, &mut state.key);
         let ends = position < page.count() || !state.key.is_empty();
         let is_below = |key: &[u8]| !ends || compare_few(key, &state.key).is_lt();
-        // Keys ascend.
+        // Keys ascend, so the last one decides for all.
         let all_below = rows.last().is_some_and(|(key, _)| is_below(key));
         let mut room = page.free_bytes();
         let mut n = 0;
         for (key, row) in rows {
-            // At most this much: the page's prefix reduces it.
+            // Upper bound: the page's prefix compression reduces it.
             let need = SLOT + RECORD_HEAD + key.len() + row.len();
             if need > room || !fits_slot(key.len(), row.len()) || !(all_below || is_below(key)) {
                 break;
@@ -103,7 +103,7 @@ impl Txn<'_> {
             room -= need;
             n += 1;
         }
-        // The general path reports a key that cannot belong here.
+        // The general path reports a key that cannot belong in this leaf.
         let belong = rows[..n].iter().all(|(key, _)| page.may_share_prefix(key));
         if exact || n == 0 || !belong || !leaf.read.is_valid() {
             return Ok(0);
@@ -143,8 +143,8 @@ impl Txn<'_> {
         Ok(n)
     }
 
-    /// Locks every row of `[from, to]` for writing and lets `change` edit it in place; returns how many there were.
-    /// A change must keep the row's length; `rewrite` is called for rows that need more than that.
+    /// Locks every row of `[from, to]` for writing and lets `change` edit it in place; returns the number of rows. A
+    /// change keeps the row's length.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -172,7 +172,7 @@ impl Txn<'_> {
         Ok(rows)
     }
 
-    /// Changes rows of one leaf some of which lie outside their slots.
+    /// Changes rows of one leaf, some of which are large.
     #[cold]
     fn modify_one_by_one(
         &mut self,
@@ -185,7 +185,7 @@ impl Txn<'_> {
             let mut before = std::mem::take(&mut self.slot.state().before);
             before.clear();
             let read = match batch.row(i).is_reference {
-                // The scan has locked it for writing.
+                // The scan has locked the row for writing.
                 true => self.read_referred(index, key, value, &mut before),
                 false => {
                     before.extend_from_slice(value);
@@ -203,7 +203,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Changes rows of one leaf, together if the leaf has not changed since they were read.
+    /// Changes rows of one leaf, in one log record if the leaf has not changed since they were read.
     fn modify_batch(
         &mut self,
         index: &Index,
@@ -212,7 +212,7 @@ impl Txn<'_> {
         place: Option<(u32, crate::latch::Version)>,
         change: &mut impl FnMut(&[u8], &mut [u8]),
     ) -> Result<(), TxnError> {
-        // The new rows, one after the other.
+        // The new rows, concatenated.
         let mut after = std::mem::take(&mut self.slot.state().after);
         after.clear();
         for i in range.clone() {
@@ -235,7 +235,7 @@ impl Txn<'_> {
     ) -> Result<(), TxnError> {
         let latched = place.and_then(|(frame, version)| self.engine.pool.frame(frame).write_at(version));
         let Some(mut leaf) = latched else {
-            // Another thread has changed the leaf: write one by one. The rows themselves are locked.
+            // Another thread has changed the leaf: the rows, which are locked, are written one by one.
             let mut start = 0;
             for i in range {
                 let row = &after[start..start + batch.value(i).len()];
@@ -291,12 +291,12 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Lets `change` edit the first of these parts of the rows of `keys` (by their number) and see the others; all are
-    /// locked before the first is written. Keys that have no row, or one that ends before the part does, are passed
-    /// over; returns how many had one.
+    /// Lets `change` edit the first of these parts of the rows of `keys` (passed by index) and read the others. All
+    /// rows are locked before the first is written. Keys without a row, or whose row ends within the first part, are
+    /// skipped; returns the number of other keys.
     ///
     /// # Errors
-    /// See [`TxnError`]. Rows written before the error stay so: the caller rolls back to a savepoint.
+    /// See [`TxnError`]. Rows written before the error stay changed: the caller rolls back to a savepoint.
     pub(crate) fn update_several(
         &mut self,
         index: &Index,
@@ -322,13 +322,13 @@ impl Txn<'_> {
         Ok(found)
     }
 
-    /// Locks rows for writing that are written in several turns.
+    /// Locks all rows of a statement that writes in several turns.
     #[cold]
     fn lock_all(&mut self, index: &Index, keys: &[&[u8]]) -> Result<(), TxnError> {
         keys.iter().try_for_each(|key| self.fetch_for_write(index, key, NOTHING).map(drop))
     }
 
-    /// One turn of [`Txn::update_several`]: keys that differ.
+    /// Runs one turn of [`Txn::update_several`], with distinct keys.
     fn update_together(
         &mut self,
         index: &Index,
@@ -360,7 +360,7 @@ impl Txn<'_> {
         }
         self.engine.pool.points().at(&site::BEFORE_WRITE);
         if !self.write_together(index, keys, part.clone(), heads, &spots[..n])? {
-            // A leaf has changed since it was read: write one by one.
+            // A leaf has changed since it was read: the rows are written one by one.
             for (at, (i, _)) in spots[..n].iter().enumerate() {
                 let (before, after) = heads[2 * len * at..][..2 * len].split_at(len);
                 let state = self.slot.state();
@@ -374,7 +374,7 @@ impl Txn<'_> {
         Ok(n)
     }
 
-    /// As [`Txn::fetch_for_write`], of a row that a group lookup has looked for.
+    /// As [`Txn::fetch_for_write`], for a row at a position found by a group lookup.
     #[inline]
     fn fetch_at(
         &mut self,
@@ -395,8 +395,8 @@ impl Txn<'_> {
         self.fetch_for_write(index, key, columns)
     }
 
-    /// Latches the leaves of all rows at the versions at which they were read, and writes all rows in one record.
-    /// False, and nothing is written, if one of the leaves cannot be latched at once or the log had no segment ready.
+    /// Latches the leaves of all rows at the versions at which they were read, and writes all rows in one log record.
+    /// Returns false without writing if a leaf cannot be latched at once or the log has no segment ready.
     fn write_together(
         &mut self,
         index: &Index,
@@ -412,14 +412,14 @@ impl Txn<'_> {
         let unlatch = |leaves: &mut [Option<FrameWrite<'_>>]| {
             leaves.iter_mut().filter_map(Option::take).for_each(FrameWrite::release_unchanged);
         };
-        // The leaf of each row: two rows of one leaf share its latch.
+        // For each row the index of its leaf: two rows of one leaf share its latch.
         let mut leaf_of = [0; TOGETHER];
         for (at, (_, spot)) in spots.iter().enumerate() {
             let same = |earlier: &usize| {
                 let other = &spots[*earlier].1;
                 other.frame == spot.frame && other.version == spot.version
             };
-            // Mostly keys ascend, and rows of one leaf are neighbours.
+            // Usually keys ascend, and rows of one leaf are neighbours.
             if at > 0 && same(&(at - 1)) {
                 leaf_of[at] = leaf_of[at - 1];
                 continue;
@@ -427,7 +427,7 @@ impl Txn<'_> {
             leaves[at] = engine.pool.frame(spot.frame).try_write_at(spot.version);
             leaf_of[at] = at;
             if leaves[at].is_none() {
-                // Another thread's latch, or one of these.
+                // The latch is held by another thread, or by an earlier row of this call.
                 let Some(earlier) = (0..at).find(same) else {
                     unlatch(&mut leaves);
                     return Ok(false);

@@ -1,4 +1,4 @@
-//! Rows that are read and written piece by piece: only a chunk of them is in memory at a time.
+//! Streaming of rows: only a chunk of a large row is in memory at a time.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -14,17 +14,18 @@ use crate::lock::{LockName, Prefix, RecordMode, Refused};
 use crate::page::layout::OVERFLOW;
 use crate::txn::transaction::Txn;
 
-/// A row that is about to be read.
+/// A row opened for reading.
 #[derive(Debug)]
 pub(crate) enum OpenedRow {
-    /// All of it.
+    /// The whole row.
     Whole(Vec<u8>),
-    /// A chain of so many bytes.
+    /// A chain, and its length in bytes.
     Chain(Chain, usize),
 }
 
 impl Txn<'_> {
-    /// Locks the row of `key` for reading, until the transaction ends where it lies in a chain; `None` if there is none.
+    /// Locks the row of `key` for reading; a row in a chain stays readable until the transaction ends. Returns `None`
+    /// if there is no row.
     pub(crate) fn open_row(&mut self, index: &Index, key: &[u8]) -> Result<Option<OpenedRow>, TxnError> {
         self.handles_large();
         loop {
@@ -32,7 +33,7 @@ impl Txn<'_> {
             if spot.version != Version::NEVER {
                 return Ok(self.read(index, key, Want::Read, <[u8]>::to_vec)?.map(OpenedRow::Whole));
             }
-            // What the slot had when its lock was had, so it is committed.
+            // The slot's content when its lock was granted, so it is committed.
             let stored = self.slot.peek().large.clone();
             let (chain, len, tree) = match (Reference::decode(&stored), index.overflow()) {
                 (Some(Reference::OfKey(len)), _) if len <= key.len() => {
@@ -52,7 +53,7 @@ impl Txn<'_> {
         }
     }
 
-    /// Whether the slot of a key holds this reference.
+    /// Returns true if the slot of a key has this reference.
     fn still_refers(&self, index: &Index, key: &[u8], stored: &[u8]) -> Result<bool, StorageError> {
         loop {
             let leaf = index.tree().find(&self.engine.pool, key)?;
@@ -66,7 +67,7 @@ impl Txn<'_> {
         }
     }
 
-    /// Locks a name for reading until the transaction ends, at every level of isolation.
+    /// Takes a shared lock until the transaction ends, at every isolation level.
     fn keep_shared(&mut self, index: &Index, name: LockName) -> Result<(), TxnError> {
         let owner = &mut self.slot.state().owner;
         match owner.try_acquire(index.lock_table, name, RecordMode::S, Prefix::MIN) {
@@ -79,7 +80,7 @@ impl Txn<'_> {
         }
     }
 
-    /// The bytes of an open chain from `at` on, up to the end of a chunk.
+    /// Reads the bytes of an open chain from `at` on, up to the end of a chunk.
     pub(crate) fn read_piece(
         &mut self,
         index: &Index,
@@ -94,8 +95,8 @@ impl Txn<'_> {
         if read.transpose()? == Some(true) { Ok(()) } else { Err(index.dangling(&self.engine.pool, key).into()) }
     }
 
-    /// Inserts a row or replaces the existing one by what `source` gives; returns its length. On an error all of it is
-    /// undone.
+    /// Inserts a row, or replaces the existing one, with the bytes of `source`; returns its length. On an error the
+    /// whole statement is undone.
     pub(crate) fn put_from(&mut self, table: &TableInfo, key: &[u8], source: &mut dyn Read) -> Result<u64, TxnError> {
         let index = &table.primary;
         let mut piece = Vec::with_capacity(CHUNK);
@@ -114,7 +115,7 @@ impl Txn<'_> {
                     return Err(TxnError::RowTooLarge { table, bytes, limit: MAX_LARGE });
                 }
                 txn.write_chunk(&mut writer, &piece)?;
-                // A chunk that is not full was the last.
+                // A chunk that is not full is the last one.
                 let is_last = piece.len() < CHUNK;
                 piece.clear();
                 if !is_last {
@@ -127,7 +128,7 @@ impl Txn<'_> {
     }
 }
 
-/// Reads until there are [`CHUNK`] bytes, or the source ends.
+/// Reads until `piece` has [`CHUNK`] bytes, or the source ends.
 fn fill(index: &Index, source: &mut dyn Read, piece: &mut Vec<u8>) -> Result<(), TxnError> {
     let read = source.take((CHUNK - piece.len()) as u64).read_to_end(piece);
     read.map(drop).map_err(|error| TxnError::Source { table: index.table(), error: Arc::new(error) })

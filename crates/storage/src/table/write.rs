@@ -1,9 +1,9 @@
-//! Changing one row of one index: insert, update, delete.
+//! Changes of one row of one index: insert, update, delete.
 //!
 //! Every change follows the same steps: lock the key; find its leaf; take the leaf's exclusive latch by one
-//! compare-and-swap on the version at which the place was found; log; change; unlatch. A change that finds the version
-//! moved looks for its place again, and keeps its locks. So does a change whose record finds no segment ready: it
-//! unlatches, has one made and begins again.
+//! compare-and-swap on the version at which the position was found; log; change; unlatch. If the version has changed,
+//! the statement searches again and keeps its locks. If the log has no segment ready, the statement unlatches, waits
+//! for a segment and searches again.
 
 use std::ops::Range;
 
@@ -27,7 +27,8 @@ use crate::page::layout::RECORD_HEAD;
 use crate::txn::memos::LeafSpot;
 use crate::txn::transaction::Txn;
 
-/// The bytes in which two rows of equal length differ: first and behind the last. Empty when they are equal.
+/// Returns the range of bytes in which two rows of equal length differ: its start and its end (exclusive). Empty if the
+/// rows are equal.
 #[inline]
 pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
     let len = before.len();
@@ -49,7 +50,7 @@ fn difference_of_many(before: &[u8], after: &[u8]) -> (usize, usize) {
             None => return (before.len(), before.len()),
         },
     };
-    // Of a long row often only the begin differs.
+    // In long rows often only the beginning differs.
     let equal = if before.len() < 64 { 0 } else { equal_blocks_at_end(before, after) };
     let (before, after) = (&before[..before.len() - equal], &after[..after.len() - equal]);
     let ((a_head, a), (b_head, b)) = (before.as_rchunks::<8>(), after.as_rchunks::<8>());
@@ -60,7 +61,7 @@ fn difference_of_many(before: &[u8], after: &[u8]) -> (usize, usize) {
     (from, to)
 }
 
-/// As [`difference`], of what these words cover, which may overlap.
+/// As [`difference`], for the words of 8 bytes at these offsets, which may overlap.
 #[inline(always)]
 fn difference_in<const N: usize>(before: &[u8], after: &[u8], places: [usize; N]) -> (usize, usize) {
     let words = places.map(|at| match (before[at..].first_chunk::<8>(), after[at..].first_chunk::<8>()) {
@@ -73,23 +74,23 @@ fn difference_in<const N: usize>(before: &[u8], after: &[u8], places: [usize; N]
     (from, places[last] + 8 - words[last].leading_zeros() as usize / 8)
 }
 
-/// Bytes at the end that are equal, in blocks of 32.
+/// Returns the number of equal bytes at the end, in blocks of 32.
 fn equal_blocks_at_end(before: &[u8], after: &[u8]) -> usize {
     let ((_, a), (_, b)) = (before.as_rchunks::<32>(), after.as_rchunks::<32>());
     32 * a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count()
 }
 
-/// The result of an attempt to place something in a leaf.
+/// Result of an attempt to change a leaf.
 enum LeafAttempt {
     Done,
-    /// Look for the place again.
+    /// The search must be repeated.
     Again,
-    /// The leaf has no room.
+    /// The leaf has no space.
     Full,
 }
 
 impl<'db> Txn<'db> {
-    /// Checks lengths that cannot be stored.
+    /// Checks that a key and a row are not too long.
     #[inline]
     pub(crate) fn check_sizes(&mut self, index: &Index, key: &[u8], row: usize) -> Result<(), TxnError> {
         if key.len() > MAX_KEY || !fits_slot(key.len(), row) {
@@ -98,7 +99,8 @@ impl<'db> Txn<'db> {
         Ok(())
     }
 
-    /// Notes that rows are about to come into the index: scans must not skip runs of ghosts there any more.
+    /// Records that rows will be inserted into the index: scans of this transaction must not skip runs of ghosts there
+    /// any more.
     #[inline]
     pub(super) fn rows_come(&mut self, index: &Index) {
         if !self.slot.peek().ghosts.is_empty() {
@@ -106,7 +108,7 @@ impl<'db> Txn<'db> {
         }
     }
 
-    /// Inserts a row under a key that must be new.
+    /// Inserts a row with a new key.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -117,7 +119,7 @@ impl<'db> Txn<'db> {
         self.insert_value(index, key, (row, 0))
     }
 
-    /// As [`Txn::insert`], of what is to lie in the slot, and the slot's flags.
+    /// As [`Txn::insert`], with the content of the slot and its flags.
     #[inline]
     pub(super) fn insert_value(&mut self, index: &Index, key: &[u8], value: (&[u8], u16)) -> Result<(), TxnError> {
         self.intend(index, Want::Write)?;
@@ -154,7 +156,7 @@ impl<'db> Txn<'db> {
         }
     }
 
-    /// Inserts at a place in a latched leaf, unless the gap is locked or the leaf full.
+    /// Inserts at a position in a latched leaf, unless the gap is locked or the leaf is full.
     fn place(
         &mut self,
         index: &Index,
@@ -177,7 +179,7 @@ impl<'db> Txn<'db> {
             }
         };
         if let Some(low) = own_gap {
-            // The new key divides a gap that this transaction has read: both halves stay locked.
+            // The new key divides a gap that this transaction has read: both halves must stay locked.
             let name = names.of(index.id(), key);
             if self.try_lock(index, name, RecordMode::X_GAP, low)? == LockAttempt::MustWait {
                 leaf.release_unchanged();
@@ -212,7 +214,7 @@ impl<'db> Txn<'db> {
         Ok(LeafAttempt::Done)
     }
 
-    /// Gives a ghost a new row. Its key separates the same gaps as before, so no gap lock is needed.
+    /// Replaces a ghost by a new row. Its key separates the same gaps as before, so no gap lock is needed.
     fn revive(
         &mut self,
         index: &Index,
@@ -228,7 +230,7 @@ impl<'db> Txn<'db> {
         self.replace(index, key, value, slot.flags, position, leaf)
     }
 
-    /// Replaces the value in a slot; the value before is in `before`.
+    /// Replaces the value in a slot; `before` has the old value.
     fn replace(
         &mut self,
         index: &Index,
@@ -271,7 +273,7 @@ impl<'db> Txn<'db> {
         Ok(LeafAttempt::Done)
     }
 
-    /// Takes unneeded ghosts out of the leaf of `key`, or splits it.
+    /// Removes unneeded ghosts from the leaf of `key`, or splits the leaf.
     #[cold]
     fn make_room(&mut self, index: &Index, key: &[u8], value_len: usize) -> Result<(), TxnError> {
         if self.purge_leaf(index, key)? > 0 {
@@ -283,7 +285,7 @@ impl<'db> Txn<'db> {
         let change = engine.structure_change(state.id);
         let name = engine.locks.names.of(index.id(), key);
         let mut next = LockName::NONE;
-        // The prefix from which on the transaction's own gap lock has to be renewed, if that was not possible at once.
+        // Prefix from which the transaction's own gap lock must be renewed, if that was not possible at once.
         let mut own_gap = None;
         let owner = &mut state.owner;
         let (key_buffer, rec) = (&mut state.key, &mut state.rec);
@@ -291,7 +293,7 @@ impl<'db> Txn<'db> {
             next = index.name_at(&engine.locks.names, leaf, leaf.count(), key_buffer);
             match owner.check_insert(index.lock_table, next, prefix) {
                 InsertCheck::Granted => true,
-                // Waiting for its own lock would never end. The new key will divide the gap: lock both halves.
+                // A wait for its own lock would never end. The new key will divide the gap: both halves are locked.
                 InsertCheck::OwnGap(low) => {
                     let locked = owner.try_acquire(index.lock_table, name, RecordMode::X_GAP, low).is_ok();
                     own_gap = (!locked).then_some(low);
@@ -308,8 +310,8 @@ impl<'db> Txn<'db> {
         }
     }
 
-    /// Takes out the ghosts of the leaf of `key` that no lock refers to, and the leaf if nothing is left; returns how
-    /// many went.
+    /// Removes the ghosts to which no lock refers from the leaf of `key`, and the leaf itself if it is empty then.
+    /// Returns the number of removed ghosts.
     pub(crate) fn purge_leaf(&mut self, index: &Index, key: &[u8]) -> Result<usize, TxnError> {
         let engine = self.engine;
         let state = self.slot.state();
@@ -318,8 +320,8 @@ impl<'db> Txn<'db> {
         let leaf = index.tree().leaf(&engine.pool, key)?;
         let mut gone = 0;
         let nearly_empty;
-        // Under a table lock the transaction's own ghosts, which a rollback needs, cannot be told from ghosts that no
-        // transaction needs.
+        // Under a table lock the transaction's own ghosts, which a rollback needs, cannot be distinguished from ghosts
+        // that no transaction needs.
         let may_go = !state.owner.writes_unnamed(index.lock_table);
         if leaf.page().ghosts() > 0 && may_go {
             let Some(mut leaf) = leaf.upgrade() else { return Ok(0) };
@@ -339,8 +341,8 @@ impl<'db> Txn<'db> {
         Ok(gone)
     }
 
-    /// Locks the row of `key` for writing and copies these parts of it to `before`; returns where it lies, if there is
-    /// one.
+    /// Locks the row of `key` for writing and copies these parts of it to `before`; returns its position, or `None` if
+    /// there is no row.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -356,7 +358,7 @@ impl<'db> Txn<'db> {
         Ok(found)
     }
 
-    /// As [`Txn::fetch_for_write`], of a whole row that is written in any case: that there is none is not protected.
+    /// As [`Txn::fetch_for_write`], for a whole row that is written in any case: the absence of a row is not locked.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -367,7 +369,7 @@ impl<'db> Txn<'db> {
         Ok(found)
     }
 
-    /// Writes `after` over the row of `key`, which is locked for writing, equal to `before`, and was read at `spot`.
+    /// Writes `after` over the row of `key`, which is locked for writing, equals `before`, and was read at `spot`.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -380,8 +382,8 @@ impl<'db> Txn<'db> {
         self.store_columns(index, key, 0, spot)
     }
 
-    /// Latches the leaf of a row that is locked for writing: where it was read or, if that place is no longer valid,
-    /// where a new descent finds it. `None` if another writer came first.
+    /// Latches the leaf of a row that is locked for writing: at the position of the read or, if that is no longer
+    /// valid, at the position that a new descent finds. `None` if another writer was faster.
     #[inline]
     fn latch_row(
         &mut self,
@@ -409,8 +411,8 @@ impl<'db> Txn<'db> {
         }
     }
 
-    /// Writes `after` over the bytes from `at` on of the row of `key`, which is locked for writing, has the begin of
-    /// `before` there, and was read at `spot`. What does not differ is not logged.
+    /// Writes `after` over the bytes from `at` on of the row of `key`. The row is locked for writing, has the first
+    /// bytes of `before` there, and was read at `spot`. Equal bytes at both ends are not logged.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -468,7 +470,7 @@ impl<'db> Txn<'db> {
         self.replace_value(index, key, (after, 0))
     }
 
-    /// Replaces what lies in the slot of a row that is locked for writing, and the slot's flags.
+    /// Replaces the content and the flags of the slot of a row that is locked for writing.
     pub(super) fn replace_value(&mut self, index: &Index, key: &[u8], after: (&[u8], u16)) -> Result<(), TxnError> {
         loop {
             let leaf = index.tree().find(&self.engine.pool, key)?;
@@ -497,7 +499,7 @@ impl<'db> Txn<'db> {
         result
     }
 
-    /// Deletes the row of `key`, leaving a ghost; false if there is none.
+    /// Deletes the row of `key`, leaving a ghost; returns false if there is no row.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -544,7 +546,7 @@ impl<'db> Txn<'db> {
         }
     }
 
-    /// The descent has led to a leaf to which the key cannot belong: the pages are damaged.
+    /// Returns the error for a descent to a leaf that cannot contain the key: the pages are damaged.
     #[cold]
     fn misplaced(&self, index: &Index, leaf: FrameWrite<'_>) -> TxnError {
         let page = leaf.frame().page_id();
@@ -554,7 +556,7 @@ impl<'db> Txn<'db> {
         error.into()
     }
 
-    /// A row under the transaction's exclusive lock is gone: the pages are damaged.
+    /// Returns the error for a row that vanished under the transaction's exclusive lock: the pages are damaged.
     #[cold]
     fn vanished(&self, index: &Index, leaf: FrameWrite<'_>) -> TxnError {
         let page = leaf.frame().page_id();

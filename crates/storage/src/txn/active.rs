@@ -1,19 +1,19 @@
-//! The table of active transactions: one slot each, claimed for the length of a transaction.
+//! The table of active transactions. A transaction claims one slot for its lifetime.
 //!
 //! | field | written by | read by |
 //! | --- | --- | --- |
-//! | `claims` | the thread that claims or gives back the slot | all |
-//! | `own` | the claimer alone | the claimer alone |
+//! | `claims` | the thread that claims or releases the slot | all |
+//! | `own` | the claimer only | the claimer only |
 //! | `state`, `first`, `last` | the claimer | the checkpointer |
 //! | `hits` | the claimer | threads that read the counters |
 //!
-//! `state` is the transaction's number, shifted left, with the lowest bit set while its last record
-//! (commit or end) is being appended. The checkpointer waits out that bit: otherwise it could list a
-//! transaction as unfinished whose end lies before the checkpoint.
+//! `state` is the transaction's number, shifted left by one. The lowest bit is set while its last record (commit or end) is
+//! being appended. The checkpointer waits until this bit is clear. Otherwise it could list a transaction as unfinished
+//! although its end precedes the checkpoint.
 //!
-//! Behind the slots of users are those of the engine's own transactions: creating, dropping, emptying and changing
-//! tables, bulk loads, background work. They are made when they are first needed. So nothing of the engine's own is
-//! refused because users have as many transactions open as they may.
+//! After the slots of users come those of the engine's own transactions: creating, dropping, truncating and changing tables,
+//! bulk loads, and background work. They are created at their first use. So no transaction of the engine is refused because
+//! users have reached their maximum number of transactions.
 
 #![allow(unsafe_code)]
 
@@ -26,47 +26,47 @@ use crate::base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::base::sync::yield_now;
 use crate::lock::LockTable;
 
-/// One place in the table.
+/// A slot of the table.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Slot {
-    /// How often it was claimed and given back: odd while it is claimed.
+    /// Number of claims and releases: odd while the slot is claimed.
     claims: AtomicU32,
     state: AtomicU64,
     first: AtomicU64,
     last: AtomicU64,
-    /// Pages that transactions of this slot found in the pool. Written by the claimer alone.
+    /// Number of pages that transactions of this slot found in the pool. Only the claimer writes it.
     hits: AtomicU64,
     own: UnsafeCell<SlotState>,
 }
 
-// SAFETY: `own` is touched only through a `SlotGuard`, of which there is at most one per slot (`claims`).
+// SAFETY: `own` is accessed only through a `SlotGuard`, and at most one exists per slot (`claims`).
 unsafe impl Sync for Slot {}
 
-/// Places for transactions of the engine's own.
+/// Number of slots for transactions of the engine's own.
 pub(crate) const OWN_SLOTS: usize = 4 + 2 * MAINTENANCE;
-/// Calls of users that change whole tables, at once.
+/// Maximum number of concurrent calls of users that change whole tables.
 const MAINTENANCE: usize = 64;
 
-/// What a transaction of the engine's own is for.
+/// Purpose of a transaction of the engine's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Own {
-    /// A short one on the catalog, whose caller has the turn of `table/creation.rs`: one at a time.
+    /// A short transaction on the catalog, whose caller has the turn of `table/creation.rs`: one at a time.
     Catalog,
-    /// One that opens the database.
+    /// The transaction that opens the database.
     Open,
-    /// One of the purge service, which runs one at a time.
+    /// A transaction of the purge service, which runs one at a time.
     Purge,
-    /// One that moves pages together, one at a time.
+    /// A transaction that compacts the file, one at a time.
     Compact,
-    /// Maintenance that a user calls: dropping, emptying, changing a table, a bulk load.
+    /// Maintenance requested by a user: dropping, truncating or changing a table, or a bulk load.
     Maintenance,
-    /// One beside a [`Own::Maintenance`], of the same call: there is always a place for it.
+    /// A second transaction of the same call as an [`Own::Maintenance`]: a slot for it is always available.
     Beside,
 }
 
 impl Own {
-    /// The places for such transactions, among those of the engine's own.
+    /// Slots for such transactions, among those of the engine's own.
     fn places(self) -> std::ops::Range<usize> {
         match self {
             Own::Catalog => 0..1,
@@ -78,23 +78,23 @@ impl Own {
         }
     }
 
-    /// How many such transactions there may be at once.
+    /// Maximum number of such transactions at once.
     pub(crate) fn limit(self) -> usize {
         self.places().len()
     }
 }
 
-/// All places: those for transactions of users, and behind them those for the engine's own.
+/// All slots: first those for transactions of users, then those of the engine's own.
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Box<[Slot]>,
     own: Box<[OnceLock<Box<Slot>>]>,
-    /// Changed whenever one of `own` is claimed, and by [`Slots::running`]: it comes before the making of a place, or
-    /// sees it.
+    /// Changed at each claim of a slot in `own`, and by [`Slots::running`]. So `running` either precedes the creation of a
+    /// slot, or sees the slot.
     made: AtomicU32,
     locks: Arc<LockTable>,
-    /// Whether threads prefer the place they had before. If not, the first free place is taken, so that a simulation
-    /// repeats itself whatever threads it runs on.
+    /// True if threads prefer the slot that they had before. If false, the first free slot is taken, so that a simulation is
+    /// repeatable regardless of the threads that it runs on.
     remembers: bool,
 }
 
@@ -102,22 +102,22 @@ pub(crate) struct Slots {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Active {
     pub(crate) txn: TxnId,
-    /// Its first record: the log must be kept from here.
+    /// LSN of its first record: the log must be kept from here.
     pub(crate) first: Lsn,
-    /// Its last record so far; zero if it has announced itself and appended none.
+    /// LSN of its last record so far. Zero if it has announced itself but appended no record.
     pub(crate) last: Lsn,
 }
 
-/// The transactions that ran at some moment: their places, and how often each had been claimed.
+/// The transactions that ran at some moment: for each its slot, and the slot's `claims` at that time.
 #[derive(Debug)]
 pub(crate) struct Running(Vec<(usize, u32)>);
 
-/// How often a thread searches all places before it reports them taken: places become free behind the search, and other
-/// threads take places ahead of it.
+/// Maximum number of passes over all slots before a thread reports that they are taken. Slots may become free behind the
+/// search, and other threads may take slots ahead of it.
 const PASSES: usize = 64;
 
 thread_local! {
-    /// Where this thread found a free slot last time.
+    /// Index of the slot that this thread claimed last.
     static HINT: Cell<usize> = Cell::new(hint_for_new_thread());
 }
 
@@ -140,14 +140,14 @@ impl Slot {
 }
 
 impl Slots {
-    /// Addresses of the places, and how far apart two are.
+    /// Address range of the slots, and the distance between two slots.
     #[cfg(feature = "measure")]
     pub(crate) fn lines(&self) -> (std::ops::Range<usize>, usize) {
         let slots = self.slots.as_ptr_range();
         (slots.start.addr()..slots.end.addr(), size_of::<Slot>())
     }
 
-    /// `n` places for users, and [`OWN_SLOTS`] more. See [`Slots::remembers`].
+    /// Creates `n` slots for users and [`OWN_SLOTS`] more. See [`Slots::remembers`].
     pub(crate) fn new(n: usize, locks: &Arc<LockTable>, remembers: bool) -> Slots {
         Slots {
             slots: (0..n).map(|i| Slot::new(i, locks)).collect(),
@@ -158,12 +158,12 @@ impl Slots {
         }
     }
 
-    /// Greatest number of user transactions.
+    /// Maximum number of user transactions.
     pub(crate) fn limit(&self) -> usize {
         self.slots.len()
     }
 
-    /// Takes a place for a transaction of the engine's own; `None` if all of this kind are taken.
+    /// Claims a slot for a transaction of the engine's own. `None` if all slots of this kind are taken.
     #[cold]
     pub(crate) fn claim_own(&self, own: Own) -> Option<SlotGuard<'_>> {
         own.places().find_map(|i| {
@@ -173,12 +173,12 @@ impl Slots {
         })
     }
 
-    /// All places that there are.
+    /// Iterates over all existing slots.
     fn all(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter().chain(self.own.iter().filter_map(|own| own.get().map(|slot| &**slot)))
     }
 
-    /// Takes a free place, preferably the one this thread had before; `None` when all are taken.
+    /// Claims a free slot, preferably the one that this thread had before. `None` if all are taken.
     #[inline]
     pub(crate) fn claim(&self) -> Option<SlotGuard<'_>> {
         let hint = if self.remembers { HINT.get() } else { 0 };
@@ -199,7 +199,7 @@ impl Slots {
         self.claim_slow(hint)
     }
 
-    /// Takes a free place behind the hint, which has just been found taken.
+    /// Claims a free slot after the hint, which has just been found taken.
     #[cold]
     fn claim_slow(&self, hint: usize) -> Option<SlotGuard<'_>> {
         let slots = &self.slots;
@@ -231,13 +231,13 @@ impl Slots {
                 .is_ok()
     }
 
-    /// The first record of the slot's transaction, `Lsn::ZERO` if it has none.
+    /// Returns the first record of the slot's transaction, or `Lsn::ZERO` if it has none.
     pub(crate) fn first_record(&self, slot: SlotId) -> Lsn {
         self.place(usize::from(slot.0)).map_or(Lsn::ZERO, |slot| Lsn(slot.first.load(Ordering::Acquire)))
     }
 
-    /// The transactions that have written records and not yet their last. Those that begin meanwhile may be missing:
-    /// all their records come after the log's tail at the call.
+    /// Returns the transactions that have written records but not their last one. Transactions that begin during the call
+    /// may be missing: all their records follow the log's tail at the time of the call.
     pub(crate) fn active(&self) -> Vec<Active> {
         let mut all = Vec::new();
         for slot in self.all() {
@@ -256,16 +256,18 @@ impl Slots {
         all
     }
 
-    /// The transactions that run now. Each that begins later sees what this thread has stored before the call.
+    /// Returns the transactions that run now. Every transaction that begins later sees the stores that this thread made
+    /// before the call.
     pub(crate) fn running(&self) -> Running {
         self.made.fetch_add(0, Ordering::AcqRel);
-        // Each is a read-modify-write: a claim comes before it and is seen, or after it and acquires what it releases.
+        // Each access is a read-modify-write. A claim either precedes it and is seen, or follows it and acquires the stores
+        // that it releases.
         let places = (0..self.slots.len() + self.own.len()).filter_map(|at| Some((at, self.place(at)?)));
         let claims = places.map(|(at, slot)| (at, slot.claims.fetch_add(0, Ordering::AcqRel)));
         Running(claims.filter(|(_, claims)| claims & 1 == 1).collect())
     }
 
-    /// Whether all of them have ended; those that have are forgotten.
+    /// Returns true if all these transactions have ended. Removes those that have ended.
     pub(crate) fn have_ended(&self, running: &mut Running) -> bool {
         running.0.retain(|(at, claims)| self.place(*at).is_some_and(|s| s.claims.load(Ordering::Acquire) == *claims));
         running.0.is_empty()
@@ -275,68 +277,69 @@ impl Slots {
         self.slots.get(at).or_else(|| self.own.get(at - self.slots.len())?.get().map(|slot| &**slot))
     }
 
-    /// Whether the transaction of that age has begun to write, and not ended. It waits for none, unlike [`Slots::active`].
+    /// Returns true if the transaction with this age has begun to write and has not ended. Unlike [`Slots::active`], it does
+    /// not wait.
     pub(crate) fn is_writing(&self, age: Age) -> bool {
         let places = (0..self.slots.len() + self.own.len()).filter_map(|at| Some((SlotId(at as u16), self.place(at)?)));
         let mut writing = places.filter(|(_, slot)| slot.first.load(Ordering::Acquire) != 0);
         writing.any(|(at, _)| self.locks.age_in(at) == age)
     }
 
-    /// Pages that transactions have found in the pool.
+    /// Number of pages that transactions have found in the pool.
     pub(crate) fn hits(&self) -> u64 {
         self.all().map(|slot| slot.hits.load(Ordering::Relaxed)).sum()
     }
 
-    /// How many places are taken.
+    /// Number of slots that are taken.
     #[cfg(test)]
     pub(crate) fn claimed(&self) -> usize {
         self.all().filter(|s| s.claims.load(Ordering::Relaxed) & 1 == 1).count()
     }
 }
 
-/// A claimed place; given back on drop.
+/// A claimed slot. Dropping it releases the slot.
 #[derive(Debug)]
 pub(crate) struct SlotGuard<'a> {
     slot: &'a Slot,
 }
 
 impl SlotGuard<'_> {
-    /// The transaction's private state.
+    /// The transaction's private state, mutable.
     #[inline]
     pub(crate) fn state(&mut self) -> &mut SlotState {
-        // SAFETY: the slot is claimed by `self` alone, and `&mut self` makes the borrow the only one.
+        // SAFETY: only `self` has claimed the slot, and `&mut self` makes this borrow the only one.
         unsafe { &mut *self.slot.own.get() }
     }
 
-    /// The transaction's private state, to read.
+    /// The transaction's private state, read-only.
     #[inline]
     pub(crate) fn peek(&self) -> &SlotState {
-        // SAFETY: as above; `&self` allows only shared borrows meanwhile.
+        // SAFETY: only `self` has claimed the slot, and `&self` allows only shared borrows during this one.
         unsafe { &*self.slot.own.get() }
     }
 
     /// Makes the transaction visible to checkpoints, before its first record.
     #[inline]
     pub(crate) fn announce(&self, txn: TxnId, not_before: Lsn) {
-        // This is no record of the transaction, so undo cannot begin with it.
+        // This is not a record of the transaction, so undo cannot begin with it.
         self.slot.last.store(0, Ordering::Relaxed);
         self.slot.first.store(not_before.0, Ordering::Release);
         self.slot.state.store(txn.0 << 1, Ordering::SeqCst);
     }
 
-    /// Notes the transaction's newest record.
+    /// Records the transaction's newest record.
     #[inline]
     pub(crate) fn advance(&self, last: Lsn) {
         self.slot.last.store(last.0, Ordering::Release);
     }
 
-    /// Marks that the last record is about to be appended; [`SlotGuard::ended`] must follow soon.
+    /// Records that the last record is about to be appended. [`SlotGuard::ended`] must follow soon.
     #[inline]
     pub(crate) fn ending(&self, txn: TxnId) {
         self.slot.state.store(txn.0 << 1 | 1, Ordering::SeqCst);
     }
 
-    /// Marks the end of the transaction.
+    /// Records the end of the transaction.
     #[inline]
     pub(crate) fn ended(&self) {
         self.slot.first.store(0, Ordering::Relaxed);
@@ -385,7 +388,8 @@ mod tests {
         a.ending(TxnId(7));
         a.ended();
         assert!(slots.active().is_empty());
-        // A transaction that ran then has ended once its place was given back, also if another one has it now.
+        // A transaction of that time has ended once its slot was released, even if another transaction has claimed the slot
+        // since.
         let mut running = slots.running();
         assert_eq!(running.0.len(), 2);
         drop(a);
@@ -397,7 +401,7 @@ mod tests {
         assert_eq!(slots.claimed(), 0);
     }
 
-    /// Fibers of a thread have several places, and take others than they gave back.
+    /// The fibers of a thread have several slots, and claim other slots than they have released.
     #[test]
     fn there_is_a_place_as_long_as_not_all_are_taken() {
         let hook = Arc::new(crate::base::hook::ThreadHook::default());

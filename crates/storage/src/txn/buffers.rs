@@ -1,11 +1,11 @@
-//! Buffers of a transaction for keys and rows. They stay with the slot, so that only its first transactions allocate.
+//! Buffers of a transaction for keys and rows. They stay with the slot, so only the first transactions of a slot allocate.
 
 use std::ops::ControlFlow;
 
 use crate::btree::Tree;
 use crate::btree::group::KeyQuery;
 
-/// Buffers for what codecs write. They stay with the slot, so that only its first transactions allocate.
+/// Buffers for encoded keys and rows. They stay with the slot, so only the first transactions of a slot allocate.
 #[derive(Debug, Default)]
 pub(crate) struct Encoded {
     pub(crate) key: Vec<u8>,
@@ -13,16 +13,16 @@ pub(crate) struct Encoded {
     pub(crate) keys: EncodedKeys,
 }
 
-/// Encoded keys, one behind the other.
+/// Encoded keys, concatenated.
 #[derive(Debug, Default)]
 pub(crate) struct EncodedKeys {
     bytes: Vec<u8>,
-    /// Where each key ends.
+    /// End of each key in `bytes`.
     ends: Vec<usize>,
 }
 
 impl EncodedKeys {
-    /// Forgets all keys.
+    /// Removes all keys.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -43,19 +43,19 @@ impl EncodedKeys {
     }
 }
 
-/// Most rows that come along with a group.
+/// Maximum number of additional rows of a group.
 const ALONG: usize = 4;
 
-/// Rows that are to be looked for with the next group of keys, whichever that is.
+/// Additional rows to search together with the next group of keys, whatever group that is.
 #[derive(Debug, Default)]
 pub(crate) struct Along {
     keys: EncodedKeys,
-    /// Of each its tree, and how many bytes of it are wanted.
+    /// Tree of each row, and the number of its bytes to prefetch.
     rows: Vec<(Tree, usize)>,
 }
 
 impl Along {
-    /// Adds a row. It is a hint: what is too much is left out.
+    /// Adds a row. It is a hint: rows beyond the maximum are ignored.
     #[inline]
     pub(crate) fn push(&mut self, (tree, key, bytes): KeyQuery<'_>) {
         if self.rows.len() < ALONG {
@@ -64,34 +64,34 @@ impl Along {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no rows.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Forgets all.
+    /// Removes all rows.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.keys.clear();
         self.rows.clear();
     }
 
-    /// The rows.
+    /// Iterates over the rows.
     #[inline]
     pub(crate) fn iter(&self) -> impl Iterator<Item = KeyQuery<'_>> {
         self.keys.iter().zip(&self.rows).map(|(key, (tree, bytes))| (*tree, key, *bytes))
     }
 }
 
-/// Rows copied out of a leaf, one after the other.
+/// Rows copied out of a leaf, concatenated.
 #[derive(Debug, Default)]
 pub(crate) struct RowBatch {
     bytes: Vec<u8>,
     rows: Vec<BatchRow>,
-    /// Some values are references to large ones.
+    /// True if some values are references to large values.
     has_references: bool,
-    /// Ghosts that the scan has visited so far.
+    /// Number of ghosts that the scan has visited so far.
     pub(crate) ghosts: usize,
 }
 
@@ -100,21 +100,21 @@ pub(crate) struct RowBatch {
 pub(crate) struct BatchRow {
     key: (u32, u32),
     value: (u32, u32),
-    /// Slot in the leaf.
+    /// Slot position in the leaf.
     pub(crate) position: u16,
-    /// The value is a reference to a large one.
+    /// True if the value is a reference to a large value.
     pub(crate) is_reference: bool,
 }
 
 impl RowBatch {
-    /// Forgets all rows.
+    /// Removes all rows.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.rows.clear();
         self.has_references = false;
     }
 
-    /// Notes that the value of the last row is a reference.
+    /// Marks the value of the last row as a reference.
     #[cold]
     pub(crate) fn refers(&mut self) {
         if let Some(last) = self.rows.last_mut() {
@@ -123,20 +123,20 @@ impl RowBatch {
         }
     }
 
-    /// Whether values are references to large ones: they are to be read by
+    /// Returns true if some values are references to large values, to be read by
     /// [`Txn::read_referred`](crate::txn::transaction::Txn::read_referred).
     #[inline]
     pub(crate) fn has_references(&self) -> bool {
         self.has_references
     }
 
-    /// Forgets the rows after the first `n`.
+    /// Removes the rows after the first `n`.
     pub(crate) fn truncate(&mut self, n: usize) {
         self.rows.truncate(n);
     }
 
-    /// Adds a row by letting `fill` append its key and its value; that returns the key's length, or none if it could
-    /// not, and then so does this return false.
+    /// Adds a row. `fill` appends its key and its value and returns the length of the key. Returns false if `fill` returns
+    /// none.
     #[inline]
     pub(crate) fn add(&mut self, position: usize, fill: impl FnOnce(&mut Vec<u8>) -> Option<usize>) -> bool {
         let start = self.bytes.len() as u32;
@@ -147,7 +147,7 @@ impl RowBatch {
         true
     }
 
-    /// Shows the rows to `visit` until it breaks.
+    /// Calls `visit` with each row until it breaks.
     #[inline]
     pub(crate) fn visit(&self, visit: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> ControlFlow<()> {
         (0..self.len()).try_for_each(|i| visit(self.key(i), self.value(i)))

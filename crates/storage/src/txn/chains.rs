@@ -1,27 +1,27 @@
-//! Chains of large values that a transaction has written or replaced: which of them nothing refers to once it has ended.
+//! Chains of large values that a transaction has written or replaced, to find those that are unreferenced after its end.
 
 use crate::base::ids::Lsn;
 use crate::btree::Tree;
 use crate::btree::overflow::Chain;
 
-/// A chain of a transaction.
+/// A chain that a transaction has written or replaced.
 #[derive(Clone, Copy, Debug)]
 struct Noted {
     tree: Tree,
     chain: Chain,
     chunks: usize,
-    /// The transaction's newest record before those of the chain.
+    /// The transaction's newest record before the records of the chain.
     after: Lsn,
     fate: Fate,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Written: nothing refers to it if the transaction is rolled back.
+    /// Written: unreferenced if the transaction is rolled back.
     Written,
-    /// Replaced or deleted: nothing refers to it if the transaction commits.
+    /// Replaced or deleted: unreferenced if the transaction commits.
     Replaced,
-    /// Written and rolled back.
+    /// Written and undone.
     Gone,
 }
 
@@ -32,25 +32,24 @@ pub(crate) struct Chains {
 }
 
 impl Chains {
-    /// Notes a chain that is about to be written, behind record `after`; its length becomes known by
-    /// [`Chains::grows`].
+    /// Records a chain that is about to be written after record `after`. [`Chains::grows`] sets its length.
     pub(crate) fn written(&mut self, tree: Tree, chain: Chain, after: Lsn) {
         self.noted.push(Noted { tree, chain, chunks: 0, after, fate: Fate::Written });
     }
 
-    /// Notes that the chain begun last has so many chunks now.
+    /// Sets the number of chunks of the chain recorded last.
     pub(crate) fn grows(&mut self, chunks: usize) {
         if let Some(last) = self.noted.last_mut() {
             last.chunks = chunks;
         }
     }
 
-    /// Notes a chain that is about to be marked deleted, behind record `after`.
+    /// Records a chain that is about to be marked deleted after record `after`.
     pub(crate) fn replaced(&mut self, tree: Tree, chain: Chain, chunks: usize, after: Lsn) {
         self.noted.push(Noted { tree, chain, chunks, after, fate: Fate::Replaced });
     }
 
-    /// Notes that what came behind record `savepoint` has been undone.
+    /// Records that all changes after record `savepoint` have been undone.
     pub(super) fn undone(&mut self, savepoint: Lsn) {
         self.noted.retain(|noted| noted.after < savepoint || noted.fate != Fate::Replaced);
         for noted in &mut self.noted {
@@ -60,7 +59,8 @@ impl Chains {
         }
     }
 
-    /// The chains that nothing refers to once the transaction has ended, each with its chunks; all are forgotten.
+    /// Removes all chains, and returns those that are unreferenced after the transaction's end, with their numbers of
+    /// chunks.
     pub(super) fn unwanted(&mut self, committed: bool) -> impl Iterator<Item = (Tree, Chain, usize)> {
         let fate = if committed { Fate::Replaced } else { Fate::Written };
         let noted = std::mem::take(&mut self.noted).into_iter();

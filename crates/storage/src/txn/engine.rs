@@ -1,4 +1,4 @@
-//! The parts below the tables that all transactions of a database share.
+//! Parts of the engine below the tables that all transactions of a database share.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::log::Log;
 /// The engine below the tables.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    /// No other database of this process has the same number.
+    /// Number of the open database, unique in this process.
     pub(crate) instance: u64,
     pub(crate) pool: Arc<BufferPool>,
     pub(crate) log: Arc<Log>,
@@ -30,23 +30,23 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
-    /// Whether threads drive the log and the cleaner; if not, the waiting transaction does.
+    /// True if threads drive the log and the cleaner. If false, the waiting transaction drives them.
     pub(crate) driven: Arc<AtomicBool>,
 }
 
 impl Engine {
-    /// Returns when everything before `end` is on disk.
+    /// Waits until the log before `end` is durable.
     ///
     /// # Errors
-    /// When the instance is closed to commits.
+    /// Fails if the instance is closed to commits.
     pub(crate) fn make_durable(&self, end: Lsn) -> Result<(), StorageError> {
         self.log.make_durable(end, self.driven.load(Ordering::Acquire), &*self.hook)
     }
 
-    /// Returns when the transaction's result may be reported: everything before its end is on disk.
+    /// Waits until the transaction's result may be reported: the log before `end` is durable.
     ///
     /// # Errors
-    /// `Poisoned` if that will never happen.
+    /// `Poisoned` if that can never happen.
     pub(crate) fn wait_to_answer(&self, end: Lsn) -> Result<(), StorageError> {
         if is_mutant(Mutant::AckBeforeFlush) {
             return Ok(());
@@ -54,22 +54,22 @@ impl Engine {
         self.make_durable(end)
     }
 
-    /// Returns when a change of a whole table may be reported: everything before its end is on disk, if commits wait for
-    /// that.
+    /// Waits until a change of a whole table may be reported: with `Durability::Sync`, until the log before `end` is
+    /// durable.
     ///
     /// # Errors
-    /// When the instance is closed to commits.
+    /// Fails if the instance is closed to commits.
     pub(crate) fn answer(&self, end: Lsn) -> Result<(), StorageError> {
         if self.durability == Durability::Sync { self.wait_to_answer(end) } else { self.poison.check() }
     }
 
-    /// Every slot is taken.
+    /// Returns the error for the case that every slot is taken.
     #[cold]
     pub(super) fn too_many(&self) -> StorageError {
         StorageError::TooManyTransactions { limit: self.slots.limit() }
     }
 
-    /// The parts that a change of structure needs.
+    /// Returns the context of a structure modification.
     #[inline]
     pub(crate) fn structure_change(&self, slot: SlotId) -> StructureChange<'_> {
         StructureChange { pool: &self.pool, log: &self.log, slot, for_undo: false }

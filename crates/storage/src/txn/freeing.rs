@@ -1,16 +1,17 @@
-//! The end of a transaction that has handled large values: chains that nothing refers to are taken out, and the memory of
-//! its slot's buffers is given back.
+//! End of a transaction that has handled large values: removes unreferenced chains, and frees the memory of the slot's
+//! buffers.
 
 use super::slot_state::SlotState;
 use super::transaction::Txn;
 
-/// Chunks that the end of a transaction takes out by itself. Those beyond are removed as ghosts are.
+/// Maximum number of chunks that the end of a transaction removes itself. The rest is removed like other ghosts.
 const MOST_FREED: usize = 1 << 20;
-/// A buffer of a slot that has grown beyond this is given back when its transaction ends.
+/// Capacity in bytes above which a buffer of a slot is freed when its transaction ends.
 const MOST_KEPT: usize = 64 << 10;
 
 impl Txn<'_> {
-    /// Once the transaction has ended. What fails here is left to be removed with other ghosts.
+    /// Removes unreferenced chains. Called once the transaction has ended. Chains that cannot be removed are left to be
+    /// removed like other ghosts.
     #[cold]
     pub(super) fn free_chains(&mut self, committed: bool) {
         let engine = self.engine;
@@ -31,7 +32,7 @@ impl Txn<'_> {
 }
 
 impl SlotState {
-    /// Gives back the memory of buffers that held large values.
+    /// Frees the memory of buffers that held large values.
     fn shrink(&mut self) {
         for buffer in [
             &mut self.key,

@@ -1,19 +1,19 @@
-//! Ghosts that a transaction need not scan twice.
+//! Runs of ghosts that a transaction need not scan twice.
 //!
-//! A transaction that takes the first row of a range again and again (a queue) leaves a ghost each time, and its ghosts
-//! cannot be removed before it ends. So a scan notes how far it met nothing but ghosts, and the next one from there
-//! begins behind them. That is sound where scans lock gaps: the transaction holds locks on all keys and gaps of such a
-//! run until its end, so no row can come into it but by the transaction's own insert, which makes it forget the run, or
-//! by a rollback to a savepoint, which makes it forget all runs.
+//! A transaction that repeatedly takes the first row of a range (a queue) leaves a ghost each time, and its ghosts cannot be
+//! removed before it ends. So a scan records a range in which it found only ghosts, and the next scan from there begins
+//! after the range. This is sound if scans lock gaps: the transaction holds locks on all keys and gaps of such a run until
+//! its end. So a row can enter the run only by the transaction's own insert, which discards the run, or by a rollback to a
+//! savepoint, which discards all runs.
 
 use crate::base::ids::IndexId;
 
-/// A run of at least so many ghosts in one scan is noted.
+/// Minimum number of ghosts of a run in one scan to be recorded.
 pub(crate) const WORTH: usize = 16;
-/// Runs that are remembered.
+/// Maximum number of recorded runs.
 const MOST: usize = 4;
 
-/// From this key on, and before that one, an index holds nothing but ghosts.
+/// Key range of an index, from `from` up to but not including `to`, that contains only ghosts.
 #[derive(Debug, Default)]
 struct Run {
     index: IndexId,
@@ -25,7 +25,7 @@ struct Run {
 #[derive(Debug, Default)]
 pub(crate) struct GhostRuns {
     runs: Vec<Run>,
-    /// The run that is replaced when there are too many.
+    /// Index of the run that was replaced last.
     oldest: usize,
 }
 
@@ -35,7 +35,7 @@ impl GhostRuns {
         self.runs.is_empty()
     }
 
-    /// Forgets all runs.
+    /// Discards all runs.
     #[inline]
     pub(crate) fn clear(&mut self) {
         if !self.is_empty() {
@@ -43,20 +43,20 @@ impl GhostRuns {
         }
     }
 
-    /// Forgets the runs of an index: a row may have come into it.
+    /// Discards the runs of an index, because a row may have been added to it.
     #[cold]
     pub(crate) fn forget(&mut self, index: IndexId) {
         self.runs.retain(|run| run.index != index);
     }
 
-    /// The end of the run that `key` lies in.
+    /// Returns the end of the run that contains `key`.
     pub(crate) fn end_of(&self, index: IndexId, key: &[u8]) -> Option<&[u8]> {
         let holds = |run: &&Run| run.index == index && run.from.as_slice() <= key && key < run.to.as_slice();
         self.runs.iter().find(holds).map(|run| run.to.as_slice())
     }
 
-    /// Notes that a scan from `from` has met nothing but ghosts before `to`, or nothing else since it began behind a
-    /// run.
+    /// Records that a scan from `from` found only ghosts before `to`. If `from` is inside or at the end of a run, the run is
+    /// extended.
     #[cold]
     pub(crate) fn note(&mut self, index: IndexId, from: &[u8], to: &[u8]) {
         let goes_on = |run: &&mut Run| run.index == index && run.from.as_slice() <= from && from <= run.to.as_slice();
@@ -98,7 +98,7 @@ mod tests {
         first.map(|row| row.unwrap().0)
     }
 
-    /// Ghosts that the last scan visited.
+    /// Number of ghosts that the last scan visited.
     fn passed(tx: &mut Transaction<'_>) -> usize {
         tx.txn.get_mut().slot.state().batch.ghosts
     }
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(within, []);
         let up_to: Vec<_> = tx.range(&QUEUE, 10..=100).unwrap().collect::<Result<_, TxnError>>().unwrap();
         assert_eq!(up_to, [(100, 100)]);
-        // Its own insert.
+        // An insert of its own.
         tx.insert(&QUEUE, &40, &0).unwrap();
         assert_eq!(first(&mut tx, 0), Some(40));
         tx.delete(&QUEUE, &40).unwrap();
@@ -147,7 +147,7 @@ mod tests {
         tx.txn.get_mut().rollback_to(savepoint).unwrap();
         assert_eq!(first(&mut tx, 0), Some(120));
         drop(tx);
-        // The next transaction in the slot, which did not leave these ghosts.
+        // The next transaction in the slot, which did not create these ghosts.
         let mut tx = db.begin_at(Isolation::Serializable).unwrap();
         assert_eq!(first(&mut tx, 0), Some(0));
     }

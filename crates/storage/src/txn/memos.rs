@@ -1,14 +1,14 @@
-//! Where announced keys were found: places remembered by the names of their locks.
+//! Remembered positions of announced keys, by lock name.
 
 use crate::base::ids::PageId;
 use crate::latch::Version;
 use crate::lock::LockName;
 
-/// Remembered positions, where announced keys were found: so many sets of so many.
+/// Number of sets of remembered positions, and number of positions per set.
 const MEMOS: usize = 16;
 const WAYS: usize = 4;
 
-/// A slot of a leaf, valid as long as the frame's version stays.
+/// A slot of a leaf, valid as long as the frame's version is unchanged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeafSpot {
     pub(crate) frame: u32,
@@ -17,23 +17,23 @@ pub(crate) struct LeafSpot {
 }
 
 impl LeafSpot {
-    /// No slot of any leaf.
+    /// Placeholder: no slot of any leaf.
     pub(crate) const NONE: LeafSpot = LeafSpot { frame: 0, version: Version::NEVER, position: 0 };
 }
 
-/// Where a key of this name was found; several keys may share the name.
+/// Position at which a key with this lock name was found. Several keys may share the name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memo {
     pub(crate) name: LockName,
     pub(crate) spot: LeafSpot,
-    /// The leaf that the frame held at that version.
+    /// Leaf that the frame held at that version.
     pub(crate) leaf: PageId,
-    /// Whether the key existed; otherwise the spot is where it would lie.
+    /// True if the key existed. Otherwise `spot` is the position at which it would be inserted.
     pub(crate) exact: bool,
 }
 
 impl Memo {
-    /// No key's.
+    /// Placeholder: no key.
     pub(crate) const NONE: Memo = Memo { name: LockName::NONE, spot: LeafSpot::NONE, leaf: PageId::NONE, exact: false };
 }
 
@@ -41,11 +41,11 @@ impl Memo {
 #[derive(Clone, Copy, Debug)]
 struct MemoSet {
     places: [Memo; WAYS],
-    /// The place, modulo their number, that is overwritten next: the oldest.
+    /// Index, modulo the number of entries, of the entry to overwrite next: the oldest.
     next: u8,
 }
 
-/// Some places of a transaction's keys. A hint: a place is compared with the key before it is used.
+/// Remembered positions of a transaction's keys. They are hints: a position is compared with the key before use.
 #[derive(Debug)]
 pub(crate) struct Memos(Box<[MemoSet; MEMOS]>);
 
@@ -56,16 +56,16 @@ impl Default for Memos {
 }
 
 impl Memos {
-    /// Where a key of this name was found last, if remembered.
+    /// Returns the last position of a key with this name, if it is remembered.
     #[inline]
     pub(crate) fn get(&self, name: LockName) -> Option<Memo> {
         self.0[name.low_bits() % MEMOS].places.iter().find(|memo| memo.name == name).copied()
     }
 
-    /// Remembers where a key was found.
+    /// Remembers the position of a key.
     #[inline]
     pub(crate) fn remember(&mut self, memo: Memo) {
-        // Several places per set, so that keys of a group seldom evict each other; the oldest goes.
+        // There are several entries per set, so that keys of a group seldom evict each other. The oldest entry is replaced.
         let MemoSet { places, next } = &mut self.0[memo.name.low_bits() % MEMOS];
         let at = places.iter().position(|place| place.name == memo.name).unwrap_or_else(|| {
             let oldest = usize::from(*next) % WAYS;

@@ -1,4 +1,4 @@
-//! The private state of a running transaction: its records, and buffers that are used again and again.
+//! Private state of a running transaction: its records, and reusable buffers.
 
 use super::buffers::{Along, Encoded, RowBatch};
 use super::chains::Chains;
@@ -8,45 +8,45 @@ use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::lock::LockOwner;
 use crate::log::RecordBuf;
 
-/// What a slot keeps from one transaction to the next.
+/// State that a slot keeps from one transaction to the next.
 #[derive(Debug)]
 pub(crate) struct SlotState {
     pub(crate) id: SlotId,
     pub(crate) owner: LockOwner,
     /// Number of transactions begun in this slot.
     pub(crate) sequence: u64,
-    /// The number of the running transaction, once it has written something.
+    /// Number of the running transaction, assigned at its first record.
     pub(crate) txn: TxnId,
-    /// The newest record of the running transaction that stands; zero if there is none.
+    /// Newest record of the running transaction that is in effect (not undone). Zero if there is none.
     pub(crate) last: Lsn,
     pub(crate) rec: RecordBuf,
-    /// A key being built: a secondary entry's, a scan's.
+    /// Key under construction: of a secondary index entry or of a scan.
     pub(crate) key: Vec<u8>,
-    /// The key of an index entry that is being inserted.
+    /// Key of an index entry that is being inserted.
     pub(crate) entry: Vec<u8>,
-    /// A key and a row of a typed statement, encoded.
+    /// Encoded key and row of a typed statement.
     pub(crate) encoded: Encoded,
-    /// The row before the change.
+    /// Row before the change.
     pub(crate) before: Vec<u8>,
-    /// The row after the change.
+    /// Row after the change.
     pub(crate) after: Vec<u8>,
     /// Rows of a scan, copied out of a leaf.
     pub(crate) batch: RowBatch,
-    /// The position of a scan, and where it goes on.
+    /// Position of a scan, and the position at which it continues.
     pub(crate) cursors: (Vec<u8>, Vec<u8>),
-    /// Parts of several rows, before and after.
+    /// Parts of several rows, before and after the change.
     pub(crate) heads: Vec<u8>,
-    /// A large value of a scan's row.
+    /// Large value of a scanned row.
     pub(crate) large: Vec<u8>,
-    /// Chains of large values that it has written or replaced.
+    /// Chains of large values that the transaction has written or replaced.
     pub(crate) chains: Chains,
-    /// Whether there are any, or a buffer may hold a large value.
+    /// True if there are such chains, or if a buffer may hold a large value.
     pub(crate) handled_large: bool,
-    /// Where its scans can skip ghosts.
+    /// Runs of ghosts that the transaction's scans can skip.
     pub(crate) ghosts: GhostRuns,
-    /// What the next group of keys takes along.
+    /// Additional rows to search with the next group of keys.
     pub(crate) along: Along,
-    /// Where announced keys were found.
+    /// Remembered positions of announced keys.
     pub(crate) memos: Memos,
 }
 

@@ -1,4 +1,4 @@
-//! A running transaction: begin, records, commit, roll back.
+//! A running transaction: begin, records, commit, rollback.
 
 use super::active::{Own, SlotGuard};
 use super::engine::Engine;
@@ -11,17 +11,17 @@ use crate::btree::space::Kept;
 use crate::btree::{StructureChange, Tree};
 use crate::log::{RecordKind, Unlogged};
 
-/// A running transaction, below the public [`Transaction`](crate::Transaction). Rolled back on drop unless ended.
+/// A running transaction, below the public [`Transaction`](crate::Transaction). Dropping it rolls back unless it has ended.
 #[derive(Debug)]
 pub(crate) struct Txn<'db> {
     pub(crate) engine: &'db Engine,
     pub(crate) slot: SlotGuard<'db>,
     pub(crate) age: Age,
     pub(crate) isolation: Isolation,
-    /// Whether statements on several rows look for all of them together.
+    /// True if statements on several rows search all rows together.
     pub(crate) finds_together: bool,
     ended: bool,
-    /// A statement failed half-way and could not be undone: the transaction can only be rolled back.
+    /// True if a statement failed and could not be undone completely: the transaction can only be rolled back.
     broken: bool,
     kept: Kept,
 }
@@ -30,8 +30,8 @@ impl Engine {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// `TooManyTransactions` when every slot is taken; `Poisoned` when a panic or a failed rollback has left a
-    /// half-made change in memory.
+    /// `TooManyTransactions` if every slot is taken. `Poisoned` if a panic or a failed rollback has left an incomplete
+    /// change in memory.
     #[inline]
     pub(crate) fn begin(&self, isolation: Isolation, age: Option<Age>) -> Result<Txn<'_>, StorageError> {
         self.poison.check_memory()?;
@@ -39,10 +39,10 @@ impl Engine {
         Ok(Txn::begin(self, slot, isolation, age))
     }
 
-    /// Begins a transaction of the engine's own, which takes no place of a user's.
+    /// Begins a transaction of the engine's own, which takes no slot of a user.
     ///
     /// # Errors
-    /// `TooMuchMaintenance` when all places for such transactions are taken; `Poisoned` as for [`Engine::begin`].
+    /// `TooMuchMaintenance` if all slots for such transactions are taken. `Poisoned` as for [`Engine::begin`].
     pub(crate) fn begin_own(&self, own: Own) -> Result<Txn<'_>, StorageError> {
         self.poison.check_memory()?;
         let Some(slot) = self.slots.claim_own(own) else {
@@ -59,8 +59,8 @@ impl Engine {
         self.begin_own(Own::Catalog)
     }
 
-    /// Begins a transaction of the engine's own that shares tables, and writes no rows. `None` while one of the kind
-    /// runs.
+    /// Begins a transaction of the engine's own that takes shared table locks and writes no rows. `None` while another
+    /// transaction of this kind runs.
     ///
     /// # Errors
     /// As [`Engine::begin`].
@@ -72,7 +72,7 @@ impl Engine {
 }
 
 impl<'db> Txn<'db> {
-    /// Begins a transaction in a claimed slot. Without an age it draws one.
+    /// Begins a transaction in a claimed slot. Draws an age if `age` is `None`.
     #[inline]
     pub(super) fn begin(
         engine: &'db Engine,
@@ -91,7 +91,7 @@ impl<'db> Txn<'db> {
         Txn { engine, slot, age, isolation, finds_together: true, ended: false, broken: false, kept: Kept::default() }
     }
 
-    /// Makes the transaction visible to checkpoints if this is its first record, and begins a data record.
+    /// Begins a record. If it is the transaction's first, assigns a number and makes the transaction visible to checkpoints.
     #[inline]
     pub(crate) fn begin_record(&mut self, kind: RecordKind) {
         if self.slot.peek().last == Lsn::ZERO {
@@ -105,10 +105,10 @@ impl<'db> Txn<'db> {
         state.rec.begin(kind as u8, state.txn, state.last);
     }
 
-    /// Appends the record begun, with a page latched whose LSN is `after`.
+    /// Appends the current record. The caller has latched the changed page, whose LSN is `after`.
     ///
     /// # Errors
-    /// See [`Unlogged`]: where room was missing the caller unlatches the page, makes room and begins again.
+    /// See [`Unlogged`]. If space was missing, the caller unlatches the page, obtains space and begins again.
     #[inline]
     pub(crate) fn append(&mut self, after: Lsn) -> Result<Lsn, Unlogged> {
         let state = self.slot.state();
@@ -118,7 +118,7 @@ impl<'db> Txn<'db> {
         Ok(lsn)
     }
 
-    /// As [`Txn::append`], of a record of so many sections, each of which is undone with a record of its own.
+    /// Like [`Txn::append`], for a record with this number of sections. Each section is undone with a record of its own.
     #[inline]
     pub(crate) fn append_several(&mut self, after: Lsn, sections: usize) -> Result<Lsn, Unlogged> {
         let lsn = self.append(after)?;
@@ -126,52 +126,52 @@ impl<'db> Txn<'db> {
         Ok(lsn)
     }
 
-    /// Keeps room for making one more row of a tree shorter. No latch may be held.
+    /// Reserves space for shrinking one more row of a tree. The caller holds no latch.
     ///
     /// # Errors
-    /// No space.
+    /// No space on the device.
     #[cold]
     pub(crate) fn keep_for_one_shorter(&mut self, tree: Tree) -> Result<(), StorageError> {
         let change = self.engine.structure_change(self.slot.peek().id);
-        // A hint: the root may leave the pool and come back.
+        // A hint: the root may leave the pool and return.
         let levels = u64::from(change.pool.get_or_load(tree.root)?.bytes().level()) + 1;
         self.kept.keep(change, levels)
     }
 
-    /// Whether a row may be made shorter.
+    /// Returns true if space is reserved for shrinking a row.
     #[inline]
     pub(crate) fn may_shorten(&self) -> bool {
         self.kept.covers_one()
     }
 
-    /// Notes that a row has been made shorter.
+    /// Records that a row shrank.
     #[cold]
     pub(crate) fn has_shortened(&mut self) {
         let bytes = self.kept.use_one();
         self.engine.log.add_undo_bytes(self.slot.peek().id, bytes);
     }
 
-    /// A position in the transaction to return to: see [`Txn::rollback_to`].
+    /// Returns a position to which [`Txn::rollback_to`] can return.
     pub(crate) fn savepoint(&self) -> Lsn {
         self.slot.peek().last
     }
 
-    /// From now on the transaction can only be rolled back.
+    /// Marks the transaction as broken: from now on it can only be rolled back.
     pub(crate) fn give_up(&mut self) {
         self.broken = true;
     }
 
-    /// Whether half a statement remains, so that the transaction must not commit.
+    /// Returns true if part of a statement remains, so that the transaction must not commit.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Commits: appends the commit record and releases all locks at once (early lock release). What it has read or
+    /// Commits: appends the commit record and releases all locks at once (early lock release). The data that it has read or
     /// written is durable when the log is flushed up to the returned position.
     ///
     /// # Errors
-    /// When the instance is closed to commits; the transaction is then rolled back as far as memory goes.
+    /// Fails if the instance is closed to commits. The transaction is then rolled back in memory as far as possible.
     #[inline]
     pub(crate) fn commit(mut self) -> Result<Lsn, StorageError> {
         debug_assert!(!self.broken, "half a statement would be committed");
@@ -198,9 +198,9 @@ impl<'db> Txn<'db> {
         self.slot.state().owner.release_all();
         self.ended = true;
         if !wrote {
-            // It may have announced a record and then written none.
+            // The transaction may have announced a record and then written none.
             self.slot.ended();
-            // A commit that is not on disk yet may have written what it read.
+            // The data that it has read may come from a commit that is not durable yet.
             end = if is_mutant(Mutant::AckReadsAtOnce) { Lsn::ZERO } else { self.engine.log.tail() };
         }
         if self.slot.peek().handled_large {
@@ -209,15 +209,15 @@ impl<'db> Txn<'db> {
         Ok(end)
     }
 
-    /// Undoes everything after the savepoint. What was kept for undoing it is given back: a transaction may go back to one
-    /// savepoint as often as it likes.
+    /// Undoes everything after the savepoint. Releases the space that was reserved for this undo, so a transaction may
+    /// return to one savepoint any number of times.
     ///
-    /// If nothing stands then, the transaction has ended as far as the log and checkpoints are concerned; what it writes
-    /// afterwards gets a number of its own.
+    /// If no record is in effect after that, the transaction has ended for the log and for checkpoints. Later records get a
+    /// number of their own.
     ///
     /// # Errors
-    /// When a page cannot be read, or the log takes no more. The transaction is then broken: it can only be rolled back
-    /// as a whole, which goes on where this stopped.
+    /// Fails if a page cannot be read, or if the log accepts no more records. The transaction is then broken: it can only be
+    /// rolled back as a whole, which continues where this undo stopped.
     pub(crate) fn rollback_to(&mut self, savepoint: Lsn) -> Result<(), StorageError> {
         let engine = self.engine;
         if let Err(error) = engine.poison.check_memory() {
@@ -226,7 +226,7 @@ impl<'db> Txn<'db> {
             return Err(error);
         }
         let state = self.slot.state();
-        // Rows come back where scans have seen only ghosts.
+        // The undo restores rows in ranges where scans have found only ghosts.
         state.ghosts.clear();
         let mut victim = Victim { txn: state.txn, last: state.last };
         let mut bytes = std::mem::take(&mut state.before);
@@ -237,7 +237,7 @@ impl<'db> Txn<'db> {
         let undone = match result {
             Ok(undone) => undone,
             Err(error) => {
-                // A rollback goes on where this one stopped.
+                // A later rollback continues where this one stopped.
                 state.last = victim.last;
                 self.slot.advance(victim.last);
                 self.broken = true;
@@ -257,7 +257,7 @@ impl<'db> Txn<'db> {
         Ok(())
     }
 
-    /// Tells the log and checkpoints that nothing of the transaction stands.
+    /// Reports to the log and to checkpoints that no record of the transaction is in effect.
     fn end_rollback(&mut self, victim: &Victim) -> Result<(), StorageError> {
         self.slot.ending(victim.txn);
         let state = self.slot.state();
@@ -268,10 +268,11 @@ impl<'db> Txn<'db> {
         appended.map(drop)
     }
 
-    /// Undoes everything and releases all locks. Returns the position that must be durable before the answer may leave.
+    /// Undoes everything and releases all locks. Returns the position that must be durable before the result may be
+    /// reported.
     ///
     /// # Errors
-    /// As [`Txn::rollback_to`]. The instance is then closed, to readers too: the next open rolls back.
+    /// As for [`Txn::rollback_to`]. The instance is then closed, to readers too, and the next open performs the rollback.
     pub(crate) fn rollback(mut self) -> Result<Lsn, StorageError> {
         self.roll_back_all()
     }
@@ -280,7 +281,7 @@ impl<'db> Txn<'db> {
         self.ended = true;
         let mut result = Ok(self.engine.log.tail());
         if self.slot.peek().last == Lsn::ZERO {
-            // It may have announced a record that the log had no room for.
+            // The transaction may have announced a record for which the log had no space.
             self.slot.ended();
         } else {
             if is_mutant(Mutant::ReleaseBeforeUndo) {
@@ -288,8 +289,8 @@ impl<'db> Txn<'db> {
             }
             result = self.undo_all();
             if let Err(error) = &result {
-                // Half a rollback remains in memory, and its locks are released: no transaction may read any more, not
-                // even one that only reads. Restart finishes the rollback.
+                // An incomplete rollback remains in memory, and its locks are released. So no transaction may read any more,
+                // not even a read-only one. Restart completes the rollback.
                 self.engine.poison.distrust(&error.as_cause(), self.engine.log.durable());
             }
         }
@@ -315,7 +316,7 @@ impl<'db> Txn<'db> {
 impl Drop for Txn<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            // A failure has closed the instance, and the next call returns it.
+            // A failure has closed the instance, and the next call returns the error.
             let _ = self.roll_back_all();
         }
     }
@@ -344,7 +345,7 @@ mod tests {
             db.table(&NUMBERS).unwrap();
             let info = db.catalog.table(2).unwrap();
             for n in 0..20u64 {
-                // Transactions that only read take no number.
+                // Read-only transactions get no number.
                 db.transact(|tx| tx.get(&NUMBERS, &n)).unwrap();
                 let mut one = db.engine.begin(Isolation::Serializable, None).unwrap();
                 let mut other = db.engine.begin(Isolation::Serializable, None).unwrap();
@@ -352,7 +353,7 @@ mod tests {
                     txn.insert(&info.primary, &(100 * life + key).to_be_bytes(), &[0; 8]).unwrap();
                     let number = txn.slot.peek().txn;
                     assert!(number.0 > 0 && numbers.insert(number), "{number:?} a second time, in life {life}");
-                    // One transaction has one number.
+                    // All records of one transaction have the same number.
                     txn.insert(&info.primary, &(1000 + 100 * life + key).to_be_bytes(), &[0; 8]).unwrap();
                     assert_eq!(txn.slot.peek().txn, number);
                 }
@@ -363,7 +364,7 @@ mod tests {
         }
     }
 
-    /// Going back to a savepoint leaves the transaction where it was: what it has to undo, and the room kept for that.
+    /// A rollback to a savepoint restores the amount of work to undo, and the space reserved for it.
     #[test]
     fn going_back_again_and_again_costs_what_is_undone() {
         const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
@@ -394,9 +395,9 @@ mod tests {
                 txn.rollback_to(savepoint).unwrap();
                 assert_eq!((txn.savepoint(), owed(&txn)), (savepoint, owed_before), "turn {turn}");
             }
-            // Above the pages of rows there are some that are kept once.
+            // Pages for splits above the leaves are reserved once.
             assert!(db.engine.pool.keep_pages(0) <= kept_before + 8);
-            // As restart does, from the newest record on.
+            // Like restart, from the newest record on.
             txn.insert(&info.primary, &key(9_000), &[0; 8]).unwrap();
             let (mut at, mut steps) = (txn.savepoint(), 0);
             while at > Lsn::ZERO {
@@ -413,7 +414,7 @@ mod tests {
         assert!(rows.len() == 100 && rows.iter().all(|(_, row)| *row == [1; 100]));
     }
 
-    /// What is kept for undo suffices, whatever was done: compensation records are no longer than that in sum.
+    /// The space reserved for undo is sufficient for every kind of change: the compensation records are not longer in total.
     #[test]
     fn undo_takes_no_more_log_than_was_kept() {
         const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
@@ -447,7 +448,7 @@ mod tests {
             statement(&mut txn);
             let (kept, before) = (txn.engine.log.undo_bytes_of(txn.slot.peek().id), txn.engine.log.tail().0);
             let end = txn.rollback().unwrap();
-            // The end record is the transaction's own, as a commit's is.
+            // The end record is not part of the reservation, like the record of a commit.
             assert!(end.0 - before <= kept + 32 + UNDO_HEAD, "statement {number}: {} of {kept}", end.0 - before);
         }
     }

@@ -1,6 +1,6 @@
-//! Undoing the sections of data records: by key, each with a compensation record that is never undone itself.
+//! Undo of the sections of data records: by key, each with a compensation record that is never undone itself.
 //!
-//! The same code serves a rollback while running and the undo pass of restart. It takes no locks: the running
+//! A rollback of a running transaction and the undo pass of restart use the same code. It takes no locks: the running
 //! transaction still holds its own, and at restart there is no other transaction.
 
 use crate::base::error::StorageError;
@@ -13,36 +13,38 @@ use crate::buffer::frame::{Frame, FrameWrite};
 use crate::latch::Version;
 use crate::log::{ReadBack, RecordBuf, RecordKind, UNDO_HEAD, Unlogged};
 
-/// Bytes of log that undoing a further section of a record takes beyond the section's own: a record's header and what the
-/// section has left out because the one before it said it.
+/// Number of bytes of log for undoing a further section of a record, in addition to the section's own bytes: a record
+/// header, and the fields that the section omits because the preceding section contains them.
 pub(crate) const UNDO_OF_ANOTHER: u64 = 64;
 
 /// A transaction being rolled back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim {
     pub(crate) txn: TxnId,
-    /// Its newest record that stands; a compensation record if it has been partly undone.
+    /// Newest record of the transaction that is in effect. A compensation record if the transaction has been partly undone.
     pub(crate) last: Lsn,
 }
 
-/// What a rollback has undone.
+/// Result of a rollback.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Undone {
-    /// The victim's newest record that stands, at or before the savepoint; zero if none does.
+    /// The victim's newest record that is in effect, at or before the savepoint. Zero if there is none.
     pub(crate) stands: Lsn,
-    /// Bytes of log that were kept for undoing them.
+    /// Number of bytes of log that were reserved for undoing the undone records.
     pub(crate) owed: u64,
-    /// Rows that they had made shorter.
+    /// Number of rows that had shrunk in the undone records.
     pub(crate) shortened: u64,
 }
 
-/// Undoes the victim's changes after `savepoint`, following its records back (ARIES section 6.4). `bytes` is scratch.
+/// Undoes the victim's changes after `savepoint`, following its records backwards (ARIES, section 6.4). `bytes` is a scratch
+/// buffer.
 ///
-/// It reads the records that it undoes and no others: a record names as the one before it the newest that stood when it was
-/// written, and a compensation record the one with which undo goes on.
+/// Reads only the records that it undoes: a record names, as its predecessor, the newest record in effect at that time, and
+/// a compensation record names the record with which undo continues.
 ///
 /// # Errors
-/// When a page or the log cannot be read, or there is no space for a split. What was undone stays undone.
+/// Fails if a page or the log cannot be read, or if there is no space for a split. Changes undone before the error stay
+/// undone.
 pub(crate) fn roll_back(
     change: StructureChange<'_>,
     rec: &mut RecordBuf,
@@ -53,7 +55,7 @@ pub(crate) fn roll_back(
     let mut records = ReadBack::new(change.log, bytes, savepoint);
     let mut undone = Undone::default();
     let mut undo = Undo { change, rec, victim, leaf: None, shortened: 0 };
-    // The places of the sections of a record, except the first one. Nearly all records have one section.
+    // Positions of the sections of a record, except the first one. Nearly all records have one section.
     let mut others = Vec::new();
     let mut at = undo.victim.last;
     while at > savepoint {
@@ -79,13 +81,13 @@ pub(crate) fn roll_back(
                 undone.owed += record.end.0 - at.0 + UNDO_HEAD + others.len() as u64 * UNDO_OF_ANOTHER;
                 record.prev
             }
-            // Its first word says where undo goes on: changes that it undid are not undone twice.
+            // The first word is the position at which undo continues: changes that this record undid are not undone twice.
             Some(RecordKind::Compensation) => {
                 record.body.first_chunk().map_or(record.prev, |b| Lsn(u64::from_le_bytes(*b)))
             }
             _ => record.prev,
         };
-        // Undo only goes back: without this check a damaged chain could make it loop.
+        // Undo only moves backwards. Without this check a damaged chain could cause an endless loop.
         if next >= at {
             return Err(change.log.damaged_at(at, "names a later one as its transaction's record before"));
         }
@@ -94,31 +96,31 @@ pub(crate) fn roll_back(
     Ok(Undone { stands: at, shortened: undo.shortened, ..undone })
 }
 
-/// The leaf of the row undone last, as it was left. Rows that were written one after the other are neighbours more
-/// often than not, so the next one is looked for there before the tree is descended.
+/// Leaf of the row undone last, in its state after that. Rows written one after the other are often neighbours, so the next
+/// row is searched here before the tree is descended.
 struct LastLeaf<'p> {
     tree: Tree,
     frame: &'p Frame,
     version: Version,
 }
 
-/// A rollback on its way.
+/// A rollback in progress.
 struct Undo<'a> {
     change: StructureChange<'a>,
     rec: &'a mut RecordBuf,
     victim: &'a mut Victim,
     leaf: Option<LastLeaf<'a>>,
-    /// Rows undone that the victim had made shorter.
+    /// Number of undone rows that the victim had shrunk.
     shortened: u64,
 }
 
 impl<'a> Undo<'a> {
-    /// Undoes a section, unless there is nothing to undo: undo of a record with several sections runs from its end, and
-    /// after a crash begins again; sections undone before are recognised by their effect. `next` is the record with
-    /// which undo goes on afterwards.
+    /// Undoes a section, unless it has already been undone. Undo of a record with several sections runs from its end, and
+    /// restarts there after a crash; sections undone before are recognised by their effect. `next` is the record with which
+    /// undo continues.
     ///
     /// # Errors
-    /// When a page cannot be read, or there is no space for a split.
+    /// Fails if a page cannot be read, or if there is no space for a split.
     fn section(&mut self, section: &PageChange<'_>, next: Lsn) -> Result<(), StorageError> {
         let change = self.change;
         let (tree, key) = match section {
@@ -141,7 +143,7 @@ impl<'a> Undo<'a> {
         if is_mutant(Mutant::SkipIndexUndo)
             && matches!(section, PageChange::Insert { value, .. } if !value.is_empty() && key.ends_with(value))
         {
-            // An entry of an index ends with the row's key.
+            // The key of an index entry ends with the row's key.
             return Ok(());
         }
         loop {
@@ -152,7 +154,7 @@ impl<'a> Undo<'a> {
             let at = RowAt { page: leaf.frame().page_id(), tree, position, key };
             let back = match *section {
                 PageChange::Insert { .. } if exact && !ghost => PageChange::Mark { at, ghost: true },
-                // Undone before the crash, and the ghost perhaps removed since.
+                // Undone before the crash; the ghost may have been removed since.
                 PageChange::Insert { .. } => {
                     leaf.release_unchanged();
                     return Ok(());
@@ -187,11 +189,11 @@ impl<'a> Undo<'a> {
         }
     }
 
-    /// The leaf of a key and its place there. The caller validates the guard before it relies on them.
+    /// Finds the leaf of a key and its position there. The caller validates the guard before it relies on them.
     #[inline]
     fn find(&mut self, tree: Tree, key: &[u8]) -> Result<LeafAt<'a>, StorageError> {
         let pool = self.change.pool;
-        // Looked at once: where it does not help, what comes next leaves another.
+        // The remembered leaf is used at most once: if it does not help, the next change sets another one.
         if let Some(last) = self.leaf.take()
             && last.tree == tree
         {
@@ -205,7 +207,7 @@ impl<'a> Undo<'a> {
         tree.find(pool, key)
     }
 
-    /// Appends the compensation record, makes its change and unlatches the leaf.
+    /// Appends the compensation record, applies its change and unlatches the leaf.
     fn write(
         &mut self,
         tree: Tree,

@@ -1,20 +1,20 @@
-//! Code that fills an instruction cache: what other operations do to one between two executions of the same.
+//! Code that fills an instruction cache, as other operations do between two executions of the same operation.
 
 #![allow(unsafe_code)]
 
-/// Lines of 64 bytes that [`run`] goes through.
+/// Number of 64-byte lines of code that [`run`] executes.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const LINES: u64 = 2048;
-/// Elsewhere there is no such code.
+/// Other targets have no such code.
 #[cfg(not(target_arch = "x86_64"))]
 pub const LINES: u64 = 0;
 
-/// Jumps from line to line through 128 KiB of code: every line of a cache that is no larger is replaced.
+/// Jumps from line to line through 128 KiB of code. Replaces every line of an instruction cache of at most that size.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 pub(crate) fn run() {
-    // SAFETY: jumps forward to the next line of the block, over bytes that are never executed, and falls out at its end.
-    // Touches no register, no memory and no flag.
+    // SAFETY: each jump leads to the next line of the block, over bytes that are never executed, and the last one to the end
+    // of the block. The code changes no register, no memory and no flag.
     unsafe {
         std::arch::asm!(
             ".p2align 6",
@@ -27,20 +27,20 @@ pub(crate) fn run() {
     }
 }
 
-/// Does nothing.
+/// Does nothing on other targets.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn run() {}
 
-/// Instructions of a round of [`mixed`]; 0 where there is no such code.
+/// Number of instructions of a round of [`mixed`]; 0 on targets without this code.
 pub(crate) const ROUND: u64 = if cfg!(target_arch = "x86_64") { 16 } else { 0 };
 
-/// Instructions as a database runs them, none of which waits for anything: of sixteen five read, two write, three are branches
-/// that are foreseen, the rest compute on four chains. `rounds` is at least one.
+/// Executes an instruction mix like that of a database, without stalls. Of 16 instructions 5 read memory, 2 write memory, 3
+/// are predictable branches, and the rest compute on four dependency chains. Executes at least one round.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn mixed(rounds: u64, memory: &mut [u64; 8]) {
     let rounds = rounds.max(1);
-    // SAFETY: reads and writes the eight words of `memory`, which is borrowed mutably; jumps to labels of its own.
+    // SAFETY: reads and writes only the eight words of `memory`, which is borrowed mutably; jumps only to its own labels.
     unsafe {
         std::arch::asm!(
             "2:",
@@ -72,7 +72,7 @@ pub(crate) fn mixed(rounds: u64, memory: &mut [u64; 8]) {
     }
 }
 
-/// Does nothing.
+/// Does nothing on other targets.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn mixed(_rounds: u64, _memory: &mut [u64; 8]) {}
 

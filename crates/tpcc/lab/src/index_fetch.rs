@@ -1,7 +1,8 @@
-//! Index fetches by a team (STEPS, 3.2): fibers that read rows by their keys, on one table of 100,000 rows of 25 integers.
+//! Index fetches by a team (STEPS, 3.2): fibers that read rows by key from one table of 100,000 rows of 25 integers.
 //!
-//! All begin a fetch together: a fiber that has ended its fetch hops to the next until all have. So without points they run one fetch
-//! after the other, and with points through each fetch in step. Everything lies in memory.
+//! All fibers begin each fetch together: a fiber that has finished its fetch hops to the next fiber until all have finished.
+//! Without context-switch points they therefore run one fetch after the other; with points they execute each fetch in step.
+//! All data is in memory.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -24,52 +25,53 @@ use tpcc_core::workload::error::Error;
 use tpcc_core::workload::settings::CtxPoints;
 use tpcc_core::workload::settings::TeamsOf;
 
-/// Rows of the table, and bytes of each: as in the paper.
+/// Number of rows of the table and bytes of a row, as in the paper.
 const ROWS: u64 = 100_000;
 const ROW: usize = 25 * size_of::<u32>();
 const TABLE: Table<(), ()> = Table::new("fetched");
-/// Fetches of a transaction.
+/// Fetches per transaction.
 const PER_TRANSACTION: u64 = 100;
-/// Stack of a fiber.
+/// Stack size of a fiber.
 const STACK_BYTES: usize = 64 << 10;
-/// Transactions beside the fibers'.
+/// Transaction slots beyond one for each fiber.
 const SPARE_TRANSACTIONS: usize = 8;
 
-/// What to run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Fetches {
-    /// Fibers.
+    /// Number of fibers.
     pub threads: usize,
-    /// Fetches of each.
+    /// Fetches per fiber.
     pub fetches: u64,
-    /// Where they switch inside a fetch.
+    /// Context-switch points inside a fetch.
     pub points: CtxPoints,
-    /// Whether other code runs before each round, by the first who begins it; before each fetch when they do not switch
-    /// inside one.
+    /// If true, other code fills the instruction cache before each round; the first fiber of the round runs it. If fibers do
+    /// not switch inside a fetch, it runs before each fetch.
     pub cold: bool,
 }
 
-/// What `tpcc index-fetch --json` writes: what was run.
+/// Output of `tpcc index-fetch --json`: parameters and result of a run.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[cfg_attr(test, schemars(title = "tpcc index-fetch --json"))]
 pub struct Done {
+    /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
     pub schema: String,
-    /// Fibers.
+    /// Number of fibers.
     pub threads: usize,
-    /// Fetches of all.
+    /// Number of fetches of all fibers.
     pub fetches: u64,
-    /// Where they switched: built-in, all, none or a file.
+    /// Context-switch points: built-in, all, none or a file.
     pub ctx_points: String,
-    /// Whether other code ran before each round.
+    /// True if other code ran before each round.
     pub cold: bool,
-    /// Lines of 64 bytes that the other code ran through, in all.
+    /// Total number of 64-byte lines that the other code executed.
     pub other_lines: u64,
-    /// Time of a fetch.
+    /// Mean time of a fetch, nanoseconds.
     pub ns_per_fetch: f64,
 }
 
-/// Runs a plan.
+/// Runs the fetches of `plan` on a new database in memory.
 pub fn run(plan: &Fetches) -> Result<Done, Error> {
     let failed = |e: &dyn std::fmt::Display| Error::failed(format!("index fetches: {e}"));
     let mut options = Options::new()
@@ -132,7 +134,8 @@ fn load(db: &Database) -> Result<OpenTable<Raw, Raw>, TxnError> {
         load.push_raw(&key.to_be_bytes(), &row)?;
     }
     load.finish()?;
-    // Leaves pages to be read from the disk: all are read now, for a fetch is to find its row in memory.
+    // The bulk load leaves pages that have to be read from the disk. All rows are read now, so that fetches find them in
+    // memory.
     let tx = db.begin()?;
     for key in 0..ROWS {
         tx.read_raw(&rows, &key.to_be_bytes(), |_| ())?;
@@ -141,18 +144,19 @@ fn load(db: &Database) -> Result<OpenTable<Raw, Raw>, TxnError> {
     Ok(rows)
 }
 
-/// How far the fibers are.
+/// Progress of the fibers.
 #[derive(Default)]
 struct Rounds {
-    /// No point of a fetch is live: who begins one ends it.
+    /// True if no point of a fetch is live: the fiber that begins a fetch finishes it without a switch.
     alone: bool,
-    /// Fetches ended, of all.
+    /// Number of fetches that all fibers have finished.
     ended: Cell<u64>,
-    /// Rounds for which the cache was emptied.
+    /// Number of rounds for which the instruction cache was emptied.
     emptied: Cell<u64>,
 }
 
-/// Lets the others go when a fiber ends, however it ends: no fiber waits for one that has gone.
+/// Releases the other fibers when a fiber ends, also by an error or a panic, so that no fiber waits for a fiber that has
+/// ended.
 struct Gone<'a>(&'a Rounds);
 
 impl Drop for Gone<'_> {
@@ -161,7 +165,7 @@ impl Drop for Gone<'_> {
     }
 }
 
-/// A fiber; returns the lines of other code it has run.
+/// Body of a fiber. Returns the number of lines of other code that it executed.
 fn thread(
     db: &Database,
     rows: &OpenTable<Raw, Raw>,
@@ -173,7 +177,7 @@ fn thread(
     let mut random = number as u64;
     let mut other_lines = 0;
     let mut sum = 0;
-    // Fetches of all that end the round.
+    // Number of fetches of all fibers at which the round ends.
     let mut round = 0;
     let mut left = plan.fetches;
     while left > 0 {
@@ -186,7 +190,7 @@ fn thread(
                 filler::run();
                 other_lines += filler::LINES;
             }
-            // Numbers without order (an odd multiplier and an odd step have the longest period).
+            // Linear congruential generator of full period: the multiplier is 1 modulo 4, the increment is odd.
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(2 * number as u64 + 1);
             let key = (u128::from(random) * u128::from(ROWS)) >> 64;
             let found = tx.read_raw(rows, &(key as u64).to_be_bytes(), |row| u64::from(row[0]))?;
@@ -200,7 +204,7 @@ fn thread(
         tx.commit_async()?;
     }
     std::hint::black_box(sum);
-    // All end together.
+    // This fiber has finished its fetches, and the others finish theirs in the same round: nothing to release.
     std::mem::forget(gone);
     Ok(other_lines)
 }
@@ -218,7 +222,7 @@ mod tests {
             (3, CtxPoints::All, true),
             (10, CtxPoints::All, false),
         ] {
-            // Those that are built in are not of fetches.
+            // The built-in points are not inside fetches.
             let none = points != CtxPoints::All;
             let done = run(&Fetches { threads, fetches: 250, points, cold }).unwrap();
             assert_eq!(done.fetches, 250 * threads as u64);

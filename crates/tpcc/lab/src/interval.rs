@@ -10,11 +10,12 @@ pub(crate) struct Ratio {
     pub high: f64,
 }
 
-/// How many times pairs are drawn again.
+/// Number of bootstrap resamples.
 const DRAWS: usize = 1_000;
 
 impl Ratio {
-    /// Of sums that were measured in pairs, one after the other: pairs are drawn again, with repetition (bootstrap).
+    /// Ratio of sums that were measured in pairs, one after the other. The interval is a bootstrap over the pairs, which are
+    /// resampled with replacement.
     pub(crate) fn of(sums: &[f64], base: &[f64]) -> Ratio {
         let mut random = Random::stream(1, sums.len() as u64);
         let last = sums.len().saturating_sub(1) as u32;

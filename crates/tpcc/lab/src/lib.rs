@@ -1,4 +1,5 @@
-//! Experiments on the engine and on its scheduler: what operations need of an instruction cache, and the figures of papers.
+//! Experiments on the engine and its scheduler: instruction-cache footprints of operations, comparisons of runs, and
+//! reproductions of the figures of papers.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 

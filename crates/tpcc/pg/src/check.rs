@@ -1,5 +1,5 @@
-//! The twelve consistency conditions and further rules, each as a query that finds what breaks it. Connections share the
-//! queries; the server reads.
+//! The twelve consistency conditions and further rules. Each is a query that selects the rows that violate a rule. The
+//! queries are distributed over the connections; the server reads the tables.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -20,31 +20,32 @@ use tpcc_core::workload::loaded::Loaded;
 use tpcc_core::workload::schema::TableId;
 use tpcc_core::workload::threads;
 
-/// What a rule forbids.
+/// A query whose result rows are violations of a rule.
 pub(super) struct Forbidden {
     rule: Invariant,
-    /// Its rows break the rule. At least two columns, all of them numbers.
+    /// Each result row is a violation. At least two columns, all numeric.
     sql: &'static str,
-    /// The columns of such a row in words, each at a `{}`; `{s}` and `{have}` agree with the number before them.
+    /// Message for a result row, with a `{}` for each column; `{s}` and `{have}` agree with the number before them.
     says: &'static str,
 }
 
-/// How far a check is.
+/// Progress of a check.
 #[derive(Default)]
 pub struct QueriesDone(AtomicUsize);
 
 impl QueriesDone {
-    /// Queries answered, of how many.
+    /// Number of answered queries, and number of all queries.
     pub fn of(&self) -> (usize, usize) {
         (self.0.load(Ordering::Relaxed), FORBIDDEN.len())
     }
 }
 
-/// Rows shown for each query; all are counted.
+/// Maximum number of violations shown for each query; all are counted.
 const SHOWN: usize = 10;
 
-/// The queries. `:orders` is the number of a district's last order of the load, `:delivered` of the last one delivered then,
-/// `:customers`, `:districts`, `:items` and `:warehouses` are the numbers loaded.
+/// The queries. `:delivered` is the number of the last order of a district that was delivered by the load. `:customers`,
+/// `:districts`, `:items` and `:warehouses` are the loaded numbers; a district's last loaded order has the number
+/// `:customers`.
 pub(super) const FORBIDDEN: &[Forbidden] = &[
     Forbidden {
         rule: Invariant::C1,
@@ -210,7 +211,8 @@ pub(super) const FORBIDDEN: &[Forbidden] = &[
 ];
 
 impl Forbidden {
-    /// The query with its numbers: how many rows break the rule, then the first of them.
+    /// The query with its placeholders replaced. The first column counts all violations; at most [`SHOWN`] rows are
+    /// returned.
     fn query(&self, loaded: &Loaded) -> String {
         let scale = &loaded.scale;
         let mut sql = self.sql.to_owned();
@@ -227,7 +229,7 @@ impl Forbidden {
         format!("SELECT count(*) OVER (), v.* FROM ({sql}) AS v ORDER BY {} LIMIT {SHOWN}", columns.join(", "))
     }
 
-    /// A row in words.
+    /// Formats the values of a result row as a message.
     fn tell(&self, values: &[Option<i64>]) -> String {
         let mut text = String::new();
         let mut values = values.iter();
@@ -244,7 +246,7 @@ impl Forbidden {
     }
 }
 
-/// Asks all queries over the connections that the configuration allows.
+/// Runs all queries over the connections of the configuration.
 pub(super) fn check(server: &Server, loaded: &Loaded, progress: &QueriesDone) -> Result<Audit, Error> {
     let start = Instant::now();
     let wanted = server.config().connections.min(FORBIDDEN.len());
@@ -279,7 +281,7 @@ pub(super) fn check(server: &Server, loaded: &Loaded, progress: &QueriesDone) ->
     Ok(Audit { findings, asked, rows, seconds: start.elapsed().as_secs_f64(), interrupted })
 }
 
-/// How often a rule is broken, and where first.
+/// Runs a query. Returns the number of violations, and messages for the first ones.
 fn ask(connection: &Connection, forbidden: &Forbidden, loaded: &Loaded) -> Result<(u64, Vec<String>), PgError> {
     let rows = connection.query(&forbidden.query(loaded), &[])?;
     let mut times = 0;
@@ -301,7 +303,7 @@ fn number(connection: &Connection, row: &Row, at: usize) -> Result<Option<i64>, 
     }
 }
 
-/// Rows of the nine tables.
+/// Number of rows of each of the nine tables.
 fn count(connection: &Connection) -> Result<RowCounts, PgError> {
     let mut rows = RowCounts::default();
     for (id, count) in TableId::ALL.into_iter().zip(&mut rows) {

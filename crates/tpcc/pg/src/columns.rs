@@ -1,5 +1,5 @@
-//! The columns of each table: as SQL has them, and as the bytes of a key and a row lie in memory. From this one description
-//! come the tables' declarations, their loading, and statements on single rows.
+//! The columns of each table: the SQL types, and the layout of keys and rows in memory. The declarations of the tables,
+//! their loading, and the statements on single rows are derived from this one description.
 
 use bytes::{BufMut, BytesMut};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use tpcc_core::workload::schema::rows::When as Moment;
 use tpcc_core::workload::schema::{IndexId, TableId};
 
-/// What a column is, here and there. Keys are big-endian in memory, rows little-endian.
+/// Type of a column in memory and in SQL. Numbers are big-endian in keys and little-endian in rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ColumnKind {
     /// `u8` of a key: int2.
@@ -17,11 +17,11 @@ pub(super) enum ColumnKind {
     KeyU32,
     /// `u64` of a key: int8.
     KeyU64,
-    /// Characters padded with zeros, of an index's key.
+    /// Zero-padded characters in the key of an index. The number is the length.
     KeyName(usize),
     /// `u8`: int2.
     U8,
-    /// `u8`, 0 where there is none: int2 or null.
+    /// `u8`, 0 for none: int2 or null.
     MaybeU8,
     /// `i16`: int2.
     I16,
@@ -31,25 +31,25 @@ pub(super) enum ColumnKind {
     U32,
     /// `i64`: int8.
     I64,
-    /// `u64`, as the 64 bits that it has: int8.
+    /// `u64`, with the same 64 bits: int8.
     U64,
     /// Microseconds since 1970: timestamp with time zone.
     When,
-    /// As `When`, 0 where there is none, or null.
+    /// As `When`, 0 for none: timestamp with time zone or null.
     MaybeWhen,
-    /// A length byte and so many characters at most.
+    /// A length of one byte, then characters. The number is the maximum length.
     Text(usize),
-    /// A length of two bytes and so many characters at most.
+    /// A length of two bytes, then characters. The number is the maximum length.
     Long(usize),
-    /// So many characters.
+    /// Characters. The number is the length.
     Fixed(usize),
 }
 
-/// Microseconds from 1970 to 2000, from where the protocol counts.
+/// Microseconds from 1970 to 2000, the epoch of the protocol's timestamps.
 pub(super) const EPOCH: i64 = 946_684_800_000_000;
 
 impl ColumnKind {
-    /// Bytes in memory.
+    /// Number of bytes in memory.
     pub(super) fn width(self) -> usize {
         match self {
             ColumnKind::KeyU8 | ColumnKind::U8 | ColumnKind::MaybeU8 => 1,
@@ -62,7 +62,7 @@ impl ColumnKind {
         }
     }
 
-    /// The type in SQL, by the name that says its width: `integer` has 8 bytes in CockroachDB.
+    /// The SQL type. Integer types have the name that states the width: `integer` has 8 bytes in CockroachDB.
     pub(super) fn sql(self) -> String {
         match self {
             ColumnKind::KeyU8 | ColumnKind::U8 | ColumnKind::MaybeU8 | ColumnKind::I16 => "int2".to_owned(),
@@ -75,7 +75,7 @@ impl ColumnKind {
         }
     }
 
-    /// The type of a parameter that stands for it.
+    /// The type of a parameter for this column.
     pub(super) fn parameter(self) -> Type {
         match self {
             ColumnKind::KeyU8 | ColumnKind::U8 | ColumnKind::MaybeU8 | ColumnKind::I16 => Type::INT2,
@@ -86,18 +86,18 @@ impl ColumnKind {
         }
     }
 
-    /// Whether it is text, which has a collation.
+    /// Returns true if the column is text and therefore has a collation.
     pub(super) fn is_text(self) -> bool {
         matches!(self, ColumnKind::KeyName(_) | ColumnKind::Fixed(_) | ColumnKind::Text(_) | ColumnKind::Long(_))
     }
 
-    /// Whether there may be none.
+    /// Returns true if the column is nullable.
     pub(super) fn may_be_null(self) -> bool {
         matches!(self, ColumnKind::MaybeU8 | ColumnKind::MaybeWhen)
     }
 
-    /// Appends the column whose memory is `bytes` as the protocol has it; false where there is none. A number of a key past
-    /// the end of SQL's type, which only the end of a range has, becomes that end.
+    /// Appends the column from its bytes in memory in the protocol's format; returns false for null. A number of a key
+    /// beyond the range of its SQL type occurs only as the end of a key range, and is clamped to the maximum of the type.
     pub(super) fn encode(self, bytes: &[u8], out: &mut impl BufMut) -> bool {
         let long = || bytes.first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
         match self {
@@ -120,7 +120,8 @@ impl ColumnKind {
             ColumnKind::When | ColumnKind::MaybeWhen => out.put_i64(long() - EPOCH),
             ColumnKind::Fixed(_) => out.put_slice(bytes),
             ColumnKind::KeyName(n) => {
-                // Names are ASCII. The byte behind all of them is no text to a server, so the last of ASCII stands for it.
+                // Names are ASCII. The byte 0xff, which sorts after all names, is not valid text; 0x7f, the last ASCII
+                // character, replaces it.
                 let name = &bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(n)];
                 name.iter().for_each(|&byte| out.put_u8(if byte == 0xff { 0x7f } else { byte }));
             }
@@ -133,7 +134,7 @@ impl ColumnKind {
         true
     }
 
-    /// Appends the memory of the column that the protocol has as `bytes`; false where they are not such a column.
+    /// Appends the column from the protocol's format in the format of memory; returns false if `bytes` do not fit this type.
     pub(super) fn decode(self, bytes: Option<&[u8]>, out: &mut Vec<u8>) -> bool {
         let end = out.len() + self.width();
         match (self, bytes) {
@@ -179,12 +180,12 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// The column whose memory is `bytes`.
+    /// The column with these bytes in memory.
     pub(super) fn new(kind: ColumnKind, bytes: &[u8]) -> Field {
         Field { kind, bytes: bytes.to_vec() }
     }
 
-    /// The type that it is sent as.
+    /// The SQL type of the parameter.
     pub(super) fn sql_type(&self) -> Type {
         self.kind.parameter()
     }
@@ -196,14 +197,14 @@ impl ToSql for Field {
     }
 
     fn accepts(_: &Type) -> bool {
-        // Statements name its own type, `sql_type`.
+        // Statements declare the type of each parameter with `sql_type`.
         true
     }
 
     to_sql_checked!();
 }
 
-/// A column of a result, as the protocol has it.
+/// A column of a result in the protocol's format; none for null.
 pub(super) struct Raw<'a>(pub(super) Option<&'a [u8]>);
 
 impl<'a> FromSql<'a> for Raw<'a> {
@@ -220,7 +221,7 @@ impl<'a> FromSql<'a> for Raw<'a> {
     }
 }
 
-/// A date as a parameter or a column; null where there is none.
+/// A date as a parameter or a column; null for none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp(pub(super) Moment);
 
@@ -255,22 +256,22 @@ impl<'a> FromSql<'a> for Stamp {
     }
 }
 
-/// A column: its name and what it is.
+/// Name and type of a column.
 pub(super) type Column = (&'static str, ColumnKind);
 
-/// A table as SQL has it.
+/// SQL definition of a table.
 pub(super) struct SqlTable {
-    /// Its name; `order` is a word of the language.
+    /// Name of the table; "orders", because `order` is a reserved word.
     pub(super) name: &'static str,
-    /// Columns of the key, in its order.
+    /// Columns of the key, in key order.
     pub(super) key: &'static [Column],
-    /// Columns that transactions update, in the order of the row.
+    /// Columns that transactions update, in row order.
     pub(super) hot: &'static [Column],
-    /// The others, in the order of the row.
+    /// The other columns, in row order.
     pub(super) cold: &'static [Column],
-    /// Whether the key is declared: nothing reads HISTORY by it.
+    /// True if the primary key is declared. HISTORY is never read by its key.
     pub(super) has_key: bool,
-    /// Percent of a page that rows fill when they are loaded.
+    /// Percentage of a page that the load fills with rows.
     pub(super) fillfactor: u8,
 }
 
@@ -280,7 +281,7 @@ impl SqlTable {
         self.key.iter().chain(self.hot).chain(self.cold)
     }
 
-    /// Their names, with commas.
+    /// The names of all columns, separated by commas.
     pub(super) fn names(&self) -> String {
         self.columns().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
     }
@@ -288,11 +289,11 @@ impl SqlTable {
 
 /// A secondary index.
 pub(super) struct SqlIndex {
-    /// Its name.
+    /// Name of the index.
     pub(super) name: &'static str,
-    /// The table's name.
+    /// The indexed table.
     pub(super) table: TableId,
-    /// Its columns.
+    /// Columns of the key of the index.
     pub(super) key: &'static [Column],
 }
 
@@ -314,7 +315,7 @@ macro_rules! place {
     };
 }
 
-/// How a table looks.
+/// SQL definition of a table.
 pub(super) fn table(id: TableId) -> &'static SqlTable {
     match id {
         TableId::Warehouse => &SqlTable {
@@ -450,7 +451,7 @@ pub(super) fn table(id: TableId) -> &'static SqlTable {
     }
 }
 
-/// How an index looks.
+/// SQL definition of an index.
 pub(super) fn index(id: IndexId) -> &'static SqlIndex {
     match id {
         IndexId::CustomerByName => &SqlIndex {

@@ -1,5 +1,5 @@
-//! A server, and connections to it. Each connection belongs to one thread, which drives it while it waits for an answer: an
-//! answer wakes the thread that wants it, and no other.
+//! A server, and connections to it. Each connection belongs to one thread, which drives the connection while it waits for an
+//! answer. An answer wakes only that thread.
 
 use std::pin::pin;
 use std::sync::OnceLock;
@@ -18,33 +18,33 @@ use tpcc_core::workload::interrupt;
 use tpcc_core::workload::schema::TableId;
 use tpcc_core::workload::settings::{Durability, Isolation};
 
-/// Where everything of this program lies, apart from what a database has besides.
+/// Schema of all tables of this program; other schemas of the database are not used.
 pub(super) const SCHEMA: &str = "tpcc";
 
-/// How long a server may take until a connection can be used: socket, login and settings.
+/// Maximum time from the start of a connection until it is usable: socket, login and settings.
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a terminal waits for the answers to one message before it takes the connection for lost. A server that works
-/// answers in milliseconds, one that waits for turns, locks or its disk in seconds. Loads and checks have statements on whole
-/// tables, which may take longer: they have no such limit.
+/// Maximum time that a terminal waits for the answers to one message; the connection is then considered lost. A working
+/// server answers in milliseconds, or in seconds if it waits for turns, locks or its disk. Loads and checks have no such
+/// limit, because statements on whole tables may take longer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
-/// The same once the user has asked to end.
+/// [`ANSWER_WITHIN`] after the user has requested the end.
 const ANSWER_WITHIN_AT_END: Duration = Duration::from_secs(5);
 
-/// How soon a terminal that waits sees that the user has asked to end.
+/// Interval at which a waiting terminal checks if the user has requested the end.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Limits of the server, a database or a role on the time of a session, a transaction or a statement, which end a session of
-/// ours or lose its work. All are off in all sessions: a load's connection waits while others load, a terminal's while its
-/// terminals think, and a statement on a whole table takes as long as the table is large. Which of them a server has differs
-/// by version; the fourth is CockroachDB's older name of the first.
+/// Time limits of the server, a database or a role on a session, a transaction or a statement, which would end a session of
+/// this program or lose its work. All sessions switch them off: a load's connection idles while others load, a terminal's
+/// while its terminals think, and a statement on a whole table takes time in proportion to the table. The set of supported
+/// limits depends on the server's version; the fourth is CockroachDB's older name of the first.
 const TIME_LIMITS: [&str; 4] =
     ["idle_session_timeout", "idle_in_transaction_session_timeout", "transaction_timeout", "idle_in_session_timeout"];
 
-/// When the other end of a connection counts as dead, for us and, where it can be told so, for the server: silent for
-/// `KEEPALIVE_IDLE_S`, then deaf to `KEEPALIVE_COUNT` questions of the network. Together less than [`ANSWER_WITHIN`], so that
-/// what a dead client held is free again before those who wait for it give up.
+/// Keepalive settings, for this side of a connection and, if supported, for the server. The other side is considered dead
+/// after `KEEPALIVE_IDLE_S` without traffic and `KEEPALIVE_COUNT` unanswered probes. The total is less than
+/// [`ANSWER_WITHIN`], so that locks of a dead client are released before the sessions that wait for them give up.
 const KEEPALIVE_IDLE_S: u32 = 10;
 const KEEPALIVE_INTERVAL_S: u32 = 5;
 const KEEPALIVE_COUNT: u32 = 4;
@@ -53,34 +53,35 @@ const fn seconds(number: u32) -> Duration {
     Duration::from_secs(number as u64)
 }
 
-/// How a server is used.
+/// Address of a server and the settings of its use.
 #[derive(Clone, Debug)]
 pub struct RemoteConfig {
-    /// Where it is.
+    /// User, address and database.
     pub url: Url,
-    /// Whose SQL it speaks.
+    /// SQL dialect of the server.
     pub dialect: Dialect,
-    /// Connections at once.
+    /// Number of simultaneous connections.
     pub connections: usize,
-    /// When a commit is answered.
+    /// Durability at which a commit is acknowledged.
     pub durability: Durability,
     /// Isolation of all five transactions.
     pub isolation: Isolation,
 }
 
 impl RemoteConfig {
-    /// Whether transactions wait for their turn at rows that many write: where the second writer of a row would be refused.
+    /// Returns true if transactions take turns at contended rows, because the server would refuse the second writer of a
+    /// row.
     pub(super) fn takes_turns(&self) -> bool {
         self.dialect.has_session_locks() && self.isolation != Isolation::ReadCommitted
     }
 
-    /// Whether Deliveries of a warehouse wait for each other all the same: the second one, once the first has taken an order,
-    /// would not look for the next.
+    /// Returns true if Deliveries of a warehouse take turns although other transactions do not. A Delivery that waits for an
+    /// order which another one deletes would otherwise skip the district instead of taking the next order.
     pub(super) fn delivers_in_turns(&self) -> bool {
         self.dialect.has_session_locks() && !self.takes_turns()
     }
 
-    /// As it stands in messages: "127.0.0.1:5432".
+    /// Host and port for messages: "127.0.0.1:5432".
     pub fn server(&self) -> String {
         let port = self.url.port(self.dialect);
         if self.url.host.contains(':') {
@@ -95,7 +96,7 @@ impl RemoteConfig {
         format!("{}/{}", self.server(), self.url.database)
     }
 
-    /// A command to type about it, as [`tpcc_core::workload::error::command`] has it for a directory.
+    /// A command line for this server, in the form of [`tpcc_core::workload::error::command`] for a directory.
     pub fn command(&self, name: &str, more: &str) -> String {
         let space = if more.is_empty() { "" } else { " " };
         let dialect = match self.dialect {
@@ -106,7 +107,7 @@ impl RemoteConfig {
     }
 }
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     /// The five transactions.
@@ -115,23 +116,23 @@ pub(super) enum Purpose {
     Tables,
 }
 
-/// A server that has answered.
+/// A server to which a connection has succeeded.
 #[derive(Clone, Debug)]
 pub struct Server {
     config: RemoteConfig,
     /// [`RemoteConfig::server`].
     name: String,
     login: Config,
-    /// A password file that was not used.
+    /// A password file that exists but was ignored.
     passed_over: Option<PassedOver>,
-    /// As it calls itself: "PostgreSQL 15.6 (Debian ..) on ..".
+    /// Result of `SELECT version()`: "PostgreSQL 15.6 (Debian ..) on ..".
     version: String,
-    /// `server_version_num`; 0 until the server has told it.
+    /// `server_version_num`; 0 until it has been read.
     number: u32,
 }
 
 impl Server {
-    /// Connects once, and holds the server against what is needed.
+    /// Connects, and checks dialect and version of the server.
     pub fn reach(config: &RemoteConfig) -> Result<(Server, Connection), Error> {
         let (url, port) = (&config.url, config.url.port(config.dialect));
         let mut login = Config::new();
@@ -182,22 +183,22 @@ impl Server {
         Ok(())
     }
 
-    /// How it is used.
+    /// The configuration.
     pub fn config(&self) -> &RemoteConfig {
         &self.config
     }
 
-    /// As it calls itself, the first two words: "PostgreSQL 15.6".
+    /// Product and version: "PostgreSQL 15.6".
     pub fn version(&self) -> String {
         self.version.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
     }
 
-    /// As it stands in messages.
+    /// Host and port for messages.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Another connection, or why there is none and what to do.
+    /// Opens another connection. An error includes a hint.
     pub(super) fn connect(&self, purpose: Purpose) -> Result<Connection, Error> {
         self.try_connect(purpose).map_err(|Unconnected { said, help }| {
             let error = Error::failed(format!("{}: {said}", self.name));
@@ -205,18 +206,18 @@ impl Server {
         })
     }
 
-    /// As [`Self::connect`], with the reason alone.
+    /// As [`Self::connect`]. The error does not include the server's name.
     pub(super) fn try_connect(&self, purpose: Purpose) -> Result<Connection, Unconnected> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| Unconnected {
             said: format!("no more connections can be driven: {error}"),
             help: "pass a smaller --connections".to_owned(),
         })?;
         let settings = self.settings(purpose);
-        // The library's own limit is of the socket alone: a server may accept it, and never say a word.
+        // The library's timeout covers only the socket: a server may accept the connection and never answer.
         let connecting = async {
             let (client, link) = self.login.connect(NoTls).await.map_err(|error| self.unconnected(&error))?;
             tokio::spawn(async {
-                // A statement that waits for an answer gets the reason.
+                // A statement that waits for an answer receives the error.
                 let _ = link.await;
             });
             match client.batch_execute(&settings).await {
@@ -227,7 +228,7 @@ impl Server {
                 }
             }
         };
-        // The limit's clock is the runtime's: it is made inside.
+        // The timeout needs the runtime's clock, so it is created inside.
         let connected = runtime.block_on(async { timeout(CONNECT_WITHIN, connecting).await });
         let client = connected.unwrap_or_else(|_| {
             Err(Unconnected {
@@ -239,25 +240,26 @@ impl Server {
         Ok(Connection { runtime, client, server: self.name.clone(), limit, given_up: OnceLock::new() })
     }
 
-    /// Statements with which a connection begins.
+    /// The SQL statements that configure a new connection.
     fn settings(&self, purpose: Purpose) -> String {
         let dialect = self.config.dialect;
         let mut limits = TIME_LIMITS.to_vec();
-        // A turn is a statement of its own: were waiting for it to fail, the rest of its message would commit, and be done
-        // again. Loads and checks wait for a lock as long as it takes: even a vacuum of the server's own may have it, and all
-        // that was loaded would be lost. Where no turns are taken, a role's limit makes victims, which run again.
+        // A turn is a statement of its own: if the wait for it failed, the rest of its message would commit, and run a
+        // second time. Loads and checks wait for locks without a limit: the server's own vacuum may hold one, and a timeout
+        // would lose the whole load. Without turns, the role's limit remains; it aborts transactions, which are retried.
         if purpose == Purpose::Tables || self.config.takes_turns() {
             limits.push("lock_timeout");
         }
         let limits = limits.iter().map(|limit| format!("'{limit}'")).collect::<Vec<_>>().join(", ");
         let mut settings = vec![
-            // Before the others, which it might end.
+            // First, because this limit might end the statements that follow.
             "SET statement_timeout = 0".to_owned(),
             format!("SET search_path = {SCHEMA}"),
-            // A server that does not know one has not set it.
+            // A limit that the server does not know is not set.
             format!("SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name IN ({limits})"),
         ];
-        // The server frees what a dead client holds (a turn, a transaction) when it ends the connection, which only keepalives make it do.
+        // The server releases the turn and the transaction of a dead client when it ends the connection. Only keepalives
+        // make it do so.
         if dialect.has_keepalive_settings() {
             settings.push(format!("SET tcp_keepalives_idle = {KEEPALIVE_IDLE_S}"));
             settings.push(format!("SET tcp_keepalives_interval = {KEEPALIVE_INTERVAL_S}"));
@@ -269,7 +271,7 @@ impl Server {
             if dialect.has_async_commit() {
                 settings.push(match self.config.durability {
                     Durability::Async => "SET synchronous_commit = off".to_owned(),
-                    // What the server does beyond its own disk is for its administrator.
+                    // Stricter settings than the server's own disk are left to its administrator.
                     Durability::Sync => "SELECT set_config('synchronous_commit', 'on', false) \
                                          WHERE current_setting('synchronous_commit') = 'off'"
                         .to_owned(),
@@ -314,7 +316,7 @@ impl Server {
         Unconnected { said, help }
     }
 
-    /// An error of a command that is no transaction.
+    /// Converts the error of a command (not of a transaction), with a hint.
     pub(super) fn failed(&self, error: PgError) -> Error {
         let help = match error.code() {
             Some("42501") => "let an owner of the database grant what is missing, or connect as such a user",
@@ -331,15 +333,16 @@ impl Server {
     }
 }
 
-/// Why there is no connection.
+/// Reason for a failed connection.
 pub(super) struct Unconnected {
-    /// Follows the server's name.
+    /// Message that follows the server's name.
     pub(super) said: String,
-    /// What to do; may be empty.
+    /// Hint; may be empty.
     pub(super) help: String,
 }
 
-/// Waits for `work` for as long as `limit` says, or for less when the user asks to end; then gives the limit.
+/// Waits for `work` for at most `limit`, or less after the user has requested the end. Returns the exceeded limit as the
+/// error.
 async fn within<F: Future>(limit: Duration, work: F) -> Result<F::Output, Duration> {
     let (begun, mut work) = (Instant::now(), pin!(work));
     loop {
@@ -353,19 +356,19 @@ async fn within<F: Future>(limit: Duration, work: F) -> Result<F::Output, Durati
     }
 }
 
-/// A connection, and what drives it.
+/// A connection with the runtime that drives it.
 pub struct Connection {
     runtime: Runtime,
     pub(super) client: Client,
     server: String,
-    /// How long [`Self::wait`] waits at most.
+    /// Maximum duration of [`Self::wait`].
     limit: Option<Duration>,
-    /// Why nothing more is asked over it, once an answer has not come in time.
+    /// Reason for which the connection is no longer used; set when an answer is overdue.
     given_up: OnceLock<String>,
 }
 
 impl Connection {
-    /// Drives the connection until `work` is done; a terminal's connection is lost when that takes too long.
+    /// Drives the connection until `work` is done. A connection with a limit is lost when the limit is exceeded.
     pub(super) fn wait<F: Future>(&self, work: F) -> Result<F::Output, PgError> {
         let limit = self.limit.unwrap_or(Duration::MAX);
         self.runtime.block_on(within(limit, work)).map_err(|waited| {
@@ -374,34 +377,34 @@ impl Connection {
         })
     }
 
-    /// Why nothing can be asked over it any more; none while it can.
+    /// Reason for which the connection is no longer usable; none while it is.
     pub(super) fn lost(&self) -> Option<&str> {
         let closed = self.client.is_closed().then_some("the connection was closed");
         self.given_up.get().map(String::as_str).or(closed)
     }
 
-    /// Gives up on answers after `limit`, for tests.
+    /// Sets the maximum time for answers, for tests.
     #[cfg(test)]
     pub(super) fn set_limit(&mut self, limit: Duration) {
         self.limit = Some(limit);
     }
 
-    /// As [`PgError::of`], of this server.
+    /// As [`PgError::of`], with the name of this server.
     pub(super) fn error(&self, error: tokio_postgres::Error, table: Option<TableId>) -> PgError {
         PgError::of(&self.server, error, table)
     }
 
-    /// An answer that was not asked for.
+    /// Error for an unexpected answer.
     pub(super) fn unexpected(&self, what: impl Into<String>) -> PgError {
         PgError::Unexpected { server: self.server.clone(), what: what.into() }
     }
 
-    /// Statements without parameters and results, separated by semicolons.
+    /// Runs statements without parameters and results, separated by semicolons.
     pub(super) fn batch(&self, sql: &str) -> Result<(), PgError> {
         self.wait(self.client.batch_execute(sql))?.map_err(|error| self.error(error, None))
     }
 
-    /// A statement with results, prepared for once.
+    /// Prepares a statement, runs it once and returns its rows.
     pub(super) fn query(
         &self,
         sql: &str,
@@ -410,7 +413,7 @@ impl Connection {
         self.wait(self.client.query(sql, parameters))?.map_err(|error| self.error(error, None))
     }
 
-    /// The first column of the first row, as text.
+    /// Runs a statement and returns the first column of the first row as text.
     pub(super) fn text(&self, sql: &str) -> Result<String, PgError> {
         let all = self.wait(self.client.simple_query(sql))?.map_err(|error| self.error(error, None))?;
         let first = all.iter().find_map(|message| match message {
@@ -451,7 +454,7 @@ mod tests {
                 assert!(settings.starts_with("SET statement_timeout = 0; "), "{settings}");
                 assert!(TIME_LIMITS.iter().all(|limit| settings.contains(&format!("'{limit}'"))), "{settings}");
                 assert_eq!(settings.contains("tcp_keepalives"), dialect != Dialect::Cockroach, "{settings}");
-                // A role keeps its own settings, except the one that --durability sets.
+                // The settings of a role remain, except the one that --durability sets.
                 let commits = purpose == Purpose::Terminal && dialect == Dialect::Postgres;
                 assert_eq!(settings.contains("synchronous_commit"), commits, "{settings}");
                 assert!(!settings.contains("read_only"), "{settings}");

@@ -1,16 +1,20 @@
-//! Everything in which servers that speak the protocol differ, in one place. All other statements are the same for all.
+//! All differences between servers that speak the protocol. All other statements are the same for all servers.
 
 use clap::ValueEnum;
 
-/// Whose SQL it is.
+/// SQL dialect of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Dialect {
+    /// SQL of PostgreSQL
     Postgres,
+    /// SQL of CockroachDB
     Cockroach,
+    /// SQL of YugabyteDB
     Yugabyte,
 }
 
-/// The first is new in version 12. A deferrable transaction that reads would wait for those that wait for its turn to end.
+/// The first setting exists since version 12. A deferrable read-only transaction would wait for transactions that wait for
+/// its turn to end.
 const TERMINAL_SETTINGS: [&str; 6] = [
     "SET plan_cache_mode = force_generic_plan",
     "SET enable_seqscan = off",
@@ -21,7 +25,7 @@ const TERMINAL_SETTINGS: [&str; 6] = [
 ];
 
 impl Dialect {
-    /// As typed and as printed.
+    /// Name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Dialect::Postgres => "postgres",
@@ -30,7 +34,7 @@ impl Dialect {
         }
     }
 
-    /// The port that such a server usually has.
+    /// Default port.
     pub fn port(self) -> u16 {
         match self {
             Dialect::Postgres => 5_432,
@@ -39,7 +43,7 @@ impl Dialect {
         }
     }
 
-    /// Which dialect a server speaks that answers `SELECT version()` so.
+    /// Dialect of a server by its answer to `SELECT version()`.
     pub fn of(version: &str) -> Dialect {
         match version {
             other if other.contains("CockroachDB") => Dialect::Cockroach,
@@ -48,37 +52,39 @@ impl Dialect {
         }
     }
 
-    /// The least `server_version_num` that is enough, and its name. The others imitate a version of PostgreSQL.
+    /// Minimum `server_version_num`, and its name. Other servers report the version of PostgreSQL that they are compatible
+    /// with.
     pub fn least_version(self) -> (u32, &'static str) {
         match self {
             Dialect::Postgres => (140_000, "14"),
             Dialect::Cockroach => (130_000, "13 (CockroachDB 22.2)"),
-            // Numbers of version 10 and later have one point.
+            // Since version 10, version numbers have two parts.
             Dialect::Yugabyte => (110_002, "11.2 (YugabyteDB 2.18)"),
         }
     }
 
-    /// Whether a commit may be answered before it is durable (`synchronous_commit`).
+    /// Returns true if a commit can be acknowledged before it is durable (`synchronous_commit`).
     pub fn has_async_commit(self) -> bool {
         self == Dialect::Postgres
     }
 
-    /// Whether a session can wait for locks of its own before a transaction (`pg_advisory_lock`). The others either lack
-    /// them or queue the writers of a row themselves.
+    /// Returns true if a session can wait for locks before a transaction begins (`pg_advisory_lock`). Other servers lack
+    /// such locks, or queue the writers of a row themselves.
     pub fn has_session_locks(self) -> bool {
         self == Dialect::Postgres
     }
 
-    /// Whether the server says how many bytes a table has.
+    /// Returns true if the server reports the size of tables.
     pub fn tells_sizes(self) -> bool {
         self != Dialect::Cockroach
     }
 
-    /// What a terminal's session is set to, beside isolation and durability.
+    /// Settings of a terminal's session, in addition to isolation and durability.
     ///
-    /// Tables of one page would be scanned whole, and a few keys joined with all rows of a warehouse; a serializable scan
-    /// conflicts with every writer of what it has passed. So rows are found by index, one by one. Plans are made once, not for
-    /// each set of parameters, where the server (`server_version_num`) has a setting for that.
+    /// The planner would scan tables of one page as a whole, and join a few keys with all rows of a warehouse. A
+    /// serializable scan conflicts with every writer of the scanned rows. These settings make the planner look up single
+    /// rows by index. Plans are made once instead of for each set of parameters, if the server (`server_version_num`) has a
+    /// setting for it.
     pub fn terminal_settings(self, version: u32) -> &'static [&'static str] {
         match self {
             Dialect::Postgres | Dialect::Yugabyte => match version {
@@ -89,8 +95,8 @@ impl Dialect {
         }
     }
 
-    /// What a session for statements on whole tables is set to. Each of its transactions is one statement, or inserts alone:
-    /// a role's stricter isolation would gain nothing, and have it refused, or refuse others, beside a run.
+    /// Settings of a session for statements on whole tables. Each of its transactions is one statement, or only inserts. A
+    /// stricter isolation of the role would have no benefit, but would cause conflicts with a concurrent run.
     pub fn tables_settings(self) -> &'static [&'static str] {
         match self {
             Dialect::Postgres | Dialect::Yugabyte => &["SET default_transaction_isolation = 'read committed'"],
@@ -98,26 +104,27 @@ impl Dialect {
         }
     }
 
-    /// Whether a session can say when the server takes its client for dead (`tcp_keepalives_idle` and those beside it).
+    /// Returns true if a session can set the server's keepalives (`tcp_keepalives_idle` and related settings).
     pub fn has_keepalive_settings(self) -> bool {
         self != Dialect::Cockroach
     }
 
-    /// Of a text column: bytes are compared, as in every engine of this program.
+    /// Collation clause of a text column: texts compare by bytes, as in every engine of this program.
     pub fn collation(self) -> &'static str {
         match self {
             Dialect::Postgres | Dialect::Yugabyte => " COLLATE \"C\"",
-            // Compares bytes unless told otherwise.
+            // Compares bytes by default.
             Dialect::Cockroach => "",
         }
     }
 
-    /// Whether rows are loaded before their table has its keys: that is quicker where keys can be added later.
+    /// Returns true if keys are added to a table after its rows are loaded. This is faster, but not all servers support it.
     pub fn keys_after_rows(self) -> bool {
         self == Dialect::Postgres
     }
 
-    /// The columns of a primary key or an index. Where the first column would be hashed, ranges need it said that it is not.
+    /// Column list of a primary key or an index. YugabyteDB hashes the first column by default; `ASC` makes it ordered, for
+    /// ranges.
     pub fn key_columns(self, columns: &[&str]) -> String {
         match self {
             Dialect::Postgres | Dialect::Cockroach => columns.join(", "),
@@ -125,7 +132,7 @@ impl Dialect {
         }
     }
 
-    /// Room that pages of a table keep, so that a row's new version lies beside the old one.
+    /// Storage clause of a table: free space in its pages, so that the new version of a row fits beside the old one.
     pub fn storage_of(self, fillfactor: u8) -> String {
         match self {
             Dialect::Postgres if fillfactor < 100 => format!(" WITH (fillfactor = {fillfactor})"),
@@ -133,7 +140,7 @@ impl Dialect {
         }
     }
 
-    /// What a finished table gets, so that plans know how large it is.
+    /// Statement that follows the load of a table, and updates the statistics of the planner.
     pub fn after_load(self, table: &str) -> String {
         match self {
             Dialect::Postgres => format!("VACUUM (ANALYZE) {table}"),

@@ -1,4 +1,4 @@
-//! What a server can say against a statement, and what it means for the transaction.
+//! Errors of statements, and their consequence for the transaction.
 
 use std::error::Error as _;
 
@@ -8,65 +8,65 @@ use tpcc_core::workload::abort::{Abort, AbortCause, EngineError};
 use tpcc_core::workload::schema::TableId;
 use tpcc_core::workload::words::counted;
 
-/// Why a statement failed. Each names the server.
+/// Error of a statement or a connection. Each variant names the server.
 #[derive(Debug, thiserror::Error)]
 pub enum PgError {
-    /// The server refused it.
+    /// The server refused the statement.
     #[error("{server}: {}{message} (SQLSTATE {code})", on(.table))]
     Refused {
-        /// Which.
+        /// The server.
         server: String,
         /// SQLSTATE.
         code: String,
-        /// In its words.
+        /// Message of the server.
         message: String,
-        /// The table of the statement.
+        /// Table that the statement accesses.
         table: Option<TableId>,
     },
-    /// There is no connection for a worker.
+    /// No connection could be opened for a worker.
     #[error("{server}: {why}")]
     NotOpened {
-        /// Which.
+        /// The server.
         server: String,
-        /// In the server's words.
+        /// The reason.
         why: String,
     },
-    /// The connection has ended.
+    /// The connection was lost.
     #[error("{server}: the connection was lost: {why}")]
     Lost {
-        /// Which.
+        /// The server.
         server: String,
-        /// As far as it is known.
+        /// The reason, if known.
         why: String,
     },
-    /// The connection has ended, and there is no other.
+    /// The connection was lost, and no new one could be opened.
     #[error("{server}: went away in the middle of the run ({lost}), and did not come back within {tried_s} s ({why})")]
     Gone {
-        /// Which.
+        /// The server.
         server: String,
-        /// How the connection ended.
+        /// Reason of the loss.
         lost: String,
-        /// Seconds in which another was tried for.
+        /// Seconds during which a new connection was attempted.
         tried_s: u64,
-        /// What was said last.
+        /// Reason of the last failed attempt.
         why: String,
     },
-    /// Connections end before they have done a transaction.
+    /// Several connections in a row were lost before they completed a transaction.
     #[error("{server}: {} ({lost})", lost_again(.count))]
     LostAgain {
-        /// Which.
+        /// The server.
         server: String,
-        /// How many.
+        /// Number of lost connections.
         count: u32,
-        /// How the last one ended.
+        /// Reason of the last loss.
         lost: String,
     },
-    /// It answered what was not asked for.
+    /// The server's answer was not as expected.
     #[error("{server}: {what}; is its schema tpcc of this version of the program?")]
     Unexpected {
-        /// Which.
+        /// The server.
         server: String,
-        /// What.
+        /// Description of the answer.
         what: String,
     },
 }
@@ -85,7 +85,7 @@ fn lost_again(count: &u32) -> String {
 }
 
 impl PgError {
-    /// What the client library says, of a statement on `table`.
+    /// Converts an error of the client library; `table` is the table of the statement.
     pub(super) fn of(server: &str, error: tokio_postgres::Error, table: Option<TableId>) -> PgError {
         let server = server.to_owned();
         match error.as_db_error() {
@@ -98,7 +98,7 @@ impl PgError {
         }
     }
 
-    /// SQLSTATE, where the server gave one.
+    /// SQLSTATE, if the server refused a statement.
     pub(super) fn code(&self) -> Option<&str> {
         if let PgError::Refused { code, .. } = self { Some(code) } else { None }
     }
@@ -108,7 +108,7 @@ fn is_io(error: &tokio_postgres::Error) -> bool {
     error.source().is_some_and(|source| source.is::<std::io::Error>())
 }
 
-/// Class 08, shutdowns and crashes, and limits on the time of a session or a transaction, which end the session.
+/// Returns true for class 08, shutdowns, crashes, and time limits of a session or a transaction, which end the session.
 fn ends_connection(code: &str) -> bool {
     code.starts_with("08") || matches!(code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04")
 }
@@ -118,12 +118,12 @@ fn said(refused: &DbError) -> String {
     format!("{}{detail}", line(refused.message()))
 }
 
-/// One line of it.
+/// Joins the words of a text into one line.
 fn line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// An error and what caused it, in a line.
+/// An error and its causes, in one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = line(&error.to_string());
     let mut cause = error.source();
@@ -145,7 +145,7 @@ impl EngineError for PgError {
                     "40001" => AbortCause::Serialization,
                     "40P01" => AbortCause::Deadlock,
                     "55P03" => AbortCause::Timeout,
-                    // Whether it has committed is not known.
+                    // The outcome of the transaction is unknown.
                     "40003" => AbortCause::Connection,
                     _ => return None,
                 };

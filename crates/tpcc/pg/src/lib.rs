@@ -27,14 +27,14 @@ use tpcc_core::workload::error::Error;
 use tpcc_core::workload::load::{Population, RowsDone};
 use tpcc_core::workload::loaded::Loaded;
 
-/// A server with the connection over which a command looks at it.
+/// A server with a connection for the commands on it.
 pub struct Postgres {
     server: Server,
     connection: Connection,
 }
 
 impl Postgres {
-    /// Connects, and holds the server against what is needed.
+    /// Connects, and checks dialect and version of the server.
     pub fn reach(config: &RemoteConfig) -> Result<Postgres, Error> {
         let (server, connection) = Server::reach(config)?;
         Ok(Postgres { server, connection })
@@ -45,7 +45,7 @@ impl Postgres {
         &self.server
     }
 
-    /// What makes a commit less than it seems, in words: the server does not sync its log.
+    /// Warning that commits may be lost: the server runs with `fsync` off.
     pub fn may_lose(&self) -> Option<String> {
         let config = self.server.config();
         let off = config.dialect.has_async_commit() && self.connection.text("SHOW fsync").is_ok_and(|is| is == "off");
@@ -54,23 +54,28 @@ impl Postgres {
         })
     }
 
-    /// What is loaded; none when nothing is there. An incomplete load and a schema that is not ours are errors.
+    /// Parameters of the loaded database; none if nothing is loaded.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the load is incomplete, or if the schema has other tables than those of this program.
     pub fn open(&self) -> Result<Option<Loaded>, Error> {
         schema::open(&self.server, &self.connection)
     }
 
-    /// Removes what is there; `consent` hears what goes if that is a whole database, and may refuse.
+    /// Deletes the tables. Calls `consent` with a description before it deletes a complete database; its error cancels the
+    /// deletion.
     pub fn clear(&self, consent: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
         schema::clear(&self.server, &self.connection, consent)
     }
 
-    /// Loads `plan` with `threads` threads that make rows, and marks it as complete last of all; false when `progress` was
-    /// cancelled.
+    /// Loads `plan` with `threads` threads that generate rows. Marks the database as complete at the end. Returns false if
+    /// `progress` was cancelled.
     pub fn load(&self, plan: &Population, threads: usize, progress: &RowsDone) -> Result<bool, Error> {
         load::load(&self.server, &self.connection, plan, threads, progress)
     }
 
-    /// Checks the rules that SQL can tell, while nothing else runs.
+    /// Checks the rules that SQL can express. Nothing else may run at the same time.
     pub fn check(&self, loaded: &Loaded, progress: &QueriesDone) -> Result<Audit, Error> {
         check::check(&self.server, loaded, progress)
     }

@@ -1,5 +1,5 @@
-//! Fills the tables: threads make rows, connections copy them. A thread's rows of a table go out in chunks; whichever
-//! connection is free takes the next chunk and copies it as a transaction of its own.
+//! Loads the tables. Threads generate rows and collect the rows of each table in chunks. A free connection takes the next
+//! chunk and copies it in a transaction of its own.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,20 +23,20 @@ use tpcc_core::workload::schema::{IndexDef, Key, MAX_KEY, RowOf, TableDef, Table
 use tpcc_core::workload::threads::{self, SharedWorkError};
 use tpcc_core::workload::words::counted;
 
-/// Bytes of a chunk: many rows for one transaction, few enough that all connections are busy soon.
+/// Bytes of a chunk: many rows per transaction, but small enough that all connections have work soon.
 const CHUNK: usize = 1 << 20;
-/// What a binary copy begins with, and the two words after it.
+/// Header of a binary copy: signature, flags and length of the extension.
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
-/// What it ends with.
+/// Trailer of a binary copy.
 const TRAILER: i16 = -1;
 
-/// Rows of a table on their way.
+/// A chunk of rows of one table.
 struct Chunk {
     table: TableId,
     rows: Bytes,
 }
 
-/// Loads `plan` with `threads` threads that make rows; false when `progress` was cancelled.
+/// Loads `plan` with `threads` threads that generate rows. Returns false if `progress` was cancelled.
 pub(super) fn load(
     server: &Server,
     connection: &Connection,
@@ -55,7 +55,7 @@ pub(super) fn load(
             return Err(Error::failed(format!("{shown}: already holds {held}; nothing was changed"))
                 .help(format!("{replace} deletes that first; or name another database with --engine")));
         }
-        // Says what it is and what to do.
+        // This call returns the error with its hint.
         SchemaFound::Incomplete | SchemaFound::OfOthers(_) | SchemaFound::Closed(_) => {
             super::schema::open(server, connection).map(drop)?;
         }
@@ -70,14 +70,13 @@ pub(super) fn load(
     Ok(true)
 }
 
-/// Says that the load is whole, last of all.
+/// Marks the load as complete. This is its last step.
 fn mark(connection: &Connection, loaded: &Loaded) -> Result<(), PgError> {
     connection.batch("BEGIN")?;
     loaded.rows().iter().try_for_each(|(key, row)| Writer::over(connection).insert::<Meta>(key, row))?;
     connection.batch("COMMIT")
 }
 
-/// Copies all rows.
 fn rows(
     copiers: &[Connection],
     plan: &Population,
@@ -94,7 +93,7 @@ fn rows(
                 if let Err(error) = copy_all(copier, from) {
                     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                     progress.cancel();
-                    // Chunks are still taken, so that no thread waits to be rid of one.
+                    // Drains the channel, so that no thread blocks on a full one.
                     while next(from).is_some() {}
                 }
             }
@@ -111,7 +110,7 @@ fn rows(
     match (failure, made) {
         (Some(error), _) => Err(SharedWorkError::Work(error)),
         (None, Err(SharedWorkError::Threads(error))) => Err(SharedWorkError::Threads(error)),
-        // Chunks stay untaken only after a failure.
+        // Chunks remain in the channel only after a failure.
         (None, made) => Ok(made.unwrap_or(LoadEnd::Cancelled)),
     }
 }
@@ -135,7 +134,7 @@ fn copy_all(copier: &Connection, from: &Mutex<Receiver<Chunk>>) -> Result<(), Pg
     Ok(())
 }
 
-/// Keys, indexes and statistics, the largest tables first, a table a connection at a time.
+/// Adds keys, indexes and statistics, the largest tables first. Each connection works on one table at a time.
 fn finish(server: &Server, copiers: &[Connection]) -> Result<(), SharedWorkError<PgError>> {
     let mut tables = vec![TableId::OrderLine, TableId::Stock, TableId::Customer, TableId::Order];
     tables.extend(TableId::ALL.into_iter().filter(|id| !tables.contains(id)).collect::<Vec<_>>());
@@ -158,12 +157,12 @@ fn finish(server: &Server, copiers: &[Connection]) -> Result<(), SharedWorkError
     failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_err(SharedWorkError::Work)
 }
 
-/// No connection is left to copy; its own error says why.
+/// All connections have stopped copying. The error of a connection has the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody copies rows any more")]
 struct NobodyCopies;
 
-/// Where rows become chunks.
+/// Sink that collects rows in chunks.
 struct Chunks {
     to: SyncSender<Chunk>,
 }
@@ -188,7 +187,6 @@ fn begin() -> BytesMut {
     rows
 }
 
-/// Rows of one table.
 struct Rows<T> {
     to: SyncSender<Chunk>,
     rows: BytesMut,
@@ -235,7 +233,7 @@ impl<T: TableDef> Append<T> for Rows<T> {
     }
 }
 
-/// The server makes entries itself.
+/// Sink that ignores index entries: the server creates them from the rows.
 struct NoEntries;
 
 impl<I: IndexDef> AppendIndex<I> for NoEntries {

@@ -1,8 +1,8 @@
-//! Where the password comes from: the environment (`PGPASSWORD`), or a password file (`PGPASSFILE`, else `~/.pgpass`), as
-//! libpq has it. Never a flag, and never printed.
+//! Sources of the password, as in libpq: the environment (`PGPASSWORD`), or a password file (`PGPASSFILE`, else
+//! `~/.pgpass`). A password is never a flag and never printed.
 //!
-//! A file that cannot be looked at, or that others may read, is passed over: the server may not ask for a password. When it
-//! does, the file and the reason are named.
+//! A file that cannot be read, or that other users may read, is ignored: the server may not require a password. If the
+//! server does, the error names the file and the reason.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,31 +14,31 @@ use std::path::{Path, PathBuf};
 
 use super::url::Url;
 
-/// What to do where a password is missing.
+/// Hint for a missing password.
 pub(super) const HELP: &str = "set PGPASSWORD, or write a line into ~/.pgpass (or the file of PGPASSFILE)";
 
-/// What is known of the password of a user. No `Debug`: it may hold one.
+/// Result of the search for a password. No `Debug`: the value may be a password.
 pub(super) enum Password {
-    /// Its bytes.
+    /// The bytes of the password.
     Known(Vec<u8>),
-    /// None is kept.
+    /// No password was found.
     Nowhere,
-    /// There may be one in a file that is passed over.
+    /// A password file exists but was ignored.
     PassedOver(PassedOver),
 }
 
-/// A password file that is not used.
+/// A password file that was ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PassedOver {
-    /// Which file, and why.
+    /// Name of the file, and the reason.
     pub(super) said: String,
-    /// What to do.
+    /// Hint.
     pub(super) help: String,
 }
 
-/// The password for a user of a database.
+/// Finds the password for a user of a database.
 pub(super) fn password(url: &Url, port: u16) -> Password {
-    // An empty variable is none, as in libpq; an empty HOME would lead into the current directory.
+    // An empty variable counts as unset, as in libpq. An empty HOME would point to the current directory.
     let set = |name| env::var_os(name).filter(|value: &OsString| !value.is_empty());
     if let Some(password) = set("PGPASSWORD") {
         return Password::Known(password.into_vec());
@@ -70,11 +70,11 @@ fn in_file(path: &Path, url: &Url, port: u16) -> Password {
     }
 }
 
-/// The password of the first line whose four fields fit: `host:port:database:user:password`.
+/// The password of the first line that matches in all four fields: `host:port:database:user:password`.
 fn find(text: &[u8], url: &Url, port: u16) -> Option<Vec<u8>> {
     let port = port.to_string();
     let fits = |field: &[u8], wanted: &str| field == b"*" || field == wanted.as_bytes();
-    // Sockets are written as their directory, or as the host that they lead to.
+    // A socket matches by its directory or by the host "localhost".
     let fits_host = |field: &[u8]| fits(field, &url.host) || url.host.starts_with('/') && field == b"localhost";
     let lines = text.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     lines.filter(|line| !line.starts_with(b"#")).find_map(|line| {
@@ -84,14 +84,14 @@ fn find(text: &[u8], url: &Url, port: u16) -> Option<Vec<u8>> {
     })
 }
 
-/// Fields between colons; a backslash takes the next character as it is.
+/// Splits a line at colons; a backslash escapes the next character.
 fn fields(line: &[u8]) -> Vec<Vec<u8>> {
     let mut all = vec![Vec::new()];
     let mut bytes = line.iter();
     while let Some(&byte) = bytes.next() {
         let last = all.len() - 1;
         match byte {
-            // The fifth is the rest of the line.
+            // The fifth field is the rest of the line.
             b':' if last < 4 => all.push(Vec::new()),
             b'\\' => all[last].extend(bytes.next()),
             byte => all[last].push(byte),
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(why(&file), others);
         mode(0o600);
         assert_eq!(why(&file), "known");
-        // No directory to look into.
+        // The parent is a file, not a directory.
         let below = why(&file.join("below"));
         assert!(below.contains("is passed over") && below.contains("PGPASSWORD"), "{below}");
         assert!(why(&env::temp_dir()).contains("it is no plain file"));

@@ -1,6 +1,6 @@
-//! Single rows and ranges of any table, a round trip a statement: what the traits of all engines ask for. The five
-//! transactions have statements of their own (`txn/`); through these go the facts about the database and the tests that hold
-//! both ways against each other.
+//! Single rows and key ranges of any table: the traits of all engines, with one round trip per statement. The five
+//! transactions have statements of their own (`txn/`). This module serves the metadata of the database, and the tests that
+//! compare both ways.
 
 use std::ops::ControlFlow;
 
@@ -14,26 +14,26 @@ use super::error::PgError;
 use tpcc_core::workload::ops::{Direction, Ops, Read};
 use tpcc_core::workload::schema::{IndexDef, Key, RowOf, TableDef};
 
-/// Has a connection that reads.
+/// A connection that can read.
 pub(super) trait OnConnection {
-    /// The connection, with a transaction begun if there is to be one.
+    /// The connection; begins the transaction first if there is one.
     fn connection(&mut self) -> Result<&Connection, PgError>;
 }
 
-/// Has one that also writes.
+/// A connection that can also write.
 pub(super) trait Writing: OnConnection {}
 
-/// The rows that a connection reaches: reads and, over one that writes, changes.
+/// The rows that are accessible over a connection, for reads and, if `C` is `Writing`, for writes.
 pub struct Rows<C>(pub(super) C);
 
-/// Reads, each statement for itself.
+/// Reads without a transaction around the statements.
 pub struct Reading<'c>(&'c Connection);
 
-/// A connection that reads.
+/// Reads rows over a connection.
 pub(crate) type Reader<'c> = Rows<Reading<'c>>;
 
 impl<'c> Reader<'c> {
-    /// Reads over `connection`.
+    /// A reader over `connection`.
     pub(super) fn new(connection: &'c Connection) -> Self {
         Rows(Reading(connection))
     }
@@ -45,14 +45,14 @@ impl OnConnection for Reading<'_> {
     }
 }
 
-/// Reads and writes, each statement for itself or within what the connection began.
+/// Reads and writes without a transaction around the statements, or within one that the caller has begun.
 pub(super) struct Writes<'c>(&'c Connection);
 
-/// A connection that also writes.
+/// Reads and writes rows over a connection.
 pub(super) type Writer<'c> = Rows<Writes<'c>>;
 
 impl<'c> Writer<'c> {
-    /// Reads and writes over `connection`.
+    /// A writer over `connection`.
     pub(super) fn over(connection: &'c Connection) -> Self {
         Rows(Writes(connection))
     }
@@ -113,7 +113,7 @@ fn query<T: TableDef>(connection: &Connection, sql: &str, fields: &[Field]) -> R
         .map_err(|error| connection.error(error, Some(T::TABLE)))
 }
 
-/// The memory of columns `first..` of a row.
+/// The bytes in memory of the columns of a row, from column `first` on.
 fn memory(connection: &Connection, row: &Row, columns: &[Column], first: usize) -> Result<Vec<u8>, PgError> {
     let mut bytes = Vec::new();
     for ((name, kind), at) in columns.iter().zip(first..) {
@@ -163,7 +163,7 @@ fn range<T: TableDef>(
     query::<T>(connection, &text, &parameters)?.iter().map(|row| decoded::<T>(connection, row)).collect()
 }
 
-/// Writes columns of the row of `key`.
+/// Updates the row of `key`: the hot columns, and the cold ones if `cold_too`.
 fn put<T: TableDef>(connection: &Connection, key: &T::Key, row: &RowOf<T>, cold_too: bool) -> Result<(), PgError> {
     let sql = table(T::TABLE);
     let mut parameters = Vec::new();

@@ -1,4 +1,4 @@
-//! Declares the tables, looks at what is there, and removes it.
+//! Creates, inspects and deletes the tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,33 +14,33 @@ use tpcc_core::workload::words::counted;
 
 const INDEXES: [IndexId; 2] = [IndexId::CustomerByName, IndexId::OrderByCustomer];
 
-/// What a database holds in our schema.
+/// State of the schema in a database.
 pub(super) enum SchemaFound {
     /// Nothing.
     Empty,
-    /// A finished load.
+    /// A complete load.
     Whole(Loaded),
-    /// What is left of a load that was broken off.
+    /// An incomplete load.
     Incomplete,
-    /// Relations that are not ours, or ours with other columns: what differs.
+    /// Tables other than those of this program, or with other columns. The text names the difference.
     OfOthers(String),
-    /// What the role of the connection may not read.
+    /// Contents that the role of the connection has no right to read.
     Closed(MissingRight),
 }
 
-/// A right that a role needs to see what a schema holds.
+/// A right that a role needs to inspect the schema.
 pub(super) struct MissingRight {
-    /// The role without it.
+    /// The role that lacks the right.
     role: String,
     /// The role that can grant it.
     owner: String,
-    /// The table in our schema; none: the schema itself.
+    /// The table in the schema; none for the schema itself.
     table: Option<String>,
 }
 
 impl MissingRight {
-    /// The first right that is missing; none where all can be read. What a role has no right to is left out of
-    /// information_schema, as if it were not there; these catalogs show it to all.
+    /// Finds the first missing right; none if the role can read everything. `information_schema` omits objects without a
+    /// right, as if they did not exist; the catalogs of these queries show them to every role.
     fn look(connection: &Connection) -> Result<Option<MissingRight>, PgError> {
         let schema = format!(
             "SELECT current_user::text, pg_get_userbyid(nspowner)::text, NULL::text FROM pg_catalog.pg_namespace \
@@ -78,7 +78,7 @@ impl MissingRight {
     }
 }
 
-/// A name as SQL takes it.
+/// An SQL identifier, quoted if necessary.
 fn identifier(name: &str) -> String {
     let plain = |(at, byte): (usize, u8)| byte.is_ascii_lowercase() || byte == b'_' || at > 0 && byte.is_ascii_digit();
     match name.bytes().enumerate().all(plain) {
@@ -88,7 +88,7 @@ fn identifier(name: &str) -> String {
 }
 
 impl SchemaFound {
-    /// Looks.
+    /// Inspects the schema.
     pub(super) fn look(connection: &Connection) -> Result<SchemaFound, PgError> {
         let ours: BTreeMap<&str, &SqlTable> = TableId::ALL.map(|id| (table(id).name, table(id))).into();
         if let Some(missing) = MissingRight::look(connection)? {
@@ -127,7 +127,7 @@ impl SchemaFound {
     }
 }
 
-/// Opens what is there; none when nothing is.
+/// Parameters of the loaded database; none if nothing is loaded.
 pub(super) fn open(server: &Server, connection: &Connection) -> Result<Option<Loaded>, Error> {
     let config = server.config();
     let shown = config.shown();
@@ -146,8 +146,8 @@ fn others(shown: &str, what: &str) -> Error {
         .help("name another database with --engine")
 }
 
-/// Removes what is there, so that `warehouses` can be loaded. `consent` hears what goes if that is a whole database, and may
-/// refuse.
+/// Deletes the tables. Calls `consent` with a description before it deletes a complete database; its error cancels the
+/// deletion.
 pub(super) fn clear(
     server: &Server,
     connection: &Connection,
@@ -178,9 +178,9 @@ pub(super) fn clear(
     connection.batch(&format!("DROP TABLE IF EXISTS {tables}")).map_err(failed)
 }
 
-/// Declares all tables.
+/// Creates all tables, and the schema if necessary.
 pub(super) fn create(connection: &Connection, dialect: Dialect) -> Result<(), PgError> {
-    // A role may have the schema, but no right to create one: not even one that exists.
+    // A role may own the schema without the right to create one, which even IF NOT EXISTS requires.
     let there = format!("SELECT nspname::text FROM pg_catalog.pg_namespace WHERE nspname = '{SCHEMA}'");
     if connection.query(&there, &[])?.is_empty() {
         connection.batch(&format!("CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))?;
@@ -188,7 +188,7 @@ pub(super) fn create(connection: &Connection, dialect: Dialect) -> Result<(), Pg
     TableId::ALL.iter().try_for_each(|&id| connection.batch(&declaration(table(id), dialect)))
 }
 
-/// What makes a table's keys and indexes, if its declaration did not, and what a filled table gets besides.
+/// Statements that follow the load of a table: keys and indexes that its declaration lacks, and statistics.
 pub(super) fn finishing(id: TableId, dialect: Dialect) -> Vec<String> {
     let sql = table(id);
     let mut statements = Vec::new();

@@ -1,4 +1,4 @@
-//! A worker's connection: transactions, one after the other, and another connection when this one is lost.
+//! The session of a worker: its transactions, one after the other, and a new connection when the connection is lost.
 
 use std::time::{Duration, Instant};
 
@@ -11,25 +11,25 @@ use tpcc_core::workload::generate::input::Input;
 use tpcc_core::workload::interrupt;
 use tpcc_core::workload::txn::{Failure, Scratch, StepOrder, TxnResult};
 
-/// How long another connection is tried for when one is lost.
+/// Maximum time for attempts to open a new connection.
 const RECONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// Between two tries.
+/// Time between two attempts.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// So often in a row a connection may be lost before it has done one transaction.
+/// Maximum number of connections lost in a row without a completed transaction.
 const MOST_LOST: u32 = 5;
-/// And for so long: a server that accepts connections and answers none of their statements would be waited for again and again.
+/// Maximum time of such a series: without it, a server that accepts connections and never answers would block the run.
 const LOST_FOR: Duration = Duration::from_secs(30);
 
-/// Connections lost since the last transaction that came to its end.
+/// Connections lost since the last completed transaction.
 #[derive(Clone, Copy, Default, Debug)]
 struct Losses {
     count: u32,
-    /// When the first was lost.
+    /// Time of the first loss.
     since: Option<Instant>,
 }
 
 impl Losses {
-    /// Counts one more. Whether it was one too many.
+    /// Counts a loss. Returns true if a maximum is exceeded.
     fn add(&mut self, now: Instant) -> bool {
         self.count += 1;
         let since = *self.since.get_or_insert(now);
@@ -37,20 +37,20 @@ impl Losses {
     }
 }
 
-/// What the server holds open for a session.
+/// State of the session on the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SessionState {
     /// No transaction.
     Idle,
-    /// One that was begun here.
+    /// A transaction that this session has begun.
     Open,
-    /// Perhaps one that has failed.
+    /// A failed transaction may be open.
     Failed,
-    /// None: the connection was lost.
+    /// No transaction, because the connection was lost.
     Lost,
 }
 
-/// See the module's documentation.
+/// A session of a worker; see the module's documentation.
 pub struct PgSession<'e> {
     server: &'e Server,
     connection: Connection,
@@ -60,20 +60,20 @@ pub struct PgSession<'e> {
 }
 
 impl<'e> PgSession<'e> {
-    /// Connects and prepares.
+    /// Connects and prepares the statements.
     pub(super) fn open(server: &'e Server) -> Result<PgSession<'e>, PgError> {
         let failed = |Unconnected { said, .. }| PgError::NotOpened { server: server.name().to_owned(), why: said };
         let (connection, statements) = connect(server).map_err(failed)?;
         Ok(PgSession { server, connection, statements, state: SessionState::Idle, losses: Losses::default() })
     }
 
-    /// Takes the connection of now for lost when an answer takes this long.
+    /// Sets the maximum time for answers on the current connection.
     #[cfg(test)]
     pub(super) fn limit_answers(&mut self, limit: Duration) {
         self.connection.set_limit(limit);
     }
 
-    /// Replaces a lost connection, within a limit.
+    /// Replaces a lost connection.
     fn reconnect(&mut self) -> Result<(), PgError> {
         let start = Instant::now();
         let too_many = self.losses.add(start);
@@ -132,7 +132,7 @@ impl Session for PgSession<'_> {
         self.begin()
     }
 
-    // A commit is answered when it is as durable as it will be.
+    // The server acknowledges a commit at its final durability.
     fn durable(&mut self) -> Ticket {
         Ticket::ALL
     }
@@ -144,11 +144,11 @@ impl Session for PgSession<'_> {
     }
 }
 
-/// A transaction. It begins with its first statement, in the same message; [`OpenTransaction::run`] also ends it. One that is
-/// dropped without an end is rolled back in front of the next.
+/// A transaction. BEGIN is sent in the message of the first statement; [`OpenTransaction::run`] also ends the transaction. A
+/// transaction that is dropped before its end is rolled back before the next one.
 pub(crate) type PgTransaction<'t> = Rows<OpenOnServer<'t>>;
 
-/// What a transaction on a server needs of its session.
+/// The parts of a session that its transaction uses.
 pub struct OpenOnServer<'t> {
     connection: &'t Connection,
     statements: &'t Statements,
@@ -160,7 +160,7 @@ pub struct OpenOnServer<'t> {
 
 impl OpenOnServer<'_> {
     fn end(self, how: &str) -> Result<Ticket, PgError> {
-        // Without a statement, or with its end sent along, nothing is open.
+        // Nothing is open before the first statement, or after an end that was sent with the statements.
         if self.begun && *self.state == SessionState::Open {
             *self.state = SessionState::Failed;
             self.connection.batch(how)?;
@@ -223,7 +223,7 @@ mod tests {
         let too_many: Vec<bool> = (0..=MOST_LOST).map(|_| often.add(now)).collect();
         assert_eq!(too_many.iter().filter(|too| **too).count(), 1, "{too_many:?}");
         assert!(often.add(now));
-        // One that answers nothing loses a connection a minute.
+        // A server that never answers causes one loss per minute.
         let mut silent = Losses::default();
         assert!(!silent.add(now));
         assert!(silent.add(now + Duration::from_secs(60)));

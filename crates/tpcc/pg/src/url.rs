@@ -1,53 +1,53 @@
-//! Where the server is: `postgres://user@host:port/database`.
+//! Address of a server: `postgres://user@host:port/database`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::dialect::Dialect;
 
-/// What stands before a URL.
+/// URL schemes.
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 
-/// A database of a server, and a user of it. It never holds a password.
+/// User, server and database. Never holds a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Who connects.
+    /// The user.
     pub user: String,
     /// Name, address, or the directory of a Unix socket.
     pub host: String,
-    /// None: the dialect's usual one.
+    /// The port; none for the default port of the dialect.
     pub port: Option<u16>,
-    /// Which database.
+    /// The database.
     pub database: String,
 }
 
-/// What is wrong with a URL. Never holds what may be a password.
+/// Error of an invalid URL. Never holds text that may be a password.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{said}")]
 pub struct BadUrl {
-    /// Follows the flag in a message.
+    /// Message that follows the flag's name.
     pub said: String,
-    /// What to do.
+    /// Hint.
     pub help: &'static str,
 }
 
-/// How a URL looks.
+/// Format of a URL.
 const FORM: &str = "postgres://USER@HOST:PORT/DATABASE, with %XX for what is special in a URL";
 
 impl Url {
-    /// Whether `text` means to be a URL of a server.
+    /// Returns true if `text` begins with the scheme of a server's URL.
     pub fn is_meant(text: &str) -> bool {
         SCHEMES.iter().any(|scheme| text.starts_with(scheme))
     }
 
-    /// The port that is meant.
+    /// The port, or the default port of the dialect.
     pub fn port(&self, dialect: Dialect) -> u16 {
         self.port.unwrap_or(dialect.port())
     }
 }
 
 impl fmt::Display for Url {
-    /// The flag's value again.
+    /// Prints the URL in the form of the flag.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = encoded(&self.host);
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { host };
@@ -99,7 +99,7 @@ impl FromStr for Url {
     }
 }
 
-/// Without `%XX`; none where that is no character.
+/// Decodes `%XX`; none if the result is not UTF-8.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

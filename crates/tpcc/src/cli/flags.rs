@@ -1,5 +1,5 @@
-//! The command line: each flag once, with the type, the range and the default of its value. What depends on several flags
-//! or on the machine is for [`super::resolve`].
+//! The command line: each flag once, with the type, range and default of its value. [`super::resolve`] decides the settings
+//! that depend on several flags or on the machine.
 
 #[cfg(feature = "lab")]
 pub(crate) mod compare;
@@ -41,7 +41,7 @@ use tpcc_core::workload::txn::StepOrder;
 #[derive(Parser, Debug)]
 #[command(name = "tpcc", version = version(), disable_help_subcommand = true, max_term_width = 110)]
 pub(crate) struct Cli {
-    /// What to do.
+    /// Command to carry out.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -50,26 +50,26 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one in a process")]
 pub(crate) enum Command {
-    /// Load if needed, run the mix, check, and print what was measured
+    /// Load if needed, run the mix, check, and print the measurements
     Run(RunFlags),
-    /// Fill a directory with warehouses
+    /// Load warehouses into a directory or a server
     Load(LoadFlags),
     /// Check the twelve consistency conditions
     Check(CheckFlags),
     /// Copy a database into another directory
     Copy(CopyFlags),
-    /// Move pages together and give the rest of the data file back to the system
+    /// Compact the data file and return free space to the file system
     Compact(CompactFlags),
-    /// Recover if needed, then prove that every acknowledged transaction is there
+    /// Prove that every acknowledged transaction is present after a crash
     Verify(VerifyFlags),
-    /// Those of the laboratory.
+    /// Commands of the laboratory.
     #[cfg(feature = "lab")]
     #[command(flatten)]
     InLab(LabCommand),
 }
 
 impl Command {
-    /// Whether it looks for signals while it works. Any other is ended by the first, as if the power went.
+    /// Returns true if the command handles signals while it works. The first signal kills any other command.
     pub(crate) fn hears_signals(&self) -> bool {
         match self {
             Command::Compact(_) => false,
@@ -82,7 +82,9 @@ impl Command {
 
 /// `tpcc run`.
 #[derive(Args, Debug)]
-#[command(after_help = "Derived from TPC-C; not a TPC-C result (deviations: DEVIATIONS.md).")]
+#[command(
+    after_help = "All flags: tpcc run --help. Derived from TPC-C; not a TPC-C result (deviations: DEVIATIONS.md)."
+)]
 pub(crate) struct RunFlags {
     #[command(flatten)]
     pub(crate) directory: DirectoryFlag,
@@ -101,40 +103,44 @@ pub(crate) struct RunFlags {
     pub(crate) scheduling: SchedulingFlags,
     #[command(flatten)]
     pub(crate) speculation: SpeculationFlags,
-    /// In which order a worker admits its terminals' transactions: fifo, as they arrive; batched, cards dealt ahead, so
-    /// that those of a kind come together [default: fifo with threads, batched with steps]
+    /// Admission order of terminal transactions: fifo, by arrival; batched, grouped by kind
+    /// [default: fifo with threads, batched with steps]
     ///
-    /// A batch is as large as a team, or 16 with threads. From 8 warehouses a worker on, those of a batch that are under
-    /// way together are of different ones. To compare schedulers like for like, give both the same.
+    /// A batch has the size of a team, or 16 with threads. With 8 warehouses or more per worker, the concurrent transactions of a
+    /// batch belong to different warehouses. Use the same order when you compare schedulers.
     #[arg(long, value_name = "fifo|batched", hide_possible_values = true, help_heading = "Scheduling")]
+    #[arg(hide_short_help = true)]
     pub(crate) admission: Option<Admission>,
     #[command(flatten)]
     pub(crate) partition: PartitionFlags,
     #[command(flatten)]
     pub(crate) machine: WorkersFlag,
-    /// Keep each worker on a core of its own, in the order of the cores; those of a memory node come side by side
+    /// Pin each worker to a core of its own, in the order of the cores; cores of one memory node are adjacent
     #[arg(long, help_heading = "Machine")]
+    #[arg(hide_short_help = true)]
     pub(crate) pin: bool,
     #[command(flatten)]
     pub(crate) output: JsonFlag,
     #[command(flatten)]
     pub(crate) files: RunFileFlags,
-    /// Read counters of the processor and the system while measuring: cycles, misses, faults, by kind of transaction
+    /// Read hardware and system counters while measuring: cycles, misses, faults, by transaction type
     ///
-    /// What the machine does not offer or not allow is null in --json, with the reason. Reading takes microseconds between two
-    /// transactions. With --scheduler steps and itas, whose transactions share a worker in turns, kinds are not told apart.
+    /// Counters that the machine does not offer or allow are null in --json, with the reason. Reading takes microseconds between
+    /// two transactions. With --scheduler steps and itas, which interleave transactions on a worker, there are only totals.
     #[arg(long, value_name = "on|off", default_value = "off", hide_possible_values = true, help_heading = "Output")]
+    #[arg(hide_short_help = true)]
     pub(crate) counters: Switch,
     /// Check the consistency conditions after the run
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true, help_heading = "Output")]
     pub(crate) check: Switch,
-    /// Print a line for each transaction whose answer may leave: ack RUN TERMINAL SEQUENCE KIND
+    /// Print a line for each acknowledged transaction: ack RUN TERMINAL SEQUENCE KIND
     ///
-    /// Nothing else goes to stdout then; the summary goes to stderr. Each transaction that writes also writes its terminal's
-    /// last sequence in the database: 'tpcc verify --acks' compares. Warm-up included.
+    /// Stdout then has these lines only; the summary goes to stderr. Each transaction that writes also stores its terminal's
+    /// last sequence number in the database: 'tpcc verify --acks' compares both. Includes the warm-up.
     #[arg(long, help_heading = "Output")]
+    #[arg(hide_short_help = true)]
     pub(crate) ack_stdout: bool,
-    // Last: headings stand in the order in which flags first have them, and one of these is of the output.
+    // Last: headings appear in the order of their first flag, and one of these flags belongs to the output.
     #[command(flatten)]
     pub(crate) pacing: pacing::PacingFlags,
 }
@@ -149,11 +155,10 @@ pub(crate) struct LoadFlags {
     pub(crate) loaded: WarehousesFlag,
     /// Delete the database that the directory or the server's schema tpcc holds, then load
     ///
-    /// Says what goes and asks first, unless that is only an incomplete load. Beside files or tables that are not the
-    /// database's it deletes nothing.
+    /// Asks for confirmation first, unless the database is an incomplete load. Never deletes other files or tables.
     #[arg(long)]
     pub(crate) replace: bool,
-    /// With --replace: do not ask
+    /// With --replace: skip the confirmation
     #[arg(long, requires = "replace")]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -178,9 +183,9 @@ pub(crate) struct CheckFlags {
     /// Also prove the structure of trees, indexes and free pages
     #[arg(long)]
     pub(crate) structure: bool,
-    /// Also print one digest of all rows, by which databases can be compared
+    /// Also print one digest of all rows, to compare databases
     ///
-    /// SHA-256 over all tables by name, each in key order. Where rows lie and what was deleted makes no difference.
+    /// SHA-256 over all tables by name, each in key order. It does not depend on the layout of pages or on deleted rows.
     #[arg(long)]
     pub(crate) fingerprint: bool,
     #[command(flatten)]
@@ -198,7 +203,7 @@ pub(crate) struct CheckFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Data")]
 #[command(
-    after_help = "The copy is a database of its own: 'tpcc check --data DIR' and 'tpcc run --data DIR' work on it."
+    after_help = "The copy is a complete database: 'tpcc check --data DIR' and 'tpcc run --data DIR' work on it."
 )]
 pub(crate) struct CopyFlags {
     #[command(flatten)]
@@ -215,7 +220,7 @@ pub(crate) struct CopyFlags {
 /// `tpcc compact`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Data")]
-#[command(after_help = "Free pages are used again without this. It may be interrupted at any time and begun again.")]
+#[command(after_help = "Free pages are reused without this command. It may be interrupted and repeated at any time.")]
 pub(crate) struct CompactFlags {
     #[command(flatten)]
     pub(crate) directory: DirectoryFlag,
@@ -229,12 +234,12 @@ pub(crate) struct CompactFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Data")]
 #[command(
-    after_help = "Exit status 0: everything acknowledged is there, and the database is whole. 1: not so, or FILE has no acknowledgement, which proves nothing."
+    after_help = "Exit status 0: all acknowledged transactions are present and the database is consistent. 1: it is not, or FILE has no acknowledgements, which proves nothing."
 )]
 pub(crate) struct VerifyFlags {
     #[command(flatten)]
     pub(crate) directory: DirectoryFlag,
-    /// What 'tpcc run --ack-stdout' printed; a last line without its end is passed over
+    /// Output of 'tpcc run --ack-stdout'; an incomplete last line is ignored
     #[arg(long, value_name = "FILE")]
     pub(crate) acks: PathBuf,
     #[command(flatten)]
@@ -245,7 +250,7 @@ pub(crate) struct VerifyFlags {
     pub(crate) output: JsonFlag,
 }
 
-/// Where the data is.
+/// Location of the data.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Data")]
 pub(crate) struct DirectoryFlag {
@@ -254,213 +259,230 @@ pub(crate) struct DirectoryFlag {
     pub(crate) data: Option<PathBuf>,
 }
 
-/// How much data there is.
+/// Amount of data.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Data")]
 pub(crate) struct WarehousesFlag {
-    /// Warehouses [default: what is loaded, or 1]
+    /// Number of warehouses [default: as loaded, or 1]
     ///
-    /// One warehouse is about 100 MB. A run may use fewer than are loaded.
+    /// One warehouse takes about 100 MB. A run may use fewer warehouses than are loaded.
     #[arg(long, value_name = "N", value_parser = number::<u32, 1, 1_000_000>, allow_negative_numbers = true)]
     pub(crate) warehouses: Option<u32>,
 }
 
-/// What random numbers begin with.
+/// Seed of the random number generator.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Load")]
 pub(crate) struct SeedFlag {
-    /// Seed of everything random [default: a new one, printed]
+    /// Seed of the random number generator [default: random, printed]
     #[arg(long, value_name = "N", default_value_t = fresh_seed(), hide_default_value = true, value_parser = seed)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) seed: u64,
 }
 
-/// What is asked of the engine.
+/// Load on the engine.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Load")]
 pub(crate) struct WorkFlags {
-    /// Terminals in all [default: 10 per warehouse]
+    /// Total number of terminals [default: 10 per warehouse]
     ///
-    /// A terminal asks again as soon as it has its answer, unless --pacing says otherwise. Each has a home warehouse, served by
-    /// worker (warehouse mod workers). What the memory does not hold is refused, as with --warehouses and --buffer-pool.
+    /// A terminal submits its next transaction as soon as it has the answer to the last, unless --pacing is given. Each has a
+    /// home warehouse, which worker (warehouse mod workers) serves. A number that does not fit into memory is refused.
     #[arg(long, value_name = "N", value_parser = number::<u32, 1, 10_000_000>, allow_negative_numbers = true)]
     pub(crate) terminals: Option<u32>,
-    /// Seconds measured [default: 10, or no limit with --transactions]
+    /// Duration of the measurement, in seconds [default: 10, or no limit with --transactions]
     #[arg(long, value_name = "S", value_parser = seconds::<1>, allow_negative_numbers = true)]
     pub(crate) duration: Option<Duration>,
-    /// Seconds before that are not counted [default: 2, or 0 with --transactions]
+    /// Duration of the warm-up, in seconds [default: 2, or 0 with --transactions]
     #[arg(long, value_name = "S", value_parser = seconds::<0>, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) warmup: Option<Duration>,
-    /// Measure exactly N completed transactions of all terminals together
+    /// Stop the measurement after exactly N completed transactions
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, { i64::MAX }>, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) transactions: Option<u64>,
-    /// Shares of the five transactions
+    /// Transaction mix
     ///
-    /// Dealt from a deck of 200 cards per terminal, so that the shares are exact.
+    /// Each terminal draws from a deck of 200 cards, so that the shares are exact.
     #[arg(long, default_value = "standard", value_name = "MIX")]
     pub(crate) mix: Mix,
-    /// What dates are made of: real, the time of day; logical, numbers of transactions, so that runs of one seed leave the
-    /// same rows
+    /// Source of dates: real, the time of day; logical, transaction numbers, so that runs with one seed leave the same rows
     #[arg(long, value_name = "real|logical", default_value = "real", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) clock: ClockKind,
     #[command(flatten)]
     pub(crate) random: SeedFlag,
 }
 
-/// The engine and what it promises.
+/// Engine and its resources.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Engine")]
 pub(crate) struct EngineFlags {
-    /// storage; floor: ordered maps without any service, the yardstick; or postgres://USER@HOST:PORT/DATABASE: a server that
-    /// speaks PostgreSQL's protocol, for run, load and check
+    /// Engine: storage, floor, or postgres://USER@HOST:PORT/DATABASE
     ///
-    /// A password comes from PGPASSWORD or a password file (PGPASSFILE, ~/.pgpass). Connections are not encrypted.
+    /// floor: ordered maps in memory without locks, log or recovery, as a baseline. postgres: a server that speaks PostgreSQL's
+    /// protocol, for run, load and check; the password comes from PGPASSWORD or a password file (PGPASSFILE, ~/.pgpass);
+    /// connections are not encrypted.
     #[arg(long, default_value = "storage", value_name = "ENGINE", value_parser = engine)]
     pub(crate) engine: EngineChoice,
-    /// MiB of the buffer pool, at least 16 [default: 1024]
+    /// Size of the buffer pool, in MiB, at least 16 [default: 1024]
     #[arg(long, value_name = "MIB", value_parser = number::<i64, { i64::MIN }, MOST_MIB>)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) buffer_pool: Option<i64>,
-    /// Who flushes, cleans and checkpoints: threads of their own, or the workers (inline) [default: threads]
+    /// Threads of flushing, cleaning and checkpoints: their own (threads) or the workers (inline) [default: threads]
     ///
-    /// `inline` makes a run under Valgrind deterministic.
+    /// inline makes a run under Valgrind deterministic.
     #[arg(long, value_name = "threads|inline", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) background: Option<Background>,
-    /// MiB of log between checkpoints [default: 2048]
+    /// Log volume between checkpoints, in MiB [default: 2048]
     #[arg(long, value_name = "MIB", value_parser = number::<u64, 1, MOST_MIB>, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) checkpoint_mib: Option<u64>,
-    /// Checksums of pages; off for measurement only [default: on]
+    /// Page checksums; off for measurement only [default: on]
     #[arg(long, value_name = "on|off", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) page_checksums: Option<Switch>,
 }
 
-/// How transactions are run.
+/// Durability, isolation and page access of transactions.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Engine")]
 pub(crate) struct TransactionFlags {
-    /// When an answer leaves: sync, when it is on disk; async, at once [default: sync]
+    /// Durability of a commit: sync, acknowledged when it is on disk; async, acknowledged at once [default: sync]
     ///
-    /// With async a crash may lose the last commits, never consistency.
+    /// With async a crash may lose the last commits, but not consistency.
     #[arg(long, value_name = "sync|async", hide_possible_values = true)]
     pub(crate) durability: Option<Durability>,
-    /// Isolation of all five transactions [default: serializable]
+    /// Isolation level of all five transactions [default: serializable]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) isolation: Option<Isolation>,
-    /// How readers of a page keep writers away [default: optimistic]
+    /// Page latch kind [default: optimistic]
+    ///
+    /// optimistic: readers validate a version. plain: readers hold a shared latch. super: hot pages have one reader word per core.
     #[arg(long, value_name = "optimistic|plain|super", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) latches: Option<Latches>,
     /// Reader words of a promoted latch, at least one for each core, with --latches super [default: cores]
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, 128>, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) latch_words: Option<u64>,
-    /// Which memory lies in large pages, of 2 MiB: try, what the system gives; on, the same, and an error where it gives
-    /// none; off; code, try and the program's code, too [default: try]
+    /// Use of 2 MiB memory pages: off; try, where available; on, required; code, try and the program's code [default: try]
     ///
-    /// The pool's frames, page table and shortcuts, the log's ring, the table of locks and the stacks of fibers. A stack then
-    /// takes 2 MiB. Code is copied to memory of no file, at the addresses that it had; an error where that gets no large page.
+    /// For the frames, page table and shortcuts of the pool, the ring of the log, the lock table and the stacks of fibers, each
+    /// of which then takes 2 MiB. Code is copied into anonymous memory at its addresses; an error if that gets no large page.
     #[arg(long, value_name = "on|off|try|code", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) large_pages: Option<LargePages>,
-    /// Announce groups of rows, so that their cache misses overlap [default: on]
+    /// Prefetch groups of rows, so that their cache misses overlap [default: on]
     #[arg(long, value_name = "on|off", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) prefetch: Option<Switch>,
-    /// Read the database into the pool before the warm-up, if it fits [default: on]
+    /// Preload the buffer pool before the warm-up if the database fits [default: on]
     #[arg(long, value_name = "on|off", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) preload: Option<Switch>,
-    /// Delay each read of pages by so many microseconds, at least; for measurement only [default: 0]
+    /// Minimum delay of each page read, in microseconds; for measurement only [default: 0]
     ///
-    /// The thread that reads sleeps: what a device with latency would cost, on a machine that reads from memory.
+    /// The reading thread sleeps, which models the latency of a device on a machine that reads from memory.
     #[arg(long, value_name = "US", value_parser = number::<u64, 0, 10_000_000>, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) read_delay_us: Option<u64>,
-    /// Order of steps in a transaction: hot-last, contended rows late; spec, as written
+    /// Order of steps in a transaction: hot-last, contended rows last; spec, as specified
     #[arg(long, default_value = "hot-last", value_name = "hot-last|spec", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) order: StepOrder,
 }
 
-/// Who runs next.
+/// Scheduler of transactions.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Scheduling")]
 pub(crate) struct SchedulingFlags {
-    /// How transactions share a worker: threads, one after the other; steps, as a team of fibers; itas, as fibers of sibling
-    /// groups, one group for each home warehouse
+    /// Scheduler of a worker's transactions: threads, steps (teams of fibers) or itas (sibling groups of fibers)
     ///
-    /// A team goes through the same code together: at points each member lets the next one run, so that one pays for
-    /// fetching instructions, and data arrives while others work (STEPS, VLDB 2004). Siblings run one after the other, and on
-    /// all workers at the same time, so that what one loads into the caches is used by many (ITAS, AJIT 2009).
+    /// threads: one transaction after the other. steps: the fibers of a team execute the same code together and switch at fixed
+    /// points, so that they share instruction cache misses and overlap data misses (STEPS, VLDB 2004). itas: the fibers of a
+    /// group, one for each home warehouse, run back to back and on all workers at the same time, so that they share cached data
+    /// (ITAS, AJIT 2009).
     #[arg(long, default_value = "threads", value_name = "SCHEDULER", hide_possible_values = true)]
     pub(crate) scheduler: Scheduler,
-    /// Transactions of a worker under way at once, with --scheduler steps or itas [default: 16]
+    /// Concurrent transactions of a worker, with --scheduler steps or itas [default: 16]
     ///
-    /// With 1 nothing is ever switched. At most as many as the worker has terminals, and from 8 warehouses a worker on at
-    /// most as many as it has warehouses: then those of a team are of different ones.
+    /// 1 means no switches. Limited by the terminals of the worker and, with 8 warehouses or more per worker, by its warehouses:
+    /// then the transactions of a team belong to different warehouses.
     #[arg(long, value_name = "N", value_parser = number::<usize, 1, 256>, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) team_size: Option<usize>,
-    /// What a team does together, with --scheduler steps: transaction, whole ones of a kind, in step; operation, a
-    /// statement at a time, with a team for each [default: transaction]
+    /// Unit of work of a team, with --scheduler steps: transaction, or operation (single statements) [default: transaction]
     ///
-    /// Means nothing with --ctx-points none.
+    /// Not with --ctx-points none.
     #[arg(long, value_name = "transaction|operation", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) teams: Option<TeamsOf>,
-    /// Points where a team switches, with --scheduler steps: a file that 'tpcc footprint --place' wrote, all, or none
+    /// Switch points of a team, with --scheduler steps: a file of 'tpcc footprint --place', all, or none
     /// [default: built-in placement]
     #[arg(long, value_name = "FILE|all|none", value_parser = ctx_points)]
+    #[arg(hide_short_help = true)]
     pub(crate) ctx_points: Option<CtxPoints>,
-    /// Which fiber is next, with --scheduler itas: fair, tas, packed or itas [default: itas]
+    /// Scheduling policy, with --scheduler itas: fair, tas, packed or itas [default: itas]
     ///
-    /// packed is tas with each warehouse on one worker, as the other schedulers have them; the others spread its terminals
-    /// over all workers.
+    /// packed is tas with each warehouse on one worker, as under the other schedulers; the other policies distribute the
+    /// terminals of a warehouse over all workers.
     #[arg(long, value_name = "fair|tas|packed|itas", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) policy: Option<SiblingPolicy>,
-    /// Time of a slice, in microseconds, with --scheduler itas: it ends with the transaction that exceeds it [default: 50]
+    /// Time slice, in microseconds, with --scheduler itas; it ends with the transaction that exceeds it [default: 50]
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, 1_000_000>, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) slice_us: Option<u64>,
 }
 
-/// Whether one transaction uses several cores.
+/// Speculative execution of one transaction on several cores.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub(crate) struct SpeculationFlags {
-    /// Run the loop of a transaction ahead of it, on several threads: on, always; auto, where a governor that measures both
-    /// finds it quicker
+    /// Run the loop of a transaction speculatively on several threads: on, off, or auto (if measured to be faster)
     ///
-    /// The rows are the same as without. For a transaction that has to be over soon, on cores that would idle (TLS, TOCS
-    /// 2008); with as many workers as cores it can only lose, and auto sees that.
+    /// The resulting rows are the same. Meant for short response times on cores that would be idle (TLS, TOCS 2008); with as
+    /// many workers as cores it can only lose, which auto detects.
     #[arg(long, value_name = "on|off|auto", default_value = "off", hide_possible_values = true)]
     pub(crate) speculate: Speculate,
-    /// Threads of each worker that a loop runs on where it runs ahead, 1 to 256
+    /// Threads of a speculative loop, for each worker, 1 to 256
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize, 1, { MOST_WORKERS as i64 }>)]
     #[arg(allow_negative_numbers = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) epoch_workers: usize,
 }
 
-/// What is divided among the workers.
+/// Partitioning among the workers.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Scheduling")]
 pub(crate) struct PartitionFlags {
-    /// What is divided among the workers: none; client, the warehouses, so that a terminal's is one worker's; server, the
-    /// frames of the pool; both [default: client]
+    /// Partitioning among the workers: none; client (warehouses); server (frames of the pool); both [default: client]
     ///
-    /// Without client the terminals of a warehouse are dealt to all workers, so that its rows and pages travel between cores.
-    /// With server a worker gives the pages that it reads and creates frames of its own, in chunks of 2 MiB; where there are
-    /// several memory nodes (NUMA), from the part of the pool that belongs to its node, and it touches them first. Threads
-    /// share a part when they are more than eight. Pages that are preloaded lie anywhere. The log is one for all in either
-    /// case, and so is the table of locks, of which each warehouse has an eighth.
+    /// client: one worker serves all terminals of a warehouse; without it they are distributed over all workers, and the rows
+    /// travel between cores. server: pages that a worker reads or creates take frames of its own, in chunks of 2 MiB, on its
+    /// memory node (NUMA). More than eight threads share parts. Preloaded pages lie anywhere. The log and the lock table are
+    /// shared in either case.
     #[arg(long, value_name = "none|client|server|both", hide_possible_values = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) partition: Option<Partition>,
 }
 
-/// What of the machine is used.
+/// Resources of the machine.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Machine")]
 pub(crate) struct WorkersFlag {
-    /// Threads [default: cores]
+    /// Worker threads [default: cores]
     #[arg(long, value_name = "N", value_parser = number::<usize, 1, 1_024>, allow_negative_numbers = true)]
     pub(crate) workers: Option<usize>,
 }
 
-/// Where figures go.
+/// Machine-readable output.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct JsonFlag {
-    /// Write everything to FILE as one JSON object; - for stdout, where nothing else goes then
+    /// Write all results to FILE as one JSON object; - for stdout
     ///
     /// With - the summary goes to stderr. The schemas are in crates/tpcc/schema; the object's `schema` is its schema's `$id`.
     #[arg(long, value_name = "FILE")]

@@ -1,11 +1,11 @@
-//! What the tests of the command share: its JSON objects held against their schemas.
+//! Shared by the tests of the command: validation of JSON objects against their schemas.
 
 #![allow(unreachable_pub, reason = "each test file is a crate of its own")]
 
 use serde_json::Value;
 
-/// Parses what `--json` wrote, which must be as its schema in `schema/` says. A keyword that is not known here is an error,
-/// so that nothing passes unlooked at.
+/// Parses the output of `--json` and validates it against its schema in `schema/`. An unknown keyword of a schema is an
+/// error, so that no rule is skipped.
 pub fn parse(text: &str) -> Value {
     let value: Value = serde_json::from_str(text).unwrap();
     let id = value["schema"].as_str().unwrap_or_else(|| panic!("it does not name its schema: {text}"));
@@ -19,7 +19,7 @@ pub fn parse(text: &str) -> Value {
     value
 }
 
-/// Whether `value` is as `schema` says; `root` has the definitions.
+/// Validates `value` against `schema`; `root` has the definitions.
 fn fits(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
     let object = match schema {
         Value::Bool(true) => return Ok(()),

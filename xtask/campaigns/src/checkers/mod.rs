@@ -1,7 +1,7 @@
-//! Commands that check concurrency and memory with tools made for it: loom, shuttle, Miri, the sanitizers.
+//! Commands that check concurrency and memory safety with special tools: loom, shuttle, Miri, the sanitizers.
 //!
-//! Each builds `storage` in its own way (shuttle, Miri and the sanitizers `speculate`, too; Miri and AddressSanitizer
-//! `sched-steps`; Miri `itas`), into a target directory of its own below `target/`.
+//! Each builds `storage` with its own flags, into its own directory below `target/`. Shuttle, Miri and the sanitizers also
+//! build `speculate`; Miri and AddressSanitizer `sched-steps`; Miri `itas`.
 
 mod tally;
 
@@ -15,23 +15,23 @@ use clap::{Args, ValueEnum};
 use self::tally::Tally;
 use crate::record::{RecordFlag, RunRecord};
 
-/// The only target that the sanitizers are built for.
+/// The only target for which the sanitizers are built.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Optimised, with debug assertions, built in parallel.
+/// Optimised, with debug assertions, compiled in parallel.
 const PROFILE: [&str; 2] = ["--profile", "torture"];
 
-/// Tests of `storage` with several threads. Timing tests are left out: their figures mean nothing under a sanitizer.
+/// Multithreaded tests of `storage`. Timing tests are excluded: their results are meaningless under a sanitizer.
 const CONCURRENT: [&str; 5] = ["threads", "stress", "exclusive_is_exclusive", "lock::tests::deadlocks", "log::tests"];
 
-/// What Miri runs: page, codec, and the units with unsafe code whose tests are short enough for it.
+/// Tests for Miri: page, codec, and the modules with unsafe code and sufficiently short tests.
 const FOR_MIRI: [&str; 8] =
     ["page::", "table::codec", "latch::", "log::record", "log::ring", "base::", "lock::tests", "buffer::arena"];
 
-/// Tests that Miri cannot run, or not within minutes.
+/// Tests that Miri cannot run, or that take Miri longer than minutes.
 const NOT_FOR_MIRI: [&str; 3] = ["timing", "lock::tests::fibers", "lock::tests::stress"];
 
-/// Tests of `itas` that take Miri longer than minutes, and one whose panics leak their payloads on purpose.
+/// Tests of `itas` that take Miri longer than minutes, and one with panics that leak their payloads on purpose.
 const NOT_FOR_MIRI_OF_ITAS: [&str; 3] = ["simulate", "without_end", "a_helper_outlives"];
 
 /// The flags of `cargo xtask loom`.
@@ -50,10 +50,10 @@ pub struct Shuttle {
     /// Only tests with this in their name.
     #[arg(default_value = "shuttle_")]
     filter: String,
-    /// Schedules of each test.
+    /// Number of schedules of each test.
     #[arg(long, default_value_t = 1000)]
     iterations: u32,
-    /// The seed of the choice of schedules; by default a new one each time, and printed by a failure.
+    /// The seed of the schedules; by default random, and printed on failure.
     #[arg(long)]
     seed: Option<u64>,
     #[command(flatten)]
@@ -63,7 +63,7 @@ pub struct Shuttle {
 /// The flags of `cargo xtask miri`.
 #[derive(Debug, Args)]
 pub struct Miri {
-    /// Only tests with this in their name, instead of the usual choice.
+    /// Only tests with this in their name, instead of the default selection.
     filter: Option<String>,
     #[command(flatten)]
     record: RecordFlag,
@@ -72,10 +72,10 @@ pub struct Miri {
 /// The flags of `cargo xtask sanitize`.
 #[derive(Debug, Args)]
 pub struct Sanitize {
-    /// Which sanitizer.
+    /// The sanitizer to use.
     #[arg(value_enum, default_value = "thread")]
     sanitizer: Sanitizer,
-    /// Seconds of mixed load after the tests.
+    /// Seconds of the TPC-C mix after the tests.
     #[arg(long, default_value_t = 60, value_name = "N")]
     seconds: u64,
     #[command(flatten)]
@@ -99,17 +99,17 @@ impl fmt::Display for Sanitizer {
     }
 }
 
-/// Runs the models under every order of steps. Fails unless tests ran and all passed.
+/// Runs the models in every interleaving. Fails unless tests ran and all passed.
 pub fn loom(flags: &Loom) -> ExitCode {
     let mut loom = cargo(None, "loom", "--cfg loom");
-    loom.args(["test", "--package", "storage", "--lib"]).args(PROFILE).arg(&flags.filter);
+    loom.args(["test", "--package", "lockstep-storage", "--lib"]).args(PROFILE).arg(&flags.filter);
     concluded("loom", &flags.record, RunRecord::default(), |tests| {
         *tests += Tally::of(&mut loom)?;
         Ok(())
     })
 }
 
-/// Runs the models under random schedules. Fails unless tests ran and all passed.
+/// Runs the models with random schedules. Fails unless tests ran and all passed.
 pub fn shuttle(flags: &Shuttle) -> ExitCode {
     let models = |of: &[&str]| {
         let mut cargo = cargo(None, "shuttle", "--cfg shuttle");
@@ -127,19 +127,26 @@ pub fn shuttle(flags: &Shuttle) -> ExitCode {
         ..RunRecord::default()
     };
     concluded("shuttle", &flags.record, run, |tests| {
-        *tests += models(&["--package", "storage", "--lib"])?;
-        *tests += models(&["--package", "speculate", "--test", "models", "--features", "speculate/mutants"])?;
+        *tests += models(&["--package", "lockstep-storage", "--lib"])?;
+        *tests += models(&[
+            "--package",
+            "lockstep-speculate",
+            "--test",
+            "models",
+            "--features",
+            "lockstep-speculate/mutants",
+        ])?;
         Ok(())
     })
 }
 
-/// Runs the chosen tests under Miri. Fails unless tests ran and all passed.
+/// Runs the selected tests under Miri. Fails unless tests ran and all passed.
 pub fn miri(flags: &Miri) -> ExitCode {
     if !succeeds(cargo(Some("nightly"), "miri", "").args(["miri", "--version"])) {
         eprintln!("Miri is missing: rustup toolchain install nightly --component miri,rust-src");
         return ExitCode::FAILURE;
     }
-    let mut storage = under_miri("storage", &["--lib"]);
+    let mut storage = under_miri("lockstep-storage", &["--lib"]);
     match &flags.filter {
         Some(filter) => storage.arg(filter),
         None => storage.args(FOR_MIRI),
@@ -149,7 +156,7 @@ pub fn miri(flags: &Miri) -> ExitCode {
     concluded("miri", &flags.record, run, |tests| {
         *tests += Tally::of(&mut storage)?;
         if flags.filter.is_none() {
-            *tests += Tally::of(&mut under_miri("speculate", &["--lib"]))?;
+            *tests += Tally::of(&mut under_miri("lockstep-speculate", &["--lib"]))?;
             *tests += Tally::of(&mut scheduler_under_miri())?;
             *tests += Tally::of(&mut fibers_under_miri())?;
         }
@@ -157,7 +164,8 @@ pub fn miri(flags: &Miri) -> ExitCode {
     })
 }
 
-/// Fibers are threads there that hand each other a baton: which one is preempted between handing it over and going on is drawn.
+/// Under Miri, fibers are threads that pass a baton. Miri randomly preempts threads between the release of the baton and the
+/// wait for it.
 fn fibers_under_miri() -> Command {
     let mut fibers = cargo(Some("nightly"), "miri", "");
     fibers.args(["miri", "test", "--package", "sched-steps", "--lib", "--tests"]);
@@ -165,18 +173,18 @@ fn fibers_under_miri() -> Command {
     fibers
 }
 
-/// The scheduler of itas: its units, and its rules in virtual time.
+/// The scheduler `itas`: its unit tests, and its rules in virtual time.
 fn scheduler_under_miri() -> Command {
     let mut itas = under_miri("itas", &["--lib", "--test", "rules"]);
     skip(&mut itas, &NOT_FOR_MIRI_OF_ITAS);
     itas
 }
 
-/// The chosen tests of a package under Miri.
+/// The selected tests of a package under Miri.
 fn under_miri(package: &str, of: &[&str]) -> Command {
     let mut cargo = cargo(Some("nightly"), "miri", "");
     cargo.args(["miri", "test", "--package", package]).args(of).arg("--");
-    // Tests of the lock table, and threads that wait for work, use the clock.
+    // Tests of the lock table, and idle threads, use the clock.
     cargo.env("MIRIFLAGS", "-Zmiri-disable-isolation");
     cargo
 }
@@ -187,7 +195,7 @@ fn skip(tests: &mut Command, names: &[&str]) {
     }
 }
 
-/// Runs tests and the mix under a sanitizer. Fails unless tests ran and all passed.
+/// Runs tests and the TPC-C mix under a sanitizer. Fails unless tests ran and all passed.
 pub fn sanitize(flags: &Sanitize) -> ExitCode {
     let mut run =
         RunRecord { flags: format!("{} --seconds {}", flags.sanitizer, flags.seconds), ..RunRecord::default() };
@@ -197,11 +205,11 @@ pub fn sanitize(flags: &Sanitize) -> ExitCode {
     concluded("sanitize", &flags.record, run, |tests| sanitized(flags, tests))
 }
 
-/// The tests with several threads, then TPC-C's mix on a pool that is too small for its data.
+/// Runs the multithreaded tests, then the TPC-C mix with a buffer pool that is smaller than the data.
 fn sanitized(flags: &Sanitize, tests: &mut Tally) -> Result<(), String> {
-    // Optimistic reads of pages race by design: see the head of storage's `page::access`. ThreadSanitizer would report
-    // each, so its readers share latches; AddressSanitizer runs the readers that users have. ThreadSanitizer does not
-    // support fences; loom checks the code that relies on them (the latch's, the log's).
+    // Optimistic reads of pages race by design: see the module documentation of storage's `page::access`. ThreadSanitizer
+    // would report each of them, so its readers use shared latches; AddressSanitizer runs the optimistic readers.
+    // ThreadSanitizer does not support fences; loom checks the code that depends on them (latch, log).
     let (options, readers) = match flags.sanitizer {
         Sanitizer::Thread => (("TSAN_OPTIONS", "halt_on_error=1 second_deadlock_stack=1"), " --cfg race_free"),
         // Crash tests leak databases, as a crash would.
@@ -211,7 +219,7 @@ fn sanitized(flags: &Sanitize, tests: &mut Tally) -> Result<(), String> {
     let sysroot = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output().map_err(|e| e.to_string())?;
     let library = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim()).join("lib/rustlib/src/rust/library");
     if !sysroot.status.success() || !library.is_dir() {
-        // If the standard library is not instrumented, ThreadSanitizer misses half of all synchronisation.
+        // Without an instrumented standard library, ThreadSanitizer misses half of all synchronisation.
         return Err(
             "the nightly toolchain or its sources are missing: rustup toolchain install nightly --component rust-src"
                 .into(),
@@ -228,10 +236,15 @@ fn sanitized(flags: &Sanitize, tests: &mut Tally) -> Result<(), String> {
         *tests += Tally::of(command)?;
         Ok::<(), String>(())
     };
-    test(build("test").args(["--package", "storage", "--lib", "--"]).args(CONCURRENT).args(["--skip", "timing"]))?;
-    test(build("test").args(["--package", "storage", "--test", "isolation", "--test", "eviction"]))?;
-    test(build("test").args(["--package", "speculate", "--lib", "--tests"]))?;
-    // ThreadSanitizer is not told of switches between fibers.
+    test(
+        build("test")
+            .args(["--package", "lockstep-storage", "--lib", "--"])
+            .args(CONCURRENT)
+            .args(["--skip", "timing"]),
+    )?;
+    test(build("test").args(["--package", "lockstep-storage", "--test", "isolation", "--test", "eviction"]))?;
+    test(build("test").args(["--package", "lockstep-speculate", "--lib", "--tests"]))?;
+    // ThreadSanitizer has no information about switches between fibers.
     if flags.sanitizer == Sanitizer::Address {
         test(build("test").args(["--package", "sched-steps", "--features", "asan,testing", "--lib", "--tests"]))?;
     }
@@ -243,7 +256,7 @@ fn sanitized(flags: &Sanitize, tests: &mut Tally) -> Result<(), String> {
     }
     let directory = target(&format!("sanitize/{name}"));
     let data = directory.join("load");
-    // Removes the files of an earlier run; it is no failure if there are none.
+    // Removes the files of an earlier run; an error is ignored because there may be none.
     let _ = std::fs::remove_dir_all(&data);
     let load = Command::new(directory.join(TARGET).join("torture/tpcc"))
         .args(["run", "--warmup", "0", "--buffer-pool", "48", "--checkpoint-mib", "64", "--workers", "4"])
@@ -258,12 +271,12 @@ fn sanitized(flags: &Sanitize, tests: &mut Tally) -> Result<(), String> {
     Ok(())
 }
 
-/// Flags for code that counts its edges and comparisons, for libFuzzer.
+/// Compiler flags that count edges and comparisons, for libFuzzer.
 const COUNTING: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address --cfg fuzzing";
 
-/// Builds this command with libFuzzer in it; returns its path.
+/// Builds this command with libFuzzer and returns its path.
 pub fn build_guided() -> Result<PathBuf, String> {
     if !succeeds(cargo(Some("nightly"), "guided", "").args(["--version", "--quiet"]).stdout(Stdio::null())) {
         return Err("the nightly toolchain is missing: rustup toolchain install nightly".into());
@@ -276,10 +289,10 @@ pub fn build_guided() -> Result<PathBuf, String> {
     Ok(target("guided").join(TARGET).join("torture/xtask"))
 }
 
-/// A cargo that builds with these flags into a directory of its own.
+/// A cargo command with these compiler flags and its own target directory.
 fn cargo(toolchain: Option<&str>, directory: &str, rustflags: &str) -> Command {
     let mut cargo = Command::new("cargo");
-    // The build must not inherit the toolchain that runs this command.
+    // The build must not inherit the toolchain of this command.
     for variable in ["RUSTUP_TOOLCHAIN", "CARGO", "RUSTC", "RUSTDOC"] {
         cargo.env_remove(variable);
     }
@@ -298,7 +311,7 @@ fn succeeds(command: &mut Command) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs tests, and appends their number to the table of the checkers, if asked to. Fails unless some ran and all passed.
+/// Runs tests and, if requested, appends a line to the table of the checkers. Fails unless tests ran and all passed.
 fn concluded(
     name: &str,
     flag: &RecordFlag,
@@ -314,7 +327,7 @@ fn concluded(
     let clean = tally.failed == 0 && tally.failed_runs == 0 && tally.passed > 0;
     run.flags = format!("{name} {}", run.flags).trim().to_owned();
     run.tried = tally.passed + tally.failed;
-    // A tool that finds something ends the process in the middle of a test.
+    // A tool that reports an error ends the process in the middle of a test.
     run.failures = tally.failed.max(tally.failed_runs);
     run.elapsed = started.elapsed();
     println!("{name}: {} tests, {} failures, {:.0} s", run.tried, run.failures, run.elapsed.as_secs_f64());

@@ -1,15 +1,15 @@
-//! How many tests a cargo has run, from what it prints.
+//! Counts the tests of a cargo run from its output.
 
 use std::io::{BufRead, BufReader};
 use std::ops::AddAssign;
 use std::process::{Command, Stdio};
 
-/// The tests of one or more runs.
+/// Test counts of one or more runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) passed: u64,
     pub(super) failed: u64,
-    /// Runs that ended with a failure: also one that a tool ended in the middle of a test.
+    /// Number of failed runs, including runs that a tool ended in the middle of a test.
     pub(super) failed_runs: u64,
 }
 
@@ -35,7 +35,7 @@ impl Tally {
         self.failed += number("failed");
     }
 
-    /// Runs a command, shows what it prints, and counts its tests.
+    /// Runs a command, prints its output, and counts its tests.
     pub(super) fn of(command: &mut Command) -> Result<Tally, String> {
         Tally::read(command).map_err(|e| format!("{}: {e}", command.get_program().display()))
     }

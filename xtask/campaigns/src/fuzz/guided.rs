@@ -1,4 +1,4 @@
-//! libFuzzer in this process: what `cargo xtask fuzz` builds and runs.
+//! libFuzzer in this process, built and run by `cargo xtask fuzz`.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int};
@@ -11,10 +11,10 @@ use clap::builder::PossibleValuesParser;
 
 use super::{TARGETS, Target};
 
-/// The flags of the part that fuzzes.
+/// The flags of the fuzzing process.
 #[derive(Debug, Args)]
 pub struct GuidedFlags {
-    /// What to fuzz.
+    /// The target to fuzz.
     #[arg(value_parser = PossibleValuesParser::new(TARGETS.iter().map(|t| t.name)))]
     target: String,
     /// Arguments of libFuzzer: directories, files, `-flag=value`.
@@ -22,7 +22,7 @@ pub struct GuidedFlags {
     arguments: Vec<String>,
 }
 
-/// The target being fuzzed: libFuzzer's callback has no argument for it.
+/// The current target: libFuzzer's callback has no argument for it.
 static FUZZED: OnceLock<&Target> = OnceLock::new();
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
@@ -40,7 +40,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Fuzzes until libFuzzer ends; an input that fails ends the process.
+/// Fuzzes until libFuzzer ends; a failing input ends the process.
 pub fn run(flags: &GuidedFlags) -> ExitCode {
     if let Some(target) = TARGETS.iter().find(|t| t.name == flags.target) {
         FUZZED.get_or_init(|| target);
@@ -53,8 +53,8 @@ pub fn run(flags: &GuidedFlags) -> ExitCode {
     let mut argv: Vec<*mut c_char> = words.into_iter().map(CString::into_raw).chain([ptr::null_mut()]).collect();
     let mut argc = (argv.len() - 1) as c_int;
     let mut argv = argv.as_mut_ptr();
-    // SAFETY: `argv` has `argc` strings that are never freed and a null pointer behind them, as a C program's `main`
-    // gets it; the driver is called once, and the callback is the one that `fuzz_target!` made for it.
+    // SAFETY: as for the `main` of a C program, `argv` has `argc` strings that are never freed, followed by a null pointer.
+    // The driver is called once, and the callback is the one that `fuzz_target!` generated for it.
     let code = unsafe { LLVMFuzzerRunDriver(&raw mut argc, &raw mut argv, LLVMFuzzerTestOneInput) };
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }

@@ -1,9 +1,9 @@
-//! `cargo xtask fuzz`: inputs that no test contains, for all code that takes bytes from outside.
+//! `cargo xtask fuzz`: fuzzing of all code that parses external bytes.
 //!
-//! libFuzzer makes the inputs, guided by the code that each of them reaches, from a corpus that begins with real ones
-//! (pages and log records of a prepared database, command lines, programs of operations). It needs code that counts
-//! what it runs: this command builds itself anew for that (`guided.rs`), with AddressSanitizer, on the nightly
-//! compiler, and runs that build. The ordinary build runs the inputs that failed again: `--input`.
+//! libFuzzer generates inputs, guided by code coverage, from a corpus of real inputs (pages and log records of a prepared
+//! database, command lines, programs of operations). It requires instrumented code: this command builds itself again
+//! (`guided.rs`), with AddressSanitizer and the nightly compiler, and runs that build. The ordinary build repeats a failing
+//! input with `--input`.
 
 #[cfg(feature = "guided")]
 pub mod guided;
@@ -24,27 +24,27 @@ use crate::sim::scheduler::Scheduler;
 use crate::torture::damage::forge;
 use crate::torture::damage::subject::{Left, Subject};
 
-/// Where corpora, failing inputs and libFuzzer's output are kept.
+/// Directory of corpora, failing inputs and libFuzzer's output.
 const KEPT: &str = "target/fuzz";
 
-/// Longest input, in bytes: a page.
+/// Maximum length of an input, in bytes: a page.
 const LONGEST: &str = "16384";
 
-/// An input that takes longer hangs, in seconds.
+/// Timeout of an input, in seconds.
 const PATIENCE: &str = "10";
 
-/// An input that takes more memory takes too much, in MiB.
+/// Memory limit of an input, in MiB.
 const MEMORY: &str = "2048";
 
-/// Lines of libFuzzer's output that are shown of a finding.
+/// Maximum number of lines of libFuzzer's output that are printed for a failure.
 const LINES_SHOWN: usize = 30;
 
 /// A fuzzing target.
 struct Target {
     name: &'static str,
-    /// Runs one input; panics when a property does not hold.
+    /// Runs one input. Panics if a property is violated.
     run: fn(&[u8]),
-    /// Inputs to begin with.
+    /// The initial inputs.
     corpus: fn(&Subject) -> Vec<Vec<u8>>,
 }
 
@@ -59,7 +59,7 @@ const TARGETS: &[Target] = &[
 /// The flags of `cargo xtask fuzz`.
 #[derive(Debug, Args)]
 pub struct FuzzFlags {
-    /// What to fuzz; all targets by default.
+    /// The target to fuzz; all targets by default.
     #[arg(value_parser = PossibleValuesParser::new(TARGETS.iter().map(|t| t.name)))]
     target: Option<String>,
     /// Seconds for each target.
@@ -68,14 +68,14 @@ pub struct FuzzFlags {
     /// The seed of the random choices.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     seed: u32,
-    /// Runs this input only.
+    /// Runs only this input.
     #[arg(long, value_name = "FILE", requires = "target")]
     input: Option<PathBuf>,
     #[command(flatten)]
     record: RecordFlag,
 }
 
-/// Carries the command out; fails if an input failed.
+/// Runs the command. Fails if an input failed.
 pub fn run(flags: &FuzzFlags) -> ExitCode {
     let wanted = TARGETS.iter().filter(|t| flags.target.as_deref().is_none_or(|name| name == t.name));
     if let Some(path) = &flags.input {
@@ -91,7 +91,7 @@ pub fn run(flags: &FuzzFlags) -> ExitCode {
     }
 }
 
-/// Fuzzes the targets one after the other; whether all inputs held.
+/// Fuzzes the targets one after the other. Returns true if no input failed.
 fn fuzz_all(targets: &[&Target], flags: &FuzzFlags) -> Result<bool, String> {
     let binary = checkers::build_guided()?;
     let subject = Subject::make(flags.seed.into(), Left::Killed, Scheduler::Threads).map_err(|e| e.to_string())?;
@@ -103,7 +103,7 @@ fn fuzz_all(targets: &[&Target], flags: &FuzzFlags) -> Result<bool, String> {
     Ok(held)
 }
 
-/// Runs one kept input again, with the panic shown as usual.
+/// Repeats one saved input, with the normal panic message.
 fn repeat(target: &Target, path: &Path) -> ExitCode {
     match std::fs::read(path) {
         Ok(bytes) => {
@@ -118,7 +118,7 @@ fn repeat(target: &Target, path: &Path) -> ExitCode {
     }
 }
 
-/// Fuzzes a target for a while and prints the result; whether its inputs held.
+/// Fuzzes a target for its time budget and prints the result. Returns true if no input failed.
 fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &FuzzFlags) -> std::io::Result<bool> {
     let corpus = Path::new(KEPT).join("corpus").join(target.name);
     std::fs::create_dir_all(&corpus)?;
@@ -134,7 +134,7 @@ fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &FuzzFlags) ->
         .args([format!("-max_total_time={}", flags.seconds), format!("-seed={}", flags.seed)])
         .args([format!("-max_len={LONGEST}"), format!("-timeout={PATIENCE}"), format!("-rss_limit_mb={MEMORY}")])
         .args(["-print_final_stats=1".into(), format!("-artifact_prefix={KEPT}/{}-", target.name)])
-        // Threads of a dropped database may still hold a little memory when leaks are checked.
+        // Threads of a dropped database may still hold some memory at the time of the leak check.
         .env("ASAN_OPTIONS", "detect_leaks=0")
         .stderr(File::create(&log)?)
         .status()?;
@@ -165,7 +165,7 @@ fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &FuzzFlags) ->
     Ok(false)
 }
 
-/// libFuzzer's progress, read from its output.
+/// libFuzzer's progress, parsed from its output.
 struct Progress<'a> {
     tried: &'a str,
     rate: &'a str,
@@ -201,7 +201,7 @@ fn records(subject: &Subject) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for pair in positions.windows(2).rev().take(400) {
         let record = forge::log_bytes(&subject.image, pair[0], (pair[1] - pair[0]) as usize);
-        // Once as a record, once as its body: the checksum of a changed record would keep out nearly all.
+        // Once as a record, and once as its body, because the checksum rejects nearly all mutations of a record.
         all.push([&[0], record.as_slice()].concat());
         all.push([&[1], record.get(32..).unwrap_or_default()].concat());
     }
@@ -218,7 +218,7 @@ fn keys(subject: &Subject) -> Vec<Vec<u8>> {
     subject.model.rows.keys().take(50).map(encoded).chain([b"name\0\0tail\0\0abc".to_vec()]).collect()
 }
 
-/// Words of a command line, a zero byte between them.
+/// The words of a command line, separated by zero bytes.
 fn command_line(bytes: &[u8]) {
     let words: Vec<String> = bytes.split(|b| *b == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
     tpcc::fuzzing::command_line(&words);

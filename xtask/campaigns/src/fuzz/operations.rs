@@ -1,4 +1,4 @@
-//! Sequences of operations on a database, against a map: each byte string is a program.
+//! Sequences of operations on a database, compared with a map: each byte string is a program.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::torture::damage::subject::{Subject, options};
 
 const ROWS: Table<Vec<u8>, Vec<u8>> = Table::new("rows").with_index::<ByLength>();
 
-/// The length of a row.
+/// Index by the length of a row.
 struct ByLength;
 impl SecondaryIndex for ByLength {
     type Key = Vec<u8>;
@@ -25,16 +25,16 @@ impl SecondaryIndex for ByLength {
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A key and a row from three bytes: few keys, of all lengths.
+/// A key and a row from three bytes: few distinct keys, of many lengths.
 fn row(program: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let [key, len, fill] = [program[0], program[1], program[2]];
     (vec![key % 16; usize::from(key) * 2 % 240], vec![fill; usize::from(len) * 15])
 }
 
-/// Steps of a program that are run: many short programs find more than a few long ones.
+/// Maximum number of steps of a program: many short programs find more than a few long ones.
 const MOST_STEPS: usize = 200;
 
-/// Runs a program; panics when database and map differ.
+/// Runs a program. Panics if database and map differ.
 pub(super) fn run(program: &[u8]) {
     let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
     let open = || options().open_on(Arc::clone(&disk)).expect("opens");
@@ -46,7 +46,7 @@ pub(super) fn run(program: &[u8]) {
                 db = open();
             }
             14 => agree(&db, &map),
-            // Half of a transaction that is rolled back.
+            // A transaction that is rolled back.
             13 => {
                 let mut tx = db.begin().expect("begins");
                 let (key, value) = row(&step[1..]);
@@ -83,7 +83,7 @@ fn agree(db: &Database, map: &Map) {
     assert!(structure.passed(), "{:?}", structure.findings);
 }
 
-/// Programs to begin with.
+/// The initial programs.
 pub(super) fn corpus(_: &Subject) -> Vec<Vec<u8>> {
     (1..20).map(|n| Rng::of_case(n, n).bytes(4 * 8 * n as usize)).collect()
 }

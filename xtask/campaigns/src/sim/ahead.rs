@@ -1,8 +1,8 @@
 //! Tables of a database as the store of speculative loops.
 //!
-//! In a simulation one thread runs at a time, and a loop has several. So the threads of a simulated loop take turns: each
-//! call of the engine is made under a mutex, and the scheduler of the simulation sees one caller, whose thread differs from
-//! call to call. Between the calls the threads run beside each other.
+//! In a simulation only one thread runs at a time, but a loop has several. So the threads of a simulated loop take turns:
+//! each call of the engine is made under a mutex. The scheduler of the simulation sees one caller, whose thread differs from
+//! call to call. Between the calls the threads run concurrently.
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -15,30 +15,30 @@ use super::caught::{self, caught};
 use super::notes::lock;
 use super::tables::{Bytes, UNIQUE};
 
-/// A place for a row: the number of its table, then its key. Ranges lie in one table.
+/// Position of a row: the number of its table, then its key. A range is within one table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Spot {
     pub(crate) table: usize,
     pub(crate) key: Vec<u8>,
 }
 
-/// Tables that loops read ahead of their transaction.
+/// Tables that loops read speculatively, before their transaction.
 pub(crate) struct Ahead<'d> {
     db: &'d Database,
     tables: Vec<OpenTable<Bytes, Vec<u8>>>,
-    /// Of simulated loops: held during each call of the engine.
+    /// For simulated loops: held during each call of the engine.
     turn: Option<Mutex<Turn>>,
 }
 
-/// What the calls of a simulated loop leave for the thread that runs it.
+/// State that the calls of a simulated loop leave for the thread that runs the loop.
 #[derive(Debug, Default)]
 struct Turn {
-    /// The first panic of the engine. A loop forgets a panic of an iteration that is run again.
+    /// The first panic of the engine. The loop discards a panic of an iteration that is retried.
     panic: Option<String>,
 }
 
 impl<'d> Ahead<'d> {
-    /// Tables of a database whose threads nothing else schedules.
+    /// Tables of a database without a simulated scheduler.
     pub(crate) fn new(db: &'d Database, tables: &[OpenTable<Bytes, Vec<u8>>]) -> Ahead<'d> {
         Ahead { db, tables: tables.to_vec(), turn: None }
     }
@@ -48,13 +48,13 @@ impl<'d> Ahead<'d> {
         Ahead { turn: Some(Mutex::default()), ..Ahead::new(db, tables) }
     }
 
-    /// The first panic of the engine in a simulated loop, if there was one.
+    /// Takes the first panic of the engine in a simulated loop.
     pub(crate) fn take_panic(&self) -> Option<String> {
         self.turn.as_ref().and_then(|turn| lock(turn).panic.take())
     }
 
-    /// Calls the engine. In a simulation its panics go on as findings with their messages: the message of a panic is lost
-    /// where another thread than the loop's own has it.
+    /// Calls the engine. In a simulation, a panic is raised again as a finding with its message, because the message of a
+    /// panic in another thread than the loop's own is lost.
     fn engine<R>(&self, call: impl FnOnce() -> R) -> R {
         let Some(turn) = &self.turn else { return call() };
         let mut turn = lock(turn);
@@ -73,8 +73,8 @@ impl<'d> Ahead<'d> {
     }
 }
 
-/// Where a row was seen that is written over now, and its new value. Rows of a table with a unique index are written one
-/// by one: their order decides which of them are duplicates.
+/// Key, place and new value of a row that has been read and is now overwritten. None for rows of a table with a unique
+/// index: they are written one by one, because their order determines the duplicates.
 fn replaced<'w>(write: &Written<'w, Ahead<'_>>) -> Option<(&'w [u8], Place, &'w [u8])> {
     let seen = write.seen.as_ref().filter(|seen| seen.value.is_some() && write.key.table != UNIQUE)?;
     Some((&write.key.key, *seen.stamp, write.value?))

@@ -1,4 +1,4 @@
-//! A table that is loaded in bulk while a transaction relies on its being empty. No other worker uses it.
+//! A table that is loaded in bulk while a transaction relies on its emptiness. No other worker uses the table.
 
 use std::ops::ControlFlow;
 
@@ -8,7 +8,7 @@ use super::order::Sim;
 use super::rng::Rng;
 use super::tables::Bytes;
 
-/// Whether the worker loads or reads.
+/// Number of roles: the worker loads or reads.
 pub(super) const ACTORS: usize = 2;
 
 const TABLE: Table<Bytes, Vec<u8>> = Table::new("loaded beside readers");
@@ -16,7 +16,7 @@ const TABLE: Table<Bytes, Vec<u8>> = Table::new("loaded beside readers");
 /// Loads the rows.
 ///
 /// # Errors
-/// Those of the engine; `Schema` if there are rows already.
+/// Errors of the engine; `Schema` if the table already has rows.
 pub(super) fn load(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<(), TxnError> {
     let table = db.table(&TABLE)?;
     for _ in 0..rng.below(20) {
@@ -30,10 +30,10 @@ pub(super) fn load(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<(), Txn
     part.finish().map(drop)
 }
 
-/// Reads the table twice in each of several transactions; what is wrong if the two differ.
+/// Reads the table twice in each of several transactions. Returns a finding if the two reads differ.
 ///
 /// # Errors
-/// Those of the engine.
+/// Errors of the engine.
 pub(super) fn read(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<Option<String>, TxnError> {
     let table = db.table(&TABLE)?;
     for _ in 0..4 {

@@ -1,6 +1,6 @@
-//! Calls of a database that are no statements of a transaction: checkpoints, counters, checks, tables, refused bulk
-//! loads. Any worker may make any of them at any time, so the workers of a run do. A call must not stop another fiber
-//! of its thread, fail, or change a row.
+//! Calls of a database that are not statements of a transaction: checkpoints, counters, checks, tables, refused bulk loads.
+//! Any thread may make any of them at any time, and so do the workers of a run. A call must not block another fiber of its
+//! thread, fail, or change a row.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use super::notes::RunError;
 use super::rng::Rng;
 use super::tables::Tables;
 
-/// Tables that the calls create and that stay empty.
+/// Tables that the calls create and that remain empty.
 const EXTRA: [Table<u64, Vec<u8>>; 3] = [Table::new("extra one"), Table::new("extra two"), Table::new("extra three")];
 
-/// The same tables as another program might declare them: none of these opens.
+/// The same tables with another key type, as another program might declare them: opening them must fail.
 const OTHER_KEYS: [Table<u32, Vec<u8>>; 3] =
     [Table::new(EXTRA[0].name()), Table::new(EXTRA[1].name()), Table::new(EXTRA[2].name())];
 
-/// The calls.
+/// A call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Checkpoint,
@@ -29,20 +29,21 @@ pub(crate) enum Call {
     VerifyPages,
     CheckStructure,
     Preload,
-    /// A transaction of its own, at any isolation level, that does nothing.
+    /// A transaction at a random isolation level that does nothing.
     Begin,
     CreateTable,
-    /// A table that has rows takes none in bulk.
+    /// A bulk load into a table, which is refused if the table has rows.
     RefusedLoad,
-    /// An online copy, onto a disk of its own.
+    /// An online copy to another disk.
     Copy,
-    /// Pages move together, and the file is cut. Shares tables, and so waits for those that are locked as a whole.
+    /// A compaction: moves pages together and truncates the file. It locks tables in shared mode, and so waits for exclusive
+    /// locks on tables.
     Compact,
-    /// Arguments at their ends, which are refused and change nothing.
+    /// Log positions at the end of their range and beyond it, which must be refused without a change.
     Ends,
 }
 
-/// Calls that may be made in the middle of a transaction: they take no locks.
+/// Calls that are permitted in the middle of a transaction, because they take no locks.
 const AMID: [Call; 9] = [
     Call::Checkpoint,
     Call::Checkpoint,
@@ -54,12 +55,12 @@ const AMID: [Call; 9] = [
     Call::Copy,
     Call::Ends,
 ];
-/// Calls between two transactions.
+/// Calls that are permitted only between two transactions.
 const BETWEEN: [Call; 6] =
     [Call::Checkpoint, Call::Stats, Call::Begin, Call::CreateTable, Call::RefusedLoad, Call::Compact];
 
 impl Call {
-    /// Each once.
+    /// All calls.
     #[cfg(test)]
     pub(crate) const ALL: [Call; 12] = [
         Call::Checkpoint,
@@ -76,12 +77,12 @@ impl Call {
         Call::Ends,
     ];
 
-    /// A call for the middle of a transaction.
+    /// A random call for the middle of a transaction.
     pub(crate) fn amid(rng: &mut Rng) -> Call {
         rng.pick(&AMID)
     }
 
-    /// A call for between two.
+    /// A random call between two transactions.
     pub(crate) fn between(rng: &mut Rng) -> Call {
         if rng.once_in(2) { rng.pick(&BETWEEN) } else { Call::amid(rng) }
     }
@@ -89,7 +90,7 @@ impl Call {
     /// Makes the call.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     pub(crate) fn make(self, db: &Database, tables: &Tables, rng: &mut Rng) -> Result<(), RunError> {
         match self {
             Call::Checkpoint => db.checkpoint().map_err(RunError::Service),
@@ -106,7 +107,7 @@ impl Call {
                 Ok(())
             }
             Call::VerifyPages => db.verify_pages().map(drop).map_err(RunError::Service),
-            // While other workers write its findings mean nothing; the call must only come to an end.
+            // While other workers write, the findings are meaningless. The test is that the call returns.
             Call::CheckStructure => {
                 db.check_structure(|_, _| ControlFlow::Continue(())).map(drop).map_err(RunError::Service)
             }
@@ -144,14 +145,14 @@ impl Call {
                 let which = rng.below(3) as usize;
                 let opened = match rng.below(3) {
                     0 => db.table(&EXTRA[which]).map(drop),
-                    // It has the types that it was made with, however it is opened; it needs no change.
+                    // The table keeps its types, even if it is opened without types, and needs no change.
                     1 => db.table(&EXTRA[which]).and_then(|_| db.raw_table(&EXTRA[which])).map(drop),
                     _ => db.table(&EXTRA[which]).and_then(|_| db.alter_indexes_raw(&EXTRA[which])).map(drop),
                 };
                 unless_victim(opened.and_then(|()| refuses_other_keys(db, which)))
             }
             Call::RefusedLoad => unless_victim(match db.bulk_load(&tables[rng.below(2) as usize]) {
-                // Empty, if its rows were deleted or rolled back.
+                // The table is empty if its rows were deleted or rolled back.
                 Ok(load) => {
                     drop(load);
                     Ok(())
@@ -163,7 +164,7 @@ impl Call {
     }
 }
 
-/// A table whose keys are of one type opens with no other.
+/// Checks that a table with keys of one type cannot be opened with another.
 fn refuses_other_keys(db: &Database, which: usize) -> Result<(), TxnError> {
     match db.table(&OTHER_KEYS[which]) {
         Ok(_) => find(format!("table {:?} opens with other types of keys", EXTRA[which].name())),

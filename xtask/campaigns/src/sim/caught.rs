@@ -1,53 +1,53 @@
-//! Panics as values. A panic of the code under test is a finding, reported with the seed that led to it; a panic of the
-//! campaign's own code is none, and [`is_own`] distinguishes the two.
+//! Panics as values. A panic of the code under test is a finding, reported with its seed. A panic of the campaign's own code
+//! is not; [`is_own`] distinguishes the two.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 sched_steps::fiber_local! {
-    /// `Some` while a panic of this fiber or thread would be caught: its message goes here and not to the terminal. The
-    /// previous value is put back at the end, and fibers of one thread end in any order: so each has its own.
+    /// `Some` while a panic of this fiber or thread would be caught: its message is stored here instead of printed. The
+    /// previous value is restored at the end. Each fiber has its own value, because the fibers of a thread end in any order.
     static MESSAGE: RefCell<Option<String>> = RefCell::new(None);
 }
 
-/// The code under test: a panic in another place is the campaign's own.
+/// Source paths of the code under test: a panic elsewhere is the campaign's own.
 const UNDER_TRIAL: [&str; 3] = ["crates/storage/", "crates/sched-steps/", "crates/speculate/"];
 
-/// How the message of a campaign's own panic begins.
+/// Prefix of the message of a campaign's own panic.
 const OWN: &str = "the campaign itself panicked: ";
 
-/// The payload of a worker that was told to stop: no finding of its own.
+/// Payload of a worker that was stopped; not a finding.
 #[derive(Debug)]
 struct Stopped;
 
-/// The payload of a worker with a finding where no error can be returned.
+/// Payload of a worker that reports a finding, for code that cannot return an error.
 #[derive(Debug)]
 struct Found(String);
 
-/// Ends the calling worker, wherever it is.
+/// Unwinds the calling worker.
 pub(crate) fn stop() -> ! {
     resume_unwind(Box::new(Stopped))
 }
 
-/// Ends the calling worker with a finding.
+/// Unwinds the calling worker with a finding.
 pub(crate) fn find(what: String) -> ! {
     resume_unwind(Box::new(Found(what)))
 }
 
-/// The message of a panic, in one line; marked if it is the campaign's own.
+/// The message of a panic in one line, marked if the panic is the campaign's own.
 pub(crate) fn message(info: &PanicHookInfo<'_>) -> String {
     let of_trial = info.location().is_some_and(|place| UNDER_TRIAL.iter().any(|path| place.file().contains(path)));
     let own = if of_trial { "" } else { OWN };
     format!("{own}{}", info.to_string().replace('\n', " "))
 }
 
-/// Whether a reported failure is the campaign's own, and therefore no finding.
+/// Returns true if a reported failure is the campaign's own, and therefore not a finding.
 pub(crate) fn is_own(failure: &str) -> bool {
     failure.contains(OWN)
 }
 
-/// Runs `f`; a panic becomes its message and place. [`stop`] becomes `Ok(None)`.
+/// Runs `f`. A panic becomes an error with its message and location. [`stop`] becomes `Ok(None)`.
 pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<Option<T>, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

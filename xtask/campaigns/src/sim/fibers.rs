@@ -1,12 +1,11 @@
-//! Workers as a team of fibers: the engine as a team runs it, with every hop, wait and wake a real one of
+//! Workers as a team of fibers: the engine runs as in a team, and every context switch, wait and wake is a real one of
 //! `sched-steps`.
 //!
-//! At a live point of storage ([`storage::Hook::point`]) the fiber hops to its mate, where storage waits
-//! ([`storage::Hook::block`]) it leaves the team and parks, and between statements it may yield. The seed decides how
-//! large the team is, whether it is one ring or one per operation, which points are live, and how often a live one is
-//! used: from always, as where speed counts, to once in sixteen times, which lets one worker go far while another rests
-//! in the middle of a descent. Which fiber runs next then follows from the rules of the executor; there is one thread,
-//! so nothing else decides.
+//! At an enabled preemption point of storage ([`storage::Hook::point`]) the fiber hops to its teammate. A wait in storage
+//! ([`storage::Hook::block`]) leaves the team and parks, and between statements the fiber may yield. The seed decides the
+//! team size, one ring or one team per operation, the enabled points, and the probability of a hop at them: from always, as
+//! in production, to one in sixteen, which lets one worker advance far while another is suspended in the middle of a
+//! descent. The next fiber then follows from the rules of the executor. There is one thread, so the run is deterministic.
 
 #![allow(unsafe_code)]
 
@@ -26,27 +25,27 @@ use super::caught::{self, caught};
 use super::order::{self, Dice, Role, Sim, VAIN_STEPS_MAX, nanos};
 use super::rng::Rng;
 
-/// Stack of a fiber: debug builds need more than others.
+/// Stack size of a fiber; debug builds need more than release builds.
 const STACK_BYTES: usize = 512 << 10;
-/// Teams per operation: so many kinds of statements, times so many indexes.
+/// Number of statement kinds. With one team per operation, there are `KINDS * INDEXES` teams.
 const KINDS: usize = 12;
 const INDEXES: usize = 4;
 
-/// One run's scheduler, clock and [`Hook`].
+/// Scheduler, clock and [`Hook`] of one run.
 #[derive(Debug)]
 pub(crate) struct Fibers {
     shared: Arc<Shared>,
     live: Box<[bool]>,
-    /// A live point is used once in so many times.
+    /// A fiber hops at an enabled point once in this number of times, on average.
     rarely: u64,
-    /// Fibers in a team at most.
+    /// Maximum number of fibers in a team.
     team_size: usize,
     per_operation: Option<Teams>,
-    /// In place of teams.
+    /// Used instead of teams if set.
     siblings: Option<Siblings>,
 }
 
-/// Sibling groups, whose clock is that of the run.
+/// Sibling groups; their clock is the clock of the run.
 #[derive(Clone, Copy, Debug)]
 struct Siblings {
     mode: Mode,
@@ -63,7 +62,7 @@ struct Teams {
     policy: u64,
 }
 
-/// State shared by fibers, conditions and the thread between them.
+/// State shared by the fibers, their conditions and the thread of the executor.
 #[derive(Debug)]
 struct Shared {
     state: Mutex<FibersState>,
@@ -73,17 +72,17 @@ struct Shared {
 #[derive(Debug)]
 struct FibersState {
     dice: Dice,
-    /// By number of the fiber; empty outside of [`Sim::run`].
+    /// Indexed by fiber number; empty outside of [`Sim::run`].
     actors: Vec<Actor>,
-    /// Workers that have not ended.
+    /// Number of workers that have not ended.
     working: usize,
     /// Steps of servants since a worker last ran.
     vain: u32,
-    /// The reason for which the run was stopped.
+    /// Reason for which the run was stopped.
     broken: Option<String>,
-    /// By number of the point: how often a fiber went on with its mate.
+    /// Number of hops, indexed by point.
     hops: Vec<u64>,
-    /// How often a fiber waited until it was woken.
+    /// Number of waits for a wake.
     parks: u64,
 }
 
@@ -103,7 +102,7 @@ struct Wait {
 }
 
 impl Fibers {
-    /// A run of at most `actors` workers and servants.
+    /// A scheduler for at most `actors` workers and servants.
     pub(crate) fn new(seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Fibers {
         let mut rng = Rng::new(seed);
         let all = rng.once_in(2);
@@ -124,7 +123,7 @@ impl Fibers {
         Fibers { shared, live, rarely, team_size, per_operation, siblings: None }
     }
 
-    /// The same with fibers of sibling groups, which give way at points as well.
+    /// As [`Fibers::new`], with fibers in sibling groups, which also yield at points.
     pub(crate) fn of_siblings(seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Fibers {
         let mut rng = Rng::new(seed ^ 0x5349_424c);
         let slice = Duration::from_nanos(rng.pick(&[1, 1_000, 20_000, 1_000_000]).max(1_000));
@@ -137,7 +136,7 @@ impl Fibers {
         Fibers { per_operation: None, siblings: Some(siblings), ..Fibers::new(seed, actors, now_ns) }
     }
 
-    /// The order of an executor; none for teams.
+    /// The order of an executor for sibling groups; none for teams.
     fn order(&self) -> Result<Option<CoreOrder>, String> {
         let Some(Siblings { mode, groups, settings, aggregation }) = self.siblings else { return Ok(None) };
         let table = Groups::new();
@@ -171,28 +170,28 @@ impl Fibers {
             Some(order) => builder.order(order),
             None => builder,
         };
-        // SAFETY: what runs on the fibers gives way in calls of the engine, which keeps no thread-local open there (see
-        // `engines/storage/fibers.rs` of `tpcc`), in `wait` and in `pause`. The programs of the campaigns have no
-        // thread-local but the message of `caught`, which belongs to the fiber.
+        // SAFETY: code on the fibers switches in calls of the engine, which keeps no thread-local open at these points (see
+        // `engines/storage/fibers.rs` of `tpcc`), in `wait` and in `pause`. The campaigns have no thread-local except the
+        // message of `caught`, which belongs to the fiber.
         let built = unsafe { builder.build() };
         built.map_err(|e| format!("no fibers: {e}"))
     }
 
-    /// Waits until the token is woken, or until the limit; false if it was not woken.
+    /// Waits until the token is woken or the limit has passed. Returns false if the token was not woken.
     fn wait(&self, token: &WaitToken, reason: BlockReason, limit: Option<Duration>) -> bool {
         let limit = order::limit(limit);
         if token.try_consume() {
             return true;
         }
         let (Some(me), Some(waker)) = (fiber::index(), fiber::waker()) else {
-            // No other worker is left: a wait with a limit is over, and one without never ends.
+            // No other worker is left: a wait with a limit ends at once, and one without would never end.
             if limit.is_none() {
                 caught::find(format!("hang: a lone caller would wait for ever ({reason:?})"));
             }
             return false;
         };
         if panicking() {
-            // No other fiber may run in the middle of a panic.
+            // No other fiber may run during a panic.
             assert!(limit.is_some(), "a wait while unwinding ({reason:?})");
             return false;
         }
@@ -244,7 +243,7 @@ impl Teams {
     }
 }
 
-/// After the run is stopped all fibers that still run unwind; their state is dropped with the whole run.
+/// Once the run is stopped, each remaining fiber unwinds; its state is dropped with the whole run.
 fn stop_if_broken(state: &FibersState) {
     if state.broken.is_some() && !panicking() {
         caught::stop();
@@ -264,7 +263,7 @@ impl Shared {
         self.state().broken.is_some()
     }
 
-    /// No fiber can run: the time of the next limit comes, or the run ends.
+    /// No fiber can run: advances the clock to the next limit, or ends the run if there is none.
     fn idle(&self, _: &Idle<'_>) {
         let mut state = self.state();
         let waits = state.actors.iter().filter_map(|actor| actor.waits.as_ref());
@@ -276,7 +275,7 @@ impl Shared {
 }
 
 impl FibersState {
-    /// A fiber has the CPU again.
+    /// Records that a fiber continues.
     fn goes_on(&mut self, me: usize, now: u64) {
         self.dice.note(me as u64);
         self.dice.note(now);
@@ -285,7 +284,7 @@ impl FibersState {
         }
     }
 
-    /// Ends the run: every fiber that goes on from now on stops.
+    /// Ends the run: every fiber that continues from now on stops.
     fn break_off(&mut self, why: &str) {
         let waiting = self.actors.iter().filter(|actor| actor.waits.is_some()).count();
         self.broken.get_or_insert(format!("hang: {why} ({waiting} of {} wait)", self.actors.len()));
@@ -316,7 +315,7 @@ impl Sim for Fibers {
         let mut executor = self.executor(roles.len())?;
         let ran = caught(|| {
             executor.scope(|scope| {
-                // On a new executor they get the numbers 0, 1, 2 ...
+                // A new executor numbers its fibers 0, 1, 2 ...
                 for role in roles {
                     scope.spawn(move || {
                         let Some(me) = fiber::index() else { return };
@@ -453,7 +452,7 @@ mod tests {
     use super::super::{tables, workload};
     use super::*;
 
-    /// The campaigns prove the safety of a point only if a fiber went on at it.
+    /// The campaigns test a point only if fibers hop at it.
     #[test]
     fn fibers_hop_at_every_point_and_wait_for_each_other() {
         let (mut hops, mut parks) = (vec![0; points().len()], 0);
@@ -462,7 +461,7 @@ mod tests {
             let mut script = Script::draw(&mut rng, Scheduler::Steps);
             script.profile.workers = 4;
             if seed % 10 == 0 {
-                // Enough rows for three levels: only then is there an inner page below the root.
+                // Enough rows for three levels, so that there is an inner page below the root.
                 script.profile = script.profile.large();
                 script.profile.loaded = 1_500;
                 script.profile.keys = 3_000;
@@ -481,7 +480,7 @@ mod tests {
         assert!(parks > 100, "{parks} waits");
     }
 
-    /// A fiber that waits must not hold what another fiber of the thread needs: while one waits for the log in a
+    /// A waiting fiber must not hold a resource that another fiber of its thread needs. While one waits for the log in a
     /// checkpoint, a commit or a new table, the others make every kind of call.
     #[test]
     fn all_fibers_of_a_thread_may_call_anything_while_others_wait() {

@@ -1,32 +1,32 @@
-//! What was committed, in commit order, replayed on the model: the states that a database may be found in.
+//! The committed transactions in commit order, replayed on the model: the valid states of a database after a crash.
 
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::model::{Op, TablesState};
 
-/// A commit's position in the log while it is unknown.
+/// Position in the log of a commit that is in progress.
 const UNDER_WAY: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Commit {
-    /// Its end in the log; [`UNDER_WAY`] at first.
+    /// End of the commit in the log; [`UNDER_WAY`] at first.
     lsn: u64,
     ops: Vec<Op>,
 }
 
-/// Transactions as they commit.
+/// The transactions in the order in which their commits begin.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     commits: Mutex<Vec<Option<Commit>>>,
 }
 
-/// The history up to a moment: the states in which a database that stops there may be found.
+/// A point in time of the history. It determines the valid states of a database that stops there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
-    /// Commits begun.
+    /// Number of commits that have begun.
     pub(crate) begun: usize,
-    /// Everything before this position in the log was acknowledged.
+    /// Log position up to which all commits are acknowledged.
     pub(crate) acknowledged: u64,
 }
 
@@ -35,36 +35,36 @@ impl History {
         self.commits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A transaction is about to commit: from now on it may be found. Returns its number.
+    /// Records that a commit begins: from now on a recovered database may contain it. Returns its number.
     pub(crate) fn begin(&self, ops: Vec<Op>) -> usize {
         let mut commits = self.commits();
         commits.push(Some(Commit { lsn: UNDER_WAY, ops }));
         commits.len() - 1
     }
 
-    /// It has committed, up to this position in the log.
+    /// Records that a commit has succeeded, and its end in the log.
     pub(crate) fn committed(&self, number: usize, lsn: u64) {
         if let Some(Some(commit)) = self.commits().get_mut(number) {
             commit.lsn = lsn;
         }
     }
 
-    /// It has not committed, and never will.
+    /// Records that a commit has failed, and will never take effect.
     pub(crate) fn withdraw(&self, number: usize) {
         if let Some(commit) = self.commits().get_mut(number) {
             *commit = None;
         }
     }
 
-    /// Commits begun so far.
+    /// Number of commits that have begun.
     pub(crate) fn begun(&self) -> usize {
         self.commits().len()
     }
 
-    /// Replays everything on `base`, in commit order.
+    /// Replays all commits on `base`, in commit order.
     ///
     /// # Errors
-    /// A statement gave another answer than a serial run would have.
+    /// The answer of a statement differs from the answer in a serial run.
     pub(crate) fn replay(&self, base: &TablesState) -> Result<Replayed, String> {
         let commits = self.commits();
         let mut order: Vec<(u64, usize)> =
@@ -81,13 +81,13 @@ impl History {
         Ok(Replayed { order, hashes, last: state })
     }
 
-    /// The state after the first `n` commits in order, for messages.
+    /// The state after the first `n` commits in commit order, for messages.
     pub(crate) fn state_after(&self, base: &TablesState, replayed: &Replayed, n: usize) -> TablesState {
         let commits = self.commits();
         let mut state = base.clone();
         for (_, number) in &replayed.order[..n.min(replayed.order.len())] {
             for op in commits[*number].iter().flat_map(|c| &c.ops) {
-                // Replay has applied it before, so it succeeds.
+                // `replay` has applied the statement before, so it succeeds.
                 let _ = state.apply(op);
             }
         }
@@ -95,32 +95,32 @@ impl History {
     }
 }
 
-/// A history in order.
+/// A history in commit order.
 #[derive(Debug)]
 pub(crate) struct Replayed {
-    /// Place in the log and number of each commit.
+    /// Position in the log and number of each commit.
     order: Vec<(u64, usize)>,
-    /// Hash of the state before all, after the first, after the second ...
+    /// Hashes of the state before the first commit, after the first, after the second ...
     hashes: Vec<u64>,
-    /// The state after all.
+    /// The state after all commits.
     pub(crate) last: TablesState,
 }
 
 impl Replayed {
-    /// How many commits a database may hold that stopped at `moment`.
+    /// Valid numbers of commits in a database that stopped at `moment`.
     pub(crate) fn possible(&self, moment: Moment) -> RangeInclusive<usize> {
         let least = self.order.iter().take_while(|(lsn, _)| *lsn <= moment.acknowledged).count();
         let most = self.order.iter().take_while(|(_, number)| *number < moment.begun).count();
-        // A commit that only reads takes the log's end, which may have been durable long before.
+        // A read-only commit takes the end of the log, which may have been durable long before.
         least.min(most)..=most
     }
 
-    /// Which of the possible states has this hash: the one with most commits.
+    /// Finds the largest valid number of commits that results in a state with this hash.
     pub(crate) fn find(&self, moment: Moment, hash: u64) -> Option<usize> {
         self.possible(moment).rev().find(|n| self.hashes[*n] == hash)
     }
 
-    /// How many commits make a state of this hash, possible or not: for messages.
+    /// Finds a number of commits that results in a state with this hash, valid or not. For messages.
     pub(crate) fn find_any(&self, hash: u64) -> Option<usize> {
         self.hashes.iter().rposition(|h| *h == hash)
     }

@@ -1,9 +1,9 @@
 //! Speculative loops within transactions: some of a transaction's statements run as the iterations of a loop, on two
-//! threads, and their answers and effects must be those of the same statements one after the other.
+//! threads. Their answers and effects must equal those of the same statements in sequence.
 //!
-//! Which thread of a loop calls the engine first is up to the machine, so a run with loops does not follow from its seed.
-//! The seed draws the script, the options of the loops, and the choices of the scheduler one after the other; how many
-//! choices there are, and which statements lie between them, depends on the threads.
+//! The order of engine calls from the threads of a loop depends on the machine, so a run with loops is not deterministic.
+//! The seed determines the script, the options of the loops, and the sequence of the scheduler's choices. The number of
+//! choices, and the statements between them, depend on the threads.
 
 use std::sync::Mutex;
 
@@ -19,43 +19,43 @@ use super::statements::Hand;
 use super::tables::{Tables, hash_of};
 use super::workload::{key, row};
 
-/// Iterations of a loop, at most.
+/// Maximum number of iterations of a loop.
 const ITERATIONS: u64 = 10;
-/// Statements of an iteration, at most.
+/// Maximum number of statements of an iteration.
 const STATEMENTS: u64 = 6;
 
-/// A worker's loops.
+/// The loops of a worker.
 pub(super) struct Loops<'d> {
     store: Ahead<'d>,
     speculator: Speculator<Ahead<'d>>,
-    /// The writes of an iteration go to the engine together.
+    /// True if the writes of an iteration are passed to the engine together.
     together: bool,
 }
 
 /// A statement of an iteration.
 enum Step {
     Get(Spot),
-    /// Reads a row of this table whose key depends on what the iteration has read before.
+    /// Reads a row of this table. Its key depends on the previous reads of the iteration.
     Follow(usize),
     Put(Spot, Vec<u8>),
     Insert(Spot, Vec<u8>),
     Update(Spot, Vec<u8>),
     Count(Spot),
     Delete(Spot),
-    /// Deletes without a look.
+    /// Deletes without a read.
     DeleteBlindly(Spot),
     Scan(Spot, Spot),
     /// The first rows of a range.
     First(Spot, Spot, usize),
     TakeFirst(Spot, Spot),
     DeleteRange(Spot, Spot),
-    /// Ends the loop, if what the iteration has read gives a number that is divisible by 4.
+    /// Ends the loop if the reads of the iteration result in a number that is divisible by 4.
     MayEnd,
 }
 
-/// Why an iteration ended the loop.
+/// Reason for which an iteration ended the loop.
 enum Ended {
-    /// It was to; the answers up to there.
+    /// By [`Step::MayEnd`], with the answers up to this step.
     Early(Vec<Op>),
     Refused(TxnError),
 }
@@ -67,10 +67,10 @@ impl From<TxnError> for Ended {
 }
 
 impl<'d> Loops<'d> {
-    /// The loops of a worker, with options from a seed.
+    /// The loops of a worker, with random options.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// A thread cannot be created.
     pub(super) fn draw(db: &'d Database, tables: &Tables, rng: &mut Rng) -> Result<Loops<'d>, String> {
         let (number, operations) = rng.pick(&[(1, 1), (8, 4), (usize::MAX, 1)]);
         let options = Options::new()
@@ -84,10 +84,10 @@ impl<'d> Loops<'d> {
         Ok(Loops { store: Ahead::simulated(db, tables), speculator, together: rng.once_in(2) })
     }
 
-    /// Runs a random loop within a transaction; returns the answers of its statements, in order.
+    /// Runs a random loop within a transaction. Returns the answers of its statements, in order.
     ///
     /// # Errors
-    /// Those of the engine: then some of the statements may have had their effects.
+    /// Errors of the engine; some of the statements may have taken effect.
     pub(super) fn run(&mut self, hand: &mut Hand<'_, 'd>) -> Result<Vec<Op>, TxnError> {
         let items = draw(hand);
         let keys = hand.profile.keys;
@@ -98,7 +98,7 @@ impl<'d> Loops<'d> {
         let ran = if self.together {
             self.speculator.collect(store, hand.tx, items, body, |new| lock(&ops).extend(new))
         } else {
-            // A statement in order, between those of two iterations.
+            // A statement outside the loop, between two iterations.
             let look = |tx: &mut Transaction<'d>, new: Vec<Op>| {
                 lock(&ops).extend(new);
                 let at = Spot { table: 0, key: key(0) };
@@ -126,14 +126,14 @@ impl<'d> Loops<'d> {
         }
     }
 
-    /// What the loops have done since the last call, as one more loop.
+    /// Counters of the loop since the last call.
     pub(super) fn take(&mut self) -> Looped {
         let Stats { epochs, violations, .. } = self.speculator.take_stats();
         Looped { loops: 1, epochs, violations }
     }
 }
 
-/// The name of an error that carries nothing.
+/// Name of an error without further data.
 fn named(error: &LoopError<Ended, TxnError>) -> &'static str {
     match error {
         LoopError::Nested => "nested",
@@ -142,7 +142,7 @@ fn named(error: &LoopError<Ended, TxnError>) -> &'static str {
     }
 }
 
-/// The iterations of a loop, on keys near each other more often than not.
+/// Random iterations of a loop, usually on adjacent keys.
 fn draw(hand: &mut Hand<'_, '_>) -> Vec<Vec<Step>> {
     let keys = hand.profile.keys;
     let (begin, reach) = (hand.rng.below(keys), hand.rng.pick(&[4, 30, keys]));
@@ -171,7 +171,7 @@ fn draw(hand: &mut Hand<'_, '_>) -> Vec<Vec<Step>> {
     (0..iterations).map(|_| (0..1 + hand.rng.below(STATEMENTS)).map(|_| step(hand)).collect()).collect()
 }
 
-/// The statements of an iteration, with their answers.
+/// Runs the statements of an iteration and returns them with their answers.
 fn iteration(epoch: &mut Epoch<'_, Ahead<'_>>, steps: &[Step], keys: u64) -> Result<Vec<Op>, Ended> {
     let (mut ops, mut number) = (Vec::new(), 0u64);
     for step in steps {
@@ -201,7 +201,7 @@ fn get(Spot { table, key }: Spot, found: Option<Vec<u8>>) -> Op {
     Op::Get { table, key, found }
 }
 
-/// A number that differs between rows.
+/// A hash of a row.
 fn number_of(at: &Spot, row: Option<&[u8]>) -> u64 {
     row.map_or(1, |row| hash_of(at.table, &at.key, row))
 }
@@ -266,7 +266,7 @@ fn range(epoch: &mut Epoch<'_, Ahead<'_>>, step: &Step) -> Result<Op, TxnError> 
             for (at, row) in epoch.range(from.clone(), to.clone(), *most)?.iter() {
                 found.add(at.table, &at.key, row);
             }
-            // The model leaves the end of the range out: this end is behind the last key, and no key itself.
+            // The model excludes the end of the range, so this end is after the last key. It is not itself a key.
             let end = [&to.key[..], &[0]].concat();
             Op::Ends { table: from.table, from: from.key.clone(), to: end, back: vec![false; *most], found }
         }

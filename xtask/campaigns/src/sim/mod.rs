@@ -1,33 +1,32 @@
-//! The whole engine on a simulated disk, in virtual time, with workers of which one runs at a time: a seed decides
-//! which.
+//! The whole engine on a simulated disk, in virtual time. One worker runs at a time, and a seed decides which.
 //!
-//! A run without speculative loops follows from its seed alone: the workers' statements, the order in which they run, when a background service
-//! takes a step, what the clock says, which calls of the disk fail, what a power loss takes. So a failure is repeated
-//! by its seed, and the same seed gives the same [`trace`](order::Sim::trace) twice.
+//! A run without speculative loops is deterministic. Its seed determines the workers' statements, their interleaving, the
+//! steps of background services, the clock, the failing calls of the disk, and the effect of a power loss. So a seed repeats
+//! a failure, and two runs of a seed have the same [`trace`](order::Sim::trace).
 //!
-//! - [`order`]: what every scheduler of workers offers, and the random choices that it makes.
-//! - [`scheduler`]: the schedulers, and the one of threads, which pass a baton. It changes hands where storage waits
-//!   ([`storage::Hook::block`]), where storage offers ([`storage::Hook::point`]), and between statements
+//! - [`order`]: the interface of all schedulers of workers, and their random choices.
+//! - [`scheduler`]: the kinds of schedulers, and the one for threads, which pass a baton. The baton moves at waits in
+//!   storage ([`storage::Hook::block`]), at preemption points of storage ([`storage::Hook::point`]), and between statements
 //!   ([`order::Sim::pause`]).
-//! - [`seats`]: how threads pass the baton.
-//! - [`fibers`]: the same for workers that are fibers of one thread, which hop, park and yield as a team does.
-//! - [`watch`]: a disk that reports every call before it happens, and notes calls that the engine must never make.
-//! - [`tables`]: what the workers work on, and reading all of it back.
-//! - [`calls`]: calls of a database that are no statements, which workers make between and amid their transactions.
-//! - [`sizes`]: the sizes of segments, rings, pools and the like: part of what a seed draws.
-//! - [`workload`]: the character of a run, its keys and rows.
+//! - [`seats`]: the baton of the threads.
+//! - [`fibers`]: the scheduler for workers that are fibers of one thread, which hop, park and yield as in a team.
+//! - [`watch`]: a disk that reports every call before it happens, and records calls that the engine must never make.
+//! - [`tables`]: the tables of the workers, and a reader of all their rows.
+//! - [`calls`]: calls of a database that are not statements; workers make them between and within their transactions.
+//! - [`sizes`]: the sizes of segments, rings, pools and other structures, drawn from the seed.
+//! - [`workload`]: the profile of a run, its keys and rows.
 //! - [`statements`]: random statements of every kind, and their answers.
-//! - [`model`]: the effect of the same statements on maps.
-//! - [`history`]: committed transactions in commit order, replayed on the model: what any state must look like.
+//! - [`model`]: the effects of the same statements on maps.
+//! - [`history`]: committed transactions in commit order, replayed on the model: the valid states of a database.
 //! - [`ahead`]: tables as the store of speculative loops.
-//! - [`beside`]: a table that is loaded while a reader relies on its being empty.
-//! - [`remodelled`]: a table that is created, given other indexes, emptied and dropped meanwhile.
-//! - [`loops`]: speculative loops within transactions. A run that has them does not follow from its seed.
+//! - [`beside`]: a table that is loaded while a reader relies on its emptiness.
+//! - [`remodelled`]: a table that is concurrently created, given other indexes, emptied and dropped.
+//! - [`loops`]: speculative loops within transactions. A run with loops is not deterministic.
 //! - [`script`]: the description of a run.
 //! - [`sample`]: a random sample of a stream.
-//! - [`notes`]: what is noted while a run goes on: commits, errors, and moments at which power may be lost.
+//! - [`notes`]: the record of a run: commits, errors, and points of possible power loss.
 //! - [`work`]: the work of workers and servants in a run.
-//! - [`run`]: a database, its workers and its services, from begin to end.
+//! - [`run`]: a database, its workers and its services, from start to end.
 
 pub(crate) mod ahead;
 mod beside;

@@ -1,4 +1,4 @@
-//! The model: answers and effects of statements, on maps.
+//! The model: answers and effects of statements on maps.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
@@ -8,67 +8,69 @@ use super::tables::{self, Rows, TABLES, UNIQUE, hash_of, name_of};
 /// A statement with its answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    /// A row read.
+    /// Reads a row.
     Get { table: usize, key: Vec<u8>, found: Option<Vec<u8>> },
-    /// A row put, unless another one has its unique value.
+    /// Puts a row, unless another row has its unique value.
     Put { table: usize, key: Vec<u8>, row: Vec<u8>, done: bool },
-    /// Rows read by one statement, in the order of the keys.
+    /// Reads rows with one statement, in the order of `keys`.
     GetMany { table: usize, keys: Vec<Vec<u8>>, found: Vec<Option<Vec<u8>>> },
-    /// Rows put by one statement, one after the other: all, or none if one of them has another one's unique value then.
+    /// Puts rows with one statement, one after the other: all, or none if another row has the unique value of one of them at
+    /// its turn.
     PutMany { table: usize, rows: Rows, done: bool },
-    /// Rows replaced by one statement, one after the other; keys without a row are skipped: how many had one, or `None`, and
-    /// none is replaced, if one of them has another one's unique value then.
+    /// Replaces rows with one statement, one after the other, and skips keys without a row. The answer is the number of
+    /// replaced rows, or `None` without any effect if another row has the unique value of one of them at its turn.
     ReplaceMany { table: usize, rows: Rows, done: Option<usize> },
-    /// A row inserted, unless there was one.
+    /// Inserts a row, unless the key exists or another row has its unique value.
     Insert { table: usize, key: Vec<u8>, row: Vec<u8>, done: bool },
-    /// A row replaced, if there was one: `None` if another one has its unique value.
+    /// Replaces a row if it exists. The answer is `None` if another row has its unique value.
     Update { table: usize, key: Vec<u8>, row: Vec<u8>, done: Option<bool> },
-    /// The head of a row counted up, if there was one so long.
+    /// Increments the head (the first 8 bytes) of a row if the row exists and is long enough.
     Count { table: usize, key: Vec<u8>, done: bool },
-    /// A row deleted, if there was one.
+    /// Deletes a row if it exists.
     Delete { table: usize, key: Vec<u8>, done: bool },
-    /// A row deleted, if there was one: nothing says so.
+    /// Deletes a row if it exists, without an answer.
     DeleteBlindly { table: usize, key: Vec<u8> },
-    /// All rows of a range deleted: how many there were.
+    /// Deletes all rows of a range. The answer is their number.
     DeleteRange { table: usize, from: Vec<u8>, to: Vec<u8>, done: u64 },
-    /// All rows of a table removed, by a call that is a transaction of its own.
+    /// Removes all rows of a table, by a call that is a transaction of its own.
     Empty { table: usize },
-    /// The first row of a range deleted.
+    /// Deletes the first row of a range.
     TakeFirst { table: usize, from: Vec<u8>, to: Vec<u8>, taken: Option<Vec<u8>> },
-    /// All rows of a range read: how many, and the sum of their hashes.
+    /// Reads all rows of a range. The answer is their number and the sum of their hashes.
     Scan { table: usize, from: Vec<u8>, to: Vec<u8>, found: (usize, u64) },
-    /// The rows of a range counted.
+    /// Counts the rows of a range.
     Number { table: usize, from: Vec<u8>, to: Vec<u8>, found: u64 },
-    /// Ascending rows inserted, all or none.
+    /// Inserts rows in ascending order, all or none.
     Run { table: usize, rows: Rows, done: bool },
-    /// The heads of several rows counted up in one statement, one after the other in the order of the keys; shorter
-    /// rows and keys without a row are skipped. The values before.
+    /// Increments the heads of several rows with one statement, one after the other in the order of `keys`. Skips short rows
+    /// and keys without a row. The answer has the rows before the change.
     Heads { table: usize, keys: Vec<Vec<u8>>, found: Seen },
-    /// Parts of a row read: none if there is no row.
+    /// Reads parts of a row; none if the row does not exist.
     GetParts { table: usize, key: Vec<u8>, parts: Parts, found: Option<Vec<u8>> },
-    /// The bytes in the first of these parts counted up, each for itself, in one statement on several rows, one after the
-    /// other; keys without a row, and rows that end before that part does, are skipped. The parts before.
+    /// Increments each byte in the first of these parts, with one statement on several rows, one after the other. Skips keys
+    /// without a row, and rows that end before the part does. The answer has the parts before the change.
     CountParts { table: usize, keys: Vec<Vec<u8>>, parts: Parts, found: Seen },
-    /// The heads of all rows of a range counted up in one statement. The values before.
+    /// Increments the heads of all rows of a range with one statement. The answer has the rows before the change.
     Sweep { table: usize, from: Vec<u8>, to: Vec<u8>, found: Seen },
-    /// Rows of a range, without its end, from its front (false) or its back, until there are no more.
+    /// Reads rows of a range without its end, one for each element of `back`: from the front (false) or from the back
+    /// (true). Ends early when no rows are left.
     Ends { table: usize, from: Vec<u8>, to: Vec<u8>, back: Vec<bool>, found: Seen },
-    /// Entries of an index, at most so many.
+    /// Reads entries of an index, at most `most`.
     Entries { table: usize, index: usize, from: Vec<u8>, to: Vec<u8>, descending: bool, most: usize, found: Seen },
-    /// Rows whose class lies in a range, in the order of the index.
+    /// Reads rows with a class in a range, in index order.
     ByClass { table: usize, from: Vec<u8>, to: Vec<u8>, found: Seen },
 }
 
-/// Ranges of bytes of a row. One that ends at `usize::MAX` reaches to the row's end.
+/// Byte ranges of a row. A range that ends at `usize::MAX` extends to the end of the row.
 pub(crate) type Parts = Vec<Range<usize>>;
 
-/// What a row has of these parts: of a row that ends before a part does neither this part nor those behind it.
+/// Concatenation of the parts of a row. Stops at the first part that extends beyond the end of the row.
 fn parts_of(row: &[u8], parts: &[Range<usize>]) -> Vec<u8> {
     let whole = |part: &Range<usize>| row.get(part.start..if part.end == usize::MAX { row.len() } else { part.end });
     parts.iter().map_while(whole).flatten().copied().collect()
 }
 
-/// Keys and rows in the order in which they were seen.
+/// Number and hash of a sequence of keys and rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     rows: usize,
@@ -81,7 +83,7 @@ impl Seen {
         self.hash = self.hash.rotate_left(7) ^ hash_of(table, key, row);
     }
 
-    /// How many.
+    /// Number of rows.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
@@ -96,7 +98,7 @@ pub(crate) struct TablesState {
 }
 
 impl TablesState {
-    /// The state in which a database was found.
+    /// The state of a database that was read.
     pub(crate) fn of(all: &[Rows; TABLES]) -> TablesState {
         let mut state = TablesState::default();
         for (table, rows) in all.iter().enumerate() {
@@ -107,7 +109,7 @@ impl TablesState {
         state
     }
 
-    /// A number that differs between states.
+    /// A hash of the state.
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
@@ -134,17 +136,17 @@ impl TablesState {
         true
     }
 
-    /// How many of them were there.
+    /// Removes rows and returns the number of existing ones.
     fn remove_all(&mut self, table: usize, keys: &[Vec<u8>]) -> u64 {
         keys.iter().filter(|key| self.remove(table, key)).count() as u64
     }
 
-    /// Whether another row than `key`'s has the unique value of `row`.
+    /// Returns true if another row than `key`'s has the unique value of `row`.
     fn clashes(&self, table: usize, key: &[u8], row: &[u8]) -> bool {
         table == UNIQUE && name_of(row).and_then(|name| self.names.get(&name)).is_some_and(|other| other != key)
     }
 
-    /// Puts rows one after the other, and says how many: none if one of them clashes then.
+    /// Puts rows one after the other and returns their number; none, without any effect, if one of them clashes at its turn.
     fn put_all<'r>(
         &mut self,
         table: usize,
@@ -171,10 +173,10 @@ impl TablesState {
         None
     }
 
-    /// Applies a statement's effect.
+    /// Applies the effect of a statement.
     ///
     /// # Errors
-    /// The model's answer differs.
+    /// The answer of the model differs.
     pub(crate) fn apply(&mut self, op: &Op) -> Result<(), String> {
         let here = match op {
             Op::Get { table, key, found } => self.maps[*table].get(key) == found.as_ref(),
@@ -190,7 +192,7 @@ impl TablesState {
             }
             Op::PutMany { table, rows, done } => self.put_all(*table, rows.iter()).is_some() == *done,
             Op::ReplaceMany { table, rows, done } => {
-                // None of them comes or goes by the statement itself.
+                // The statement does not change which keys exist.
                 let there = |(key, _): &&(Vec<u8>, Vec<u8>)| self.maps[*table].contains_key(key);
                 let rows: Vec<_> = rows.iter().filter(there).collect();
                 self.put_all(*table, rows.into_iter()) == *done
@@ -325,7 +327,7 @@ impl TablesState {
         if here { Ok(()) } else { Err(format!("{op:?} is not what a serial run gives")) }
     }
 
-    /// Counts the head of a row up, if there is one so long; notes the row as it was.
+    /// Increments the head of a row that exists and is long enough. Adds the previous row to `seen`.
     fn count_up(&mut self, table: usize, key: &[u8], seen: &mut Seen) -> bool {
         let Some(row) = self.maps[table].get(key).cloned() else { return false };
         let Some(counted) = counted(row.clone()) else { return false };
@@ -335,12 +337,12 @@ impl TablesState {
     }
 
     fn range(&self, table: usize, from: &[u8], to: &[u8]) -> impl DoubleEndedIterator<Item = (&Vec<u8>, &Vec<u8>)> {
-        // A map panics at a range that ends before it begins.
+        // A map panics at a range with its end before its start.
         let to = to.max(from);
         self.maps[table].range::<[u8], _>((Bound::Included(from), Bound::Included(to)))
     }
 
-    /// The first difference to rows that were found.
+    /// Describes the first difference from the rows of a database.
     pub(crate) fn difference(&self, found: &[Rows; TABLES]) -> Option<String> {
         let short = |row: Option<&Vec<u8>>| row.map(|row| (row.len(), row[..row.len().min(16)].to_vec()));
         for (table, rows) in found.iter().enumerate() {
@@ -357,18 +359,18 @@ impl TablesState {
     }
 }
 
-/// A row with its head counted up; `None` if it has none.
+/// Increments the head of a row; `None` if the row is too short.
 pub(crate) fn counted(mut row: Vec<u8>) -> Option<Vec<u8>> {
     count(row.first_chunk_mut()?);
     Some(row)
 }
 
-/// Counts a byte of a part up.
+/// Increments a byte of a part.
 pub(crate) fn count_byte(byte: &mut u8) {
     *byte = byte.wrapping_add(1);
 }
 
-/// Counts a head up.
+/// Increments a head.
 pub(crate) fn count(head: &mut [u8; 8]) {
     *head = u64::from_le_bytes(*head).wrapping_add(1).to_le_bytes();
 }

@@ -1,4 +1,4 @@
-//! Notes of workers and of the disk while a run goes on: commits, errors, and the moments at which power may be lost.
+//! Record of a run by its workers and its disk: commits, errors, and points of possible power loss.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,25 +11,25 @@ use super::rng::Rng;
 use super::sample::Sample;
 use super::tables::{Rows, TABLES};
 
-/// A moment at which power may be lost, and one state that the disk may then have.
+/// A point of possible power loss, and one state of the disk that it may leave.
 #[derive(Debug)]
 pub(crate) struct Cut {
-    /// The disk that is found when power is back.
+    /// The disk after the power loss.
     pub(crate) disk: SimDisk,
-    /// When power was lost.
+    /// Time of the power loss.
     pub(crate) when: When,
-    /// The part of the unsynced data that survived.
+    /// The part of the unsynced data that survives.
     pub(crate) how: Crash,
-    /// The commits that may and that must be found.
+    /// Determines the commits that recovery may find and those that it must find.
     pub(crate) moment: Moment,
 }
 
-/// When power is lost.
+/// Time of a power loss.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum When {
-    /// Before a changing call of the disk: its number and kind.
+    /// Before this changing call of the disk: its number and kind.
     Before(u64, Call),
-    /// When a commit that waited has just been answered, after so many changing calls.
+    /// Just after the acknowledgement of a waiting commit; the number of changing calls up to then.
     Answered(u64),
 }
 
@@ -42,16 +42,16 @@ impl std::fmt::Display for When {
     }
 }
 
-/// An error of a run, and where it occurred.
+/// An error of a run, and its origin.
 #[derive(Clone, Debug)]
 pub(crate) enum RunError {
-    /// When opening.
+    /// From opening the database.
     Open(String),
     /// From a transaction.
     Txn(TxnError),
-    /// From a service or from closing.
+    /// From a background service or from closing.
     Service(StorageError),
-    /// When a worker was to get threads for its loops.
+    /// From the creation of threads for speculative loops.
     Loops(String),
 }
 
@@ -66,13 +66,13 @@ impl std::fmt::Display for RunError {
     }
 }
 
-/// How many speculative loops have run, to their ends or to an error, and what they did.
+/// Counters of the speculative loops that have run, to their end or to an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Looped {
     pub(crate) loops: u64,
-    /// Iterations, or groups of them, that committed.
+    /// Number of committed epochs: iterations, or groups of them.
     pub(crate) epochs: u64,
-    /// How often one of them was taken back and run again.
+    /// Number of violations: epochs that were undone and retried.
     pub(crate) violations: u64,
 }
 
@@ -85,24 +85,24 @@ impl std::ops::AddAssign for Looped {
     }
 }
 
-/// Notes of workers and of the disk while a run goes on.
+/// Record of a run by its workers and its disk.
 #[derive(Debug)]
 pub(super) struct Notes {
     pub(super) history: Arc<History>,
-    /// Everything before this position in the log was acknowledged.
+    /// Log position up to which all commits are acknowledged.
     pub(super) acknowledged: AtomicU64,
     cuts: Mutex<Cuts>,
     pub(super) errors: Mutex<Vec<RunError>>,
     pub(super) rows: Mutex<Option<[Rows; TABLES]>>,
-    /// The speculative loops so far.
+    /// Counters of the speculative loops so far.
     pub(super) looped: Mutex<Looped>,
     pub(super) probe: Mutex<Option<Result<(), TxnError>>>,
 }
 
-/// The moments at which power may be lost.
+/// The points of possible power loss.
 #[derive(Debug)]
 struct Cuts {
-    /// Changing calls so far.
+    /// Number of changing calls so far.
     calls: u64,
     chosen: Sample<Cut>,
 }
@@ -112,7 +112,7 @@ pub(super) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Notes {
-    /// None yet; of the moments at which power may be lost at most `cuts` will be kept, chosen at random from the seed.
+    /// An empty record, for a random sample of at most `cuts` points of possible power loss.
     pub(super) fn new(cuts: usize, seed: u64) -> Notes {
         Notes {
             history: Arc::default(),
@@ -125,7 +125,7 @@ impl Notes {
         }
     }
 
-    /// The moments that were kept, in the order of the run.
+    /// The sampled points, in the order of the run.
     pub(super) fn take_cuts(&self) -> Vec<Cut> {
         lock(&self.cuts).chosen.take()
     }
@@ -142,7 +142,7 @@ impl Notes {
         lock(&self.errors).push(error);
     }
 
-    /// Power may be lost before this call: keeps the disk as it may then be, if chance has it.
+    /// Offers the states of the disk after a power loss before this call to the sample.
     pub(super) fn cut(&self, disk: &SimDisk, call: Call) {
         let moment = self.moment();
         let mut cuts = lock(&self.cuts);
@@ -154,7 +154,8 @@ impl Notes {
         }
     }
 
-    /// A commit that waited has just been answered: a power loss may take the unsynced data, but not that commit.
+    /// Offers the state of the disk after a power loss just after an acknowledged commit to the sample. The unsynced data is
+    /// lost, but that commit must survive.
     pub(super) fn answered(&self, disk: &SimDisk) {
         let moment = self.moment();
         let mut cuts = lock(&self.cuts);

@@ -1,5 +1,5 @@
-//! The order in which workers run, from a seed, and the virtual clock: the interface of every scheduler of a
-//! simulation, and the choices that each of them makes.
+//! Random scheduling of workers, and the virtual clock: the interface of every scheduler of a simulation, and their random
+//! choices.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,51 +9,50 @@ use storage::Hook;
 use super::rng::Rng;
 use super::seats::Work;
 
-/// Steps that servants may take in a row without any worker running: after so many, no worker ever will.
+/// Maximum number of consecutive steps of servants without a step of a worker; more than this is a hang.
 pub(super) const VAIN_STEPS_MAX: u32 = 20_000;
-/// Virtual time between two decisions is below this, in nanoseconds.
+/// Upper bound of the usual virtual time between two decisions, in nanoseconds.
 const TICK_NS: u64 = 2_000_000;
 
-/// Nanoseconds of a duration; the largest number for one that has more.
+/// Nanoseconds of a duration, or `u64::MAX` if there are more.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The limit of a wait; a time that does not come is none.
+/// The limit of a wait; none for a limit beyond the range of the clock.
 pub(crate) fn limit(of: Option<Duration>) -> Option<Duration> {
     of.filter(|limit| nanos(*limit) < u64::MAX)
 }
 
-/// One run's scheduler, and as its [`Hook`] the engine's.
+/// The scheduler of a run, and the [`Hook`] of its engine.
 pub(crate) trait Sim: Hook {
-    /// A number that differs between two runs, unless all decisions were equal.
+    /// A hash of all decisions: equal for equal runs.
     fn trace(&self) -> u64;
 
-    /// Runs all to their ends.
+    /// Runs all participants until they end.
     ///
     /// # Errors
-    /// The first panic, or a state in which no worker could go on.
+    /// The first panic, or a state in which no worker can continue.
     fn run(&self, roles: Vec<Role<'_>>) -> Result<(), String>;
 
-    /// Lets the seed decide which worker goes on.
+    /// May switch to another worker, chosen by the seed.
     fn pause(&self);
 
-    /// Whether all workers have ended: servants then end too.
+    /// Returns true if all workers have ended; servants then end too.
     fn is_over(&self) -> bool;
 
-    /// Whether the caller is the last one left: the waits of other workers for it end then.
+    /// Returns true if the caller is the last participant; no other participant waits for it then.
     fn is_last(&self) -> bool;
 }
 
 /// A participant of a run.
 pub(crate) struct Role<'a> {
-    /// Whether it loops until [`Sim::is_over`] says that all others have ended.
+    /// True for a servant, which loops until [`Sim::is_over`] returns true.
     pub(crate) serves: bool,
-    /// Its work.
     pub(crate) work: Work<'a>,
 }
 
-/// All random choices of a run, and the number that differs between runs.
+/// The random choices of a run, and the hash of its decisions.
 #[derive(Debug)]
 pub(super) struct Dice {
     rng: Rng,
@@ -78,9 +77,9 @@ impl Dice {
         self.trace = (self.trace ^ fact).wrapping_mul(0x0000_0100_0000_01b3);
     }
 
-    /// Lets time pass.
+    /// Advances the clock by a random time.
     pub(super) fn tick(&mut self, now_ns: &AtomicU64) {
-        // Mostly little, now and then enough for periodic work.
+        // Usually a short time; sometimes long enough for periodic work.
         let longest = if self.rng.once_in(16) { 100 * TICK_NS } else { TICK_NS };
         let step = self.rng.below(longest);
         now_ns.fetch_add(step, Ordering::Relaxed);

@@ -1,10 +1,10 @@
-//! A table whose form changes: it is created, filled, given other indexes while it has rows, emptied, dropped. Rows of
-//! one generation are committed in one transaction, so a restart finds all rows of one generation, none, or no table;
-//! and indexes that agree with the rows, whichever they are. No other worker uses the table.
+//! A table with a changing schema: it is created, filled, given other indexes while it has rows, emptied and dropped. The
+//! rows of a generation are committed in one transaction. So a restart must find all rows of one generation, no rows, or no
+//! table, and indexes that agree with the rows. No other worker uses the table.
 //!
-//! Beside it tables come and go under names that are made at run time, and get each other's numbers. Each row of one says
-//! whose it is, and is written by declarations and by handles, also by those of tables that have gone: a row in another
-//! table than its own is found.
+//! In addition, short-lived tables with names made at run time are created and dropped, and reuse each other's table
+//! numbers. Each row names its table. Rows are written through declarations and through handles, including handles of
+//! dropped tables. The check detects a row in another table than its own.
 
 use std::ops::ControlFlow;
 
@@ -14,30 +14,30 @@ use super::order::Sim;
 use super::rng::Rng;
 use super::tables::{Bytes, Rows, entries_of};
 
-/// Whether an index has an entry for a row, and the entry: see [`storage::Table::with_raw_index`].
+/// Computes the index entry of a row; false for no entry. See [`storage::Table::with_raw_index`].
 type Extract = fn(&[u8], &[u8], &mut Vec<u8>) -> bool;
 
-/// The indexes of each declaration: their functions, and whether they are unique.
+/// The indexes of each declaration: function, and true if unique.
 const INDEXES: [&[(Extract, bool)]; 4] =
     [&[], &[(by_class, false)], &[(by_class, false), (by_name, true)], &[(by_name, true)]];
 
-/// Its only worker.
+/// Number of workers of this kind.
 pub(super) const ACTORS: usize = 1;
 
 const NAME: &str = "remodelled";
 
-/// How the names of tables begin that come and go, and how many there are.
+/// Prefix of the names of short-lived tables, and number of these names.
 const PASSING: &str = "passing ";
 const PASSERS: usize = 7;
 
 type Passing = Table<Bytes, Vec<u8>, RunTimeName>;
 
-/// Tables that come and go.
+/// Short-lived tables.
 #[derive(Default)]
 struct Passers {
-    /// Declarations that are kept, as a program keeps them.
+    /// Reusable declarations, as a program has them in constants.
     kept: Vec<Passing>,
-    /// Handles, some of tables that have gone, each with the name of its table.
+    /// Handles with the names of their tables, including handles of dropped tables.
     handles: Vec<(OpenTable<Bytes, Vec<u8>>, String)>,
 }
 
@@ -59,7 +59,8 @@ fn by_name(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     row.len() > 1
 }
 
-/// The rows of a generation: some of other lengths than the last one's, and in one of four two with the same name.
+/// The rows of a generation. Their lengths differ between generations, and every fourth generation has two rows with the
+/// same name.
 fn generation(number: u8) -> Rows {
     let rows = 3 + u32::from(number) * 7 % 50;
     let row = |n: u32| {
@@ -75,18 +76,18 @@ fn clashes(rows: &Rows) -> bool {
     rows.first().is_some_and(|(_, row)| row[0].is_multiple_of(4))
 }
 
-/// The table as it is.
+/// The current table.
 #[derive(Debug)]
 struct Found {
-    /// Its declaration.
+    /// Index of its declaration.
     declared: usize,
     rows: Rows,
 }
 
-/// Changes the table's form and rows a few times.
+/// Changes the table's schema and rows several times.
 ///
 /// # Errors
-/// Those of the engine.
+/// Errors of the engine.
 pub(super) fn work(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<(), TxnError> {
     let mut found = find(db)?;
     let mut passers = Passers::default();
@@ -133,7 +134,7 @@ pub(super) fn work(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<(), Txn
 }
 
 impl Passers {
-    /// Makes, uses or drops one of the tables.
+    /// Creates, uses or drops one of the tables.
     fn pass(&mut self, db: &Database, rng: &mut Rng) -> Result<(), TxnError> {
         let name = format!("{PASSING}{}", rng.index(PASSERS));
         match rng.below(8) {
@@ -157,7 +158,7 @@ impl Passers {
                 let mut tx = db.begin()?;
                 match tx.put_raw(handle, &[rng.next() as u8], name.as_bytes()) {
                     Ok(()) => drop(tx.commit_async()?),
-                    // Dropped; whether it should have been is seen in the rows.
+                    // The table was dropped. The check of the rows detects a wrong error.
                     Err(TxnError::Dropped { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -166,14 +167,14 @@ impl Passers {
         Ok(())
     }
 
-    /// A declaration of the table: one that was kept, or another.
+    /// A declaration of the table: an old or a new one.
     fn declared(&mut self, name: &str, rng: &mut Rng) -> Passing {
         let kept = self.kept.iter().position(|table| table.name() == name).filter(|_| rng.once_in(2));
         kept.map_or_else(|| Table::named(name), |at| self.kept.swap_remove(at))
     }
 }
 
-/// Checks that the rows of each table that comes and goes are its own.
+/// Checks that each short-lived table has only its own rows.
 fn check_passing(db: &Database) -> Result<(), String> {
     for name in db.table_names() {
         if !name.starts_with(PASSING) {
@@ -190,7 +191,7 @@ fn check_passing(db: &Database) -> Result<(), String> {
     Ok(())
 }
 
-/// Puts the rows in the place of all others.
+/// Replaces all rows of the table.
 fn replace(db: &Database, table: &Table<Bytes, Vec<u8>>, rows: &Rows, rng: &mut Rng) -> Result<(), TxnError> {
     let table = db.table(table)?;
     let mut tx = db.begin_at(rng.pick(&[Isolation::Serializable, Isolation::ReadCommitted]))?;
@@ -201,7 +202,7 @@ fn replace(db: &Database, table: &Table<Bytes, Vec<u8>>, rows: &Rows, rng: &mut 
     if rng.once_in(2) { tx.commit() } else { tx.commit_async().map(drop) }
 }
 
-/// The table and its declaration; none if there is no table.
+/// The table and its declaration; none if the table does not exist.
 fn find(db: &Database) -> Result<Option<Found>, TxnError> {
     if !db.table_names().iter().any(|name| &**name == NAME) {
         return Ok(None);
@@ -226,7 +227,7 @@ fn read(db: &Database, table: &OpenTable<Bytes, Vec<u8>>) -> Result<Rows, TxnErr
     Ok(rows)
 }
 
-/// Checks that the table is as one of its commits left it, and that its indexes agree with its rows.
+/// Checks that the table has a committed state, and that its indexes agree with its rows.
 ///
 /// # Errors
 /// The disagreement, or an error of the engine.
@@ -289,7 +290,7 @@ mod tests {
         let (key, row) = generation(9).swap_remove(1);
         db.transact(|tx| tx.put(&DECLARED[3], &Bytes(key.clone()), &row)).unwrap();
         assert!(check(&db).unwrap_err().contains("no transaction has committed together"));
-        // Two rows with one name: no unique index.
+        // Two rows have the same name, so a unique index cannot be created.
         replace(&db, &DECLARED[3], &Rows::new(), &mut Rng::new(7)).unwrap();
         db.alter_indexes(&DECLARED[1]).unwrap();
         replace(&db, &DECLARED[1], &generation(8), &mut Rng::new(7)).unwrap();

@@ -1,23 +1,23 @@
-//! Numbers from a seed (SplitMix64): short, and the same on every machine.
+//! Random number generator (SplitMix64): short, and the same on every machine.
 
-/// A stream of numbers.
+/// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// The stream of a seed. Neighbouring seeds give unrelated streams.
+    /// The stream of a seed. The streams of adjacent seeds are unrelated.
     pub(crate) fn new(seed: u64) -> Rng {
         Rng(seed)
     }
 
-    /// The stream of one case of a campaign, which depends on nothing else.
+    /// The stream of one case of a campaign, independent of other cases.
     pub(crate) fn of_case(seed: u64, case: u64) -> Rng {
         let mut rng = Rng(seed ^ case.wrapping_mul(0xA24B_AED4_963E_E407));
         rng.next();
         rng
     }
 
-    /// Another stream, which follows from this one.
+    /// A new stream, seeded from this one.
     pub(crate) fn split(&mut self) -> Rng {
         Rng(self.next())
     }
@@ -31,27 +31,27 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`; 0 if that is 0.
+    /// A number below `limit`; 0 if `limit` is 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         if limit == 0 { 0 } else { self.next() % limit }
     }
 
-    /// An index of a slice that is not empty.
+    /// A valid index of a non-empty slice with `len` elements.
     pub(crate) fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// True once in `n` times.
+    /// Returns true with a probability of 1 in `n`.
     pub(crate) fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// One of some.
+    /// A random element of a non-empty slice.
     pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.index(of.len())]
     }
 
-    /// So many bytes.
+    /// A vector of `n` random bytes.
     pub(crate) fn bytes(&mut self, n: usize) -> Vec<u8> {
         (0..n).map(|_| self.next() as u8).collect()
     }

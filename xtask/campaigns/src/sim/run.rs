@@ -1,4 +1,4 @@
-//! A database on a simulated disk, its workers and services, from begin to end; and opening the disk after a crash.
+//! A database on a simulated disk, its workers and services, from start to end; and its recovery after a crash.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicU64;
@@ -28,25 +28,25 @@ use super::workload;
 pub(crate) struct Ran {
     /// The committed transactions.
     pub(crate) history: Arc<History>,
-    /// The commits that must be found from now on.
+    /// Determines the commits that recovery must find after the run.
     pub(crate) moment: Moment,
-    /// Moments at which power might have been lost.
+    /// Sampled points of possible power loss.
     pub(crate) cuts: Vec<Cut>,
-    /// Errors that statements, commits, services, opening and closing gave.
+    /// Errors of statements, commits, services, opening and closing.
     pub(crate) errors: Vec<RunError>,
     /// Calls of the disk that the engine must never make.
     pub(crate) forbidden: Vec<String>,
-    /// The content of the tables when the workers had ended, if there were no errors.
+    /// The rows of the tables after all workers have ended, if there were no errors.
     pub(crate) rows: Option<[Rows; TABLES]>,
-    /// With [`Script::speculate`]: the speculative loops that have run.
+    /// With [`Script::speculate`]: counters of the speculative loops.
     pub(crate) looped: Looped,
-    /// With [`Script::probe`]: the result of a transaction when the disk was sound again; `None` if it never opened.
+    /// With [`Script::probe`]: the result of a transaction on the repaired disk; `None` if the database never opened.
     pub(crate) probe: Option<Result<(), TxnError>>,
-    /// Differs between two different runs.
+    /// Hashes of the decisions of scheduler and disk: equal for equal runs.
     pub(crate) trace: (u64, u32),
 }
 
-/// All settings, from the seed.
+/// Random settings of the database.
 fn settings(seed: u64, latches: Option<LatchKind>, now_ns: Arc<AtomicU64>) -> Options {
     let mut rng = Rng::new(seed ^ 0x5e77_1465);
     let options = sizes::options(&mut rng).checkpoint_every(rng.pick(&[64 << 10, 128 << 10, 1 << 20]));
@@ -62,31 +62,31 @@ fn settings(seed: u64, latches: Option<LatchKind>, now_ns: Arc<AtomicU64>) -> Op
         .large_pages(rng.pick(&[LargePages::Try, LargePages::Off]))
         .latch_words(rng.pick(&[16, 128]).max(std::thread::available_parallelism().map_or(1, usize::from)))
         .reruns(rng.pick(&[0, 100]))
-        // Workers draw the level of each transaction; all others must read what is.
+        // Workers choose the level of each transaction. All other transactions must be serializable.
         .isolation(Isolation::Serializable)
         .on_recovery(|_| ControlFlow::Continue(()))
         .clock(now_ns)
         .database_id(seed)
 }
 
-/// How the database is read after a crash.
+/// Settings of a recovery and of the reads after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visit {
     /// The seed of all random choices.
     pub(crate) seed: u64,
-    /// Whether a thread reads, or a team of fibers.
+    /// The reader: a thread, or a team of fibers.
     pub(crate) scheduler: Scheduler,
-    /// The kind of page latches; none if the seed draws it.
+    /// The kind of page latches; none for a random one.
     pub(crate) latches: Option<LatchKind>,
 }
 
 impl Visit {
-    /// The same of another case: it opens with other sizes.
+    /// The same settings with the random choices of another case.
     pub(crate) fn of_case(self, case: u64) -> Visit {
         Visit { seed: Rng::of_case(self.seed, case).next(), ..self }
     }
 
-    /// Opens a disk as after a crash; the users do the services' work themselves.
+    /// Opens a disk as after a crash. Transactions do the background work themselves.
     fn open(self, disk: Arc<dyn Disk>) -> Result<(Database, Option<Arc<dyn Sim>>), OpenError> {
         let now_ns = Arc::new(AtomicU64::new(1));
         let options = settings(self.seed, self.latches, Arc::clone(&now_ns)).background(Background::Inline);
@@ -98,7 +98,7 @@ impl Visit {
         Ok((options.hook(hook).open_on(disk)?, Some(sim)))
     }
 
-    /// Reads everything. A team does so twice at once, and both must find the same.
+    /// Reads all rows. A team reads them twice concurrently, and both results must be equal.
     fn read(self, db: &Database, sim: Option<&dyn Sim>, deep: bool) -> Result<[Rows; TABLES], String> {
         let all = || tables::contents(db, deep).and_then(|rows| remodelled::check(db).map(|()| rows));
         let Some(sim) = sim else { return all() };
@@ -114,10 +114,10 @@ impl Visit {
     }
 }
 
-/// Runs `work` in a team, if there is one, with a mate that goes on with `meanwhile` until `work` has ended.
+/// Runs `work`. In a team, a second fiber repeats `meanwhile` until `work` has ended.
 ///
 /// # Errors
-/// A panic, or a state in which no fiber could go on.
+/// A panic, or a state in which no fiber can continue.
 pub(crate) fn in_company<T: Send>(
     sim: Option<&dyn Sim>,
     work: impl FnOnce() -> T + Send,
@@ -136,11 +136,11 @@ pub(crate) fn in_company<T: Send>(
     lock(&result).take().ok_or_else(|| "stopped".into())
 }
 
-/// Opens the disk after a crash and reads all of it. With `deep` it also reads backwards, verifies every page, goes on
-/// working, closes, and reads again.
+/// Opens the disk after a crash and reads all rows. With `deep`, also reads backwards, verifies every page, runs more
+/// transactions, closes, and reads again.
 ///
 /// # Errors
-/// The difference that it found.
+/// The first difference or error.
 pub(crate) fn look(disk: &SimDisk, visit: Visit, deep: bool) -> Result<[Rows; TABLES], String> {
     let looked = caught(|| -> Result<[Rows; TABLES], String> {
         let open = || visit.open(Arc::new(disk.clone()));
@@ -150,7 +150,7 @@ pub(crate) fn look(disk: &SimDisk, visit: Visit, deep: bool) -> Result<[Rows; TA
             db.verify_pages().map_err(|e| format!("verify: {e}"))?;
             let structure =
                 db.check_structure(|_, _| ControlFlow::Continue(())).map_err(|e| format!("structure: {e}"))?;
-            // An interrupted load or creation of a table leaves its pages behind: space is lost, as documented, no row.
+            // An interrupted load or creation of a table leaves orphaned pages: as documented, space is lost, but no row.
             if let Some(finding) = structure.findings.iter().find(|finding| finding.rule != Rule::Orphan) {
                 return Err(format!("structure: {finding}"));
             }
@@ -164,7 +164,7 @@ pub(crate) fn look(disk: &SimDisk, visit: Visit, deep: bool) -> Result<[Rows; TA
             }
             disk.power_off_after(0);
         } else {
-            // Closing is not what is tested here, and takes time.
+            // Closing is not part of this test, and takes time.
             disk.power_off_after(0);
         }
         Ok(found)
@@ -172,10 +172,10 @@ pub(crate) fn look(disk: &SimDisk, visit: Visit, deep: bool) -> Result<[Rows; TA
     looked.and_then(|found| found.unwrap_or_else(|| Err("stopped".into())))
 }
 
-/// Restarts a disk, and keeps at most so many of the moments at which power may be lost meanwhile.
+/// Recovers a disk. Returns a sample of at most `cuts` points of possible power loss during the recovery.
 ///
 /// # Errors
-/// When the restart fails.
+/// The recovery fails.
 pub(crate) fn restart(disk: &SimDisk, visit: Visit, cuts: usize) -> Result<Vec<Cut>, String> {
     let notes = Arc::new(Notes::new(cuts, visit.seed));
     let hearing = Arc::clone(&notes);
@@ -188,7 +188,7 @@ pub(crate) fn restart(disk: &SimDisk, visit: Visit, cuts: usize) -> Result<Vec<C
     Ok(cuts)
 }
 
-/// A few more transactions.
+/// Runs a few more transactions.
 fn go_on(db: &Database) -> Result<(), TxnError> {
     let tables = tables::open(db)?;
     for n in 0..3u64 {
@@ -201,10 +201,10 @@ fn go_on(db: &Database) -> Result<(), TxnError> {
     Ok(())
 }
 
-/// Runs a script on a disk, which holds nothing or what an earlier run left.
+/// Runs a script on a disk, which is empty or has the state that an earlier run left.
 ///
 /// # Errors
-/// A panic, or a run in which no worker could go on.
+/// A panic, or a state in which no worker can continue.
 pub(crate) fn run(disk: &SimDisk, script: &Script) -> Result<Ran, String> {
     let now_ns = Arc::new(AtomicU64::new(1));
     let actors = script.profile.workers + beside::ACTORS + remodelled::ACTORS + SERVANTS;
@@ -212,7 +212,7 @@ pub(crate) fn run(disk: &SimDisk, script: &Script) -> Result<Ran, String> {
     run_with(disk, script, sim, now_ns)
 }
 
-/// [`run`] with a scheduler of that clock.
+/// As [`run`], with this scheduler and its clock.
 pub(super) fn run_with(
     disk: &SimDisk,
     script: &Script,
@@ -237,7 +237,7 @@ pub(super) fn run_with(
         Some(Ok(db)) => {
             let shared = Shared { db: &db, sim: &*sim, notes: &notes, script, disk, alone };
             if let Err(broken) = work::all(&shared, &mut rng) {
-                // It is unknown what closing would need now.
+                // The state of the engine is unknown, so closing might hang.
                 std::mem::forget(db);
                 return Err(broken);
             }

@@ -1,26 +1,25 @@
-//! A random sample of a stream whose length is unknown until it ends: each item is as likely to be in it (Vitter's
-//! algorithm R, 1985).
+//! A uniform random sample of a stream of unknown length (Vitter's algorithm R, 1985).
 
 use super::rng::Rng;
 
-/// See the module's documentation.
+/// The sample; see the module's documentation.
 #[derive(Debug)]
 pub(super) struct Sample<T> {
     rng: Rng,
     most: usize,
-    /// Items so far.
+    /// Number of items so far.
     seen: u64,
-    /// The chosen items with their places in the stream.
+    /// The sampled items with their positions in the stream.
     chosen: Vec<(u64, T)>,
 }
 
 impl<T> Sample<T> {
-    /// An empty sample that keeps at most so many.
+    /// An empty sample of at most `most` items.
     pub(super) fn new(most: usize, rng: Rng) -> Sample<T> {
         Sample { rng, most, seen: 0, chosen: Vec::new() }
     }
 
-    /// The next item, which is made only if it is chosen, for now.
+    /// Offers the next item of the stream. Calls `item` only if the item enters the sample.
     pub(super) fn offer(&mut self, item: impl FnOnce() -> T) {
         let at = self.seen;
         self.seen += 1;
@@ -31,7 +30,7 @@ impl<T> Sample<T> {
         }
     }
 
-    /// The chosen items in the stream's order. The sample is empty afterwards.
+    /// Takes the sampled items in stream order. The sample is empty afterwards.
     pub(super) fn take(&mut self) -> Vec<T> {
         self.seen = 0;
         let mut chosen = std::mem::take(&mut self.chosen);

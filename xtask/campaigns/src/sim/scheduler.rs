@@ -1,4 +1,4 @@
-//! The schedulers of a simulation, and the one of threads, which pass a baton.
+//! The kinds of schedulers of a simulation, and the one for threads, which pass a baton.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use super::order::{self, Dice, Role, Sim, VAIN_STEPS_MAX, nanos};
 use super::rng::Rng;
 use super::seats::{Seats, Work};
 
-/// How workers run.
+/// Kind of scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Scheduler {
@@ -26,7 +26,7 @@ pub(crate) enum Scheduler {
 }
 
 impl Scheduler {
-    /// A run of at most `actors` workers and servants.
+    /// The scheduler of a run with at most `actors` workers and servants.
     pub(crate) fn sim(self, seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Arc<dyn Sim> {
         match self {
             Scheduler::Threads => Arc::new(Baton::new(seed, actors, now_ns)),
@@ -35,7 +35,7 @@ impl Scheduler {
         }
     }
 
-    /// The part of a command line that repeats a run with it.
+    /// The flag that selects this scheduler when a failure is repeated.
     pub(crate) fn flag(self) -> &'static str {
         match self {
             Scheduler::Threads => "",
@@ -45,7 +45,7 @@ impl Scheduler {
     }
 }
 
-/// Workers are threads, of which the one with the baton runs.
+/// Scheduler for threads: only the thread with the baton runs.
 #[derive(Debug)]
 pub(super) struct Baton {
     state: Mutex<BatonState>,
@@ -59,17 +59,17 @@ struct BatonState {
     actors: Vec<Actor>,
     /// The worker with the baton; `None` outside of [`Sim::run`].
     running: Option<usize>,
-    /// Workers that have not ended.
+    /// Number of workers that have not ended.
     working: usize,
     vain: u32,
-    /// The reason for which the run was stopped.
+    /// Reason for which the run was stopped.
     broken: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stand {
     Ready,
-    /// Until the token at this address is woken, or until this time.
+    /// Until the token at this address is woken, or until this time, if any.
     Waiting(usize, Option<u64>),
     Ended,
 }
@@ -77,7 +77,7 @@ enum Stand {
 #[derive(Clone, Copy, Debug)]
 struct Actor {
     stand: Stand,
-    /// Whether it only serves others, and the run ends without it.
+    /// True for a servant, without which the run can end.
     serves: bool,
 }
 
@@ -147,8 +147,8 @@ impl Baton {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After the run is stopped all workers that still run unwind; their state is dropped with the whole run. Servants go
-    /// on: a transaction that is dropped rolls back, which may need them.
+    /// Once the run is stopped, each remaining worker unwinds; its state is dropped with the whole run. Servants continue:
+    /// the rollback of a dropped transaction may need them.
     fn stop_if_broken(&self, state: &BatonState) {
         let serves = state.running.is_some_and(|me| state.actors[me].serves) && state.working > 0;
         if state.broken.is_some() && !serves && !std::thread::panicking() {
@@ -171,9 +171,9 @@ impl Baton {
         }
     }
 
-    /// Chooses the worker that goes on and hands the baton over, if that is another one.
+    /// Chooses the next worker and passes the baton, if it is another worker.
     fn switch(&self, mut state: MutexGuard<'_, BatonState>, me: usize) {
-        // A worker can go on, or the run is stopped: then waiting workers are ready to be stopped.
+        // A worker is ready, or the run is stopped and waiting workers are ready to stop.
         let next = state.choose(&self.now_ns).unwrap_or(me);
         drop(state);
         if next != me {
@@ -192,7 +192,7 @@ impl Baton {
         self.stop_if_broken(&state);
         let Some(me) = state.running else {
             drop(state);
-            // No other worker is left: a wait with a limit is over, and one without never ends.
+            // No other worker is left: a wait with a limit ends at once, and one without would never end.
             if limit.is_none() {
                 caught::find(format!("hang: a lone caller would wait for ever ({reason:?})"));
             }
@@ -200,7 +200,7 @@ impl Baton {
         };
         let until = limit.map(|limit| self.now_ns.load(Ordering::Relaxed).saturating_add(nanos(limit)));
         if state.broken.is_some() && std::thread::panicking() && state.are_others_ended(me) {
-            // The wait does not end, and the run cannot without it.
+            // The wait would never end, and so would the run.
             eprintln!("a worker that unwinds waits for ever ({reason:?}), after: {:?}", state.broken);
             std::process::abort();
         }
@@ -216,7 +216,7 @@ impl BatonState {
         self.actors.iter().enumerate().all(|(other, actor)| other == me || actor.stand == Stand::Ended)
     }
 
-    /// Chooses the worker that goes on and gives it the baton. `None` if all have ended.
+    /// Chooses the next worker and gives it the baton. `None` if all have ended.
     fn choose(&mut self, now_ns: &AtomicU64) -> Option<usize> {
         loop {
             if self.actors.iter().all(|a| a.stand == Stand::Ended) {
@@ -256,7 +256,7 @@ impl BatonState {
         }
     }
 
-    /// Ends the run: every worker that gets the baton from now on stops.
+    /// Ends the run: every worker that receives the baton from now on stops.
     fn break_off(&mut self, why: &str) -> Option<usize> {
         let waiting = self.actors.iter().filter(|a| matches!(a.stand, Stand::Waiting(..))).count();
         self.broken.get_or_insert(format!("hang: {why} ({waiting} of {} wait)", self.actors.len()));
@@ -275,14 +275,14 @@ impl Hook for Baton {
     fn point(&self, _site: u32) {
         let mut state = self.state();
         let Some(me) = state.running else { return };
-        // Points lie inside statements, many of them: most pass.
+        // A statement has many points, so the worker continues at most of them.
         if state.broken.is_none() && state.dice.rng().once_in(16) {
             self.switch(state, me);
         }
     }
 
     fn task(&self) -> u64 {
-        // By its place in the run, so that a run repeats itself; other threads are none of them.
+        // The position in the run makes the number deterministic. Threads outside the run have other numbers.
         self.state().running.map_or_else(|| u64::MAX - storage::thread_number(), |actor| actor as u64 + 1)
     }
 

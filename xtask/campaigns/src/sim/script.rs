@@ -6,7 +6,7 @@ use super::rng::Rng;
 use super::scheduler::Scheduler;
 use super::workload::Profile;
 
-/// How a run ends.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// The database is closed.
@@ -20,24 +20,24 @@ pub(crate) enum Ending {
 pub(crate) struct Script {
     /// The seed of all random choices.
     pub(crate) seed: u64,
-    /// How its workers run.
+    /// The scheduler of its workers.
     pub(crate) scheduler: Scheduler,
-    /// What the workers do.
+    /// The workload of its workers.
     pub(crate) profile: Profile,
-    /// How it ends.
+    /// The end of the run.
     pub(crate) ending: Ending,
-    /// So many of the moments at which power may be lost are kept, at most.
+    /// Maximum number of sampled points of possible power loss.
     pub(crate) cuts: usize,
-    /// Whether to make the disk sound when the workers have ended, and to run one more transaction.
+    /// True to repair the disk after the workers have ended, and to run one more transaction.
     pub(crate) probe: bool,
-    /// Whether some statements of a transaction run as iterations of speculative loops.
+    /// True to run some statements of a transaction as iterations of speculative loops.
     pub(crate) speculate: bool,
-    /// The kind of page latches; none if the seed draws it.
+    /// The kind of page latches; none for a random one.
     pub(crate) latches: Option<LatchKind>,
 }
 
 impl Script {
-    /// A random run without speculative loops, of which no moment is kept.
+    /// A random run without speculative loops and without points of power loss.
     pub(crate) fn draw(rng: &mut Rng, scheduler: Scheduler) -> Script {
         let seed = rng.next();
         let ending = if rng.once_in(3) { Ending::Close } else { Ending::Kill };

@@ -1,12 +1,12 @@
-//! How threads pass the baton.
+//! The baton that threads pass.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-/// A worker's work.
+/// The work of a participant.
 pub(crate) type Work<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// Where threads sleep that do not have the baton.
+/// A condition variable for each thread, on which the thread sleeps while it does not have the baton.
 #[derive(Debug)]
 pub(super) struct Seats {
     seats: Vec<(Mutex<bool>, Condvar)>,
@@ -33,8 +33,8 @@ impl Seats {
         *turn = false;
     }
 
-    /// Runs all of `work`, worker `first` first, and returns when all have ended. A worker that has been started takes
-    /// no step before [`Seats::pass`] has named it.
+    /// Runs all of `work`, beginning with worker `first`, and returns when all have ended. A started worker takes no step
+    /// before [`Seats::pass`] names it.
     pub(super) fn run(&self, work: Vec<Work<'_>>, first: usize) {
         thread::scope(|scope| {
             for (me, work) in work.into_iter().enumerate() {
@@ -47,8 +47,8 @@ impl Seats {
         });
     }
 
-    /// Hands the baton from the calling worker to another one. Returns when it is back; at once if the caller
-    /// has `ended`.
+    /// Passes the baton from the calling worker to another one. Returns when the caller has the baton again, or at once if
+    /// the caller has `ended`.
     pub(super) fn pass(&self, from: usize, to: usize, ended: bool) {
         self.give(to);
         if !ended {

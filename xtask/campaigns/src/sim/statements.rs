@@ -1,5 +1,4 @@
-//! Random statements: every kind that a transaction has, on types and on bytes, on one row and on several, and their
-//! answers.
+//! Random statements of a transaction, of every kind: typed and raw, on one row and on several; and their answers.
 
 use std::ops::{ControlFlow, Range};
 
@@ -12,10 +11,10 @@ use super::rng::Rng;
 use super::tables::{self, ByClass, Bytes, HEAD, Tables, hash_of};
 use super::workload::{Profile, key, row};
 
-/// Keys of one statement on several rows, at most: more than the engine takes in one turn.
+/// Maximum number of keys of a statement on several rows; more than the engine processes in one batch.
 const MANY: u64 = 40;
 
-/// The head of a row, as columns of it.
+/// The head of a row as its columns.
 struct Head([u8; HEAD]);
 
 impl Columns<Vec<u8>> for Head {
@@ -28,7 +27,7 @@ impl Columns<Vec<u8>> for Head {
     }
 }
 
-/// A transaction that does something random.
+/// A transaction that makes random statements.
 pub(crate) struct Hand<'a, 'db> {
     pub(crate) db: &'a Database,
     pub(crate) tx: &'a mut Transaction<'db>,
@@ -38,17 +37,17 @@ pub(crate) struct Hand<'a, 'db> {
 }
 
 impl Hand<'_, '_> {
-    /// Announces some keys, as a program does that knows what a transaction will touch; returns them.
+    /// Announces random keys, as a program that knows the accesses of a transaction does. Returns them.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     pub(crate) fn announce(&mut self) -> Result<Vec<u64>, TxnError> {
         let Hand { tx, tables, rng, profile, .. } = self;
         let ahead: Vec<u64> = (0..1 + rng.below(20)).map(|_| rng.below(profile.keys)).collect();
         let keys: Vec<Vec<u8>> = ahead.iter().map(|n| key(*n)).collect();
         match rng.below(4) {
             0 | 1 => {
-                // Of one table each, all in one group.
+                // A random table for each key, all in one group.
                 let any = |rng: &mut Rng| tables[rng.index(tables.len())];
                 tx.prefetch_raw(keys.iter().map(|key| (any(rng), key.as_slice(), 64)));
                 tx.prefetch_insert_raw(&tables[0], &keys[0]);
@@ -68,10 +67,10 @@ impl Hand<'_, '_> {
         Ok(ahead)
     }
 
-    /// One random statement, mostly on a key that was announced, if any was; returns its answer.
+    /// Makes one random statement, usually on one of the announced keys if there are any. Returns its answer.
     ///
     /// # Errors
-    /// Those of the engine, but for duplicates, which are answers.
+    /// Errors of the engine except duplicates, which are answers.
     pub(crate) fn statement(&mut self, ahead: &[u64]) -> Result<Op, TxnError> {
         if self.rng.once_in(40) {
             self.lock_table()?;
@@ -89,11 +88,11 @@ impl Hand<'_, '_> {
         }
     }
 
-    /// A row put, whatever was there: a transaction may do this at any level so that a serial run does the same. No
-    /// unique index, whose answer would be a read.
+    /// Puts a row without a read. A transaction may do so at any level and remain equivalent to a serial run. Excludes
+    /// tables with a unique index, because the check for duplicates is a read.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     pub(crate) fn put_blindly(&mut self) -> Result<Op, TxnError> {
         let table = self.rng.index(tables::UNIQUE);
         let (key, row) = (key(self.rng.below(self.profile.keys)), row(self.rng, self.profile));
@@ -130,7 +129,7 @@ impl Hand<'_, '_> {
         let found = match self.rng.below(8) {
             6 => self.read_in_pieces(table, &key)?,
             7 => {
-                // The columns of a row that ends before them do not decode.
+                // A row that ends before these columns does not decode.
                 let found = match self.tx.get_columns::<_, _, Head>(handle, &Bytes(key.clone())) {
                     Ok(found) => found.map(|head| head.0.to_vec()),
                     Err(TxnError::Decode { .. }) => Some(Vec::new()),
@@ -151,10 +150,10 @@ impl Hand<'_, '_> {
         Ok(Op::Get { table, key, found })
     }
 
-    /// A row of any length, of which some bytes are in memory at a time.
+    /// Reads a row of any length piece by piece, with a few bytes in memory at a time.
     fn read_in_pieces(&self, table: usize, key: &[u8]) -> Result<Option<Vec<u8>>, TxnError> {
         let handle = &self.tables[table];
-        // By the key as it is, or encoded, which is the same here.
+        // By the raw or the typed key; both have the same bytes.
         let opened = if key.len().is_multiple_of(2) {
             self.tx.read_value_raw(handle, key)?
         } else {
@@ -175,7 +174,7 @@ impl Hand<'_, '_> {
         Ok(Some(row))
     }
 
-    /// A row seen without a lock and then locked, if it still is what was seen; read if it is not.
+    /// Reads a row without a lock and then locks it if it is unchanged; otherwise reads it again.
     fn confirm(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
         let mut peeker = Peeker::default();
         if self.rng.once_in(2) {
@@ -196,7 +195,7 @@ impl Hand<'_, '_> {
         Ok(Op::Get { table, key, found })
     }
 
-    /// Keys in random order: neighbours or far from each other, more than one group of them, some repeated.
+    /// Reads keys in random order: adjacent or distant, in more than one group, some repeated.
     fn get_many(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
         let keys = self.keys(n);
         if self.rng.once_in(2) {
@@ -238,7 +237,7 @@ impl Hand<'_, '_> {
         Ok(Op::Number { table, from, to, found })
     }
 
-    /// Rows from both ends of a range, more of them now and then than a cursor fetches at once.
+    /// Reads rows from both ends of a range, sometimes more than a cursor fetches at once.
     fn ends(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
         let most = self.rng.pick(&[3, 20, 100]);
         let (from, to) = (key(n), key(n + self.rng.below(2 * most)));
@@ -314,7 +313,7 @@ impl Hand<'_, '_> {
             3 => self.update(table, key(n)),
             4 => self.insert_run(table, n),
             5 | 6 => self.heads(table, n),
-            // The other tables have indexes, which such a statement does not serve.
+            // The other tables have indexes, which this statement does not support.
             7 if table == 0 => self.sweep(n),
             8 if self.rng.once_in(2) => self.replace_many(table, n),
             8 => self.put_many(table, n),
@@ -362,7 +361,7 @@ impl Hand<'_, '_> {
 
     fn put(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
         let row = row(self.rng, self.profile);
-        // The other tables have indexes, which are made from whole rows.
+        // The other tables have indexes, which are computed from whole rows.
         if table == 0 && self.rng.once_in(3) {
             if self.rng.once_in(2) {
                 self.tx.write_value(&self.tables[table], &Bytes(key.clone()), &row[..])?;
@@ -393,7 +392,7 @@ impl Hand<'_, '_> {
         Ok(Op::PutMany { table, rows, done })
     }
 
-    /// Rows written over ones that were seen without locks, some of them with a new head only.
+    /// Replaces rows that were read without locks. Some of them differ only in the head.
     fn replace_many(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
         let (handle, mut peeker) = (&self.tables[table], Peeker::default());
         let (mut rows, mut places) = (Vec::new(), Vec::new());
@@ -418,7 +417,7 @@ impl Hand<'_, '_> {
         Ok(Op::ReplaceMany { table, rows, done })
     }
 
-    /// Keys in random order: neighbours or far from each other, some of them repeated.
+    /// Keys in random order: adjacent or distant, some repeated.
     fn keys(&mut self, n: u64) -> Vec<Vec<u8>> {
         let reach = self.rng.pick(&[6, 60, self.profile.keys]);
         let mut numbers: Vec<u64> = Vec::new();
@@ -444,12 +443,12 @@ impl Hand<'_, '_> {
         Ok(Op::Heads { table, keys, found })
     }
 
-    /// Parts of one row or of several.
+    /// Updates parts of one row or of several.
     fn count_parts(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
         if tables::indexes(table) > 0 && self.rng.once_in(4) {
             self.straddle(table, n)?;
         }
-        // Indexes depend on what follows the head.
+        // Indexes depend on the bytes after the head.
         let parts = self.parts(if tables::indexes(table) > 0 { HEAD } else { usize::MAX });
         let keys = if self.rng.once_in(2) { self.keys(n) } else { vec![key(n)] };
         let (handle, mut found) = (&self.tables[table], Seen::default());
@@ -466,7 +465,7 @@ impl Hand<'_, '_> {
         Ok(Op::CountParts { table, keys, parts, found })
     }
 
-    /// Bytes that an index depends on are not changed in place, wherever the columns begin.
+    /// Checks that an update in place of indexed bytes is refused, even if its columns begin before them.
     fn straddle(&mut self, table: usize, n: u64) -> Result<(), TxnError> {
         let part = self.rng.index(HEAD + 4)..HEAD + 1 + self.rng.index(8);
         let parts = std::slice::from_ref(&part);
@@ -478,7 +477,8 @@ impl Hand<'_, '_> {
         }
     }
 
-    /// Parts of rows, in any order, that may overlap. The first has bytes, all of them before `limit`; others may have none.
+    /// Random parts of rows, in any order, possibly overlapping. The first is not empty and ends at or before `limit`;
+    /// others may be empty.
     fn parts(&mut self, limit: usize) -> Parts {
         let mut parts: Parts = (0..1 + self.rng.below(3))
             .map(|_| {
@@ -491,7 +491,7 @@ impl Hand<'_, '_> {
         parts
     }
 
-    /// Every row of a range, now and then of the whole table.
+    /// Updates every row of a range, sometimes of the whole table.
     fn sweep(&mut self, n: u64) -> Result<Op, TxnError> {
         let reach = self.rng.pick(&[5, 100, self.profile.keys]);
         let (from, to) = (key(n), key(n + self.rng.below(reach)));
@@ -512,7 +512,7 @@ fn count_head(head: &mut [u8]) {
     }
 }
 
-/// A duplicate is an answer, not an error.
+/// Converts a duplicate from an error to `None`.
 fn unless_duplicate<T>(result: Result<T, TxnError>) -> Result<Option<T>, TxnError> {
     match result {
         Ok(value) => Ok(Some(value)),

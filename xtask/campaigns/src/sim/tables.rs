@@ -1,11 +1,11 @@
-//! The tables that simulated workers work on, and reading all of them back.
+//! The tables of the simulated workers, and a reader of all their rows.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 
 use storage::{Codec, Database, Key, OpenTable, SecondaryIndex, Table, TxnError};
 
-/// A key as the tables hold it. None is the beginning of another.
+/// A key of the tables, in its encoded form. No key is a prefix of another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
@@ -20,26 +20,26 @@ impl Key for Bytes {
     }
 }
 
-/// How many tables there are.
+/// Number of tables.
 pub(crate) const TABLES: usize = 3;
 
-/// First bytes of a row that no index depends on: they are updated in place.
+/// Number of first bytes of a row that no index depends on; they are updated in place.
 pub(crate) const HEAD: usize = 8;
 
-/// Rows without an index, rows with an index, rows with two of which one is unique.
+/// A table without an index, one with an index, and one with two indexes, of which one is unique.
 const ALL: [Table<Bytes, Vec<u8>>; TABLES] = [
     Table::new("plain"),
     Table::new("rows").with_raw_index("by_class", false, HEAD, by_class),
     Table::new("uniq").with_raw_index("by_class", false, HEAD, by_class).with_raw_index("by_name", true, HEAD, by_name),
 ];
 
-/// Which table has the unique index.
+/// The table with the unique index.
 pub(crate) const UNIQUE: usize = 2;
 
-/// The index that the tables with indexes have first.
+/// The first index of the tables with indexes.
 pub(crate) const CLASS: usize = 0;
 
-/// The same index for statements on types.
+/// The same index for typed statements.
 pub(crate) struct ByClass;
 
 impl SecondaryIndex for ByClass {
@@ -57,15 +57,15 @@ pub(crate) fn name(table: usize) -> &'static str {
     ALL[table].name()
 }
 
-/// How many indexes a table has.
+/// Number of indexes of a table.
 pub(crate) fn indexes(table: usize) -> usize {
     INDEXES[table].len()
 }
 
-/// The function of an index: see [`storage::Table::with_raw_index`].
+/// Computes the index entry of a row. See [`storage::Table::with_raw_index`].
 pub(crate) type Extract = fn(&[u8], &[u8], &mut Vec<u8>) -> bool;
 
-/// The indexes of each table, in order: their functions, and whether they are unique.
+/// The indexes of each table, in order: function, and true if unique.
 const INDEXES: [&[(Extract, bool)]; TABLES] = [&[], &[(by_class, false)], &[(by_class, false), (by_name, true)]];
 
 fn by_class(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
@@ -90,25 +90,25 @@ pub(crate) fn name_of(row: &[u8]) -> Option<[u8; 2]> {
 /// The open tables of a database.
 pub(crate) type Tables = [OpenTable<Bytes, Vec<u8>>; TABLES];
 
-/// Opens the tables; creates those that are not there.
+/// Opens the tables. Creates those that do not exist.
 ///
 /// # Errors
-/// Those of the engine.
+/// Errors of the engine.
 pub(crate) fn open(db: &Database) -> Result<Tables, TxnError> {
     Ok([db.table(&ALL[0])?, db.table(&ALL[1])?, db.table(&ALL[2])?])
 }
 
-/// All rows of a table, in order.
+/// All rows of a table, in key order.
 pub(crate) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A row's part in the hash of a state. Hashes of rows are added up, so they can be subtracted again.
+/// The hash of a row. The hash of a state is the sum over its rows, so that a row can be subtracted again.
 pub(crate) fn hash_of(table: usize, key: &[u8], row: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (table, key, row).hash(&mut hasher);
     hasher.finish()
 }
 
-/// All rows of all tables, checked against all indexes.
+/// Reads all rows of all tables, and checks them against all indexes.
 ///
 /// # Errors
 /// The disagreement, or an error of the engine.
@@ -158,13 +158,13 @@ fn own((key, row): (&Vec<u8>, &Vec<u8>)) -> (Vec<u8>, Vec<u8>) {
     (key.clone(), row.clone())
 }
 
-/// The entries that an index must have, in its order.
+/// The entries that an index must have, in index order.
 pub(crate) fn entries<'a>(table: usize, index: usize, rows: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>) -> Rows {
     let (extract, unique) = INDEXES[table][index];
     entries_of(extract, unique, rows)
 }
 
-/// The entries of rows in an index of this function, in its order.
+/// The entries of rows in an index with this function, in index order.
 pub(crate) fn entries_of<'a>(
     extract: Extract,
     unique: bool,

@@ -1,4 +1,4 @@
-//! A disk that reports every changing call before it happens, and notes calls that the engine must never make.
+//! A disk that reports every changing call before it happens, and records calls that the engine must never make.
 
 use std::collections::BTreeSet;
 use std::fmt::{Debug, Formatter};
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use storage::disk::{Call, Disk, DiskFile, DiskLock, LockError, OpenMode, SimDisk};
 
-/// Called before a call that is about to change something.
+/// Callback before a changing call.
 pub(crate) type Hear = dyn Fn(&SimDisk, Call) + Send + Sync;
 
-/// A simulated disk under watch. One is made for each opening of a database.
+/// A simulated disk with a callback. Each opening of a database has its own.
 #[derive(Clone)]
 pub(crate) struct Watched {
     disk: SimDisk,
@@ -18,12 +18,12 @@ pub(crate) struct Watched {
     seen: Arc<Mutex<Seen>>,
 }
 
-/// The notes so far.
+/// The recorded calls.
 #[derive(Debug, Default)]
 struct Seen {
     /// Files whose sync has failed.
     failed: BTreeSet<String>,
-    /// Forbidden calls: a sync tried again after it failed.
+    /// Forbidden calls: a sync that is repeated after a failure.
     forbidden: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ impl Debug for Watched {
 }
 
 impl Watched {
-    /// `hear` is called before each call that changes something, with the disk as it is then.
+    /// Wraps a disk. `hear` is called before each changing call, with the disk before the call.
     pub(crate) fn new(disk: &SimDisk, hear: impl Fn(&SimDisk, Call) + Send + Sync + 'static) -> Watched {
         Watched { disk: disk.clone(), hear: Arc::new(hear), seen: Arc::default() }
     }
@@ -52,7 +52,7 @@ impl Watched {
         (self.hear)(&self.disk, call);
     }
 
-    /// Notes how a sync of `name` ended, and that it did not follow a failed one.
+    /// Runs a sync of `name` and records a failure. A sync after a failed one is a forbidden call.
     fn synced(&self, name: &str, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut seen = self.seen();
         if seen.failed.contains(name) {

@@ -1,5 +1,5 @@
-//! The work of a run: it opens tables and loads one, workers run their transactions, servants do the engine's
-//! background work, everything is read, the database is closed or its process ends.
+//! The work of a run: opening and loading the tables, the transactions of the workers, the background work of the servants,
+//! reading all rows, and the end of the database by a close or a kill.
 
 use std::sync::Mutex;
 
@@ -21,7 +21,8 @@ use super::statements::Hand;
 use super::tables::{self, Bytes, Rows, Tables};
 use super::workload;
 
-/// Servants of a run: one steps flusher and segment maker, one cleaner and checkpointer.
+/// Number of servants of a run: one steps flusher, page reader and segment maker, the other cleaner, purger and
+/// checkpointer.
 pub(super) const SERVANTS: usize = 2;
 
 /// State shared by workers and servants.
@@ -31,14 +32,14 @@ pub(super) struct Shared<'a> {
     pub(super) notes: &'a Notes,
     pub(super) script: &'a Script,
     pub(super) disk: &'a SimDisk,
-    /// Whether the only worker does the services' work too.
+    /// True if the only worker also does the background work.
     pub(super) alone: bool,
 }
 
-/// Tables first, then all workers at once, then a check of all rows.
+/// Opens the tables, runs all workers concurrently, and checks all rows.
 ///
 /// # Errors
-/// A panic, a run in which no worker could go on, or a table that disagrees with its indexes.
+/// A panic, a state in which no worker can continue, or a table that disagrees with its indexes.
 pub(super) fn all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
     let opened = Mutex::new(None);
     let mut of_setup = rng.split();
@@ -73,7 +74,7 @@ pub(super) fn all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
             closed = result.is_err();
             *lock(&shared.notes.probe) = Some(result);
         }
-        // A service's error may have closed the instance to readers too, and no worker got that error.
+        // An error of a service may have closed the instance to readers without an error of a worker.
         if !closed && lock(&shared.notes.errors).is_empty() {
             match tables::contents(shared.db, true).and_then(|rows| remodelled::check(shared.db).map(|()| rows)) {
                 Ok(rows) => *lock(&shared.notes.rows) = Some(rows),
@@ -86,7 +87,7 @@ pub(super) fn all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
     wrong.map_or(Ok(()), Err)
 }
 
-/// A table is loaded in bulk while a reader relies on its being empty; `wrong` gets the rows that appear to the reader.
+/// Loads a table in bulk while a reader relies on its emptiness. `wrong` receives the finding of the reader.
 fn load_beside_reader<'a>(
     shared: &'a Shared<'a>,
     wrong: &'a Mutex<Option<String>>,
@@ -108,7 +109,7 @@ fn load_beside_reader<'a>(
     ]
 }
 
-/// A table of its own is created, filled, emptied, dropped, and given other indexes.
+/// Creates, fills, empties, drops a table of its own, and changes its indexes.
 fn remodel<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> Work<'a> {
     let of_table = rng.split();
     Box::new(move || match remodelled::work(shared.db, shared.sim, of_table) {
@@ -117,7 +118,7 @@ fn remodel<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> Work<'a> {
     })
 }
 
-/// Runs workers, and beside them the services, unless the worker does the services' work itself.
+/// Runs workers, and servants if the worker does not do the background work itself.
 fn together(shared: &Shared<'_>, workers: Vec<Work<'_>>, rng: &mut Rng) -> Result<(), String> {
     let mut roles: Vec<Role<'_>> = workers.into_iter().map(|work| Role { serves: false, work }).collect();
     if !shared.alone {
@@ -126,7 +127,7 @@ fn together(shared: &Shared<'_>, workers: Vec<Work<'_>>, rng: &mut Rng) -> Resul
     shared.sim.run(roles)
 }
 
-/// One more transaction, which waits until it is durable.
+/// Runs one more transaction and waits until it is durable.
 fn probe(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) -> Result<(), TxnError> {
     let mut tx = shared.db.begin()?;
     let (key, row) = (workload::key(1_000_000), vec![rng.next() as u8; 700]);
@@ -139,14 +140,14 @@ fn probe(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) -> Result<(), TxnEr
     Ok(())
 }
 
-/// Opens the tables; loads one in bulk, if it is empty and the profile says so.
+/// Opens the tables. Loads one in bulk if the profile requires it and the table is empty.
 fn prepare(shared: &Shared<'_>, rng: &mut Rng) -> Result<Tables, TxnError> {
     let tables = tables::open(shared.db)?;
     if shared.script.profile.loaded > 0 {
         let table = rng.index(tables.len());
         let rows = workload::bulk(rng, &shared.script.profile, table);
         let number = shared.notes.history.begin(vec![Op::Run { table, rows: rows.clone(), done: true }]);
-        // The parts of a table with indexes appear one after the other, and the model has no such state.
+        // The parts of a table with indexes become visible one after the other, which the model does not support.
         let in_parts = tables::indexes(table) == 0 && rng.once_in(2);
         match load(shared.db, &tables[table], &rows, in_parts, rng.once_in(2)) {
             Ok(()) => {
@@ -156,27 +157,27 @@ fn prepare(shared: &Shared<'_>, rng: &mut Rng) -> Result<Tables, TxnError> {
             }
             Err(NotLoaded::Refused(error)) => {
                 shared.notes.history.withdraw(number);
-                // The table is not empty any more, which is no failure.
+                // The table is not empty, which is not a failure.
                 if !matches!(error, TxnError::Schema { .. }) {
                     return Err(error);
                 }
             }
-            // The rows may be there.
+            // The rows may be there nevertheless.
             Err(NotLoaded::BrokenOff(error)) => return Err(error),
         }
     }
     Ok(tables)
 }
 
-/// Why rows were not loaded.
+/// Reason for which rows were not loaded.
 enum NotLoaded {
-    /// The load did not begin: nothing was done.
+    /// The load did not begin and had no effect.
     Refused(TxnError),
-    /// It began and failed.
+    /// The load began and failed.
     BrokenOff(TxnError),
 }
 
-/// Loads rows in bulk, as a whole or as the only part of the table, encoded by the engine or before.
+/// Loads rows in bulk, as a whole or as the only part of the table, typed or raw.
 fn load(
     db: &Database,
     table: &OpenTable<Bytes, Vec<u8>>,
@@ -230,13 +231,13 @@ fn servants<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> [Role<'a>; SERVANTS] {
     ]
 }
 
-/// Whether workers make calls that are no statements. These make many disk calls; if power may be lost at each of them,
-/// most of the moments that are tried would lie in such calls.
+/// Returns true if workers make calls other than statements. These make many disk calls, so with points of power loss most
+/// of the sampled points would lie in them.
 fn may_call_anything(shared: &Shared<'_>) -> bool {
     shared.script.cuts == 0
 }
 
-/// A call that is no statement; its error is noted.
+/// Makes a call other than a statement, and records its error.
 fn other_call(shared: &Shared<'_>, tables: &Tables, call: OtherCall, rng: &mut Rng) {
     if let Err(error) = call.make(shared.db, tables, rng) {
         shared.notes.error(error);
@@ -252,7 +253,7 @@ fn worker(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) {
             Err(what) => return shared.notes.error(RunError::Loops(what)),
         }
     }
-    // A deadlock's victim, which now and then begins again with its age.
+    // Age of a deadlock victim; some victims begin again with it.
     let mut victim = None;
     for _ in 0..shared.script.profile.transactions {
         if may_call_anything(shared) && rng.once_in(4) {
@@ -289,8 +290,8 @@ fn worker(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) {
     }
 }
 
-/// Removes all rows of a table. By the only worker: no other commit may come between the call and the look at the log's
-/// end. False if the worker cannot go on.
+/// Removes all rows of a table. The caller is the only worker: no other commit may lie between the call and the read of the
+/// end of the log. Returns false if the worker cannot continue.
 fn empty(shared: &Shared<'_>, table: usize) -> bool {
     let (db, notes) = (shared.db, shared.notes);
     let number = notes.history.begin(vec![Op::Empty { table }]);
@@ -302,7 +303,7 @@ fn empty(shared: &Shared<'_>, table: usize) -> bool {
         }
         Err(error) => {
             notes.error(RunError::Txn(error));
-            // Nothing has been done, unless the instance is closed now: then the next restart tells.
+            // The call had no effect, unless it closed the instance; then the next restart decides.
             let is_open = db.checkpoint().is_ok();
             if is_open {
                 notes.history.withdraw(number);
@@ -312,7 +313,7 @@ fn empty(shared: &Shared<'_>, table: usize) -> bool {
     }
 }
 
-/// One transaction; `age` is that of a victim that begins again, and then its own.
+/// Runs one transaction. `age` is the age of a deadlock victim that begins again, and receives the age of this transaction.
 fn transaction<'d>(
     shared: &Shared<'d>,
     tables: &Tables,
@@ -340,7 +341,7 @@ fn transaction<'d>(
     let waits = rng.below(10) < profile.sync;
     if waits && profile.workers == 1 {
         tx.commit()?;
-        // No other worker commits, so this lies between this commit and the next one.
+        // No other worker commits, so this position lies between this commit and the next one.
         notes.history.committed(number, db.durable().0);
     } else {
         let lsn = tx.commit_async().inspect_err(|_| notes.history.withdraw(number))?;
@@ -359,7 +360,7 @@ fn transaction<'d>(
     Ok(())
 }
 
-/// A transaction's statements with their answers; `None` if it gives up after an error.
+/// Runs the statements of a transaction and returns their answers; `None` if the transaction gives up after an error.
 fn statements<'d>(
     shared: &Shared<'d>,
     tables: &Tables,
@@ -372,7 +373,7 @@ fn statements<'d>(
     let mut hand = Hand { db: shared.db, tx, tables, rng, profile };
     let ahead = if hand.rng.below(10) < profile.ahead { hand.announce()? } else { Vec::new() };
     let mut ops = Vec::new();
-    // Its savepoints, and how many answers it had at each.
+    // A savepoint, and the number of answers at that time.
     let mut mark = None;
     for _ in 0..1 + hand.rng.below(profile.statements) {
         if hand.rng.once_in(8) {
@@ -396,7 +397,7 @@ fn statements<'d>(
             }
             Err(error) => {
                 notes.error(RunError::Txn(error));
-                // The statement has had no effect: the transaction may go on.
+                // The statement has had no effect, so the transaction may continue.
                 if hand.rng.once_in(2) {
                     return Ok(None);
                 }
@@ -409,7 +410,7 @@ fn statements<'d>(
                 notes.error(RunError::Txn(error));
                 return Ok(None);
             }
-            // What was read since then is true as well, but may be of rows that the transaction has written itself.
+            // Answers since the savepoint are also true, but may be about rows that the transaction has written itself.
             ops.truncate(answers);
         }
         notes.acknowledge(shared.db.durable());
@@ -421,8 +422,8 @@ fn statements<'d>(
     Ok(Some(ops))
 }
 
-/// Statements that run as iterations of a loop, with their answers: none if the loop ended with a duplicate, which takes
-/// all of it back. `None` if the transaction gives up after an error.
+/// Runs statements as iterations of a loop. Returns their answers, or no answers if the loop ended with a duplicate, which
+/// undoes all of it. `None` if the transaction gives up after an error.
 fn in_loop<'d>(
     shared: &Shared<'d>,
     loops: &mut Loops<'d>,
@@ -466,7 +467,7 @@ pub(super) fn end(db: Database, disk: &SimDisk, script: &Script, notes: &Notes) 
             }
         }
         Ending::Kill => {
-            // Its writes at the end must not reach the disk.
+            // Writes after the kill must not reach the disk.
             disk.power_off_after(0);
             caught(|| drop(db))?;
         }

@@ -1,47 +1,47 @@
-//! The character of a run: how many workers make which statements how often, and the form of keys and rows.
+//! The profile of a run: number of workers, kinds and frequencies of statements, and the form of keys and rows.
 
 use super::rng::Rng;
 use super::tables::{HEAD, UNIQUE};
 
-/// The character of a run.
+/// The profile of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
-    /// Workers.
+    /// Number of workers.
     pub(crate) workers: usize,
-    /// Transactions of each.
+    /// Number of transactions of each worker.
     pub(crate) transactions: u64,
-    /// Statements of each, at most.
+    /// Maximum number of statements of a transaction.
     pub(crate) statements: u64,
-    /// Keys of each table.
+    /// Number of keys of each table.
     pub(crate) keys: u64,
-    /// Rows have one of these sizes.
+    /// The possible sizes of rows.
     pub(crate) sizes: &'static [usize],
-    /// Of ten statements so many delete.
+    /// Number of deletes in ten statements.
     pub(crate) deletes: u64,
-    /// Of ten statements so many only read.
+    /// Number of reads in ten statements.
     pub(crate) reads: u64,
-    /// Of ten transactions so many announce some of their keys.
+    /// Number of transactions in ten that announce some of their keys.
     pub(crate) ahead: u64,
-    /// Of ten transactions so many only put rows, at a level below serializable.
+    /// Number of transactions in ten that only put rows, at a level below serializable.
     pub(crate) blind: u64,
-    /// Of ten transactions so many are rolled back.
+    /// Number of transactions in ten that are rolled back.
     pub(crate) aborts: u64,
-    /// Of ten commits so many wait until they are durable.
+    /// Number of commits in ten that wait until they are durable.
     pub(crate) sync: u64,
-    /// Rows that are loaded in bulk first.
+    /// Number of rows of the initial bulk load.
     pub(crate) loaded: u64,
-    /// Whether they take more pages than the smallest pool has frames: each look at them costs as much.
+    /// True if the rows take more pages than the smallest pool has frames. Each check of all rows is then slow.
     pub(crate) wide: bool,
 }
 
 const SMALL: &[usize] = &[0, 8, 9, 14, 30, 60];
 const MIXED: &[usize] = &[0, 9, 14, 40, 200, 900, 3900];
 const LARGE: &[usize] = &[12, 2000, 3000, 3990];
-/// Rows that do not fit a page, at its border and far beyond.
+/// Rows larger than a page, at the limit and far beyond.
 const BEYOND: &[usize] = &[0, 9, 60, 900, 3950, 3969, 4100, 7936, 12_000, 60_000];
 
 impl Profile {
-    /// A character from a seed.
+    /// A random profile.
     pub(crate) fn draw(rng: &mut Rng) -> Profile {
         let workers = rng.pick(&[1, 1, 2, 3, 4]);
         let sizes = rng.pick(&[SMALL, MIXED, MIXED, LARGE, BEYOND]);
@@ -74,8 +74,8 @@ impl Profile {
         if rng.once_in(8) { profile.wide(rng) } else { profile }
     }
 
-    /// The same on more pages than the smallest pool has frames, few statements of which reach most of them: restart
-    /// evicts the pages that it has just repeated.
+    /// The same profile with more pages than the smallest pool has frames, and few statements that reach most of them. So
+    /// restart evicts pages that it has just redone.
     fn wide(self, rng: &mut Rng) -> Profile {
         let loaded = 300 + rng.below(200);
         Profile {
@@ -89,13 +89,13 @@ impl Profile {
         }
     }
 
-    /// The same with rows of which two fill a page.
+    /// The same profile with two rows to a page.
     pub(crate) fn large(self) -> Profile {
         Profile { sizes: LARGE, ..self }
     }
 }
 
-/// Key number `n` of a table: short, or long, but always the same and in order of `n`.
+/// Key number `n` of a table, short or long. It depends only on `n`, and keys are in the order of `n`.
 pub(crate) fn key(n: u64) -> Vec<u8> {
     let mut key = (n as u32).to_be_bytes().to_vec();
     if n.is_multiple_of(7) {
@@ -104,14 +104,14 @@ pub(crate) fn key(n: u64) -> Vec<u8> {
     key
 }
 
-/// A row of a size: a head, a class, a name, then anything.
+/// A random row: a head, a class, a name, then random bytes.
 pub(crate) fn row(rng: &mut Rng, profile: &Profile) -> Vec<u8> {
     let size = rng.pick(profile.sizes);
     let mut row = vec![rng.next() as u8; size];
     for byte in row.iter_mut().take(HEAD + 4) {
         *byte = rng.next() as u8;
     }
-    // Few classes; names that clash now and then.
+    // Few classes, and names with occasional duplicates.
     for (at, limit) in [(HEAD, 2), (HEAD + 1, 4), (HEAD + 2, 1 + profile.keys / 20), (HEAD + 3, 256)] {
         if let Some(byte) = row.get_mut(at) {
             *byte = rng.below(limit.min(256)) as u8;
@@ -120,7 +120,7 @@ pub(crate) fn row(rng: &mut Rng, profile: &Profile) -> Vec<u8> {
     row
 }
 
-/// The rows of a bulk load. Of the table with a unique index no two have the same value.
+/// The rows of a bulk load. In the table with the unique index, their unique values are distinct.
 pub(crate) fn bulk(rng: &mut Rng, profile: &Profile, table: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     let numbered = |n: u64| {
         let mut row = row(rng, profile);

@@ -1,4 +1,4 @@
-//! One flipped bit anywhere in any file of a database: a typed error that names the file, or no harm at all.
+//! One flipped bit anywhere in any file of a database. The result must be a typed error that names the file, or no harm.
 
 use std::sync::Arc;
 
@@ -41,13 +41,13 @@ impl Flips {
         let names: Vec<&String> = subject.image.0.keys().collect();
         let logs: Vec<&String> = names.iter().copied().filter(|name| name.starts_with("log.")).collect();
         let (file, at) = match rng.below(10) {
-            // Pages: most of the file is room to grow, so the part in use is preferred.
+            // Page file: most of it is unused space, so the used part is preferred.
             0..5 => ("pages.0", rng.below(used(subject.image.file("pages.0")))),
             5..8 => {
                 let name = logs[rng.index(logs.len())];
                 (name.as_str(), rng.below(used(subject.image.file(name))))
             }
-            // The bytes that are read first: all of the control file and the beginnings of the others.
+            // The bytes that are read first: the whole control file and the start of the others.
             8 => {
                 let name = names[rng.index(names.len())];
                 let within = if rng.once_in(2) { 64 } else { 4200 };
@@ -62,7 +62,7 @@ impl Flips {
     }
 }
 
-/// Bytes up to the last that is not zero.
+/// Number of bytes up to the last non-zero byte, at least 1.
 fn used(bytes: &[u8]) -> u64 {
     bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last as u64 + 1)
 }
@@ -97,13 +97,13 @@ impl Cases for Flips {
     }
 }
 
-/// The file without its number.
+/// The name of the file without its number.
 fn kind(file: &str) -> &str {
     file.split('.').next().unwrap_or(file)
 }
 
 impl Flip<'_> {
-    /// Whether the bit lies in the part of the log that no record proves to have been on disk.
+    /// Returns true if the bit is in a part of the log that no later record proves to be durable.
     fn is_in_last_flush(&self) -> bool {
         self.subject.left == Left::Killed
             && super::damage::subject::log_position(self.file, self.at)

@@ -1,10 +1,10 @@
-//! `crash`: power is lost before any changing call of the disk, and the database recovers to a permitted state.
+//! `crash`: power is lost before any changing call of the disk, and the database must recover to a permitted state.
 //!
-//! Each seed runs up to three databases' lives on one disk, the later ones on the disk that a crash of the earlier one
-//! left. For every changing call there are four cases: all of the unsynced data survives, nothing, and two random
-//! subsets with torn sectors; and for every answer to a commit that waited there is one: nothing survives. After the
-//! restart the rows must be those of a prefix of the commits in log order that contains every acknowledged one, and
-//! every index must agree with its table. Then `laps`, `narrow` and `lives`, three scripts.
+//! Each seed runs up to three lives of a database on one disk; each later life begins on the disk that a crash of the
+//! earlier one left. Each changing call has four cases: all of the unsynced data survives, none of it, and two random
+//! subsets with torn sectors. Each acknowledgement of a waiting commit has one case: no unsynced data survives. After the
+//! restart, the rows must result from a prefix of the commits in log order that contains every acknowledged commit, and
+//! every index must agree with its table. Then three scripted workloads follow: `laps`, `narrow` and `lives`.
 
 use storage::disk::Crash;
 
@@ -23,12 +23,12 @@ use crate::sim::script::Script;
 use crate::sim::tables::{Rows, TABLES};
 use storage::disk::SimDisk;
 
-/// Moments of one life that are tried, at most, of the usual and of the wide: enough, and not more than a minute of
-/// them.
+/// Maximum number of points of power loss in one life, for normal and for wide profiles. These are sufficient, and take at
+/// most a minute.
 const MOMENTS: [usize; 2] = [1500, 150];
-/// Cases after which it is looked which cores are idle.
+/// Number of cases between two checks for idle cores.
 const BATCH: usize = 64;
-/// Every so many cases are checked more thoroughly.
+/// One in this number of cases is checked more thoroughly.
 const DEEP: u64 = 8;
 
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
@@ -43,7 +43,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     })
 }
 
-/// All cases of one seed, on a new disk.
+/// Runs all cases of one seed on a new disk.
 fn one(plan: &CampaignPlan, seed: u64, mut disk: SimDisk, progress: &Progress) -> Tried {
     let (scheduler, speculate, latches) = (plan.scheduler, plan.speculate, plan.latches.map(Latches::kind));
     let visit = Visit { seed, scheduler, latches };
@@ -76,7 +76,7 @@ fn one(plan: &CampaignPlan, seed: u64, mut disk: SimDisk, progress: &Progress) -
         }
         let onward = rng.below(ran.cuts.len() as u64) as usize;
         let mut next = None;
-        // Reading it changes it.
+        // The check of a disk changes it, so the next life needs a copy.
         let Some(again) = ran.cuts.get(onward).map(|cut| cut.disk.crash(Crash::All)) else { break };
         for (batch, cuts) in ran.cuts.chunks(BATCH).enumerate() {
             let first = tried.cases + 1;
@@ -114,7 +114,7 @@ pub(super) fn faultless(disk: &SimDisk, script: &Script) -> Result<Ran, String> 
     Ok(ran)
 }
 
-/// When power was lost, and what survived.
+/// Describes the time of a power loss and the surviving data.
 pub(super) fn place(cut: &Cut) -> String {
     format!("power lost {}, {:?} survives", cut.when, cut.how)
 }
@@ -174,7 +174,7 @@ mod tests {
         assert!(report.tried >= 1000);
     }
 
-    /// The canary: a disk whose syncs do nothing must be detected.
+    /// The campaign must detect a disk with ineffective syncs.
     #[test]
     fn a_disk_that_lies_is_found_out() {
         for scheduler in [Scheduler::Threads, Scheduler::Steps] {

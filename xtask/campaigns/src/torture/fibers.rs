@@ -9,7 +9,7 @@ use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::caught::caught;
 
-/// Programs of a seed.
+/// Number of programs of a seed.
 const PROGRAMS: u64 = 20;
 
 /// Runs the campaign.

@@ -1,7 +1,7 @@
-//! A disk that is full: several transactions write until none of them gets space any more. A transaction that is
-//! refused may undo or keep its changes; commits and rollbacks need no space that was not reserved for them. The
-//! database survives a crash on the full disk there: no restart needs more room. When there is space again service
-//! resumes, and the rows are those of the commits, before and after a crash.
+//! A full disk: several transactions write until none of them gets space any more. A refused transaction may undo or keep
+//! its changes. Commits and rollbacks need only space that is reserved for them. The database survives a crash on the full
+//! disk, because a restart needs no additional space. When there is space again, service resumes, and the rows are those of
+//! the committed transactions, before and after a crash.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use crate::sim::rng::Rng;
 use crate::sim::sizes;
 
 const ROWS: Table<u64, Vec<u8>> = Table::new("full");
-/// Transactions at once. Each has rows of its own, so none waits.
+/// Number of concurrent transactions. Each has rows of its own, so none waits.
 const SESSIONS: u64 = 4;
 const ROWS_EACH: u64 = 6;
 const LONGEST: u64 = 1500;
 /// Number of refusals after which all transactions end.
 const REFUSED: u64 = 12;
-/// A bound on statements: every disk here is full before.
+/// Maximum number of statements; every disk is full before.
 const STATEMENTS: u64 = 3000;
 
 type Rows = BTreeMap<u64, Vec<u8>>;
 
-/// A transaction, and its rows if it commits.
+/// An open transaction, and the rows that it would commit.
 struct Open<'a> {
     tx: Transaction<'a>,
     rows: Rows,
 }
 
-/// One filling of a disk.
+/// Fills a disk once.
 ///
 /// # Errors
-/// What went wrong.
+/// The description of the failure.
 pub(super) fn one(seed: u64) -> Result<(), String> {
     caught(|| filled(seed))?.unwrap_or_else(|| Err("stopped".into()))
 }
@@ -59,7 +59,7 @@ fn filled(seed: u64) -> Result<(), String> {
     write_until_refused(&db, &mut committed, &mut rng)?;
     holds(&db, &committed).map_err(|e| format!("when all had ended: {e}"))?;
 
-    // The process is killed, or power is lost, and there is no more room.
+    // The process is killed or power is lost, while the disk is still full.
     for how in [Crash::All, Crash::Random(rng.next())] {
         let full =
             open(&disk.crash(how), checkpoint_every, seed).map_err(|e| format!("still full, {how:?} survives: {e}"))?;
@@ -72,7 +72,7 @@ fn filled(seed: u64) -> Result<(), String> {
         let row = row(&mut rng);
         db.transact(|tx| tx.put(&ROWS, &key, &row)).map_err(|e: TxnError| format!("with space again: {e}"))?;
         committed.insert(key, row);
-        // The clock stands still, so the log need not be written yet.
+        // The virtual clock does not advance, so the log may remain unwritten.
         step(&db)?;
     }
     for how in [Crash::All, Crash::Nothing, Crash::Random(rng.next())] {
@@ -82,7 +82,7 @@ fn filled(seed: u64) -> Result<(), String> {
     db.close().map_err(|e| format!("closing: {e}"))
 }
 
-/// Random statements of all sessions; then all end, most by rollback.
+/// Makes random statements in all sessions. Then ends all transactions, most of them by rollback.
 fn write_until_refused(db: &Database, committed: &mut Rows, rng: &mut Rng) -> Result<(), String> {
     let mut open: Vec<Option<Open<'_>>> = (0..SESSIONS).map(|_| None).collect();
     let (mut refused, mut statements) = (0, 0);
@@ -117,7 +117,7 @@ fn write_until_refused(db: &Database, committed: &mut Rows, rng: &mut Rng) -> Re
     Ok(())
 }
 
-/// Commits or rolls back: neither is ever refused for lack of space.
+/// Commits or rolls back. Neither may fail for lack of space.
 fn end(one: Open<'_>, commit: bool, committed: &mut Rows) -> Result<(), String> {
     if !commit {
         return one.tx.rollback().map(drop).map_err(|e| format!("a rollback on a full disk: {e}"));
@@ -127,7 +127,7 @@ fn end(one: Open<'_>, commit: bool, committed: &mut Rows) -> Result<(), String> 
     Ok(())
 }
 
-/// The services' work, which a full disk delays but does not fail.
+/// Does the background work, which a full disk may delay but must not fail.
 fn step(db: &Database) -> Result<(), String> {
     match db.step() {
         Ok(()) | Err(StorageError::NoSpace { .. }) => Ok(()),

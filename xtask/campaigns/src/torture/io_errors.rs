@@ -1,12 +1,12 @@
 //! `io-errors`: the disk refuses the n-th call of a kind, once or from then on; or it is full.
 //!
-//! A seed has some thousand cases, now and then above 20,000; a budget above their number, which is printed, tries them
-//! all: each n of each kind. With less, the seed chooses among them.
+//! A seed has some thousand cases, sometimes more than 20,000. A budget above their number, which is printed, tries them
+//! all: each n of each kind. With a smaller budget, the seed selects a sample.
 //!
-//! Five workloads, some on a new disk and some on a disk after a crash, so that restart meets the errors too. For each:
-//! all n, all kinds of calls, EIO, ENOSPC and EMFILE, and transfers that are short. In every case: no panic and no
-//! hang; no sync is tried again after it failed; an error has a type; when the disk is sound again a transaction either
-//! succeeds or finds the instance closed, and the next open finds every acknowledged commit and no half of any.
+//! There are five workloads, some on a new disk and some on a disk after a crash, so that restart meets the errors too. For
+//! each: all n, all kinds of calls, EIO, ENOSPC and EMFILE, and short transfers. In every case: no panic and no hang; no
+//! sync is repeated after a failure; an error has a type. When the disk is repaired, a transaction either succeeds or
+//! reports that the instance is closed. The next open finds every acknowledged commit, and no commit partially.
 
 use storage::disk::{Call, Crash, Fault, SimDisk, When};
 use storage::{StorageError, TxnError};
@@ -37,24 +37,24 @@ const CALLS: [Call; 10] = [
     Call::SyncDir,
 ];
 
-/// A workload, and the disk it begins on.
+/// A workload, and its initial disk.
 struct Load {
     name: &'static str,
     script: Script,
     disk: SimDisk,
     base: TablesState,
-    /// Calls of each kind in a run without faults.
+    /// Number of calls of each kind in a run without faults.
     counts: [u64; CALLS.len()],
 }
 
-/// Disks that are filled, of a seed.
+/// Number of full disks of a seed.
 const FULL: u64 = 200;
 
-/// One case to try.
+/// One case.
 #[derive(Clone, Copy, Debug)]
 enum Case {
     Refused(Refused),
-    /// A disk that is full, of this seed.
+    /// A full disk with this seed.
     Full(u64),
 }
 
@@ -100,7 +100,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     })
 }
 
-/// The five workloads of a seed, tried without faults.
+/// The five workloads of a seed, each run once without faults.
 fn loads(seed: u64, scheduler: Scheduler) -> Result<Vec<Load>, String> {
     let mut rng = Rng::new(seed);
     let profile = |rng: &mut Rng, workers, keys, deletes, loaded| Profile {
@@ -207,7 +207,7 @@ fn one(load: &Load, case: &Refused) -> Result<(), String> {
     Ok(())
 }
 
-/// The storage error in an error, if there is one.
+/// The storage error in an error, if any.
 fn storage_error(error: &RunError) -> Option<&StorageError> {
     match error {
         RunError::Txn(TxnError::Storage(error)) | RunError::Service(error) => Some(error),
@@ -215,7 +215,7 @@ fn storage_error(error: &RunError) -> Option<&StorageError> {
     }
 }
 
-/// Checks that the fault explains each error.
+/// Checks that each error is a permitted consequence of the fault.
 fn errors_are_fitting(case: &Refused, ran: &Ran) -> Result<(), String> {
     for error in &ran.errors {
         if case.fault == Fault::Short {
@@ -228,7 +228,7 @@ fn errors_are_fitting(case: &Refused, ran: &Ran) -> Result<(), String> {
     Ok(())
 }
 
-/// When the disk is sound again the instance works, or stays closed: whichever the fault requires.
+/// Checks that the instance on the repaired disk is open or closed as the fault requires.
 fn probe_is_fitting(case: &Refused, ran: &Ran) -> Result<(), String> {
     let closed = match &ran.probe {
         None => return Ok(()),

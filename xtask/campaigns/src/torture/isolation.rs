@@ -1,8 +1,8 @@
-//! `isolation`: random concurrent histories at every level, each checked for the anomalies that its level forbids.
+//! `isolation`: random concurrent histories at every level. Each is checked for the anomalies that its level forbids.
 //!
-//! The seeds of a campaign's histories follow each other, and each determines all of its history but the order in which
-//! the machine ran the sessions. Permitted anomalies are counted, too: a checker that never sees them would not see the
-//! others.
+//! The histories of a campaign have consecutive seeds. A seed determines its history except the interleaving of the
+//! sessions, which depends on the machine. Permitted anomalies are also counted: a checker that never detects them might
+//! miss the others as well.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,14 +18,14 @@ use super::seeds::{self, Tried};
 use super::{CampaignPlan, latches_flag};
 use crate::sim::scheduler::Scheduler;
 
-/// Transactions of a history, of all sessions: eight of 500.
+/// Number of transactions of a history over all sessions: eight sessions with 500 each.
 const TRANSACTIONS: u32 = 4000;
-/// Where histories with forbidden anomalies are kept.
+/// Directory of histories with forbidden anomalies.
 const KEPT: &str = "target/torture";
-/// Transactions of an anomaly that are shown in full.
+/// Maximum number of transactions of an anomaly that are shown in full.
 const SHOWN: usize = 6;
 
-/// Permitted anomalies of a level's histories.
+/// Permitted anomalies in the histories of a level.
 #[derive(Default)]
 struct Seen {
     histories: u64,
@@ -108,7 +108,7 @@ fn summary(seen: &Seen) -> String {
     if seen.kinds.is_empty() { text + " none" } else { text.trim_end_matches(',').to_owned() }
 }
 
-/// Everything needed to understand it: the anomalies, their transactions, and where the whole history is.
+/// Describes a failure: the anomalies, their transactions, and the file of the whole history.
 fn failure(seed: u64, trial: &Trial, tried: &history::Tried) -> String {
     let mut text = format!("seed {seed}:");
     for anomaly in tried.findings.forbidden(trial.params.isolation) {

@@ -1,11 +1,11 @@
-//! Laps: a scripted workload about the bytes behind the log's end. Wherever a block of the log begins, a short
-//! transaction begins that counts, so that the end of the log, put at the end of a block, has a stale record behind it:
-//! from the last lap through a recycled segment, or from a run that lost its power. It is whole, and no part of the
-//! log. Anywhere else the zeros that fill the last block lie between.
+//! A scripted workload about the bytes behind the end of the log. A short counting transaction begins at the start of each
+//! log block. So when the log ends at a block boundary, a stale record follows it: from the previous use of a recycled
+//! segment, or from a run that lost power. The stale record is complete, but not part of the log. At any other end, the
+//! zeros that fill the last block separate the end from stale records.
 //!
-//! Each crash is survived by the next life. The row that counts says in which life it was written, so that it is never
-//! taken for one of another. Now and then a transaction that has changed a row stays open all life long: the log may
-//! not be truncated behind it, and no restart may show its change.
+//! The next life begins after a crash of the previous one. The counter row includes the life in which it was written, so
+//! that rows of different lives cannot be confused. Sometimes a transaction that has changed a row stays open for a whole
+//! life: the log must not be truncated behind its start, and no restart may show its change.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -20,23 +20,23 @@ use crate::sim::scheduler::Scheduler;
 use crate::sim::sizes;
 
 const LIVES: u64 = 40;
-/// Block size of the log, which is written in such pieces.
+/// Block size of the log, the unit of its writes.
 const BLOCK: u64 = 4096;
-/// The row that counts, and one that is changed to fill the log, each change a record of the length wanted.
+/// The table with the counter row, and a row whose updates fill the log with records of a chosen length.
 const ROWS: Table<u64, Vec<u8>> = Table::new("laps");
 const COUNTER: u64 = 0;
 const FILLER: u64 = 1;
 /// A row that only transactions without an end write.
 const OPEN: u64 = 2;
-/// The longest filler: a record holds the bytes before and after.
+/// Maximum length of the filler; a record holds the bytes before and after the change.
 const LONGEST: usize = 2200;
-/// Blocks between checkpoints: few enough that segments come round.
+/// Number of blocks between checkpoints; small enough that segments are recycled.
 const CHECKPOINT_EVERY: u64 = 10;
 
-/// The life that wrote a row, and how many rows that life wrote before.
+/// The life that wrote the row, and the value of the counter in that life.
 type Count = (u64, u64);
 
-/// All lives of a seed, a case each.
+/// Runs all lives of a seed, one case each.
 pub(super) fn one(seed: u64, tried: &mut Tried) {
     let mut rng = Rng::new(seed ^ 0x1a95);
     let mut disk = SimDisk::new(seed);
@@ -57,12 +57,12 @@ pub(super) fn one(seed: u64, tried: &mut Tried) {
     }
 }
 
-/// The result of `f`, or its panic.
+/// The result of `f`; a panic becomes an error.
 fn told<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     caught(f)?.unwrap_or_else(|| Err("stopped".into()))
 }
 
-/// One life, from a restart to a crash: the disk that it leaves, and the states that may be found there.
+/// Runs one life, from a restart to a crash. Returns the disk after the crash, and the states that recovery may find.
 fn live(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) -> Result<(SimDisk, Vec<Count>), String> {
     let db = open(disk, seed)?;
     let found = count(&db)?;
@@ -76,7 +76,8 @@ fn live(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) -> Res
     let mut pen = Pen { db: &db, life, number: 0, filler: vec![0; LONGEST], possible: vec![last] };
     pen.write(FILLER, &pen.filler)?;
     let mut at = pen.count()?;
-    // Often none, so that the end comes right behind the restart's own records: at stale records of the last life.
+    // Often no block, so that the log ends directly behind the restart's own records, before stale records of the previous
+    // life.
     let blocks = if rng.once_in(3) { 1 + rng.below(40) } else { 0 };
     for block in 1..=blocks {
         pen.fill_block(at)?;
@@ -89,7 +90,7 @@ fn live(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) -> Res
     at = pen.fill_block(at)?;
     pen.sync(at)?;
     if rng.once_in(2) {
-        // Written, and not synced: time stands still.
+        // Written but not synced: the virtual clock does not advance.
         for _ in 0..1 + rng.below(6) {
             at = pen.count()?;
             pen.fill_block(at)?;
@@ -103,33 +104,33 @@ fn live(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) -> Res
         _ => Crash::Random(rng.next()),
     };
     let left = disk.crash(how);
-    // Closing must not write anything to the disk.
+    // Closing must not write to the disk.
     disk.power_off_after(0);
     Ok((left, possible))
 }
 
-/// Writes one life's transactions. None of them waits for the disk.
+/// Writes the transactions of one life. None of them waits for the disk.
 struct Pen<'a> {
     db: &'a Database,
     life: u64,
     number: u64,
-    /// The row that fills, as it is.
+    /// The current filler row.
     filler: Vec<u8>,
-    /// The states that a crash now may leave, oldest first.
+    /// The states that recovery may find after a crash at this point, oldest first.
     possible: Vec<Count>,
 }
 
 impl Pen<'_> {
-    /// Counts up; returns the end of the log.
+    /// Increments the counter row. Returns the end of the log.
     fn count(&mut self) -> Result<Lsn, String> {
         self.number += 1;
         self.possible.push((self.life, self.number));
         self.write(COUNTER, &[self.life.to_le_bytes(), self.number.to_le_bytes()].concat())
     }
 
-    /// Fills the log from `at`, its end, up to the end of a block.
+    /// Pads the log from its end `at` to the next block boundary.
     fn fill_block(&mut self, mut at: Lsn) -> Result<Lsn, String> {
-        // Other records may come in between, a checkpoint's for one.
+        // Other records may be written in between, for example by a checkpoint.
         for _ in 0..8 {
             if at.0.is_multiple_of(BLOCK) {
                 return Ok(at);
@@ -143,7 +144,8 @@ impl Pen<'_> {
         Err("no block of the log came to its end".into())
     }
 
-    /// Changes so many bytes of the filling row: each counts twice, once before and once after the change.
+    /// Changes this number of bytes of the filler row. Each counts twice in the record, once before and once after the
+    /// change.
     fn change(&mut self, bytes: usize) -> Result<Lsn, String> {
         self.filler.iter_mut().take(bytes).for_each(|byte| *byte = byte.wrapping_add(1));
         self.write(FILLER, &self.filler)
@@ -158,7 +160,7 @@ impl Pen<'_> {
         write().map_err(|e: TxnError| e.to_string())
     }
 
-    /// Everything is on disk: only the newest is possible.
+    /// Makes the log durable: only the newest state remains possible.
     fn sync(&mut self, at: Lsn) -> Result<(), String> {
         let durable = if at.0.is_multiple_of(2) { self.db.sync() } else { self.db.wait_durable(at) };
         durable.map_err(|e| e.to_string())?;
@@ -169,7 +171,7 @@ impl Pen<'_> {
 
 fn open(disk: &SimDisk, seed: u64) -> Result<Database, String> {
     let mut rng = Rng::new(seed);
-    // Segments come round only if they are small.
+    // Segments are recycled only if they are small.
     let sizes = Extremes { segment_bytes: rng.pick(&[16 << 10, 64 << 10]), ..sizes::draw(&mut rng) };
     let options = Options::new()
         .buffer_pool(storage::MIN_POOL_BYTES)

@@ -1,10 +1,11 @@
-//! `latches`: threads that read one page under a superlatch while writers come, so that it is promoted and demoted all the time.
+//! `latches`: threads read one page under a superlatch while writers intervene, so that the latch is promoted and demoted
+//! all the time.
 //!
-//! Simulated runs let one thread run at a time and hold no latch where another may go on, so none of them sees what the
-//! protocol of superlatches protects from. Here real threads meet: the seed draws how many reads make the latch hot, how many
-//! reader words it has, how many readers and writers there are and how long they take. A writer fills the page with one
-//! number; a reader that finds two has been there together with it. Which threads meet when is the system's choice, so a
-//! seed may need several tries to show again what it has found.
+//! Simulated runs let one thread run at a time, and hold no latch at a switch, so they do not exercise the protocol of
+//! superlatches. This campaign uses real threads. The seed determines the number of reads that make the latch hot, the
+//! number of its reader words, the number of readers and writers, and the durations of reads and writes. A writer fills the
+//! page with one number; a reader that finds two numbers has overlapped with a writer. The interleaving depends on the
+//! operating system, so a seed may need several runs to repeat a failure.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -32,7 +33,7 @@ fn one(rng: &mut Rng) -> Result<(), String> {
     let words = 1 + rng.index(4);
     let (readers, writers) = (2 + rng.index(4), 1 + rng.below(2));
     let (writes, reading, writing) = (10 + rng.below(30), rng.pick(&[0, 5, 50]), rng.pick(&[0, 5, 50]));
-    // Between two writes there is time to be promoted.
+    // The time between two writes is long enough for a promotion.
     let between = rng.pick(&[20, 200, 2000]);
     let page = MeasuredPage::cold(LatchKind::Super, promote_at, words);
     let (is_over, torn) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -43,8 +44,8 @@ fn one(rng: &mut Rng) -> Result<(), String> {
                     if page.read_whole(reading).is_none() {
                         torn.fetch_add(1, Ordering::Relaxed);
                     }
-                    // A reader that the system stops while it holds a share keeps writers out until it runs again. Where
-                    // there are more threads than cores, one that gives way by itself is seldom stopped there.
+                    // A reader that is preempted while it holds the latch shared blocks writers until it runs again. With
+                    // more threads than cores, a thread that yields here is rarely preempted there.
                     std::thread::yield_now();
                 }
             });

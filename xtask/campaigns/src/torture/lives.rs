@@ -1,10 +1,11 @@
-//! Lives: a scripted workload about page numbers that are used again. In each life tables are loaded in bulk (to the end,
-//! broken off, or cut off by the crash), emptied, dropped, given and deprived of an index, copied and preloaded, between
-//! transactions that commit at once or later. Each life ends at any call of the disk; the restart may be cut off as well,
-//! more than once; and the next life goes on with the page numbers that the one before has left.
+//! A scripted workload about reused page numbers. In each life, tables are loaded in bulk (completely, broken off, or
+//! interrupted by the crash), emptied and dropped, their indexes are created and dropped, and the database is copied and
+//! preloaded. In between, transactions commit synchronously or asynchronously. Each life ends at any call of the disk. The
+//! restart may be interrupted as well, more than once. The next life continues with the page numbers that the previous one
+//! left.
 //!
-//! After every restart the rows are those of a permitted state, the structure check finds nothing, and each copy has what
-//! had been committed when it was made.
+//! After every restart, the rows must have a permitted state, the structure check must find nothing, and each copy must have
+//! the transactions that were committed when it was made.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -23,7 +24,7 @@ use crate::sim::rng::Rng;
 use crate::sim::scheduler::Scheduler;
 use crate::sim::sizes;
 
-/// Tables of a life, without their indexes and with them.
+/// The tables of a life, without and with their indexes.
 const PLAIN: [Table<u64, Vec<u8>>; 3] = [Table::new("first"), Table::new("second"), Table::new("third")];
 const INDEXED: [Table<u64, Vec<u8>>; 3] = [
     Table::new("first").with_index::<ByStamp>(),
@@ -31,7 +32,7 @@ const INDEXED: [Table<u64, Vec<u8>>; 3] = [
     Table::new("third").with_index::<ByStamp>(),
 ];
 
-/// Orders rows by the first bytes.
+/// Index by the first bytes of a row.
 struct ByStamp;
 
 impl SecondaryIndex for ByStamp {
@@ -44,7 +45,7 @@ impl SecondaryIndex for ByStamp {
     }
 }
 
-/// How a row is made: its stamp, which no other write has, and its length.
+/// Description of a row: its stamp, which is unique for each write, and its length.
 type Spec = (u32, usize);
 
 fn row((stamp, bytes): Spec) -> Vec<u8> {
@@ -56,7 +57,7 @@ fn row((stamp, bytes): Spec) -> Vec<u8> {
 /// The rows of all tables.
 type Rows = [BTreeMap<u64, Spec>; 3];
 
-/// A life's failures: the disk lost its power, or something that must not be.
+/// Early end of a life: the disk lost power, or a check failed.
 enum End {
     Power,
     Wrong(String),
@@ -68,7 +69,7 @@ impl From<String> for End {
     }
 }
 
-/// All lives of a seed, a case each. `restarts`: how often a restart is cut off, at most.
+/// Runs all lives of a seed, one case each. `restarts` is the maximum number of interruptions of a restart.
 pub(super) fn one(campaign: &str, seed: u64, restarts: u64, tried: &mut Tried) {
     let mut rng = Rng::new(seed ^ 0x11fe);
     let (mut disk, mut possible) = (SimDisk::new(seed), vec![Rows::default()]);
@@ -83,16 +84,17 @@ pub(super) fn one(campaign: &str, seed: u64, restarts: u64, tried: &mut Tried) {
     }
 }
 
-/// What lives hand on beside their rows.
+/// State that is passed from life to life, except the rows.
 #[derive(Default)]
 struct History {
-    /// Stamp of the row written last.
+    /// Stamp of the last written row.
     stamp: u32,
-    /// Pages that may belong to nothing: a table or index that was being made when power was lost.
+    /// Number of pages that may be orphaned: a power loss may interrupt the creation of a table or index.
     lost: usize,
 }
 
-/// One life, from a restart to a crash: the disk that it leaves. `possible` are the states that may be found there.
+/// Runs one life, from a restart to a crash, and returns the disk after it. `possible` has the states that recovery may
+/// find.
 fn live(
     disk: &SimDisk,
     seed: u64,
@@ -122,7 +124,7 @@ fn live(
     }
 }
 
-/// The disk after a loss of power. What `end` does reaches it no more.
+/// The disk after a power loss. The writes of `end` do not reach it.
 fn lose_power(disk: &SimDisk, rng: &mut Rng, end: impl FnOnce()) -> SimDisk {
     let how = match rng.below(3) {
         0 => Crash::Nothing,
@@ -148,7 +150,7 @@ fn open(disk: &SimDisk, seed: u64, rng: &mut Rng) -> Result<Database, String> {
     options.open_on(Arc::new(disk.clone())).map_err(|error| error.to_string())
 }
 
-/// The tables of a database, whichever indexes they have.
+/// The tables of a database, with their current indexes.
 fn tables(db: &Database) -> Result<Vec<OpenTable<u64, Vec<u8>>>, TxnError> {
     let table = |i: usize| match db.table(&PLAIN[i]) {
         Err(TxnError::Schema { .. }) => db.table(&INDEXED[i]),
@@ -157,7 +159,7 @@ fn tables(db: &Database) -> Result<Vec<OpenTable<u64, Vec<u8>>>, TxnError> {
     (0..PLAIN.len()).map(table).collect()
 }
 
-/// The rows of all tables, and whatever is wrong with the structure; `lost` pages may belong to nothing.
+/// Reads the rows of all tables and checks the structure; at most `lost` pages may be orphaned.
 fn read(db: &Database, lost: usize) -> Result<Rows, String> {
     let tables = tables(db).map_err(|error| format!("tables: {error}"))?;
     let mut found = Rows::default();
@@ -186,7 +188,7 @@ struct Life<'l> {
     db: &'l Database,
     disk: &'l SimDisk,
     tables: Vec<OpenTable<u64, Vec<u8>>>,
-    /// The states that a crash now may leave, oldest first.
+    /// The states that recovery may find after a crash at this point, oldest first.
     possible: Vec<Rows>,
     history: &'l mut History,
     rng: &'l mut Rng,
@@ -198,7 +200,7 @@ impl<'l> Life<'l> {
         if !self.possible.contains(&found) {
             return Err(End::Wrong(self.unlike(&found)));
         }
-        // What was found may not be durable yet: it is when this transaction is.
+        // The recovered state becomes durable with this transaction.
         self.possible = vec![found];
         if self.rng.once_in(4) {
             self.disk.power_off_after(self.rng.below(3));
@@ -214,7 +216,7 @@ impl<'l> Life<'l> {
         Ok(())
     }
 
-    /// Reads everything: what the pool shows beside what the file holds.
+    /// Reads all rows, from the pool, and verifies the pages in the file.
     fn look(&self) -> Result<(), End> {
         match read(self.db, self.history.lost) {
             Ok(found) if found == *self.now() => Ok(()),
@@ -243,7 +245,7 @@ impl<'l> Life<'l> {
         &self.possible[self.possible.len() - 1]
     }
 
-    /// An error is the end of the life if the disk has lost its power; else it is wrong.
+    /// Converts an error: a power loss ends the life, other errors are failures.
     fn told<T>(&self, result: Result<T, impl std::fmt::Display>) -> Result<T, End> {
         result.map_err(|error| match self.disk.is_off() {
             true => End::Power,
@@ -251,7 +253,7 @@ impl<'l> Life<'l> {
         })
     }
 
-    /// A change that is durable when the call returns; if it fails, it may have happened.
+    /// Records a change that is durable when the call returns. If the call fails, the change may or may not be durable.
     fn change(&mut self, next: Rows, result: Result<(), TxnError>) -> Result<(), End> {
         self.possible.push(next);
         self.told(result)?;
@@ -286,7 +288,7 @@ impl<'l> Life<'l> {
         (self.history.stamp, self.rng.pick(&[4, 40, 300, 300, 1500]))
     }
 
-    /// Rows come and go in one transaction.
+    /// Writes and deletes rows in one transaction.
     fn write(&mut self, sync: bool) -> Result<(), End> {
         let mut next = self.now().clone();
         let db = self.db;
@@ -306,7 +308,7 @@ impl<'l> Life<'l> {
         self.commit(tx, next, sync)
     }
 
-    /// Commits at once, or so that a crash may lose it.
+    /// Commits synchronously, or asynchronously so that a crash may lose the transaction.
     fn commit(&mut self, tx: Transaction<'_>, next: Rows, sync: bool) -> Result<(), End> {
         if sync || self.rng.once_in(2) {
             let done = tx.commit();
@@ -349,7 +351,7 @@ impl<'l> Life<'l> {
         Ok(())
     }
 
-    /// Gives the table an index, or takes it.
+    /// Creates or drops the index of a table.
     fn alter(&mut self, table: usize) -> Result<(), End> {
         let with = self.rng.once_in(2);
         let declared = if with { &INDEXED[table] } else { &PLAIN[table] };
@@ -359,7 +361,7 @@ impl<'l> Life<'l> {
         Ok(())
     }
 
-    /// Loads a table, if it is empty: whole, or its rows alone; to the end, or not.
+    /// Loads a table if it is empty: with its index or only its rows, completely or partially.
     fn load(&mut self, table: usize) -> Result<(), End> {
         if !self.now()[table].is_empty() {
             return match self.db.bulk_load(&self.tables[table]) {
@@ -373,7 +375,7 @@ impl<'l> Life<'l> {
         let rows = self.rng.pick(&[0, 3, 400, 2000, 5000]);
         let specs: Vec<Spec> = (0..rows).map(|_| self.spec()).collect();
         let loaded: BTreeMap<u64, Spec> = specs.iter().enumerate().map(|(key, spec)| (key as u64, *spec)).collect();
-        // Other tables change while a load is under way.
+        // Other tables change during the load.
         let with_load = |now: &Rows| {
             let mut next = now.clone();
             next[table] = loaded.clone();
@@ -385,7 +387,7 @@ impl<'l> Life<'l> {
             let mut part = self.told(db.bulk_load_part(&handle, Part::Rows))?;
             for (key, spec) in specs.iter().enumerate() {
                 self.told(part.push_raw(&(key as u64).to_be_bytes(), &row(*spec)))?;
-                // A stranger comes and goes.
+                // Another transaction begins and rolls back.
                 if key == 100 {
                     self.roll_back(table)?;
                 }
@@ -412,7 +414,7 @@ impl<'l> Life<'l> {
         if self.rng.once_in(2) { self.look() } else { Ok(()) }
     }
 
-    /// What happens while a load of a table is under way.
+    /// A random action during the load of a table.
     fn amid(
         &mut self,
         loaded: usize,
@@ -432,7 +434,7 @@ impl<'l> Life<'l> {
                 None => Ok(()),
             }),
             _ => {
-                // The log's tail may get far from what is durable.
+                // The end of the log may be far beyond its durable part.
                 for _ in 0..1 + self.rng.below(4) {
                     self.write_amid((loaded + 1) % PLAIN.len())?;
                 }
@@ -441,7 +443,7 @@ impl<'l> Life<'l> {
         }
     }
 
-    /// A transaction on a table that is not being loaded.
+    /// Runs a transaction on a table that is not being loaded.
     fn write_amid(&mut self, other: usize) -> Result<(), End> {
         let mut next = self.now().clone();
         let db = self.db;
@@ -454,7 +456,8 @@ impl<'l> Life<'l> {
         self.commit(tx, next, false)
     }
 
-    /// A copy has all that was committed when it was made. `meanwhile` is called while it is.
+    /// Makes a copy and checks that it has all transactions that were committed at that time. Calls `meanwhile` during the
+    /// copy.
     fn copy(&mut self, mut meanwhile: impl FnMut(&Database) -> Result<(), TxnError>) -> Result<(), End> {
         let target = SimDisk::new(self.rng.next());
         let mut wrong = None;

@@ -1,5 +1,5 @@
-//! Files that are cut, exchanged, missing, stale or forged, and pages whose checksums are right though their content is
-//! absurd: a typed error or no harm, never a panic, a hang, or memory without bounds.
+//! Truncated, exchanged, missing, stale or forged files, and pages with valid checksums but absurd content. The result must
+//! be a typed error or no harm, never a panic, a hang, or unbounded memory.
 
 use std::sync::Arc;
 
@@ -30,29 +30,29 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
 struct Malformed {
     seed: u64,
     subjects: Arc<[Subject]>,
-    /// Positions of each subject's log records; the last is the log's end.
+    /// Positions of each subject's log records, followed by the end of the log.
     records: Vec<Vec<u64>>,
-    /// Another database's files.
+    /// The files of another database.
     other: Image,
-    /// Every place to cut at: subject, file, length.
+    /// All truncations: subject, file, length.
     cuts: Vec<(usize, String, u64)>,
 }
 
-/// The change made to a database.
+/// A damaged copy of a database.
 struct Damage<'a> {
     subject: &'a Subject,
     disk: CowDisk,
     kind: &'static str,
     what: String,
     promise: Promise,
-    /// The file in which the log ends is not what it was.
+    /// True if the damage affects the file with the end of the log.
     newest_log: bool,
 }
 
-/// One way of spoiling files.
+/// A kind of damage: changes files and describes the change. None if it does not apply.
 type Way = fn(&Malformed, usize, &CowDisk, &mut Rng) -> Option<(String, Promise)>;
 
-/// All ways but cutting, which has its own list; the number is how often each is taken.
+/// All kinds of damage except truncation, which has its own list. The number is the relative frequency.
 const WAYS: [(&str, u64, Way); 14] = [
     ("page, spoilt", 30, spoilt_page),
     ("page, garbage", 6, garbage_page),
@@ -82,7 +82,7 @@ impl Malformed {
                 cuts.extend(around.iter().flat_map(|at| at - 64..=at + 1).map(|at| (i, name.clone(), at)));
             }
         }
-        // The block in which the log ends, each byte of it once, the subjects in turn.
+        // One truncation for each byte of the block with the end of the log, with alternating subjects.
         for byte in 0..4096 {
             let i = byte as usize % subjects.len();
             let end = records[i].last().copied().unwrap_or(4096);
@@ -92,9 +92,9 @@ impl Malformed {
         Malformed { seed, subjects: subjects.into(), records, other, cuts }
     }
 
-    /// Damages a database as case `case` says.
+    /// Damages a database as determined by case `case`.
     fn damage(&self, case: u64, rng: &mut Rng) -> Damage<'_> {
-        // The list of cuts is gone through once, among the other cases.
+        // Each truncation occurs once, in an even case.
         if case.is_multiple_of(2)
             && let Some((i, name, len)) = self.cuts.get(case as usize / 2)
         {
@@ -145,7 +145,7 @@ impl Malformed {
         self.records[i].last().copied().unwrap_or(4096)
     }
 
-    /// The name of one of the files.
+    /// The name of a random file.
     fn any_file(&self, i: usize, rng: &mut Rng) -> String {
         let names: Vec<&String> = self.image(i).0.keys().collect();
         names[rng.index(names.len())].clone()
@@ -157,7 +157,7 @@ fn put_page(disk: &CowDisk, number: u32, bytes: &[u8]) {
 }
 
 fn any_page(all: &Malformed, i: usize, rng: &mut Rng) -> u32 {
-    // The pages that lead to others come first.
+    // Pages that refer to other pages are preferred.
     let inner = forge::pages_of(all.image(i), 2);
     match rng.below(8) {
         0 => 1,
@@ -180,7 +180,7 @@ fn garbage_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Opt
     let old = forge::page(all.image(i), number);
     let mut page = rng.bytes(forge::PAGE);
     page[4..8].copy_from_slice(&number.to_le_bytes());
-    // More and more of the fields that are read first are right.
+    // A random number of the fields that are read first remains intact.
     let right = [8, 16, 32, 64, 96][rng.index(5)];
     page[8..right].copy_from_slice(&old[8..right]);
     forge::seal(&mut page);
@@ -194,7 +194,7 @@ fn misdirected_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) ->
         return None;
     }
     let mut page = forge::page(all.image(i), from);
-    // As it was written, or as if another page number had been written into it.
+    // With its own page number, or with the number of the page that it replaces.
     if rng.once_in(2) {
         renumber(&mut page, to);
     }
@@ -202,13 +202,13 @@ fn misdirected_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) ->
     Some((format!("page {from} in the place of page {to}"), Promise::Right))
 }
 
-/// Gives a page another number.
+/// Changes the number of a page.
 fn renumber(page: &mut [u8], number: u32) {
     page[4..8].copy_from_slice(&number.to_le_bytes());
     forge::seal(page);
 }
 
-/// Two pages, each in the other's place with the right number: mostly of one kind, so often of one tree.
+/// Exchanges two pages and corrects their numbers. They are usually of one kind, and so often in one tree.
 fn exchanged_pages(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
     let pages = forge::pages_of(all.image(i), if rng.once_in(3) { 2 } else { 1 });
     let (a, b) = (*pages.get(rng.index(pages.len().max(1)))?, pages[rng.index(pages.len())]);
@@ -223,7 +223,7 @@ fn exchanged_pages(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> 
     Some((format!("pages {a} and {b} exchanged"), Promise::Right))
 }
 
-/// An older copy of a page, as a lost write leaves it. If it has the bounds that it has now, only its rows are old.
+/// Replaces a page by an older copy, as a lost write does. If its bounds have not changed, only its rows are stale.
 fn older_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
     let number = any_page(all, i, rng);
     let older = forge::page(&all.subjects[i].older, number);
@@ -240,7 +240,7 @@ fn cycle(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(St
     let pages = forge::pages_of(image, kind);
     let number = *pages.get(rng.index(pages.len().max(1)))?;
     let mut page = forge::page(image, number);
-    // To itself, to the start of its list, or to another of its kind.
+    // A link to itself, to the start of its list, or to another page of its kind.
     let to = match rng.below(3) {
         0 => number,
         1 if kind == 0 => forge::u32_at(&forge::page(image, 1), forge::SPACE_FREE),
@@ -261,7 +261,7 @@ fn cycle(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(St
 
 fn forged_record(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
     let positions = &all.records[i];
-    // Mostly among those that a restart reads.
+    // Usually one of the records that a restart reads.
     let last = positions.len().min(1 + 40 * (1 + rng.index(8)));
     let position = *positions.get(positions.len().checked_sub(1 + rng.index(last))?)?;
     let what = forge::forge_record(all.image(i), disk, position, rng)?;
@@ -278,7 +278,7 @@ fn zeros(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(St
 fn stale_tail(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
     let (image, end) = (all.image(i), all.end_of_log(i));
     let (file, at) = forge::log_place(end);
-    // The file's content under its last number, or another file's bytes, or earlier records moved here.
+    // The previous contents of the recycled file, bytes of another file, or older records at a new position.
     let stale = match rng.below(3) {
         0 => all.subjects[i].older.file(&file).get(at as usize..)?.to_vec(),
         1 => {
@@ -339,7 +339,7 @@ fn missing_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Opt
 fn exchanged_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
     let (a, b) = (all.any_file(i, rng), all.any_file(i, rng));
     if rng.once_in(2) {
-        // Another database's file of that name.
+        // The file of another database with the same name.
         let foreign = all.other.0.get(&a)?;
         disk.put(&a, foreign.to_vec());
         return Some((format!("{a}: another database's"), Promise::Right));
@@ -388,7 +388,7 @@ impl Cases for Malformed {
         let mut rng = Rng::of_case(self.seed, case);
         let damage = self.damage(case, &mut rng);
         let mut verdict = judge(damage.subject, &damage.disk, damage.promise, &mut rng);
-        // Only the newest part of the log of a database that was killed can look as if it had never been written.
+        // Only in the newest part of the log of a killed database can damage be indistinguishable from an unwritten log.
         let newest = damage.subject.left == Left::Killed && (damage.kind.starts_with("log") || damage.newest_log);
         if verdict.earlier && damage.promise == Promise::Right && !newest {
             verdict.failure = Some("commits were lost".into());

@@ -1,4 +1,4 @@
-//! Campaigns: each tries very many cases from one seed, and says how many failed.
+//! Campaigns: each tries a large number of cases from one seed and reports the number of failures.
 
 mod bitflips;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -36,14 +36,14 @@ use storage::LatchKind;
 use crate::record::RecordFlag;
 use crate::sim::scheduler::Scheduler;
 
-/// A campaign: its name, what it tries in one line, and how.
+/// A campaign.
 struct Campaign {
     name: &'static str,
-    /// Its cases have numbers, which `--case` names.
+    /// True if its cases have numbers for `--case`.
     is_numbered: bool,
-    /// It knows `--speculate`.
+    /// True if it supports `--speculate`.
     speculates: bool,
-    /// It knows `--latches`.
+    /// True if it supports `--latches`.
     latches: bool,
     run: fn(&CampaignPlan, &Progress) -> Report,
 }
@@ -71,43 +71,43 @@ const CAMPAIGNS: &[Campaign] = &[
 /// The flags of `cargo xtask torture`.
 #[derive(Debug, Args)]
 pub struct TortureFlags {
-    /// What to try.
+    /// The campaign to run.
     #[arg(value_parser = PossibleValuesParser::new(CAMPAIGNS.iter().map(|c| c.name)))]
     campaign: String,
-    /// Cases to try, at least. io-errors has as many as the seed determines, from some thousand to above 20,000; it
-    /// prints how many, and a larger budget tries them all.
+    /// Minimum number of cases. io-errors has as many as the seed determines, from some thousand to above 20,000; it prints
+    /// their number, and a larger budget tries them all.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     budget: u64,
-    /// The seed of the random choices; by default from the clock, and printed.
+    /// The seed of the random choices; by default from the clock. It is printed.
     #[arg(long)]
     seed: Option<u64>,
-    /// Tries only this case of the seed, in io-errors, bitflips, malformed and calls: failures name it.
+    /// Tries only this case of the seed, in io-errors, bitflips, malformed and calls; failures report it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     case: Option<u64>,
     /// Tries only this mutant, in mutants.
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
-    /// How transactions run.
+    /// Scheduler of the transactions.
     #[arg(long, value_enum, default_value_t, value_name = "threads|steps|itas")]
     scheduler: Scheduler,
-    /// Whether transactions run some of their statements as iterations of speculative loops, in crash and oracle. Threads
-    /// of a loop run as the machine lets them: a seed then repeats the work, and not every step.
+    /// Runs some statements of transactions as iterations of speculative loops, in crash and oracle. The interleaving of
+    /// their threads depends on the machine: a seed then repeats the work, but not every step.
     #[arg(long, value_enum, default_value_t, value_name = "on|off")]
     speculate: Speculate,
-    /// How readers of pages keep writers away, in crash, oracle and isolation; by default each seed draws a kind.
+    /// Page latch kind, in crash, oracle and isolation; by default each seed selects a kind.
     #[arg(long, value_enum, value_name = "optimistic|plain|super")]
     latches: Option<Latches>,
     /// Ends at the first failure.
     #[arg(long)]
     fail_fast: bool,
-    /// Writes the result there as one JSON object.
+    /// Writes the result to this file as one JSON object.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
     record: RecordFlag,
 }
 
-/// Whether the transactions of a simulated workload have speculative loops.
+/// Speculative loops in the transactions of a simulated workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Speculate {
     On,
@@ -124,7 +124,7 @@ pub(crate) enum Latches {
 }
 
 impl Latches {
-    /// As the engine calls it.
+    /// The corresponding type of the engine.
     pub(crate) fn kind(self) -> LatchKind {
         match self {
             Latches::Optimistic => LatchKind::Optimistic,
@@ -137,31 +137,31 @@ impl Latches {
 /// The parameters of a campaign.
 #[derive(Clone, Debug)]
 pub(crate) struct CampaignPlan {
-    /// Cases to try, at least.
+    /// Minimum number of cases.
     pub(crate) budget: u64,
     /// The seed of the random choices.
     pub(crate) seed: u64,
-    /// The only case to try.
+    /// The only case to run, if set.
     pub(crate) case: Option<u64>,
-    /// The only mutant to try, by its name.
+    /// Name of the only mutant to test, if set.
     pub(crate) mutant: Option<String>,
-    /// How transactions run.
+    /// Scheduler of the transactions.
     pub(crate) scheduler: Scheduler,
-    /// Whether they have speculative loops.
+    /// True if transactions have speculative loops.
     pub(crate) speculate: bool,
-    /// The kind of page latches; none if seeds draw it.
+    /// The kind of page latches; none to let each seed select one.
     pub(crate) latches: Option<Latches>,
 }
 
 #[cfg(test)]
 impl CampaignPlan {
-    /// A few cases of seed 1.
+    /// A plan with a small budget and seed 1.
     fn small(budget: u64, scheduler: Scheduler) -> CampaignPlan {
         CampaignPlan { budget, seed: 1, case: None, mutant: None, scheduler, speculate: false, latches: None }
     }
 }
 
-/// Runs a campaign; fails if any case failed.
+/// Runs a campaign. Fails if any case failed.
 pub fn run(flags: &TortureFlags) -> ExitCode {
     if flags.case.is_some() && !CAMPAIGNS.iter().any(|c| c.name == flags.campaign && c.is_numbered) {
         eprintln!("--case: the cases of {} have no numbers; --seed repeats a failure of it", flags.campaign);
@@ -202,12 +202,12 @@ pub fn run(flags: &TortureFlags) -> ExitCode {
     flags.record.finish(campaign.name, &report.run_record(&plan, elapsed), status)
 }
 
-/// The part of a command line that asks for speculative loops.
+/// The flag that enables speculative loops when a failure is repeated.
 fn loops_flag(speculate: bool) -> &'static str {
     if speculate { " --speculate on" } else { "" }
 }
 
-/// The part of a command line that asks for a kind of latches.
+/// The flag that selects a kind of latches when a failure is repeated.
 fn latches_flag(latches: Option<Latches>) -> &'static str {
     match latches {
         None => "",
@@ -217,14 +217,14 @@ fn latches_flag(latches: Option<Latches>) -> &'static str {
     }
 }
 
-/// Why these flags cannot choose latches, if they do.
+/// Error message if the campaign does not support the requested latches.
 fn refuses_latches(flags: &TortureFlags) -> Option<String> {
     let able: Vec<&str> = CAMPAIGNS.iter().filter(|c| c.latches).map(|c| c.name).collect();
     let refused = flags.latches.is_some() && !able.contains(&flags.campaign.as_str());
     refused.then(|| format!("{} chooses its own; these can be told: {}", flags.campaign, able.join(", ")))
 }
 
-/// Why there are no speculative loops to be had with these flags, if they ask for any.
+/// Error message if the flags do not permit the requested speculative loops.
 fn refuses_to_speculate(flags: &TortureFlags) -> Option<String> {
     if flags.speculate == Speculate::Off {
         return None;

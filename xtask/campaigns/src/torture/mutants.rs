@@ -1,15 +1,16 @@
-//! `mutants`: the engine, the protocol of speculative loops, or the scheduler of sibling groups, with one protection left out, each in turn. Some campaign must notice within its per-commit
-//! budget, else the campaigns prove nothing about that protection.
+//! `mutants`: tests the campaigns. A mutant is the engine, the protocol of speculative loops, or the scheduler of sibling
+//! groups, with one protection removed. Some campaign must detect each mutant within its per-commit budget; otherwise the
+//! campaigns prove nothing about that protection.
 //!
-//! The switches are in builds with the feature `mutants` only. So the command builds itself once more with it, and that
-//! build runs the campaigns as child processes, one mutant in each. First the same campaigns run without a mutant, from
-//! the same seed: a campaign that fails then kills no mutant.
+//! The switches exist only in builds with the feature `mutants`. So the command builds itself again with it, and that build
+//! runs the campaigns as child processes, with one mutant in each. First the same campaigns run without a mutant, with the
+//! same seed: a campaign that fails without a mutant is not used.
 //!
-//! Only a finding kills: a failure that the campaign has judged and reports with its seed. A process that panics in the
-//! campaign's own code, hangs, takes too long or dies otherwise has found nothing, and the next campaign runs.
+//! Only a finding kills a mutant: a failure that the campaign has judged and reports with its seed. A process that panics in
+//! the campaign's own code, hangs, takes too long or dies otherwise has no finding, and the next campaign runs.
 //!
-//! `storage`'s `base/mutant.rs` and `speculate`'s `mutant.rs` say how a mutant is added; `hunters` here says which campaigns
-//! look for it.
+//! `storage`'s `base/mutant.rs` and `speculate`'s `mutant.rs` describe the addition of a mutant; `hunters` in this module
+//! lists the campaigns for each mutant.
 
 use std::process::ExitCode;
 
@@ -18,16 +19,16 @@ use super::TortureFlags;
 #[cfg(feature = "mutants")]
 pub(super) use breeding::run;
 
-/// Whether this build has the switches.
+/// True if this build has the switches.
 pub(super) const HERE: bool = cfg!(feature = "mutants");
 
-/// Without the switches there is no result.
+/// Fails, because this build has no switches.
 #[cfg(not(feature = "mutants"))]
 pub(super) fn run(plan: &super::CampaignPlan, _: &super::report::Progress) -> super::report::Report {
     super::report::Report::of_failure(format!("this build has no mutants (asked for: {:?})", plan.mutant))
 }
 
-/// Builds this command with the switches, and lets it do the work.
+/// Builds this command with the switches, and runs the campaign in that build.
 pub(super) fn in_a_build_of_their_own(flags: &TortureFlags) -> ExitCode {
     match build_and_run(flags) {
         Ok(true) => ExitCode::SUCCESS,
@@ -51,7 +52,7 @@ fn build_and_run(flags: &TortureFlags) -> Result<bool, String> {
     if !built.success() {
         return Err("the build with mutants failed".into());
     }
-    // Under a name of its own, because the next build without the feature takes the place of this one.
+    // The binary has its own name, because the next build without the feature replaces the original.
     std::fs::copy(&here, &own).map_err(|e| format!("{}: {e}", own.display()))?;
     let mut command = Command::new(&own);
     command.args(["torture", "mutants"]).args(flags.scheduler.flag().split_whitespace());
@@ -85,18 +86,18 @@ mod breeding {
     use crate::torture::CampaignPlan;
     use crate::torture::report::{Fate, Progress, Report};
 
-    /// The processor time that a campaign may take without a mutant.
+    /// Maximum processor time of a campaign without a mutant.
     const LIMIT: Duration = Duration::from_secs(400);
-    /// A campaign with a mutant is stopped, and has found nothing, once it has used this much processor time and `LONGER` times
-    /// as much as without one.
+    /// A campaign with a mutant is stopped without a finding once it has used this processor time and `LONGER` times as much
+    /// as without a mutant.
     const LEAST: Duration = Duration::from_secs(20);
     const LONGER: u32 = 4;
-    /// Or if for so long none of its threads runs or could run.
+    /// A campaign is also stopped if none of its threads has run or been runnable for this time.
     const STILL: Duration = Duration::from_secs(8);
-    /// Interval between checks. Time is counted in checks, so that none passes while this process is stopped.
+    /// Interval between checks. Time is counted in checks, so that it does not advance while this process is stopped.
     const LOOK: Duration = Duration::from_millis(20);
 
-    /// The campaigns that look for mutants, with their budgets per commit.
+    /// A campaign that detects mutants, with its budget per commit.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Hunter {
         Crash,
@@ -138,7 +139,7 @@ mod breeding {
         }
     }
 
-    /// What is broken on purpose.
+    /// A mutant by component.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Breed {
         /// The engine.
@@ -164,7 +165,7 @@ mod breeding {
             }
         }
 
-        /// The environment variable that names it.
+        /// The environment variable that selects the mutant.
         fn variable(self) -> &'static str {
             match self {
                 Breed::Engine(_) => storage::mutants::VARIABLE,
@@ -173,7 +174,7 @@ mod breeding {
             }
         }
 
-        /// The campaigns that should find it, the likeliest first.
+        /// The campaigns that should detect the mutant, the most likely first.
         fn hunters(self) -> &'static [Hunter] {
             match self {
                 Breed::Engine(mutant) => hunters(mutant),
@@ -183,7 +184,8 @@ mod breeding {
         }
     }
 
-    /// The campaigns that should find a mutant of the engine, the likeliest first. Campaigns in simulated time find hangs.
+    /// The campaigns that should detect a mutant of the engine, the most likely first. Campaigns in simulated time detect
+    /// hangs.
     fn hunters(mutant: Mutant) -> &'static [Hunter] {
         match mutant {
             Mutant::SkipNextKeyLock
@@ -275,7 +277,7 @@ mod breeding {
         report
     }
 
-    /// Runs one campaign after the other, until one has found the mutant.
+    /// Runs campaigns one after the other, until one has detected the mutant.
     fn fate(mutant: Breed, sane: &[(Hunter, Duration)], plan: &CampaignPlan) -> Fate {
         let begin = Instant::now();
         let (mut by, mut found) = (None, String::new());
@@ -298,11 +300,11 @@ mod breeding {
         Passed,
         /// The campaign's finding.
         Found(String),
-        /// The reason for which it has not judged.
+        /// Reason for which the campaign has no result.
         Broke(String),
     }
 
-    /// The fields of a campaign's report that matter here.
+    /// The fields of a campaign's report that are used here.
     #[derive(Deserialize)]
     struct Written {
         failures: u64,
@@ -310,8 +312,8 @@ mod breeding {
         broken: u64,
     }
 
-    /// One campaign in a process of its own. `used` is the processor time that it takes, or the time that passes where the
-    /// system does not tell: how busy the machine is with other work does not count.
+    /// Runs one campaign in a process of its own. `used` is its processor time, or the elapsed time if the system does not
+    /// report processor times. Processor time is independent of other load on the machine.
     fn hunt(
         hunter: Hunter,
         mutant: Option<Breed>,
@@ -356,7 +358,7 @@ mod breeding {
             *used = ticks_of(child.id()).map_or(*used + LOOK, |ticks| TICK * u32::try_from(ticks).unwrap_or(u32::MAX));
         };
         let written = std::fs::read(&json).ok().and_then(|text| serde_json::from_slice::<Written>(&text).ok());
-        // A campaign that wrote nothing has left no file to remove.
+        // A campaign without a report has left no file to remove.
         let _ = std::fs::remove_file(&json);
         let Some(status) = status else {
             return Ok(Outcome::Broke(format!("was stopped after {} s of processor time", used.as_secs())));
@@ -364,7 +366,7 @@ mod breeding {
         Ok(judge(status, written))
     }
 
-    /// The result of a campaign, from its report; a process without a report has died.
+    /// The result of a campaign, from its report. A process without a report has died.
     fn judge(status: ExitStatus, written: Option<Written>) -> Outcome {
         let Some(written) = written else { return Outcome::Broke(status.to_string()) };
         let first = written.findings.first().map_or("", String::as_str);
@@ -377,10 +379,10 @@ mod breeding {
         }
     }
 
-    /// The unit of processor times.
+    /// Unit of processor times in `/proc`.
     const TICK: Duration = Duration::from_millis(10);
 
-    /// For how long a process has used less than a hundredth of the processor's time, and could not have used more.
+    /// Measures the time for which a process has used less than a hundredth of a processor although no thread was runnable.
     #[derive(Default)]
     struct Still {
         ticks: u64,
@@ -402,10 +404,10 @@ mod breeding {
         }
     }
 
-    /// Processor time of a process, in hundredths of a second; `None` if it is stopped, or if the system does not tell.
+    /// Processor time of a process, in hundredths of a second; `None` if it is stopped, or if the system does not report it.
     fn ticks_of(process: u32) -> Option<u64> {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        // The name, in parentheses, may hold anything.
+        // The name, in parentheses, may contain any character.
         let mut words = stat.rsplit_once(')')?.1.split_whitespace();
         let stopped = words.next()? == "T";
         let user: u64 = words.nth(10)?.parse().ok()?;
@@ -413,7 +415,7 @@ mod breeding {
         (!stopped).then_some(user + system)
     }
 
-    /// Whether a thread of a process waits for nothing but a processor, or for a device.
+    /// Returns true if a thread of the process is runnable or waits for a device.
     fn could_run(process: u32) -> bool {
         let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return false };
         threads.flatten().any(|thread| {
@@ -422,7 +424,7 @@ mod breeding {
         })
     }
 
-    /// `f` of each, two at a time: campaigns have phases on one core.
+    /// Maps `f` over all items, two at a time, because campaigns have single-threaded phases.
     fn in_parallel<T: Sync, R: Send>(all: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::new());

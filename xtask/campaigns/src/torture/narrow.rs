@@ -1,10 +1,10 @@
-//! Narrow: a scripted workload for restarts in a pool that is too small. More pages change between two checkpoints than
-//! the pool has frames, so redo evicts pages that it has changed, which puts copies of them aside over those that it may have
-//! been repaired from, and reads back the evicted pages. Statements change many rows each, in any order of keys.
+//! A scripted workload for restarts with a buffer pool that is too small. More pages change between two checkpoints than the
+//! pool has frames. So redo evicts pages that it has changed, which first saves the copies from which they may have been
+//! repaired, and later reads the evicted pages again. Statements change many rows each, in any order of keys.
 //!
-//! In some cases the workload itself had room for all pages: then redo is what evicts the first ones.
+//! In some cases the workload itself had a pool for all pages, so that redo evicts the first pages.
 //!
-//! The restart is interrupted at a random call, and again, before one may complete: it must find every commit.
+//! The restart is interrupted at a random call, and then again, before one may complete. It must find every commit.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -18,19 +18,19 @@ use crate::sim::rng::Rng;
 use crate::sim::scheduler::Scheduler;
 
 const ROWS: Table<u64, Vec<u8>> = Table::new("narrow");
-/// Rows, and the bytes of each: some three times the smallest pool.
+/// Number of rows, and bytes of each: about three times the smallest pool.
 const COUNT: u64 = 3000;
 const BYTES: usize = 1000;
-/// Rows of one statement.
+/// Number of rows of one statement.
 const TOGETHER: u64 = 12;
 
-/// How often each row was counted by commits.
+/// Number of committed increments of each row.
 type Counts = Vec<u8>;
 
-/// The cases of a seed: whether the workload has room for all pages.
+/// The cases of a seed: true if the workload's pool has room for all pages.
 const ROOMY: [bool; 3] = [false, true, true];
 
-/// All cases of a seed.
+/// Runs all cases of a seed.
 pub(super) fn one(seed: u64, tried: &mut Tried) {
     let mut rng = Rng::new(seed ^ 0x0a22);
     for roomy in ROOMY {
@@ -74,12 +74,12 @@ fn survive(seed: u64, roomy: bool, rng: &mut Rng) -> Result<(), String> {
     }
 }
 
-/// Changes rows all over the table; returns the durable changes.
+/// Changes rows all over the table. Returns the durable increments.
 fn work(db: &Database, rng: &mut Rng) -> Result<Counts, TxnError> {
     db.transact(|tx| (0..COUNT).try_for_each(|key| tx.insert(&ROWS, &key, &vec![0; BYTES])))?;
     db.checkpoint()?;
     let mut counts = vec![0; COUNT as usize];
-    // Few of them: the reader of redo has the log's last segment in memory before the first page must go.
+    // Few transactions, so that the reader of redo has the last segment of the log in memory before the first eviction.
     for _ in 0..10 + rng.below(70) {
         let keys: Vec<u64> = (0..TOGETHER).map(|_| rng.below(COUNT)).collect();
         let mut tx = db.begin()?;
@@ -113,10 +113,10 @@ fn read(db: &Database) -> Result<Counts, TxnError> {
 
 #[derive(Clone, Copy)]
 struct Sizes {
-    /// The pool of the workload; restarts have the smallest.
+    /// Size of the pool of the workload; restarts have the smallest.
     at_work: u64,
     segment: u64,
-    /// What redo reads at once.
+    /// Size of redo's reads from the log.
     piece: usize,
 }
 

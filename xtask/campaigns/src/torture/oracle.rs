@@ -1,5 +1,5 @@
-//! `oracle`: workers run at once, and their committed transactions, replayed one after the other in the order of their
-//! commits in the log, give the same answers and the same rows; also after a crash.
+//! `oracle`: workers run concurrently. Their committed transactions, replayed serially in commit order, must give the same
+//! answers and the same rows, also after a crash.
 
 use storage::disk::{Crash, SimDisk};
 
@@ -29,12 +29,12 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     })
 }
 
-/// Several workers, longer than under `crash`.
+/// A script with several workers and more transactions than in `crash`.
 fn script(rng: &mut Rng, visit: Visit, speculate: bool) -> Script {
     let profile = Profile::draw(rng);
     let workers = 2 + rng.below(5) as usize;
     let profile = Profile { workers, transactions: 10 + rng.below(40), reads: 1 + rng.below(5), ..profile };
-    // Pages that come and go during group lookups.
+    // Pages that are allocated and freed during group lookups.
     let profile = if rng.once_in(3) {
         Profile { keys: 300, ahead: 10, statements: 25, deletes: 4, ..profile.large() }
     } else {
@@ -51,7 +51,7 @@ fn one(visit: Visit, speculate: bool) -> Result<Looped, String> {
     let script = script(&mut rng, visit, speculate);
     let disk = SimDisk::new(seed);
     let ran = faultless(&disk, &script)?;
-    // Threads of a loop run as the machine lets them.
+    // The interleaving of a loop's threads depends on the machine.
     let repeats = seed.is_multiple_of(16) && !speculate;
     if repeats && faultless(&SimDisk::new(seed), &script)?.trace != ran.trace {
         return Err("the same seed gave another run".into());

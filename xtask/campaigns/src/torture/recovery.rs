@@ -1,8 +1,8 @@
-//! `recovery`: power is lost again while the database restarts, and again during that restart.
+//! `recovery`: power is lost again during a restart, and again during the next restart.
 //!
-//! Each case takes a disk after a crash, cuts its restart before one of its changing calls (and, at depth 3, cuts the
-//! restart after that one too), and restarts to the end. The rows must be those of one undisturbed restart. Then `lives`, a
-//! script of loads, copies and changes of tables, whose restarts are cut off up to three times in a row.
+//! Each case takes a disk after a crash, interrupts its restart before one of its changing calls (and, at depth 3, also the
+//! restart after it), and then restarts to the end. The rows must be those of one uninterrupted restart. Then the scripted
+//! workload `lives` follows, with loads, copies and changes of tables, and up to three interrupted restarts in a row.
 
 use storage::disk::{Crash, SimDisk};
 
@@ -16,9 +16,9 @@ use crate::sim::rng::Rng;
 use crate::sim::run::{self, Visit};
 use crate::sim::script::Script;
 
-/// Crashes of one run that are restarted.
+/// Number of crashes of one run that are tested.
 const CRASHES: usize = 6;
-/// Moments of a first restart, and of a second one, at which it is cut.
+/// Number of points of interruption in a first restart, and in a second one.
 const MOMENTS: [usize; 2] = [12, 3];
 
 pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
@@ -53,15 +53,15 @@ fn one(visit: Visit) -> Tried {
     tried
 }
 
-/// Restarts of one disk.
+/// The restarts of one disk.
 struct Restart {
     visit: Visit,
-    /// The state that an undisturbed restart gives.
+    /// Hash of the state after an uninterrupted restart.
     want: u64,
 }
 
 impl Restart {
-    /// Cuts the restart of `disk` at some moments.
+    /// Interrupts the restart of `disk` at some points.
     fn cut(&self, disk: &SimDisk, depth: usize, rng: &mut Rng, tried: &mut Tried) -> Result<(), String> {
         for cut in run::restart(&disk.crash(Crash::All), self.visit, MOMENTS[depth])? {
             let deeper = (depth + 1 < MOMENTS.len() && rng.once_in(3)).then(|| cut.disk.crash(Crash::All));

@@ -16,18 +16,18 @@ use crate::sim::notes::Looped;
 use crate::sim::order::nanos;
 use crate::sim::scheduler::Scheduler;
 
-/// Most failures that are shown in full.
+/// Maximum number of failures that are shown in full.
 const SHOWN: usize = 10;
 
-/// The fate of a mutant.
+/// The result for a mutant.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Fate {
     pub(super) name: &'static str,
-    /// Whether a campaign has found it.
+    /// True if a campaign has detected it.
     pub(super) killed: bool,
-    /// The campaign that has found it.
+    /// The campaign that has detected it.
     pub(super) by: Option<&'static str>,
-    /// The finding; of a survivor, why campaigns could not judge, if they could not.
+    /// The finding; for a survivor, the reasons for which campaigns had no result, if any.
     pub(super) found: String,
     pub(super) seconds: f64,
 }
@@ -35,18 +35,18 @@ pub(crate) struct Fate {
 /// The result of a campaign.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// Cases tried.
+    /// Number of cases.
     pub(crate) tried: u64,
-    /// Cases whose outcome could not be decided. Never a pass.
+    /// Number of cases without a decision. These never count as passed.
     pub(crate) undecided: u64,
-    /// The speculative loops that have run: none without `--speculate on`.
+    /// Counters of the speculative loops; zero without `--speculate on`.
     pub(crate) looped: Looped,
-    /// The findings, each with everything needed to repeat it.
+    /// The findings, each with the command that repeats it.
     pub(crate) failures: Vec<String>,
-    /// Reasons why the campaign could not judge: a panic of its own code, a case that did not end in time. Never a
-    /// pass, and no finding.
+    /// Reasons for which the campaign has no result: a panic of its own code, a case that did not end in time. These never
+    /// count as passed, and are not findings.
     pub(crate) broken: Vec<String>,
-    /// The fate of each mutant: only of the campaign `mutants`.
+    /// The result for each mutant; only in the campaign `mutants`.
     pub(crate) mutants: Option<Vec<Fate>>,
 }
 
@@ -54,17 +54,17 @@ pub(crate) struct Report {
 struct Written<'a> {
     campaign: &'a str,
     tried: u64,
-    /// How many findings.
+    /// Number of findings.
     failures: u64,
-    /// The first of them in full.
+    /// The first findings, in full.
     findings: &'a [String],
-    /// How often the campaign could not judge.
+    /// Number of cases without a result.
     broken: u64,
     undecided: u64,
     seed: u64,
     scheduler: Scheduler,
     seconds: f64,
-    /// With `--speculate on`.
+    /// Only with `--speculate on`.
     #[serde(skip_serializing_if = "Option::is_none")]
     speculative: Option<Looped>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,14 +74,14 @@ struct Written<'a> {
 }
 
 impl Report {
-    /// The result of a campaign that ended before its first case.
+    /// The result of a campaign that failed before its first case.
     pub(crate) fn of_failure(what: String) -> Report {
         let mut report = Report { tried: 1, ..Report::default() };
         report.fail(what);
         report
     }
 
-    /// The line of the run in the table of its campaign.
+    /// The record of the run for the table of its campaign.
     pub(super) fn run_record(&self, plan: &CampaignPlan, elapsed: Duration) -> RunRecord {
         let remark = match (self.undecided, self.broken.len()) {
             (0, 0) => String::new(),
@@ -97,13 +97,13 @@ impl Report {
         }
     }
 
-    /// Notes a failure: as a finding, unless the campaign itself is at fault.
+    /// Adds a failure: to the findings, unless the failure is the campaign's own.
     pub(crate) fn fail(&mut self, what: String) {
         let kind = if caught::is_own(&what) { &mut self.broken } else { &mut self.failures };
         kind.push(what);
     }
 
-    /// Everything that keeps it from passing, in words.
+    /// All failures that prevent a pass.
     pub(crate) fn wrong(&self) -> impl Iterator<Item = &String> {
         self.failures.iter().chain(&self.broken)
     }
@@ -115,7 +115,7 @@ impl Report {
             && self.mutants.as_ref().is_none_or(|fates| fates.iter().all(|fate| fate.killed))
     }
 
-    /// Prints the result, writes it to `json`, and gives the exit status.
+    /// Prints the result, writes it to `json`, and returns the exit status.
     pub(super) fn conclude(
         &self,
         campaign: &str,
@@ -175,20 +175,20 @@ impl Report {
             eprintln!("{}: {e}", path.display());
             return ExitCode::FAILURE;
         }
-        // A campaign that was to have loops and had none has shown nothing of them.
+        // A campaign with `--speculate on` but without any loop has tested nothing.
         if self.holds() && (!plan.speculate || self.looped.loops > 0) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 
-/// The progress of a campaign, on stderr: a bar on a terminal, else a line a minute.
+/// The progress of a campaign on stderr: a bar on a terminal, otherwise a line per minute.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// Minutes reported in lines; none on a terminal.
+    /// Last reported minute; none on a terminal.
     minutes: Option<AtomicU64>,
     start: Instant,
     fail_fast: bool,
     failed: AtomicBool,
-    /// Cores for which no seed is left.
+    /// Number of cores without further seeds.
     idle: AtomicUsize,
 }
 
@@ -211,7 +211,7 @@ impl Progress {
         Progress { bar, minutes, start: Instant::now(), fail_fast, failed, idle }
     }
 
-    /// Shows nothing.
+    /// A progress without output.
     #[cfg(test)]
     pub(super) fn hidden() -> Progress {
         Progress {
@@ -224,7 +224,7 @@ impl Progress {
         }
     }
 
-    /// More cases were tried.
+    /// Adds completed cases.
     pub(crate) fn add(&self, cases: u64) {
         self.bar.inc(cases);
         if let Some(told) = &self.minutes {
@@ -235,22 +235,22 @@ impl Progress {
         }
     }
 
-    /// Something failed.
+    /// Records a failure.
     pub(crate) fn failed(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether to end: a case failed, and the campaign was to end at its first failure.
+    /// Returns true if the campaign must end because of a failure.
     pub(crate) fn is_over(&self) -> bool {
         self.fail_fast && self.failed.load(Ordering::Relaxed)
     }
 
-    /// A core has no seed left.
+    /// Records that a core has no further seeds.
     pub(super) fn rests(&self) {
         self.idle.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Cores that have no seed left.
+    /// Number of cores without further seeds.
     pub(super) fn idle_cores(&self) -> usize {
         self.idle.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Going through seeds on all cores until enough cases have been tried.
+//! Runs seeds on all cores until the budget of cases is reached.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,33 +14,33 @@ use crate::sim::scheduler::Scheduler;
 /// The result of one seed.
 #[derive(Debug, Default)]
 pub(super) struct Tried {
-    /// Cases.
+    /// Number of cases.
     pub(super) cases: u64,
-    /// Cases whose outcome could not be decided.
+    /// Number of cases without a decision.
     pub(super) undecided: u64,
-    /// With `--speculate on`: the loops of all runs.
+    /// With `--speculate on`: counters of the loops of all runs.
     pub(super) looped: Looped,
     /// The failures.
     pub(super) failures: Vec<String>,
 }
 
 impl Tried {
-    /// Notes a failure, with the command that repeats it.
+    /// Adds a failure with the command that repeats it.
     pub(super) fn fail(&mut self, campaign: &str, scheduler: Scheduler, seed: u64, what: impl std::fmt::Display) {
         let how = scheduler.flag();
         self.failures.push(format!("{what}\n  again: cargo xtask torture {campaign}{how} --seed {seed} --budget 1"));
     }
 }
 
-/// Runs `one` with the plan's seed, the next seed, and so on, until the cases reach the budget. A seed that has been
-/// begun is finished, so that `--budget 1` is all of one seed.
+/// Runs `one` with consecutive seeds, from the plan's seed on, until the number of cases reaches the budget. A seed that has
+/// begun is completed, so `--budget 1` runs all cases of one seed.
 pub(super) fn each(plan: &CampaignPlan, progress: &Progress, one: impl Fn(u64) -> Tried + Sync) -> Report {
     let name = |at| format!("--seed {}", plan.seed.wrapping_add(at));
     on_all_cores(plan.budget, progress, name, |at, done| (done < plan.budget).then(|| one(plan.seed.wrapping_add(at))))
 }
 
-/// Those of the numbered cases of a seed that the plan asks for, with their numbers; of more than its budget a part, spread over
-/// all of them by the seed.
+/// Selects numbered cases of a seed: the plan's case, or a random sample if there are more cases than its budget. Returns
+/// them with their numbers, in random order.
 pub(super) fn chosen<T>(campaign: &str, plan: &CampaignPlan, all: impl Iterator<Item = T>) -> Vec<(u64, T)> {
     let mut cases: Vec<(u64, T)> = (0..).zip(all).collect();
     if let Some(case) = plan.case {
@@ -70,7 +70,7 @@ pub(super) fn every<T: Sync>(
     on_all_cores(u64::MAX, progress, |at| case(at).map(&name).unwrap_or_default(), |at, _| case(at).map(&one))
 }
 
-/// Calls `one` with each of `cases` and its number, on this core and those that have no seed left.
+/// Calls `one` with each of `cases` and its index, on this core and on cores without further seeds.
 pub(super) fn shared<T: Sync, R: Send>(
     cases: &[T],
     progress: &Progress,
@@ -93,26 +93,26 @@ pub(super) fn shared<T: Sync, R: Send>(
     })
 }
 
-/// How often the watch checks whether cases still end.
+/// Interval of the watchdog's checks.
 const LOOK: Duration = Duration::from_millis(50);
-/// Nothing between two signs of life takes as many checks on any machine: 120 s in which this process ran. Simulated hangs are
-/// found in simulated time; this finds the others.
+/// Maximum number of checks between two signs of progress: 120 s during which this process ran, far more than any machine
+/// needs. Simulated hangs are detected in simulated time; this limit detects all others.
 const HANG: u32 = 120 * 20;
 
-/// Exit status of a campaign that could not go on: neither a pass nor a finding.
+/// Exit status of a campaign without a result: neither a pass nor a finding.
 const BROKEN: i32 = 3;
 
 thread_local! {
-    /// Checks of the watch since this core's seed was begun or has last told that it goes on.
+    /// Number of the watchdog's checks since this core's last sign of progress.
     static LOOKS: Arc<AtomicU32> = Arc::default();
 }
 
-/// Tells the watch that the seed of this core goes on.
+/// Reports progress of this core's seed to the watchdog.
 pub(super) fn goes_on() {
     LOOKS.with(|looks| looks.store(0, Ordering::Relaxed));
 }
 
-/// The seed that a core is at, if it is at one, and the checks of the watch.
+/// The current seed of a core, if any, and the counter of the watchdog.
 #[derive(Default)]
 struct Begun {
     name: Mutex<Option<String>>,
@@ -120,7 +120,7 @@ struct Begun {
 }
 
 impl Begun {
-    /// This core is at another seed, or at none.
+    /// Sets the current seed of this core, or none.
     fn at(&self, name: Option<String>) {
         LOOKS.with(|looks| drop(self.looks.set(Arc::clone(looks))));
         goes_on();
@@ -128,7 +128,7 @@ impl Begun {
     }
 }
 
-/// Ends the program when a seed hangs, and names it: the thread that it occupies cannot be ended.
+/// Ends the process if a seed hangs, and names the seed: its thread cannot be ended.
 fn end_hanging(begun: &[Begun]) {
     for seed in begun {
         if let (Some(at), Some(looks)) = (&*lock(&seed.name), seed.looks.get())
@@ -144,8 +144,8 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls `next` with 0, 1, 2 ... and the number of cases done, on every core but at most `most`, until it gives
-/// nothing.
+/// Calls `next` with 0, 1, 2 ... and the number of completed cases, until it returns none. Runs on every core, but at most
+/// on `most`.
 fn on_all_cores(
     most: u64,
     progress: &Progress,
@@ -167,7 +167,7 @@ fn on_all_cores(
         });
         for begun in &begun {
             scope.spawn(|| {
-                // The first call takes place in any case, so that the given seed is tried.
+                // No case is completed before the first call, so the given seed is always tried.
                 while !progress.is_over() {
                     let at = count.fetch_add(1, Ordering::Relaxed);
                     begun.at(Some(name(at)));

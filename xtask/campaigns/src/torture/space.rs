@@ -1,8 +1,9 @@
-//! The data file against what lives: long-lived workloads of several shapes, in simulated time, with kills in between.
+//! `space`: size of the data file relative to the live data. Long-lived workloads of several shapes run in simulated time,
+//! with kills in between.
 //!
-//! Each case is one shape of work. Rows come and go until the bytes that have come are many times those that live, and the
-//! services take a step after each transaction. The data file must stay below twice what lived at most and a constant, and
-//! after a kill every acknowledged row must be there.
+//! Each case has one shape. Rows are inserted and deleted until the inserted bytes are a multiple of the live bytes. The
+//! background services take a step after each transaction. The data file must stay below twice the maximum of live bytes
+//! plus a constant, and after a kill every acknowledged row must exist.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -18,15 +19,15 @@ use super::seeds::{self, Tried};
 use crate::sim::caught::caught;
 use crate::sim::rng::Rng;
 
-/// Rows, with an index of a column that some shapes change.
+/// The table, with an index on a column that some shapes update.
 const ROWS: Table<u64, Vec<u8>> = Table::new("rows").with_index::<ByColumn>();
-/// The file grows in steps of 2 MiB and may be ahead by two of them; roots, marks and the pages on the way to the free
-/// list come to far less.
+/// The file grows in steps of 2 MiB and may be ahead by two of them. Roots, marks and pages that are not yet in the free
+/// list take far less.
 const CONSTANT: u64 = 5 << 20;
-/// Bytes that a row and its key take in a leaf beside their own.
+/// Bytes that an entry of a leaf takes in addition to its key and its row.
 const OVERHEAD: u64 = 16;
 
-/// The row's first eight bytes.
+/// Index by the first eight bytes of a row.
 struct ByColumn;
 impl SecondaryIndex for ByColumn {
     type Key = u64;
@@ -38,10 +39,10 @@ impl SecondaryIndex for ByColumn {
     }
 }
 
-/// A shape of work: a function from what lives to the next transaction.
+/// A shape: a function from the live rows to the next transaction.
 type Shape = fn(&Rows, &mut Rng, u64) -> Change;
 
-/// All shapes by name; another one is another line here.
+/// All shapes by name; a new shape needs only a line here.
 const SHAPES: &[(&str, Shape)] = &[
     ("queue", queue),
     ("sessions", sessions),
@@ -55,12 +56,12 @@ const SHAPES: &[(&str, Shape)] = &[
 
 type Rows = BTreeMap<u64, Vec<u8>>;
 
-/// The changes of one transaction.
+/// The changes of a transaction.
 #[derive(Clone, Debug, Default)]
 struct Change {
     puts: Vec<(u64, Vec<u8>)>,
     deletes: Vec<u64>,
-    /// Removes all rows, instead.
+    /// Removes all rows first.
     truncates: bool,
 }
 
@@ -82,17 +83,17 @@ impl Change {
     }
 }
 
-/// Bytes of a row and its entry in the index.
+/// Bytes of a row and its index entry.
 fn size_of_row(row: &[u8]) -> u64 {
     8 + row.len() as u64 + OVERHEAD + (16 + 8 + OVERHEAD)
 }
 
-/// Rows of most shapes that live at a time.
+/// Number of live rows in most shapes.
 const LIVE: usize = 8000;
-/// Rows of a transaction.
+/// Number of inserted rows of a transaction.
 const PART: u64 = 100;
 
-/// The column first: a number that grows, so that entries of the index come at its end.
+/// A row that begins with an increasing column, so that index entries are appended.
 fn row(column: u64, bytes: usize) -> Vec<u8> {
     let mut row = column.to_be_bytes().to_vec();
     row.resize(bytes.max(8), column as u8);
@@ -103,7 +104,7 @@ fn above(rows: &Rows, clock: u64) -> u64 {
     rows.last_key_value().map_or(0, |(key, _)| key + 1).max(clock)
 }
 
-/// New rows at the end, the oldest go.
+/// Inserts rows at the end, and deletes the oldest.
 fn queue(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     let end = above(rows, clock);
     let puts = (0..PART).map(|i| (end + i, row(end + i, 60 + rng.index(200)))).collect();
@@ -111,14 +112,14 @@ fn queue(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     Change { puts, deletes: rows.keys().take(over).copied().collect(), truncates: false }
 }
 
-/// New rows at the end, each goes by its key, after a time of its own.
+/// Inserts rows at the end, and deletes random rows by key.
 fn sessions(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     let Change { puts, .. } = queue(rows, rng, clock);
     let over = (rows.len() + puts.len()).saturating_sub(LIVE);
     Change { puts, deletes: some(rows, rng, over), truncates: false }
 }
 
-/// Distinct keys of rows, anywhere.
+/// Distinct keys of random rows.
 fn some(rows: &Rows, rng: &mut Rng, n: usize) -> Vec<u64> {
     let (Some((first, _)), Some((last, _))) = (rows.first_key_value(), rows.last_key_value()) else {
         return Vec::new();
@@ -133,7 +134,7 @@ fn some(rows: &Rows, rng: &mut Rng, n: usize) -> Vec<u64> {
     keys.into_iter().collect()
 }
 
-/// Rows that stay, whose column changes to higher and higher values.
+/// Updates the column of permanent rows to increasing values.
 fn growing_index(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     if rows.len() < LIVE {
         let from = rows.len() as u64;
@@ -143,14 +144,14 @@ fn growing_index(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     Change { puts: puts.collect::<Rows>().into_iter().collect(), ..Change::default() }
 }
 
-/// Rows come and go in any order.
+/// Inserts and deletes rows at random keys.
 fn random_order(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     let puts: Rows = (0..PART).map(|i| (rng.next() >> 20, row(clock * PART + i, 60 + rng.index(200)))).collect();
     let over = (rows.len() + puts.len()).saturating_sub(LIVE);
     Change { deletes: some(rows, rng, over), puts: puts.into_iter().collect(), truncates: false }
 }
 
-/// A table that is filled and emptied as a whole.
+/// Fills a table and truncates it.
 fn truncate(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     if rows.len() >= LIVE {
         return Change { truncates: true, ..Change::default() };
@@ -158,7 +159,7 @@ fn truncate(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     Change { deletes: Vec::new(), ..queue(rows, rng, clock) }
 }
 
-/// Few rows of up to half a page, which are replaced by longer and shorter ones, and go by their keys.
+/// A few rows of up to half a page: replaces them by longer and shorter ones, and deletes them by key.
 fn large_rows(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     let end = above(rows, clock);
     let mut puts: Rows = (0..10).map(|i| (end + i, row(end + i, 100 + rng.index(3800)))).collect();
@@ -170,7 +171,7 @@ fn large_rows(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     Change { puts: puts.into_iter().collect(), deletes, truncates: false }
 }
 
-/// A few values of many pages each, which are replaced by longer and shorter ones, and go by their keys.
+/// A few values of many pages each: replaces them by longer and shorter ones, and deletes them by key.
 fn large_values(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     const KEPT: usize = 60;
     let end = above(rows, clock);
@@ -183,9 +184,9 @@ fn large_values(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
     Change { puts: puts.into_iter().collect(), deletes, truncates: false }
 }
 
-/// Rows come in a batch, and all go by their keys before the next.
+/// Inserts rows in a batch, and deletes all of them by key before the next batch.
 fn batches(rows: &Rows, rng: &mut Rng, clock: u64) -> Change {
-    // The phase is told by the clock, whose every hundredth tick is without rows.
+    // Of 200 transactions, 80 insert, and the others delete until no rows are left.
     if clock % 200 < 80 {
         return Change { deletes: Vec::new(), ..queue(rows, rng, 1_000_000 * clock) };
     }
@@ -244,7 +245,7 @@ impl Life {
         self.db.compact().map(drop).map_err(|e| format!("compacting: {e}"))
     }
 
-    /// A step of the services, and a little time.
+    /// Takes a step of the background services, and advances the clock.
     fn step(&self, rng: &mut Rng) -> Result<(), String> {
         self.now_ns.fetch_add(200_000 + rng.below(4_000_000), Ordering::Relaxed);
         self.db.step().map_err(|e| format!("a service: {e}"))
@@ -255,7 +256,7 @@ impl Life {
         self.db.transact(all).map_err(|e| format!("reading all: {e}"))
     }
 
-    /// The disk as a kill at this moment leaves it.
+    /// The disk after a kill at this moment.
     fn kill(self, rng: &mut Rng) -> SimDisk {
         let disk = self.disk.crash(Crash::Random(rng.next()));
         self.disk.power_off_after(0);
@@ -265,7 +266,7 @@ impl Life {
 }
 
 fn one(seed: u64, shape: fn(&Rows, &mut Rng, u64) -> Change) -> Result<(), String> {
-    /// Bytes that come, at least, in multiples of those that live.
+    /// Minimum ratio of inserted bytes to the maximum of live bytes.
     const TURNS: u64 = 30;
     let mut rng = Rng::new(seed);
     let now_ns = Arc::new(AtomicU64::new(1));
@@ -283,7 +284,7 @@ fn one(seed: u64, shape: fn(&Rows, &mut Rng, u64) -> Change) -> Result<(), Strin
         match life.change(&change) {
             Ok(()) => change.apply(&mut rows),
             Err(_) if life.disk.is_off() => {
-                // Whether it is there is known to the disk alone.
+                // Only a restart shows if the transaction is durable.
                 let mut after = rows.clone();
                 change.apply(&mut after);
                 life = Life::open(life.kill(&mut rng), rng.next(), &now_ns)?;
@@ -311,7 +312,7 @@ fn one(seed: u64, shape: fn(&Rows, &mut Rng, u64) -> Change) -> Result<(), Strin
         if clock % 16 == 0 && !life.disk.is_off() {
             let file = match life.db.sizes() {
                 Ok(sizes) => sizes.data_file,
-                // It reads pages, and making room for them writes.
+                // The call reads pages, and an eviction for them may write.
                 Err(_) if life.disk.is_off() => continue,
                 Err(error) => return Err(format!("sizes: {error}")),
             };
@@ -326,7 +327,7 @@ fn one(seed: u64, shape: fn(&Rows, &mut Rng, u64) -> Change) -> Result<(), Strin
     quiet(&life, &mut rng, live)
 }
 
-/// Afterwards nothing that is dead stays, and the pages are right.
+/// At the end, checks that compaction removes all dead data, and that the pages are valid.
 fn quiet(life: &Life, rng: &mut Rng, live: u64) -> Result<(), String> {
     for _ in 0..3000 {
         life.step(rng)?;

@@ -1,7 +1,7 @@
-//! Speculative loops over the storage engine: random ones against a sequential oracle, and loops beside ordinary transactions
-//! that change the same rows.
+//! Speculative loops over the storage engine: random loops compared with a sequential oracle, and loops concurrent with
+//! ordinary transactions on the same rows.
 //!
-//! Threads run as the machine lets them, so a seed repeats the work and not the schedule.
+//! The interleaving of the threads depends on the machine, so a seed repeats the work but not the schedule.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -19,11 +19,11 @@ use crate::sim::ahead::{Ahead, Spot};
 use crate::sim::rng::Rng;
 use crate::sim::tables::Bytes;
 
-/// Loops of a seed.
+/// Number of loops of a seed.
 const LOOPS: u64 = 20;
-/// Keys are few, so that dependences are many.
+/// Few keys, so that there are many dependences.
 const KEYS: u64 = 24;
-/// What all rows of the second kind of loop hold together.
+/// Sum of all rows in the second kind of loop.
 const TOTAL: u64 = 100 * KEYS;
 const TABLE: Table<Bytes, Vec<u8>> = Table::new("rows");
 
@@ -40,7 +40,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     })
 }
 
-/// One table: numbers under keys of one byte.
+/// A table of numbers under keys of one byte.
 struct Numbers<'d> {
     db: &'d Database,
     table: OpenTable<Bytes, Vec<u8>>,
@@ -54,25 +54,25 @@ impl<'d> Numbers<'d> {
     }
 }
 
-/// What iterations have escaped and not undone: how often, by item and step.
+/// Number of escaped effects that have not been undone, by item and step.
 type Held = Arc<Mutex<BTreeMap<(u64, usize), i32>>>;
 
-/// Counts an escape that happens (1) or is undone (-1).
+/// Counts an escaped effect (1), or its undo (-1).
 fn hold(held: &Held, at: (u64, usize), times: i32) {
     *held.lock().unwrap_or_else(PoisonError::into_inner).entry(at).or_default() += times;
 }
 
-/// The only table's place for a key.
+/// Position of a key in the only table.
 fn at(key: u8) -> Spot {
     Spot { table: 0, key: vec![key] }
 }
 
-/// A number as a row.
+/// The row of a number.
 fn row(number: u64) -> Vec<u8> {
     number.to_le_bytes().to_vec()
 }
 
-/// What `then` writes for the result of an iteration, where it does.
+/// The write of the sequential part for the result of an iteration, if any.
 fn written_in_order(result: u64) -> Option<(u8, u64)> {
     result.is_multiple_of(3).then_some(((result / 3 % KEYS) as u8, result + 1))
 }
@@ -81,27 +81,27 @@ fn number(row: &[u8]) -> u64 {
     row.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// What an iteration reads.
+/// Reads a number in an iteration.
 fn get(epoch: &mut Epoch<'_, Ahead<'_>>, key: u8) -> Result<Option<u64>, TxnError> {
     epoch.view(&at(key), |row| row.map(|row| number(row)))
 }
 
-/// A step of an iteration, which has a number that its reads change.
+/// A step of an iteration. The iteration has a number that its reads update.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Read(u8),
-    /// Reads where the number says.
+    /// Reads at the key that the number determines.
     Follow,
     Write(u8),
-    /// Writes where the number says.
+    /// Writes at the key that the number determines.
     WriteThere,
     Delete(u8),
     Range(u8, u8, usize),
-    /// Deletes the first row from a key on.
+    /// Deletes the first row at or after a key.
     TakeFirst(u8),
-    /// Takes something at once, to be given back if the iteration is rewound.
+    /// Has an effect outside the store, which is undone if the iteration is rewound.
     Escape,
-    /// Ends the iteration, and the loop, if the number is divisible by 13.
+    /// Ends the iteration and the loop if the number is divisible by 13.
     MayFail,
 }
 
@@ -124,7 +124,7 @@ fn mix(number: u64, more: Option<u64>) -> u64 {
     more.map_or(number ^ 0x55, |more| number.wrapping_mul(31).wrapping_add(more)) % 1_000_003
 }
 
-/// An iteration of the oracle.
+/// Runs an iteration on the oracle's map.
 fn on_map(rows: &mut BTreeMap<u8, u64>, held: &Held, item: u64, steps: &[Step]) -> Result<u64, u64> {
     let mut number = item;
     for (at, step) in steps.iter().enumerate() {
@@ -153,7 +153,7 @@ fn on_map(rows: &mut BTreeMap<u8, u64>, held: &Held, item: u64, steps: &[Step]) 
     Ok(number)
 }
 
-/// Why an iteration ended the loop.
+/// Reason for which an iteration ended the loop.
 enum Broken {
     Failed(u64),
     Store(TxnError),
@@ -165,7 +165,7 @@ impl From<TxnError> for Broken {
     }
 }
 
-/// The same iteration ahead of a transaction.
+/// Runs the same iteration speculatively.
 fn ahead(epoch: &mut Epoch<'_, Ahead<'_>>, held: &Held, item: u64, steps: &[Step]) -> Result<u64, Broken> {
     let mut number = item;
     for (nth, step) in steps.iter().enumerate() {
@@ -230,7 +230,7 @@ fn all(numbers: &Numbers<'_>) -> Result<BTreeMap<u8, u64>, TxnError> {
     Ok(rows)
 }
 
-/// Loops against the oracle.
+/// Compares loops with the oracle.
 fn alone(rng: &mut Rng) -> Result<(), String> {
     let db = open()?;
     let numbers = Numbers::open(&db)?;
@@ -311,7 +311,7 @@ fn alone(rng: &mut Rng) -> Result<(), String> {
     Ok(())
 }
 
-/// What an ordinary transaction does: moves some from one row to another.
+/// An ordinary transaction: moves an amount from one row to another.
 fn transfer(numbers: &Numbers<'_>, rng: &mut Rng) -> Result<(), TxnError> {
     let (from, to, amount) = (rng.below(KEYS) as u8, rng.below(KEYS) as u8, rng.below(9));
     let mut tx = numbers.db.begin()?;
@@ -324,7 +324,8 @@ fn transfer(numbers: &Numbers<'_>, rng: &mut Rng) -> Result<(), TxnError> {
     tx.commit_async().map(drop)
 }
 
-/// Loops that transfer and add up, beside transactions that transfer: nothing is lost, and each sum is the whole.
+/// Runs loops of transfers and sums, concurrently with transactions of transfers. No amount may be lost, and each sum must
+/// be the total.
 fn beside_others(rng: &mut Rng) -> Result<(), String> {
     let db = open()?;
     let numbers = Numbers::open(&db)?;
@@ -360,7 +361,7 @@ fn beside_others(rng: &mut Rng) -> Result<(), String> {
     if found.values().sum::<u64>() == TOTAL { Ok(()) } else { Err(format!("{options:?}: left {found:?}")) }
 }
 
-/// A loop of transfers, each of which adds all rows up, in one transaction; again if it is a deadlock's victim.
+/// Runs a loop of transfers in one transaction. Each iteration also sums all rows. Retries after a deadlock.
 fn sums<'d>(
     speculator: &mut Speculator<Ahead<'d>>,
     numbers: &Numbers<'d>,

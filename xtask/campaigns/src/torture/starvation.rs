@@ -1,8 +1,9 @@
-//! Waits against their bound: random loads on the schedulers of crate `itas`, in virtual time.
+//! `starvation`: bounds on waits. Random loads run on the schedulers of crate `itas`, in virtual time.
 //!
-//! Fibers arrive, run, overrun, wait, end and are followed by others in their slots or in fresh ones, of groups with random
-//! weights; groups change their parameters, cores their roles, settings and policies while they run. One of the policies is
-//! a bad one, which always wants the same group. No wait may exceed what the scheduler says it is at most.
+//! Fibers arrive, run, overrun, wait, end, and are succeeded by others in their slots or in new ones. They belong to groups
+//! with random weights. Groups change their parameters, and cores their roles, settings and policies, while fibers run. One
+//! of the policies is adversarial: it always selects the same group. No wait may exceed the bound that the scheduler
+//! reports.
 
 use std::ops::RangeFrom;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use super::seeds::{self, Tried};
 use crate::sim::order::nanos;
 use crate::sim::rng::Rng;
 
-/// Slices of a case: in parts, between which parameters change.
+/// Number of parts of a case, and of slices in each; parameters change between parts.
 const PARTS: u64 = 6;
 const SLICES: u64 = 500;
 
@@ -33,7 +34,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     })
 }
 
-/// Wants one group to run, whatever the others wait.
+/// A policy that always selects one group, however long the others wait.
 struct Greedy(GroupId);
 
 impl Policy for Greedy {
@@ -68,19 +69,19 @@ fn settings(rng: &mut Rng) -> CoreSettings {
     }
 }
 
-/// What a fiber does when it runs, drawn anew each time, with a load's own tendencies.
+/// Parameters of a load: the behaviour of each run of a fiber is drawn from them.
 #[derive(Clone, Copy)]
 struct Tendencies {
-    /// A run overruns its slice once in so many times.
+    /// A run overruns its slice once in this number of runs.
     overruns: u64,
-    /// A fiber waits, or ends, after one run in so many.
+    /// A fiber waits (`waits`) or ends (`ends`) once in this number of runs.
     waits: u64,
     ends: u64,
-    /// The longest pause, in slices.
+    /// Maximum length of a pause, in slices.
     pause: u64,
-    /// Runs are short: a part of the slice.
+    /// True if runs take only a part of the slice.
     short: bool,
-    /// A fiber that ends without a pause is followed by one in a slot that no fiber has had.
+    /// True if a fiber that ends without a pause is succeeded by one in an unused slot.
     fresh: bool,
 }
 
@@ -109,7 +110,7 @@ fn one(rng: &mut Rng) -> Result<(), String> {
     let tendencies = Tendencies {
         overruns: rng.pick(&[2, 20, u64::MAX]),
         waits: rng.pick(&[2, 5, 100, u64::MAX]),
-        // With 1 and no pause a slot's fibers follow each other without end, each new to the core.
+        // With 1 and no pause, the fibers of a slot follow each other directly, and each is new to the core.
         ends: rng.pick(&[1, 3, 20, 1000]),
         pause: rng.pick(&[0, 1, 10, 200]),
         short: rng.once_in(2),
@@ -168,7 +169,7 @@ fn held(scheduler: &Scheduler) -> Result<(), String> {
     Err(format!("a fiber waited for {longest} ns, and the bound is {bound} ns: {scheduler:?}"))
 }
 
-/// What a program may change while fibers run.
+/// Changes parameters that a program may change while fibers run.
 fn change(
     rng: &mut Rng,
     core: usize,

@@ -1,7 +1,7 @@
-//! Full load that does not end, for minutes of simulated time: workers write without a pause, services get few of the steps,
-//! and what may grow is watched against its bound: the log's files, all files together, the log that a restart would read,
-//! and the time in which no transaction commits. Six kinds of load take turns, so six seeds try each of them. In the end power
-//! is lost, and every acknowledged commit must be found.
+//! `sustained`: continuous full load for minutes of simulated time. Workers write without a pause, and services get few of
+//! the steps. Everything that may grow is compared with its bound: the files of the log, all files together, the log that a
+//! restart would read, and the time in which no transaction commits. The seeds alternate between six kinds of load, so six
+//! seeds try each of them. At the end power is lost, and every acknowledged commit must be found.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,19 +21,19 @@ use crate::sim::rng::Rng;
 use crate::sim::watch::Watched;
 
 const ROWS: Table<u64, Vec<u8>> = Table::new("sustained");
-/// Rows of each worker, and the bytes of each: some two megabytes in all.
+/// Number of rows of each worker, and bytes of each: about two megabytes in total.
 const COUNT: u64 = 1500;
 const BYTES: usize = 400;
 const WORKERS: u64 = 3;
-/// A key of no worker, which the transaction that holds the log writes.
+/// The key of the transaction that holds the log; no worker uses it.
 const HELD: u64 = u64::MAX;
-/// The log is written at least so many times over, and the load takes at least this simulated time.
+/// Minimum multiple of the log limit that is written, and minimum simulated time of the load.
 const LAPS: u64 = 20;
 const LEAST_NS: u64 = 120_000_000_000;
-/// Simulated time in which some transaction must commit, but where one holds the log.
+/// Maximum simulated time without a commit, except while a transaction holds the log.
 const LONGEST_PAUSE_NS: u64 = 10_000_000_000;
-/// The same beside a reader that is never done: each of its rows is a step of 7 ms, on average, and a transaction of 20 rows
-/// waits for tens of page reads, each of which takes several rounds of all actors.
+/// The same with a continuous reader: each of its rows is a step of 7 ms on average, and a transaction of 20 rows waits for
+/// tens of page reads, each of which takes several rounds of all actors.
 const LONGEST_PAUSE_BESIDE_READER_NS: u64 = 60_000_000_000;
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -53,20 +53,20 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     })
 }
 
-/// What makes a load hard.
+/// Kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
-    /// The pool is the smallest: making room never ends.
+    /// The smallest pool: evictions never end.
     TinyPool,
-    /// Checkpoints are due after a few transactions.
+    /// Checkpoints are due every few transactions.
     TinyInterval,
-    /// Each write and sync takes long, and the cleaner gets few steps.
+    /// Writes and syncs are slow, and the cleaner gets few steps.
     SlowDisk,
-    /// A transaction holds the log, again and again.
+    /// One transaction after another stays open and holds the log.
     LongTransaction,
-    /// A reader holds its locks and reads all rows, and copies are made.
+    /// A long transaction reads all rows, and copies are made, over and over.
     LongReader,
-    /// Two databases share one service thread of each kind, on threads of the machine.
+    /// Two databases share one service thread of each kind. Runs on real threads.
     Shared,
 }
 
@@ -76,12 +76,12 @@ impl Load {
         [TinyPool, TinyInterval, SlowDisk, LongTransaction, LongReader, Shared][(seed % 6) as usize]
     }
 
-    /// Whether a transaction may be refused because the log is full.
+    /// Returns true if a transaction may be refused because the log is full.
     fn may_refuse(self) -> bool {
         self == Load::LongTransaction
     }
 
-    /// Simulated time in which some transaction must commit.
+    /// Maximum simulated time without a commit.
     fn longest_pause_ns(self) -> u64 {
         if self == Load::LongReader { LONGEST_PAUSE_BESIDE_READER_NS } else { LONGEST_PAUSE_NS }
     }
@@ -127,13 +127,13 @@ impl Sizes {
             .database_id(seed | 1)
     }
 
-    /// Bytes that all files may take: the log, the rows twice over, and the place of pages that are being written.
+    /// Maximum bytes of all files: the log, the rows twice, and the area of pages that are being written.
     fn bytes(self) -> u64 {
         self.limit + 2 * (WORKERS * COUNT * (BYTES as u64 + 64)) + (4 << 20)
     }
 }
 
-/// The state that workers, servants and the watch share.
+/// State shared by workers, servants and the watch.
 struct SustainedRun<'a> {
     db: &'a Database,
     sim: &'a dyn Sim,
@@ -141,13 +141,13 @@ struct SustainedRun<'a> {
     sizes: Sizes,
     load: Load,
     now_ns: &'a AtomicU64,
-    /// Where in time the last transaction committed.
+    /// Time of the last commit.
     committed_ns: AtomicU64,
-    /// Workers that have not ended.
+    /// Number of workers that have not ended.
     working: AtomicU64,
-    /// Times that a transaction was refused because the log was full.
+    /// Number of transactions that were refused because the log was full.
     refused: AtomicU64,
-    /// How often each row was changed by a commit that was acknowledged, and by one that was tried.
+    /// Number of changes of each row by acknowledged commits, and by attempted ones.
     counts: Mutex<Counts>,
 }
 
@@ -195,7 +195,7 @@ fn one(plan: &CampaignPlan, seed: u64, load: Load) -> Result<(), String> {
     let counts = lock(&shared.counts).clone();
     drop(db);
     ended?;
-    // The log that a restart reads follows from the interval; its length is what `together` has watched.
+    // The checkpoint interval determines the log that a restart reads; `together` has checked its length.
     let again = Arc::new(AtomicU64::new(1));
     let db = sizes.options(seed).clock(again).background(Background::Inline).open_on(Arc::new(left.clone()));
     let db = db.map_err(|e| format!("restart: {e}"))?;
@@ -204,13 +204,13 @@ fn one(plan: &CampaignPlan, seed: u64, load: Load) -> Result<(), String> {
     found
 }
 
-/// All workers and servants, until the load has lasted.
+/// Runs all workers and servants until the end of the load.
 fn together(shared: &SustainedRun<'_>, rng: &mut Rng) -> Result<(), String> {
     let setup = || {
         let filled = shared.db.transact(|tx| (0..WORKERS * COUNT).try_for_each(|key| tx.insert(&ROWS, &key, &row(0))));
         match filled {
             Ok(()) => {}
-            // More than the log takes at once: in parts.
+            // The rows exceed the log's capacity for one transaction.
             Err(TxnError::Storage(StorageError::LogFull { .. })) => fill_in_parts(shared),
             Err(error) => find(format!("setup: {error}")),
         }
@@ -267,7 +267,7 @@ fn count_in(row: &[u8]) -> Option<u32> {
     row.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Changes rows of its own as fast as it can.
+/// Changes its own rows as fast as possible.
 fn worker(shared: &SustainedRun<'_>, number: u64, mut rng: Rng, lasts: impl Fn(&SustainedRun<'_>) -> bool) {
     while lasts(shared) {
         let keys: Vec<u64> = (0..1 + rng.below(20)).map(|_| number * COUNT + rng.below(COUNT)).collect();
@@ -297,14 +297,14 @@ fn worker(shared: &SustainedRun<'_>, number: u64, mut rng: Rng, lasts: impl Fn(&
     shared.working.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// Holds the log with one transaction after another, each until some others were refused.
+/// Holds the log with one transaction after another, each until some other transactions were refused.
 fn holder(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) {
     let mut round = 0;
     while lasts(shared) {
         let begun = shared.db.begin().and_then(|mut tx| tx.put(&ROWS, &HELD, &row(round)).map(|_| tx));
         let tx = match begun {
             Ok(tx) => tx,
-            // Those that it held up before are still in its way.
+            // Transactions that waited for the previous one still occupy the log.
             Err(TxnError::Storage(StorageError::LogFull { .. })) => {
                 shared.sim.pause();
                 continue;
@@ -315,7 +315,7 @@ fn holder(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) 
         while lasts(shared) && shared.refused.load(Ordering::Relaxed) < before + 2 {
             shared.sim.pause();
         }
-        // The end has room, whichever it is.
+        // A commit and a rollback both have reserved space.
         let ended = if round % 2 == 0 { tx.commit() } else { tx.rollback().map(drop) };
         if let Err(error) = ended {
             find(format!("holder: {error}"));
@@ -328,7 +328,7 @@ fn holder(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) 
     }
 }
 
-/// Reads all rows slowly in one transaction that holds nothing else up, and copies the database, over and over.
+/// Reads all rows slowly in one transaction that blocks no other, and copies the database, over and over.
 fn reader(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) {
     while lasts(shared) {
         let Ok(tx) = shared.db.begin_at(storage::Isolation::ReadCommitted) else { continue };
@@ -353,7 +353,7 @@ fn reader(shared: &SustainedRun<'_>, lasts: impl Fn(&SustainedRun<'_>) -> bool) 
     }
 }
 
-/// The services, some of which get few steps, and the watch.
+/// The servants: services, some of which get few steps, and the watch.
 fn servants<'a>(shared: &'a SustainedRun<'a>, rng: &mut Rng) -> Vec<Role<'a>> {
     let mut of_log = rng.split();
     let rests = if shared.load == Load::SlowDisk { 4 } else { 1 + rng.below(2) };
@@ -369,7 +369,7 @@ fn servants<'a>(shared: &'a SustainedRun<'a>, rng: &mut Rng) -> Vec<Role<'a>> {
             shared.sim.pause();
         }
     };
-    // It waits for pages, which the servant above reads.
+    // The purger waits for pages, which the servant above reads.
     let purges = move || {
         while !shared.sim.is_over() {
             serve(Service::Purger);
@@ -408,7 +408,7 @@ fn watch(shared: &SustainedRun<'_>) {
     }
 }
 
-/// Each row has at least the changes that were acknowledged, and no more than were tried.
+/// Checks that each row has at least the acknowledged changes, and at most the attempted ones.
 fn read(db: &Database, durability: Durability, counts: &Counts) -> Result<(), String> {
     let tx = db.begin().map_err(|e| e.to_string())?;
     let rows = tx.range(&ROWS, ..WORKERS * COUNT).map_err(|e| e.to_string())?;
@@ -429,7 +429,7 @@ fn read(db: &Database, durability: Durability, counts: &Counts) -> Result<(), St
     Ok(())
 }
 
-/// Two databases under load whose background work is done by one thread of each kind, with disks in memory.
+/// Two databases under load, with disks in memory. One thread of each kind does their background work.
 fn shared(seed: u64) -> Result<(), String> {
     let mut rng = Rng::new(seed ^ 0x5057_a14e);
     let count = ServiceThreads { log: 1, pages: 1, reads: 1 };
@@ -447,7 +447,7 @@ fn shared(seed: u64) -> Result<(), String> {
             for worker in 0..2 {
                 let (mut rng, wrong) = (rng.split(), &wrong);
                 scope.spawn(move || {
-                    // An unchanged row would be no record.
+                    // Each write must change the row, because an unchanged row is not logged.
                     let mut turn = 0;
                     while db.stats().log_bytes < LAPS * sizes.limit && lock(wrong).is_none() {
                         turn += 1;
@@ -490,7 +490,7 @@ mod tests {
 
     #[test]
     fn a_log_that_nothing_cuts_is_found() {
-        // The canary: a database whose limit is beyond what is watched.
+        // The watch must detect a database with a log limit beyond the bound.
         let sizes = Sizes { limit: 1 << 20, ..Sizes::draw(Load::TinyPool, &mut Rng::new(1)) };
         let db = sizes.options(1).log_limit(64 << 20).checkpoint_every(16 << 20).background(Background::Inline);
         let disk = SimDisk::new(1);

@@ -1,4 +1,5 @@
-//! aarch64, AAPCS64. Compiled everywhere, run where the machine allows. Laid out like `x86_64.rs`: see there.
+//! aarch64, AAPCS64. Compiled on all hosts, run on machines of this architecture. Structured like `x86_64.rs`: see the
+//! comments there.
 #![allow(unsafe_code)]
 
 use std::arch::{asm, naked_asm};
@@ -6,22 +7,22 @@ use std::arch::{asm, naked_asm};
 use crate::context::local::Local;
 use crate::context::node::Node;
 
-/// Bytes between where a hop goes on and the branch in front of it that unwinds.
+/// Bytes between the resume address of a hop and the branch in front of it that unwinds.
 pub(super) const HOP_RESUME_GAP: usize = 4;
 
-/// Code bytes of the two instructions in front of the `asm!` of a hop that belong to it.
+/// Code bytes of the two instructions in front of the `asm!` of a hop that belong to the hop.
 #[cfg(feature = "measure")]
 pub(crate) const RING_ADVANCE_BYTES: usize = 8;
 
-/// Runs the next node of the ring; returns when a hop or switch comes back.
+/// Switches to the next node of the ring; returns when a hop or switch resumes this context.
 ///
 /// # Safety
-/// `local.current` is a node in a ring of suspended contexts of this thread, other than itself alone.
+/// `local.current` is a node in a ring of suspended contexts of this thread, and not the ring's only member.
 #[cfg_attr(feature = "asan", allow(dead_code))]
 #[inline(always)]
 pub(crate) unsafe fn hop(local: &Local) {
     let me = local.current.get();
-    // SAFETY: as on x86-64. x19 and x29 are what the compiler does not let an `asm!` clobber.
+    // SAFETY: as on x86-64. The compiler does not accept x19 and x29 as clobbers of an `asm!`, so they are saved here.
     unsafe {
         let next = (*me).next.get();
         local.current.set(next);
@@ -47,7 +48,7 @@ pub(crate) unsafe fn hop(local: &Local) {
             out("x2") _, out("x3") _,
             out("x20") _, out("x21") _, out("x22") _, out("x23") _, out("x24") _, out("x25") _,
             out("x26") _, out("x27") _, out("x28") _, out("x30") _,
-            // The low halves of these belong to the callee, so the ABI's clobbers leave them out.
+            // The ABI's clobbers omit these registers, because callees preserve their low halves.
             out("v8") _, out("v9") _, out("v10") _, out("v11") _, out("v12") _, out("v13") _, out("v14") _, out("v15") _,
             unwind = label { crate::context::panic::unwind_now() },
             clobber_abi("C"),
@@ -86,7 +87,7 @@ pub(crate) unsafe extern "C" fn switch(from: *const Node, to: *const Node) {
     )
 }
 
-/// Where `switch` goes on.
+/// Resume address of a context that `switch` suspended.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn resume() {
     naked_asm!(
@@ -103,7 +104,7 @@ pub(super) unsafe extern "C" fn resume() {
     )
 }
 
-/// Where a fresh fiber begins: `x19` holds its node. The unwind information ends every backtrace here.
+/// Entry point of a fresh fiber: `x19` holds its node. The unwind information ends every backtrace here.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn enter() {
     naked_asm!(

@@ -1,18 +1,18 @@
-//! The switch, once per architecture: `hop(local)`, the inlined symmetric switch to the next node of the ring, and
-//! `switch(from, to)`, the general one, out of line. Beside them, `native` for all architectures and `threads` where there
-//! is no assembly:
+//! The context switch, once per architecture: `hop(local)`, the inlined symmetric switch to the next node of the ring,
+//! and `switch(from, to)`, the general out-of-line switch. The module `native` contains the parts common to all
+//! architectures, and `threads` replaces both on targets without assembly:
 //!
-//! - `prepare(node, top)`: makes a node whose first switch enters `fiber_main`;
-//! - `rest(node)`: how a suspended node was suspended;
-//! - `divert(node)`: lets a node that a hop suspended unwind instead of going on;
-//! - `conclude(node)`: says that the next switch from a node is its last;
-//! - `dispose(node)`: frees what a node holds beyond its stack.
+//! - `prepare(node, top)`: initialises a node so that its first switch enters `fiber_main`;
+//! - `rest(node)`: returns how a node was suspended;
+//! - `divert(node)`: makes a node that a hop suspended unwind when it resumes;
+//! - `conclude(node)`: declares that the next switch from a node is its last;
+//! - `dispose(node)`: frees the resources of a node other than its stack.
 //!
-//! A context is four words, whichever switch saved it: stack pointer, place to go on, frame and base register. So a
-//! hop may resume what a general switch suspended and the other way round.
+//! A context is four words, whichever switch saved it: stack pointer, resume address, frame register, base register. So a
+//! hop may resume a context that a general switch suspended, and vice versa.
 //!
-//! MXCSR and the x87 control word are not saved: Rust code may not change them, and saving them doubles the
-//! price of a hop. Debug builds assert that MXCSR is at its default.
+//! MXCSR and the x87 control word are not saved: Rust code may not change them, and saving them doubles the cost of a
+//! hop. Debug builds assert that MXCSR has its default value.
 
 use super::local::local;
 use super::node::Node;
@@ -42,18 +42,18 @@ mod native;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 pub(crate) use native::*;
 
-/// How a context that does not run came to rest.
+/// State of a context that does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// Its function has not begun.
+    /// The fiber's function has not begun.
     Fresh,
-    /// In `switch`; it looks for a cancellation by itself when it goes on.
+    /// Suspended in `switch`; it tests for a cancellation itself when it resumes.
     Switched,
-    /// In `hop`; `divert` is needed to cancel it.
+    /// Suspended in `hop`; `divert` is needed to cancel it.
     Hopped,
 }
 
-/// Where a fiber begins, on its own stack.
+/// Entry function of a fiber, on its own stack.
 #[allow(unsafe_code)]
 pub(crate) extern "C" fn fiber_main(node: *const Node) {
     let Some(driver) = local().driver.get() else { std::process::abort() };

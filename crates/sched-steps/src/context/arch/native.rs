@@ -1,4 +1,4 @@
-//! What the architectures share: a context that is not running, looked at and prepared from outside.
+//! Operations on a context that is not running, common to all architectures with a native switch.
 #![allow(unsafe_code)]
 
 use super::Rest;
@@ -12,10 +12,10 @@ use super::x86_64::{enter, resume};
 use super::x86_64_saving::HOP_RESUME_GAP;
 use crate::context::node::Node;
 
-/// Makes `node` begin at `fiber_main(node)` on the stack below `top`.
+/// Initialises `node` so that it begins at `fiber_main(node)` on the stack below `top`.
 ///
 /// # Safety
-/// `top` is the end of a writable stack that no context uses, a multiple of 16.
+/// `top` is the end of a writable stack that no context uses, and a multiple of 16.
 pub(crate) unsafe fn prepare(node: &Node, top: usize) {
     debug_assert_eq!(top % 16, 0);
     node.sp.set(top);
@@ -24,7 +24,7 @@ pub(crate) unsafe fn prepare(node: &Node, top: usize) {
     node.base.set(std::ptr::from_ref(node) as usize);
 }
 
-/// How the suspended `node` came to rest.
+/// Returns how `node` was suspended.
 pub(crate) fn rest(node: &Node) -> Rest {
     match node.rip.get() {
         at if at == enter as *const () as usize => Rest::Fresh,
@@ -33,19 +33,19 @@ pub(crate) fn rest(node: &Node) -> Rest {
     }
 }
 
-/// Lets a node that a hop suspended unwind its stack when it is next run.
+/// Makes a node that a hop suspended unwind its stack when it next runs.
 ///
 /// # Safety
-/// `rest(node)` is `Hopped`, and it has not been diverted since.
+/// `rest(node)` is `Hopped`, and the node has not been diverted since.
 pub(crate) unsafe fn divert(node: &Node) {
     node.rip.set(node.rip.get() - HOP_RESUME_GAP);
 }
 
-/// Says that the next switch from `node` is its last, which makes no difference here.
+/// Declares that the next switch from `node` is its last. Needs no action here.
 pub(crate) fn conclude(_node: &Node) {}
 
-/// Frees what a node holds beyond its stack, which is nothing here.
+/// Frees the resources of a node other than its stack. There are none here.
 pub(crate) fn dispose(_node: &Node) {}
 
-/// Fibers run on stacks of the slab.
+/// True: fibers run on stacks of the slab.
 pub(crate) const OWN_STACKS: bool = true;

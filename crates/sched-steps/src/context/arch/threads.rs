@@ -1,5 +1,5 @@
-//! Fibers as OS threads that hand each other a baton: exactly one runs at any time. For Miri, which knows no
-//! assembly, so that rings, teams and queues can be checked there, and for targets without a switch.
+//! Fibers as OS threads that pass a baton: exactly one runs at any time. Used under Miri, which does not support
+//! assembly, so that rings, teams and queues can be checked there, and on targets without a native switch.
 #![allow(unsafe_code)]
 
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -9,16 +9,15 @@ use super::{Rest, fiber_main};
 use crate::context::local::{Local, adopt, local};
 use crate::context::node::Node;
 
-/// Fibers bring the stacks of their threads.
+/// False: fibers run on the stacks of their threads.
 pub(crate) const OWN_STACKS: bool = false;
 
-/// `Node::rip` of a context that has not begun, and of one that has.
+/// Values of `Node::rip`: the context has not begun, has begun, or is at its end.
 const FRESH: usize = 1;
 const BEGUN: usize = 2;
-/// And of one at its end.
 const OVER: usize = 3;
 
-/// The right to run. `Node::sp` holds the address of one.
+/// The right to run. `Node::sp` holds the address of a context's baton.
 #[derive(Default)]
 struct Baton {
     mine: Mutex<bool>,
@@ -27,7 +26,7 @@ struct Baton {
 }
 
 impl Baton {
-    /// Under the lock to its end: who takes the baton may free it.
+    /// Holds the lock until after the notification: the thread that takes the baton may free it.
     fn pass(&self) {
         let mut mine = self.mine.lock().unwrap_or_else(PoisonError::into_inner);
         *mine = true;
@@ -48,13 +47,13 @@ fn baton(node: &Node) -> &Baton {
     if node.sp.get() == 0 {
         node.sp.set(Box::into_raw(Box::new(Baton::default())).expose_provenance());
     }
-    // SAFETY: made above or earlier in the same way, and freed by `dispose` only.
+    // SAFETY: allocated above, in this call or an earlier one; only `dispose` frees it.
     unsafe { &*std::ptr::with_exposed_provenance(node.sp.get()) }
 }
 
-/// Lets addresses cross to the thread of a fiber. It touches what they point to only while it has the baton.
+/// Passes addresses to the thread of a fiber. That thread accesses their targets only while it holds the baton.
 struct Sent(*const Node, *const Local);
-// SAFETY: see above.
+// SAFETY: see the comment on the type.
 unsafe impl Send for Sent {}
 
 /// Suspends `from`, the running context, and runs `to`.
@@ -65,7 +64,7 @@ pub(crate) unsafe fn switch(from: *const Node, to: *const Node) {
     // SAFETY: both are nodes of an executor that outlives the switch.
     let (own, other) = unsafe { (&*from, &*to) };
     let own_baton = baton(own);
-    // Before there is a thread that looks for it.
+    // The baton must exist before a thread waits for it.
     let other_baton = baton(other);
     let over = own.rip.get() == OVER;
     if other.rip.replace(BEGUN) == FRESH {
@@ -77,7 +76,7 @@ pub(crate) unsafe fn switch(from: *const Node, to: *const Node) {
             adopt(shared);
             fiber_main(node);
         };
-        // SAFETY: what the thread borrows outlives it, as above.
+        // SAFETY: the values that the thread borrows outlive it, as above.
         let thread = unsafe { thread::Builder::new().spawn_unchecked(run) };
         let Ok(thread) = thread else { std::process::abort() };
         *other_baton.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
@@ -88,26 +87,26 @@ pub(crate) unsafe fn switch(from: *const Node, to: *const Node) {
     }
 }
 
-/// Makes `node` begin at `fiber_main(node)`.
+/// Initialises `node` so that it begins at `fiber_main(node)`.
 ///
 /// # Safety
-/// The fiber that `node` was before has ended.
+/// The fiber that used `node` before has ended.
 pub(crate) unsafe fn prepare(node: &Node, _top: usize) {
     dispose(node);
     node.rip.set(FRESH);
 }
 
-/// Says that the next switch from `node` is its last.
+/// Declares that the next switch from `node` is its last.
 pub(crate) fn conclude(node: &Node) {
     node.rip.set(OVER);
 }
 
-/// How the suspended `node` came to rest.
+/// Returns how `node` was suspended.
 pub(crate) fn rest(node: &Node) -> Rest {
     if node.rip.get() == FRESH { Rest::Fresh } else { Rest::Switched }
 }
 
-/// Never needed: a hop is a general switch here.
+/// Never needed: here a hop is a general switch, which tests for cancellation itself.
 ///
 /// # Safety
 /// None.
@@ -117,11 +116,11 @@ pub(crate) unsafe fn divert(_node: &Node) {}
 pub(crate) fn dispose(node: &Node) {
     let address = node.sp.replace(0);
     if address != 0 {
-        // SAFETY: made by `baton`; the thread that waits on it has ended or ends now.
+        // SAFETY: allocated by `baton`; the thread that waits on it has ended or ends now.
         let baton: Box<Baton> = unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut(address)) };
         let thread = baton.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // It ends without a panic: fibers catch theirs.
+            // The thread ends without a panic: fibers catch their own.
             let _ = thread.join();
         }
     }

@@ -8,9 +8,9 @@
 //!   rsp ->                         rsp ->
 //! ```
 //!
-//! A hop has neither call nor return: the processor's return stack is left alone, and team mates that run
-//! the same code have the same return addresses, so their returns stay predicted. A switch that ends in
-//! `ret` mispredicts it whenever the mate stands at another point, which under STEPS is nearly always.
+//! A hop uses neither call nor return, so the processor's return stack is unaffected. Team mates that run the same code
+//! have the same return addresses, so their returns stay predicted. A switch that ends in `ret` mispredicts it whenever
+//! the team mate is at another point, which under STEPS is nearly always the case.
 #![allow(unsafe_code)]
 
 #[cfg(not(feature = "save-callee"))]
@@ -21,29 +21,29 @@ use std::arch::naked_asm;
 use crate::context::local::Local;
 use crate::context::node::Node;
 
-/// Bytes between where a hop goes on and the jump in front of it that unwinds.
+/// Bytes between the resume address of a hop and the jump in front of it that unwinds.
 #[cfg(not(feature = "save-callee"))]
 pub(super) const HOP_RESUME_GAP: usize = 5;
 
-/// Code bytes of the two instructions in front of the `asm!` of a hop that belong to it and are the
-/// compiler's: the load of the next node (4) and the store of the current one into thread-local memory (9).
+/// Code bytes of the two compiler-generated instructions in front of the `asm!` of a hop that belong to the hop: the load
+/// of the next node (4) and the store of the current one into thread-local memory (9).
 #[cfg(all(feature = "measure", not(feature = "save-callee")))]
 pub(crate) const RING_ADVANCE_BYTES: usize = 13;
 
-/// Runs the next node of the ring; returns when a hop or switch comes back.
+/// Switches to the next node of the ring; returns when a hop or switch resumes this context.
 ///
 /// # Safety
-/// `local.current` is a node in a ring of suspended contexts of this thread, other than itself alone.
+/// `local.current` is a node in a ring of suspended contexts of this thread, and not the ring's only member.
 #[cfg(not(feature = "save-callee"))]
 #[cfg_attr(feature = "asan", allow(dead_code))]
 #[inline(always)]
 pub(crate) unsafe fn hop(local: &Local) {
     debug_assert_eq!(mxcsr() & 0xffc0, 0x1f80, "a fiber changed MXCSR, which a switch does not save");
     let me = local.current.get();
-    // SAFETY: `me` is the running node, its `next` the node to run: both live in the executor's arena. The
-    // target was suspended by this very code, by `switch` or by `prepare`, each of which left a stack and
-    // a place that may be gone on from once. All registers that the compiler may not spill by itself (rbx,
-    // rbp, rsp) are saved here; all others are declared clobbered.
+    // SAFETY: `me` is the running node and its `next` the node to run: both live in the executor's arena. The target was
+    // suspended by this code, by `switch` or by `prepare`, each of which left a stack and a resume address that may be
+    // used once. All registers that the compiler may not spill by itself (rbx, rbp, rsp) are saved here; all others are
+    // declared clobbered.
     unsafe {
         let next = (*me).next.get();
         local.current.set(next);
@@ -58,11 +58,11 @@ pub(crate) unsafe fn hop(local: &Local) {
             "mov rbp, [rsi + 24]",
             "mov rbx, [rsi + 32]",
             "jmp qword ptr [rsi + 16]",
-            // Five bytes in front of where a hop goes on: see `divert`.
+            // This jump lies five bytes in front of the resume address: see `divert`.
             ".byte 0xe9",
             ".long {unwind} - . - 4",
             "3:",
-            // The size of each copy, for those who ask: no byte of it is loaded.
+            // Records the size of each copy of the hop for `measure`. A hop does not read it.
             ".pushsection sched_steps_hops, \"aR\", @progbits",
             ".long 3b - 2b",
             ".popsection",
@@ -100,13 +100,13 @@ pub(crate) unsafe extern "sysv64" fn switch(from: *const Node, to: *const Node) 
     )
 }
 
-/// Where `switch` goes on.
+/// Resume address of a context that `switch` suspended.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn resume() {
     naked_asm!("pop r15", "pop r14", "pop r13", "pop r12", "ret")
 }
 
-/// Where a fresh fiber begins: `rbx` holds its node. The unwind information ends every backtrace here.
+/// Entry point of a fresh fiber: `rbx` holds its node. The unwind information ends every backtrace here.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn enter() {
     naked_asm!(

@@ -1,32 +1,34 @@
-//! A hop that saves more than it must, for x86-64: what a small context is worth is measured against it (`tpcc reproduce
-//! compiler`; the compiler paper makes the buffer of `setjmp` smaller in the same way, its section 2.6.1).
+//! A hop for x86-64 that saves more than necessary. It is the baseline against which the benefit of a small context is
+//! measured (`tpcc reproduce compiler`; section 2.6.1 of the compiler paper shrinks the buffer of `setjmp` in the same
+//! way).
 //!
-//! * `save-callee`: the six registers that a callee preserves, whether or not they hold anything. Without it, the compiler
-//!   spills those of them that are live.
-//! * `save-float`: those, and the 512 bytes of floating-point and vector state.
+//! * `save-callee`: saves the six registers that a callee preserves, whether or not they hold a value. Without this
+//!   feature the compiler spills the live ones.
+//! * `save-float`: saves these registers and the 512 bytes of floating-point and vector state.
 #![allow(unsafe_code)]
 
 use std::arch::asm;
 
 use crate::context::local::Local;
 
-/// Bytes between where a hop goes on and the code in front of it that unwinds: it gives the registers back and jumps.
+/// Bytes between the resume address of a hop and the code in front of it that unwinds, which restores registers and
+/// jumps.
 pub(super) const HOP_RESUME_GAP: usize = if cfg!(feature = "save-float") { 21 } else { 13 };
 
 /// Code bytes of the two instructions in front of the `asm!` of a hop: see `x86_64`.
 #[cfg(feature = "measure")]
 pub(crate) const RING_ADVANCE_BYTES: usize = 13;
 
-/// Runs the next node of the ring; returns when a hop or switch comes back.
+/// Switches to the next node of the ring; returns when a hop or switch resumes this context.
 ///
 /// # Safety
-/// `local.current` is a node in a ring of suspended contexts of this thread, other than itself alone.
+/// `local.current` is a node in a ring of suspended contexts of this thread, and not the ring's only member.
 #[cfg(not(feature = "save-float"))]
 #[inline(always)]
 pub(crate) unsafe fn hop(local: &Local) {
     let me = local.current.get();
-    // SAFETY: as in `x86_64::hop`; r12 to r15 are saved on the stack, which is this context's own, and given back in front
-    // of both ways to go on.
+    // SAFETY: as in `x86_64::hop`; r12 to r15 are saved on the stack, which is this context's own, and restored on both
+    // resume paths.
     unsafe {
         let next = (*me).next.get();
         local.current.set(next);
@@ -42,7 +44,8 @@ pub(crate) unsafe fn hop(local: &Local) {
             "mov rbp, [rsi + 24]",
             "mov rbx, [rsi + 32]",
             "jmp qword ptr [rsi + 16]",
-            // Thirteen bytes in front of where a hop goes on: eight that give registers back, and the jump.
+            // This code lies thirteen bytes in front of the resume address: eight bytes that restore registers, and the
+            // jump.
             "pop r15", "pop r14", "pop r13", "pop r12",
             ".byte 0xe9",
             ".long {unwind} - . - 4",
@@ -61,16 +64,16 @@ pub(crate) unsafe fn hop(local: &Local) {
     }
 }
 
-/// Runs the next node of the ring; returns when a hop or switch comes back.
+/// Switches to the next node of the ring; returns when a hop or switch resumes this context.
 ///
 /// # Safety
-/// `local.current` is a node in a ring of suspended contexts of this thread, other than itself alone.
+/// `local.current` is a node in a ring of suspended contexts of this thread, and not the ring's only member.
 #[cfg(feature = "save-float")]
 #[inline(always)]
 pub(crate) unsafe fn hop(local: &Local) {
     let me = local.current.get();
-    // SAFETY: as in `x86_64::hop`; r12 to r15 and the floating-point state are saved on the stack, which is this context's
-    // own, and given back in front of both ways to go on. `fxsave64` writes 512 bytes at a multiple of 16.
+    // SAFETY: as in `x86_64::hop`; r12 to r15 and the floating-point state are saved on the stack, which is this
+    // context's own, and restored on both resume paths. `fxsave64` writes 512 bytes at a multiple of 16.
     unsafe {
         let next = (*me).next.get();
         local.current.set(next);
@@ -91,8 +94,8 @@ pub(crate) unsafe fn hop(local: &Local) {
             "mov rbp, [rsi + 24]",
             "mov rbx, [rsi + 32]",
             "jmp qword ptr [rsi + 16]",
-            // 21 bytes in front of where a hop goes on: eight that find the stack, eight that give registers back, and the
-            // jump. The unwinding needs no floating-point state.
+            // This code lies 21 bytes in front of the resume address: eight bytes that restore the stack pointer, eight
+            // that restore registers, and the jump. Unwinding needs no floating-point state.
             "mov rsp, [rsp + 512]",
             "pop r15", "pop r14", "pop r13", "pop r12",
             ".byte 0xe9",

@@ -1,4 +1,4 @@
-//! Faults of the disk under the pool.
+//! Disk faults below the pool.
 
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,8 @@ fn a_failed_write_closes_the_instance() {
     assert_eq!(t.value(1), 1, "reading goes on");
 }
 
-/// With only one frame for clean pages, two pages of a descent would evict each other for ever.
+/// A closed instance keeps at least as many clean pages as one descent reads. With only one frame for clean pages, two pages
+/// of a descent would evict each other without end.
 #[test]
 fn in_a_closed_instance_as_many_pages_stay_as_a_descent_has() {
     let t = pool(16);
@@ -42,7 +43,8 @@ fn in_a_closed_instance_as_many_pages_stay_as_a_descent_has() {
     assert_eq!(t.pool.stats().reads, before);
 }
 
-/// Rollbacks in a closed instance change pages that can no longer be written: of 32 frames two are left for three pages.
+/// Rollbacks in a closed instance change pages that can no longer be written. Of 32 frames, two are left for three clean
+/// pages.
 #[test]
 fn a_closed_instance_with_too_few_clean_pages_is_exhausted() {
     let t = pool(16);
@@ -91,7 +93,7 @@ fn a_full_disk_is_told_and_gets_better() {
         }
     }
     assert_eq!(made, 19, "to the last page that fits");
-    // Even without an earlier request for the space.
+    // The same without an earlier request for the space.
     let mut page = t.pool.create(PageId(60)).unwrap();
     page.mark_dirty(t.log.tail());
     drop(page);
@@ -116,7 +118,7 @@ fn without_space_for_copies_or_a_durable_log_pages_stay_dirty() {
         fail.store(true, Ordering::Relaxed);
         assert!(matches!(t.pool.flush_all(), Err(StorageError::NoSpace { .. })));
         assert!(*t.file.bytes.lock() == before, "nothing is written in place before it is put aside");
-        // A miss that would have to write fails as well, and loses no frame.
+        // A miss that has to write fails as well, and loses no frame.
         for _ in 0..50 {
             assert!(t.pool.reserve(10).is_err());
         }
@@ -140,10 +142,10 @@ fn a_torn_page_has_a_durable_copy_aside() {
     for id in 1..=9 {
         t.set(id, 2);
     }
-    // The write tears in the middle of page 5: 1 to 4 are new, 6 to 9 old, 5 is half and half.
+    // The write tears in the middle of page 5: pages 1 to 4 are new, 6 to 9 are old, and 5 is half new.
     t.file.tear_write_after.store(4 * PAGE_SIZE as u64 + 4096, Ordering::Relaxed);
     for id in 1..=9u32 {
-        // A change in each half.
+        // A change in the other half of the page.
         let mut page = t.pool.get(PageId(id)).unwrap().write();
         page.page_mut().put_u64(PAGE_SIZE - 8, 2);
     }

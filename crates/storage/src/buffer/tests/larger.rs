@@ -1,5 +1,5 @@
-//! A database larger than the pool: the page uses of the five TPC-C transactions, without their work, over
-//! a file and a log on disk. How to run: see `timing`.
+//! A database larger than the pool: the page accesses of the five TPC-C transactions, without their other work, over a file
+//! and a log on disk. See `timing` for the command.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::base::stop::StopAtEnd;
 use crate::buffer::file::WriteAhead;
 use crate::buffer::testing::DiskFile;
 
-/// A log in a file that is synced; one mutex, so neither fast nor unfair.
+/// A log in a file that is synced. It has a single mutex: this is neither fast nor unfair.
 #[derive(Debug)]
 struct DiskLog {
     file: std::fs::File,
@@ -27,7 +27,7 @@ struct DiskLog {
     syncs: AtomicU64,
 }
 
-/// The file is written round and round, as recycled segments are.
+/// Size of the log file. It is written in a circle, like recycled segments.
 const LOG_BYTES: u64 = 256 << 20;
 
 impl DiskLog {
@@ -90,15 +90,15 @@ const FIRST_ITEM: u32 = FIRST_NAME + NAMES;
 const FIRST_LINE: u32 = FIRST_ITEM + ITEM;
 const END: u32 = FIRST_LINE + LINES;
 
-/// One worker's uses of pages.
+/// Page accesses of one worker.
 struct Worker<'a> {
     pool: &'a BufferPool,
     log: &'a DiskLog,
     rng: Pcg64,
     next_new: &'a AtomicU32,
-    /// Pages that orders are appended to, and rows in them.
+    /// Pages that orders are appended to, and the number of rows in each.
     open: Vec<(u32, u32)>,
-    /// Closed ones, to be delivered.
+    /// Full pages of orders that are not delivered yet.
     closed: std::collections::VecDeque<u32>,
     /// Stock pages of the last 20 orders of each district.
     recent: Vec<std::collections::VecDeque<u32>>,
@@ -143,7 +143,7 @@ impl Worker<'_> {
         FIRST_CUSTOMER + warehouse * (CUSTOMER / WAREHOUSES) + row / 11
     }
 
-    /// Appends a row to one of the open pages.
+    /// Appends a row to the open page of a district.
     fn append(&mut self, district: usize) {
         let (page, rows) = self.open[district];
         if rows < 100 {

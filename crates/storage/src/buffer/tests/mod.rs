@@ -18,18 +18,18 @@ use crate::base::ids::Lsn;
 use crate::page::PageBytes;
 use crate::page::sound::Flaw;
 
-/// Where the tests keep a page's content.
+/// Offset of a page's test value.
 const VALUE: usize = 512;
 
 impl TestPool {
-    /// Takes a page out of its frame, so that the next access reads it; false if that has to be tried again.
+    /// Removes a page from its frame, so that the next access reads it. Returns false if another attempt is necessary.
     fn leave(&self, id: u32) -> bool {
         let left = self.pool.withhold(PageId(id));
         self.pool.readmit(id..id + 1);
         left
     }
 
-    /// Makes a page with a value.
+    /// Creates a page with a value.
     fn make(&self, id: u32, value: u64) {
         self.pool.grow_to_hold(PageId(id)).unwrap();
         let mut page = self.pool.create(PageId(id)).unwrap();
@@ -39,7 +39,7 @@ impl TestPool {
         page.page_mut().set_lsn(lsn);
     }
 
-    /// Sets a page's value; returns the LSN.
+    /// Sets a page's value. Returns the LSN of the change.
     fn set(&self, id: u32, value: u64) -> Lsn {
         loop {
             let frame = self.pool.get_or_load(PageId(id)).unwrap();
@@ -57,7 +57,7 @@ impl TestPool {
         }
     }
 
-    /// Reads a page's value the way a tree does.
+    /// Reads a page's value optimistically, as a tree does.
     fn value(&self, id: u32) -> u64 {
         self.try_value(id).unwrap()
     }
@@ -66,7 +66,8 @@ impl TestPool {
         self.pool.get(PageId(id)).unwrap().bytes().lsn()
     }
 
-    /// Every page whose last change (as given) lies below what the pool reports is on the disk with it.
+    /// Checks that every page whose last change (in `pages`) is below the pool's oldest recovery LSN is on disk with that
+    /// change.
     fn check_recovery(&self, pages: impl Iterator<Item = (u32, Lsn)>) {
         let oldest = self.pool.oldest_recovery_lsn().unwrap_or(Lsn::MAX);
         let synced = self.file.synced.lock();
@@ -135,7 +136,7 @@ fn pages_that_do_not_exist_or_are_damaged_are_told() {
     let t = pool_over(t.file.clone(), PoolOptions::new(16));
     t.file.bytes.lock()[8192 + 4000] ^= 1;
     assert!(message(t.try_value(1)).contains("page 1 fails its checksum"));
-    // A hole.
+    // A page that was never written.
     assert!(message(t.try_value(3)).contains("fails its checksum"));
     t.file.bytes.lock()[8192 + 4000] ^= 1;
     assert_eq!(t.value(1), 1);
@@ -161,7 +162,7 @@ fn a_reservation_cannot_fail_later_and_gives_back_what_it_did_not_use() {
     assert_eq!(first.page().u32(crate::page::header::ID), 50);
     let second = reserved.create(PageId(51));
     assert_eq!(reserved.len(), 3);
-    // The rest of the pool goes on working meanwhile, for other threads: a thread that holds a latch waits for nothing.
+    // Other threads can use the rest of the pool meanwhile. A thread that holds a latch waits for nothing.
     std::thread::scope(|scope| scope.spawn(|| assert_eq!(t.value(3), 1)).join().unwrap());
     drop((first, second, reserved));
     assert!(t.pool.free_frames() >= 3);
@@ -240,7 +241,7 @@ fn the_frame_of_a_withheld_page_comes_free() {
     assert!(t.leave(1));
     assert!(t.pool.get(PageId(1)).is_none());
     assert_eq!(t.value(1), 5);
-    // Its frame, without a page, has stayed in its queue; it must come out of it free.
+    // The frame has stayed in its queue without a page. It must become free when it leaves the queue.
     assert!(t.leave(1));
     for id in 2..200 {
         t.make(id, 5);
@@ -248,7 +249,7 @@ fn the_frame_of_a_withheld_page_comes_free() {
     assert_eq!(t.pool.reserve(12).unwrap().len(), 12);
 }
 
-/// Whatever the file holds in the place of a page that no tree has, or beyond the pages in use: no reader brings it in.
+/// No reader loads a page that no tree contains, or a page beyond the pages in use, whatever the file has in its place.
 #[test]
 fn a_withheld_page_is_not_read() {
     let t = pool(256);
@@ -270,7 +271,7 @@ fn a_withheld_page_is_not_read() {
     assert_eq!(t.value(6), 7, "made anew");
 }
 
-/// A read that is under way when its page is to be withheld comes to its end first.
+/// A page that is being read cannot be withheld until the read has ended.
 #[test]
 fn a_page_that_is_being_read_is_withheld_afterwards() {
     let t = pool(32);
@@ -284,14 +285,14 @@ fn a_page_that_is_being_read_is_withheld_afterwards() {
     assert!(t.pool.withhold(PageId(1)) && t.pool.get(PageId(1)).is_none());
 }
 
-/// A page past the log's durable end closes the instance, by whichever way it would be written.
+/// A page whose LSN is beyond the durable end of the log closes the instance, on each of the write paths.
 #[test]
 fn no_page_is_written_before_its_log() {
     let t = pool(16);
     t.pool.grow_to_hold(PageId(9)).unwrap();
     let mut page = PageBytes::boxed();
     crate::page::PageMut::of(&mut page).set_lsn(t.log.append(64));
-    // A load waits for the log.
+    // A bulk load waits for the log.
     t.pool.write_direct(PageId(3), page.as_bytes()).unwrap();
     assert_eq!(t.pool.prove(PageId(3), page.as_bytes()).unwrap().first(), PageId(3));
     crate::page::PageMut::of(&mut page).set_lsn(t.log.durable_lsn());
@@ -300,7 +301,7 @@ fn no_page_is_written_before_its_log() {
     assert!(t.poison.is_closed());
 }
 
-/// While redo runs, a page of a lost future is damaged, although the log has passed its LSN meanwhile.
+/// During redo, a page with lost changes is damaged, even though the log has since grown past its LSN.
 #[test]
 fn redo_reads_no_page_from_behind_the_logs_end() {
     let mut options = PoolOptions::new(32);
@@ -382,7 +383,7 @@ fn the_cleaner_writes_the_oldest_first_and_then_syncs() {
     assert_eq!(steps, 1000usize.div_ceil(write::BATCH), "the last one syncs as well");
     assert_eq!(t.pool.oldest_recovery_lsn(), None);
     assert_eq!(t.file.syncs.load(Ordering::Relaxed), 1);
-    // Nothing is left to do for this goal, and the step that finds that out is cheap.
+    // Nothing is left to do for this goal, and the step that detects this is cheap.
     t.set(5, 3);
     assert_eq!(t.pool.clean_step(0, goal).unwrap(), CleanStep::Idle);
 }
@@ -402,7 +403,7 @@ fn a_goal_that_follows_the_log_is_not_chased() {
         let goal = CleanGoal { write_before: t.log.tail(), step: u64::MAX };
         while t.pool.clean_step(now, goal).unwrap() != CleanStep::Idle {}
     }
-    // A second in all: five plans, each of the pages that had become dirty meanwhile.
+    // One second in total: five plans. Each covers the pages that became dirty since the previous plan.
     let stats = t.pool.stats();
     assert!(stats.writes <= 5 * 40, "{stats:?}");
     assert!(stats.writes >= 4 * 40, "{stats:?}");
@@ -421,14 +422,14 @@ fn an_idle_database_is_synced_in_the_end() {
     assert_eq!(t.file.syncs.load(Ordering::Relaxed), 1);
 }
 
-/// The content of a preloaded page is looked at by the first that asks, of a page that was read when it is read.
+/// The content of a preloaded page is checked by its first writer; the content of a page read alone is checked by the read.
 #[test]
 fn a_preloaded_page_is_looked_at_once() {
     let t = pool(64);
     for id in 2..=3 {
         t.make(id, 1);
     }
-    // A sum that is right, of a page that is of no kind.
+    // A page with a correct checksum and an invalid kind.
     t.pool.get(PageId(3)).unwrap().write().page_mut().put_u8(crate::page::header::KIND, 77);
     t.pool.flush_all().unwrap();
     let again = pool_over(t.file.clone(), PoolOptions { sound: true, ..PoolOptions::new(64) });
@@ -442,7 +443,7 @@ fn a_preloaded_page_is_looked_at_once() {
     assert_eq!(flaw(&again, 3), None);
 
     let read = pool_over(t.file.clone(), PoolOptions { sound: true, ..PoolOptions::new(64) });
-    // No page is newer than the log.
+    // A page must not be newer than the log.
     read.log.append(1 << 20);
     assert_eq!(read.value(2), 1);
     assert!(read.try_value(3).is_err());
@@ -474,7 +475,7 @@ fn preload_fills_the_pool_and_no_more() {
     assert_eq!(small.value(899), 899);
 }
 
-/// Transactions touch pages that were written one after the other: they shall lie in few large pages of memory.
+/// Transactions use pages that were written one after the other. These pages must share few large pages of memory.
 #[test]
 fn pages_that_are_preloaded_are_neighbours_in_memory_as_in_the_file() {
     let t = pool(1024);

@@ -1,4 +1,4 @@
-//! Random single-threaded histories against a map.
+//! Random single-threaded histories of the pool, compared with a map.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ enum Op {
     Make(u32, u64),
     Set(u32, u64),
     Get(u32),
-    /// Another caller wants the page, which a reader will read.
+    /// Another caller requests the page, and a reader will read it.
     Begin(u32),
     Read,
     Discard(u32),
@@ -46,16 +46,16 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Reads under way at once: few enough to leave frames for other operations.
+/// Maximum number of reads in progress: few enough to leave frames for other operations.
 const MOST_READS: usize = 4;
 
 impl TestPool {
-    /// Begins to read a page that is absent, which ends with a step of a reader.
+    /// Begins to read an absent page. A step of a reader ends the read.
     fn begin(&self, id: u32) {
         if self.pool.readers.waiting() < MOST_READS {
             let room = |hint| Ok(self.pool.free_frame(hint).or_else(|| self.pool.evict_one(hint, &mut false)));
             self.file.resident.store(false, Ordering::Relaxed);
-            // A page that does not exist, or is damaged because it was never written, is reported to no caller here.
+            // Errors of a page that does not exist, or was never written, are not reported to any caller here.
             let _ = self.pool.begin_load(PageId(id), By::Reader, &Ticket::new(), &room);
             self.file.resident.store(true, Ordering::Relaxed);
         }
@@ -84,7 +84,7 @@ proptest! {
         let mut now = 0;
         for op in ops {
             now += 1_000_000_000;
-            // With the log full, each operation that has to write fails; it must fail cleanly.
+            // While the log is full, each operation that has to write fails, and must fail cleanly.
             let full = t.log.fail.load(Ordering::Relaxed);
             match op {
                 Op::Make(id, value) => {

@@ -1,5 +1,4 @@
-//! Reads while other fibers go on: a thread of fibers, simulated by a hook that runs the next fiber whenever one
-//! blocks.
+//! Reads while other fibers run. A thread of fibers is simulated by a hook that runs the next fiber whenever one blocks.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -13,7 +12,7 @@ use crate::base::hook::{BlockReason, ThreadHook, WaitToken};
 
 type Mate = Box<dyn FnOnce() + Send>;
 
-/// Runs fibers on the thread of the one that blocks, and sleeps when none is left.
+/// Runs other fibers on the thread of the fiber that blocks, and sleeps when none is left.
 #[derive(Default)]
 struct Mates {
     mates: Mutex<VecDeque<Mate>>,
@@ -57,7 +56,7 @@ impl Hook for Mates {
     }
 }
 
-/// A file of pages 1 to 40, each with its number as value.
+/// Creates a file of pages 1 to 40. The value of each page is its number.
 fn file() -> Arc<MemoryFile> {
     let t = pool(16);
     for id in 1..=40 {
@@ -67,7 +66,7 @@ fn file() -> Arc<MemoryFile> {
     t.file
 }
 
-/// Runs `test` on an empty pool over that file, served by readers.
+/// Runs `test` on an empty pool over that file, served by `readers` reader threads.
 fn with_readers(frames: usize, readers: usize, test: impl FnOnce(&Arc<TestPool>, &Mates)) {
     let hook = Arc::new(Mates::default());
     let t = Arc::new(pool_under(hook.clone(), file(), PoolOptions::new(frames)));
@@ -82,7 +81,7 @@ fn with_readers(frames: usize, readers: usize, test: impl FnOnce(&Arc<TestPool>,
     assert_eq!(t.pool.reserve(frames).unwrap().len(), frames, "a frame was lost");
 }
 
-/// Lets the readers end, also when a test fails.
+/// Ends the readers, even if a test fails.
 struct Closes<'t>(&'t TestPool);
 
 impl Drop for Closes<'_> {
@@ -114,7 +113,7 @@ fn while_a_page_is_read_a_mate_goes_on() {
 fn no_latch_is_held_while_the_disk_is_read() {
     for latches in [LatchKind::Optimistic, LatchKind::Plain, LatchKind::Super] {
         let t = pool_over(file(), PoolOptions { latches, promote_at: 1, ..PoolOptions::new(16) });
-        // Every frame has had a page, and each of these references is stale by now.
+        // Every frame has held a page, and each of these references is stale.
         (1..=40).for_each(|id| assert_eq!(t.value(id), u64::from(id)));
         let stale: Vec<&Frame> = (0..16).map(|i| t.pool.frame(i)).collect();
         t.file.is_shut.store(true, Ordering::Release);
@@ -140,7 +139,7 @@ fn what_the_system_has_in_memory_is_read_at_once() {
     });
 }
 
-/// Two fibers of one thread want page 1; returns what they get when its read fails.
+/// Two fibers of one thread request page 1. Returns the result of each.
 fn both_want_page_1(t: &Arc<TestPool>, hook: &Mates) -> [Result<u64, StorageError>; 2] {
     let other = Arc::new(Mutex::new(None));
     t.file.is_shut.store(true, Ordering::Release);
@@ -192,7 +191,7 @@ fn pages_of_a_group_are_read_at_the_same_time() {
         let pages: Vec<PageId> = (1..=8).map(PageId).collect();
         assert!(t.pool.load_group(&pages));
         assert!(pages.iter().all(|id| t.pool.get(*id).is_some()));
-        // The error of a page that cannot be read is not the group's.
+        // The error of a single page is not an error of the group.
         t.file.fail_reads.store(true, Ordering::Relaxed);
         assert!(t.pool.load_group(&[PageId(9), PageId(999)]));
         assert!(!t.pool.load_group(&[PageId(999)]));
@@ -211,17 +210,17 @@ fn a_thread_reads_pages_of_a_group_beside_the_readers() {
         counted.fetch_add(1, Ordering::Relaxed);
         pool.upgrade().unwrap().pool.open_readers();
     }));
-    // Alone, or among pages that the system has in memory, a page is read by the thread that wants it.
+    // The calling thread reads a page that is alone, or among pages of the operating system's page cache.
     assert_eq!(t.value(1), 1);
     assert!(t.pool.load_group(&[PageId(2)]));
     t.file.resident.store(true, Ordering::Relaxed);
     assert!(t.pool.load_group(&[PageId(3), PageId(4)]));
     t.file.resident.store(false, Ordering::Relaxed);
     assert_eq!((wanted.load(Ordering::Relaxed), t.pool.stats().handed_over), (0, 0));
-    // No reader serves the queue: the thread reads all of it.
+    // No reader serves the queue: the calling thread reads all of it.
     assert!(t.pool.load_group(&[PageId(5), PageId(6), PageId(7)]));
     assert_eq!((wanted.load(Ordering::Relaxed), t.pool.stats().handed_over, t.pool.readers.waiting()), (1, 2, 0));
-    // With two readers three reads are under way at the same time.
+    // With two readers, three reads are in progress at the same time.
     let before = t.file.reads.load(Ordering::Acquire);
     t.file.is_shut.store(true, Ordering::Release);
     std::thread::scope(|scope| {
@@ -269,7 +268,7 @@ fn a_page_created_while_it_is_read_is_the_new_one_and_no_reader_is_waited_for() 
         };
         let (first, second) = (Ticket::new(), Ticket::new());
         assert!(begin(&first));
-        // A reader has the bytes of the old page, and is slow.
+        // A slow reader has the bytes of the old page.
         let mut late = t.pool.take_up(t.pool.readers.next(false).unwrap());
         let at = late.id().offset() as usize;
         late.bytes().copy_from_slice(&t.file.bytes.lock()[at..at + PAGE_SIZE]);
@@ -277,7 +276,7 @@ fn a_page_created_while_it_is_read_is_the_new_one_and_no_reader_is_waited_for() 
         assert_eq!(t.value(5), 55);
         t.pool.flush_all().unwrap();
         assert!(t.leave(5));
-        // Another reader begins to read the new one.
+        // Another reader begins to read the new page.
         assert!(begin(&second));
         late.finish(Ok(())).unwrap();
         assert!(t.pool.get(PageId(5)).is_none(), "the late reader took the other's claim for its own");

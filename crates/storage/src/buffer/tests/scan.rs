@@ -7,7 +7,7 @@ use super::*;
 
 const FRAMES: usize = 1000;
 
-/// A pool over `pages` clean pages on file.
+/// Creates a pool over a file with `pages` clean pages.
 fn database(pages: u32) -> TestPool {
     let t = pool(64);
     for id in 1..=pages {
@@ -59,7 +59,7 @@ fn even_if_nothing_else_runs_during_it() {
     assert!(kept as f64 > 0.95 * f64::from(hot), "{kept}");
 }
 
-/// Against least-recently-used on a skewed load, with a scan of everything now and then.
+/// Comparison with least-recently-used replacement under a skewed load, with an occasional scan of all pages.
 #[test]
 fn skewed_use_hits_more_than_lru() {
     let t = database(8_000);
@@ -73,7 +73,7 @@ fn skewed_use_hits_more_than_lru() {
                 lru.hit(id);
             }
         }
-        // The cube of a uniform number: half the uses go to an eighth of the pages.
+        // The cube of a uniform random number: half of the accesses go to an eighth of the pages.
         let id = 1 + (rng.random::<f64>().powi(3) * 8_000.0) as u32;
         ours += u32::from(hit(&t, id));
         theirs += u32::from(lru.hit(id));
@@ -83,8 +83,8 @@ fn skewed_use_hits_more_than_lru() {
     assert!(ours > theirs);
 }
 
-/// Dirty pages cannot be evicted at once. Clean ones must not be evicted in their place, however many misses happen
-/// before the cleaner works.
+/// Dirty pages cannot be evicted at once. Clean pages must not be evicted in their place, however many misses occur before
+/// the cleaner runs.
 #[test]
 fn hot_clean_pages_do_not_pay_for_dirty_ones() {
     let t = database(6_000);

@@ -1,4 +1,4 @@
-//! Several threads at once.
+//! Tests with several concurrent threads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::base::stop::StopAtEnd;
 
 const PAGES: u32 = 120;
 
-/// What pages should hold. `values[id]` moves within the exclusive latch of the page.
+/// Expected content of the pages. `values[id]` changes under the exclusive latch of the page.
 struct Shadow {
     values: Vec<AtomicU64>,
     histories: Vec<Mutex<Vec<Lsn>>>,
@@ -62,7 +62,7 @@ fn read(t: &TestPool, shadow: &Shadow, id: u32) {
     }
 }
 
-/// Every change below what the pool reports is in the file as of its last sync.
+/// Checks that every change below the pool's oldest recovery LSN is in the file as of its last sync.
 fn check_nothing_forgotten(t: &TestPool, shadow: &Shadow) {
     let tail = t.log.tail();
     let oldest = t.pool.oldest_recovery_lsn().unwrap_or(Lsn::MAX).min(tail);
@@ -76,7 +76,7 @@ fn check_nothing_forgotten(t: &TestPool, shadow: &Shadow) {
     }
 }
 
-/// Threads under a hook whose pages are read by `readers` other threads.
+/// Hook of threads that counts as cooperative, so that reader threads read the pages.
 #[derive(Debug, Default)]
 struct Cooperative(ThreadHook);
 
@@ -121,7 +121,7 @@ fn run(latches: LatchKind, seed: u64, rounds: u32, readers: usize) {
                 s.spawn(move || {
                     let mut rng = Pcg64::seed_from_u64(seed * 10 + worker);
                     for _ in 0..rounds {
-                        // Some pages are more frequent than others, so that threads conflict.
+                        // Some pages are used more often than others, so that threads conflict.
                         let id = 1 + rng.random_range(0..PAGES).min(rng.random_range(0..PAGES));
                         match rng.random_range(0..100) {
                             0..50 => read(t, shadow, id),
@@ -267,7 +267,7 @@ fn pages_created_while_stale_readers_load_them_are_the_new_ones() {
         s.spawn(|| {
             let mut rng = Pcg64::seed_from_u64(9);
             while !done.load(Ordering::Relaxed) {
-                // Whatever it finds, it must not disturb the other threads.
+                // The result does not matter; the read must not disturb the other threads.
                 let _ = t.try_value(rng.random_range(1..=60));
             }
         });
@@ -289,7 +289,7 @@ fn pages_created_while_stale_readers_load_them_are_the_new_ones() {
     });
 }
 
-/// Frames come in chunks to the homes of the threads that want them, and none is lost or given twice.
+/// Threads with home shards take frames in chunks. No frame is lost or assigned twice.
 #[cfg(not(miri))]
 #[test]
 fn threads_with_homes_share_the_pool_out() {

@@ -1,4 +1,4 @@
-//! Figures, printed: `cargo test --release -p storage timing -- --ignored --nocapture --test-threads 1`.
+//! Measurements, printed: `cargo test --release -p storage timing -- --ignored --nocapture --test-threads 1`.
 
 use std::hint::black_box;
 

@@ -1,5 +1,5 @@
-//! Many owners as fibers on one thread, of which one runs at a time: the hook passes a baton. A thread that blocked for
-//! good would stop all others.
+//! Many owners as fibers on one thread, of which one runs at a time: the hook passes a baton. A thread that blocked
+//! permanently would stop all others.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::*;
 
-/// Runs one fiber at a time, in turn; a fiber that blocks lets the next run.
+/// Runs one fiber at a time, in turn. When a fiber blocks, the next one runs.
 #[derive(Debug, Default)]
 struct Baton {
     state: Mutex<Turns>,
@@ -19,7 +19,7 @@ struct Baton {
 struct Turns {
     running: Option<usize>,
     ready: VecDeque<usize>,
-    /// By fiber: the address of the token it blocks on, 0 if none.
+    /// For each fiber, the address of the token on which it blocks; 0 if none.
     blocked: Vec<usize>,
 }
 
@@ -46,7 +46,7 @@ impl Baton {
         self.changed.notify_all();
     }
 
-    /// Lets all other fibers that can run do so first.
+    /// Runs all other runnable fibers first.
     fn pause(&self) {
         let mut turns = self.state.lock();
         turns.ready.push_back(FIBER.get());
@@ -144,7 +144,7 @@ fn fibers_take_a_hot_key_in_order() {
             owner.release_all();
         }
     });
-    // The first releases after all others have queued, and queues again behind them.
+    // The first owner releases after all others have queued, and queues again behind them.
     let expected: Vec<usize> = (0..20).flat_map(|_| 0..n).collect();
     assert_eq!(*order.lock(), expected);
 }

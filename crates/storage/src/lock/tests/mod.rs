@@ -1,4 +1,4 @@
-//! Tests of the lock manager as a whole.
+//! Tests of the whole lock manager.
 
 mod deadlocks;
 mod fibers;
@@ -25,7 +25,7 @@ use super::{LockOptions, LockRefusal, LockTable, RecordMode, TableMode};
 use crate::base::hook::{BlockReason, Hook, ThreadHook, WaitToken};
 use crate::base::ids::{IndexId, SlotId};
 
-/// For tests on one thread that step through waits themselves: an owner that blocks fails the test.
+/// Hook of tests on one thread that step through waits themselves: an owner that blocks fails the test.
 #[derive(Debug)]
 struct NeverBlock;
 
@@ -44,7 +44,7 @@ impl Hook for NeverBlock {
     }
 }
 
-/// `n` random cases, few under Miri. A failure prints its smallest input, which then becomes a test of its own.
+/// `n` random cases, few under Miri. A failure prints its smallest input, which is then added as a separate test.
 fn cases(n: u32) -> proptest::prelude::ProptestConfig {
     proptest::prelude::ProptestConfig {
         cases: if cfg!(miri) { 1 } else { n },
@@ -53,12 +53,12 @@ fn cases(n: u32) -> proptest::prelude::ProptestConfig {
     }
 }
 
-/// Options for tests: few buckets, so that names meet in them.
+/// Options for tests: few buckets, so that different names share buckets.
 fn small() -> LockOptions {
     LockOptions { buckets: 2, slots: 16, near: 4, ..LockOptions::default() }
 }
 
-/// `n` owners on this thread; owner i has age i.
+/// Creates `n` owners on this thread. Owner i has age i.
 fn owners(options: LockOptions, n: u16) -> Vec<LockOwner> {
     let locks = LockTable::new(options, Arc::new(NeverBlock)).unwrap();
     attach(&locks, n)
@@ -80,7 +80,7 @@ fn on_threads(options: LockOptions) -> Arc<LockTable> {
 
 const TABLE: u32 = 1;
 
-/// The name of a one-byte key.
+/// Lock name of a one-byte key.
 fn key(key: u8) -> LockName {
     LockName::new(IndexId(1), &[key])
 }
@@ -90,7 +90,7 @@ fn at(key: u8) -> Prefix {
 }
 
 impl LockOwner {
-    /// Starts to acquire; `None` if that waits.
+    /// Starts to acquire a lock. Returns `None` if the request waits.
     fn start(&mut self, name: LockName, mode: RecordMode, low: Prefix) -> Option<Result<Acquired, LockRefusal>> {
         let claim = super::mode::GapMode { mode, low };
         match self.attempt(TABLE, name, claim, IfBlocked::Queue) {
@@ -100,7 +100,7 @@ impl LockOwner {
         }
     }
 
-    /// Starts to wait for a place to insert; `None` if that waits.
+    /// Starts a request to insert. Returns `None` if it waits.
     fn start_insert(&mut self, next: LockName, at: Prefix) -> Option<Result<Acquired, LockRefusal>> {
         match self.attempt_insert(TABLE, next, at, IfBlocked::Queue) {
             Ok(Attempt::Done(())) => Some(Ok(Acquired::Already)),
@@ -109,7 +109,7 @@ impl LockOwner {
         }
     }
 
-    /// Starts to lock a table; `None` if that waits.
+    /// Starts to lock a table. Returns `None` if the request waits.
     fn start_table(&mut self, table: u32, mode: TableMode) -> Option<Result<Acquired, LockRefusal>> {
         match self.attempt_table(table, mode, IfBlocked::Queue) {
             Attempt::Done(acquired) => Some(Ok(acquired)),
@@ -122,7 +122,7 @@ impl LockOwner {
         self.poll()
     }
 
-    /// How the wait ended; `None` while it goes on.
+    /// Returns the result of a wait, or `None` while the owner still waits.
     fn poll(&mut self) -> Option<Result<Acquired, LockRefusal>> {
         assert!(self.pending.is_some(), "does not wait");
         match self.shared().outcome() {
@@ -131,13 +131,13 @@ impl LockOwner {
         }
     }
 
-    /// Acquires, which must not wait.
+    /// Acquires a lock without a wait.
     fn take(&mut self, name: LockName, mode: RecordMode) {
         assert!(self.try_acquire(TABLE, name, mode, Prefix::MIN).is_ok(), "{name:?} {mode:?} is refused");
     }
 }
 
-/// Everything is free: no request in any bucket, no table held or waited for.
+/// Checks that nothing is locked: no request in any bucket, no table held or waited for.
 fn assert_idle(locks: &LockTable) {
     for at in 0..locks.options.buckets.next_power_of_two() {
         assert_eq!(locks.buckets.at(at).latch().iter().count(), 0, "bucket {at}");
@@ -150,7 +150,7 @@ fn assert_idle(locks: &LockTable) {
     }
 }
 
-/// Whether the victims can have been chosen in some order, each from the `candidates` of its time.
+/// Returns true if the victims can have been chosen in some order, each from the `candidates` at that time.
 fn explain<M: Clone>(
     model: &M,
     victims: &[usize],

@@ -1,4 +1,5 @@
-//! Record locks against a naive model: per name a plain vector of holders and waiters, all rules written out again.
+//! Record locks compared with a naive model: a plain vector of holders and waiters per name, with all rules implemented
+//! again.
 
 use proptest::prelude::*;
 
@@ -33,7 +34,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A lock or a wish: key part 0..=3, gap from `low`, insert at `at`.
+/// A lock or a request: key part 0..=3, gap from `low`, insert at `at`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Want {
     key: u8,
@@ -61,7 +62,7 @@ impl Want {
         Want { key: self.key.max(other.key), low, at: self.at.or(other.at) }
     }
 
-    /// Without what `held` has as well.
+    /// Removes the parts that `held` also has.
     fn minus(self, held: Want) -> Want {
         let key = if self.key > held.key { self.key } else { 0 };
         let low = self.low.filter(|&low| held.low.is_none_or(|have| low < have));
@@ -82,7 +83,7 @@ impl Entry {
         self.held.or(self.waits).is_some_and(|want| want.at.is_some())
     }
 
-    /// Conversions first, then by arrival.
+    /// Order in the queue: conversions first, then by arrival.
     fn rank(&self) -> (bool, u64) {
         (self.held.is_none(), self.since)
     }
@@ -99,7 +100,7 @@ impl Model {
         self.names[name as usize].iter_mut().find(|e| e.owner == owner && !e.is_insert() && e.held.is_some())
     }
 
-    /// The owners that a request waits for; `waiting` if it is in the queue.
+    /// Returns the owners that a request waits for. `rank` is its position in the queue.
     fn blockers(&self, name: u8, owner: usize, beyond: Want, rank: (bool, u64)) -> Vec<usize> {
         let entries = &self.names[name as usize];
         let mut found = Vec::new();
@@ -152,7 +153,7 @@ impl Model {
         }
     }
 
-    /// `Some(how)` if granted; `None` if it would have to wait.
+    /// Returns `Some(how)` if the lock was granted, or `None` if the request would have to wait.
     fn acquire(&mut self, name: u8, owner: usize, want: Want, queue: bool) -> Option<Acquired> {
         self.now += 1;
         let now = self.now;
@@ -213,7 +214,7 @@ impl Model {
         }
     }
 
-    /// The youngest members of all cycles through `owner`.
+    /// Returns the youngest members of all cycles through `owner`.
     fn victims(&self, owner: usize) -> Vec<usize> {
         let mut victims = Vec::new();
         let mut path = vec![owner];
@@ -234,7 +235,7 @@ impl Model {
     }
 }
 
-/// The real locks of one name, in the model's terms and sorted.
+/// Returns the real locks of one name in the terms of the model, sorted.
 fn real(locks: &LockTable, name: LockName) -> Vec<String> {
     let list = locks.buckets.of(name).latch();
     let want = |claim: crate::lock::mode::GapMode| {
@@ -293,7 +294,7 @@ fn run(ops: Vec<Op>, buckets: usize) {
                 let got = owners[owner].start(key(name), mode, prefix);
                 match got {
                     Some(Err(LockRefusal::Deadlock { .. })) => refused = Some(owner),
-                    // Queued first, then granted because a victim ahead of it was aborted.
+                    // Queued first, and then granted because a victim ahead of it was aborted.
                     Some(Ok(_)) if expected.is_none() => {}
                     got => assert_eq!(got.map(Result::unwrap), expected, "{op:?}"),
                 }
@@ -347,7 +348,7 @@ fn run(ops: Vec<Op>, buckets: usize) {
                 false
             }
         };
-        // Victims: each must be the youngest of some cycle through the requester, and none must be left.
+        // Each victim must be the youngest of some cycle through the requester, and no cycle may be left.
         let mut ended: Vec<usize> = refused.into_iter().collect();
         for (other, o) in owners.iter_mut().enumerate() {
             if o.pending.is_some() && matches!(o.shared().outcome(), Outcome::Deadlock) {
@@ -386,8 +387,8 @@ proptest! {
     }
 }
 
-/// Found by [`agrees_with_the_model`] once in some hundred thousand cases: the owner's U lock was released first, and
-/// owner 3 got it while the insert still blocked owner 1, which was ahead in the queue.
+/// Regression test for a failure of [`agrees_with_the_model`]: the owner's U lock was released first, and owner 3 was
+/// granted the lock while the insert still blocked owner 1, which was ahead in the queue.
 #[test]
 fn nobody_is_overtaken_between_two_releases_of_one_owner() {
     let ops = [

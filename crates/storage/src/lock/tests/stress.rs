@@ -1,4 +1,4 @@
-//! Threads that lock at random, with counters that show two holders where only one may be.
+//! Threads with random locks, and counters that detect two holders of incompatible modes.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
@@ -18,7 +18,7 @@ fn rounds(n: u32) -> u32 {
     if cfg!(miri) { n / 500 + 2 } else { n }
 }
 
-/// Holders at this moment: a writer counts 1000, an announced writer 50 and a reader 1.
+/// Current holders: a writer counts 1000, a holder of U counts 50, and a reader 1.
 #[derive(Default)]
 struct Inside(AtomicI64);
 
@@ -55,7 +55,7 @@ fn threads(locks: &Arc<LockTable>, body: impl Fn(&mut LockOwner, &mut Pcg64Mcg) 
     assert_idle(locks);
 }
 
-/// Repeats until some owner has waited for another: a busy system may run the threads one after the other.
+/// Repeats `body` until some owner has waited for another: a busy system may run the threads one after the other.
 fn threads_that_meet(locks: &Arc<LockTable>, body: impl Fn(&mut LockOwner, &mut Pcg64Mcg) + Sync) {
     loop {
         threads(locks, &body);
@@ -65,7 +65,7 @@ fn threads_that_meet(locks: &Arc<LockTable>, body: impl Fn(&mut LockOwner, &mut 
     }
 }
 
-/// Now and then lets other threads run while the caller holds its locks, so that they conflict even on one core.
+/// Occasionally lets other threads run while the caller holds its locks, so that they conflict even on one core.
 fn linger(random: &mut Pcg64Mcg) {
     if random.random_bool(0.02) {
         thread::yield_now();
@@ -122,7 +122,7 @@ fn records_exclude_as_their_modes_say() {
 
 #[test]
 fn tables_exclude_as_their_modes_say() {
-    // Readers and writers of records (IS, IX) against readers and writers of the whole.
+    // Readers and writers of records (IS, IX) against readers and writers of the whole table.
     let locks = on_threads(small());
     let (readers, writers) = (AtomicI64::new(0), AtomicI64::new(0));
     let (all_readers, all_writers) = (AtomicI64::new(0), AtomicI64::new(0));
@@ -166,8 +166,8 @@ fn tables_exclude_as_their_modes_say() {
 
 #[test]
 fn no_insert_into_a_range_that_is_being_read() {
-    // A page version stands for the latch: readers lock the gap, then check the version; writers make it odd, then
-    // check the gap. Never may a reader find a new key in the range it has locked.
+    // A page version represents the latch: readers lock the gap and then check the version; writers make the version odd and
+    // then check the gap. A reader must never find a new key in the range that it has locked.
     let locks = on_threads(small());
     let (version, keys) = (AtomicU64::new(0), AtomicU64::new(0));
     let age = AtomicU64::new(0);
@@ -239,7 +239,7 @@ fn a_writer_gets_in_among_readers_that_never_stop() {
     assert_idle(&locks);
 }
 
-/// Two threads that meet at every round.
+/// Synchronises two threads in every round.
 #[derive(Default)]
 struct Meeting(AtomicU64);
 
@@ -319,7 +319,7 @@ fn a_table_lock_that_meets_a_release_is_not_forgotten() {
                 if naps > 20_000 {
                     thread::sleep(Duration::from_millis(1));
                 }
-                // After minutes the other thread was never woken; it is not merely late.
+                // After minutes the other thread has not been woken: it is not merely late.
                 if naps > 320_000 {
                     locks.close();
                 }

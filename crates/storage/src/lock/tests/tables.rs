@@ -1,4 +1,4 @@
-//! Table locks, one step after the other; covering; escalation.
+//! Table locks step by step; covered record locks; escalation.
 
 use super::*;
 use crate::lock::{InsertCheck, KeyMode, Refused};
@@ -57,14 +57,14 @@ fn intentions_queue_behind_a_waiting_strong_request() {
     assert_eq!(o[1].start_table(3, X), None);
     assert_eq!(o[2].start_table(3, IS), None);
     assert_eq!(o[3].start_table(3, IX), None);
-    // The holder may still strengthen what it has, and repeat it.
+    // The holder may still strengthen its mode, and request it again.
     o[0].intent(3, IX).unwrap();
     o[0].release_all();
     assert!(o[1].poll().unwrap().is_ok());
     assert!(o[2].poll().is_none() && o[3].poll().is_none());
     o[1].release_all();
     assert!(o[2].poll().unwrap().is_ok() && o[3].poll().unwrap().is_ok());
-    // Nothing strong is left: the fast path is open again.
+    // No strong mode is left, so the fast path is enabled again.
     assert_eq!(o[0].locks.tables.strong(3).load(crate::lock::sync::Ordering::SeqCst), 0);
     o[0].intent(3, IX).unwrap();
 }
@@ -106,13 +106,13 @@ fn row(i: u32) -> LockName {
     LockName::new(IndexId(1), &i.to_be_bytes())
 }
 
-/// Locks as callers do: at first as if latches were held, then without any.
+/// Locks like real callers: first as if latches were held, then without latches.
 fn lock(o: &mut LockOwner, table: u32, name: LockName, mode: RecordMode) -> Acquired {
     let got = o.try_acquire(table, name, mode, Prefix::MIN);
     got.unwrap_or_else(|_| o.acquire_wait(table, name, mode, Prefix::MIN).unwrap())
 }
 
-/// Escalation looks at all locks of the owner: too long with a page latched.
+/// Escalation visits all locks of the owner, which takes too long under a page latch.
 #[test]
 fn a_request_that_may_be_made_under_latches_does_not_escalate() {
     let mut o = owners(LockOptions { escalate_at: 100, ..small() }, 1);
@@ -150,7 +150,8 @@ fn many_reads_become_one_table_lock() {
     assert!(o[1].poll().unwrap().is_ok());
 }
 
-/// Keys of two tables may have one name: a lock that one table's lock makes unnecessary is still needed for the other.
+/// Keys of two tables may have the same name: a lock that the table lock of one table makes unnecessary is still needed for
+/// the other.
 #[test]
 fn escalation_in_one_table_keeps_the_locks_of_another_under_the_same_names() {
     for second in [RecordMode::X, RecordMode::S_GAP] {
@@ -177,8 +178,8 @@ fn escalation_in_one_table_keeps_the_locks_of_another_under_the_same_names() {
     }
 }
 
-/// Keys of two tables under one name have a lock each: else a table lock, which covers all locks there, would let its
-/// owner ignore the lock on the other table's key.
+/// Keys of two tables with the same name have separate locks. Otherwise a table lock, which covers all locks in its table,
+/// would let its owner ignore the lock on the other table's key.
 #[test]
 fn locks_of_two_tables_under_one_name_do_not_meet() {
     let mut o = owners(small(), 2);
@@ -244,7 +245,7 @@ fn escalation_never_waits_and_tries_again_later() {
 
 #[test]
 fn a_record_refused_to_the_reader_is_not_covered_by_its_table_lock() {
-    // Under SIX of one owner another may read records; a U of the owner must still be a record lock.
+    // While one owner holds SIX, another may read records. So a U of the first owner must still be a record lock.
     let mut o = owners(small(), 2);
     o[0].lock_table(3, SIX).unwrap();
     o[1].intent(3, IS).unwrap();

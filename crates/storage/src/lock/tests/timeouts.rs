@@ -1,10 +1,10 @@
-//! Waits that end because they lasted too long: locks held before stay held, and nothing of the wait remains.
+//! Waits that reach their time limit: locks held before stay held, and the wait leaves no request.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Gives up every wait at once.
+/// Hook that gives up every wait at once.
 #[derive(Debug)]
 struct GivesUp;
 

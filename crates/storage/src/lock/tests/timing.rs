@@ -1,5 +1,5 @@
-//! What the uncontended path costs. Not a test of anything, so ignored; run with
-//! `cargo test --release -p storage lock::tests::timing -- --ignored --nocapture`.
+//! Cost of the uncontended path. These are measurements and not tests, therefore ignored. Run them with `cargo test
+//! --release -p storage lock::tests::timing -- --ignored --nocapture`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::*;
 use crate::lock::{InsertCheck, KeyMode};
 
-/// Nanoseconds of `body`, the least and the median of many batches, over `per` units.
+/// Prints the minimum and the median time of `body` over many batches, in nanoseconds per unit (`per` units for each call).
 #[allow(clippy::disallowed_methods)]
 fn time(what: &str, per: u32, mut body: impl FnMut()) {
     let rounds = (20_000 / per).clamp(5, 500);

@@ -1,4 +1,4 @@
-//! Figures, not checks: `cargo test --release -p storage log::tests::timing -- --ignored --nocapture`.
+//! Figures, not checks: `cargo test --release -p lockstep-storage log::tests::timing -- --ignored --nocapture`.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicBool;

@@ -1,38 +1,39 @@
-//! Some columns of a row, as a type of their own: what a statement needs where it does not need all of them.
+//! Columns: some fields of a row as a type, for statements that do not need the whole row.
 
 use std::ops::Range;
 
 use super::Row;
 use super::composite::check_size;
 
-/// Some columns of the rows of type `V`, which lie at the same place in the encoding of each. [`columns!`](crate::columns)
-/// makes a struct such columns in one line, checked against the row's fields; for a row with a codec of your own,
-/// implement this beside it.
+/// Some columns of the rows of type `V`, at the same position in the encoding of each row. [`columns!`](crate::columns)
+/// implements this for a struct in one line, checked against the row's fields. For a row with your own codec, implement
+/// this trait together with the codec.
 ///
-/// [`Transaction::get_columns`](crate::Transaction::get_columns) and
-/// [`Transaction::update_columns`](crate::Transaction::update_columns) take them.
+/// Used by [`Transaction::get_columns`](crate::Transaction::get_columns) and
+/// [`Transaction::update_columns`](crate::Transaction::update_columns).
 pub trait Columns<V: Row>: Sized {
-    /// The bytes of the row's encoding that hold them, and perhaps others between them. Wrong ones read and write wrong
-    /// columns: this is part of the row's codec. Both ends are places in the row, the first not behind the second.
+    /// Range of the row's encoding that contains the columns, and perhaps other columns between them. A wrong range
+    /// reads and writes wrong columns: the range is part of the row's codec. Both ends lie in the row, and the start is
+    /// not above the end.
     const RANGE: Range<usize>;
-    /// Reads them from the bytes of [`Columns::RANGE`]; `None` if that is not what these bytes are.
+    /// Decodes the columns from the bytes of [`Columns::RANGE`]; `None` if the bytes are no such columns.
     fn decode(bytes: &[u8]) -> Option<Self>;
-    /// Writes them over `bytes`, which are those of [`Columns::RANGE`] and keep their number: otherwise the update is
-    /// refused. What lies between them stays as it is.
+    /// Overwrites the columns in `bytes`, the bytes of [`Columns::RANGE`]. Bytes between the columns must stay
+    /// unchanged. If the length of `bytes` changes, the update is refused.
     fn encode(&self, bytes: &mut Vec<u8>);
 }
 
 /// The fields of a record, for [`columns!`](crate::columns).
 pub trait Fields {
-    /// Name of each field, and its size if that is always the same.
+    /// Name of each field, and its size in bytes if the size is fixed.
     const FIELDS: &'static [(&'static str, Option<usize>)];
 }
 
-/// Where a field lies in the encoding of every record.
+/// Returns the position of a field in the encoding of every record.
 ///
 /// # Panics
-/// If a field before it has no fixed size, or itself has none, or there is none of this name. In a constant, so that it
-/// does not compile.
+/// If this field or a field before it has no fixed size, or no field has the name. Evaluated in a constant, so a panic
+/// is a compile error.
 pub const fn place_of(fields: &[(&str, Option<usize>)], name: &str) -> Range<usize> {
     let (mut at, mut i) = (0, 0);
     while i < fields.len() {
@@ -49,7 +50,7 @@ pub const fn place_of(fields: &[(&str, Option<usize>)], name: &str) -> Range<usi
     panic!("no field of the record has this name")
 }
 
-/// The smallest range that holds all these fields.
+/// Returns the smallest range that contains all these fields.
 ///
 /// # Panics
 /// As [`place_of`].
@@ -78,10 +79,10 @@ const fn is_same(a: &str, b: &str) -> bool {
     i == a.len() && i == b.len()
 }
 
-/// Writes one column over its place.
+/// Overwrites one column at its position.
 ///
 /// # Panics
-/// If the column's codec promises a size and encodes to another.
+/// If the column's codec declares a size and encodes to another one.
 pub fn put_column<T: Row>(column: &T, place: Range<usize>, bytes: &mut Vec<u8>) {
     let end = bytes.len();
     column.encode(bytes);
@@ -90,17 +91,17 @@ pub fn put_column<T: Row>(column: &T, place: Range<usize>, bytes: &mut Vec<u8>) 
     bytes.truncate(end);
 }
 
-/// Reads one column from its place.
+/// Decodes one column at its position.
 pub fn take_column<T: Row>(bytes: &[u8], place: Range<usize>) -> Option<T> {
     T::decode(bytes.get(place)?)
 }
 
-/// Defines a struct that is some columns of a [`record!`](crate::record) row: for statements that need no others, and then
-/// neither read nor copy the rest of the row.
+/// Defines a struct of some columns of a [`record!`](crate::record) row, for statements that need only these columns:
+/// they neither read nor copy the rest of the row.
 ///
-/// The columns are named as the record's fields, and have their types. They and all fields before them must have a fixed
-/// size (integers, `bool`, arrays and tuples of such; not `Option`, `String` and `Vec`): put these first in a record.
-/// Anything else does not compile.
+/// The columns have the names and types of the record's fields. They and all fields before them must have a fixed size
+/// (integers, `bool`, arrays and tuples of such; not `Option`, `String` and `Vec`): put such fields first in a record.
+/// Other columns are compile errors.
 ///
 /// ```
 /// use storage::{Database, Options, Table, columns, record};
@@ -114,7 +115,7 @@ pub fn take_column<T: Row>(bytes: &[u8], place: Range<usize>) -> Option<T> {
 ///     }
 /// }
 /// columns! {
-///     /// What a transfer looks at.
+///     /// The columns that a transfer reads.
 ///     pub struct Balance of Account { pub cents: i64, pub closed: bool }
 /// }
 ///
@@ -131,7 +132,7 @@ pub fn take_column<T: Row>(bytes: &[u8], place: Range<usize>) -> Option<T> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A column that may lie elsewhere in each row is refused:
+/// A column whose position differs between rows is refused:
 ///
 /// ```compile_fail
 /// storage::record! { pub struct Entry: Row("entry", 1) { pub text: String, pub count: u32 } }
@@ -177,7 +178,7 @@ macro_rules! columns {
             }
         }
 
-        // The columns have the types of the record's fields, and lie at a fixed place.
+        // The columns have the types of the record's fields and fixed positions.
         const _: fn(&$row) = |row| {
             $(let _: &$of = &row.$field;)+
         };

@@ -1,18 +1,18 @@
-//! Codecs of composed values: tuples, arrays, options.
+//! Codecs of composite values: tuples, arrays, options.
 //!
-//! Parts of a key follow each other: each knows its own end and orders like its value. Parts of a row follow each other
-//! as well; a part of variable size has its length before it, in two bytes (little-endian), or, from 65,535 on, that
-//! number in two bytes and then the length in eight.
+//! The parts of a key are concatenated: the encoding of each part marks its own end and orders like the value. The
+//! parts of a row are also concatenated. A part of variable size follows its length, in two bytes (little-endian); a
+//! length from 65,535 on is stored as 65,535 in two bytes and then the length in eight bytes.
 
 use super::{Codec, Key, Row, take};
 
-/// The length that says that a longer one follows.
+/// The two-byte length that announces an eight-byte length.
 const LONG: u16 = u16::MAX;
 
 /// Appends a part of a row.
 ///
 /// # Panics
-/// If the part's codec promises a size and encodes to another: the parts behind it would be taken for others.
+/// If the part's codec declares a size and encodes to another one: the parts after it could not be decoded.
 #[inline]
 pub fn put_part<T: Row>(part: &T, out: &mut Vec<u8>) {
     let begin = out.len();
@@ -33,16 +33,16 @@ pub fn put_part<T: Row>(part: &T, out: &mut Vec<u8>) {
     }
 }
 
-/// Holds a codec to the size that it promises.
+/// Checks that a codec encodes to its declared size.
 ///
 /// # Panics
-/// If it does not keep it.
+/// If the sizes differ.
 #[inline]
 pub(super) fn check_size<T: Row>(found: usize, promised: usize) {
     assert!(found == promised, "the codec {} promises {promised} bytes and has encoded to {found}", T::CODEC);
 }
 
-/// Takes a part of a row off the front of `bytes`; `None` if it is not one.
+/// Decodes a part of a row and removes it from the front of `bytes`; `None` if the bytes are no such part.
 #[inline]
 pub fn take_part<T: Row>(bytes: &mut &[u8]) -> Option<T> {
     let len = match T::SIZE {
@@ -55,7 +55,7 @@ pub fn take_part<T: Row>(bytes: &mut &[u8]) -> Option<T> {
     T::decode(take(bytes, len)?)
 }
 
-/// Bytes of all parts together, if that is always the same number.
+/// Returns the total size of all parts, if each has a fixed size.
 pub const fn size_of_all(parts: &[Option<usize>]) -> Option<usize> {
     let (mut sum, mut i) = (0, 0);
     while i < parts.len() {
@@ -102,7 +102,7 @@ tuples! {
     (A 0, B 1, C 2, D 3, E 4, F 5, G 6) (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
 }
 
-/// `None` comes before every value.
+/// `None` orders before every value.
 impl<T: Key> Key for Option<T> {
     const CODEC: Codec = Codec::optional(&T::CODEC);
     type Borrowed = Self;
@@ -167,7 +167,7 @@ impl<T: Row, const N: usize> Row for [T; N] {
     }
 }
 
-/// All elements, if all are there.
+/// Returns all elements, or `None` if one is missing.
 #[inline]
 pub(crate) fn all<T, const N: usize>(parts: [Option<T>; N]) -> Option<[T; N]> {
     if parts.iter().any(Option::is_none) {

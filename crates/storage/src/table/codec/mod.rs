@@ -1,4 +1,4 @@
-//! Codecs: keys as bytes that order like the values, rows as bytes of fixed layout.
+//! Codecs: keys encoded to bytes that order like the values, rows encoded to bytes in a fixed layout.
 
 pub(crate) mod columns;
 mod composite;
@@ -15,14 +15,14 @@ pub use name::Codec;
 
 /// A value that can be a key, or part of one.
 ///
-/// The encoding orders like the value: `a < b` exactly when the bytes of `a` come before the bytes of `b`, also when
+/// The encoding orders like the value: `a < b` if and only if the bytes of `a` order before the bytes of `b`, also when
 /// other keys follow (tuples).
 pub trait Key: Sized + Borrow<<Self as Key>::Borrowed> {
-    /// The name of the encoding. A table can be opened only with the codecs that it was created with.
+    /// Name of the encoding. A table can be opened only with the codecs that it was created with.
     const CODEC: Codec;
-    /// The type by which statements on one row name the key: `str` for `String`, `[u8]` for `Vec<u8>`, so that a row is
-    /// found by borrowed text or bytes. For all other types here it is the type itself, and may be for yours: `type
-    /// Borrowed = Self`.
+    /// The type of keys in arguments of statements on one row: `str` for `String`, `[u8]` for `Vec<u8>`, so that a row
+    /// can be found by borrowed text or bytes. For all other types of this crate it is the type itself; a type of your
+    /// own can also use `type Borrowed = Self`.
     ///
     /// ```
     /// # use storage::{Database, Options, Table};
@@ -39,21 +39,21 @@ pub trait Key: Sized + Borrow<<Self as Key>::Borrowed> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// A function that is generic over `K: Key` passes `key.borrow()` ([`Borrow`], which comes with the bound).
+    /// A function that is generic over `K: Key` passes `key.borrow()` ([`Borrow`] is implied by the bound).
     type Borrowed: BorrowedKey + ?Sized;
     /// Appends the encoding.
     fn encode(&self, out: &mut Vec<u8>);
-    /// Takes the encoding off the front of `bytes`; `None` if it is not one.
+    /// Decodes a value and removes it from the front of `bytes`; `None` if the bytes are no such value.
     fn decode(bytes: &mut &[u8]) -> Option<Self>;
 
-    /// Encodes all of an array: here, so that bytes are copied at once.
+    /// Encodes all elements of an array. A method of the trait, so that bytes are copied at once.
     #[doc(hidden)]
     #[inline]
     fn encode_all(values: &[Self], out: &mut Vec<u8>) {
         values.iter().for_each(|value| value.encode(out));
     }
 
-    /// Decodes all of an array, as [`Key::encode_all`] has encoded it.
+    /// Decodes all elements of an array, as encoded by [`Key::encode_all`].
     #[doc(hidden)]
     #[inline]
     fn decode_all<const N: usize>(bytes: &mut &[u8]) -> Option<[Self; N]> {
@@ -61,10 +61,10 @@ pub trait Key: Sized + Borrow<<Self as Key>::Borrowed> {
     }
 }
 
-/// A value that can stand for a [`Key`] in a statement ([`Key::Borrowed`]): every key itself, `str` and `[u8]`. A type
-/// that is no key can, if the key that [borrows](Borrow) as it has the same encoding.
+/// A value that can replace a [`Key`] in an argument of a statement ([`Key::Borrowed`]): every key itself, `str` and
+/// `[u8]`. Other types can implement this if a key [borrows](Borrow) as the type and has the same encoding.
 pub trait BorrowedKey {
-    /// Appends the encoding of the key.
+    /// Appends the encoding of the corresponding key.
     fn encode_key(&self, out: &mut Vec<u8>);
 }
 
@@ -81,7 +81,8 @@ impl BorrowedKey for str {
     }
 }
 
-/// Bytes of any length: a zero is written as `00 FF`, the end as `00 00`, so that a shorter string comes first.
+/// Bytes of any length: a zero byte is encoded as `00 FF`, the end as `00 00`, so that a prefix orders before longer
+/// strings.
 impl BorrowedKey for [u8] {
     fn encode_key(&self, out: &mut Vec<u8>) {
         for byte in self {
@@ -96,26 +97,26 @@ impl BorrowedKey for [u8] {
 
 /// A value that can be a row.
 pub trait Row: Sized {
-    /// The name of the encoding. A table can be opened only with the codecs that it was created with.
+    /// Name of the encoding. A table can be opened only with the codecs that it was created with.
     const CODEC: Codec;
     /// Appends the encoding.
     fn encode(&self, out: &mut Vec<u8>);
-    /// Reads the encoding; `None` if it is not one.
+    /// Decodes a row; `None` if the bytes are no such row.
     fn decode(bytes: &[u8]) -> Option<Self>;
 
-    /// The size of every encoding in bytes, if all have the same. As a part of another row such a value needs no length
-    /// before it. This is part of the encoding: changing it requires a new version of the codec. A codec that encodes to
-    /// another size panics where the value is a part of a row.
+    /// Size of every encoding in bytes, if it is fixed. In another row, a part of fixed size has no length prefix. The
+    /// size is part of the encoding: changing it requires a new version of the codec. Encoding a part of a row panics
+    /// if its codec writes another size.
     const SIZE: Option<usize> = None;
 
-    /// Encodes all of an array: here, so that bytes are copied at once.
+    /// Encodes all elements of an array. A method of the trait, so that bytes are copied at once.
     #[doc(hidden)]
     #[inline]
     fn encode_all(values: &[Self], out: &mut Vec<u8>) {
         values.iter().for_each(|value| composite::put_part(value, out));
     }
 
-    /// Decodes all of an array, as [`Row::encode_all`] has encoded it.
+    /// Decodes all elements of an array, as encoded by [`Row::encode_all`].
     #[doc(hidden)]
     #[inline]
     fn decode_all<const N: usize>(mut bytes: &[u8]) -> Option<[Self; N]> {
@@ -137,7 +138,7 @@ macro_rules! integers {
             type Borrowed = $t;
             #[inline]
             fn encode(&self, out: &mut Vec<u8>) {
-                // Big-endian bytes order like unsigned numbers; flipping the sign bit makes signed ones do so too.
+                // Big-endian bytes order like unsigned integers; flipping the sign bit makes signed integers do so too.
                 out.extend_from_slice(&(*self ^ $flip).to_be_bytes());
             }
             #[inline]
@@ -160,7 +161,7 @@ macro_rules! integers {
         }
     )*};
 }
-/// Arrays of bytes are the most frequent: see [`Key::encode_all`].
+/// Arrays of bytes are copied at once: see [`Key::encode_all`].
 impl Key for u8 {
     const CODEC: Codec = Codec::built_in("u8");
     type Borrowed = u8;

@@ -1,18 +1,18 @@
-//! The names of encodings, by which a database knows how its tables were written.
+//! Names of encodings, which identify the codecs that a database's tables were written with.
 
 use std::fmt::{Display, Formatter, Write};
 
-/// The identity of an encoding: a name and a version, and what it is composed of.
+/// The identity of an encoding: a name, a version, and the codecs of its parts.
 ///
-/// The catalog keeps the text of it ([`Display`]) for the key, the row and each index of every table, and refuses to
-/// open a table with codecs of another text ([`TxnError::OtherCodec`](crate::TxnError::OtherCodec)). So the name says
-/// how bytes are laid out, not what the Rust type is called: two types with one encoding may share it, and a type whose
-/// encoding changes gets another version.
+/// The catalog stores its text ([`Display`]) for the key, the row and each index of every table. A table is not opened
+/// with codecs of another text ([`TxnError::OtherCodec`](crate::TxnError::OtherCodec)). So the name identifies a byte
+/// layout, not a Rust type: two types with the same encoding may share the name, and a type whose encoding changes
+/// needs a new version.
 ///
 /// ```
 /// use storage::{Codec, Key, Row};
 ///
-/// /// Cents, of which the largest come first.
+/// /// Cents in descending order.
 /// struct Descending(u64);
 /// impl Key for Descending {
 ///     const CODEC: Codec = Codec::new("cents-descending", 1);
@@ -30,7 +30,7 @@ use std::fmt::{Display, Formatter, Write};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Codec {
     name: &'static str,
-    /// 0 for the codecs of this crate, which never change.
+    /// Version of the codec; 0 for the codecs of this crate, which never change.
     version: u32,
     shape: Shape,
 }
@@ -43,18 +43,18 @@ enum Shape {
     Array(&'static Codec, usize),
 }
 
-/// Longest text of a codec in the catalog, in bytes. A longer one keeps its beginning and a hash of the whole.
+/// Maximum length of a codec's text in the catalog, in bytes. A longer text is cut and gets a hash of the whole.
 const MAX_TEXT: usize = 200;
 
 /// The codec names of tables that were created for statements on bytes only.
 pub(crate) const RAW: &str = "raw";
 
 impl Codec {
-    /// The name and version of an encoding of your own.
+    /// Declares the name and version of your own encoding.
     ///
     /// # Panics
-    /// (At compile time, in a constant.) When the name is empty, longer than 64 bytes, or has other characters than
-    /// ASCII letters, digits, `-`, `_`, `.` and `:`.
+    /// (At compile time, in a constant.) If the name is empty, longer than 64 bytes, or has other characters than ASCII
+    /// letters, digits, `-`, `_`, `.` and `:`.
     pub const fn new(name: &'static str, version: u32) -> Codec {
         Codec::plain(name, version)
     }
@@ -71,52 +71,52 @@ impl Codec {
         Codec { name, version, shape: Shape::Plain }
     }
 
-    /// A codec of this crate.
+    /// Declares a codec of this crate.
     pub(crate) const fn built_in(name: &'static str) -> Codec {
         Codec { name, version: 0, shape: Shape::Plain }
     }
 
-    /// Parts that follow each other.
+    /// Declares a concatenation of parts.
     pub(crate) const fn tuple(parts: &'static [Codec]) -> Codec {
         Codec { name: "", version: 0, shape: Shape::Tuple(parts) }
     }
 
-    /// A record: a name and a version of its own over fields.
+    /// Declares a record: fields under a name and a version.
     #[doc(hidden)]
     pub const fn record(name: &'static str, version: u32, fields: &'static [Codec]) -> Codec {
         Codec { shape: Shape::Tuple(fields), ..Codec::plain(name, version) }
     }
 
-    /// A value that may be absent.
+    /// Declares an optional value.
     pub(crate) const fn optional(of: &'static Codec) -> Codec {
         Codec { name: "option", version: 0, shape: Shape::Optional(of) }
     }
 
-    /// So many values of one codec.
+    /// Declares an array of `len` values of one codec.
     pub(crate) const fn array(of: &'static Codec, len: usize) -> Codec {
         Codec { name: "", version: 0, shape: Shape::Array(of, len) }
     }
 
-    /// The text that the catalog keeps.
+    /// Returns the text that the catalog stores.
     pub(crate) fn text(&self) -> String {
         let mut text = self.to_string();
         if text.len() > MAX_TEXT {
             let hash = fnv(text.as_bytes());
-            // All characters are ASCII.
+            // Truncation is safe: all characters are ASCII.
             text.truncate(MAX_TEXT - 17);
             let _ = write!(text, "#{hash:016x}");
         }
         text
     }
 
-    /// Whether two codecs are equal, without an allocation. Constants of one type often have one address.
+    /// Returns true if two codecs are equal, without an allocation. Constants of one type often have the same address.
     #[inline]
     pub(crate) fn is(self: &'static Codec, other: &'static Codec) -> bool {
         std::ptr::eq(self, other) || *self == *other
     }
 }
 
-/// FNV-1a: part of the file format, so it is written out here.
+/// FNV-1a hash. It is part of the file format, so it is implemented here.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,19 +1,18 @@
-//! Structs as rows and keys, in one line each.
+//! The macro [`record!`](crate::record), which makes structs rows and keys.
 
-/// Defines a struct that is a row, a key, or both, with the name and version that the catalog keeps for it.
+/// Defines a struct that is a row, a key, or both, with the name and version that the catalog stores.
 ///
-/// `Row("name", version)` behind the struct's name makes it a row, `Key("name", version)` a key, `Key + Row("name",
-/// version)` both. Fields are encoded in their order; of a key the first orders first. All of them must be of types
-/// that are [`Row`](crate::Row)s (or [`Key`](crate::Key)s) themselves: integers, `bool`, `String`, `Vec<u8>`, arrays,
-/// tuples, options, other records. The codecs of the fields are part of the record's, so a field that is added or gets
-/// another type is noticed also where the version stays; give it another version where the *meaning* of a field
-/// changes.
+/// `Row("name", version)` after the struct's name makes it a row, `Key("name", version)` a key, `Key + Row("name",
+/// version)` both. Fields are encoded in order; keys order by their first field first. The types of all fields must
+/// themselves be [`Row`](crate::Row)s (or [`Key`](crate::Key)s): integers, `bool`, `String`, `Vec<u8>`, arrays, tuples,
+/// options, other records. The codec of a record includes the codecs of its fields, so a new field or a changed type is
+/// detected even if the version is the same. Increase the version if the *meaning* of a field changes.
 ///
 /// ```
 /// use storage::{Database, Options, Table, record};
 ///
 /// record! {
-///     /// What is known of an account.
+///     /// Data of an account.
 ///     #[derive(Clone, Debug, PartialEq)]
 ///     pub struct Account: Row("account", 1) {
 ///         pub owner: String,

@@ -1,4 +1,4 @@
-//! Codecs as a whole: order, round trips, and bytes that no codec wrote.
+//! Codecs as a whole: order, round trips, and arbitrary bytes.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ fn key_bytes<K: Key>(key: &K) -> Vec<u8> {
     out
 }
 
-/// What is borrowed from a key is encoded as the key.
+/// Encodes the borrowed form of a key.
 fn borrowed_bytes<K: Key>(key: &K) -> Vec<u8> {
     let mut out = Vec::new();
     key.borrow().encode_key(&mut out);
@@ -26,7 +26,7 @@ fn row_bytes<V: Row>(row: &V) -> Vec<u8> {
     out
 }
 
-/// Bytes order like values, and come back; behind other parts of a key as well.
+/// Checks that bytes order like values and decode to them, alone and as the first part of a larger key.
 fn is_key<K: Key + Ord + Clone + std::fmt::Debug>(a: &K, b: &K) -> Result<(), TestCaseError> {
     prop_assert_eq!(key_bytes(a).cmp(&key_bytes(b)), a.cmp(b), "{:?} {:?}", a, b);
     prop_assert_eq!(key_from::<K>(&key_bytes(a)), Some(a.clone()));
@@ -64,7 +64,7 @@ crate::record! {
     struct Empty: Row("empty", 1) {}
 }
 
-/// Few different bytes, so that equal beginnings and zeros are frequent.
+/// Strings of few different characters, so that common prefixes and zeros are frequent.
 fn text() -> impl Strategy<Value = String> {
     "[\u{0}\u{1}a\u{e4}]{0,5}"
 }
@@ -116,7 +116,7 @@ fn records_tell_their_fields() {
     assert_eq!((Empty::CODEC.text().as_str(), Empty::SIZE), ("empty()@1", Some(0)));
     assert_eq!(<(u64, [i16; 3], bool) as Row>::SIZE, Some(15));
     assert_eq!(<(u64, String) as Row>::SIZE, None);
-    // Encodings are part of the format.
+    // Encodings are part of the file format.
     assert_eq!(row_bytes(&(1u16, "a".to_owned(), true)), [1, 0, 1, 0, b'a', 1]);
     assert_eq!(row_bytes(&Some(2u8)), [1, 2]);
     assert_eq!(key_bytes(&(Some(-1i8), "a\0".to_owned(), [1u16, 2])), [1, 0x7F, b'a', 0, 0xFF, 0, 0, 0, 1, 0, 2]);

@@ -1,4 +1,4 @@
-//! Ranges in descending order.
+//! Scans in descending order.
 
 use super::{Scan, ScanEnd, ScanSpec, Stop};
 use crate::base::error::TxnError;
@@ -13,22 +13,22 @@ use crate::txn::transaction::Txn;
 /// A scan in descending order, between two batches.
 #[derive(Debug)]
 pub(crate) struct BackwardScan {
-    /// The rows of the last batch, all from one leaf and locked, in descending order.
+    /// Rows of the last batch, all from one leaf and locked, in descending order.
     pub(crate) batch: RowBatch,
-    /// The rest of the range lies below this key,
+    /// Upper bound of the rest of the range, exclusive,
     above: Vec<u8>,
-    /// unless it still reaches to the index's end.
+    /// unless this is true: the rest then extends to the end of the index.
     unbounded: bool,
     next: Vec<u8>,
     likely: usize,
-    /// The gap below `above` is locked. The lock on a key includes the gap below it.
+    /// True if the gap below `above` is locked. The lock on a key includes the gap below it.
     gap_locked: bool,
-    /// How the last batch ended.
+    /// Reason for the end of the last batch.
     stop: Option<Stop>,
 }
 
 impl BackwardScan {
-    /// Whether no further batch comes.
+    /// Returns true if there is no further batch.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.stop, Some(Stop::End))
@@ -73,11 +73,10 @@ impl Scan for BackwardScan {
 }
 
 impl Txn<'_> {
-    /// Begins a scan. [`Txn::next_batch_below`] reads, and [`Txn::end_scan_below`] should follow for the sake of the
-    /// buffers.
+    /// Begins a scan. [`Txn::next_batch_below`] reads rows, and [`Txn::end_scan_below`] returns the buffers.
     ///
     /// # Errors
-    /// Those of the table's lock.
+    /// Errors of the table's lock.
     pub(crate) fn begin_scan_below(&mut self, index: &Index, wanted: &ScanSpec<'_>) -> Result<BackwardScan, TxnError> {
         self.intend(index, wanted.want)?;
         let state = self.slot.state();
@@ -102,14 +101,14 @@ impl Txn<'_> {
         })
     }
 
-    /// Gives the buffers of a scan back.
+    /// Returns the buffers of a scan to the transaction.
     pub(crate) fn end_scan_below(&mut self, scan: BackwardScan) {
         let state = self.slot.state();
         state.batch = scan.batch;
         state.cursors = (scan.above, scan.next);
     }
 
-    /// Reads and locks the next rows below, at least one; false at the end of the range.
+    /// Reads and locks the next lower rows, at least one; returns false at the end of the range.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -130,7 +129,7 @@ impl Txn<'_> {
         }
     }
 
-    /// Copies and locks the rows of one leaf, which may be none, and notes how that ended.
+    /// Copies and locks the rows of one leaf, perhaps none, and records the reason for the batch's end.
     fn read_batch_below(
         &mut self,
         index: &Index,
@@ -163,7 +162,7 @@ impl Txn<'_> {
         let gaps = self.locks_gaps();
         let key_mode = self.key_mode(wanted.want);
         let mode = if gaps { key_mode.union(RecordMode::GAP) } else { key_mode };
-        // Every gap of the range reaches down to its lower end at most.
+        // Each gap of the range extends down to the lower end of the range at most.
         let low = Prefix::of(wanted.from);
         next.clear();
         batch.clear();
@@ -202,7 +201,8 @@ impl Txn<'_> {
                 return Ok(Stop::Full);
             }
         }
-        // No row is left here: on to the leaf on the left, unless this is the first or the range ends here.
+        // The leaf has no more rows: continue with the leaf on its left, unless this is the first or the range ends
+        // here.
         let more = page.append_low(next) && wanted.from < next.as_slice();
         Ok(if more { Stop::Leaf(here, low) } else { Stop::End })
     }

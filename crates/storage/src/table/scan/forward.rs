@@ -1,4 +1,4 @@
-//! Ranges in ascending order.
+//! Scans in ascending order.
 
 use std::ops::ControlFlow;
 
@@ -12,10 +12,10 @@ use crate::txn::buffers::RowBatch;
 use crate::txn::ghosts;
 use crate::txn::transaction::Txn;
 
-/// Ghosts in one leaf that make a scan take them out.
+/// Number of ghosts in one leaf from which on a scan removes them.
 const MANY_GHOSTS: usize = 12;
 
-/// Whether a scan should remove the ghosts that it meets in a leaf, or the whole leaf: there are many, or nothing else.
+/// Returns true if a scan should remove the ghosts of a leaf, or the whole leaf: there are many, or only ghosts.
 #[inline]
 fn wants_purge(page: PageRef<'_>) -> bool {
     let ghosts = page.ghosts();
@@ -25,33 +25,32 @@ fn wants_purge(page: PageRef<'_>) -> bool {
 /// A scan in ascending order, between two batches.
 #[derive(Debug)]
 pub(crate) struct ForwardScan {
-    /// The rows of the last batch, all from one leaf and locked.
+    /// Rows of the last batch, all from one leaf and locked.
     pub(crate) batch: RowBatch,
-    /// Where the scan is, once it has started.
+    /// Current position, once the scan has started.
     cursor: Vec<u8>,
     next: Vec<u8>,
     likely: usize,
-    /// How far down the range reaches into the gap below the next key: at first to the range's beginning, then all the
-    /// way.
+    /// Lower end of the range in the gap below the next key: at first the start of the range, later the whole gap.
     low: Prefix,
-    /// The leaf whose ghosts this scan has tried to remove.
+    /// Leaf whose ghosts this scan has tried to remove.
     purged: PageId,
-    /// How the last batch ended.
+    /// Reason for the end of the last batch.
     stop: Option<Stop>,
     started: bool,
-    /// It has begun behind ghosts that this transaction has passed before, and has locked.
+    /// True if the scan began after a run of ghosts that this transaction has scanned and locked before.
     behind_run: bool,
     delivered: bool,
 }
 
 impl ForwardScan {
-    /// The key from which the rest of the range is searched.
+    /// Returns the key at which the scan continues.
     #[inline]
     fn at<'k>(&'k self, wanted: &ScanSpec<'k>) -> &'k [u8] {
         if self.started { &self.cursor } else { wanted.from }
     }
 
-    /// Whether no further batch comes.
+    /// Returns true if there is no further batch.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.stop, Some(Stop::End))
@@ -98,7 +97,7 @@ impl Scan for ForwardScan {
 }
 
 impl Txn<'_> {
-    /// Visits the rows of a range in ascending order until `visit` breaks.
+    /// Calls `visit` for the rows of a range in ascending order until it breaks.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -113,7 +112,7 @@ impl Txn<'_> {
         })
     }
 
-    /// Visits the rows of a range in batches, each from one leaf and locked; `visit` may use the transaction.
+    /// Calls `visit` for batches of rows of a range, each from one leaf and locked; `visit` may use the transaction.
     pub(crate) fn scan_batches(
         &mut self,
         index: &Index,
@@ -137,10 +136,10 @@ impl Txn<'_> {
         result
     }
 
-    /// Begins a scan. [`Txn::next_batch`] reads, and [`Txn::end_scan`] should follow for the sake of the buffers.
+    /// Begins a scan. [`Txn::next_batch`] reads rows, and [`Txn::end_scan`] returns the buffers.
     ///
     /// # Errors
-    /// Those of the table's lock.
+    /// Errors of the table's lock.
     #[inline]
     pub(crate) fn begin_scan(&mut self, index: &Index, wanted: &ScanSpec<'_>) -> Result<ForwardScan, TxnError> {
         self.intend(index, wanted.want)?;
@@ -174,7 +173,7 @@ impl Txn<'_> {
         Ok(scan)
     }
 
-    /// Gives the buffers of a scan back.
+    /// Returns the buffers of a scan to the transaction.
     #[inline]
     pub(crate) fn end_scan(&mut self, scan: ForwardScan) {
         let state = self.slot.state();
@@ -210,7 +209,7 @@ impl Txn<'_> {
         }
     }
 
-    /// Copies and locks the rows of one leaf, which may be none, and notes how that ended.
+    /// Copies and locks the rows of one leaf, perhaps none, and records the reason for the batch's end.
     fn read_batch(
         &mut self,
         index: &Index,
@@ -219,10 +218,10 @@ impl Txn<'_> {
     ) -> Result<BatchPlace, TxnError> {
         loop {
             let leaf = index.tree().find(&self.engine.pool, scan.at(wanted))?;
-            // Before the scan locks any of them: a locked ghost stays.
+            // The purge comes before the scan locks any row of the leaf: a locked ghost cannot be removed.
             let page = leaf.read.frame().page_id();
             if scan.behind_run && scan.purged.is_none() {
-                // The ghosts here are this transaction's own, which stay until it ends.
+                // The ghosts here belong to this transaction and stay until it ends.
                 scan.purged = page;
             }
             let is_new = scan.purged != page && page != index.tree().root;
@@ -230,8 +229,8 @@ impl Txn<'_> {
             if is_new && wants_purge(leaf.read.page()) && may_log() {
                 drop(leaf);
                 scan.purged = page;
-                // This helps later readers alone. What this one reads needs neither the log nor the pages beside this one, so
-                // no failure of theirs is one of the scan.
+                // The purge only helps later readers. The scan itself needs neither the log nor the neighbouring pages,
+                // so their errors are no errors of the scan.
                 let _ = self.purge_leaf(index, scan.at(wanted));
                 continue;
             }
@@ -246,7 +245,7 @@ impl Txn<'_> {
 
     /// Copies and locks the rows of one leaf, page `here`, from `position` on. The page may be changing.
     ///
-    /// Not inlined: its loop then has the registers to itself.
+    /// Not inlined, so that its loop can use all registers.
     #[inline(never)]
     fn gather(
         &mut self,
@@ -295,7 +294,7 @@ impl Txn<'_> {
         let is_inside = end < count;
         let more = if is_inside { page.append_key(end, next) } else { page.append_high(next) };
         if is_inside && !more {
-            // Torn, or damaged: then the scan leads nowhere, which is reported.
+            // The page is torn, or damaged; a damaged page is reported when the scan does not advance.
             next.clear();
             return Ok(Stop::Leaf(here, low));
         }
@@ -303,7 +302,7 @@ impl Txn<'_> {
         if gaps {
             let name = if more { names.of(index.id(), next) } else { names.supremum(index.id()) };
             if self.try_lock(index, name, RecordMode::GAP, low)? == LockAttempt::MustWait {
-                // Gap locks never exclude each other; a waiting insert may be ahead in the queue.
+                // Gap locks never conflict with each other, but a waiting insert may be ahead in the queue.
                 return Ok(Stop::Wait(name, RecordMode::GAP, low));
             }
         }

@@ -1,12 +1,12 @@
-//! Reading a range of an index, leaf by leaf, forwards or backwards.
+//! Range scans of an index, leaf by leaf, forwards or backwards.
 //!
-//! From each leaf the rows of the range are copied out and their keys and gaps locked, all without waiting; then the
-//! leaf's version is validated, and only then does the caller see the rows. A lock that another transaction holds ends
-//! the batch before it: the rows before it are delivered, the scan waits for the lock with no latch held, and goes on
-//! from that key.
+//! The scan copies the rows of the range from each leaf and locks their keys and gaps, without waiting. Then it
+//! validates the leaf's version, and only then delivers the rows to the caller. A lock that another transaction holds
+//! ends the batch before its row: the earlier rows are delivered, the scan waits for the lock without any latch, and
+//! then continues after the last delivered row.
 //!
-//! A scan owns its rows and its position. Between two batches it borrows nothing of the transaction, which may read
-//! other rows then, or the same ones. A transaction keeps the buffers of one scan; of nested ones, those of the outer one.
+//! A scan owns its rows and its position. Between two batches it does not borrow the transaction, which may read any
+//! rows then. A transaction caches the buffers of one scan; for nested scans, those of the outer one.
 
 mod backward;
 mod forward;
@@ -23,19 +23,19 @@ use crate::txn::transaction::Txn;
 pub(crate) use backward::BackwardScan;
 pub(crate) use forward::ForwardScan;
 
-/// Where a range ends, in the direction of the scan.
+/// End of a range, in the direction of the scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScanEnd<'k> {
-    /// With this key.
+    /// This key, inclusive.
     With(&'k [u8]),
-    /// Before this key.
+    /// This key, exclusive.
     Before(&'k [u8]),
-    /// With the index.
+    /// The end of the index.
     Never,
 }
 
 impl ScanEnd<'_> {
-    /// The first slot of a leaf whose key a forward scan stops short of.
+    /// Returns the first slot of a leaf after the end of a forward scan.
     #[inline]
     fn position_in(self, page: PageRef<'_>) -> usize {
         let (end, is_with) = match self {
@@ -43,7 +43,7 @@ impl ScanEnd<'_> {
             ScanEnd::Before(end) => (end, false),
             ScanEnd::Never => return page.count(),
         };
-        // A search takes for granted that the leaf covers the key.
+        // The search requires that the leaf covers the key.
         if !page.is_below_high(end) {
             return page.count();
         }
@@ -54,7 +54,7 @@ impl ScanEnd<'_> {
         position + usize::from(exact && is_with)
     }
 
-    /// Whether a forward scan stops short of `key`.
+    /// Returns true if a forward scan ends before `key`.
     #[inline]
     fn stops_before(self, key: &[u8]) -> bool {
         match self {
@@ -65,46 +65,47 @@ impl ScanEnd<'_> {
     }
 }
 
-/// How the work on one leaf ended.
+/// Reason for the end of the work on one leaf.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
     /// The range is exhausted.
     End,
-    /// The leaf, which is this page, is exhausted: the scan goes on at the fence left in `next`. From there on the range of
-    /// a forward scan reaches down to this prefix in the gap below a key.
+    /// The leaf, with this page number, is exhausted: the scan continues at the fence stored in `next`. From there on,
+    /// the range of a forward scan extends down to this prefix in the gap below a key.
     Leaf(PageId, Prefix),
-    /// The batch is full: the scan goes on past the last row.
+    /// The batch is full: the scan continues after the last row.
     Full,
-    /// This lock has to be waited for; the scan goes on past the last row.
+    /// This lock must be waited for; then the scan continues after the last row.
     Wait(LockName, RecordMode, Prefix),
 }
 
 /// A scan between two batches, in either direction.
 trait Scan {
-    /// What is wrong with a leaf whose fence leads back.
+    /// Description of a leaf whose fence leads backwards, for errors.
     const LEADS_BACK: &'static str;
-    /// How the last batch ended.
+    /// Reason for the end of the last batch.
     fn stop(&self) -> Option<Stop>;
-    /// Rows of the last batch.
+    /// Number of rows of the last batch.
     fn rows(&self) -> usize;
-    /// Whether the fence left in `next` lies in the direction of the scan.
+    /// Returns true if the fence stored in `next` lies in the direction of the scan.
     fn goes_on(&self, wanted: &ScanSpec<'_>) -> bool;
-    /// Goes on at that fence.
+    /// Moves to the fence stored in `next`.
     fn go_to_fence(&mut self, low: Prefix);
-    /// Goes on past the last row of the batch.
+    /// Moves past the last row of the batch.
     fn go_past_last(&mut self);
-    /// Makes the next batch larger.
+    /// Increases the size of the next batch.
     fn expect_more(&mut self);
 }
 
 impl Txn<'_> {
-    /// Goes to where the next batch begins, after the lock for which the last one ended; false at the end of the range.
+    /// Moves to the start of the next batch, after waiting for the lock that ended the last one. Returns false at the
+    /// end of the range.
     #[inline]
     fn go_on<S: Scan>(&mut self, index: &Index, scan: &mut S, wanted: &ScanSpec<'_>) -> Result<bool, TxnError> {
         match scan.stop() {
             None => {}
             Some(Stop::End) => return Ok(false),
-            // If a damaged tree led back, the scan would never end.
+            // If a damaged tree led backwards, the scan would never end.
             Some(Stop::Leaf(_, low)) if scan.goes_on(wanted) => scan.go_to_fence(low),
             Some(Stop::Leaf(page, _)) => {
                 return Err(index.tree().damaged(&self.engine.pool, page, S::LEADS_BACK).into());
@@ -115,8 +116,8 @@ impl Txn<'_> {
             }
             Some(Stop::Wait(name, mode, low)) => {
                 self.wait_for(index, name, mode, low)?;
-                // Before the lock was requested the gap beside the key was unprotected: a row may have come into it. So
-                // the scan goes on past the last row it has delivered, not at the key.
+                // The gap below the key was not locked before the request: another transaction may have inserted a row
+                // there. So the scan continues after the last delivered row, not at the key.
                 if scan.rows() > 0 {
                     scan.go_past_last();
                 }
@@ -126,18 +127,18 @@ impl Txn<'_> {
     }
 }
 
-/// The parameters of a scan. Between two batches the far end may move closer.
+/// Parameters of a scan. Between two batches the end may move closer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScanSpec<'k> {
-    /// First key. A backward scan ends with it.
+    /// First key. A backward scan ends with this key.
     pub(crate) from: &'k [u8],
-    /// Where a forward scan ends. A backward one begins there.
+    /// End of a forward scan; start of a backward scan.
     pub(crate) to: ScanEnd<'k>,
-    /// What the statement will do with the rows.
+    /// Purpose of the statement's access to the rows.
     pub(crate) want: Want,
-    /// Rows that probably suffice.
+    /// Number of rows that probably suffice.
     pub(crate) likely: usize,
 }
 
-/// Where a batch of rows was read: a frame and its version.
+/// Position at which a batch of rows was read: a frame and its version.
 pub(crate) type BatchPlace = (u32, Version);

@@ -62,6 +62,10 @@ pub fn load<P: Peer>(peer: &P, warehouses: u32, seed: u64) -> Result<(), String>
     load_scaled(peer, warehouses, Scale::FULL, seed)
 }
 
+/// Loads warehouses of the sizes in `scale` into an empty engine.
+///
+/// # Errors
+/// Error of the engine.
 pub fn load_scaled<P: Peer>(peer: &P, warehouses: u32, scale: Scale, seed: u64) -> Result<(), String> {
     let plan = Population::new(warehouses, scale, seed, When::at(LOADED_AT));
     match load::populate(&plan, &Loading(peer), 1, &RowsDone::default()) {

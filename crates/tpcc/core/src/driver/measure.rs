@@ -70,6 +70,7 @@ impl Times {
 /// Figures of one kind of transaction.
 #[derive(Clone, Debug)]
 pub struct KindStats {
+    /// Number of completed and of rolled-back transactions, and their run time.
     pub counters: KindCounters,
     /// From first begin to acknowledgement.
     pub service: Times,

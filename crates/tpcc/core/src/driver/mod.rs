@@ -223,8 +223,11 @@ impl Clock {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Phase {
+    /// Warm-up: transactions are not counted.
     Warmup,
+    /// Measurement: transactions are counted.
     Measure,
+    /// End of the run: no further transaction begins.
     Stop,
 }
 

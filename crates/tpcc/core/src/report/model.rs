@@ -197,19 +197,28 @@ pub struct Aborts {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Transaction {
+    /// Number of completed and of rolled-back transactions, and their run time.
     #[serde(flatten)]
     pub counters: KindCounters,
     /// From first begin to acknowledgement, as all without `response`.
     pub mean_us: Option<f64>,
+    /// Median of the service time, microseconds.
     pub p50_us: Option<f64>,
+    /// 90th percentile of the service time, microseconds.
     pub p90_us: Option<f64>,
+    /// 99th percentile of the service time, microseconds.
     pub p99_us: Option<f64>,
+    /// 99.9th percentile of the service time, microseconds.
     pub p999_us: Option<f64>,
+    /// Longest service time, microseconds.
     pub max_us: Option<f64>,
     /// From when the terminal was ready to acknowledgement.
     pub response_p50_us: Option<f64>,
+    /// 90th percentile of the response time, microseconds.
     pub response_p90_us: Option<f64>,
+    /// 99th percentile of the response time, microseconds.
     pub response_p99_us: Option<f64>,
+    /// Service and response times at fixed shares of the transactions.
     pub curve: Curve,
 }
 
@@ -271,6 +280,7 @@ pub struct ThroughputSeries {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Log {
+    /// Bytes, flushes and checkpoints of the measured time.
     #[serde(flatten)]
     pub counters: LogCounters,
     /// Bytes of log for each completed transaction, mean.
@@ -283,6 +293,7 @@ pub struct Log {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Pool {
+    /// Hits, reads, evictions and writes of pages in the measured time.
     #[serde(flatten)]
     pub counters: PoolCounters,
     /// Hits over hits and reads; null without either.
@@ -313,6 +324,7 @@ pub struct Check {
     pub passed: Option<bool>,
     /// Of the twelve.
     pub conditions_held: Option<usize>,
+    /// Duration of the check, seconds; null when not checked.
     pub seconds: Option<f64>,
     /// Conditions first, then the rules of our own.
     pub rules: Vec<Rule>,
@@ -324,7 +336,9 @@ pub struct Check {
 pub struct Finding {
     /// Name of the rule.
     pub rule: String,
+    /// File that holds the page.
     pub file: String,
+    /// Number of the page in its file.
     pub page: u32,
     /// How it is broken.
     pub what: String,
@@ -334,6 +348,7 @@ pub struct Finding {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Structure {
+    /// True if the check was complete and found nothing.
     pub passed: bool,
     /// Pages in use.
     pub pages: u64,
@@ -343,7 +358,9 @@ pub struct Structure {
     pub rows: u64,
     /// Entries of secondary indexes.
     pub entries: u64,
+    /// Duration of the check, seconds.
     pub seconds: f64,
+    /// Broken rules, at most the first 1,000.
     pub findings: Vec<Finding>,
     /// Findings beyond those.
     pub more: u64,
@@ -367,7 +384,9 @@ pub struct SoftwareEvents {
     pub source: String,
     /// Time on processors, in milliseconds.
     pub task_clock_ms: f64,
+    /// Page faults, minor and major.
     pub page_faults: u64,
+    /// Context switches, voluntary and involuntary.
     pub context_switches: u64,
     /// Moves from one processor to another; null where the system does not say.
     pub migrations: Option<u64>,
@@ -381,6 +400,7 @@ pub struct EventCounters {
     /// stalled_cycles_frontend, stalled_cycles_backend. Each null where it cannot be had: see `reasons`.
     #[serde(flatten)]
     pub transactions: BTreeMap<String, BTreeMap<String, Option<EventMean>>>,
+    /// Counts of the operating system for the workers' threads.
     pub software: SoftwareEvents,
     /// Share of the time that a counter ran. Below 1 counters took turns (multiplexing), and figures are estimates.
     pub ran: BTreeMap<String, f64>,
@@ -421,6 +441,7 @@ pub struct LargePagesReport {
 pub struct TeamOperation {
     /// Its name: "fetch STOCK".
     pub name: String,
+    /// Transactions that began it, teams, strays and waits.
     #[serde(flatten)]
     pub counters: OperationCounters,
     /// Members of a team on entry, mean.
@@ -437,6 +458,7 @@ pub struct TeamOperation {
 pub struct Steps {
     /// Transactions of a worker under way at once.
     pub team_size: usize,
+    /// Launches of teams and waits of transactions.
     #[serde(flatten)]
     pub counters: TeamCounters,
     /// Members of a team, mean.
@@ -484,12 +506,17 @@ pub struct Siblings {
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 #[cfg_attr(any(test, feature = "schemas"), schemars(title = "tpcc run --json"))]
 pub struct Run {
+    /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
     pub schema: String,
     /// What the figures are, and are not.
     pub notice: String,
+    /// Build of the program, and its command line.
     pub provenance: Provenance,
+    /// Machine that the command ran on.
     pub machine: Machine,
+    /// Settings as resolved.
     pub config: Config,
+    /// Early end of the run and its cause; false if it ran to its end.
     pub interrupted: Interrupted,
     /// Seconds measured.
     pub measured_s: f64,
@@ -497,16 +524,22 @@ pub struct Run {
     pub throughput_per_s: Option<f64>,
     /// New-Orders a minute, rolled-back ones included.
     pub new_orders_per_min: Option<f64>,
+    /// Committed transactions.
     pub committed: u64,
+    /// Transactions completed by rolling back: New-Orders with an unused item number.
     pub rolled_back: u64,
     /// Victims, all run again.
     pub aborted: u64,
+    /// Victims by cause and table.
     pub aborts: Vec<Aborts>,
     /// By type: new-order, payment, order-status, delivery, stock-level.
     pub transactions: BTreeMap<String, Transaction>,
+    /// Counts over the transactions of all kinds.
     #[serde(flatten)]
     pub counters: WorkCounters,
+    /// Shares that the generator drew.
     pub generator: Generator,
+    /// Figures of each measured second.
     pub series: ThroughputSeries,
     /// Null but with `--pacing spec`.
     pub pacing: Option<PacedRun>,
@@ -516,7 +549,9 @@ pub struct Run {
     pub siblings: Option<Siblings>,
     /// Null without speculation.
     pub speculation: Option<SpeculationCounters>,
+    /// Log while measuring; null for an engine without one.
     pub log: Option<Log>,
+    /// Buffer pool while measuring; null for an engine without one.
     pub pool: Option<Pool>,
     /// Null but with superlatches (`--latches super`).
     pub latches: Option<LatchCounters>,
@@ -525,7 +560,9 @@ pub struct Run {
     pub events: Option<EventCounters>,
     /// Null for the floor, and where the system does not say.
     pub large_pages: Option<LargePagesReport>,
+    /// Peak resident memory of the process, bytes; null where the system does not say.
     pub peak_rss_bytes: Option<u64>,
+    /// Result of the consistency check after the run.
     pub check: Check,
     /// Rows of each table, as checked; null when not checked.
     pub rows: Option<BTreeMap<String, u64>>,
@@ -536,11 +573,17 @@ pub struct Run {
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 #[cfg_attr(any(test, feature = "schemas"), schemars(title = "tpcc load --json"))]
 pub struct Load {
+    /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
     pub schema: String,
+    /// Notice that the figures are derived from TPC-C and are no TPC-C result.
     pub notice: String,
+    /// Build of the program, and its command line.
     pub provenance: Provenance,
+    /// Machine that the command ran on.
     pub machine: Machine,
+    /// Settings as resolved.
     pub config: Config,
+    /// Always false: an interrupted load writes no object.
     pub interrupted: bool,
     /// Until everything was on disk.
     pub load_s: f64,
@@ -548,6 +591,7 @@ pub struct Load {
     pub elapsed_s: f64,
     /// Rows of all tables.
     pub loaded_rows: u64,
+    /// Peak resident memory of the process, bytes; null where the system does not say.
     pub peak_rss_bytes: Option<u64>,
 }
 
@@ -556,19 +600,28 @@ pub struct Load {
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 #[cfg_attr(any(test, feature = "schemas"), schemars(title = "tpcc check --json"))]
 pub struct Checked {
+    /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
     pub schema: String,
+    /// Notice that the figures are derived from TPC-C and are no TPC-C result.
     pub notice: String,
+    /// Build of the program, and its command line.
     pub provenance: Provenance,
+    /// Machine that the command ran on.
     pub machine: Machine,
+    /// Settings as resolved.
     pub config: Config,
+    /// Always false: an interrupted check writes no object.
     pub interrupted: bool,
+    /// Result of the consistency check.
     pub check: Check,
     /// Null without `--structure`. With findings the conditions are not checked.
     pub structure: Option<Structure>,
     /// Null without `--fingerprint`. A digest of all rows in hexadecimal: equal for databases that hold the same rows.
     /// With findings in the structure it is not made.
     pub fingerprint: Option<String>,
+    /// Rows of each table; null where the conditions are not checked.
     pub rows: Option<BTreeMap<String, u64>>,
+    /// Peak resident memory of the process, bytes; null where the system does not say.
     pub peak_rss_bytes: Option<u64>,
 }
 
@@ -577,10 +630,15 @@ pub struct Checked {
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 #[cfg_attr(any(test, feature = "schemas"), schemars(title = "tpcc copy --json"))]
 pub struct Copied {
+    /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
     pub schema: String,
+    /// Notice that the figures are derived from TPC-C and are no TPC-C result.
     pub notice: String,
+    /// Build of the program, and its command line.
     pub provenance: Provenance,
+    /// Machine that the command ran on.
     pub machine: Machine,
+    /// Settings as resolved.
     pub config: Config,
     /// Directory of the copy.
     pub to: String,
@@ -592,6 +650,7 @@ pub struct Copied {
     pub log_bytes: u64,
     /// Position in the log up to which the copy has everything.
     pub end_lsn: u64,
+    /// Peak resident memory of the process, bytes; null where the system does not say.
     pub peak_rss_bytes: Option<u64>,
 }
 
@@ -600,10 +659,15 @@ pub struct Copied {
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 #[cfg_attr(any(test, feature = "schemas"), schemars(title = "tpcc compact --json"))]
 pub struct Compacted {
+    /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
     pub schema: String,
+    /// Notice that the figures are derived from TPC-C and are no TPC-C result.
     pub notice: String,
+    /// Build of the program, and its command line.
     pub provenance: Provenance,
+    /// Machine that the command ran on.
     pub machine: Machine,
+    /// Settings as resolved.
     pub config: Config,
     /// From opening the database until it was closed, seconds.
     pub compact_s: f64,
@@ -613,6 +677,7 @@ pub struct Compacted {
     pub bytes_after: u64,
     /// Pages that went to another place, of 8 KiB each.
     pub pages_moved: u64,
+    /// Peak resident memory of the process, bytes; null where the system does not say.
     pub peak_rss_bytes: Option<u64>,
 }
 
@@ -620,6 +685,7 @@ pub struct Compacted {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Acks {
+    /// Path of the file of acknowledgements, as given.
     pub file: String,
     /// Runs they are of.
     pub runs: Vec<u32>,
@@ -642,18 +708,27 @@ pub struct Acks {
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 #[cfg_attr(any(test, feature = "schemas"), schemars(title = "tpcc verify --json"))]
 pub struct Verified {
+    /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
     pub schema: String,
+    /// Notice that the figures are derived from TPC-C and are no TPC-C result.
     pub notice: String,
+    /// Build of the program, and its command line.
     pub provenance: Provenance,
+    /// Machine that the command ran on.
     pub machine: Machine,
+    /// Settings as resolved.
     pub config: Config,
     /// Whether everything acknowledged is there and every rule holds.
     pub passed: bool,
+    /// Acknowledgements and the transactions missing from the database.
     pub acks: Acks,
     /// With findings the conditions are not checked.
     pub structure: Structure,
+    /// Result of the consistency check.
     pub check: Check,
+    /// Rows of each table; null where the conditions are not checked.
     pub rows: Option<BTreeMap<String, u64>>,
+    /// Peak resident memory of the process, bytes; null where the system does not say.
     pub peak_rss_bytes: Option<u64>,
 }
 

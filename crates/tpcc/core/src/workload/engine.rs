@@ -87,12 +87,15 @@ pub trait OpenTransaction: Ops {
 /// What an engine counted since it was opened; none where it has no such part.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EngineFigures {
+    /// Counters of the log.
     pub log: Option<LogCounters>,
     /// Whether the log is written past the system's cache.
     pub log_direct: Option<bool>,
+    /// Counters of the buffer pool.
     pub pool: Option<PoolCounters>,
     /// Since the engine was opened; none but with superlatches.
     pub latches: Option<LatchCounters>,
+    /// Counters of speculation; none where no loop runs ahead of its transaction.
     pub speculation: Option<SpeculationCounters>,
 }
 

@@ -31,15 +31,29 @@ macro_rules! choice {
 /// On or off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Switch {
+    /// enabled
     On,
+    /// disabled
     Off,
 }
 
 choice! {
     /// Which engine.
-    EngineKind { Storage = "storage", Floor = "floor", Postgres = "postgres" }
+    EngineKind {
+        /// storage engine of this workspace
+        Storage = "storage",
+        /// ordered maps in memory without any service, the yardstick
+        Floor = "floor",
+        /// server that speaks PostgreSQL's protocol
+        Postgres = "postgres",
+    }
     /// When a commit is answered.
-    Durability { Sync = "sync", Async = "async" }
+    Durability {
+        /// answer once the commit is on disk
+        Sync = "sync",
+        /// answer at once; a crash may lose the last commits
+        Async = "async",
+    }
     /// What a transaction may see of others.
     Isolation {
         /// as if one ran after the other
@@ -50,27 +64,96 @@ choice! {
         ReadCommitted = "read-committed",
     }
     /// Kind of page latch.
-    Latches { Optimistic = "optimistic", Plain = "plain", Super = "super" }
+    Latches {
+        /// readers take no latch and validate a version
+        Optimistic = "optimistic",
+        /// readers share a reader/writer latch
+        Plain = "plain",
+        /// as plain, with reader words for each core in hot latches that are mostly read
+        Super = "super",
+    }
     /// Which memory lies in large pages.
-    LargePages { On = "on", Off = "off", Try = "try", Code = "code" }
+    LargePages {
+        /// large pages as with try, and an error where the system gives none
+        On = "on",
+        /// no large pages
+        Off = "off",
+        /// large pages for the engine's memory and the stacks of fibers, as far as the system gives them
+        Try = "try",
+        /// large pages as with try, and for the program's code; an error where that gets none
+        Code = "code",
+    }
     /// What of the load and of the engine is divided among the workers.
-    Partition { None = "none", Client = "client", Server = "server", Both = "both" }
+    Partition {
+        /// no division
+        None = "none",
+        /// warehouses: all terminals of one are of one worker
+        Client = "client",
+        /// frames of the buffer pool
+        Server = "server",
+        /// warehouses and frames
+        Both = "both",
+    }
     /// Who drives the engine's services.
-    Background { Threads = "threads", Inline = "inline" }
+    Background {
+        /// threads of the engine's own
+        Threads = "threads",
+        /// the workers
+        Inline = "inline",
+    }
     /// What the transactions of a history do.
-    Form { ListAppend = "list-append", Register = "register" }
+    Form {
+        /// appends to lists and reads of lists
+        ListAppend = "list-append",
+        /// writes, deletes and reads of row versions
+        Register = "register",
+    }
     /// Who runs transactions.
-    Scheduler { Threads = "threads", Steps = "steps", Itas = "itas" }
+    Scheduler {
+        /// thread of the worker, one transaction after the other
+        Threads = "threads",
+        /// team of fibers, in step
+        Steps = "steps",
+        /// fibers of sibling groups, one group for each home warehouse
+        Itas = "itas",
+    }
     /// In which order terminals' transactions are admitted.
-    Admission { Fifo = "fifo", Batched = "batched" }
+    Admission {
+        /// order of arrival
+        Fifo = "fifo",
+        /// cards dealt ahead, so that transactions of a kind come together
+        Batched = "batched",
+    }
     /// Whether loops of transactions run ahead of them, on several threads.
-    Speculate { On = "on", Off = "off", Auto = "auto" }
+    Speculate {
+        /// loops always run ahead
+        On = "on",
+        /// loops never run ahead
+        Off = "off",
+        /// loops run ahead if a governor that measures both finds it quicker
+        Auto = "auto",
+    }
     /// What dates are made of.
-    ClockKind { Real = "real", Logical = "logical" }
+    ClockKind {
+        /// time of day
+        Real = "real",
+        /// numbers of transactions
+        Logical = "logical",
+    }
     /// How soon a terminal asks again.
-    Pacing { None = "none", Spec = "spec" }
+    Pacing {
+        /// next request at once after the answer
+        None = "none",
+        /// next request after the keying and think times of the specification
+        Spec = "spec",
+    }
     /// What a team of fibers does together.
-    TeamsOf { Transaction = "transaction", Operation = "operation" }
+    TeamsOf {
+        /// whole transactions of a kind
+        Transaction = "transaction",
+        /// one statement at a time
+        Operation = "operation",
+    }
 }
 
 impl Switch {
@@ -164,9 +247,13 @@ pub enum Scheduling {
 /// Which fiber of a worker is next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum SiblingPolicy {
+    /// smallest vruntime next
     Fair,
+    /// siblings one after the other on each worker
     Tas,
+    /// as tas, with all siblings on one worker
     Packed,
+    /// siblings on all workers at the same time
     Itas,
 }
 

@@ -1,4 +1,4 @@
-//! Cores that replay a recording, each at its own time, and wait for lines of each other.
+//! Cores that replay a recording, each with its own clock, and wait for lines of each other.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -6,55 +6,55 @@ use std::collections::{BinaryHeap, HashMap};
 use super::mesi::{Holders, MOST_CORES, Served};
 use super::recording::{LineAccess, Recording};
 
-/// Bytes of a line, as a shift.
+/// Binary logarithm of the line size in bytes.
 const LINE_SHIFT: u32 = 6;
 
-/// A machine. Times are in nanoseconds.
+/// Model of a machine. Times are in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct CoreModel {
-    /// 1 to 64.
+    /// Number of cores, 1 to 64.
     pub cores: usize,
-    /// Cores of a node: those that are near each other.
+    /// Number of cores of a node: cores near each other.
     pub node: usize,
-    /// An instruction, with everything that it waits for but lines of other cores.
+    /// Mean time of an instruction, including all stalls except those for lines of other cores.
     pub instruction_ns: f64,
-    /// A line from a core of the same node.
+    /// Time of a transfer of a line from a core of the same node.
     pub near_ns: f64,
-    /// What a core has a copy of, made its own: the others of the same node lose theirs.
+    /// Time of an upgrade of a shared copy to exclusive, which invalidates the copies of other cores of the same node.
     pub upgrade_ns: f64,
-    /// How long a core keeps a line that has come before it gives it to another that has asked already.
+    /// Minimum time for which a core keeps a line that has arrived while the request of another core is pending.
     pub hold_ns: f64,
-    /// How many times as long transfers and upgrades take from node to node.
+    /// Factor of the time of transfers and upgrades between nodes.
     pub far: f64,
 }
 
-/// Which transactions a core runs.
+/// Assignment of transactions to cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Deal {
-    /// Those of some homes: core number modulo homes.
+    /// Transactions of some homes: core number modulo number of homes.
     ByHome,
-    /// All of them.
+    /// All transactions.
     Spread,
 }
 
-/// What became of the accesses to lines of one kind, each per transaction.
+/// Outcome of the accesses to lines of one kind, per transaction.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct KindFigures {
-    /// Accesses.
     pub accesses: f64,
-    /// Lines that came from another core, from its own node and from others, copies made exclusive included.
+    /// Transfers from another core of the same node (`near`) and of other nodes (`far`), upgrades of shared copies to
+    /// exclusive included.
     pub near: f64,
     pub far: f64,
-    /// Of both, those that took the line away from others.
+    /// Transfers and upgrades that invalidated the copies of other cores.
     pub invalidations: f64,
-    /// Lines that no core had.
+    /// Accesses to lines that no core held.
     pub cold: f64,
-    /// Time that the core waited.
+    /// Time that cores waited for lines.
     pub wait_ns: f64,
 }
 
 impl KindFigures {
-    /// Lines from other cores.
+    /// Number of lines from other cores.
     pub(crate) fn transfers(&self) -> f64 {
         self.near + self.far
     }
@@ -76,19 +76,19 @@ impl KindFigures {
     }
 }
 
-/// What a replay gave.
+/// Result of a replay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replayed {
-    /// Transactions a second of all cores.
+    /// Transactions per second of all cores together.
     pub per_second: f64,
-    /// By kind of line, in the recording's order; per transaction.
+    /// Figures per transaction of each kind of line, in the order of [`Recording::kinds`].
     pub kinds: Vec<KindFigures>,
-    /// Nanoseconds that cores waited for each line, of a transaction, greatest first, with the line's kind.
+    /// Wait time of cores for each line, nanoseconds per transaction, in descending order, with the kind of the line.
     pub lines: Vec<(f64, u8)>,
 }
 
 impl Replayed {
-    /// Of all kinds.
+    /// Sum over all kinds.
     pub(crate) fn all(&self) -> KindFigures {
         let mut all = KindFigures::default();
         self.kinds.iter().for_each(|kind| all.add(kind));
@@ -99,23 +99,23 @@ impl Replayed {
 #[derive(Default)]
 struct CachedLine {
     holders: Holders,
-    /// Those that had it until a request arrives that was sent already, and when it does.
+    /// Previous holders, which keep the line until the request that took it arrives, and the time of that arrival.
     before: Holders,
     lost_ps: u64,
-    /// When the line is where it was sent last.
+    /// Arrival of the line at its last destination.
     there_ps: u64,
-    /// Of the lap that counts.
+    /// Wait time of cores for the line during the measured pass.
     waited_ps: u64,
     kind: u8,
 }
 
 struct ReplayCore {
-    /// Numbers of the pieces that it runs over and over.
+    /// Indices of the pieces (recorded transactions) that the core runs over and over.
     pieces: Vec<usize>,
-    /// The piece it is at, counted from the start of the run, and the access of that.
+    /// Current piece, counted from the start of the run, and current access of that piece.
     piece: usize,
     access: usize,
-    /// When its lap that counts began, and how long it took.
+    /// Start and duration (picoseconds) of the measured pass.
     began_ps: u64,
     took_ps: Option<u64>,
 }
@@ -125,7 +125,7 @@ impl ReplayCore {
         self.piece / self.pieces.len()
     }
 
-    /// Whether what it does counts: the second lap does.
+    /// Returns true during the second pass over the pieces, which is measured.
     fn counts(&self) -> bool {
         self.lap() == 1
     }
@@ -138,7 +138,7 @@ struct Replay<'a> {
     kinds: Vec<KindFigures>,
 }
 
-/// Lines are numbers: a multiplication spreads them.
+/// Hasher of line numbers: a multiplication spreads them.
 #[derive(Clone, Copy, Default)]
 struct LineHasher(u64);
 type BuildLineHasher = std::hash::BuildHasherDefault<LineHasher>;
@@ -157,8 +157,8 @@ impl std::hash::Hasher for LineHasher {
     }
 }
 
-/// Replays a recording: a lap over its pieces on each core, so that lines are where they are used, and one that counts. None if
-/// there is nothing to replay.
+/// Replays a recording. Each core makes one pass over its pieces to warm up its cache, and a second pass that is measured.
+/// None if there is nothing to replay.
 ///
 /// # Panics
 /// If the machine has no cores, or more than 64.
@@ -170,7 +170,7 @@ pub(crate) fn replay(recording: &Recording, machine: CoreModel, deal: Deal) -> O
         let is_ours = |home: usize| deal == Deal::Spread || home == core % homes;
         let mut pieces: Vec<usize> =
             (0..recording.pieces.len()).filter(|n| is_ours(recording.pieces[*n].home as usize)).collect();
-        // Cores with the same pieces begin at different ones.
+        // Cores with the same pieces begin at different pieces.
         let (number, sharing) = match deal {
             Deal::Spread => (core, machine.cores),
             Deal::ByHome => (core / homes, machine.cores.div_ceil(homes)),
@@ -207,14 +207,14 @@ pub(crate) fn replay(recording: &Recording, machine: CoreModel, deal: Deal) -> O
 }
 
 impl Replay<'_> {
-    /// One access of a core, or the end of a piece; returns when the next one is due.
+    /// Executes one access of a core, or the end of a piece. Returns the time of the core's next step.
     fn step(&mut self, number: usize, core: &mut ReplayCore, now: u64) -> u64 {
         let recording = self.recording;
         let piece = &recording.pieces[core.pieces[core.piece % core.pieces.len()]];
         let instruction_ps = self.machine.instruction_ns * 1e3;
         let work = |instructions: u32| (f64::from(instructions) * instruction_ps) as u64;
         let Some(access) = piece.accesses.get(core.access) else {
-            // Time goes on whatever the pieces are.
+            // At least 1 ps, so that time advances even if all pieces are empty.
             let then = now + work(piece.after).max(1);
             core.piece += 1;
             core.access = 0;
@@ -231,7 +231,7 @@ impl Replay<'_> {
         then + piece.accesses.get(core.access).map_or(0, |next| work(next.before))
     }
 
-    /// When the core has the line.
+    /// Performs an access that begins at `now`. Returns the time at which the core has the line.
     fn access(&mut self, number: usize, access: &LineAccess, now: u64, counts: bool) -> u64 {
         let CoreModel { node, near_ns, upgrade_ns, hold_ns, far, .. } = self.machine;
         let address = access.address + self.recording.kinds[usize::from(access.kind)].per_worker * number as u64;
@@ -246,7 +246,8 @@ impl Replay<'_> {
         let before = line.holders;
         let served = line.holders.access(number, writes);
         let (others, within_node_ns) = match served {
-            // The line may still be on its way, for a plain write that no one waits for: an atomic one does.
+            // A plain write, which does not wait, may have requested the line: the line may still be in transit. An atomic
+            // change waits for its arrival.
             Served::Hit if writes && access.operation.waits() => {
                 let ready = now.max(line.there_ps);
                 if counts {
@@ -264,11 +265,11 @@ impl Replay<'_> {
             let core = number / node * node + core;
             if core < MOST_CORES { mask | 1 << core } else { mask }
         });
-        // A reader takes the nearest copy, a writer waits for the farthest one to be gone.
+        // A read takes the nearest copy; a write waits until the farthest copy is invalidated.
         let is_near = if writes { others & !neighbours == 0 } else { others & neighbours != 0 || others == 0 };
         let cost = (within_node_ns * if is_near { 1e3 } else { far * 1e3 }) as u64;
         let moves = writes || others.count_ones() < 2;
-        // A core that makes its own copy exclusive need not wait until another one has used it.
+        // An upgrade needs no transfer: it does not wait for the hold time of another core.
         let kept_ps = match served {
             Served::Cores(_) => line.there_ps + (hold_ns * 1e3) as u64,
             _ => line.there_ps,
@@ -305,7 +306,7 @@ mod tests {
     const MACHINE: CoreModel =
         CoreModel { cores: 2, node: 2, instruction_ns: 1.0, near_ns: 100.0, upgrade_ns: 60.0, hold_ns: 0.0, far: 4.0 };
 
-    /// A piece for each home that does these accesses, with ten instructions before each and ten behind.
+    /// One piece for each home with these accesses: 10 instructions before each access, and 10 after the last.
     fn recording(homes: u32, per_worker: u64, accesses: &[(u64, AccessKind)]) -> Recording {
         let access = |&(address, operation)| LineAccess { address, kind: 0, operation, before: 10 };
         let piece = |home| RecordedPiece { home, accesses: accesses.iter().map(access).collect(), after: 10 };
@@ -325,7 +326,7 @@ mod tests {
             let outcome = run(&recording(1, per_worker, accesses), MACHINE);
             assert_eq!((outcome.all().transfers(), outcome.all().wait_ns), (0.0, 0.0));
             assert_eq!(outcome.all().accesses, 2.0);
-            // 30 instructions.
+            // A piece has 30 instructions of 1 ns.
             assert!((outcome.per_second / (2e9 / 30.0) - 1.0).abs() < 1e-9, "{}", outcome.per_second);
             assert_eq!(outcome.lines, []);
         }
@@ -340,7 +341,7 @@ mod tests {
             let all = outcome.all();
             assert_eq!((all.far, all.cold), (0.0, 0.0));
             assert!(all.near > 0.9 && all.invalidations == all.near, "{all:?}");
-            // One change for half a transfer, at most.
+            // At most one change per half transfer (50 ns).
             assert!(outcome.per_second <= 2e9 / 100.0 * 1.001, "{}", outcome.per_second);
             assert!(outcome.per_second > 0.7 * 2e9 / 100.0, "{}", outcome.per_second);
             assert_eq!(outcome.lines.len(), 1);
@@ -353,14 +354,14 @@ mod tests {
 
     #[test]
     fn no_core_waits_for_a_plain_write() {
-        // A core asks again at its first write behind the line's loss. The line is gone after half a transfer to a whole one,
-        // and a core writes every 20 ns.
+        // A core requests the line again at its first write after it lost the line. It loses the line between half a
+        // transfer and a whole transfer after it received the line, and writes every 20 ns.
         let outcome = run(&recording(1, 0, &[(0, Write)]), MACHINE);
         let transfers = outcome.all().near;
         assert!((20.0 / 120.0..=20.0 / 50.0).contains(&transfers), "{transfers}");
         assert_eq!(outcome.all().wait_ns, 0.0);
-        // Work that outlasts a transfer: both cores write at the same time, one of them while the other's request is still on
-        // its way, so that every second write has to fetch the line.
+        // The work between two writes is longer than a transfer. Both cores write at the same time, one of them while the
+        // other's request is still in transit, so that every second write has to fetch the line.
         let mut slow = recording(1, 0, &[(0, Write)]);
         slow.pieces.iter_mut().for_each(|piece| piece.after = 500);
         assert_eq!(run(&slow, MACHINE).all().near, 0.5);
@@ -378,14 +379,16 @@ mod tests {
             kinds,
         };
         let mut change_at = |core, now| replay.access(core, &change, now, true);
-        // The first core fetches the line from memory, and has it at 100 ns.
+        // The first core fetches the line from memory and has it at 100 ns.
         assert_eq!(change_at(0, 0), 100_000);
-        // The second one asks at 200 ns: the request arrives at 250 ns, the line at 300 ns.
+        // The second core requests it at 200 ns: the request arrives at 250 ns, the line at 300 ns.
         assert_eq!(change_at(1, 200_000), 300_000);
-        // Until 250 ns the first core changes what it has; then it asks, and the second one has had the line by the time.
+        // The first core keeps the line until 250 ns. Then it requests the line, which the second core holds when the
+        // request arrives.
         assert_eq!(change_at(0, 249_000), 249_000);
         assert_eq!(change_at(0, 250_000), 350_000);
-        // The third core's request arrives at 305 ns, before the line is back: it is served when the first core has it, at 350 ns.
+        // The third core's request arrives at 305 ns, before the line is back at the first core: it is served at 350 ns,
+        // when the first core has the line.
         assert_eq!(change_at(2, 255_000), 400_000);
         let KindFigures { accesses, near, invalidations, cold, wait_ns, .. } = replay.kinds[0];
         assert_eq!((accesses, cold, near, invalidations), (5.0, 1.0, 3.0, 3.0));
@@ -399,7 +402,7 @@ mod tests {
         let kinds = vec![KindFigures::default()];
         let mut replay = Replay { recording: &both, machine: MACHINE, lines: HashMap::default(), kinds };
         assert_eq!(replay.access(0, &write, 0, true), 100_000);
-        // What was written is read from the core's own buffer meanwhile.
+        // Until the line arrives, the core reads its own write from its store buffer.
         assert_eq!(replay.access(0, &read, 30_000, true), 30_000);
         assert_eq!(replay.access(0, &change, 40_000, true), 100_000);
         assert_eq!(replay.access(0, &change, 120_000, true), 120_000);
@@ -423,7 +426,7 @@ mod tests {
 
     #[test]
     fn a_core_keeps_a_line_that_has_come_for_a_while() {
-        // Changes of a word that follow each other every 10 ns: the line is kept for 60 ns, and half of 100 ns on its way.
+        // The word changes every 10 ns; a core keeps the line for 60 ns, and the line is in transit for half of 100 ns.
         let mut word = recording(1, 0, &[(0, Atomic)]);
         word.pieces.iter_mut().for_each(|piece| (piece.accesses[0].before, piece.after) = (5, 5));
         let all = run(&word, CoreModel { hold_ns: 60.0, ..MACHINE }).all();

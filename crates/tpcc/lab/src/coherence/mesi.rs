@@ -1,44 +1,44 @@
-//! MESI for one line: which cores have it, and how.
+//! MESI for one line: the cores that hold it and their states.
 //!
-//! | state of a core | the others |
+//! | state of a core | states of the others |
 //! | --- | --- |
-//! | Modified, Exclusive | have nothing |
-//! | Shared | Shared or nothing |
-//! | Invalid | anything |
+//! | Modified, Exclusive | Invalid |
+//! | Shared | Shared or Invalid |
+//! | Invalid | any |
 
-/// Most cores: one bit each.
+/// Maximum number of cores: one bit each.
 pub(super) const MOST_CORES: usize = 64;
 
-/// A line in private caches.
+/// Holders of one line among the private caches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Holders {
-    /// A bit for each core that has it.
+    /// Bit mask of the cores that hold the line.
     cores: u64,
-    /// The one core that has it has written it.
+    /// True if the only holder has written the line.
     modified: bool,
 }
 
-/// How an access was served.
+/// Source that served an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Served {
-    /// The core had the line in a state that allows the access.
+    /// The core held the line in a state that allows the access.
     Hit,
-    /// It had a copy; these other cores lost theirs.
+    /// The core held a copy; the copies of these other cores were invalidated.
     Upgrade(u64),
-    /// One of these cores gave it; after a write they have it no more.
+    /// One of these cores transferred the line; a write invalidated their copies.
     Cores(u64),
-    /// No core had it.
+    /// No core held the line.
     Memory,
 }
 
 impl Holders {
-    /// Whether a core can do this without asking anyone.
+    /// Returns true if the core can make the access without a request to other cores.
     pub(super) fn allow(self, core: usize, writes: bool) -> bool {
         let own = 1 << core;
         if writes { self.cores == own } else { self.cores & own != 0 }
     }
 
-    /// A core reads or writes the line.
+    /// Performs a read or a write of a core. Returns the source that served it.
     pub(super) fn access(&mut self, core: usize, writes: bool) -> Served {
         let own = 1 << core;
         let others = self.cores & !own;
@@ -52,7 +52,7 @@ impl Holders {
         if writes {
             *self = Holders { cores: own, modified: true };
         } else {
-            // An owner that wrote gives what it wrote, and has a clean copy then.
+            // An owner of a modified line transfers its data and keeps a clean copy.
             self.modified &= others == 0;
             self.cores |= own;
         }
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Caches that look at each other's requests, each with a state of its own.
+    /// Reference model: snooping caches, each with its own state.
     struct Naive(Vec<LineState>);
 
     impl Naive {

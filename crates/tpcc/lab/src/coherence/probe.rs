@@ -1,4 +1,4 @@
-//! What a line from another core costs on this machine.
+//! Measures the cost of a cache line from another core on this machine.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -13,27 +13,27 @@ use storage::measure::MeasuredPage;
 use tpcc_core::driver::hardware::cores;
 use tpcc_core::workload::threads;
 
-/// Steps between two looks at whether time is up.
+/// Steps between two checks of the clock.
 const BETWEEN_LOOKS: u64 = 64;
 
-/// A thread whose core was given to another program for more than this share of the time says nothing about lines.
+/// Maximum share of the time that a thread may be off its core. A measurement with a larger share is discarded.
 const MOST_AWAY: f64 = 0.05;
 
-/// Changes of one word by threads on cores of their own, which do nothing else.
+/// Changes of one word by threads, each on its own core and without other work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Changes {
-    /// Nanoseconds from one change by a thread to its next.
+    /// Mean nanoseconds between two changes by the same thread.
     pub ns: f64,
-    /// Changes of a thread that follow each other before another thread has the word.
+    /// Mean number of consecutive changes by a thread before another thread changes the word.
     pub in_a_row: f64,
 }
 
-/// Changes by so many threads. None as for [`one_page_read_ns`].
+/// Measures changes by `threads` threads. None as for [`one_page_read_ns`].
 pub(crate) fn changes(threads: u32, time: Duration) -> Option<Changes> {
     changes_of(threads, time, |word| word.fetch_add(1, Ordering::SeqCst))
 }
 
-/// The same if each thread reads the word before it changes it, as one does that takes a latch.
+/// Like [`changes`], but each thread reads the word before it changes it, as an acquisition of a latch does.
 pub(crate) fn changes_after_reads(threads: u32, time: Duration) -> Option<Changes> {
     changes_of(threads, time, |word| match word.load(Ordering::Relaxed) {
         u64::MAX => u64::MAX,
@@ -61,7 +61,7 @@ fn changes_of(threads: u32, time: Duration, change: impl Fn(&AtomicU64) -> u64 +
     Some(Changes { ns, in_a_row: steps as f64 / rows.max(1) as f64 })
 }
 
-/// Nanoseconds of a read under a kind of latch by each of so many threads, each of which has a page of its own. None as for
+/// Mean nanoseconds of a page read under a kind of latch by `threads` threads, each of which has its own page. None as for
 /// [`one_page_read_ns`].
 pub(crate) fn own_page_read_ns(kind: LatchKind, threads: u32, time: Duration) -> Option<f64> {
     let pages: Vec<MeasuredPage> = (0..threads).map(|_| MeasuredPage::new(kind)).collect();
@@ -70,8 +70,8 @@ pub(crate) fn own_page_read_ns(kind: LatchKind, threads: u32, time: Duration) ->
     })
 }
 
-/// Nanoseconds of a read by each of so many threads that all read one page, each on a core of its own. None if there are fewer
-/// cores, or if another program ran on one of them.
+/// Mean nanoseconds of a page read by `threads` threads that all read one page, each on its own core. None if there are
+/// fewer cores, or if another program ran on one of them.
 pub(crate) fn one_page_read_ns(kind: LatchKind, threads: u32, time: Duration) -> Option<f64> {
     let page = Box::new(MeasuredPage::new(kind));
     step_ns(threads, time, |_| {
@@ -79,12 +79,12 @@ pub(crate) fn one_page_read_ns(kind: LatchKind, threads: u32, time: Duration) ->
     })
 }
 
-/// Nanoseconds of a step of each thread, when all of them take steps for `time`.
+/// Mean nanoseconds of a step when all threads take steps for `time`.
 fn step_ns(threads: u32, time: Duration, step: impl Fn(usize) + Sync) -> Option<f64> {
     steps_ns(threads, time, |thread| thread, |thread| step(*thread)).map(|(ns, _)| ns)
 }
 
-/// The same with something of each thread's own, which is given back.
+/// Like [`step_ns`], with a value of type `T` for each thread. Returns these values, too.
 fn steps_ns<T: Send>(
     threads: u32,
     time: Duration,
@@ -102,7 +102,7 @@ fn steps_ns<T: Send>(
             (0..BETWEEN_LOOKS).for_each(|_| step(&mut own));
             steps += BETWEEN_LOOKS;
             let elapsed = start.elapsed();
-            // The threads end together: none is alone at the end.
+            // The first thread past `time` stops the others, so that none runs alone at the end.
             if is_over.load(Ordering::Relaxed) || elapsed >= time {
                 is_over.store(true, Ordering::Relaxed);
                 break elapsed;
@@ -117,7 +117,7 @@ fn steps_ns<T: Send>(
     Some((ns.iter().sum::<f64>() / f64::from(threads), own))
 }
 
-/// Of this thread.
+/// Processor time of this thread.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
@@ -137,7 +137,7 @@ mod tests {
                 own_page_read_ns(LatchKind::Super, threads, time),
                 one_page_read_ns(LatchKind::Plain, threads, time),
             ];
-            // Where other programs run, nothing is found.
+            // The result is None if other programs use the cores.
             assert!(found.into_iter().flatten().all(|ns| ns > 0.1), "{found:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! What a traced run does to shared lines.
+//! Recording of the accesses of a traced run to shared cache lines.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,70 +9,68 @@ use crate::footprint::lines::Lines;
 use crate::footprint::operand::AccessKind;
 use tpcc_core::workload::error::Error;
 
-/// What lines are for.
+/// Kind of shared lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct LineKind {
-    /// As `storage::measure::SharedLines` names it.
+    /// Name of the kind, as in `storage::measure::SharedLines`.
     pub name: String,
-    /// Bytes between what one worker uses and what the next one does; 0 where all use the same.
+    /// Distance in bytes from the lines of one worker to those of the next; 0 if all workers use the same lines.
     pub per_worker: u64,
 }
 
 /// An access to a shared line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LineAccess {
-    /// Address, of the recorded worker.
+    /// Address in the recorded worker.
     pub address: u64,
-    /// Place of its kind in the recording.
+    /// Index of the line's kind in [`Recording::kinds`].
     pub kind: u8,
     pub operation: AccessKind,
-    /// Instructions since the access before.
+    /// Instructions since the previous access.
     pub before: u32,
 }
 
-/// A transaction.
+/// A recorded transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RecordedPiece {
-    /// Its terminal's warehouse, from 0 on.
+    /// Home warehouse of the terminal, from 0.
     pub home: u32,
     /// Accesses, in order.
     pub accesses: Vec<LineAccess>,
-    /// Instructions behind the last access.
+    /// Instructions after the last access.
     pub after: u32,
 }
 
 impl RecordedPiece {
-    /// The work before the first access.
+    /// Work before the first access.
     pub(super) fn first_work(&self, work: impl Fn(u32) -> u64) -> u64 {
         self.accesses.first().map_or(0, |access| work(access.before))
     }
 
-    /// Instructions of all.
+    /// Number of instructions of the transaction.
     pub(crate) fn instructions(&self) -> u64 {
         u64::from(self.after) + self.accesses.iter().map(|access| u64::from(access.before)).sum::<u64>()
     }
 }
 
-/// Transactions as one worker ran them.
+/// Transactions recorded on one worker.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Recording {
-    /// Kinds of lines.
     pub kinds: Vec<LineKind>,
-    /// Transactions.
     pub pieces: Vec<RecordedPiece>,
 }
 
-/// What to record of a run.
+/// Parameters of a recording.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordingPlan<'a> {
-    /// Kind of page latch, as typed.
+    /// Kind of page latch: an argument of `--latches`.
     pub latches: &'a str,
-    /// Warehouses, and terminals of each.
+    /// Number of warehouses, and terminals of each.
     pub warehouses: u32,
     pub terminals: u32,
-    /// Transactions that run before, so that hot latches are promoted.
+    /// Transactions before the recording, which promote hot latches.
     pub warm_up: u64,
-    /// One transaction in so many is recorded, and so many in all.
+    /// Every `each`-th transaction is recorded, at most `pieces` in all.
     pub each: u64,
     pub pieces: usize,
     pub seed: u64,
@@ -99,13 +97,13 @@ impl Recording {
             }
             let mut accesses = Vec::new();
             next = tracer.through_transaction(&mut |access| accesses.push(access))?;
-            // Terminals run in turn and are dealt to warehouses in turn.
+            // Terminals run in rotation and are assigned to warehouses in rotation.
             seen.push(((number % u64::from(warehouses * terminals)) as u32 % warehouses, accesses));
         }
         Recording::sorted(seen, &tracer.finish()?)
     }
 
-    /// Records reads of one page under a kind of latch, as the benchmark `latch/read` does them.
+    /// Records reads of one page under a kind of latch, as in the benchmark `latch/read`.
     pub(crate) fn of_page_reads(program: &Path, latches: &str) -> Result<Recording, Error> {
         const READS: usize = 8;
         let mut command = Command::new(program);
@@ -121,7 +119,7 @@ impl Recording {
         Recording::sorted(seen, &tracer.finish()?)
     }
 
-    /// Sorts accesses by what the traced program says of its lines; others are left out.
+    /// Assigns accesses to the kinds of lines that the traced program printed. Accesses to other lines are dropped.
     fn sorted(seen: Vec<(u32, Vec<AccessSeen>)>, said: &str) -> Result<Recording, Error> {
         let lines: Vec<Lines> = said.lines().filter_map(Lines::of).collect();
         if lines.is_empty() || seen.is_empty() {
@@ -155,7 +153,7 @@ impl Recording {
         Ok(Recording { kinds, pieces })
     }
 
-    /// Instructions of a transaction.
+    /// Mean number of instructions of a transaction.
     pub(crate) fn instructions(&self) -> f64 {
         let all: u64 = self.pieces.iter().map(RecordedPiece::instructions).sum();
         all as f64 / self.pieces.len().max(1) as f64
@@ -192,7 +190,7 @@ mod tests {
         assert_eq!((piece.home, short, piece.after), (3, vec![(0, 5), (1, 4), (0, 1), (2, 2)], 8));
         assert!((recording.instructions() - 20.0).abs() < 1e-9);
         assert!(Recording::sorted(Vec::new(), said).is_err());
-        // A recording without accesses models nothing.
+        // A recording without accesses is an error.
         let elsewhere = vec![seen(0, Some(AccessKind::Write), 6), seen(0, None, 20)];
         assert!(Recording::sorted(vec![(3, elsewhere)], said).is_err());
     }

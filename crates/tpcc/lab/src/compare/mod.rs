@@ -1,5 +1,5 @@
-//! `tpcc compare`: is one run faster than another, and by how much. Two saved results, two sets of flags whose runs take turns,
-//! or a grid of flags. How sure it is: [`ratio`].
+//! `tpcc compare`: compares the throughput of two saved results, of two sets of flags whose runs alternate, or of a grid of
+//! flags. Confidence intervals: [`ratio`].
 
 pub mod page;
 pub mod ratio;
@@ -22,72 +22,80 @@ use tpcc_core::report::model::schema_of;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::generate::deck::Kind;
 
-/// One of two runs, or of two sets of runs.
+/// One side of a comparison: a run or a set of runs.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct Side {
-    /// The file, or the flags.
+    /// File name, or flags.
     pub name: String,
-    /// Transactions a second; of several runs the geometric mean.
+    /// Transactions per second; the geometric mean of several runs.
     pub throughput_per_s: f64,
-    /// Seconds measured, of all runs.
+    /// Measured seconds of all runs.
     pub measured_s: Option<f64>,
-    /// Samples of a second, or runs, that the interval is made of.
+    /// Number of one-second samples, or of runs, behind the interval.
     pub samples: usize,
     /// Commit of the sources; null outside git.
     pub commit: Option<String>,
 }
 
-/// A percentile of service times, in microseconds: from first begin to acknowledgement.
+/// A percentile of service times on both sides. Service times run from the first begin to the acknowledgement, in
+/// microseconds.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct LatencyPair {
-    /// Of several runs the geometric mean.
+    /// Percentile of the base side, microseconds; of several runs the geometric mean.
     pub base_us: f64,
+    /// Percentile of the new side, microseconds; of several runs the geometric mean.
     pub new_us: f64,
-    /// New over base: below 1 is quicker. Without an interval where single runs are compared.
+    /// New over base; below 1 is faster. Single runs have no interval.
     pub ratio: RatioWithin,
 }
 
-/// Transactions a second of a round.
+/// Throughputs of a round.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct PairOfRates {
+    /// Throughput of the base run, transactions a second.
     pub base: f64,
+    /// Throughput of the new run, transactions a second.
     pub new: f64,
 }
 
-/// What `tpcc compare --json` writes.
+/// Output of `tpcc compare --json`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[cfg_attr(test, schemars(title = "tpcc compare --json"))]
 pub struct ComparedRuns {
+    /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
     pub schema: String,
-    /// What the figures are, and are not.
+    /// Legal notice: the figures are not TPC-C results.
     pub notice: String,
+    /// Base of the comparison.
     pub base: Side,
+    /// Run or runs compared with the base.
     pub new: Side,
-    /// Of the throughputs.
+    /// Ratio of the throughputs.
     pub ratio: RatioWithin,
+    /// Verdict of the interval of `ratio`.
     pub verdict: FasterOrNot,
-    /// How the interval was made, and what it does not tell.
+    /// Method of the interval, and its limits.
     pub method: String,
-    /// By type, then by percentile: p50, p90, p99.
+    /// Service times by transaction type, then by percentile: p50, p90, p99.
     pub latencies: BTreeMap<String, BTreeMap<String, LatencyPair>>,
-    /// In what the two differ.
+    /// Settings and other properties in which the sides differ.
     pub differences: Vec<Difference>,
-    /// What else a reader should know.
+    /// Remarks, such as an early end of a run.
     pub remarks: Vec<String>,
-    /// Of each round; empty for saved results.
+    /// Throughputs of each round; empty for saved results.
     pub rounds: Vec<PairOfRates>,
-    /// Whether a signal ended it (Ctrl-C); figures are of the rounds until then.
+    /// True if a signal (Ctrl-C) ended the comparison; the figures cover the rounds until then.
     pub interrupted: bool,
 }
 
-/// Percentiles of a saved run, and their keys.
+/// Percentiles of a saved run, with their JSON keys.
 const PERCENTILES: [(&str, &str); 3] = [("p50", "p50_us"), ("p90", "p90_us"), ("p99", "p99_us")];
 
-/// Compares two saved runs.
+/// Compares two saved runs. Settings in `may_differ` may differ.
 pub fn files(base: &Path, new: &Path, may_differ: &[String]) -> Result<ComparedRuns, Error> {
     let (base, new) = (SavedRun::read(base)?, SavedRun::read(new)?);
     let found = differences(&base, &new, may_differ)?;
@@ -148,7 +156,7 @@ pub fn files(base: &Path, new: &Path, may_differ: &[String]) -> Result<ComparedR
     })
 }
 
-/// Asks `of` for each percentile of each kind of transaction; kinds that have none are left out.
+/// Calls `of` for each percentile of each transaction type; types without percentiles are left out.
 fn latencies(of: impl Fn(&str, &str) -> Option<LatencyPair>) -> BTreeMap<String, BTreeMap<String, LatencyPair>> {
     let kinds = Kind::ALL.into_iter().map(|kind| {
         let all = PERCENTILES.into_iter().filter_map(|(name, key)| Some((name.to_owned(), of(kind.name(), key)?)));
@@ -157,12 +165,12 @@ fn latencies(of: impl Fn(&str, &str) -> Option<LatencyPair>) -> BTreeMap<String,
     kinds.filter(|(_, all)| !all.is_empty()).collect()
 }
 
-/// The comparison for a terminal.
+/// Formats a comparison for a terminal.
 pub fn text(comparison: &ComparedRuns) -> String {
     text::comparison(comparison)
 }
 
-/// A grid for a terminal.
+/// Formats a grid for a terminal.
 pub fn sweep_text(sweep: &sweep::Sweep) -> String {
     text::sweep(sweep)
 }

@@ -1,4 +1,4 @@
-//! Comparisons and grids as a page.
+//! HTML pages of comparisons and grids.
 
 use maud::{Markup, html};
 
@@ -15,7 +15,7 @@ use tpcc_core::report::model::Provenance;
 use tpcc_core::workload::generate::deck::Kind;
 use tpcc_core::workload::words::grouped;
 
-/// The page of two sets of runs that took turns.
+/// Page of two sets of flags whose runs alternated.
 pub fn of_pair(of: &ComparedRuns) -> String {
     let rate = |rate: f64| grouped(rate.round().max(0.0) as u64);
     let body = html! {
@@ -40,7 +40,7 @@ pub fn of_pair(of: &ComparedRuns) -> String {
     page("tpcc compare", &body)
 }
 
-/// The page of a grid.
+/// Page of a grid.
 pub fn of_sweep(of: &Sweep) -> String {
     let best = of.cells.iter().max_by(|a, b| a.throughput_per_s.total_cmp(&b.throughput_per_s));
     let body = html! {
@@ -82,7 +82,7 @@ fn interval(of: &RatioWithin) -> Option<(f64, f64)> {
     of.low.zip(of.high)
 }
 
-/// Both throughputs of each round, and how latencies changed.
+/// Figures of the throughputs of each round and of the ratios of latencies.
 fn pair_figures(of: &ComparedRuns) -> Vec<Figure> {
     let line = |name: &str, rates: &mut dyn Iterator<Item = f64>| PlotLine {
         name: name.to_owned(),
@@ -121,14 +121,14 @@ fn pair_figures(of: &ComparedRuns) -> Vec<Figure> {
     figures
 }
 
-/// "order spec, workers 2", without the axis that is left out.
+/// Format: "order spec, workers 2". Leaves out the axis `without`.
 fn named(of: &Sweep, values: &[String], without: Option<usize>) -> String {
     let own = of.axes.iter().zip(values).enumerate().filter(|(at, _)| Some(*at) != without);
     own.map(|(_, (axis, value))| format!("{} {value}", axis.flag)).collect::<Vec<_>>().join(", ")
 }
 
-/// The axis along which lines go: of those with numbers alone, or else of all, the one with the most values, the first of
-/// several.
+/// Index of the x axis: the axis with the most values among the numeric axes, or among all axes if none is numeric. The
+/// first one wins a tie.
 fn along(of: &Sweep) -> usize {
     let is_numbers = |at: &usize| of.axes[*at].values.iter().all(|value| value.parse::<f64>().is_ok());
     let longest = |all: Vec<usize>| all.into_iter().rev().max_by_key(|at| of.axes[*at].values.len());
@@ -136,7 +136,7 @@ fn along(of: &Sweep) -> usize {
     longest(all.clone().filter(is_numbers).collect()).or_else(|| longest(all.collect())).unwrap_or(0)
 }
 
-/// A line along one axis for each combination of the others, as many in a figure as there are colours.
+/// Figures with one line for each combination of the other axes. A figure has at most as many lines as there are colours.
 fn sweep_figures(of: &Sweep) -> Vec<Figure> {
     let along = along(of);
     let Some(axis) = of.axes.get(along) else { return vec![] };

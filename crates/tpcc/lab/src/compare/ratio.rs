@@ -1,48 +1,52 @@
-//! Ratios with 95% intervals, of two kinds: from the samples of two runs, and from pairs of runs.
+//! Ratios with 95% intervals, from the samples of two runs or from pairs of runs.
 //!
-//! **Samples of a run** follow each other: a checkpoint or a full cache slows several in a row. They are put together into at
-//! most ten blocks of equal length, whose means depend less on each other (batch means). What dependence is left, the
-//! correlation `r` of each block with the next, corrected for how few blocks there are, makes the interval wider by the factor
-//! `sqrt((1 + r) / (1 - r))`. It is Student's t interval on the logarithm of the ratio, with degrees of freedom after Welch and
-//! Satterthwaite. It tells how steady the two runs were in themselves, not how much a run differs from the next one.
+//! **Samples of a run** depend on each other: a checkpoint or a full cache slows several in a row. They are grouped
+//! into at most ten blocks of equal length, whose means depend less on each other (batch means). The remaining
+//! correlation `r` of each block with the next, corrected for the small number of blocks, widens the interval by the
+//! factor `sqrt((1 + r) / (1 - r))`. The interval is Student's t interval on the logarithm of the ratio, with degrees
+//! of freedom after Welch and Satterthwaite. It covers the variance within the two runs, not the variance between runs.
 //!
-//! **Pairs of runs** that took turns: Student's t interval on the mean logarithm of the ratios of each pair. What drifts from
-//! round to round touches both of a pair.
+//! **Pairs of runs** that alternate: Student's t interval on the mean logarithm of the ratios of the pairs. Drift from round
+//! to round affects both runs of a pair.
 
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Most blocks of a series.
+/// Maximum number of blocks of a series.
 const MOST_BLOCKS: usize = 10;
-/// Correlation of neighbouring blocks is taken to be no more than this: beyond it there is hardly one independent block.
+/// Upper bound of the correlation of neighbouring blocks: beyond it there is hardly one independent block.
 const MOST_CORRELATION: f64 = 0.9;
 
-/// A ratio and where it lies with 95% certainty, by the method of the comparison; no interval where there are no samples to
-/// make one of.
+/// A ratio and its 95% interval, by the method of the comparison. Without samples for an interval there is none.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct RatioWithin {
     /// New over base.
     pub value: f64,
+    /// Lower end of the 95% interval; null without one.
     pub low: Option<f64>,
+    /// Upper end of the 95% interval; null without one.
     pub high: Option<f64>,
 }
 
-/// What an interval says.
+/// Verdict of an interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub enum FasterOrNot {
+    /// Interval above 1.
     #[serde(rename = "faster")]
     Faster,
+    /// Interval below 1.
     #[serde(rename = "slower")]
     Slower,
+    /// Interval that includes 1, or no interval.
     #[serde(rename = "no difference seen")]
     NoDifferenceSeen,
 }
 
 impl FasterOrNot {
-    /// As printed.
+    /// Name of the verdict, as printed and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             FasterOrNot::Faster => "faster",
@@ -53,13 +57,13 @@ impl FasterOrNot {
 }
 
 impl RatioWithin {
-    /// Without an interval.
+    /// A ratio without an interval.
     pub(super) fn alone(value: f64) -> RatioWithin {
         RatioWithin { value, low: None, high: None }
     }
 
-    /// Of the throughputs of two runs, from their samples; none if a run has fewer than two of them, or none above 0, and where
-    /// the ratio is beyond what a number can be.
+    /// Ratio of the throughputs of two runs, from their samples. None if a run has fewer than two samples or a mean that is
+    /// not above 0, or if the ratio or an end of its interval is not finite.
     pub(super) fn of_samples(base: &[f64], new: &[f64]) -> Option<RatioWithin> {
         let (a, b) = (Steadiness::of(base)?, Steadiness::of(new)?);
         let variance = a.variance + b.variance;
@@ -71,7 +75,8 @@ impl RatioWithin {
         RatioWithin::around((b.mean / a.mean).ln(), variance.sqrt(), freedom)
     }
 
-    /// Of values that were measured in pairs, one pair a round; none with fewer than two pairs.
+    /// Ratio of values that were measured in pairs, one pair a round. None if there are fewer than two pairs, or if the
+    /// logarithm of a ratio is not finite.
     pub(super) fn of_pairs(base: &[f64], new: &[f64]) -> Option<RatioWithin> {
         let logs: Vec<f64> = base.iter().zip(new).map(|(base, new)| (new / base).ln()).collect();
         if logs.len() < 2 || !logs.iter().all(|log| log.is_finite()) {
@@ -82,7 +87,7 @@ impl RatioWithin {
         RatioWithin::around(mean, variance.sqrt(), n - 1.0)
     }
 
-    /// The ratio whose logarithm is known; none where that or an end of its interval is no number.
+    /// Ratio with this logarithm. None if the ratio or an end of its interval is not finite.
     fn around(log: f64, deviation: f64, freedom: f64) -> Option<RatioWithin> {
         let reach = student(freedom) * deviation;
         let [value, low, high] = [log, log - reach, log + reach].map(f64::exp);
@@ -90,7 +95,7 @@ impl RatioWithin {
         are_numbers.then_some(RatioWithin { value, low: Some(low), high: Some(high) })
     }
 
-    /// Of something of which more is better.
+    /// Verdict for a quantity of which more is better.
     pub(super) fn verdict(&self) -> FasterOrNot {
         match (self.low, self.high) {
             (Some(low), _) if low > 1.0 => FasterOrNot::Faster,
@@ -100,10 +105,10 @@ impl RatioWithin {
     }
 }
 
-/// The mean of a series, and how sure it is.
+/// Mean of a series and its uncertainty.
 struct Steadiness {
     mean: f64,
-    /// Of the mean's logarithm.
+    /// Variance of the logarithm of the mean.
     variance: f64,
     freedom: f64,
 }
@@ -111,7 +116,7 @@ struct Steadiness {
 impl Steadiness {
     fn of(samples: &[f64]) -> Option<Steadiness> {
         let length = samples.len().div_ceil(MOST_BLOCKS).max(1);
-        // Samples that do not fill the last block are left out of the variance, not of the mean.
+        // Samples beyond the last full block count for the mean, not for the variance.
         let blocks: Vec<f64> = samples.chunks_exact(length).map(mean).collect();
         let mean_of_all = mean(samples);
         if blocks.len() < 2 || !mean_of_all.is_finite() || mean_of_all <= 0.0 {
@@ -122,7 +127,7 @@ impl Steadiness {
         let squares: f64 = blocks.iter().map(|block| (block - middle).powi(2)).sum();
         let neighbours: f64 = blocks.windows(2).map(|two| (two[0] - middle) * (two[1] - middle)).sum();
         let seen = if squares > 0.0 { neighbours / squares } else { 0.0 };
-        // Of so few blocks the correlation comes out too small, by about this.
+        // The correlation of few blocks is underestimated, by about this term.
         let correlation = (seen + (1.0 + 3.0 * seen.max(0.0)) / n).clamp(0.0, MOST_CORRELATION);
         let of_mean = squares / (n - 1.0) / n * (1.0 + correlation) / (1.0 - correlation);
         Some(Steadiness { mean: mean_of_all, variance: of_mean / mean_of_all.powi(2), freedom: n - 1.0 })
@@ -133,8 +138,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Within so many deviations lie 95 of 100 values of Student's t with this many degrees of freedom, rounded down to a whole
-/// number.
+/// Two-sided 95% quantile of Student's t distribution. Degrees of freedom are rounded down to a tabulated number.
 fn student(freedom: f64) -> f64 {
     const TO_30: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -153,12 +157,12 @@ mod tests {
     use super::*;
     use tpcc_core::workload::generate::Random;
 
-    /// Nearly normal: the sum of twelve uniform numbers.
+    /// Nearly normal noise: the sum of twelve uniform numbers.
     fn noise(random: &mut Random) -> f64 {
         (0..12).map(|_| f64::from(random.within(0, 1_000_000)) / 1e6).sum::<f64>() - 6.0
     }
 
-    /// A series of a mean whose samples depend on those before them by `keep`.
+    /// A series with this mean, in which neighbouring samples have the correlation `keep`.
     fn series(random: &mut Random, n: usize, mean: f64, spread: f64, keep: f64) -> Vec<f64> {
         let mut state = noise(random);
         let fresh = (1.0 - keep * keep).sqrt();
@@ -170,7 +174,7 @@ mod tests {
             .collect()
     }
 
-    /// How often, of a hundred, two series of one mean are told apart.
+    /// Percentage of pairs of series with equal means that are reported as different.
     fn false_alarms(n: usize, keep: f64) -> usize {
         let mut random = Random::stream(7, n as u64);
         (0..400)
@@ -188,7 +192,7 @@ mod tests {
         assert!(false_alarms(10, 0.0) <= 8, "{}", false_alarms(10, 0.0));
         assert!(false_alarms(60, 0.0) <= 8, "{}", false_alarms(60, 0.0));
         assert!(false_alarms(60, 0.7) <= 12, "{}", false_alarms(60, 0.7));
-        // What an interval that takes samples for independent does not see.
+        // An interval that assumes independent samples would be too narrow.
         let mut random = Random::stream(7, 1);
         let dependent = series(&mut random, 1_000, 1_000.0, 30.0, 0.9);
         let wide = Steadiness::of(&dependent).unwrap().variance;

@@ -1,8 +1,9 @@
-//! Runs of this very program that take turns, round by round, on one database.
+//! Runs of this program that alternate, round by round, on one database.
 //!
-//! A round runs each set of flags once, with one seed for all; every other round goes backwards, so that what earlier runs have
-//! left in the database and on the machine falls on all alike. Runs share the database that holds the most warehouses of any of
-//! them, loaded before the first; rows that a run adds stay. A run whose flags name a database of its own uses that.
+//! A round runs each set of flags once, all with the same seed. Every other round runs them in reverse order, so that the
+//! state that earlier runs leave in the database and on the machine affects all sets alike. Runs share the database with the
+//! largest number of warehouses among them, loaded before the first run; rows that a run adds stay. A run whose flags name
+//! its own database uses that one.
 
 use std::path::Path;
 
@@ -17,40 +18,41 @@ use tpcc_core::report::model::schema_of;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::interrupt;
 
-/// A run to be made: what a user would write after `tpcc run`.
+/// A run: the arguments that a user would write after `tpcc run`, and their properties.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RunOf {
-    /// As the report names it.
+    /// Name of the run in the report.
     pub name: String,
+    /// Arguments of `tpcc run`.
     pub args: Vec<String>,
-    /// Warehouses that have to be loaded for it; none if it brings its own data.
+    /// Number of warehouses to load for the run; none if its flags name a database of its own or another engine.
     pub warehouses: Option<u32>,
-    /// The flags give a seed.
+    /// True if the flags give a seed.
     pub is_seeded: bool,
-    /// Seconds that it takes, as far as the flags say.
+    /// Duration of the run with its warm-up, seconds; none if the flags bound the run otherwise.
     pub seconds: Option<f64>,
 }
 
-/// Of each run what it wrote in each round. Rounds that were not finished are not there.
+/// Results of each run, one for each finished round.
 pub(super) struct Rounds {
     pub(super) runs: Vec<Vec<SavedRun>>,
     pub(super) interrupted: bool,
 }
 
 impl Rounds {
-    /// Throughputs of a run, round by round.
+    /// Throughputs of a run, one for each round.
     pub(super) fn rates(&self, run: usize) -> Vec<f64> {
         self.runs[run].iter().map(|saved| saved.throughput().unwrap_or(f64::NAN)).collect()
     }
 
-    /// A time of a run, round by round; empty if a round has none.
+    /// Service times of a run, one for each round; empty if a round has none.
     pub(super) fn times(&self, run: usize, kind: &str, key: &str) -> Vec<f64> {
         let all: Option<Vec<f64>> = self.runs[run].iter().map(|saved| saved.time_us(kind, key)).collect();
         all.unwrap_or_default()
     }
 }
 
-/// Makes the runs in turn, `rounds` times. After Ctrl-C it gives the rounds that were finished, if there are two.
+/// Runs all runs in alternation, `rounds` times. After Ctrl-C returns the finished rounds if there are at least two.
 pub(super) fn take_turns(data: Option<&Path>, runs: &[RunOf], rounds: usize) -> Result<Rounds, Error> {
     let mut lab = Lab::open(data, false)?;
     if let Some(seconds) = runs.iter().map(|run| run.seconds).sum::<Option<f64>>() {
@@ -96,7 +98,7 @@ pub(super) fn take_turns(data: Option<&Path>, runs: &[RunOf], rounds: usize) -> 
     Ok(done)
 }
 
-/// What a run wrote, which must have completed something: nothing is held against nothing.
+/// Wraps the result of a run. Returns an error if the run completed no transaction.
 fn measured(name: &str, value: Value) -> Result<SavedRun, Error> {
     let saved = SavedRun::of(name.to_owned(), value)?;
     match saved.throughput() {
@@ -106,7 +108,7 @@ fn measured(name: &str, value: Value) -> Result<SavedRun, Error> {
     }
 }
 
-/// Compares two runs by taking turns.
+/// Compares two runs that alternate.
 pub fn compare(data: Option<&Path>, base: RunOf, new: RunOf, rounds: usize) -> Result<ComparedRuns, Error> {
     let runs = [base, new];
     let done = take_turns(data, &runs, rounds)?;
@@ -118,7 +120,7 @@ fn comparison(done: &Rounds) -> Result<ComparedRuns, Error> {
     let ratio = RatioWithin::of_pairs(&base, &new).ok_or_else(|| {
         Error::failed("a run completed no transaction; nothing is compared").help("let runs last longer")
     })?;
-    // The two were asked for as they are: whatever differs is told.
+    // The user chose both sets of flags: all differences are reported, and none is refused.
     let (first, second) = (&done.runs[0][0], &done.runs[1][0]);
     let Differences { mut unlike, told } = differences(first, second, &[])?;
     unlike.extend(told);
@@ -155,12 +157,12 @@ fn comparison(done: &Rounds) -> Result<ComparedRuns, Error> {
     })
 }
 
-/// Of values above 0.
+/// Geometric mean of positive values.
 pub(super) fn geometric_mean(values: &[f64]) -> f64 {
     (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
 }
 
-/// What a run wrote, as rounds take it, for tests.
+/// Rounds of runs with these throughputs, for tests.
 #[cfg(test)]
 pub(super) fn rounds_of(runs: &[(&str, &[f64])], interrupted: bool) -> Rounds {
     use super::saved::tests::{object, saved};

@@ -1,4 +1,4 @@
-//! Runs that were saved with `tpcc run --json`, and in which settings two of them differ.
+//! Results saved by `tpcc run --json`, and the differences between the settings of two of them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,28 +12,28 @@ use tpcc_core::report::model::schema_of;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::reading::{MOST_RESULT, read_file};
 
-/// Keys of `config` that are no settings: what is random, where files are, and how long was measured.
+/// Keys of `config` that are not settings: command, seeds, paths, checks and run lengths.
 const NO_SETTINGS: &[&str] =
     &["command", "data", "seed", "load_seed", "c_load", "check", "duration_s", "warmup_s", "transactions"];
-/// Keys of `config` whose difference is told.
+/// Keys of `config` whose difference is reported, and always allowed.
 const TOLD_SETTINGS: &[&str] = &["duration_s", "warmup_s", "transactions"];
-/// Stands for the machine among settings that may differ.
+/// Name of the machine in a list of settings that may differ.
 const MACHINE: &str = "machine";
-/// Keys of `machine` that tell machines apart.
+/// Keys of `machine` that identify a machine.
 const OF_THE_MACHINE: &[&str] = &["cpu", "cores", "numa_nodes", "memory_bytes"];
-/// Keys of `provenance` whose difference is told.
+/// Keys of `provenance` whose difference is reported.
 const OF_THE_BUILD: &[&str] = &["version", "commit", "dirty", "rustc", "flags", "profile", "built_with", "target"];
 
-/// The JSON object of a run.
+/// JSON result of a run.
 #[derive(Clone, Debug)]
 pub(super) struct SavedRun {
-    /// The file, or the flags.
+    /// File name, or flags.
     pub(super) name: String,
     object: Value,
 }
 
 impl SavedRun {
-    /// Reads a file.
+    /// Reads a result file.
     pub(super) fn read(path: &Path) -> Result<SavedRun, Error> {
         let name = path.display().to_string();
         let failed = |why: String| Error::failed(format!("{name}: {why}"));
@@ -44,7 +44,7 @@ impl SavedRun {
         SavedRun::of(name, object)
     }
 
-    /// Takes an object that a run has written.
+    /// Checks and wraps the JSON result of a run.
     pub(super) fn of(name: String, object: Value) -> Result<SavedRun, Error> {
         let failed = |why: String| {
             Err(Error::failed(format!("{name}: {why}"))
@@ -76,33 +76,33 @@ impl SavedRun {
         self.object[key].as_object().unwrap_or(&NONE)
     }
 
-    /// Transactions a second over the time measured; none if nothing was measured.
+    /// Transactions per second over the measured time; none if no transaction was measured.
     pub(super) fn throughput(&self) -> Option<f64> {
         self.object["throughput_per_s"].as_f64().filter(|rate| *rate > 0.0)
     }
 
-    /// Seconds measured.
+    /// Measured seconds.
     pub(super) fn measured_s(&self) -> Option<f64> {
         self.object["measured_s"].as_f64()
     }
 
-    /// Transactions of each second.
+    /// Number of transactions of each second.
     pub(super) fn samples(&self) -> Vec<f64> {
         let series = self.object["series"]["throughput_per_s"].as_array();
         series.into_iter().flatten().filter_map(Value::as_f64).collect()
     }
 
-    /// A time of a kind of transaction, in microseconds.
+    /// A statistic of the service times of a transaction type, in microseconds.
     pub(super) fn time_us(&self, kind: &str, key: &str) -> Option<f64> {
         self.object["transactions"][kind][key].as_f64()
     }
 
-    /// The commit that it was built from.
+    /// Commit of the sources.
     pub(super) fn commit(&self) -> Option<String> {
         self.object["provenance"]["commit"].as_str().map(str::to_owned)
     }
 
-    /// Why it ended early, in words; none if it did not.
+    /// Reason of an early end, in words; none if the run ended normally.
     pub(super) fn ended_early(&self) -> Option<String> {
         match &self.object["interrupted"] {
             Value::Bool(true) => Some("was ended by a signal".to_owned()),
@@ -112,18 +112,18 @@ impl SavedRun {
     }
 }
 
-/// Something in which two runs differ.
+/// A property in which two runs differ.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct Difference {
-    /// Key of `config`, or of another part with its name before it: `machine.cpu`.
+    /// Key of `config`, or key of another part with the name of the part as a prefix: `machine.cpu`.
     pub name: String,
     pub base: Value,
     pub new: Value,
 }
 
 impl Difference {
-    /// "prefetch (true, false)".
+    /// Format: "prefetch (true, false)".
     pub(super) fn in_words(&self) -> String {
         let word = |value: &Value| match value {
             Value::Null => "none".to_owned(),
@@ -134,16 +134,16 @@ impl Difference {
     }
 }
 
-/// In which settings two runs differ that must be alike, and in what they differ otherwise.
+/// Differences between two runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Differences {
-    /// They forbid the comparison.
+    /// Differences of settings, which forbid the comparison.
     pub(super) unlike: Vec<Difference>,
-    /// They are told.
+    /// Other differences, which are reported.
     pub(super) told: Vec<Difference>,
 }
 
-/// How two runs differ, where the settings named in `may_differ` may.
+/// Finds the differences between two runs. Settings named in `may_differ` may differ.
 pub(super) fn differences(base: &SavedRun, new: &SavedRun, may_differ: &[String]) -> Result<Differences, Error> {
     let may_differ: Vec<String> =
         may_differ.iter().map(|name| name.trim_start_matches('-').replace('-', "_")).collect();
@@ -184,7 +184,7 @@ pub(super) fn differences(base: &SavedRun, new: &SavedRun, may_differ: &[String]
     Ok(found)
 }
 
-/// Refuses two runs whose settings differ.
+/// Returns an error if settings of the two runs differ.
 pub(super) fn refuse(base: &SavedRun, new: &SavedRun, unlike: &[Difference]) -> Result<(), Error> {
     if unlike.is_empty() {
         return Ok(());
@@ -202,7 +202,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// What a run writes, as far as comparisons read it.
+    /// Result of a run, with the keys that comparisons read.
     pub(crate) fn object(rates: &[f64]) -> Value {
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
         json!({

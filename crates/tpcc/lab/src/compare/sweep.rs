@@ -1,4 +1,4 @@
-//! A grid: every combination of some flags' values over one base command, in turns.
+//! A grid: runs of every combination of the values of some flags over one base command. The runs alternate.
 
 use std::path::Path;
 
@@ -12,56 +12,60 @@ use tpcc_core::report::NOTICE;
 use tpcc_core::report::model::schema_of;
 use tpcc_core::workload::error::Error;
 
-/// A flag and the values that it takes in turn.
+/// A flag and its values.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct SweepAxis {
-    /// Without dashes.
+    /// Name of the flag without dashes.
     pub flag: String,
+    /// Values of the flag, in the order of the combinations.
     pub values: Vec<String>,
 }
 
-/// One combination.
+/// Results of one combination.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct Cell {
-    /// Of each axis, in its order.
+    /// Value of each axis, in the order of the axes.
     pub values: Vec<String>,
-    /// Transactions a second: geometric mean of the rounds.
+    /// Transactions per second: geometric mean of the rounds.
     pub throughput_per_s: f64,
-    /// Of the slowest and of the quickest round.
+    /// Throughput of the slowest round, transactions a second.
     pub throughput_min: f64,
+    /// Throughput of the quickest round, transactions a second.
     pub throughput_max: f64,
-    /// Over the first combination, each round with itself; no interval with one round.
+    /// Ratio to the first combination, paired by round; no interval with one round.
     pub ratio: RatioWithin,
-    /// 99th percentile of New-Order's service, in microseconds; null without New-Orders.
+    /// 99th percentile of New-Order service times, microseconds; null without New-Orders.
     pub new_order_p99_us: Option<f64>,
-    /// Transactions a second of each round.
+    /// Transactions per second of each round.
     pub rounds: Vec<f64>,
 }
 
-/// What `tpcc compare --sweep --json` writes.
+/// Output of `tpcc compare --sweep --json`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[cfg_attr(test, schemars(title = "tpcc compare --sweep --json"))]
 pub struct Sweep {
+    /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
     pub schema: String,
-    /// What the figures are, and are not.
+    /// Legal notice: the figures are not TPC-C results.
     pub notice: String,
-    /// The flags that all runs have.
+    /// Flags common to all runs.
     pub base: String,
+    /// Flags that vary between runs, with their values.
     pub axes: Vec<SweepAxis>,
-    /// The last axis changes first.
+    /// Results of all combinations; the last axis varies fastest.
     pub cells: Vec<Cell>,
-    /// Rounds that were finished.
+    /// Number of finished rounds.
     pub rounds: usize,
-    /// How intervals were made.
+    /// Method of the intervals.
     pub method: String,
-    /// Whether a signal ended it (Ctrl-C); figures are of the rounds until then.
+    /// True if a signal (Ctrl-C) ended the sweep; the figures cover the rounds until then.
     pub interrupted: bool,
 }
 
-/// Every combination of the axes' values, the last axis changing first.
+/// All combinations of the axes' values; the last axis varies fastest.
 pub fn combinations(axes: &[SweepAxis]) -> Vec<Vec<String>> {
     axes.iter().fold(vec![Vec::new()], |all, axis| {
         let with = |before: &Vec<String>| {
@@ -71,7 +75,7 @@ pub fn combinations(axes: &[SweepAxis]) -> Vec<Vec<String>> {
     })
 }
 
-/// Runs the grid; `runs` are of the combinations, in their order.
+/// Runs the grid. `runs` has one run for each combination, in the order of [`combinations`].
 pub fn sweep(
     data: Option<&Path>,
     base: String,
@@ -115,7 +119,7 @@ fn of(base: String, axes: Vec<SweepAxis>, done: &Rounds) -> Sweep {
 }
 
 impl Sweep {
-    /// The grid as comma-separated values, with a line of names.
+    /// Grid as comma-separated values with a header line.
     pub fn csv(&self) -> String {
         let quoted = |text: &str| match text.contains([',', '"', '\n']) {
             true => format!("\"{}\"", text.replace('"', "\"\"")),

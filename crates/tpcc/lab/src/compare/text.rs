@@ -1,4 +1,4 @@
-//! Comparisons and grids for a terminal.
+//! Terminal output of comparisons and grids.
 
 use std::fmt::Write;
 
@@ -47,7 +47,7 @@ fn write_comparison(to: &mut String, of: &ComparedRuns) -> std::fmt::Result {
     Ok(())
 }
 
-/// "1.032 (1.010 to 1.055)".
+/// Format: "1.032 (1.010 to 1.055)".
 pub(super) fn ratio(of: &RatioWithin) -> String {
     match (of.low, of.high) {
         (Some(low), Some(high)) => format!("{:.3} ({low:.3} to {high:.3})", of.value),

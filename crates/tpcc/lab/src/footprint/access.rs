@@ -1,4 +1,4 @@
-//! Follows what a traced program does to memory, transaction by transaction.
+//! Traces the memory accesses of a program, transaction by transaction.
 
 use std::process::Command;
 
@@ -7,21 +7,22 @@ use super::operand::AccessKind;
 use super::tracer::{Tracer, Trap};
 use tpcc_core::workload::error::Error;
 
-/// An access to memory that is not the stack, or the end of a transaction.
+/// A memory access outside the stack, or the end of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccessSeen {
+    /// Address of the operand; 0 at the end of the transaction.
     pub address: u64,
-    /// None at the end.
+    /// Kind of access; none at the end of the transaction.
     pub operation: Option<AccessKind>,
-    /// Instructions of the transaction up to here.
+    /// Number of instructions of the transaction before this access.
     pub instructions: u32,
 }
 
-/// A program whose accesses are followed. It is killed when this is dropped.
+/// A program whose memory accesses are traced. Dropping this kills the program.
 pub struct AccessTracer(Tracer);
 
 impl AccessTracer {
-    /// Starts `command`, which runs what [`super::child`] runs.
+    /// Starts `command`, which must run a function of [`super::child`].
     pub fn start(command: &mut Command) -> Result<AccessTracer, Error> {
         if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
             return Err(Error::failed("tracing accesses needs Linux on x86-64"));
@@ -29,7 +30,7 @@ impl AccessTracer {
         Ok(AccessTracer(Tracer::start(command)?))
     }
 
-    /// Lets the program run until a transaction begins; its number, or none when the program has ended.
+    /// Runs the program until a transaction begins. Returns the number of the transaction, or none if the program has ended.
     pub fn go_to_transaction(&mut self) -> Result<Option<u64>, Error> {
         loop {
             match self.0.run_to_mark()? {
@@ -40,7 +41,7 @@ impl AccessTracer {
         }
     }
 
-    /// Follows the transaction that begins, and returns the number of the next one.
+    /// Passes each access of the transaction that begins to `seen`. Returns the number of the next transaction.
     pub fn through_transaction(&mut self, seen: &mut dyn FnMut(AccessSeen)) -> Result<Option<u64>, Error> {
         let end = self.0.follow(&mut |operation, address, instructions| {
             seen(AccessSeen { address, operation, instructions });
@@ -48,7 +49,7 @@ impl AccessTracer {
         Ok(Some(end.second))
     }
 
-    /// Ends the program; returns what it printed.
+    /// Ends the program and returns its output.
     pub fn finish(self) -> Result<String, Error> {
         self.0.finish()
     }

@@ -1,9 +1,9 @@
-//! What an operation touches, what it misses, and where it should be parted.
+//! Instruction-cache footprints of operations, and placement of context-switch points.
 //!
-//! A point is worth switching at where the cache is about to be full: the paper (3.1.2) extends a stretch of code as long
-//! as those who follow find in the cache what the first one has brought there, and switches before the knee in their
-//! misses. [`place`] does that on a trace: a candidate extends the stretch while a second execution of it, right after the
-//! first, misses at most a small share of what the first one missed.
+//! A switch pays off just before the cache is full. The paper (3.1.2) extends a stretch of code as long as followers find in
+//! the cache the code that the first execution has fetched, and switches before the knee of their misses. [`place`] does so
+//! on a trace: a candidate extends the stretch while a second execution of the stretch, right after the first, has at most a
+//! small share of the misses of the first.
 
 use std::collections::HashSet;
 
@@ -11,27 +11,27 @@ use super::cache::Cache;
 use super::geometry::Geometry;
 use super::trace::{Executed, Operation};
 
-/// Code of a switch that runs at each live point, in bytes: see `sched_steps`.
+/// Bytes of code that a switch executes at each live point: see `sched_steps`.
 const SWITCH_BYTES: u32 = 64;
-/// Share of the first one's misses that followers may have in a stretch.
+/// Maximum number of misses of a follower in a stretch, as a share of the misses of the first execution.
 pub(super) const KNEE: f64 = 0.02;
 
-/// What an operation needs of an instruction cache.
+/// Instruction-cache footprint of an operation.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Footprint {
-    /// Instructions executed.
+    /// Number of executed instructions.
     pub instructions: usize,
-    /// Different bytes of code.
+    /// Number of distinct bytes of code.
     pub bytes: usize,
-    /// Different lines of code.
+    /// Number of distinct lines of code.
     pub lines: usize,
     /// Misses from an empty cache.
     pub cold: u64,
-    /// Misses when the same operation ran just before, on other data.
+    /// Misses right after another execution of the same operation, on other data.
     pub warm: u64,
 }
 
-/// The footprint of an operation; `before` is another execution of it.
+/// Computes the footprint of an operation; `before` is another execution of the operation.
 pub(super) fn footprint(operation: &Operation, before: &Operation, geometry: Geometry) -> Footprint {
     let (bytes, lines) = touched(&operation.steps, geometry.line());
     let mut cold = Cache::new(geometry);
@@ -44,7 +44,7 @@ pub(super) fn footprint(operation: &Operation, before: &Operation, geometry: Geo
     Footprint { instructions: operation.steps.len(), bytes, lines, cold, warm }
 }
 
-/// Different bytes and different lines of some steps.
+/// Number of distinct bytes and of distinct lines of code of some steps.
 pub(super) fn touched(steps: &[Executed], line: u32) -> (usize, usize) {
     let (mut seen, mut lines) = (HashSet::new(), HashSet::new());
     let shift = line.trailing_zeros();
@@ -53,19 +53,19 @@ pub(super) fn touched(steps: &[Executed], line: u32) -> (usize, usize) {
             lines.extend(step.at >> shift..=(step.at + u64::from(step.len) - 1) >> shift);
         }
     }
-    // Instructions hardly ever overlap: a jump into the middle of one would.
+    // The sum counts overlapping instructions twice; only a jump into the middle of an instruction would make two overlap.
     (seen.iter().map(|(_, len)| usize::from(*len)).sum(), lines.len())
 }
 
-/// Executes steps.
+/// Runs steps through the cache.
 fn run(cache: &mut Cache, steps: &[Executed]) {
     for step in steps {
         cache.refer(step.at, step.len.into());
     }
 }
 
-/// How many steps from the begin one may go before a follower misses more than [`KNEE`] of what the first missed: the
-/// paper's knee, to within a sixty-fourth of the operation. None when the whole operation has none.
+/// Number of steps from the start until a follower has more than [`KNEE`] of the misses of the first execution: the paper's
+/// knee, to within 1/64 of the operation. None if the whole operation stays below.
 pub(super) fn knee(steps: &[Executed], geometry: Geometry) -> Option<usize> {
     if fits(&[], steps, geometry) {
         return None;
@@ -79,7 +79,8 @@ pub(super) fn knee(steps: &[Executed], geometry: Geometry) -> Option<usize> {
     Some(low * grain)
 }
 
-/// Whether a second execution of a stretch finds it in the cache. `switch` is where the switch lies that ends it.
+/// Returns true if a second execution of a stretch finds its code in the cache. `switch` is the address of the code of the
+/// switch that ends the stretch.
 fn fits(switch: &[u64], stretch: &[Executed], geometry: Geometry) -> bool {
     let mut cache = Cache::new(geometry);
     let once = |cache: &mut Cache| {
@@ -93,8 +94,8 @@ fn fits(switch: &[u64], stretch: &[Executed], geometry: Geometry) -> bool {
     second as f64 <= KNEE * first as f64
 }
 
-/// Which of an operation's points to make live, by their place in [`Operation::points`]: the last one before each knee.
-/// Where a stretch between two points is itself too long, both its ends are taken.
+/// Chooses the points of an operation to make live, by index in [`Operation::points`]: the last point before each knee. If a
+/// stretch between two points is itself too long, both points are chosen.
 pub(super) fn place(operation: &Operation, geometry: Geometry) -> Vec<usize> {
     let mut chosen: Vec<usize> = Vec::new();
     let (mut begin, mut candidate): (usize, Option<usize>) = (0, None);
@@ -116,14 +117,14 @@ pub(super) fn place(operation: &Operation, geometry: Geometry) -> Vec<usize> {
     chosen
 }
 
-/// Where the code of a point's switch lies: taken to begin at the step before it.
+/// Address of the code of a point's switch, assumed to be that of the step before the point.
 fn switch_at(operation: &Operation, point: usize) -> [u64; 1] {
     let after = operation.points[point].after;
     [operation.steps.get(after.saturating_sub(1)).map_or(0, |step| step.at)]
 }
 
-/// Misses of `members` executions that switch at the chosen points, the first one's cache empty: the first, and the mean
-/// of the others.
+/// Misses of `members` executions that switch at the chosen points, from an empty cache: misses of the first execution, and
+/// mean misses of the others.
 pub(super) fn in_step(operation: &Operation, chosen: &[usize], members: usize, geometry: Geometry) -> (f64, f64) {
     let mut cache = Cache::new(geometry);
     let (mut first, mut others) = (0, 0);
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
     use crate::footprint::trace::{OperationId, Passed};
 
-    /// Straight code of `bytes`, in instructions of 4, with a point each `every` bytes.
+    /// Straight-line code of `bytes` bytes in instructions of 4 bytes, with a point every `every` bytes.
     fn straight(bytes: u64, every: u64) -> Operation {
         let steps: Vec<Executed> = (0..bytes / 4).map(|i| Executed { at: 0x1000 + 4 * i, len: 4 }).collect();
         let points = (1..bytes / every)
@@ -190,7 +191,7 @@ mod tests {
         let operation = straight(16 << 10, 1 << 10);
         assert_eq!(place(&operation, geometry("32768,8,64")), [] as [usize; 0]);
         let chosen = place(&operation, geometry("8192,8,64"));
-        // The switch itself needs a line that the stretch would have: 7 KiB and a switch fit, 8 do not.
+        // The code of the switch needs a line, too: 7 KiB and a switch fit, 8 KiB and a switch do not.
         let after: Vec<_> = chosen.iter().map(|&i| operation.points[i].after * 4).collect();
         assert!(
             !after.is_empty() && after.iter().zip([0].iter().chain(&after)).all(|(b, a)| b - a <= 8 << 10),

@@ -1,15 +1,15 @@
-//! A cache with least-recently-used replacement, as Cachegrind simulates one: a reference that crosses the end of a line
-//! touches two lines and counts as one miss if either is absent.
+//! A cache with least-recently-used replacement, like the one that Cachegrind simulates: a reference that crosses the end of
+//! a line touches two lines and counts as one miss if either is absent.
 
 use super::geometry::Geometry;
 
-/// An empty place in a set.
+/// An empty way of a set.
 const NONE: u64 = u64::MAX;
 
-/// A simulated cache. Lines are numbered by address divided by their length.
+/// A simulated cache. The number of a line is its address divided by the line size.
 #[derive(Clone, Debug)]
 pub(super) struct Cache {
-    /// Sets one after the other, each most recently used first.
+    /// Sets one after the other, each in order from the most recently to the least recently used line.
     lines: Vec<u64>,
     ways: usize,
     sets: u64,
@@ -18,7 +18,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// An empty one.
+    /// An empty cache.
     pub(super) fn new(geometry: Geometry) -> Cache {
         Cache {
             lines: vec![NONE; (geometry.sets() * geometry.ways()) as usize],
@@ -29,12 +29,12 @@ impl Cache {
         }
     }
 
-    /// References that missed so far.
+    /// Number of references that missed.
     pub(super) fn misses(&self) -> u64 {
         self.misses
     }
 
-    /// Refers to `len` bytes at `address`.
+    /// References `len` bytes at `address`.
     #[inline]
     pub(super) fn refer(&mut self, address: u64, len: u32) {
         let (first, last) = (address >> self.shift, (address + u64::from(len.max(1)) - 1) >> self.shift);
@@ -45,7 +45,7 @@ impl Cache {
         self.misses += u64::from(missed);
     }
 
-    /// Makes a line the most recent of its set; false if it was not there.
+    /// Makes a line the most recently used of its set. Returns false if the line was absent.
     #[inline]
     fn touch(&mut self, line: u64) -> bool {
         let set = (line & (self.sets - 1)) as usize * self.ways;
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn the_least_recent_line_of_a_set_goes() {
-        // Two sets of two ways: lines 0, 2, 4 share a set, line 1 has the other.
+        // Two sets of two ways: lines 0, 2 and 4 share a set, line 1 is in the other.
         let refs = [(0, 4), (128, 4), (64, 4), (0, 4), (256, 4), (0, 4), (128, 4), (64, 4)];
         assert_eq!(misses("256,2,64", &refs), [1, 1, 1, 0, 1, 0, 1, 0]);
     }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_full_set_in_turn_always_misses() {
-        // Nine lines in turn through one set of eight ways: the worst case of least recently used.
+        // Nine lines cycle through one set of eight ways: the worst case of least-recently-used replacement.
         let turn: Vec<(u64, u32)> = (0..27).map(|i| (i % 9 * 64, 4)).collect();
         assert_eq!(misses("512,8,64", &turn).iter().sum::<u64>(), 27);
         let turn: Vec<(u64, u32)> = (0..27).map(|i| (i % 8 * 64, 4)).collect();
@@ -107,8 +107,9 @@ mod tests {
         assert_eq!(misses("512,8,64", &[(60, 8), (0, 4), (64, 4), (124, 8), (124, 4)]), [1, 0, 0, 1, 0]);
     }
 
-    /// The same instruction stream through Cachegrind and through this cache. Valgrind places a program alike under all
-    /// its tools, but the tools' own environment differs, so that a few references in a hundred thousand may too.
+    /// Runs the same instruction stream through Cachegrind and through this cache. Valgrind loads a program at the same
+    /// addresses under all its tools, but the environments of the tools differ, so that a few references in a hundred
+    /// thousand may differ, too.
     #[test]
     fn agrees_with_cachegrind() {
         let environment = [("PATH", "/usr/bin:/bin"), ("LC_ALL", "C")];

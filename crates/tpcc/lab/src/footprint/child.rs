@@ -1,5 +1,5 @@
-//! The traced side: runs transactions on the calling thread, one after the other, and marks where statements begin and
-//! where points lie.
+//! The traced program: runs transactions on the calling thread, one after the other, and marks the starts of statements and
+//! the context-switch points.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +23,11 @@ use tpcc_core::workload::settings::{Latches, StoreConfig};
 use tpcc_core::workload::streams::print;
 use tpcc_core::workload::txn::{self, Scratch, Verdict};
 
-/// Marks what storage says, and waits as threads do.
+/// Hook that emits a mark for each event of storage, and blocks as a thread does.
 #[derive(Debug, Default)]
 pub struct MarkingHook {
     threads: ThreadHook,
-    /// Whether anyone listens: not while the database is opened.
+    /// True while marks are emitted: not while the database is opened.
     listening: std::sync::atomic::AtomicBool,
 }
 
@@ -67,7 +67,7 @@ impl Hook for MarkingHook {
     }
 }
 
-/// Lets the parent trace this thread, opens the database and runs transactions until the tracer has seen enough.
+/// Lets the parent trace this thread, opens the database and runs transactions until the tracer ends the trace.
 pub fn run(config: &StoreConfig, plan: &RunPlan) -> Result<(), Error> {
     traceable()?;
     let hook = Arc::new(MarkingHook::default());
@@ -87,7 +87,7 @@ pub fn run(config: &StoreConfig, plan: &RunPlan) -> Result<(), Error> {
     let mut session = store.session(0).map_err(|e| failed(&e))?;
     let mut scratch = Scratch::default();
     let listen = |on| hook.listening.store(on, std::sync::atomic::Ordering::Relaxed);
-    // Code and data get warm before anyone looks.
+    // The first transaction of each terminal runs without marks, as a warm-up of code and data.
     let mut ran = 0_u64;
     let mut enough = false;
     while !enough {
@@ -110,10 +110,11 @@ pub fn run(config: &StoreConfig, plan: &RunPlan) -> Result<(), Error> {
     Database::close(store)
 }
 
-/// Lets the parent trace this thread and reads one page until the tracer has seen enough; each read is marked as a transaction.
+/// Lets the parent trace this thread and reads one page until the tracer ends the trace. Each read is marked as a
+/// transaction.
 pub fn read_page(latches: Latches) -> Result<(), Error> {
     traceable()?;
-    // What lies on the stack is not followed.
+    // The page is in a box because accesses to the stack are not traced.
     let page = Box::new(MeasuredPage::new(kind(latches)));
     page.shared_lines().iter().for_each(|of| print(&format!("{}\n", lines::say(of))));
     let mut reads = 0;
@@ -132,7 +133,7 @@ fn kind(latches: Latches) -> LatchKind {
     }
 }
 
-/// Opens a loaded database under a hook of ours.
+/// Opens a loaded database with this hook.
 fn open(config: &StoreConfig, hook: Arc<MarkingHook>) -> Result<(Store, Loaded), Error> {
     let shown = config.shown();
     let failed = |e: &dyn std::fmt::Display| {
@@ -157,10 +158,10 @@ fn open(config: &StoreConfig, hook: Arc<MarkingHook>) -> Result<(Store, Loaded),
     Ok((store, loaded.ok_or_else(|| failed(&format!("{shown}: incomplete load")))?))
 }
 
-/// Lets the parent trace this thread, if it wants to.
+/// Lets the parent trace this thread.
 fn traceable() -> Result<(), Error> {
     nix::sys::ptrace::traceme().map_err(|e| Error::failed(format!("cannot be traced: {}", e.desc())))?;
-    // Stops here until the parent lets it go on. Where the parent does not trace, this ends the program, which is right.
+    // Stops until the parent continues the program. A parent that does not trace leaves it stopped.
     nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP)
         .map_err(|e| Error::failed(format!("cannot stop for the tracer: {}", e.desc())))
 }

@@ -1,9 +1,10 @@
-//! The shape of a cache, as typed: `32768,8,64`.
+//! Cache geometry, written as `32768,8,64`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Size, ways and line of a cache, in bytes. All three are powers of two, and at least one set comes out.
+/// Size in bytes, number of ways, and line size in bytes of a cache. All three are powers of two, and there is at least one
+/// set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
     bytes: u32,
@@ -11,16 +12,16 @@ pub struct Geometry {
     line: u32,
 }
 
-/// Largest cache that is simulated: 1 GiB.
+/// Maximum size of a simulated cache: 1 GiB.
 const LARGEST: u32 = 1 << 30;
-/// Shortest and longest line: what Cachegrind takes, and what machines have.
+/// Minimum and maximum line size in bytes, as Cachegrind accepts and machines have.
 const LINES: std::ops::RangeInclusive<u32> = 16..=4096;
 
 impl Geometry {
-    /// 32 KiB, 8 ways, 64 bytes a line: the instruction cache of most x86-64 processors.
+    /// 32 KiB, 8 ways, 64-byte lines: the instruction cache of most x86-64 processors.
     pub const USUAL: Geometry = Geometry { bytes: 32 << 10, ways: 8, line: 64 };
 
-    /// A geometry, if it is one.
+    /// Creates a geometry. None if a number is not a power of two or is out of range, or if a set does not fit.
     pub const fn new(bytes: u32, ways: u32, line: u32) -> Option<Geometry> {
         let powers = bytes.is_power_of_two() && ways.is_power_of_two() && line.is_power_of_two();
         let fits = bytes <= LARGEST && line >= *LINES.start() && line <= *LINES.end();
@@ -31,27 +32,27 @@ impl Geometry {
         }
     }
 
-    /// Bytes in all.
+    /// Size of the cache in bytes.
     pub fn bytes(self) -> u32 {
         self.bytes
     }
 
-    /// Lines that a set holds.
+    /// Number of lines of a set.
     pub fn ways(self) -> u32 {
         self.ways
     }
 
-    /// Bytes of a line.
+    /// Line size in bytes.
     pub fn line(self) -> u32 {
         self.line
     }
 
-    /// Sets.
+    /// Number of sets.
     pub fn sets(self) -> u32 {
         self.bytes / (self.ways * self.line)
     }
 
-    /// "8 KiB, 8 ways, lines of 64 B".
+    /// Format: "8 KiB, 8 ways, lines of 64 B".
     pub fn in_words(self) -> String {
         let size = if self.bytes >= 1024 { format!("{} KiB", self.bytes / 1024) } else { format!("{} B", self.bytes) };
         let ways = if self.ways == 1 { "direct".to_owned() } else { format!("{} ways", self.ways) };
@@ -68,7 +69,7 @@ impl fmt::Display for Geometry {
 impl FromStr for Geometry {
     type Err = String;
 
-    /// "SIZE,WAYS,LINE" in bytes; the error says what is wrong with it.
+    /// Parses "SIZE,WAYS,LINE" in bytes. The error describes the problem.
     fn from_str(text: &str) -> Result<Geometry, String> {
         let parts: Vec<Option<u32>> = text.split(',').map(|part| part.trim().parse().ok()).collect();
         let [Some(bytes), Some(ways), Some(line)] = parts[..] else {

@@ -1,21 +1,21 @@
-//! As much of the x86-64 encoding as tracing needs: which instructions call and return, and how long those are that do not
-//! run into the next one. All others end where the next one begins.
+//! The part of the x86-64 encoding that tracing needs: the kinds and lengths of calls, returns and jumps. All other
+//! instructions end at the start of the next one.
 
-/// What an instruction does to the flow.
+/// Control flow of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flow {
-    /// Runs into the next one.
+    /// Continues with the next instruction.
     Straight,
-    /// Jumps, perhaps; this many bytes long.
+    /// Jump, perhaps conditional; length in bytes.
     Jump(u8),
-    /// Calls; this many bytes long.
+    /// Call; length in bytes.
     Call(u8),
-    /// Returns; this many bytes long.
+    /// Return; length in bytes.
     Return(u8),
 }
 
 impl Flow {
-    /// What the instruction at the start of `code` does.
+    /// Decodes the instruction at the start of `code`.
     pub(super) fn of(code: &[u8]) -> Flow {
         // Prefixes that compilers put before jumps: bnd, notrack, rep (of rep ret), and REX.
         let prefixes = code.iter().take_while(|&&byte| matches!(byte, 0xf2 | 0xf3 | 0x3e | 0x66)).count();
@@ -39,7 +39,7 @@ impl Flow {
         }
     }
 
-    /// Length, where the next instruction's place does not tell it.
+    /// Length in bytes; none if the address of the next instruction gives it.
     pub(super) fn len(self) -> Option<u32> {
         match self {
             Flow::Straight => None,
@@ -48,7 +48,7 @@ impl Flow {
     }
 }
 
-/// Bytes of a ModRM operand: itself, a scaled index, a displacement.
+/// Number of bytes of a ModRM operand: the ModRM byte, the SIB byte, the displacement.
 fn operand(modrm: u8, sib: u8) -> usize {
     let (mode, rm) = (modrm >> 6, modrm & 7);
     let scaled = mode != 3 && rm == 4;

@@ -1,16 +1,19 @@
-//! Where shared lines lie, as the traced program says it to the one who traces it.
+//! Addresses of shared lines, as the traced program prints them for the tracer.
 
-/// Addresses of one kind of lines.
+/// Address range of one kind of lines.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Lines {
+    /// Name of the kind, as in [`storage::measure::SharedLines`].
     pub kind: String,
     begin: u64,
     end: u64,
     every: u64,
+    /// Distance in bytes from the lines of one worker to those of the next; 0 if all workers use the same lines.
     pub per_worker: u64,
 }
 
 impl Lines {
+    /// Parses a line that [`say`] wrote; none for any other line.
     pub fn of(line: &str) -> Option<Lines> {
         let mut words = line.strip_prefix(SAID)?.splitn(5, ' ');
         let mut number = || words.next()?.parse().ok();
@@ -18,16 +21,17 @@ impl Lines {
         Some(Lines { kind: words.next()?.to_owned(), begin, end, every, per_worker })
     }
 
+    /// Returns true if the address is in one of these lines.
     pub fn contains(&self, address: u64) -> bool {
         const LINE: u64 = 64;
         (self.begin..self.end).contains(&address) && (self.every == 0 || (address - self.begin) % self.every < LINE)
     }
 }
 
-/// Begin of a line of those.
+/// Prefix of a printed line.
 const SAID: &str = "lines ";
 
-/// Says where lines lie, as [`Lines::of`] reads it.
+/// Formats the addresses of lines for [`Lines::of`].
 pub fn say(lines: &storage::measure::SharedLines) -> String {
     let storage::measure::SharedLines { kind, range, every, per_worker, .. } = lines;
     format!("{SAID}{} {} {every} {per_worker} {kind}", range.start, range.end)

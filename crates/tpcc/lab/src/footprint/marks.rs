@@ -1,41 +1,41 @@
-//! Marks: what the traced program tells the one who traces it, by a trap with numbers in registers.
+//! Marks: messages of the traced program to the tracer, sent by a trap with numbers in registers.
 //!
 //! | register | at the trap | after it |
 //! | --- | --- | --- |
-//! | `rdi` | a [`Mark`] as number | |
-//! | `rsi`, `rdx` | its two figures | |
-//! | `rax` | 0 | 1 when the tracer has seen enough |
+//! | `rdi` | number of a [`Mark`] | |
+//! | `rsi`, `rdx` | two arguments of the mark | |
+//! | `rax` | 0 | 1 if the tracer ends the trace |
 
 #![allow(unsafe_code)]
 
-/// What a trap means.
+/// Meaning of a trap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub(super) enum Mark {
-    /// A transaction begins; its kind and its number.
+    /// A transaction begins. Arguments: its kind and its number.
     Transaction = 1,
-    /// A statement begins; its kind and its index.
+    /// A statement begins. Arguments: its kind and the number of its index.
     Enter = 2,
-    /// A point; its site.
+    /// A context-switch point. Argument: the number of its site.
     Point = 3,
 }
 
 impl Mark {
-    /// The mark of a number.
+    /// Returns the mark with this number.
     pub(super) fn of(number: u64) -> Option<Mark> {
         [Mark::Transaction, Mark::Enter, Mark::Point].into_iter().find(|mark| *mark as u64 == number)
     }
 }
 
-/// What the tracer answers when it has seen enough.
+/// Answer of the tracer that ends the trace.
 pub(super) const ENOUGH: u64 = 1;
 
-/// Traps. Whether the tracer has seen enough. Without a tracer the trap ends the program.
+/// Traps. Returns true if the tracer ends the trace. Without a tracer the trap ends the program.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 pub(super) fn trap(mark: Mark, first: u64, second: u64) -> bool {
     let mut answer = 0_u64;
-    // SAFETY: a breakpoint changes nothing but what the tracer writes into rax, which is an output.
+    // SAFETY: a breakpoint changes no state except `rax`, which the tracer may write and which is an output.
     unsafe {
         std::arch::asm!("int3", inlateout("rax") answer, in("rdi") mark as u64, in("rsi") first, in("rdx") second,
             options(nostack, preserves_flags));
@@ -43,7 +43,7 @@ pub(super) fn trap(mark: Mark, first: u64, second: u64) -> bool {
     answer == ENOUGH
 }
 
-/// Elsewhere nothing is traced.
+/// Other targets are not traced: the trace ends at once.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn trap(_mark: Mark, _first: u64, _second: u64) -> bool {
     true

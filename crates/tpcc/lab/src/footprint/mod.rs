@@ -1,7 +1,8 @@
-//! `tpcc footprint`: what the operations of running transactions need of an instruction cache, and where to part them.
+//! `tpcc footprint`: instruction-cache footprints of the operations of running transactions, and placement of context-switch
+//! points in them.
 //!
-//! The program runs itself as a child, traces it instruction by instruction ([`tracer`]) through whole transactions, cuts
-//! the trace where statements begin, and runs it through a simulated cache ([`cache`]). Needs Linux on x86-64.
+//! The program runs itself as a child process, traces it instruction by instruction ([`tracer`]) through whole transactions,
+//! cuts the trace at the start of each statement, and runs it through a simulated cache ([`cache`]). Needs Linux on x86-64.
 
 pub mod access;
 mod analysis;
@@ -29,38 +30,38 @@ use tpcc_core::workload::generate::deck::{Kind, Mix};
 use trace::{Operation, OperationId};
 use tracer::{Tracer, Trap};
 
-/// Transactions of each kind that are traced.
+/// Number of traced transactions of each kind.
 const SAMPLES: usize = 4;
-/// Transactions after which kinds that have not come are given up.
+/// Number of transactions after which the trace ends even if kinds have not occurred often enough.
 const MOST_TRANSACTIONS: u64 = 5_000;
 
-/// What to look at.
+/// Parameters of a footprint analysis.
 #[derive(Clone, Debug)]
 pub struct FootprintSpec {
-    /// Shares of transactions.
+    /// Mix of transaction types.
     pub mix: Mix,
-    /// The instruction cache.
+    /// Geometry of the instruction cache.
     pub geometry: Geometry,
-    /// Only operations whose name begins like this.
+    /// Name of the operations to analyse, or the first words of their names; none for all operations.
     pub operation: Option<String>,
 }
 
-/// A transaction that was traced.
+/// A traced transaction.
 #[derive(Debug)]
 struct Traced {
     kind: Kind,
     operations: Vec<Operation>,
 }
 
-/// Everything that was traced.
+/// All traced transactions.
 #[derive(Debug)]
 pub struct Traces {
     transactions: Vec<Traced>,
-    /// Table and index by the index's number.
+    /// Table name and index name by index number.
     indexes: BTreeMap<u32, (String, String)>,
 }
 
-/// Traces `command`, which runs [`child::run`], until each kind of the mix was seen a few times.
+/// Traces `command`, which must run [`child::run`], until each kind of the mix has been traced a few times.
 pub fn trace(mut command: Command, mix: Mix) -> Result<Traces, Error> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Err(Error::failed("tracing instructions needs Linux on x86-64"));
@@ -101,16 +102,16 @@ pub fn trace(mut command: Command, mix: Mix) -> Result<Traces, Error> {
     Ok(Traces { transactions, indexes })
 }
 
-/// The kind of the transaction that a mark begins.
+/// Kind of the transaction that a mark begins; none for other marks.
 fn begins(trap: Trap) -> Option<Kind> {
     (trap.mark == Mark::Transaction).then(|| Kind::ALL.get(trap.first as usize).copied())?
 }
 
-/// Steps through a transaction; returns the mark of the next one, too.
+/// Traces a transaction. Returns it with the mark that begins the next transaction.
 fn through(tracer: &mut Tracer, kind: Kind) -> Result<(Traced, Trap), Error> {
     let mut calls = Vec::new();
     let mut operations = Vec::new();
-    // What comes before the first statement is the terminal's.
+    // The code before the first statement belongs to the terminal.
     let (_, mut trap) = tracer.step_through(OperationId { kind: 0, index: 0 }, &mut calls)?;
     while trap.mark == Mark::Enter {
         let id = OperationId { kind: trap.first as u8, index: trap.second as u32 };
@@ -121,7 +122,7 @@ fn through(tracer: &mut Tracer, kind: Kind) -> Result<(Traced, Trap), Error> {
     Ok((Traced { kind, operations }, trap))
 }
 
-/// How the child says what an index is.
+/// Formats the line in which the child names an index.
 pub fn say_index(number: u32, table: &str, index: &str) -> String {
     format!("index\t{number}\t{table}\t{index}")
 }
@@ -132,11 +133,11 @@ fn index_line(line: &str) -> Option<(u32, (String, String))> {
     Some((number.parse().ok()?, (table.to_owned(), index.to_owned())))
 }
 
-/// Kinds of statements by their number in `storage::OperationKind`.
+/// Names of statement kinds, indexed by `storage::OperationKind`.
 const KINDS: [&str; 9] = ["begin", "commit", "rollback", "fetch", "insert", "update", "delete", "scan", "prefetch"];
 
 impl Traces {
-    /// "fetch stock", "scan customer (customer_name)", "commit".
+    /// Name of an operation, such as "fetch stock", "scan customer (customer_name)" or "commit".
     fn name(&self, id: OperationId) -> String {
         let kind = KINDS.get(usize::from(id.kind)).copied().unwrap_or("other");
         match self.indexes.get(&id.index) {
@@ -147,7 +148,7 @@ impl Traces {
         }
     }
 
-    /// The team's name for an operation, as [`tpcc_core::driver::runner::steps::policy`] adds it: family and object.
+    /// Family and object of an operation, as [`tpcc_core::driver::runner::steps::policy`] adds it to a team.
     fn team(&self, id: OperationId) -> (&'static str, String) {
         let index = self.indexes.get(&id.index).map(|(_, index)| index.clone()).unwrap_or_default();
         match KINDS.get(usize::from(id.kind)).copied().unwrap_or("other") {
@@ -158,7 +159,7 @@ impl Traces {
         }
     }
 
-    /// Every operation with all that was traced of it, in the order of its first occurrence.
+    /// All operations with their traced executions, in order of first occurrence.
     fn operations(&self) -> Vec<(OperationId, Vec<&Operation>)> {
         let mut all: Vec<(OperationId, Vec<&Operation>)> = Vec::new();
         for operation in self.transactions.iter().flat_map(|traced| &traced.operations) {
@@ -171,30 +172,30 @@ impl Traces {
     }
 }
 
-/// What was found, as text for a terminal, and the placement.
+/// Formats the analysis for a terminal, and chooses the points to make live.
 pub fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<text::Found, Error> {
     text::report(traces, wanted)
 }
 
-/// The program that traces itself: `tpcc footprint --traced` on a database.
+/// Command line of the traced program: `tpcc footprint --traced` on a database.
 pub fn command(program: &Path, data: &Path, mix: Mix) -> Command {
     let mut command = Command::new(program);
     command.args(["footprint", "--traced", "--mix", mix.name(), "--data"]).arg(data);
     command
 }
 
-/// How much code two executions of a kind of operation have in common.
+/// Code that two executions of a kind of operation have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct Overlap {
-    /// Which operation.
+    /// Kind of operation.
     pub kind: &'static str,
-    /// Whether both were on one index.
+    /// True if both executions used the same index.
     pub same_index: bool,
-    /// Lines that both touch, of all that either does.
+    /// Number of lines that both touch, as a share of the lines that either touches.
     pub share: f64,
 }
 
-/// Compares every execution of an operation with those of other transactions.
+/// Compares every execution of an operation with the executions of the same kind in other transactions.
 pub fn overlaps(traces: &Traces) -> Vec<Overlap> {
     let line = Geometry::USUAL.line().trailing_zeros();
     let lines =

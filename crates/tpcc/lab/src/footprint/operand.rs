@@ -1,50 +1,51 @@
-//! As much of the x86-64 encoding as following accesses to memory needs: where an instruction's operand in memory lies, and
-//! what becomes of it.
+//! The part of the x86-64 encoding that tracing of memory accesses needs: the address of an instruction's operand in memory,
+//! and the kind of access.
 //!
-//! Not followed: gathers and scatters, accesses of the processor's own (descriptors, saved states), and stacks that calls and
-//! pushes write, which no other thread looks at.
+//! Not traced: gathers and scatters, implicit accesses of the processor (descriptors, saved states), and stack accesses of
+//! calls and pushes, which no other thread reads.
 
 use nix::libc::user_regs_struct;
 
-/// What an access does to a line.
+/// Kind of access to a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessKind {
-    /// Reads.
+    /// Read.
     Read,
-    /// Writes without having read.
+    /// Write without a read.
     Write,
-    /// Reads and writes, not atomically.
+    /// Read and write, not atomic.
     Change,
-    /// Reads and writes in one step.
+    /// Atomic read and write.
     Atomic,
 }
 
 impl AccessKind {
-    /// Whether the core needs the line for itself.
+    /// Returns true if the core needs the line exclusively.
     pub fn writes(self) -> bool {
         self != AccessKind::Read
     }
 
-    /// Whether the core cannot go on without the line.
+    /// Returns true if the core waits for the line.
     pub fn waits(self) -> bool {
         self != AccessKind::Write
     }
 }
 
-/// An operand in memory.
+/// A memory operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operand {
+    /// Access of the instruction to the operand.
     pub operation: AccessKind,
     place: OperandPlace,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OperandPlace {
-    /// Base, index and its factor, displacement; registers by their numbers.
+    /// Base, index with its factor, displacement; registers by number.
     Sum { base: Option<u8>, index: Option<(u8, u8)>, displacement: i64, segment: OperandSegment },
-    /// Relative to the next instruction.
+    /// Displacement from the address of the next instruction.
     Next(i64),
-    /// Where rsi points, where rdi points: string instructions. `true` for rdi.
+    /// Operand of a string instruction: at rdi if `true`, at rsi otherwise.
     Pointer(bool),
 }
 
@@ -58,26 +59,26 @@ enum OperandSegment {
 /// Up to two operands: string moves have two.
 pub type Operands = [Option<Operand>; 2];
 
-/// What precedes an opcode.
+/// Prefixes of an opcode.
 #[derive(Default)]
 struct Prefixes {
     locked: bool,
-    /// Makes another instruction of the opcode.
+    /// F3, or its equivalent in VEX and EVEX, which selects another instruction of the opcode.
     repeated: bool,
     rex: u8,
     segment: Option<OperandSegment>,
-    /// Factor of a displacement of one byte; 1 but for EVEX.
+    /// Factor of a one-byte displacement; 1 except for EVEX.
     scale: i64,
     map: u8,
 }
 
 impl Operand {
-    /// The operands of the instruction at the start of `code`.
+    /// Decodes the operands of the instruction at the start of `code`.
     pub fn of(code: &[u8]) -> Operands {
         decode(code).unwrap_or([None, None])
     }
 
-    /// Its address; `next` is where the next instruction begins.
+    /// Address of the operand; `next` is the address of the next instruction.
     pub fn address(&self, registers: &user_regs_struct, next: u64) -> u64 {
         match self.place {
             OperandPlace::Next(displacement) => next.wrapping_add_signed(displacement),
@@ -144,7 +145,7 @@ fn decode(code: &[u8]) -> Option<Operands> {
         prefixes.rex = byte(at)? & 15;
         at += 1;
     }
-    // VEX and EVEX hold the registers' high bits inverted.
+    // VEX and EVEX store the high bits of register numbers inverted.
     let high = |inverted: u8| (!inverted >> 5) & 7;
     match byte(at)? {
         0xc5 => {
@@ -163,7 +164,7 @@ fn decode(code: &[u8]) -> Option<Operands> {
             prefixes.rex = high(byte(at + 1)?);
             prefixes.map = byte(at + 1)? & 7;
             prefixes.repeated = byte(at + 2)? & 3 == 2;
-            // Of whole vectors, which are what is moved.
+            // Displacements count vectors: EVEX instructions are assumed to move whole vectors.
             prefixes.scale = 16 << (byte(at + 3)? >> 5 & 3);
             at += 4;
         }
@@ -191,12 +192,12 @@ fn decode(code: &[u8]) -> Option<Operands> {
     Some([Some(Operand { operation, place }), None])
 }
 
-/// What the instruction does to its operand in memory; none if it has no such operand.
+/// Kind of access of the instruction to its operand in memory; none without such an operand.
 fn operation(prefixes: &Prefixes, opcode: u8, digit: u8) -> Option<AccessKind> {
     use AccessKind::{Change, Read, Write};
     let changes = if prefixes.locked { AccessKind::Atomic } else { Change };
     match (prefixes.map, opcode) {
-        // add, or, adc, sbb, and, sub, xor, cmp: into memory, or from it.
+        // add, or, adc, sbb, and, sub, xor, cmp: with a memory destination or a memory source.
         (0, 0x00..=0x3f) => match opcode & 7 {
             0 | 1 if opcode < 0x38 => Some(changes),
             0..=3 => Some(Read),
@@ -204,7 +205,7 @@ fn operation(prefixes: &Prefixes, opcode: u8, digit: u8) -> Option<AccessKind> {
         },
         (0, 0x63 | 0x69 | 0x6b | 0x84 | 0x85 | 0x8a | 0x8b) => Some(Read),
         (0, 0x80 | 0x81 | 0x83) => Some(if digit == 7 { Read } else { changes }),
-        // xchg is atomic without the prefix.
+        // xchg is atomic without the lock prefix.
         (0, 0x86 | 0x87) => Some(AccessKind::Atomic),
         (0, 0x88 | 0x89 | 0xc6 | 0xc7) => Some(Write),
         (0, 0xc0 | 0xc1 | 0xd0..=0xd3) => Some(changes),

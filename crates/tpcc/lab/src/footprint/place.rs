@@ -1,4 +1,4 @@
-//! The file that `--place` writes and `--ctx-points` reads: which points are live for which operations of this build.
+//! The file that `--place` writes and `--ctx-points` reads: the live points of each operation of this build.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use storage::{PointKind, PointSite, points};
 use super::text::OperationPoints;
 use tpcc_core::workload::error::Error;
 
-/// Writes the points that should be live, by operation.
+/// Writes the points to make live for each operation.
 pub fn write(path: &Path, placement: &[OperationPoints]) -> Result<(), Error> {
     let mut operations = Operations::new();
     let mut live = vec![0; points().len()];
@@ -27,7 +27,7 @@ pub fn write(path: &Path, placement: &[OperationPoints]) -> Result<(), Error> {
     save(path, &operations, |number, _| live.get(number).copied().unwrap_or(0))
 }
 
-/// Writes all points of a kind, live for every operation.
+/// Writes a file in which all points of a kind are live for every operation.
 pub fn write_kind(path: &Path, kind: PointKind) -> Result<(), Error> {
     save(path, &Operations::new(), |_, site| if site.kind() == kind { u64::MAX } else { 0 })
 }

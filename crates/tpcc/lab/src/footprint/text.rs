@@ -1,4 +1,4 @@
-//! What `tpcc footprint` prints.
+//! Terminal output of `tpcc footprint`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -11,10 +11,10 @@ use super::trace::{Operation, OperationId, frames_apart};
 use super::{FootprintSpec, KINDS, Traced, Traces};
 use tpcc_core::workload::error::Error;
 
-/// Members of a team for which misses are foretold.
+/// Size of the team for which misses are predicted.
 const TEAM: usize = 10;
 
-/// What was found.
+/// Result of a footprint analysis.
 #[derive(Debug)]
 pub struct Found {
     /// Tables for a terminal.
@@ -23,10 +23,10 @@ pub struct Found {
     pub placement: Vec<OperationPoints>,
 }
 
-/// The points of an operation that should be live.
+/// Points of an operation to make live.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OperationPoints {
-    /// Name of the operation as `tpcc_core::driver::runner::steps::policy` calls it: family and object.
+    /// Family and object of the operation, as named in `tpcc_core::driver::runner::steps::policy`.
     pub operation: (&'static str, String),
     /// Numbers of the sites, ascending.
     pub sites: Vec<u32>,
@@ -90,7 +90,7 @@ pub(super) fn report(traces: &Traces, wanted: &FootprintSpec) -> Result<Found, E
     Ok(Found { text, placement })
 }
 
-/// The last execution, and the one before it where there is one.
+/// The last execution and the one before it, or the last one twice if there is only one.
 fn pair<'a>(samples: &[&'a Operation]) -> Option<(&'a Operation, &'a Operation)> {
     let last = samples.last()?;
     Some((last, samples.iter().rev().nth(1).unwrap_or(last)))
@@ -107,7 +107,7 @@ fn one_of_each(traces: &Traces) -> Vec<&Traced> {
     last
 }
 
-/// A whole transaction, as if it were one operation.
+/// Row of a whole transaction, treated as one operation.
 fn transaction_line(traced: &Traced, traces: &Traces, geometry: Geometry, width: usize) -> String {
     let whole = whole(traced);
     let before = traces.transactions.iter().rev().filter(|other| other.kind == traced.kind).nth(1).map(self::whole);
@@ -141,7 +141,7 @@ fn whole(traced: &Traced) -> Operation {
     all
 }
 
-/// The points of an operation, those proposed marked, and what they are worth.
+/// Points of an operation, with those to make live marked, and the misses with and without them.
 fn points_text(name: &str, operation: &Operation, sites: &BTreeSet<u32>, geometry: Geometry) -> String {
     if operation.points.is_empty() {
         return String::new();
@@ -188,7 +188,7 @@ fn points_text(name: &str, operation: &Operation, sites: &BTreeSet<u32>, geometr
     text
 }
 
-/// Whether an operation was asked for: by its name or the begin of it.
+/// Returns true if the operation's name equals `asked` or begins with its words.
 fn is_wanted(name: &str, asked: Option<&str>) -> bool {
     asked.is_none_or(|asked| {
         let (name, asked) = (name.to_lowercase(), asked.trim().to_lowercase());

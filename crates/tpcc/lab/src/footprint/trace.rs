@@ -1,47 +1,47 @@
-//! What a traced transaction has executed, cut into operations.
+//! Trace of the instructions of a transaction, cut into operations.
 
-/// An instruction that was executed: where it lies and how long it is.
+/// An executed instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Executed {
-    /// Address, with every file of the program moved to a place that is the same in each run.
+    /// Address, relocated so that every file of the program is at the same place in each run.
     pub at: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u8,
 }
 
-/// A point that was passed: storage offered to run someone else.
+/// A passed point: storage offered a switch to another fiber.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Passed {
     /// Number of the site.
     pub site: u32,
-    /// Steps of the operation before it.
+    /// Number of steps of the operation before the point.
     pub after: usize,
-    /// Return addresses of the calls that were open, outermost first, as far as they began within the transaction.
+    /// Addresses of the call instructions of the open calls, outermost first, as far as they began within the transaction.
     pub calls: Vec<u64>,
 }
 
-/// What storage says at the begin of a statement.
+/// Kind and index of an operation, as storage reports them at its start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct OperationId {
     /// `storage::OperationKind` as a number.
     pub kind: u8,
-    /// The index, 0 where there is none.
+    /// Number of the index; 0 without one.
     pub index: u32,
 }
 
-/// One operation, from its begin to the begin of the next: what the transaction does with its outcome belongs to it,
-/// because that code, too, runs before anyone else can.
+/// One operation, from its start to the start of the next one. It includes the code of the transaction that uses its result,
+/// because that code, too, runs before a switch is possible.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Operation {
-    /// What it is.
+    /// Kind and index.
     pub id: OperationId,
-    /// Everything executed, in order.
+    /// Executed instructions, in order.
     pub steps: Vec<Executed>,
-    /// Points on the way.
+    /// Passed points.
     pub points: Vec<Passed>,
 }
 
-/// Frames in which two chains of calls differ: each costs the chain that is resumed a mispredicted return.
+/// Number of frames in which two call chains differ: each costs the resumed chain a mispredicted return.
 pub(super) fn frames_apart(a: &[u64], b: &[u64]) -> usize {
     let common = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     a.len() - common + b.len() - common

@@ -1,4 +1,4 @@
-//! Runs a program step by step (ptrace) and notes what it executes between its marks.
+//! Runs a program step by step (ptrace) and records the instructions that it executes between its marks.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,27 +21,28 @@ use tpcc_core::workload::interrupt;
 use tpcc_core::workload::reading::{MOST_OUTPUT, read_within};
 use tpcc_core::workload::words::in_mib;
 
-/// Where the program's own file is taken to lie: where Valgrind puts programs, so that sets of large caches agree.
+/// Address to which the program's own file is relocated: the one at which Valgrind loads programs, so that the sets of large
+/// caches agree.
 const PROGRAM: u64 = 0x10_8000;
-/// Where the first other file is taken to lie, and how far apart the others.
+/// Address to which the first other file is relocated, and distance between the others.
 const LIBRARIES: u64 = 0x480_0000;
 const APART: u64 = 0x100_0000;
-/// What lies so near the stack pointer is the stack.
+/// Maximum distance of the stack from the stack pointer.
 const STACK: u64 = 1 << 20;
-/// The breakpoint's only byte.
+/// Opcode of the breakpoint, one byte.
 const INT3: u8 = 0xcc;
-/// Steps between two looks at Ctrl-C.
+/// Steps between two checks for Ctrl-C.
 const LOOK_EVERY: u32 = 4096;
-/// Most steps of one operation: one that is longer is cut there.
+/// Maximum number of steps of one operation; a longer one is cut at its next point.
 const MOST_STEPS: usize = 5_000_000;
 
-/// A program being traced. It is killed when this is dropped.
+/// A traced program. Dropping this kills it.
 pub(super) struct Tracer {
     child: Child,
     pid: Pid,
     memory: File,
     places: Places,
-    /// The first bytes of every instruction met.
+    /// Decoded instructions by address.
     codes: HashMap<u64, Code>,
     until_look: u32,
     _one_core: Option<OneCore>,
@@ -54,7 +55,7 @@ struct Code {
     operands: Operands,
 }
 
-/// A trap of the program: which mark, and its figures.
+/// A trap of the program: the mark and its two arguments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trap {
     pub(super) mark: Mark,
@@ -63,7 +64,7 @@ pub(super) struct Trap {
 }
 
 impl Tracer {
-    /// Starts `command`, which lets itself be traced by its parent, and waits for its first mark.
+    /// Starts `command`, which must let its parent trace it, and waits until it stops for the tracer.
     pub(super) fn start(command: &mut Command) -> Result<Tracer, Error> {
         let child = command.spawn().map_err(|e| Error::failed(format!("the traced program cannot be started: {e}")))?;
         let pid = Pid::from_raw(child.id() as i32);
@@ -88,7 +89,7 @@ impl Tracer {
         })
     }
 
-    /// Lets the program run to its next mark; none when it has ended well.
+    /// Runs the program to its next mark; none if it has exited successfully.
     pub(super) fn run_to_mark(&mut self) -> Result<Option<Trap>, Error> {
         loop {
             ptrace::cont(self.pid, None).map_err(cannot)?;
@@ -105,11 +106,11 @@ impl Tracer {
         }
     }
 
-    /// Steps through an operation whose begin was just marked, up to the next mark that is no point.
-    /// `calls` are the calls that are open, kept from operation to operation of a transaction.
+    /// Steps through an operation whose start was just marked, up to the next mark that is not a point. `calls` is the stack
+    /// of open calls, kept across the operations of a transaction.
     pub(super) fn step_through(&mut self, id: OperationId, calls: &mut Vec<u64>) -> Result<(Operation, Trap), Error> {
         let mut operation = Operation { id, steps: Vec::new(), points: Vec::new() };
-        // The mark itself returns first; what it runs until then is not the program's.
+        // The marking function returns first; its instructions do not count.
         let mut registers = self.registers()?;
         let mut inside_mark = true;
         loop {
@@ -123,7 +124,7 @@ impl Tracer {
                 if trap.mark != Mark::Point || operation.steps.len() >= MOST_STEPS {
                     return Ok((operation, trap));
                 }
-                // The last call is the hook's own, of the function that marks.
+                // The last open call is the hook's call of the marking function.
                 let open = calls.split_last().map_or(&[][..], |(_, rest)| rest);
                 let after = operation.steps.len();
                 operation.points.push(Passed { site: trap.first as u32, after, calls: open.to_vec() });
@@ -131,7 +132,7 @@ impl Tracer {
                 continue;
             }
             if inside_mark {
-                // A mark is a leaf function: its return ends it.
+                // The marking function is a leaf: its return ends it.
                 inside_mark = !matches!(code.flow, Flow::Return(_));
                 if !inside_mark {
                     calls.pop();
@@ -153,9 +154,9 @@ impl Tracer {
         }
     }
 
-    /// Steps through all that comes before the next mark of a transaction, and tells each access to memory that is not the
-    /// stack's: what it does, its address, and how many instructions came before it. At the end it tells how many there
-    /// were.
+    /// Steps to the next mark of a transaction. Passes each memory access outside the stack to `seen`: its kind, its
+    /// address, and the number of instructions before it. The last call of `seen` has no kind and gives the total number of
+    /// instructions.
     pub(super) fn follow(&mut self, seen: &mut dyn FnMut(Option<AccessKind>, u64, u32)) -> Result<Trap, Error> {
         let mut instructions = 0;
         let mut registers = self.registers()?;
@@ -184,7 +185,7 @@ impl Tracer {
         }
     }
 
-    /// Tells the program, which stands at a mark, that it may end, waits until it has, and returns what it printed.
+    /// Lets the program, which is stopped at a mark, finish. Waits until it has, and returns its output.
     pub(super) fn finish(mut self) -> Result<String, Error> {
         let mut registers = self.registers()?;
         registers.rax = ENOUGH;
@@ -217,7 +218,7 @@ impl Tracer {
         ptrace::getregs(self.pid).map_err(cannot)
     }
 
-    /// The mark at which the program stands.
+    /// Mark at which the program is stopped; none if it is not at a mark.
     fn trap(&self, registers: &nix::libc::user_regs_struct) -> Option<Trap> {
         let mut byte = [0];
         self.memory.read_exact_at(&mut byte, registers.rip.checked_sub(1)?).ok()?;
@@ -236,7 +237,7 @@ impl Tracer {
                     .map_err(|e| Error::failed(format!("the traced program's code cannot be read: {e}")))?;
                 let read = bytes.get(..n).unwrap_or(&[]);
                 let flow = Flow::of(read);
-                // Calls and jumps read constants.
+                // Operands of calls and jumps are left out: they are constants.
                 let operands = if flow == Flow::Straight { Operand::of(read) } else { [None, None] };
                 Ok(*new.insert(Code { flow, is_trap: bytes[0] == INT3, operands }))
             }
@@ -246,21 +247,21 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        // It may have ended already; then there is nothing to kill or to wait for.
+        // The program may have ended already: errors are ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A thread shares a core with the program that it traces, as long as this lives. Each step is two switches between them;
-/// with a core each, each switch would wake an idle one up.
+/// Pins a thread and the program that it traces to one core until dropped. Each step is two switches between them; on two
+/// cores, each switch would wake up an idle core.
 struct OneCore {
-    /// Where the thread may run otherwise.
+    /// Previous affinity of the thread.
     before: CpuSet,
 }
 
 impl OneCore {
-    /// None where the system does not let a thread choose: then all is as it was, and takes longer.
+    /// None if the system does not allow pinning: affinities are unchanged, and tracing is slower.
     fn share_with(pid: Pid) -> Option<OneCore> {
         let this = Pid::from_raw(0);
         let before = sched_getaffinity(this).ok()?;
@@ -274,12 +275,12 @@ impl OneCore {
 
 impl Drop for OneCore {
     fn drop(&mut self) {
-        // It was allowed there before.
+        // The thread had this affinity before, so that the system accepts it.
         let _ = sched_setaffinity(Pid::from_raw(0), &self.before);
     }
 }
 
-/// Kills a child that never became a [`Tracer`].
+/// Kills a child that has not become a [`Tracer`].
 struct Guard(Option<Child>);
 
 impl Drop for Guard {
@@ -300,7 +301,7 @@ fn wait(pid: Pid) -> Result<WaitStatus, Error> {
     }
 }
 
-/// Whether the program stopped as it should. Its own words, if it failed, are on stderr.
+/// Checks that the program stopped for the tracer. If it failed, its own message is on stderr.
 fn stopped(status: WaitStatus) -> Result<(), Error> {
     match status {
         WaitStatus::Stopped(_, Signal::SIGINT) if interrupt::requested() => Err(interrupted()),
@@ -322,10 +323,10 @@ fn interrupted() -> Error {
     Error::failed("interrupted while tracing")
 }
 
-/// Where files are mapped in the traced program, and where they are taken to lie.
+/// Mappings of files in the traced program, and the addresses to which they are relocated.
 #[derive(Debug)]
 struct Places {
-    /// Begin, end, and what to add to an address in between.
+    /// Start, end, and the offset to add to an address in between.
     ranges: Vec<(u64, u64, u64)>,
 }
 

@@ -1,5 +1,5 @@
-//! A loop in which each iteration needs a row of the one before, at a place of its body that moves: what an epoch does again
-//! with so many sub-epochs (TLS paper, figures 10 and 11).
+//! Loops in which each iteration depends on a row of the previous iteration, at a variable position in its body. Measures
+//! the work that epochs repeat, by number of sub-epochs (TLS paper, figures 10 and 11).
 
 use std::time::Instant;
 
@@ -15,21 +15,21 @@ use tpcc_core::workload::ops::RowOps;
 use tpcc_core::workload::schema::keys::{DistrictKey, StockKey};
 use tpcc_core::workload::schema::tables::{District, Stock};
 
-/// Rows that an iteration reads beside the one that it depends on.
+/// Rows that an iteration reads besides the row on which it depends.
 pub const READS: usize = 32;
-/// Iterations of a loop, each an epoch.
+/// Number of iterations of a loop; each is an epoch.
 const EPOCHS: usize = 8;
 
-/// What loops with a dependence did.
+/// Cost of loops with a dependence.
 #[derive(Clone, Copy, Debug)]
 pub struct DependenceCost {
-    /// Done in vain for each violation, in microseconds.
+    /// Rewound work of each violation, in microseconds.
     pub redone_us: f64,
-    /// A loop, in microseconds.
+    /// Time of a loop, in microseconds.
     pub loop_us: f64,
 }
 
-/// Runs such loops with the dependence after `before` of the reads, and so many sub-epochs.
+/// Runs `loops` loops with the dependence after `before` of the reads, and with `sub_epochs` sub-epochs in each epoch.
 pub fn run(
     store: &Store,
     loaded: &Loaded,
@@ -40,7 +40,8 @@ pub fn run(
 ) -> Result<DependenceCost, Error> {
     let failed = |error: StoreError| Error::failed(error.to_string());
     let rows = RowStore::new(store);
-    // What is read too early is found when it is confirmed, so that each epoch but the first is violated once.
+    // Without forwarding, a premature read is detected when the epoch is validated, so that each epoch except the first is
+    // violated once.
     let options = Options::new().workers(2).forwarding(Forwarding::Never);
     let options = options.sub_epochs(sub_epochs, READS.div_ceil(sub_epochs).max(1));
     let mut speculator = Speculator::new(options).map_err(|error| Error::failed(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! One way of running a transaction, on a database of its own.
+//! One way to run a transaction, on its own database.
 
 use std::time::Instant;
 
@@ -19,24 +19,24 @@ use tpcc_core::workload::settings::Speculate;
 use tpcc_core::workload::txn::long_order::{self, LongOrderOutput};
 use tpcc_core::workload::txn::{self, Failure, Scratch, StepOrder, Verdict};
 
-/// How a lane runs a transaction.
+/// Execution mode of a transaction.
 pub(super) enum Work {
-    /// One step after the other.
+    /// The steps run one after the other.
     InOrder,
-    /// Its loop runs ahead of it, always or as the governor decides.
+    /// The loop runs ahead by speculation, always or if the governor decides so.
     Ahead(Options, Speculate),
 }
 
-/// The input of a transaction.
+/// Input of a transaction.
 pub(super) enum TrialInput {
-    /// One of the workload's.
+    /// Input of a transaction of the workload.
     Usual(Input),
-    /// A long order.
+    /// Input of a long order.
     LongOrder(LongOrderInput),
 }
 
 impl TrialInput {
-    /// Draws the transaction's number `n` for a warehouse.
+    /// Draws the input of transaction number `n` for warehouse `w`.
     pub(super) fn draw(mix: LatencyMix, world: &InputSpace, random: &mut Random, w: u32, n: u64) -> TrialInput {
         let d = random.within(1, world.scale.districts.into()) as u8;
         let now = When::at(n);
@@ -54,7 +54,7 @@ impl TrialInput {
         }
     }
 
-    /// Iterations of its loop.
+    /// Number of iterations of the transaction's loop.
     pub(super) fn items(&self) -> u64 {
         match self {
             TrialInput::Usual(input) => input.items(),
@@ -63,7 +63,7 @@ impl TrialInput {
     }
 }
 
-/// A way, with what it needs.
+/// One way to run transactions, with its database and buffers.
 pub(super) struct Lane<'s> {
     store: &'s Store,
     ahead: Option<Ahead<'s>>,
@@ -71,12 +71,12 @@ pub(super) struct Lane<'s> {
     scratch: Scratch,
 }
 
-/// What runs a transaction's loop ahead.
+/// Speculation of a lane.
 struct Ahead<'s> {
     loops: Loops<'s>,
     of: TransactionLoop,
     governed: Governed,
-    /// Iterations of an epoch, if the user has said how many.
+    /// Iterations of an epoch, if set by the user.
     grain: Option<usize>,
 }
 
@@ -93,29 +93,29 @@ impl<'s> Lane<'s> {
         Ok(Lane { store, ahead, out: LongOrderOutput::default(), scratch: Scratch::default() })
     }
 
-    /// Does what the engine's services do, for they have no thread.
+    /// Runs the background services of the engine, which have no threads of their own.
     pub(super) fn serve(&self) -> Result<(), Error> {
         self.store.database().step().map_err(|error| Error::failed(error.to_string()))
     }
 
-    /// Forgets what was counted.
+    /// Resets the statistics.
     pub(super) fn forget(&mut self) {
         if let Some(ahead) = &mut self.ahead {
             ahead.loops.take_stats();
         }
     }
 
-    /// Transactions until the governor has made up its mind.
+    /// Number of transactions until the governor has decided.
     pub(super) fn warm_up(&self) -> u64 {
         self.ahead.as_ref().map_or(0, |ahead| ahead.governed.warm_up())
     }
 
-    /// Iterations of an epoch, as asked or as decided; none if loops run in order.
+    /// Iterations of an epoch, as set by the user or chosen by the governor; none if loops run in order.
     pub(super) fn grain(&self) -> Option<usize> {
         self.ahead.as_ref().and_then(|ahead| ahead.grain.or(ahead.governed.chosen()))
     }
 
-    /// Runs a transaction to its end.
+    /// Runs a transaction to its commit or rollback.
     pub(super) fn transact(&mut self, job: &TrialInput) -> Result<(), Error> {
         let Lane { store, ahead, out, scratch } = self;
         let mut tx = store.begin().map_err(failed)?;
@@ -141,12 +141,12 @@ impl<'s> Lane<'s> {
         ended.map(drop).map_err(failed)
     }
 
-    /// What speculation has done, and what stood in its way.
+    /// Statistics of speculation, and the dependences that caused violations.
     pub(super) fn speculation(&mut self) -> (Stats, Vec<Dependence>) {
         self.ahead.as_mut().map(|ahead| (ahead.loops.take_stats(), ahead.loops.profile())).unwrap_or_default()
     }
 
-    /// The loops of the last transaction, where they are traced.
+    /// Traces of the loops of the last transaction, if loops are traced.
     pub(super) fn take_traces(&mut self) -> Vec<LoopTrace> {
         self.ahead.as_mut().map(|ahead| ahead.loops.take_traces()).unwrap_or_default()
     }
@@ -164,7 +164,7 @@ impl<'s> Lane<'s> {
     }
 }
 
-/// One step after the other.
+/// Runs the steps one after the other.
 fn in_order(
     tx: &mut StoreTransaction<'_>,
     job: &TrialInput,

@@ -1,9 +1,9 @@
-//! How long one transaction takes, run in four ways: one step after the other on one core, with and without groups of rows
-//! announced, and with its loop running ahead of it on several cores (after the TLS paper: Colohan, Ailamaki, Steffan,
-//! Mowry, TOCS 2008).
+//! Time of one transaction, run in four ways: one step after the other on one core, without and with announcing groups of
+//! rows; and with its loop running ahead by speculation, on one core and on several (after the TLS paper: Colohan, Ailamaki,
+//! Steffan, Mowry, TOCS 2008).
 //!
-//! Each way has a copy of the database of its own, in memory, and runs the same inputs. They take turns in short blocks, so
-//! that what else happens on the machine concerns all of them. At the end all copies must hold the same rows.
+//! Each way has its own copy of the database in memory and runs the same inputs. The ways alternate in short blocks, so that
+//! disturbances of the machine affect all of them. At the end all copies must hold the same rows.
 
 pub mod dependence;
 mod lane;
@@ -33,7 +33,7 @@ use tpcc_core::workload::loaded::Loaded;
 use tpcc_core::workload::settings::{Speculate, StoreConfig};
 use tpcc_core::workload::time::nanos;
 
-/// Transactions that speculation is tried on.
+/// Transaction to which speculation is applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum LatencyMix {
     /// 5 to 15 lines, which are the loop
@@ -47,14 +47,14 @@ pub enum LatencyMix {
     DeliveryOuter,
     /// the last twenty orders are the loop
     StockLevel,
-    /// warehouse and district beside the customer
+    /// warehouse with district, and customer, are the loop
     Payment,
     /// lines of the order are the loop
     OrderStatus,
 }
 
 impl LatencyMix {
-    /// The loop that runs ahead.
+    /// Loop of the transaction that runs ahead.
     pub fn of_loop(self) -> TransactionLoop {
         match self {
             LatencyMix::NewOrder => TransactionLoop::OrderLines,
@@ -68,58 +68,67 @@ impl LatencyMix {
     }
 }
 
-/// What to run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Latencies {
+    /// Transaction to run.
     pub mix: LatencyMix,
-    /// Threads of speculation.
+    /// Number of threads of speculation.
     pub epoch_workers: usize,
-    /// Whether loops run ahead always, or where the governor says so.
+    /// Condition for running loops ahead: always, or by decision of the governor.
     pub speculate: Speculate,
-    /// Iterations of an epoch; none where the governor decides.
+    /// Iterations of an epoch; none if the governor decides.
     pub grain: Option<usize>,
-    /// Transactions of each way.
+    /// Number of transactions of each way.
     pub transactions: u64,
+    /// Seed of the inputs and of the injected violations.
     pub seed: u64,
-    /// Probability with which each read is violated.
+    /// Probability of an injected violation of a read.
     pub inject: f64,
-    /// Whether epochs read what earlier ones have written.
+    /// Forwarding of uncommitted writes of earlier epochs to reads.
     pub forwarding: ForwardWrites,
-    /// Who confirms and writes epochs.
+    /// Thread that validates and commits epochs.
     pub committer: CommitBy,
-    /// Whether to simulate other numbers of processors.
+    /// If true, simulates other numbers of processors.
     pub simulate: bool,
 }
 
-/// When loops run ahead.
+/// Condition for running loops ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum LatencySpeculate {
+    /// loops run ahead of every transaction
     On,
+    /// loops run ahead if the governor finds that faster
     Auto,
 }
 
-/// Whether epochs read what earlier ones have written and not committed.
+/// Forwarding of uncommitted writes of earlier epochs to reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum ForwardWrites {
+    /// forwarding after many violations, and if reads wait for writes
     Adaptive,
+    /// forwarding in every loop
     Always,
+    /// no forwarding
     Never,
 }
 
-/// Who confirms and writes epochs.
+/// Thread that validates and commits epochs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum CommitBy {
+    /// thread that runs the transaction
     Caller,
+    /// thread that has run the epoch
     Owner,
 }
 
 impl Latencies {
-    /// Copies of the database that are in memory at once: one for each way.
+    /// Number of copies of the database in memory at the same time: one for each way.
     pub fn copies(&self) -> u64 {
         (if self.simulate { WAYS + TRACED } else { WAYS }) as u64
     }
 
-    /// How loops run on so many threads.
+    /// Options of loops on `workers` threads.
     fn options(&self, workers: usize, inject: f64) -> Options {
         let forwarding = match self.forwarding {
             ForwardWrites::Adaptive => Forwarding::Adaptive,
@@ -135,123 +144,124 @@ impl Latencies {
     }
 }
 
-/// Time of a transaction.
+/// Times of a transaction.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct TrialTimes {
-    /// Mean, in microseconds.
+    /// Mean, microseconds.
     pub mean_us: f64,
-    /// Median.
+    /// Median, microseconds.
     pub p50_us: f64,
-    /// 99th percentile.
+    /// 99th percentile, microseconds.
     pub p99_us: f64,
 }
 
-/// A number for each way but the sequential one.
+/// A number for each way except the sequential one.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct PerWay {
-    /// One core, groups of rows announced.
+    /// One core, with announcing groups of rows.
     pub sequential_prefetch: f64,
-    /// Speculation's code on one core.
+    /// Speculation on one core.
     pub tls_seq: f64,
-    /// Speculation.
+    /// Speculation on several cores.
     pub speculative: f64,
 }
 
-/// A read and a write that stood in each other's way.
+/// A dependence between a read and a write, which caused violations.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct DependenceFound {
-    /// Where the value was read too early.
+    /// Location of the premature read.
     pub read: String,
-    /// Where it was written; null where no epoch wrote it.
+    /// Location of the write; null if no epoch wrote the value.
     pub written: Option<String>,
-    /// How many times.
+    /// Number of violations.
     pub violations: u64,
-    /// Operations done in vain.
+    /// Number of rewound operations.
     pub rewound: u64,
-    /// Their time, in microseconds.
+    /// Time of the rewound operations, in microseconds.
     pub lost_us: f64,
 }
 
-/// What `tpcc latency --json` writes.
+/// Output of `tpcc latency --json`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[cfg_attr(test, schemars(title = "tpcc latency --json"))]
 pub struct LatencyReport {
+    /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
     pub schema: String,
-    /// The transaction.
+    /// Name of the transaction.
     pub mix: String,
     /// Warehouses of the database.
     pub warehouses: u32,
-    /// Threads of speculation.
+    /// Number of threads of speculation.
     pub epoch_workers: usize,
-    /// Cores of the machine.
+    /// Number of cores of the machine.
     pub cores: usize,
-    /// on: its loop ran ahead of each transaction; auto: where the governor had decided so.
+    /// on: the loop ran ahead in each transaction; auto: only if the governor had decided so.
     pub speculate: String,
-    /// Iterations of an epoch; with auto as decided in the end, null if in order.
+    /// Iterations of an epoch; with auto the last choice of the governor, null if loops ran in order.
     pub grain: Option<usize>,
-    /// Transactions of each way that were measured.
+    /// Number of measured transactions of each way.
     pub transactions: u64,
     /// Seed of the inputs.
     pub seed: u64,
-    /// Probability with which each read was violated.
+    /// Probability of an injected violation of a read.
     pub inject_violations: f64,
-    /// Whether epochs read what earlier ones had written: adaptive, always or never.
+    /// Forwarding of uncommitted writes of earlier epochs to reads: adaptive, always or never.
     pub forwarding: String,
-    /// Who confirmed and wrote epochs: caller or owner.
+    /// Thread that validated and committed epochs: caller or owner.
     pub committer: String,
-    /// One core, steps one after the other, no groups announced.
+    /// Times on one core, steps one after the other, without announcing groups of rows.
     pub sequential: TrialTimes,
-    /// One core, groups of rows announced: the engine's default.
+    /// Times on one core, with announcing groups of rows: the engine's default.
     pub sequential_prefetch: TrialTimes,
-    /// Speculation's code on one core.
+    /// Times of speculation on one core.
     pub tls_seq: TrialTimes,
-    /// Speculation, on so many cores as there are workers.
+    /// Times of speculation on as many cores as there are workers.
     pub speculative: TrialTimes,
-    /// Ratio of means to `sequential`.
+    /// Ratio of the mean of each way to the mean of `sequential`.
     pub ratio: PerWay,
     /// Lower ends of 95% intervals of `ratio`.
     pub ratio_low: PerWay,
-    /// Upper ends.
+    /// Upper ends of 95% intervals of `ratio`.
     pub ratio_high: PerWay,
-    /// Epochs of `speculative` that committed.
+    /// Number of committed epochs of `speculative`.
     pub epochs: u64,
-    /// Times that one of them was rewound.
+    /// Number of times that an epoch was rewound.
     pub violations: u64,
-    /// Those of them that were asked for.
+    /// Number of these violations that were injected.
     pub injected: u64,
-    /// Time of what was done in vain, in microseconds a transaction.
+    /// Time of rewound work, microseconds per transaction.
     pub rewound_us: f64,
-    /// Time in which epochs held the token, in microseconds a transaction.
+    /// Time that epochs held the token, which passes in order, microseconds per transaction.
     pub in_order_us: f64,
-    /// The same for each iteration of the loop.
+    /// Time that epochs held the token, microseconds per iteration of the loop.
     pub in_order_us_per_item: f64,
-    /// Time in which workers waited for the token, in microseconds a transaction.
+    /// Time that workers waited for the token, microseconds per transaction.
     pub waited_us: f64,
-    /// An empty loop of two epochs, in microseconds.
+    /// Time of an empty loop of two epochs, microseconds.
     pub fork_join_us: f64,
-    /// What rewound epochs, the dearest first.
+    /// Dependences that rewound epochs, the costliest first.
     pub dependences: Vec<DependenceFound>,
-    /// What the transaction would take on other numbers of processors; null without `--simulate`.
+    /// Simulated times on other numbers of processors; null without `--simulate`.
     pub simulation: Option<Simulation>,
     /// Digest of all rows after `sequential`.
     pub fingerprint: String,
-    /// Whether all ways left the same rows.
+    /// True if all ways left the same rows.
     pub equal: bool,
 }
 
-/// Transactions of a way before the next way's turn.
+/// Number of transactions of a way before the next way runs.
 const BLOCK: u64 = 10;
-/// Of so many blocks the first one is not counted.
+/// Number of measured blocks for each block of the warm-up, which is not measured.
 const WARM: u64 = 20;
-/// Ways.
+/// Number of ways.
 const WAYS: usize = 4;
-/// Ways beside them whose loops are traced: on one worker and on two.
+/// Number of additional ways whose loops are traced: on one worker and on two.
 const TRACED: usize = 2;
-/// Traces of each that are kept, about.
+/// Approximate number of traces kept of each traced way.
 const TRACED_TRANSACTIONS: u64 = 400;
 
 /// Runs a plan on copies of the database.
@@ -286,7 +296,7 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
     let mut sums: [Vec<f64>; WAYS] = Default::default();
     let mut times = [(); WAYS].map(|()| Spread::new());
     let mut items = 0;
-    // All of the time, for a database is not at its end what it was.
+    // Traces are spread over the whole run, because the database changes during it.
     let every = (plan.transactions / TRACED_TRANSACTIONS).max(1);
     for block in 0..warm + blocks {
         if interrupt::requested() {
@@ -301,7 +311,7 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
         if block == warm {
             lanes.iter_mut().for_each(Lane::forget);
         }
-        // Every way has every place in turn.
+        // The order rotates: each way runs at each position.
         for turn in 0..lanes.len() {
             let way = (turn + block as usize) % lanes.len();
             let lane = &mut lanes[way];
@@ -394,7 +404,7 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
     })
 }
 
-/// As typed.
+/// Name of a value, as typed on the command line.
 fn name_of(value: impl clap::ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
@@ -420,7 +430,7 @@ fn found(dependence: &Dependence) -> DependenceFound {
     }
 }
 
-/// Times of one way.
+/// Distribution of the times of one way.
 struct Spread {
     sum: u64,
     number: u64,
@@ -429,7 +439,7 @@ struct Spread {
 
 impl Spread {
     fn new() -> Spread {
-        // 1 ns to 2 minutes with three digits: bounds that the library accepts.
+        // 1 ns to 2 minutes with three digits: the library accepts these bounds.
         let histogram = Histogram::new_with_bounds(1, 120_000_000_000, 3)
             .unwrap_or_else(|_| unreachable!("the bounds are in its range"));
         Spread { sum: 0, number: 0, histogram }

@@ -1,4 +1,5 @@
-//! What a transaction would take on other numbers of processors: its traced loops, simulated, and the rest of it as it was.
+//! Simulated times of a transaction on other numbers of processors. Its traced loops are simulated; the rest of it takes its
+//! measured time.
 
 #[cfg(test)]
 use schemars::JsonSchema;
@@ -6,78 +7,78 @@ use serde::Serialize;
 use speculate::LoopTrace;
 use speculate::simulate::{Machine, SharedState, Simulated, simulate};
 
-/// A transaction that was traced.
+/// A traced transaction.
 pub(super) struct TracedTransaction {
-    /// Its time outside of loops, in nanoseconds.
+    /// Time outside of loops, in nanoseconds.
     outside_ns: u64,
     loops: Vec<LoopTrace>,
 }
 
 impl TracedTransaction {
-    /// Of one that took so long, its traces included.
+    /// Trace of a transaction that took `ns`, including the time of tracing.
     pub(super) fn new(ns: u64, loops: Vec<LoopTrace>) -> TracedTransaction {
         let inside: u64 = loops.iter().map(|trace| trace.elapsed_ns + trace.tracing_ns).sum();
         TracedTransaction { outside_ns: ns.saturating_sub(inside), loops }
     }
 }
 
-/// Traced transactions of a mix, with what else the simulation has to know.
+/// Traced transactions of a mix, with the other inputs of the simulation.
 pub(super) struct Traced {
-    /// Run on one worker.
+    /// Transactions traced on one worker.
     pub(super) alone: Vec<TracedTransaction>,
-    /// Run on two workers: rows come from another processor's cache.
+    /// Transactions traced on two workers, in which rows come from the cache of another processor.
     pub(super) beside: Vec<TracedTransaction>,
-    /// An empty loop of two epochs on one and on two workers, in microseconds.
+    /// Time of an empty loop of two epochs on one and on two workers, in microseconds.
     pub(super) empty_us: (f64, f64),
 }
 
-/// A mean transaction on a simulated machine. Times in microseconds, of all processors together but for the mean.
+/// Mean transaction on a simulated machine. Times are in microseconds; all except the mean are sums over all processors.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct SimulatedMachine {
-    /// What the machine or the engine lacks or has.
+    /// Name: the number of processors, or the change of the engine.
     pub name: String,
-    /// Processors.
+    /// Number of processors.
     pub cpus: usize,
-    /// Time of a transaction.
+    /// Mean time of a transaction.
     pub mean_us: f64,
-    /// Against the measured sequential one.
+    /// Ratio of the mean time to the measured sequential time.
     pub ratio: f64,
-    /// What counted.
+    /// Time of committed work.
     pub busy_us: f64,
-    /// What was done in vain.
+    /// Time of rewound work.
     pub failed_us: f64,
-    /// Epochs that had run waited for the token.
+    /// Time that finished epochs waited for the token.
     pub token_us: f64,
-    /// Processors had no epoch.
+    /// Time that processors had no epoch.
     pub idle_us: f64,
-    /// Times that an epoch was rewound.
+    /// Number of times that an epoch was rewound.
     pub violations: f64,
 }
 
-/// What was simulated from traces of the transactions.
+/// Results of the simulation from traces of the transactions.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct Simulation {
-    /// Transactions that were traced.
+    /// Number of traced transactions.
     pub transactions: usize,
-    /// Time for the token, or an epoch, to go to another processor, in microseconds, as measured by empty loops.
+    /// Time to pass the token, or an epoch, to another processor, in microseconds, measured by empty loops.
     pub hop_us: f64,
-    /// Share of the time of a transaction on one processor that its loop takes.
+    /// Share of a transaction's time on one processor that its loop takes.
     pub coverage: f64,
-    /// Operations of an epoch, mean.
+    /// Mean number of operations of an epoch.
     pub operations_per_epoch: f64,
-    /// Time of an epoch, its in-order part included, on one processor, mean, in microseconds.
+    /// Mean time of an epoch on one processor, in microseconds, including its in-order part.
     pub epoch_us: f64,
-    /// Epochs of a transaction, mean.
+    /// Mean number of epochs of a transaction.
     pub epochs: f64,
-    /// By how much the simulation of one processor differs from speculation's code measured on one: share of the latter.
+    /// Relative error of the simulation of one processor, against speculation measured on one core.
     pub error_p1: f64,
-    /// The same for two processors; null where speculation was not measured on two.
+    /// Relative error of the simulation of two processors; null unless speculation was measured with two workers.
     pub error_p2: Option<f64>,
-    /// 1, 2, 4 and 8 processors.
+    /// Results for 1, 2, 4 and 8 processors.
     pub machines: Vec<SimulatedMachine>,
-    /// Four processors, and an engine that lacks what was changed for speculation: each line has one change more.
+    /// Results for four processors and an engine without its changes for speculation; each entry adds one change.
     pub changes: Vec<SimulatedMachine>,
 }
 
@@ -85,18 +86,18 @@ pub struct Simulation {
 pub(super) struct MeasuredMeans {
     pub(super) sequential_us: f64,
     pub(super) tls_seq_us: f64,
-    /// With so many workers.
+    /// Number of workers, and mean with them.
     pub(super) speculative: Option<(usize, f64)>,
 }
 
-/// The engine as it is: epochs share nothing beside rows.
+/// Current engine: epochs share nothing besides rows.
 const CHANGED: SharedState =
     SharedState { eager_locks: false, log_at_once: false, statistics: false, last_page: false };
 
-/// Sub-epochs as a speculator has them unless told otherwise.
+/// Default sub-epochs of a speculator: their number, and the operations of each.
 const SUB_EPOCHS: (usize, usize) = (8, 8);
 
-/// Transactions that the changes of figure 21 are simulated with.
+/// Maximum number of transactions in the simulations of figure 21.
 const FEW: usize = 100;
 
 /// Simulates the machines of the paper's figures 20 and 21.
@@ -122,7 +123,7 @@ pub(super) fn run(traced: &Traced, measured: &MeasuredMeans, forwarding: bool) -
         ("log at commit", no_sub_epochs),
         ("sub-epochs", Machine { forwarding: true, ..machine(4) }),
     ];
-    // Where everything depends on everything a simulation takes long.
+    // Simulations with many dependences are slow: they use few transactions.
     let few = traced.beside.len().div_ceil(FEW).max(1);
     let error = |simulated: f64, measured: f64| (simulated - measured).abs() / measured;
     let epochs = || traced.alone.iter().flat_map(|tx| &tx.loops).flat_map(|trace| &trace.epochs);
@@ -146,7 +147,7 @@ pub(super) fn run(traced: &Traced, measured: &MeasuredMeans, forwarding: bool) -
     }
 }
 
-/// The mean of transactions on a machine.
+/// Mean of transactions on a simulated machine.
 fn mean<'t>(
     name: &str,
     transactions: impl Iterator<Item = &'t TracedTransaction>,
@@ -156,7 +157,7 @@ fn mean<'t>(
     let (mut sum, mut number) = (Simulated::default(), 0_u32);
     for tx in transactions {
         number += 1;
-        // Outside of loops one processor is busy.
+        // Outside of loops one processor is busy, and the others are idle.
         let (ns, idle) = (tx.outside_ns, tx.outside_ns * (machine.cpus as u64 - 1));
         sum += Simulated { total_ns: ns, busy_ns: ns, idle_ns: idle, ..Simulated::default() };
         tx.loops.iter().for_each(|trace| sum += simulate(trace, machine));

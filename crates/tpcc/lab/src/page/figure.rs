@@ -1,67 +1,67 @@
-//! What a figure is, before it is drawn.
+//! Figures before they are drawn.
 
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// Lines over numbers, or bars over names.
+/// A figure: lines over numbers, or bars over names.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Figure {
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// What x is, with its unit.
+    /// Label of the x axis, with its unit.
     pub x_label: String,
-    /// What y is, with its unit.
+    /// Label of the y axis, with its unit.
     pub y_label: String,
-    /// What is drawn.
+    /// Series of the figure.
     pub lines: Vec<PlotLine>,
-    /// Events along x.
+    /// Events along the x axis.
     pub marks: Vec<EventMark>,
-    /// What equal distances along x are.
+    /// Spacing of the x axis.
     pub x_steps: AxisSteps,
 }
 
-/// What equal distances along an axis are.
+/// Spacing of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AxisSteps {
-    /// Equal sums, or equal factors where values span so much that sums would show the largest alone.
+    /// Linear, or logarithmic if a linear axis would show only the largest values.
     #[default]
     AsTheySpan,
-    /// Equal sums, whatever they span: of time, say.
+    /// Linear in any case, as for time.
     Sums,
 }
 
-/// A curve, or a bar for each name.
+/// A series: a curve, or a bar for each name.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlotLine {
-    /// What it shows; empty where the figure has no other.
+    /// Name of the series; empty if it is the only series of the figure.
     pub name: String,
-    /// Where it was found.
+    /// Source of the values.
     pub of: Finder,
-    /// Its points, in the order of x.
+    /// Points in the order of x.
     pub points: Vec<Point>,
 }
 
-/// Where a value was found.
+/// Source of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finder {
-    /// Here, by this program.
+    /// Measured by this program.
     Here,
-    /// In a paper, by its authors.
+    /// Published in a paper.
     Paper,
 }
 
-/// A value.
+/// A point of a series.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Point {
-    /// Where.
+    /// Position on the x axis.
     pub x: At,
-    /// None where nothing could be measured.
+    /// Value; none if nothing could be measured.
     pub y: Option<f64>,
-    /// Lower and upper end of its interval; none where it is exact.
+    /// Lower and upper end of the interval of the value; none if it is exact.
     pub interval: Option<(f64, f64)>,
 }
 
-/// A place on the x axis.
+/// Position on the x axis.
 #[derive(Clone, PartialEq, Debug)]
 pub enum At {
     /// A number.
@@ -70,42 +70,42 @@ pub enum At {
     Name(String),
 }
 
-/// Something that happened at x.
+/// An event at a position on the x axis.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EventMark {
-    /// Where.
+    /// Position on the x axis.
     pub x: f64,
-    /// What, the same text for all of a kind.
+    /// Description, the same text for all events of a kind.
     pub what: &'static str,
 }
 
-/// How x is laid out.
+/// Layout of the x axis.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Layout {
     /// Numbers, from left to right.
     Numbers,
-    /// Names that are numbers but for a few ("full", "max"): from left to right, evenly.
+    /// Names, most of which are numbers (others are "full" or "max"), evenly spaced from left to right.
     Ordered(Vec<String>),
     /// Names, from top to bottom.
     Names(Vec<String>),
 }
 
 impl Point {
-    /// A value without an interval.
+    /// A point without an interval.
     pub fn exact(x: At, y: Option<f64>) -> Point {
         Point { x, y, interval: None }
     }
 }
 
 impl PlotLine {
-    /// The line without its points.
+    /// Copy of the line without its points.
     pub(super) fn empty(&self) -> PlotLine {
         PlotLine { name: self.name.clone(), of: self.of, points: Vec::new() }
     }
 }
 
 impl At {
-    /// The place as a name.
+    /// The position as text.
     pub(super) fn text(&self) -> String {
         match self {
             At::Number(number) => number.to_string(),
@@ -115,7 +115,7 @@ impl At {
 }
 
 impl Figure {
-    /// All values, intervals included.
+    /// All values, with the ends of intervals.
     pub fn values(&self) -> impl Iterator<Item = f64> {
         let points = self.lines.iter().flat_map(|line| &line.points).filter(|point| point.y.is_some());
         points.flat_map(|point| {
@@ -124,12 +124,12 @@ impl Figure {
         })
     }
 
-    /// Whether there is anything to draw.
+    /// Returns true if there is a value to draw.
     pub fn has_values(&self) -> bool {
         self.values().next().is_some()
     }
 
-    /// The figure without its lines and marks.
+    /// Copy of the figure without its lines and marks.
     pub(super) fn empty(&self) -> Figure {
         Figure {
             title: self.title.clone(),
@@ -141,12 +141,12 @@ impl Figure {
         }
     }
 
-    /// Whether the x axis shows names: one point with a name is enough.
+    /// Returns true if the x axis shows names: one point with a name is enough.
     pub(super) fn is_named(&self) -> bool {
         self.lines.iter().flat_map(|line| &line.points).any(|point| matches!(point.x, At::Name(_)))
     }
 
-    /// How x is laid out.
+    /// Layout of the x axis.
     pub fn places(&self) -> Layout {
         if !self.is_named() {
             return Layout::Numbers;
@@ -161,7 +161,7 @@ impl Figure {
         }
     }
 
-    /// Its data: a line for each point.
+    /// Data of the figure as CSV: a row for each point.
     pub fn csv(&self) -> String {
         let mut text = "series,x,y,low,high\n".to_owned();
         for line in &self.lines {
@@ -177,7 +177,7 @@ impl Figure {
     }
 }
 
-/// A field of a CSV file (RFC 4180).
+/// Formats a field of a CSV file, quoted if necessary (RFC 4180).
 pub fn quoted(field: &str) -> String {
     match field.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),

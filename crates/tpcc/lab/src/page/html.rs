@@ -1,4 +1,4 @@
-//! The parts of a page.
+//! Elements of a page.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -9,10 +9,10 @@ use super::style::style;
 use super::thin::DrawnFigure;
 use tpcc_core::workload::words::grouped;
 
-/// Most rows of a table.
+/// Maximum number of rows of a table.
 pub(super) const MOST_ROWS: usize = 1_000;
 
-/// A whole page.
+/// A complete page.
 pub fn page(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
@@ -29,7 +29,7 @@ pub fn page(title: &str, body: &Markup) -> String {
     page.into_string()
 }
 
-/// Figures, as many beside each other as there is room for.
+/// Figures side by side, as many as fit.
 pub fn figures(all: &[Figure]) -> Markup {
     html! {
         @if !all.is_empty() {
@@ -62,14 +62,14 @@ fn one(figure: &Figure) -> Markup {
     }
 }
 
-/// Large figures at the top.
+/// Key figures at the top of a page.
 pub fn facts(all: &[(&str, String)]) -> Markup {
     html! {
         dl.facts { @for (name, value) in all { div { dt { (name) } dd { (value) } } } }
     }
 }
 
-/// A table whose rows become blocks on a small screen, of which the first [`MOST_ROWS`] are shown. Columns from `numbers` on are
+/// A table of the first [`MOST_ROWS`] rows, which become blocks on a small screen. Columns from index `numbers` on are
 /// numbers.
 pub fn table(head: &[&str], numbers: usize, rows: impl IntoIterator<Item = Vec<Markup>>) -> Markup {
     let mut rows = rows.into_iter();
@@ -92,12 +92,12 @@ pub fn table(head: &[&str], numbers: usize, rows: impl IntoIterator<Item = Vec<M
     }
 }
 
-/// Text as a cell.
+/// A cell with this text.
 pub fn cell(text: impl AsRef<str>) -> Markup {
     html! { (text.as_ref()) }
 }
 
-/// Words of a command line as a shell takes them; of the program its name.
+/// Formats the words of a command line, quoted for a shell. The program is shown without its directory.
 pub fn command(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:=@%".contains(c);
     let quoted = |word: &String| match !word.is_empty() && word.chars().all(plain) {

@@ -1,41 +1,41 @@
-//! Colours. A figure is drawn in stand-ins, which become what its place needs: variables of the page, which follow light,
-//! dark and paper, or plain colours in a file of its own. Lines differ in colour, dash and mark, so that colour alone never
-//! tells them apart.
+//! Colours. A figure is drawn in stand-in colours, which are then replaced by the colours of its destination: variables of
+//! the page, which follow light, dark and print styles, or plain colours in a file. Lines differ in colour, dash and mark,
+//! so that colour is never the only difference.
 
 use plotters::style::RGBColor;
 
-/// Most lines that can be told apart.
+/// Maximum number of distinguishable lines.
 pub const MOST_LINES: usize = 6;
 
-/// What something is drawn in.
+/// Role of a colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ink {
-    /// Text, axes, what a paper found.
+    /// Text, axes, values of a paper.
     Text,
-    /// Text that is less important.
+    /// Less important text.
     Faint,
-    /// The grid.
+    /// Grid lines.
     Grid,
-    /// What lies behind.
+    /// Background.
     Ground,
-    /// Something that happened.
+    /// Events.
     Event,
-    /// The line of a series, dashed as its own.
+    /// Line of a series, with the dashes of the series.
     Line(usize),
     /// Marks, bars and intervals of a series.
     Mark(usize),
 }
 
-/// Where a figure stands.
+/// Destination of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Canvas {
-    /// In a page that has [`super::style`].
+    /// A page with [`super::style`].
     Page,
-    /// In a file of its own, on white.
+    /// A separate file, on white.
     File,
 }
 
-/// Colours of series on light and on dark; all have a contrast of 3 to the page, and of each other in grey where they touch.
+/// Colours of series on a light and on a dark page. Each has a contrast of at least 3 to the page.
 pub(super) const SERIES: [(&str, &str); MOST_LINES] = [
     ("#0b62a4", "#62b0f0"),
     ("#c2410c", "#ff9258"),
@@ -45,18 +45,18 @@ pub(super) const SERIES: [(&str, &str); MOST_LINES] = [
     ("#44546a", "#a9b8cb"),
 ];
 
-/// Dashes of lines.
+/// Dash patterns of lines.
 const DASHES: [&str; MOST_LINES] = ["", "7 3", "2 3", "9 3 2 3", "5 5", "1 4"];
 
 impl Ink {
-    /// All of them.
+    /// All inks.
     fn all() -> impl Iterator<Item = Ink> {
         [Ink::Text, Ink::Faint, Ink::Grid, Ink::Ground, Ink::Event]
             .into_iter()
             .chain((0..MOST_LINES).flat_map(|n| [Ink::Line(n), Ink::Mark(n)]))
     }
 
-    /// What it is drawn in first. No figure has these colours otherwise.
+    /// Stand-in colour. Figures use these colours for nothing else.
     pub(super) fn stand_in(self) -> RGBColor {
         match self {
             Ink::Text => RGBColor(1, 0, 1),
@@ -88,7 +88,7 @@ impl Ink {
     }
 }
 
-/// Puts the colours of a place where the stand-ins are.
+/// Replaces the stand-in colours of an SVG by the colours of its destination.
 pub(super) fn painted(mut svg: String, place: Canvas) -> String {
     for ink in Ink::all() {
         let RGBColor(r, g, b) = ink.stand_in();
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(painted("fill=\"#030000\"".into(), Canvas::File), "fill=\"#0b62a4\"");
     }
 
-    /// Contrast to the page as the accessibility guidelines (WCAG 2.1) have it: 3 for what is drawn.
+    /// Contrast to the page as required by the accessibility guidelines (WCAG 2.1): at least 3 for graphics.
     #[test]
     fn series_can_be_seen_on_light_and_on_dark() {
         let luminance = |hex: &str| {

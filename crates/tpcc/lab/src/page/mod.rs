@@ -1,10 +1,11 @@
-//! Pages: one HTML file that needs no network and no script, with figures as SVG and their data behind them.
+//! Pages: HTML files that need no network and no script, with figures as SVG and their data.
 //!
-//! [`figure`] says what a figure is, `thin` what of it is drawn, `scale` where values lie, `plot` draws, `ink` and `style` colour, `values` says what any JSON value holds;
-//! [`html`] puts pages together, and [`run`] makes that of a run. That of experiments is made where those are known, in `lab`.
+//! [`figure`] defines figures, `thin` selects the points to draw, `scale` computes axes, `plot` draws, `ink` and `style`
+//! give colours, and `values` formats JSON values. [`html`] has the elements of pages, and [`run`] makes the page of a run.
+//! The pages of experiments are made in [`crate::reproduce`].
 //!
-//! Pages are made of files that others may have written: of any numbers, and of lists of any length. What is drawn and listed is
-//! bounded, and the work grows with the length of the file.
+//! Pages are made from files of any origin, with any numbers and with lists of any length. The amount that is drawn and
+//! listed is bounded, and the work grows with the length of the file.
 
 pub mod figure;
 pub mod html;

@@ -14,20 +14,20 @@ use super::ink::{Canvas, Ink, MOST_LINES, painted};
 use super::scale::{Axis, Zero, short};
 use super::thin::DrawnFigure;
 
-/// Width of every figure, in units of which a small screen gives most about 0.65 pixels and a large one about 1.
+/// Width of a figure, in SVG units. A unit is about 0.65 pixels on a small screen and about 1 pixel on a large one.
 const WIDTH: i32 = 560;
-/// Height of the plot of lines.
+/// Height of the plot area of lines.
 const PLOT: i32 = 220;
-/// Height of a line of the legend.
+/// Height of a row of the legend.
 const LEGEND: i32 = 22;
-/// Size of text.
+/// Font size.
 const TEXT: i32 = 18;
-/// Mean width of a character of it, rather more than less: no font is measured.
+/// Mean width of a character of text, estimated generously: fonts are not measured.
 const CHARACTER: f64 = 7.9;
-/// Most points of a line that get a mark each.
+/// Maximum number of points of a line with a mark each.
 const MOST_MARKS: usize = 32;
 
-/// A figure as an SVG element, as much of it as there is room for.
+/// Draws a figure as an SVG element, with as many points as there is room for.
 pub fn svg(figure: &Figure, place: Canvas) -> String {
     let DrawnFigure { figure, .. } = DrawnFigure::of(figure);
     let figure = &figure;
@@ -49,7 +49,7 @@ pub fn svg(figure: &Figure, place: Canvas) -> String {
             None => lines(&pen, figure, &order, height),
         }
     }
-    // It takes the width that its place has.
+    // Without a size the element takes the width of its container.
     let sized = format!("<svg width=\"{WIDTH}\" height=\"{height}\" ");
     let label = figure.title.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;");
     let free = match place {
@@ -59,7 +59,7 @@ pub fn svg(figure: &Figure, place: Canvas) -> String {
     painted(text.replacen(&sized, &free, 1), place)
 }
 
-/// Draws in pixels. Drawing into a string cannot fail.
+/// Draws in SVG units. Errors are ignored: drawing into a string cannot fail.
 struct Pen<'a> {
     area: DrawingArea<SVGBackend<'a>, Shift>,
 }
@@ -81,7 +81,7 @@ impl Pen<'_> {
         let _ = self.area.draw(&(EmptyElement::at(at) + Text::new(text.to_owned(), (0, 0), style)));
     }
 
-    /// The mark of a series: each has its own form, and a paper's is hollow.
+    /// Draws the mark of a series. Each series has its own shape; the mark of a paper is hollow.
     fn mark(&self, (x, y): At2, of: Finder, number: usize) {
         let diamond = |r: i32| [(x, y - r), (x + r, y), (x, y + r), (x - r, y), (x, y - r)];
         let ink = Ink::Mark(number % MOST_LINES);
@@ -111,7 +111,7 @@ fn width_of(text: &str) -> i32 {
     (text.chars().count() as f64 * CHARACTER).ceil() as i32
 }
 
-/// The text, cut to what fits.
+/// The text, cut to fit the width.
 fn cut(text: &str, width: i32) -> String {
     let most = (f64::from(width) / CHARACTER) as usize;
     match text.chars().count() > most {
@@ -120,7 +120,8 @@ fn cut(text: &str, width: i32) -> String {
     }
 }
 
-/// Lines with their numbers: those of this program count for themselves, so that a colour does not depend on the paper's.
+/// Lines with their numbers. Lines of this program and lines of the paper are numbered separately, so that the colours of
+/// the former do not depend on the paper.
 fn numbered(figure: &Figure) -> Vec<(usize, &PlotLine)> {
     let (mut here, mut paper) = (0, 0);
     let mut number = |line: &PlotLine| {
@@ -131,7 +132,7 @@ fn numbered(figure: &Figure) -> Vec<(usize, &PlotLine)> {
     figure.lines.iter().map(|line| (number(line), line)).collect()
 }
 
-/// Where each entry of the legend begins, and the row that it is in; and the number of rows.
+/// Start and row of each entry of the legend, and the number of rows.
 fn legend_places(figure: &Figure) -> (Vec<(i32, i32)>, i32) {
     if figure.lines.len() == 1 && figure.lines[0].name.is_empty() {
         return (vec![], 0);
@@ -166,12 +167,12 @@ fn lines_height(figure: &Figure) -> i32 {
     legend_places(figure).1 * LEGEND + 30 + PLOT + 50
 }
 
-/// What an axis shows, and how where that is not by sums.
+/// Label of an axis, with a note if the axis is logarithmic.
 fn labelled(label: &str, axis: &Axis) -> String {
     format!("{label}{}", if axis.log { " (by powers)" } else { "" })
 }
 
-/// Lines over numbers, or over `names` in their order, from left to right.
+/// Draws lines over numbers, or over `names` in their order, from left to right.
 fn lines(pen: &Pen<'_>, figure: &Figure, names: &[String], height: i32) {
     let top = legend(pen, figure, false) + 30;
     let bottom = height - 50;
@@ -209,7 +210,7 @@ fn lines(pen: &Pen<'_>, figure: &Figure, names: &[String], height: i32) {
     let label = cut(&labelled(&figure.x_label, &xs), right - left);
     pen.text(&label, ((left + right) / 2, height - 12), Ink::Faint, HPos::Center, VPos::Center);
 
-    // One for each place that can be told from the next.
+    // One event line for each distinct position.
     let marked: HashSet<i32> = figure.marks.iter().map(|mark| x_of(mark.x)).collect();
     let mut marked: Vec<i32> = marked.into_iter().collect();
     marked.sort_unstable();
@@ -223,7 +224,7 @@ fn lines(pen: &Pen<'_>, figure: &Figure, names: &[String], height: i32) {
         let number = number % MOST_LINES;
         let place = |point: &Point, y: f64| (x_of(x_value(&point.x)), y_of(y));
         if line.of == Finder::Here {
-            // Where nothing was measured there is a gap.
+            // Points without a value leave a gap.
             for part in line.points.split(|point| point.y.is_none()) {
                 let points: Vec<At2> = part.iter().filter_map(|point| Some(place(point, point.y?))).collect();
                 pen.line(&points, Ink::Line(number), 2);
@@ -248,7 +249,7 @@ fn lines(pen: &Pen<'_>, figure: &Figure, names: &[String], height: i32) {
     }
 }
 
-/// What stands below the x axis, and where: names, the values of x themselves where they are few, or round numbers.
+/// Positions and texts of the ticks of the x axis: names, the values of x themselves if there are few, or round numbers.
 fn x_ticks(names: &[String], xs: &Axis, values: Vec<f64>, x_of: &dyn Fn(f64) -> i32) -> Vec<(i32, String)> {
     let mut own = values;
     own.sort_by(f64::total_cmp);
@@ -272,7 +273,7 @@ fn x_ticks(names: &[String], xs: &Axis, values: Vec<f64>, x_of: &dyn Fn(f64) -> 
     }
     let at = |values: &[f64]| values.iter().map(|x| (x_of(*x), short(*x))).collect::<Vec<_>>();
     let of_own = at(&own);
-    // What cannot be told in a few digits is no place for a tick.
+    // Values with many digits are not used as ticks.
     let are_short = own.iter().all(|x| short(*x).parse() == Ok(*x));
     if own.len() <= 12 && are_short && fits(&of_own) {
         return of_own;
@@ -284,17 +285,17 @@ fn x_ticks(names: &[String], xs: &Axis, values: Vec<f64>, x_of: &dyn Fn(f64) -> 
 const NAME: i32 = 21;
 const BAR: i32 = 16;
 const GAP: i32 = 7;
-/// Room for a value beside its bar.
+/// Width reserved for a value beside its bar.
 const VALUE: i32 = 70;
 
-/// Width of the longest name below an axis.
+/// Maximum width of a name below an axis.
 const LONGEST_NAME: i32 = WIDTH / 2;
 
-/// Bars beside names, from top to bottom: each name has the width of the figure above its bars.
+/// Bars by name, from top to bottom. Each name has the full width of the figure above its bars.
 struct Bars<'a> {
     figure: &'a Figure,
     names: Vec<String>,
-    /// By line: its point at each name, the first of several.
+    /// Points by name of each line; the first of several with one name.
     points: Vec<HashMap<String, &'a Point>>,
 }
 
@@ -371,7 +372,7 @@ fn bar(pen: &Pen<'_>, point: &Point, of: Finder, number: usize, y: i32, zero: i3
     pen.mark((x, y), of, number);
     if let Some((low, high)) = point.interval {
         let (low, high) = (x_of(low), x_of(high));
-        // On its own bar an interval is seen by its ends, and by the ground around them.
+        // The ends of an interval are higher than the bar, so that they are visible on it.
         pen.line(&[(low, y), (high, y)], Ink::Text, 1);
         for x in [low, high] {
             pen.line(&[(x, y - 5), (x, y + 5)], Ink::Text, 1);
@@ -412,7 +413,7 @@ mod tests {
             ..Figure::default()
         };
         let svg = svg(&figure, Canvas::Page);
-        // Each hollow diamond has a ground of its own.
+        // Each hollow diamond has a background of its own.
         assert_eq!(svg.matches("<polygon").count(), 3, "{svg}");
     }
 
@@ -436,7 +437,7 @@ mod tests {
             let lines = vec![line("", Finder::Here, &points)];
             svg(&Figure { lines, marks: marks.collect(), ..Figure::default() }, Canvas::Page)
         };
-        // Each point has an interval, of three strokes, and each place an event.
+        // Each point has an interval of three strokes, and each position one event.
         let most = 3 * MOST_POINTS + WIDTH as usize + 100;
         for seconds in [100, 4_000, 200_000, 400_000] {
             let parts = drawn(seconds).matches('<').count();

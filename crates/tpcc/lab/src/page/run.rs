@@ -1,4 +1,4 @@
-//! The page of one run, made from its JSON object, so that it can be made again from a saved one.
+//! Page of one run, made from the JSON object of the run, so that it can be made again from a saved one.
 
 use maud::{Markup, html};
 use serde_json::{Map, Value};
@@ -12,10 +12,10 @@ use super::values::{MOST_TABLES, pairs, words};
 use tpcc_core::workload::generate::deck::Kind;
 use tpcc_core::workload::words::grouped;
 
-/// Keys that have a part of the page of their own; every other object is a mechanism.
+/// Keys with their own part of the page; every other object is a mechanism.
 const TOLD: &[&str] = &["provenance", "machine", "config", "transactions", "series", "check", "rows", "generator"];
 
-/// The page.
+/// Makes the page of a run.
 pub fn run_page(run: &Value) -> String {
     let body = html! {
         h1 { "One run of tpcc" }
@@ -76,7 +76,7 @@ fn head(run: &Value) -> Markup {
     }
 }
 
-/// The numbers of a list; none for what is none.
+/// Numbers of a list; none for an element that is not a number.
 fn numbers(value: &Value) -> impl Iterator<Item = Option<f64>> {
     value.as_array().into_iter().flatten().map(Value::as_f64)
 }
@@ -96,7 +96,7 @@ fn over_time(run: &Value) -> Figure {
     }
 }
 
-/// How even it was: what a reader needs to judge small differences.
+/// Variation of the throughput, by which a reader can judge small differences.
 fn noise(run: &Value) -> Markup {
     let mut rates: Vec<f64> = numbers(&run["series"]["throughput_per_s"]).flatten().collect();
     rates.sort_by(f64::total_cmp);
@@ -114,9 +114,9 @@ fn noise(run: &Value) -> Markup {
     }
 }
 
-/// Standard deviation of some values, as a part of their mean; none where the mean is not above 0.
+/// Standard deviation relative to the mean; none if the mean is not above 0.
 fn spread(values: &[f64]) -> Option<f64> {
-    // In units of the largest, so that sums and squares are numbers.
+    // Scaled by the largest value, so that sums and squares are finite.
     let unit = values.iter().copied().map(f64::abs).fold(0.0, f64::max);
     let (n, scaled) = (values.len() as f64, || values.iter().map(|value| value / unit));
     let mean = scaled().sum::<f64>() / n;
@@ -124,7 +124,7 @@ fn spread(values: &[f64]) -> Option<f64> {
     (mean > 0.0).then(|| variance.sqrt() / mean)
 }
 
-/// The types of transaction that were run, with what is known of each.
+/// Types of transactions that ran, with their figures.
 fn kinds_of(run: &Value) -> impl Iterator<Item = (&String, &Value)> {
     let all = run["transactions"].as_object().into_iter().flatten();
     let is_kind = |name: &str| Kind::ALL.iter().any(|kind| kind.name() == name);
@@ -169,7 +169,7 @@ fn kinds(run: &Value) -> Markup {
     )
 }
 
-/// Where the workers' time went.
+/// Part of the page on the time of the workers.
 fn where_time_goes(run: &Value) -> Markup {
     let Some(time) = WorkerTime::of(run) else {
         return html! { p.faint { "Nothing was measured." } };
@@ -193,16 +193,16 @@ fn where_time_goes(run: &Value) -> Markup {
     }
 }
 
-/// The workers' time by what is known of it, in per cent.
+/// Time of the workers by activity, in per cent.
 struct WorkerTime {
     bars: Vec<Point>,
-    /// Transactions of a team are under way together, so that their times add up to more than the workers': the kinds' bars
-    /// are then shares of that sum.
+    /// True if transactions of a team overlap, so that their times add up to more than the time of the workers. The bars of
+    /// the types are then shares of that sum.
     overlaps: bool,
 }
 
 impl WorkerTime {
-    /// That of a run; none of one that measured nothing.
+    /// Computes the times of a run; none if nothing was measured.
     fn of(run: &Value) -> Option<WorkerTime> {
         let workers = run["config"]["workers"].as_f64().unwrap_or(1.0);
         let seconds = run["measured_s"].as_f64()? * workers;
@@ -231,7 +231,7 @@ impl WorkerTime {
     }
 }
 
-/// What each mechanism counted: every object of the run that has no other part of the page.
+/// Figures of each mechanism: every object of the run without its own part of the page.
 fn mechanisms(run: &Value) -> Markup {
     let schema = Schema::of_run();
     let all = run.as_object().into_iter().flatten();
@@ -271,7 +271,7 @@ fn check(run: &Value) -> Markup {
 fn repeat(run: &Value) -> Markup {
     let provenance = &run["provenance"];
     let line: Vec<String> = provenance["command"].as_array().into_iter().flatten().map(words).collect();
-    // A run without a seed of its own drew one.
+    // A run without `--seed` drew its seed.
     let seed = run["config"]["seed"].as_u64().filter(|_| !line.iter().any(|word| word.starts_with("--seed")));
     let set = run["config"].as_object().map(|config| {
         config.iter().filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect::<Map<_, _>>()
@@ -294,7 +294,7 @@ mod tests {
 
     use super::*;
 
-    /// 2 workers of 1 s, each of whose ten terminals waited for the disk most of the time.
+    /// A run of 2 workers for 1 s. Each worker has ten terminals, which waited for the disk most of the time.
     fn run(new_order_ns: u64) -> Value {
         json!({
             "config": { "workers": 2 },

@@ -1,38 +1,38 @@
-//! Axes: from where to where, whether by powers, and what stands beside them. They are finite for any values: those beyond what can
-//! be drawn lie at an end of the axis, and values that no axis can part are one.
+//! Axes: their range, their scale, linear or logarithmic, and their ticks. Axes are finite for any values: values too large
+//! to draw are at an end of the axis, and values too close to distinguish are one.
 
 use super::figure::AxisSteps;
 
-/// An axis.
+/// Range and scale of an axis.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Axis {
-    /// Ends: values, or their decimal logarithms.
+    /// Ends of the axis: values, or their decimal logarithms.
     from: f64,
     to: f64,
-    /// Powers, not sums, are evenly spaced.
+    /// True if the scale is logarithmic.
     pub(super) log: bool,
 }
 
-/// From so many times the least on an axis is by powers.
+/// Minimum ratio of the largest to the smallest value on a logarithmic axis.
 const WIDE: f64 = 50.0;
-/// Largest value that has a place of its own: sums and differences of two of them are numbers.
+/// Maximum value with its own position: sums and differences of two such values are finite.
 const LARGEST: f64 = 1e300;
-/// Least length of an axis: its parts are numbers.
+/// Minimum length of an axis: fractions of it are normal numbers.
 const LEAST_LENGTH: f64 = 1e-290;
-/// Least length of an axis, as a part of its ends: below this rounding would decide where values lie.
+/// Minimum length of an axis relative to its ends: below this, rounding errors would determine positions.
 const LEAST_PART: f64 = 1e-14;
-/// Places outside of the axis are taken to be no further away than its length.
+/// Limits of positions: a value outside of the axis is at most one length of the axis away.
 const OUTSIDE: (f64, f64) = (-1.0, 2.0);
-/// Most ticks of an axis.
+/// Maximum number of ticks of an axis.
 const MOST_TICKS: f64 = 64.0;
 
 impl Axis {
-    /// For these values: by powers where they span that much, else from 0 unless they all lie far from it.
+    /// Axis for these values: logarithmic if they span a factor of [`WIDE`], otherwise from 0 unless all are far from 0.
     pub(super) fn of(values: impl Iterator<Item = f64>, zero: Zero) -> Axis {
         Axis::in_steps(values, zero, AxisSteps::AsTheySpan)
     }
 
-    /// As [`Axis::of`]; by powers only where `steps` allows it.
+    /// Like [`Axis::of`], but logarithmic only if `steps` allows it.
     pub(super) fn in_steps(values: impl Iterator<Item = f64>, zero: Zero, steps: AxisSteps) -> Axis {
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()).map(drawable) {
@@ -63,7 +63,7 @@ impl Axis {
         }
     }
 
-    /// Where a value lies: from 0 to 1 on the axis, from -1 to 2 beside it.
+    /// Position of a value: from 0 to 1 on the axis, from -1 to 2 outside.
     pub(super) fn place(&self, value: f64) -> f64 {
         let at = match self.log {
             true if value > 0.0 => drawable(value).log10(),
@@ -74,7 +74,7 @@ impl Axis {
         if place.is_nan() { 0.0 } else { place.clamp(OUTSIDE.0, OUTSIDE.1) }
     }
 
-    /// Round values along it, about so many.
+    /// Round values along the axis, about `about` of them.
     pub(super) fn ticks(&self, about: usize) -> Vec<f64> {
         if self.log {
             return self.powers(about);
@@ -94,7 +94,7 @@ impl Axis {
             decades if decades <= 2.5 => &[1.0, 3.0],
             _ => &[1.0],
         };
-        // From -324 to 301, as numbers are.
+        // Exponents from -324 to 301, the range of drawable numbers.
         let (first, last) = (self.from.floor() as i32, self.to.ceil() as i32);
         let every = ((last - first) as usize / about.max(1)).max(1);
         let powers = (first..=last)
@@ -104,23 +104,23 @@ impl Axis {
     }
 }
 
-/// A value within what can be drawn; what is no number stays none.
+/// Clamps a value to the drawable range; NaN remains.
 fn drawable(value: f64) -> f64 {
     value.clamp(-LARGEST, LARGEST)
 }
 
-/// Whether an axis begins at 0.
+/// Inclusion of 0 in an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Zero {
-    /// Yes: what is drawn has a length.
+    /// Always: the length of a bar shows its value.
     Always,
-    /// Where values come near it.
+    /// If values are near 0.
     IfNear,
-    /// No.
+    /// Only if values include it.
     Never,
 }
 
-/// A number beside an axis or a bar: three digits that matter, in a dozen characters at most.
+/// Formats a number beside an axis or a bar: three significant digits, at most a dozen characters.
 pub fn short(value: f64) -> String {
     if !value.is_finite() {
         return "not finite".to_owned();
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(all, ["0", "1", "0.85", "12.3", "123", "4096", "54.3k", "15M", "0.0312", "-2.5"]);
     }
 
-    /// Values at both ends of what a number can be, and around them.
+    /// Values at the limits of floating-point numbers, and around them.
     const EXTREMES: [f64; 16] = [
         0.0,
         -0.0,

@@ -1,19 +1,20 @@
-//! What the keys of a run's JSON mean, from its schema: each has its sentence and unit there.
+//! Descriptions and units of the keys of a run's JSON, from its schema.
 //!
-//! The schema is the file that is published: a test holds it against the types, so that the program needs no code to make it.
+//! The schema is the published file. A test compares it with the types, so that the program does not need code to generate
+//! it.
 
 use serde_json::Value;
 
-/// The schema of a JSON object.
+/// Schema of a JSON object.
 pub(super) struct Schema(Value);
 
 impl Schema {
-    /// That of a run. A file that could not be read would leave keys without sentences; a test reads it.
+    /// Schema of a run. If the file could not be parsed, keys would have no descriptions; a test parses it.
     pub(super) fn of_run() -> Schema {
         Schema(serde_json::from_str(include_str!("../../../schema/run.schema.json")).unwrap_or_default())
     }
 
-    /// What the key at the end of a path means: its sentence and its unit, if they are told.
+    /// Description and unit of the key at the end of a path, if the schema has them.
     pub(super) fn about(&self, path: &[&str]) -> (Option<String>, Option<String>) {
         let mut at = &self.0;
         for key in path {

@@ -1,10 +1,10 @@
-//! What the page looks like: light, dark and on paper, from 400 pixels to any width.
+//! Style of pages: light, dark and print, from 400 pixels to any width.
 
 use std::fmt::Write;
 
 use super::ink::SERIES;
 
-/// The style sheet, with the colours of series.
+/// Style sheet with the colours of series.
 pub(super) fn style() -> String {
     let (mut light, mut dark) = (String::new(), String::new());
     for (n, (on_light, on_dark)) in SERIES.iter().enumerate() {

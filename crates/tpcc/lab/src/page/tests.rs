@@ -1,4 +1,4 @@
-//! Pages of arbitrary results: each is made, and its size follows from what there is room for.
+//! Pages of arbitrary results: every result has a page, and the size of the page is bounded.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::plot::svg;
 use super::run::run_page;
 use tpcc_core::report::model::schema_of;
 
-/// Numbers of any size, those at both ends of what a number can be often.
+/// Numbers of any size; numbers at the limits of the type are frequent.
 pub fn number() -> impl Strategy<Value = f64> {
     let extremes = [0.0, -0.0, 5e-324, -5e-324, 1e-300, 1.0, -1.0, 1e300, 1e308, f64::MAX, f64::MIN];
     let beyond = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
@@ -21,7 +21,7 @@ pub fn number() -> impl Strategy<Value = f64> {
     ]
 }
 
-/// A number as JSON has it: what is none is null.
+/// A number as in JSON, in which a number that is not finite is null.
 fn json_number() -> impl Strategy<Value = Value> {
     prop_oneof![6 => number().prop_map(|number| json!(number)), 1 => any::<u64>().prop_map(|n| json!(n)), 1 => Just(Value::Null)]
 }
@@ -43,7 +43,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A run whose lists have any length and whose numbers are any.
+/// A run with lists of any length and with any numbers.
 fn run() -> impl Strategy<Value = Value> {
     let part = || prop_oneof![4 => list(), 1 => value()];
     let scalars = proptest::collection::vec(json_number(), 12);
@@ -67,7 +67,7 @@ fn run() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Whether all coordinates of a drawing are numbers near the figure.
+/// Returns true if all coordinates of a drawing are numbers near the figure.
 fn is_drawn(svg: &str) -> bool {
     let numbers = svg.split('"').filter(|part| part.bytes().all(|b| b.is_ascii_digit() || b"-., ".contains(&b)));
     let all = numbers.flat_map(|part| part.split([',', ' '])).filter(|part| !part.is_empty());
@@ -79,7 +79,7 @@ proptest! {
 
     #[test]
     fn any_run_has_a_page(run in run()) {
-        // As it is read from a file.
+        // Converts the run to text and back, as if read from a file.
         let run: Value = serde_json::from_str(&run.to_string()).unwrap();
         let page = run_page(&run);
         prop_assert!(page.ends_with("</html>") && page.len() < 4 << 20, "{} bytes", page.len());

@@ -1,30 +1,31 @@
-//! What of a figure is drawn. The work of drawing follows from the figure's size on the page, not from the length of a run: of a long
-//! line some points stand for all, the extremes of each stretch among them, and of many names the first.
+//! Selects the points of a figure to draw. The work of drawing depends on the size of the figure on the page, not on the
+//! length of a run. Of a long line, some points of each stretch are drawn, its extremes among them; of many names, the first
+//! ones.
 
 use std::collections::HashSet;
 
 use super::figure::{At, Figure, PlotLine, Point};
 
-/// Most points of a line over numbers: some for each unit of the figure's width.
+/// Maximum number of points of a line over numbers: some for each unit of the figure's width.
 pub(super) const MOST_POINTS: usize = 2_000;
-/// Points that stand for a stretch of a line: its first and last, the least and the greatest, and one that is a gap.
+/// Points that represent a stretch of a line: its first and last, the least and the greatest, and one that is a gap.
 const OF_A_STRETCH: usize = 5;
-/// Most names of a figure.
+/// Maximum number of names of a figure.
 pub(super) const MOST_NAMES: usize = 200;
 
-/// A figure as it is drawn.
+/// A figure reduced to the points to draw.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct DrawnFigure {
-    /// What is drawn: finite numbers, and no more of them than there is room for.
+    /// Figure with finite numbers only, and no more points than there is room for.
     pub(super) figure: Figure,
-    /// Points of the whole figure.
+    /// Number of points of the whole figure.
     pub(super) points: usize,
-    /// Points of it that are not drawn.
+    /// Number of points that are not drawn.
     pub(super) left_out: usize,
 }
 
 impl DrawnFigure {
-    /// The part of a figure that is drawn.
+    /// Reduces a figure to the points to draw.
     pub(super) fn of(figure: &Figure) -> DrawnFigure {
         let count = |lines: &[PlotLine]| lines.iter().map(|line| line.points.len()).sum::<usize>();
         let is_named = figure.is_named();
@@ -51,14 +52,14 @@ impl DrawnFigure {
     }
 }
 
-/// The point with what of it is finite.
+/// Copy of a point with its finite values only.
 fn finite(point: &Point) -> Point {
     let y = point.y.filter(|y| y.is_finite());
     let interval = point.interval.filter(|(low, high)| y.is_some() && low.is_finite() && high.is_finite());
     Point { x: point.x.clone(), y, interval }
 }
 
-/// At most [`MOST_POINTS`] of the points of a line, in their order.
+/// Selects at most [`MOST_POINTS`] points of a line, in their order.
 fn thinned(points: Vec<Point>) -> Vec<Point> {
     if points.len() <= MOST_POINTS {
         return points;

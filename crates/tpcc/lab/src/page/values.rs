@@ -1,4 +1,4 @@
-//! JSON values as words and as tables, whatever they hold: of a long one the beginning.
+//! Formats any JSON values as text and as tables. Long values are cut.
 
 use std::fmt::Write;
 
@@ -10,21 +10,21 @@ use super::scale::short;
 use super::schema::Schema;
 use tpcc_core::workload::words::grouped;
 
-/// Most bytes of a value in a cell, but for its last word.
+/// Maximum number of bytes of a value in a cell, not counting its last word.
 const MOST_WORDS: usize = 4_000;
-/// Most columns of a table.
+/// Maximum number of columns of a table.
 const MOST_COLUMNS: usize = 32;
-/// Most objects that have a table of their own, of those in one object.
+/// Maximum number of objects within one object that have their own table.
 pub(super) const MOST_TABLES: usize = 100;
 
-/// What a terminal would see of a value.
+/// Formats a value as text.
 pub(super) fn words(value: &Value) -> String {
     let mut text = String::new();
     say(&mut text, value);
     text
 }
 
-/// Adds the words of a value; nothing where there are many words already.
+/// Appends the text of a value, or nothing if the text is long already.
 fn say(to: &mut String, value: &Value) {
     if to.len() > MOST_WORDS {
         return;
@@ -51,7 +51,7 @@ fn say(to: &mut String, value: &Value) {
     }
 }
 
-/// Adds parts with commas between them, and how many there are more.
+/// Appends parts separated by commas, and the number of those left out.
 fn say_all<T>(to: &mut String, len: usize, all: impl Iterator<Item = T>, mut say: impl FnMut(&mut String, T)) {
     for (said, part) in all.enumerate() {
         if said > 0 {
@@ -65,7 +65,7 @@ fn say_all<T>(to: &mut String, len: usize, all: impl Iterator<Item = T>, mut say
     }
 }
 
-/// Keys and values, what they are, and lists of objects as tables of their own.
+/// Keys, values and descriptions; lists of objects become separate tables.
 pub(super) fn pairs(of: Option<&Map<String, Value>>, schema: &Schema, path: &[&str]) -> Markup {
     let Some(of) = of else { return html! { p.faint { "not known" } } };
     let is_table = |value: &Value| value.as_array().is_some_and(|all| all.iter().any(Value::is_object));
@@ -90,14 +90,14 @@ pub(super) fn pairs(of: Option<&Map<String, Value>>, schema: &Schema, path: &[&s
     }
 }
 
-/// An entry of a list, or of a map, whose entries have names.
+/// An entry of a list or of a map; only entries of a map have names.
 struct ListEntry<'a> {
     name: Option<&'a str>,
     value: &'a Value,
 }
 
 impl ListEntry<'_> {
-    /// What of the entry belongs into a column.
+    /// Text of the entry in a column.
     fn at(&self, column: &str) -> String {
         match (self.value.get(column), self.name, column) {
             (Some(value), ..) => words(value),

@@ -1,7 +1,7 @@
-//! Experiments whose results are kept: each in a directory of its own, and one page of all.
+//! Experiments whose results are kept: each in its own directory, with one page for all.
 //!
-//! `DIR/ID/` has `result.json`, a CSV file for each series, one of the claims, and an SVG file for each figure; `DIR/index.html`
-//! is the page. It is written anew after each experiment, so that it is there however the command ends.
+//! `DIR/ID/` has `result.json`, a CSV file for each series, one for the claims, and an SVG file for each figure.
+//! `DIR/index.html` is the page. It is rewritten after each experiment, so that it exists however the command ends.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,50 +24,50 @@ use tpcc_core::workload::interrupt;
 use tpcc_core::workload::reading::{MOST_RESULT, read_file};
 use tpcc_core::workload::streams::say;
 
-/// What is kept in each experiment's directory.
+/// Name of the result file in the directory of an experiment.
 const RESULT: &str = "result.json";
 
-/// What to run and where to keep it.
+/// Parameters of a campaign.
 #[derive(Clone, Debug)]
 pub struct Campaign<'a> {
     /// An experiment, a paper or `all`.
     pub id: &'a str,
-    /// Of these, only those; all if there are none.
+    /// Experiments or papers to which the campaign is restricted; empty for no restriction.
     pub only: &'a [String],
-    /// Fewer points, shorter runs.
+    /// Fewer points and shorter runs.
     pub quick: bool,
-    /// What has a result of this program and these settings is not run again.
+    /// Skips experiments that have a result of this program and these settings.
     pub resume: bool,
     /// Directory for databases.
     pub data: Option<&'a Path>,
-    /// Where results go.
+    /// Output directory for results.
     pub out: &'a Path,
 }
 
-/// What came of it.
+/// Outcome of a campaign.
 #[derive(Debug)]
 pub struct Kept {
-    /// Every experiment of the page.
+    /// All experiments of the page.
     pub outcomes: Vec<Entry>,
-    /// How many were ordered.
+    /// Number of selected experiments.
     pub chosen: usize,
-    /// How many were run now.
+    /// Number of experiments that were run now.
     pub ran: usize,
-    /// How many had a result already.
+    /// Number of selected experiments that had a result already.
     pub known: usize,
-    /// Whether the user has ended it.
+    /// True if the user interrupted the campaign.
     pub interrupted: bool,
-    /// The page.
+    /// Path of the page.
     pub index: PathBuf,
 }
 
 type Chosen = (&'static Paper, &'static Experiment);
 
-/// Runs what is ordered and keeps it. An experiment that fails is in what came of it; an error is of what comes before, or of
-/// files that cannot be written.
+/// Runs the selected experiments and keeps their results. A failed experiment is part of the outcome. Returns an error if
+/// the selection is wrong, if the needs of the experiments cannot be met, or if files cannot be written.
 pub fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
     let chosen = choose(order)?;
-    // Of the file as it is now: it may be built anew while experiments run.
+    // Digest of the file as it is now: the program may be rebuilt while experiments run.
     let _ = executable::digest();
     let out = order.out;
     let cannot = |e: std::io::Error| {
@@ -75,7 +75,7 @@ pub fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
     };
     fs::create_dir_all(out).map_err(cannot)?;
     let index = out.join("index.html");
-    // Whether files can be written is known before hours are spent.
+    // Checks that files can be written before hours are spent.
     fs::OpenOptions::new().append(true).create(true).open(&index).map_err(cannot)?;
     let mut outcomes: Vec<Entry> = Vec::new();
     let mut to_run: Vec<Chosen> = Vec::new();
@@ -101,7 +101,7 @@ pub fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
         }
         return Err(error);
     }
-    // What is run again is not left half new and half old, however this ends.
+    // Old results are removed first, so that no directory has both old and new files, however this ends.
     to_run.iter().try_for_each(|(_, experiment)| clear(&out.join(experiment.id))).map_err(cannot)?;
     write_page(&kept)?;
     let mut lab: Option<(&str, Lab)> = None;
@@ -109,7 +109,7 @@ pub fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
         if interrupt::requested() {
             break;
         }
-        // Databases of the paper before go first.
+        // Removes the databases of the previous paper first.
         if lab.as_ref().is_none_or(|(of, _)| *of != paper.id) {
             drop(lab.take());
             let mut next = Lab::open(order.data, order.quick)?;
@@ -138,7 +138,7 @@ pub fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
     Ok(kept)
 }
 
-/// The experiments that are ordered.
+/// Experiments that the campaign selects.
 fn choose(order: &Campaign<'_>) -> Result<Vec<Chosen>, Error> {
     let all = find(order.id)?;
     for id in order.only {
@@ -156,7 +156,7 @@ fn choose(order: &Campaign<'_>) -> Result<Vec<Chosen>, Error> {
     Ok(some)
 }
 
-/// Tells what it takes, and refuses what cannot be.
+/// Reports the needs of the experiments. Returns an error if they cannot be met.
 fn begin(order: &Campaign<'_>, to_run: &[Chosen], known: usize) -> Result<(), Error> {
     let experiments: Vec<&Experiment> = to_run.iter().map(|(_, experiment)| *experiment).collect();
     if known > 0 {
@@ -166,7 +166,7 @@ fn begin(order: &Campaign<'_>, to_run: &[Chosen], known: usize) -> Result<(), Er
         return Ok(());
     }
     let data = order.data.map_or_else(std::env::temp_dir, Path::to_owned);
-    // What has nothing to compare takes no time.
+    // Experiments that compare builds take no time if there are no builds.
     let compares_builds = |(paper, _): &&Chosen| paper.id == compiler::PAPER.id;
     let absent = to_run.iter().find(compares_builds).and_then(|_| compiler::why_absent());
     let timed =
@@ -185,7 +185,7 @@ fn absent(experiment: &Experiment) -> Absent {
     Absent { id: experiment.id.to_owned(), title: experiment.title.to_owned() }
 }
 
-/// Runs one.
+/// Runs one experiment.
 fn one(lab: &mut Lab, paper: &Paper, experiment: &Experiment) -> Result<Report, Error> {
     let mut results = Results::default();
     lab.announce(experiment);
@@ -194,15 +194,15 @@ fn one(lab: &mut Lab, paper: &Paper, experiment: &Experiment) -> Result<Report, 
     Ok(results.report(lab, experiment.id, experiment.title, paper.title, cpu, start))
 }
 
-/// A result that was kept, if it can be read.
+/// Reads a kept result; none if it is missing or cannot be read.
 fn saved(directory: &Path) -> Option<Report> {
     let text = read_file(&directory.join(RESULT), MOST_RESULT, "what 'tpcc reproduce --json' wrote").ok()?;
     let report: Report = serde_json::from_slice(&text).ok()?;
     (report.schema == schema_of("reproduce")).then_some(report)
 }
 
-/// Whether a result is what this program would find again: the same program, settings and machine. The commit does not tell
-/// two builds of changed sources apart, or of other features: the program's file does.
+/// Returns true if this program would reproduce the result: same program, settings and machine. The commit does not
+/// distinguish builds of changed sources or with other features; the digest of the program's file does.
 fn is_current(report: &Report, quick: bool) -> bool {
     let (then, now) = (&report.provenance, Provenance::here());
     let (machine, here) = (&report.machine, Machine::describe(None));
@@ -215,7 +215,7 @@ fn is_current(report: &Report, quick: bool) -> bool {
         && (machine.cores, &machine.cpu) == (here.cores, &here.cpu)
 }
 
-/// Removes what an earlier call has kept, and nothing else.
+/// Removes the files of an earlier call, and no others.
 fn clear(directory: &Path) -> std::io::Result<()> {
     let Ok(entries) = fs::read_dir(directory) else { return Ok(()) };
     for entry in entries {
@@ -240,7 +240,7 @@ fn write_files(directory: &Path, report: &Report) -> std::io::Result<()> {
         fs::write(directory.join(name + ".svg"), svg(figure, Canvas::File))?;
     }
     let text = text_of(report).map_err(|e| std::io::Error::other(e.to_string()))?;
-    // Last, and at once: a directory with a result has everything.
+    // Written last and atomically: a directory with a result is complete.
     replace(&directory.join(RESULT), text.as_bytes())
 }
 
@@ -271,7 +271,7 @@ fn write_page(kept: &Kept) -> Result<(), Error> {
 }
 
 impl Kept {
-    /// All of it as one report, for `--json`.
+    /// All results as one report, for `--json`.
     pub fn together(&self, id: &str) -> Report {
         let done = || {
             self.outcomes.iter().filter_map(|outcome| match outcome {
@@ -295,7 +295,7 @@ impl Kept {
         }
     }
 
-    /// The verdicts by paper, for a terminal.
+    /// Formats the verdicts by paper for a terminal.
     pub fn text(&self) -> String {
         let mut text = format!("{:>8} {:>8} {:>12} {:>8}\n", "holds", "weaker", "contradicts", "not here");
         for (paper, claims) in claims(&self.outcomes) {
@@ -306,7 +306,7 @@ impl Kept {
         text
     }
 
-    /// Ids of what failed.
+    /// Ids and error messages of failed experiments.
     pub fn failed(&self) -> Vec<(&str, &str)> {
         let failed = self.outcomes.iter().filter_map(|outcome| match outcome {
             Entry::Failed(of, why) => Some((of.id.as_str(), why.as_str())),

@@ -1,6 +1,6 @@
-//! The same program built in several ways, held against each other: counted under Cachegrind, and timed in turn.
+//! Comparison of builds of the same program: counts under Cachegrind, and alternating timings.
 //!
-//! What builds them is `cargo xtask pgo`, `bolt` and `ablate-build`.
+//! The builds are made by `cargo xtask pgo`, `bolt` and `ablate-build`.
 
 use std::path::{Path, PathBuf};
 
@@ -15,102 +15,102 @@ pub use tpcc_core::report::machine::available_memory_bytes;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::reading::read_file;
 
-/// Most bytes of a list of builds.
+/// Maximum size of a list of builds, in bytes.
 const MOST_LIST: u64 = 1 << 20;
 
-/// A `tpcc` and how it was built.
+/// A build of `tpcc` in a comparison.
 #[derive(Clone, Debug)]
 pub struct Build {
-    /// Its name, once in a comparison.
+    /// Name, unique in a comparison.
     pub name: String,
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Flags of `tpcc run` that this build is measured with, beyond those of the plan; none of them has a space in it.
+    /// Flags of `tpcc run` for this build, in addition to those of the comparison; none of them contains a space.
     pub flags: String,
 }
 
-/// The builds that `cargo xtask ablate-build` has made, as it lists them in a file.
+/// List of the builds that `cargo xtask ablate-build` has made, as stored in a file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Matrix {
-    /// What they were made from: sources, compiler, training.
+    /// Inputs of the builds: sources, compiler, training.
     pub key: String,
-    /// The commit that was last found to have these sources.
+    /// Last commit that was found to have these sources.
     #[serde(default)]
     pub commit: String,
-    /// The builds.
+    /// Builds of the list.
     pub builds: Vec<Listed>,
 }
 
-/// A build of the list.
+/// A build in the list.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Listed {
-    /// Its name.
+    /// Name of the build.
     pub name: String,
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Flags of `tpcc run` that belong to it.
+    /// Flags of `tpcc run` for this build.
     pub flags: String,
-    /// What the program says of itself.
+    /// Version, as reported by the program.
     pub version: String,
-    /// How it was built: settings, features, flags.
+    /// Settings, features and flags of the build.
     #[serde(default)]
     pub how: String,
 }
 
-/// Name of the file with the list, beside the builds.
+/// Name of the file with the list, in the directory of the builds.
 pub const LIST: &str = "builds.json";
-/// The build with everything on.
+/// Build with everything on.
 pub const ALL: &str = "all";
-/// Everything on but the layout of code.
+/// Build with everything on except the code layout.
 pub const FEEDBACK: &str = "no grouping";
-/// The same, with its blocks laid out anew; only where the tool for it is installed.
+/// [`FEEDBACK`] with its basic blocks laid out anew; exists only if the tool for that is installed.
 pub const LAID_OUT: &str = "blocks laid out anew";
-/// Crates built in parts, without link-time optimisation.
+/// Build with crates in parts, without link-time optimisation.
 pub const APART: &str = "no inlining across crates";
-/// Every switch of a build off, and the engine in a shared object whose functions can be preempted.
+/// Build with every switch off, and with the engine in a shared object whose functions can be preempted.
 pub const SHARED: &str = "engine in a shared object";
-/// The same, with each call from the program to the engine through the procedure linkage table.
+/// [`SHARED`] with each call from the program to the engine through the procedure linkage table.
 pub const SHARED_LAZY: &str = "engine in a shared object, lazy binding";
-/// Everything on, its transactions in teams: what rows of the scheduler are held against.
+/// [`ALL`] with its transactions in teams: base of the rows of the scheduler.
 pub const ALL_STEPS: &str = "all, in teams";
-/// The plain release.
+/// Plain release build.
 pub const PLAIN: &str = "plain release";
-/// The build with everything off but profile feedback.
+/// Build with everything off except profile feedback.
 pub const ONLY_FEEDBACK: &str = "only feedback";
-/// The build with everything off.
+/// Build with everything off.
 pub const NOTHING: &str = "nothing";
-/// The same, with atomics ordered as they are proven: what users would have who turn every switch off.
+/// [`NOTHING`] with atomics ordered as proven: the build of a user who turns every switch off.
 pub const SWITCHED_OFF: &str = "nothing, orderings as proven";
 
 impl Matrix {
     /// Reads a list.
     ///
     /// # Errors
-    /// Of the file; a file that is no list, or has more than 1 MiB, is `InvalidData`.
+    /// Errors of the file. A file that is not a list, or has more than 1 MiB, is `InvalidData`.
     pub fn read(list: &Path) -> std::io::Result<Matrix> {
         Ok(serde_json::from_slice(&read_file(list, MOST_LIST, "a list of builds of 'cargo xtask ablate-build'")?)?)
     }
 
-    /// Writes it.
+    /// Writes the list.
     ///
     /// # Errors
-    /// Of the file.
+    /// Errors of the file.
     pub fn write(&self, list: &Path) -> std::io::Result<()> {
         std::fs::write(list, serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// The program of a build of this name that is there.
+    /// Program of the build with this name, if the file exists.
     pub fn program(&self, name: &str) -> Option<&Path> {
         let listed = self.builds.iter().find(|build| build.name == name)?;
         Some(listed.program.as_path()).filter(|program| program.is_file())
     }
 
-    /// The program of a build that was built in this way and is there.
+    /// Program of a build with these settings, if the file exists.
     pub fn program_of(&self, how: &str) -> Option<&Path> {
         self.builds.iter().filter(|build| build.how == how).map(|build| build.program.as_path()).find(|p| p.is_file())
     }
 
-    /// Adds a build, in place of one of its name.
+    /// Adds a build. Replaces a build of the same name.
     pub fn add(&mut self, build: Listed) {
         match self.builds.iter_mut().find(|known| known.name == build.name) {
             Some(known) => *known = build,
@@ -120,78 +120,77 @@ impl Matrix {
 }
 
 impl Listed {
-    /// The build, to be compared.
+    /// The build for a comparison.
     pub fn build(&self) -> Build {
         Build { name: self.name.clone(), program: self.program.clone(), flags: self.flags.clone() }
     }
 }
 
-/// How builds are compared.
+/// Parameters of a comparison of builds.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison {
-    /// Warehouses, all in memory.
+    /// Number of warehouses, all in memory.
     pub warehouses: u32,
-    /// Threads.
+    /// Number of worker threads.
     pub workers: u32,
     /// Flags of `tpcc run` for all builds.
     pub flags: &'static str,
-    /// Rounds in which each build is timed once; none is timed where this is 0.
+    /// Number of rounds, in each of which every build is timed once; 0 for no timing.
     pub rounds: usize,
-    /// Seconds of a timing, after one of warm-up.
+    /// Duration of a timing in seconds, after one second of warm-up.
     pub seconds: u32,
-    /// Whether transactions are counted under Cachegrind, which takes some seconds a build; on one worker, whatever
-    /// `workers` says.
+    /// If true, counts transactions under Cachegrind, which takes some seconds for each build. Counts always use one worker.
     pub counted: bool,
 }
 
-/// Counts of one transaction of the standard mix.
+/// Counts per transaction of the standard mix.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct PerTransaction {
-    /// Instructions.
+    /// Number of instructions.
     pub instructions: f64,
     /// Misses of an instruction cache of 32 KiB in 8 ways.
     pub i1_misses: f64,
     /// Misses of a data cache of 32 KiB in 8 ways.
     pub d1_misses: f64,
-    /// Branches that Cachegrind's predictor gets wrong.
+    /// Branches that Cachegrind's predictor mispredicts.
     pub mispredictions: f64,
 }
 
 /// Throughput of a build.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Timing {
-    /// Transactions a second: the mean over all rounds.
+    /// Mean transactions per second over all rounds.
     pub per_second: f64,
-    /// Throughput by that of the first build, over pairs of one round: of the sums, and the 95% interval of it.
+    /// Ratio of the throughput to that of the first build: ratio of the sums, with a 95% interval over pairs of one round.
     pub ratio: f64,
-    /// Lower end of the interval.
+    /// Lower end of the 95% interval.
     pub ratio_low: f64,
-    /// Upper end of the interval.
+    /// Upper end of the 95% interval.
     pub ratio_high: f64,
 }
 
 impl Timing {
-    /// The ratio and its interval.
+    /// Ratio with its interval.
     pub fn spread(self) -> Spread {
         Spread { mid: self.ratio, low: self.ratio_low, high: self.ratio_high }
     }
 }
 
-/// What was found of a build.
+/// Results of a build.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BuildFigures {
-    /// Its name.
+    /// Name of the build.
     pub name: String,
-    /// Counts; none where nothing is counted.
+    /// Counts; none if not counted.
     pub counted: Option<PerTransaction>,
-    /// Throughput; none where nothing is timed.
+    /// Throughput; none if not timed.
     pub timed: Option<Timing>,
-    /// Transactions a second, round by round.
+    /// Transactions per second of each round.
     pub rates: Vec<f64>,
 }
 
 impl BuildFigures {
-    /// Throughput by that of another build of the same comparison.
+    /// Throughput relative to that of another build of the same comparison.
     pub fn against(&self, base: &BuildFigures) -> Option<Timing> {
         (!self.rates.is_empty() && self.rates.len() == base.rates.len()).then(|| {
             let Ratio { value, low, high } = Ratio::of(&self.rates, &base.rates);
@@ -201,22 +200,22 @@ impl BuildFigures {
     }
 }
 
-/// Transactions of the short and of the long counted run.
+/// Numbers of transactions of the short and of the long counted run.
 const LENGTHS: (u64, u64) = (2_000, 6_000);
 
-/// Compares builds, the first of which is the base of all ratios. Databases lie in `data` and stay there; without it they
-/// are temporary.
+/// Compares builds, the first of which is the base of all ratios. Databases are kept in `data`; without it they are
+/// temporary.
 ///
 /// # Errors
-/// What a program said that failed, or that the user has interrupted.
+/// The message of a program that failed, or that the user has interrupted the comparison.
 pub fn compare(builds: &[Build], how: Comparison, data: Option<&Path>) -> Result<Vec<BuildFigures>, String> {
-    // The first build loads the databases of all.
+    // The first build loads the databases for all builds.
     let program = builds.first().map(|build| build.program.clone()).ok_or("no build to compare")?;
     let mut lab = Lab::of(program, data, false).map_err(|e| e.to_string())?;
     compare_in(&mut lab, builds, how).map_err(|e| e.to_string())
 }
 
-/// As [`compare`], in a laboratory that is open.
+/// Like [`compare`], in an open laboratory.
 pub fn compare_in(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<BuildFigures>, Error> {
     let counted = if how.counted { count(lab, builds, how)? } else { vec![None; builds.len()] };
     let rates = if how.rounds > 0 { time(lab, builds, how)? } else { vec![Vec::new(); builds.len()] };
@@ -249,7 +248,7 @@ impl PerTransaction {
     }
 }
 
-/// Counts of each build; none where nothing can be counted, or where Cachegrind cannot run a build.
+/// Counts of each build; none if nothing can be counted, or if Cachegrind cannot run the build.
 fn count(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<Option<Counts>>, Error> {
     if lab.uncountable.is_some() {
         return Ok(vec![None; builds.len()]);
@@ -287,7 +286,7 @@ fn count(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<Option<
     Ok(known.into_iter().map(|known| if known { counts.next() } else { None }).collect())
 }
 
-/// Transactions a second of each build, round by round.
+/// Transactions per second of each build in each round.
 fn time(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<Vec<f64>>, Error> {
     let mut runs = Vec::new();
     for build in builds {

@@ -1,7 +1,7 @@
-//! Counting with Cachegrind: the real binary at two lengths; the difference, divided by what lies between, is the count
-//! of one transaction, because start-up cancels.
+//! Counts with Cachegrind. The real binary runs at two lengths. The difference of the counts, divided by the difference of
+//! the lengths, is the count of one transaction, because start-up cancels.
 //!
-//! Counts do not depend on what else the machine does, so two programs may run at once.
+//! Counts do not depend on the load of the machine, so that two programs may run at the same time.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,50 +12,54 @@ use crate::footprint::geometry::Geometry;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::reading::read_output;
 
-/// What stands for the data cache and for the level behind both caches: bytes, ways, bytes of a line.
+/// Geometry of the simulated data cache and of the level behind both first-level caches: bytes, ways, bytes of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Behind {
+    /// First-level data cache.
     pub d1: &'static str,
+    /// Cache behind both first-level caches.
     pub ll: &'static str,
 }
 
 impl Behind {
-    /// What every count assumes that is about the first level.
+    /// Default for counts that concern the first level.
     pub const USUAL: Behind = Behind { d1: "32768,8,64", ll: "33554432,16,64" };
 }
 
 /// Counts of one unit of work, a transaction or an operation.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Counts {
-    /// Instructions.
+    /// Number of instructions.
     pub instructions: f64,
     /// Misses of the first-level instruction cache.
     pub i1: f64,
     /// Misses of the first-level data cache.
     pub d1: f64,
-    /// Reads of data; those that miss the first level; those that miss the level behind, too.
+    /// Data reads.
     pub reads: f64,
+    /// Data reads that miss the first level.
     pub d1_reads: f64,
+    /// Data reads that also miss the level behind.
     pub ll_reads: f64,
     /// Instruction fetches that miss the level behind.
     pub ll_fetches: f64,
     /// Branches, conditional and indirect.
     pub branches: f64,
-    /// Branches that Cachegrind's predictor gets wrong.
+    /// Branches that Cachegrind's predictor mispredicts.
     pub mispredicts: f64,
 }
 
-/// Totals of one run, by Cachegrind's names of events.
+/// Totals of one run, by Cachegrind's event names.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Totals(HashMap<String, f64>);
 
 impl Totals {
-    /// Of events by name; those without a value did not come.
+    /// Totals of events by name. Events without a value did not occur.
     pub fn new(names: &[String], values: &[f64]) -> Totals {
         Totals(names.iter().cloned().zip(values.iter().copied()).collect())
     }
 
-    /// Reads a file that Cachegrind wrote.
+    /// Parses a file that Cachegrind wrote.
     fn of(text: &str) -> Option<Totals> {
         let words = |begin: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(begin))?;
@@ -66,7 +70,7 @@ impl Totals {
         Some(Totals::new(&names, &values))
     }
 
-    /// What a unit costs when `other` did `units` more of them.
+    /// Counts of one unit, if `other` is a run with `units` more units than this one.
     pub fn to(&self, other: &Totals, units: f64) -> Counts {
         let of = |names: &[&str]| {
             let sum =
@@ -87,7 +91,7 @@ impl Totals {
     }
 }
 
-/// Why nothing can be counted here; none when it can.
+/// Reason why nothing can be counted here; none if counts are possible.
 pub fn unavailable() -> Option<String> {
     match Command::new("valgrind").arg("--version").output() {
         Ok(output) if output.status.success() => None,
@@ -96,15 +100,15 @@ pub fn unavailable() -> Option<String> {
     }
 }
 
-/// Whether valgrind knows the instructions of a program: it lacks those of newer processors, which a program may use that is
-/// built for this very one.
+/// Returns true if valgrind knows the instructions of a program. It lacks those of newer processors, which a program built
+/// for this processor may use.
 pub fn knows_instructions_of(program: &Path) -> bool {
     let mut valgrind = Command::new("valgrind");
     let told = valgrind.args(["--quiet", "--tool=none"]).arg(program).arg("--version").output();
     told.is_ok_and(|told| told.status.success())
 }
 
-/// Runs a program under Cachegrind and reads the totals. `scratch` takes its files.
+/// Runs a program under Cachegrind and reads the totals. Temporary files are in `scratch`.
 pub fn totals(program: &Path, args: &[String], i1: Geometry, behind: Behind, scratch: &Path) -> Result<Totals, Error> {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -126,7 +130,7 @@ pub fn totals(program: &Path, args: &[String], i1: Geometry, behind: Behind, scr
     }
 }
 
-/// Share of `before` that `after` has saved: 0.9 when a tenth is left.
+/// Share of `before` that is saved: 0.9 if `after` is a tenth of it. None if `before` is not positive.
 pub fn saved(before: f64, after: f64) -> Option<f64> {
     (before > 0.0).then(|| 1.0 - after / before)
 }
@@ -143,7 +147,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("tpcc-cachegrind-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let (sound, unknown) = (directory.join("sound"), directory.join("unknown"));
-        // What a process that meets an unknown instruction ends with.
+        // A process that executes an unknown instruction ends with SIGILL.
         for (program, does) in [(&sound, "exit 0"), (&unknown, "kill -ILL $$")] {
             std::fs::write(program, format!("#!/bin/sh\n{does}\n")).unwrap();
             std::fs::set_permissions(program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

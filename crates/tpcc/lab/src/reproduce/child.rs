@@ -1,4 +1,4 @@
-//! Running programs for an experiment: to their end, or to Ctrl-C.
+//! Runs programs for an experiment, to their end or to Ctrl-C.
 
 use std::fs::File;
 use std::io::Seek;
@@ -15,24 +15,24 @@ use tpcc_core::workload::interrupt;
 use tpcc_core::workload::reading::{MOST_OUTPUT, read_within};
 use tpcc_core::workload::words::in_mib;
 
-/// How often a running program is looked at.
+/// Interval at which a running program is polled.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a program that was told to end may take for it.
+/// Time that a program has to end after a signal.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A program that has ended.
+/// Result of a program that has ended.
 #[derive(Debug)]
 pub struct ChildEnd {
-    /// How.
+    /// Exit status.
     pub status: ExitStatus,
-    /// What it said on stdout.
+    /// Output on stdout.
     pub stdout: String,
-    /// What it said on stderr.
+    /// Output on stderr.
     pub stderr: String,
 }
 
 impl ChildEnd {
-    /// The last lines of what it said, for an error.
+    /// Last lines of the output, for an error message.
     pub fn last_words(&self) -> String {
         let said = if self.stderr.trim().is_empty() { &self.stdout } else { &self.stderr };
         let lines: Vec<&str> = said.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
@@ -40,7 +40,8 @@ impl ChildEnd {
     }
 }
 
-/// Runs a program to its end. On Ctrl-C it is ended, and the error says so. `scratch` takes its output meanwhile.
+/// Runs a program to its end. On Ctrl-C the program is terminated, and the error reports the interruption. Its output is in
+/// files in `scratch` while it runs.
 pub fn run(command: &mut Command, scratch: &Path) -> Result<ChildEnd, Error> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |e: std::io::Error| Error::failed(format!("{name}: cannot be run: {e}"));
@@ -48,7 +49,7 @@ pub fn run(command: &mut Command, scratch: &Path) -> Result<ChildEnd, Error> {
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = scratch.join(format!("output-{number}"));
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
-        // Open files need no name.
+        // The open file stays usable without its name.
         std::fs::remove_file(&path)?;
         Ok::<File, std::io::Error>(file)
     };
@@ -58,7 +59,8 @@ pub fn run(command: &mut Command, scratch: &Path) -> Result<ChildEnd, Error> {
         .stdin(Stdio::null())
         .stdout(stdout.try_clone().map_err(failed)?)
         .stderr(stderr.try_clone().map_err(failed)?)
-        // Ctrl-C on the terminal comes to us alone. The child is told once, by a signal that no shell has ignored for it.
+        // In its own process group, so that Ctrl-C on the terminal reaches this program only. The child then gets one
+        // signal, which no shell has set to be ignored.
         .process_group(0)
         .spawn()
         .map_err(failed)?;
@@ -91,7 +93,7 @@ pub fn run(command: &mut Command, scratch: &Path) -> Result<ChildEnd, Error> {
     Ok(ChildEnd { status, stdout: text(&mut stdout).map_err(failed)?, stderr: text(&mut stderr).map_err(failed)? })
 }
 
-/// What an experiment says that the user has ended.
+/// Error of an experiment that the user has interrupted.
 pub fn interrupted() -> Error {
     Error::failed("interrupted; nothing was written")
 }

@@ -1,5 +1,5 @@
-//! Where an experiment keeps its databases: a directory that the user names, or one that goes when the experiment ends,
-//! however it ends.
+//! Directory for the databases of an experiment: one that the user names, or a temporary one, which is removed when the
+//! experiment ends, however it ends.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,26 +7,26 @@ use std::path::{Path, PathBuf};
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::streams::say;
 
-/// The file of a database that holds its pages.
+/// Name of the file with the pages of a database.
 const PAGES: &str = "pages.0";
 
 /// A directory for databases and files.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// Ours: removed with everything in it.
+    /// True for a temporary directory, which is removed with everything in it.
     temporary: bool,
 }
 
 impl Directory {
-    /// The directory the user names, made if need be; or a temporary one.
+    /// Opens the directory that the user names, and creates it if necessary; without a name, creates a temporary directory.
     pub fn open(named: Option<&Path>) -> Result<Directory, Error> {
         let (path, temporary) = match named {
             Some(path) => (path.to_owned(), false),
             None => (std::env::temp_dir().join(format!("tpcc-{}", std::process::id())), true),
         };
         let made = match temporary {
-            // No other process's: an old one of this name is a leftover of a process that was killed.
+            // The name has this process's id: an existing directory is a leftover of a process that was killed.
             true => fs::remove_dir_all(&path).or_else(absent).and_then(|()| fs::create_dir(&path)),
             false => fs::create_dir_all(&path),
         };
@@ -37,7 +37,7 @@ impl Directory {
         Ok(Directory { path, temporary })
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -57,14 +57,14 @@ impl Drop for Directory {
     }
 }
 
-/// Removes a directory with everything in it, if it is there.
+/// Removes a directory with everything in it, if it exists.
 pub fn remove(path: &Path) -> Result<(), Error> {
     fs::remove_dir_all(path)
         .or_else(absent)
         .map_err(|e| Error::failed(format!("{}: cannot be removed: {e}", path.display())))
 }
 
-/// Makes `to` a copy of a database, in the place of whatever is there.
+/// Copies a database to `to`, in place of anything there.
 pub fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     let cannot =
         |e: std::io::Error| Error::failed(format!("{}: cannot be copied to {}: {e}", from.display(), to.display()));
@@ -79,14 +79,14 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// MiB of a database's pages.
+/// Size of a database's pages in MiB.
 pub fn pages_mib(database: &Path) -> Result<u64, Error> {
     let pages = database.join(PAGES);
     let file = fs::metadata(&pages).map_err(|e| Error::failed(format!("{}: cannot be read: {e}", pages.display())))?;
     Ok(file.len() >> 20)
 }
 
-/// Waits until all files of a database are on the disk, so that nothing of them is written while a run is timed.
+/// Waits until all files of a database are on the disk, so that none of them is written while a run is timed.
 pub fn sync(database: &Path) -> Result<(), Error> {
     let cannot = |e: std::io::Error| Error::failed(format!("{}: cannot be written: {e}", database.display()));
     for entry in fs::read_dir(database).map_err(cannot)? {

@@ -1,5 +1,5 @@
-//! Which program this is, beyond its commit: the same sources with changes, other features or another compiler give another
-//! file, and another file may measure other values.
+//! Identity of this program beyond its commit: sources with changes, other features or another compiler give another file,
+//! which may measure other values.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use sha2::{Digest, Sha256};
 
-/// SHA-256 of this program's own file in hexadecimal, as it was when first asked for; none where it cannot be read.
+/// SHA-256 of this program's own file in hexadecimal, as of the first call; none if the file cannot be read.
 pub(super) fn digest() -> Option<&'static str> {
     static DIGEST: OnceLock<Option<String>> = OnceLock::new();
     DIGEST.get_or_init(|| std::env::current_exe().and_then(File::open).and_then(of).ok()).as_deref()

@@ -1,7 +1,8 @@
-//! Which series stand in one figure.
+//! Assignment of series to figures.
 //!
-//! Series of an experiment over the same x and with the same y belong together, up to six, which can be told apart. Where
-//! there are more, those that begin alike ("uniform, itas" and "uniform, tas") make a figure each.
+//! Series of an experiment over the same x and with the same y share a figure, up to six, which is the maximum that can be
+//! distinguished. If there are more, those with the same start of the name ("uniform, itas" and "uniform, tas") make a
+//! figure each.
 
 use std::fmt::Write;
 
@@ -11,21 +12,21 @@ use super::report::{Series, X};
 use crate::page::figure::{At, AxisSteps, Figure, Finder, PlotLine, Point, quoted};
 use crate::page::ink::MOST_LINES;
 
-/// A series, taken apart.
+/// A series with its short name.
 #[derive(Clone, Debug)]
 struct Part<'a> {
     series: &'a Series,
-    /// Its name without the experiment's.
+    /// Name without the experiment's.
     name: String,
 }
 
-/// The figures of an experiment.
+/// Figures of an experiment.
 pub(super) fn figures<'a>(experiment: &str, series: impl IntoIterator<Item = &'a Series>) -> Vec<Figure> {
-    // By what the series of a figure have in common.
+    // Series by the properties that they share in a figure.
     let mut groups: IndexMap<_, Vec<Part<'_>>> = IndexMap::new();
     for series in series {
         let (name, table) = name_of(experiment, &series.name);
-        // "processors, measured" and "processors, simulated" are one axis; which it is goes to the name.
+        // "processors, measured" and "processors, simulated" are one axis; the second word moves to the name.
         let (x, how) = match series.x_label.split_once(", ") {
             Some((x, how @ ("measured" | "simulated"))) => (x.to_owned(), format!(", {how}")),
             _ => (series.x_label.clone(), String::new()),
@@ -43,7 +44,7 @@ pub(super) fn figures<'a>(experiment: &str, series: impl IntoIterator<Item = &'a
     figures
 }
 
-/// The name of a series without the experiment's, and the table or figure of the paper that it begins with, if it does.
+/// Name of a series without the experiment's, and the table or figure of the paper with which it begins, if any.
 fn name_of(experiment: &str, name: &str) -> (String, String) {
     let rest = name.strip_prefix(experiment).unwrap_or(name).trim_start();
     let is_table = |word: &str| {
@@ -56,7 +57,7 @@ fn name_of(experiment: &str, name: &str) -> (String, String) {
     }
 }
 
-/// Parts of at most six, each with what its names begin with.
+/// Groups of at most six parts, each with the common start of its names.
 fn few_enough(parts: Vec<Part<'_>>) -> Vec<(String, Vec<Part<'_>>)> {
     if parts.len() <= MOST_LINES {
         return vec![(String::new(), parts)];
@@ -67,7 +68,7 @@ fn few_enough(parts: Vec<Part<'_>>) -> Vec<(String, Vec<Part<'_>>)> {
         groups.entry(first).or_default().push(part);
     }
     if groups.iter().all(|(_, parts)| parts.len() == 1) {
-        // They have nothing in common: in their order.
+        // The names have no common start: the parts keep their order.
         let all: Vec<Part<'_>> = groups.into_iter().flat_map(|(_, parts)| parts).collect();
         return all.chunks(MOST_LINES).map(|some| (String::new(), some.to_vec())).collect();
     }
@@ -120,7 +121,7 @@ fn figure(experiment: &str, x: &str, y: &str, table: &str, what: &str, parts: &[
     Figure { title, x_label: x.to_owned(), y_label: y.to_owned(), lines, marks: vec![], x_steps: AxisSteps::AsTheySpan }
 }
 
-/// A series as a file of its own.
+/// A series as a CSV file.
 pub(super) fn series_csv(series: &Series) -> String {
     let mut text = format!("{},{},low,high\n", quoted(&series.x_label), quoted(&series.y_label));
     for (place, x) in series.x.iter().enumerate() {
@@ -135,7 +136,7 @@ pub(super) fn series_csv(series: &Series) -> String {
     text
 }
 
-/// A name as part of a file's.
+/// Converts a name to a part of a file name.
 pub(super) fn file_name(name: &str) -> String {
     let mut file: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();

@@ -1,4 +1,4 @@
-//! What experiments work with: databases of given sizes, runs of this very program, counts and interleaved timings.
+//! Tools of experiments: databases of given sizes, runs of this program, counts and interleaved timings.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,67 +18,68 @@ use tpcc_core::workload::reading::{MOST_RESULT, read_file};
 use tpcc_core::workload::streams::say;
 use tpcc_core::workload::threads;
 
-/// Seed of databases and of counted runs, so that counts repeat.
+/// Seed of databases and of counted runs, so that counts are reproducible.
 pub const SEED: u64 = 2004;
 
-/// MiB that a timed run may add to a database before it does not fit into its pool any more: what two workers write in some
+/// Growth of a database, in MiB, for which a timed run needs room in the buffer pool: two workers write this much in about
 /// ten seconds.
 const GROWTH_MIB: u64 = 640;
 
-/// MiB of buffer pool for a number of warehouses: all of it fits, also after runs. A run begins with at most
-/// [`GROWTH_MIB`] less than this.
+/// MiB of buffer pool for a number of warehouses: the whole database fits, also after runs. Before a run a database is
+/// smaller than this by at least [`GROWTH_MIB`].
 fn pool_mib(warehouses: u32) -> u64 {
     256 + GROWTH_MIB + 200 * u64::from(warehouses)
 }
 
-/// The laboratory.
+/// Laboratory: state that experiments share.
 #[derive(Debug)]
 pub struct Lab {
     directory: Directory,
     program: PathBuf,
-    /// Whether to be short.
+    /// True for short experiments.
     pub quick: bool,
-    /// Whether builds that are missing may be made, which takes some minutes each.
+    /// True if missing builds may be made, which takes some minutes each.
     pub builds: bool,
-    /// Why nothing can be counted; none when it can.
+    /// Reason why nothing can be counted; none if counts are possible.
     pub uncountable: Option<String>,
-    /// Databases loaded, by warehouses, and whether nothing runs on them: what is counted begins with a copy of those.
+    /// Loaded databases, by number of warehouses and by a flag. A flag of `true` means that nothing runs on the database:
+    /// counted runs begin with a copy of it.
     databases: HashMap<(u32, bool), PathBuf>,
-    /// What was counted so far: experiments share it.
+    /// Counts so far, which experiments share.
     counted: HashMap<String, Counts>,
-    /// What runs have written that several experiments look at.
+    /// Results of runs that several experiments use.
     runs: HashMap<String, Value>,
     started: std::time::Instant,
 }
 
-/// A program to count: its arguments without the number of units, and that number, short and long.
+/// A program to count: its arguments without the number of units, and two such numbers.
 #[derive(Clone, Debug)]
 pub struct Count {
-    /// Arguments up to the flag that takes the number.
+    /// Arguments before the flag that takes the number.
     pub args: Vec<String>,
-    /// The flag.
+    /// Flag that takes the number.
     pub length_flag: &'static str,
-    /// Units of the short and of the long run.
+    /// Numbers of the short and of the long run.
     pub lengths: (u64, u64),
-    /// Units of work that one of the flag stands for.
+    /// Units of work for each unit of the flag's number.
     pub each: f64,
-    /// The instruction cache.
+    /// Instruction cache.
     pub i1: Geometry,
-    /// The data cache and the level behind both.
+    /// Data cache, and the level behind both.
     pub behind: Behind,
-    /// Warehouses of the database it runs on; none when it brings its own data.
+    /// Number of warehouses of its database; none if it has its own data.
     pub warehouses: Option<u32>,
 }
 
 impl Lab {
-    /// Opens it; `data` as the user gave it.
+    /// Opens a laboratory. `data` is the directory that the user names, if any.
     pub fn open(data: Option<&Path>, quick: bool) -> Result<Lab, Error> {
         let program = std::env::current_exe()
             .map_err(|e| Error::failed(format!("this program's own file cannot be found: {e}")))?;
         Lab::of(program, data, quick)
     }
 
-    /// As [`Lab::open`], where another `tpcc` does what no build is named for.
+    /// Like [`Lab::open`], with `program` as the `tpcc` for all runs that do not name another build.
     pub fn of(program: PathBuf, data: Option<&Path>, quick: bool) -> Result<Lab, Error> {
         Ok(Lab {
             directory: Directory::open(data)?,
@@ -93,22 +94,22 @@ impl Lab {
         })
     }
 
-    /// For files that are not kept.
+    /// Directory for temporary files.
     pub fn scratch(&self) -> &Path {
         self.directory.path()
     }
 
-    /// This program.
+    /// The `tpcc` for runs that do not name another build.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Says what is being done, with the time since the start.
+    /// Reports the current activity, with the time since the start.
     pub fn say(&self, what: &str) {
         say(format_args!("{:5.0} s  {what}", self.started.elapsed().as_secs_f64()));
     }
 
-    /// Says which experiment begins.
+    /// Reports the start of an experiment.
     pub fn announce(&self, experiment: &Experiment) {
         let minutes = if self.quick { experiment.minutes.1 } else { experiment.minutes.0 };
         self.say(&format!("{}: {}, about {}", experiment.id, experiment.title, in_minutes(minutes)));
@@ -119,8 +120,8 @@ impl Lab {
         self.run(&self.program.clone(), args)
     }
 
-    /// Runs `PROGRAM ARGS --json FILE`, where the program is a `tpcc`, and reads the file. A database of the laboratory has room
-    /// for what the run adds.
+    /// Runs `PROGRAM ARGS --json FILE`, with a `tpcc` as the program, and reads the file. A database of the laboratory is
+    /// renewed first if it has no room for the data that the run adds.
     pub fn run(&mut self, program: &Path, args: &[String]) -> Result<Value, Error> {
         self.renew_if_full(args)?;
         let file = self.scratch().join("run.json");
@@ -136,22 +137,22 @@ impl Lab {
         serde_json::from_slice(&text).map_err(|e| said(&format!("wrote no JSON: {e}")))
     }
 
-    /// What another experiment has made known under this name.
+    /// Result that another experiment has stored under this name.
     pub fn known(&self, name: &str) -> Option<Value> {
         self.runs.get(name).cloned()
     }
 
-    /// Makes a run known to the experiments that follow.
+    /// Stores the result of a run for the experiments that follow.
     pub fn know(&mut self, name: String, run: Value) {
         self.runs.insert(name, run);
     }
 
-    /// Directory of a database with so many warehouses, loaded when first asked for.
+    /// Directory of a database with `warehouses` warehouses, which is loaded at the first call.
     pub fn database(&mut self, warehouses: u32) -> Result<PathBuf, Error> {
         self.database_that(warehouses, false)
     }
 
-    /// Directory of a database with so many warehouses on which nothing runs: what is counted begins with a copy of it.
+    /// Directory of a database with `warehouses` warehouses on which nothing runs. Counted runs begin with a copy of it.
     pub fn untouched(&mut self, warehouses: u32) -> Result<PathBuf, Error> {
         self.database_that(warehouses, true)
     }
@@ -164,7 +165,7 @@ impl Lab {
         let path = self.directory.path().join(format!("warehouses-{warehouses}{untouched}"));
         if !path.join("control").exists() {
             self.say(&format!("loading {warehouses} warehouses"));
-            // A load that is broken off leaves what looks like a database: only a whole one gets the name that is looked for.
+            // An interrupted load leaves files that look like a database: only a complete one gets the final name.
             let part = path.with_extension("part");
             directory::remove(&part)?;
             self.tpcc(&words(&format!("load --warehouses {warehouses} --seed {SEED} --data"), &part))?;
@@ -177,8 +178,8 @@ impl Lab {
         Ok(path)
     }
 
-    /// Makes room for another run: a database that earlier runs have filled so far that it may outgrow its pool is loaded anew,
-    /// by a copy. Without that, runs that come later would read and evict pages.
+    /// Makes room for another run. A database that earlier runs have filled so far that it may outgrow its pool is replaced
+    /// by a copy of the loaded one. Otherwise later runs would read and evict pages.
     fn renew_if_full(&mut self, args: &[String]) -> Result<(), Error> {
         let used = self.databases.iter().find(|((_, is_untouched), path)| {
             !is_untouched && args.iter().any(|word| Path::new(word) == path.as_path())
@@ -194,7 +195,7 @@ impl Lab {
         directory::sync(&path)
     }
 
-    /// Arguments of a run on `of` warehouses of a database that holds `loaded`, everything in memory.
+    /// Arguments of a run on `of` warehouses of a database with `loaded` warehouses, with everything in memory.
     pub fn run_args(&mut self, loaded: u32, of: u32, how: &str) -> Result<Vec<String>, Error> {
         let data = self.database(loaded)?;
         let pool = pool_mib(loaded);
@@ -204,14 +205,14 @@ impl Lab {
         Ok(words(&begin, &data))
     }
 
-    /// Counts each of these, two programs at once where there are two cores. None where nothing can be counted.
+    /// Counts each of `what`, two programs at the same time if there are two cores. None if nothing can be counted.
     pub fn count(&mut self, what: &[Count]) -> Result<Option<Vec<Counts>>, Error> {
         let program = self.program.clone();
         let what: Vec<(&Path, Count)> = what.iter().map(|count| (program.as_path(), count.clone())).collect();
         self.count_programs(&what)
     }
 
-    /// As [`Lab::count`], each in a `tpcc` of its own.
+    /// Like [`Lab::count`], with a `tpcc` for each.
     pub fn count_programs(&mut self, what: &[(&Path, Count)]) -> Result<Option<Vec<Counts>>, Error> {
         if self.uncountable.is_some() {
             return Ok(None);
@@ -241,7 +242,7 @@ impl Lab {
         let lane = |lane: usize| {
             let mine = arguments.iter().enumerate().skip(lane).step_by(lanes);
             mine.map(|(place, (program, args, (i1, behind), data))| {
-                // What opening a database costs depends on what was done to it: each run begins with the same.
+                // The cost of opening a database depends on its history: each run begins with the same copy.
                 if let Some((untouched, own)) = data {
                     directory::copy(untouched, own)?;
                 }
@@ -274,14 +275,14 @@ impl Lab {
         Ok(Some(what.iter().filter_map(counted).collect()))
     }
 
-    /// Runs each of these in turn, `rounds` times, and measures how many transactions a second each completes.
+    /// Runs each of `runs` in turn, `rounds` times, and measures its transactions per second.
     pub fn interleave(&mut self, rounds: usize, runs: &[(&str, Vec<String>)]) -> Result<Timings, Error> {
         let program = self.program.clone();
         let runs: Vec<_> = runs.iter().map(|(label, args)| (*label, program.as_path(), args.clone())).collect();
         self.interleave_programs(rounds, &runs)
     }
 
-    /// As [`Lab::interleave`], each in a `tpcc` of its own.
+    /// Like [`Lab::interleave`], with a `tpcc` for each.
     pub fn interleave_programs(
         &mut self,
         rounds: usize,
@@ -309,12 +310,12 @@ impl Lab {
     }
 }
 
-/// Words of a text, and a path as the last of them.
+/// Splits a line into arguments, and adds a path as the last one.
 pub fn words(text: &str, path: &Path) -> Vec<String> {
     arguments(text).into_iter().chain([path.display().to_string()]).collect()
 }
 
-/// A line of arguments, none of which has a space in it.
+/// Splits a line into arguments, none of which contains a space.
 pub fn arguments(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
@@ -324,37 +325,37 @@ fn key(program: &Path, count: &Count) -> String {
     format!("{} {} {lengths:?} {i1} {behind:?} {warehouses:?}", program.display(), args.join(" "))
 }
 
-/// What interleaved runs gave, by label, round by round.
+/// Results of interleaved runs: for each label, a value for each round.
 #[derive(Clone, Debug, Default)]
 pub struct Timings {
-    /// Transactions a second.
+    /// Transactions per second.
     rates: HashMap<String, Vec<f64>>,
-    /// 99th percentile of New-Order's response, in microseconds: from the moment its terminal asks.
+    /// 99th percentile of New-Order response times, in microseconds, from the request of the terminal.
     responses: HashMap<String, Vec<f64>>,
 }
 
 impl Timings {
-    /// Transactions a second.
+    /// Median and range of the transactions per second.
     pub fn rate(&self, label: &str) -> Option<Spread> {
         Spread::of(self.rates.get(label)?.iter().copied())
     }
 
-    /// Transactions a second, round by round.
+    /// Transactions per second of each round.
     pub fn rates(&self, label: &str) -> &[f64] {
         self.rates.get(label).map_or(&[], Vec::as_slice)
     }
 
-    /// 99th percentile of New-Order's response, in microseconds; none where there was no New-Order.
+    /// Median and range of the 99th percentile of New-Order response times, in microseconds; none without New-Orders.
     pub fn response_p99(&self, label: &str) -> Option<Spread> {
         Spread::of(self.responses.get(label)?.iter().copied())
     }
 
-    /// How many times as fast `a` is as `b`, each round with itself.
+    /// Throughput of `a` relative to `b`, paired by round.
     pub fn ratio(&self, a: &str, b: &str) -> Option<Spread> {
         Spread::of(self.rates.get(a)?.iter().zip(self.rates.get(b)?).map(|(a, b)| a / b))
     }
 
-    /// Takes over what another series of runs gave.
+    /// Adds the results of another series of runs.
     pub fn extend(&mut self, other: Timings) {
         for (all, more) in [(&mut self.rates, other.rates), (&mut self.responses, other.responses)] {
             for (label, values) in more {
@@ -375,7 +376,7 @@ mod tests {
         let pages = |database: &Path, mib: u64| {
             std::fs::create_dir_all(database).unwrap();
             std::fs::write(database.join("control"), "").unwrap();
-            // Without content it takes no disk.
+            // A sparse file takes no disk space.
             std::fs::File::create(database.join("pages.0")).unwrap().set_len(mib << 20).unwrap();
         };
         pages(&databases[1], 100);
@@ -383,7 +384,7 @@ mod tests {
         for (mib, then) in [(pool_mib(1) - GROWTH_MIB, pool_mib(1) - GROWTH_MIB), (pool_mib(1), 100)] {
             pages(&databases[0], mib);
             let args = lab.run_args(1, 1, "--workers 1").unwrap();
-            // It is a run that renews it, whatever comes of that.
+            // The start of a run renews the database, even if the run fails.
             let said = lab.run(Path::new("true"), &args).unwrap_err().to_string();
             assert!(said.contains("wrote no JSON"), "{said}");
             assert_eq!(directory::pages_mib(&databases[0]).unwrap(), then, "of {mib} MiB");

@@ -1,7 +1,7 @@
-//! `tpcc reproduce`: the experiments of the papers, rerun on this engine.
+//! `tpcc reproduce`: experiments of the papers, repeated on this engine.
 //!
-//! An experiment has an id that begins with its paper's name; the name alone stands for all of the paper's. It adds series
-//! and claims to the findings, from which the report is made. It runs this very program as a user would.
+//! The id of an experiment begins with the name of its paper; the name alone selects all experiments of the paper. An
+//! experiment adds series and claims to the results, from which the report is made. It runs this program as a user would.
 
 pub mod all;
 mod breakdown;
@@ -37,26 +37,26 @@ use tpcc_core::report::machine::{CpuTime, Machine};
 use tpcc_core::report::model::{Provenance, schema_of};
 use tpcc_core::workload::error::Error;
 
-/// An experiment.
+/// An experiment of a paper.
 pub struct Experiment {
-    /// Its name; begins with that of its paper.
+    /// Id, which begins with that of its paper.
     pub id: &'static str,
-    /// What it shows.
+    /// Title.
     pub title: &'static str,
-    /// Minutes that it takes, long and with `--quick`, on two cores, after those before it of the same paper: what they have
-    /// measured is not measured again.
+    /// Duration in minutes, long and with `--quick`, on two cores, after the previous experiments of the same paper, whose
+    /// measurements are reused.
     pub minutes: (f64, f64),
-    /// Runs it.
+    /// Function that runs the experiment.
     run: fn(&mut Lab, &mut Results) -> Result<(), Error>,
 }
 
-/// A paper and its experiments, in its order.
+/// A paper and its experiments, in the order of the paper.
 pub struct Paper {
-    /// Begin of the ids of its experiments, and the id of all of them.
+    /// Start of the ids of its experiments, and the id of all of them.
     pub id: &'static str,
-    /// Authors, title, place.
+    /// Authors, title, venue.
     pub title: &'static str,
-    /// Its experiments.
+    /// Experiments of the paper.
     pub experiments: &'static [Experiment],
 }
 
@@ -64,19 +64,19 @@ pub struct Paper {
 pub const PAPERS: &[Paper] =
     &[steps::PAPER, speculate::PAPER, itas::PAPER, itanium::PAPER, compiler::PAPER, looking_glass::PAPER];
 
-/// What experiments add to.
+/// Results of experiments.
 #[derive(Debug, Default)]
 pub struct Results {
-    /// Figures.
+    /// Series of values.
     pub series: Vec<Series>,
     /// Claims, each name once.
     pub claims: Vec<Claim>,
-    /// Settings that the report repeats.
+    /// Settings for the report.
     pub config: Map<String, Value>,
 }
 
 impl Results {
-    /// Adds a claim; one of this name that was found before stays.
+    /// Adds a claim. An earlier claim of the same name is kept if it has a value.
     fn claim(&mut self, claim: Claim) {
         match self.claims.iter_mut().find(|known| known.name == claim.name) {
             Some(known) if known.value.is_none() => *known = claim,
@@ -86,18 +86,18 @@ impl Results {
     }
 }
 
-/// The setting that says which program it was, by the digest of its file.
+/// Key of the setting with the digest of the program's file.
 const EXECUTABLE: &str = "executable_sha256";
 
-/// Stands for all experiments of all papers.
+/// Id of all experiments of all papers.
 pub const ALL: &str = "all";
 
-/// Every id, with what it stands for.
+/// All ids: of experiments, of papers, and [`ALL`].
 pub fn ids() -> impl Iterator<Item = &'static str> {
     PAPERS.iter().flat_map(|paper| paper.experiments.iter().map(|e| e.id).chain([paper.id])).chain([ALL])
 }
 
-/// Runs the experiments that `id` names, of one paper.
+/// Runs the experiments of one paper that `id` selects.
 pub fn run(id: &str, quick: bool, data: Option<&Path>) -> Result<Report, Error> {
     let chosen = find(id)?;
     let (cpu, start) = (CpuTime::now(), Instant::now());
@@ -116,7 +116,7 @@ pub fn run(id: &str, quick: bool, data: Option<&Path>) -> Result<Report, Error> 
 }
 
 impl Results {
-    /// What was found, with what it was found by.
+    /// Makes the report: the results, and the program, settings and machine of the measurements.
     fn report(self, lab: &Lab, id: &str, title: &str, paper: &str, cpu: Option<CpuTime>, start: Instant) -> Report {
         let provenance = Provenance::here();
         let mut config = self.config;
@@ -144,12 +144,12 @@ impl Results {
     }
 }
 
-/// The report as tables for a terminal.
+/// Formats a report as tables for a terminal.
 pub fn text(report: &Report) -> String {
     table::text(report)
 }
 
-/// The list of experiments for a terminal.
+/// Formats the list of experiments for a terminal.
 pub fn list() -> String {
     let (long, quick) = PAPERS
         .iter()
@@ -194,7 +194,7 @@ fn find(id: &str) -> Result<Vec<(&'static Paper, &'static Experiment)>, Error> {
 mod tests {
     use super::*;
 
-    /// A report as an experiment makes it here, with these results.
+    /// A report of this program with these results.
     pub(super) fn report(id: &str, series: Vec<Series>, claims: Vec<Claim>) -> Report {
         let config = [("quick", json!(true)), ("seed", json!(lab::SEED)), (EXECUTABLE, json!(executable::digest()))]
             .map(|(key, value)| (key.to_owned(), value))

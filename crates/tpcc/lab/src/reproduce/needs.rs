@@ -1,18 +1,18 @@
-//! What experiments need of the machine, told before they begin.
+//! Needs of experiments, reported before they begin.
 
 use std::path::Path;
 
 use super::{Experiment, in_minutes};
 use tpcc_core::workload::error::Error;
 
-/// Memory and disk, in MiB.
+/// Memory and disk space, in MiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Needs {
     pub(super) memory_mib: u64,
     pub(super) disk_mib: u64,
 }
 
-/// Warehouses of the largest database of an experiment, and gibibytes of memory that are not a pool's.
+/// Number of warehouses of the largest database of an experiment, and GiB of memory besides buffer pools.
 fn size(id: &str, quick: bool) -> (u64, u64) {
     match id {
         "steps-prefetch" if !quick => (40, 0),
@@ -26,15 +26,16 @@ fn size(id: &str, quick: bool) -> (u64, u64) {
 }
 
 impl Needs {
-    /// Of one experiment: databases of an engine of this kind take some 100 MiB a warehouse when loaded, and
-    /// several times that with what runs add and with copies to count on; the log of a database, up to two checkpoints.
+    /// Needs of one experiment. A loaded database takes about 100 MiB for each warehouse, and several times that with the
+    /// data that runs add and with copies for counts. The log of a database takes up to two checkpoints.
     fn of(id: &str, quick: bool) -> Needs {
         let (warehouses, gib) = size(id, quick);
         let log = if warehouses > 0 { 4_096 } else { 0 };
         Needs { memory_mib: 1_152 + 240 * warehouses + 1_024 * gib, disk_mib: 400 * warehouses + log }
     }
 
-    /// Of several, of which one runs at a time: databases of a paper stay until its experiments are over.
+    /// Needs of several experiments, of which one runs at a time: the databases of a paper are kept until its experiments
+    /// are over.
     pub(super) fn of_all<'a>(ids: impl Iterator<Item = &'a str>, quick: bool) -> Needs {
         ids.map(|id| Needs::of(id, quick)).fold(Needs { memory_mib: 0, disk_mib: 0 }, |all, one| Needs {
             memory_mib: all.memory_mib.max(one.memory_mib),
@@ -43,7 +44,8 @@ impl Needs {
     }
 }
 
-/// "21 experiments: about 32 minutes, 8.3 GiB of memory, 15 GiB of disk in DIR". Those that are not among `timed` take no time.
+/// Format: "21 experiments to run: about 32 min, up to 8.3 GiB of memory, 15.0 GiB of disk in DIR". Experiments that are not
+/// in `timed` take no time.
 pub(super) fn told(experiments: &[&Experiment], timed: &[&Experiment], quick: bool, data: &Path) -> String {
     let minutes: f64 = timed.iter().map(|e| if quick { e.minutes.1 } else { e.minutes.0 }).sum();
     let needs = Needs::of_all(experiments.iter().map(|e| e.id), quick);
@@ -59,7 +61,7 @@ pub(super) fn told(experiments: &[&Experiment], timed: &[&Experiment], quick: bo
     )
 }
 
-/// Refuses what cannot end well: a disk that is too full. Says what may not: memory that others hold.
+/// Returns an error if the disk has too little space, and a warning if too little memory is available.
 pub(super) fn check(experiments: &[&Experiment], quick: bool, data: &Path) -> Result<Option<String>, Error> {
     let needs = Needs::of_all(experiments.iter().map(|e| e.id), quick);
     let existing = data.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));

@@ -1,4 +1,4 @@
-//! The page of experiments: claims first, then each experiment with its figures.
+//! Page of experiments: the claims, then each experiment with its figures.
 
 use indexmap::IndexMap;
 use maud::{Markup, html};
@@ -11,28 +11,28 @@ use crate::page::html::{cell, command, facts, figures as figure_blocks, page, ta
 use crate::page::scale::short;
 use tpcc_core::report::NOTICE;
 
-/// What is on the page of an experiment.
+/// Outcome of an experiment on the page.
 #[derive(Clone, Debug)]
 pub enum Entry {
-    /// It was run.
+    /// The experiment was run.
     Done(Box<Report>),
-    /// It failed, and why.
+    /// The experiment failed, with this error message.
     Failed(Absent, String),
-    /// It was not run yet.
+    /// The experiment was not run yet.
     Open(Absent),
 }
 
 /// An experiment without a result.
 #[derive(Clone, Debug)]
 pub struct Absent {
-    /// Its id.
+    /// Id of the experiment.
     pub id: String,
-    /// What it shows.
+    /// Title.
     pub title: String,
 }
 
 impl Entry {
-    /// The experiment's id.
+    /// Id of the experiment.
     pub fn id(&self) -> &str {
         match self {
             Entry::Done(report) => &report.id,
@@ -41,8 +41,8 @@ impl Entry {
     }
 }
 
-/// Claims by paper. Where several experiments found one, the least favourable verdict stands. Papers that stand in one report
-/// may use one name for two claims; their sentences tell them apart.
+/// Claims by paper. If several experiments report one claim, the least favourable verdict counts. Papers in one report may
+/// use one name for two claims, which differ in their sentences.
 pub fn claims(outcomes: &[Entry]) -> Vec<(&str, Vec<&Claim>)> {
     let favour = |claim: &Claim| match claim.verdict {
         ClaimVerdict::Contradicts => 0,
@@ -50,7 +50,7 @@ pub fn claims(outcomes: &[Entry]) -> Vec<(&str, Vec<&Claim>)> {
         ClaimVerdict::Holds => 2,
         ClaimVerdict::NotHere => 3,
     };
-    /// By name and sentence.
+    /// Claims of a paper by name and sentence.
     type OfPaper<'a> = IndexMap<(&'a str, Option<&'a str>), &'a Claim>;
     let mut papers: Vec<(&str, OfPaper<'_>)> = Vec::new();
     for outcome in outcomes {
@@ -69,7 +69,7 @@ pub fn claims(outcomes: &[Entry]) -> Vec<(&str, Vec<&Claim>)> {
     papers.into_iter().map(|(paper, all)| (paper, all.into_values().collect())).collect()
 }
 
-/// The page.
+/// Makes the page.
 pub fn reproduce_page(outcomes: &[Entry]) -> String {
     let by_paper = claims(outcomes);
     let all: Vec<&Claim> = by_paper.iter().flat_map(|(_, claims)| claims).copied().collect();
@@ -123,7 +123,7 @@ fn problems(outcomes: &[Entry]) -> Markup {
     }
 }
 
-/// The rule of the verdicts, for readers.
+/// Explanation of the verdicts.
 fn rule() -> Markup {
     html! {
         p {
@@ -166,7 +166,7 @@ fn claim_table(claims: &[&Claim]) -> Markup {
     table(&["claim", "where", "the paper", "here", "verdict", "why"], 9, rows)
 }
 
-/// Begins with a capital and ends with a full stop.
+/// Formats a text as a sentence: with a capital letter and a full stop.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let begin: String = letters.next().map_or(String::new(), |first| first.to_uppercase().collect());
@@ -174,7 +174,7 @@ fn sentence(text: &str) -> String {
     begin + letters.as_str() + end
 }
 
-/// A number without its unit; a share is told in per cent.
+/// Formats a number without its unit; a share in per cent.
 fn bare(value: f64, unit: &str) -> String {
     if unit == "share" { short(100.0 * value) } else { short(value) }
 }
@@ -186,7 +186,7 @@ fn in_unit(value: f64, unit: &str) -> String {
     }
 }
 
-/// Effects of a paper's claims beside the paper's, which are 1.
+/// Figure of the effects of a paper's claims, relative to the effects in the paper, which are 1.
 fn against_paper(paper: &str, claims: &[&Claim]) -> Option<Figure> {
     let with: Vec<_> = claims.iter().filter_map(|claim| Some((claim, claim.of_paper?))).collect();
     let at = |claim: &Claim| At::Name(claim.says.clone().unwrap_or_else(|| claim.name.clone()));
@@ -217,7 +217,7 @@ fn contents(done: &[&Report]) -> Markup {
 }
 
 fn experiment(report: &Report) -> Markup {
-    // One report may be of all experiments of a paper: each series begins with its experiment's name.
+    // One report may have all experiments of a paper: the name of each series begins with that of its experiment.
     let mut groups: IndexMap<&str, Vec<&Series>> = IndexMap::new();
     for series in &report.series {
         let id = series.name.split(' ').next().unwrap_or(&report.id);

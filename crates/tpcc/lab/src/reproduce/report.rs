@@ -1,4 +1,4 @@
-//! What an experiment gives: series of figures, and claims held against the paper.
+//! Results of an experiment: series of values, and claims with verdicts.
 
 #[cfg(test)]
 use schemars::JsonSchema;
@@ -8,53 +8,54 @@ use serde_json::{Map, Value};
 use tpcc_core::report::machine::Machine;
 use tpcc_core::report::model::Provenance;
 
-/// The JSON object that `tpcc reproduce ID --json FILE` writes.
+/// Output of `tpcc reproduce ID --json FILE`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[cfg_attr(test, schemars(title = "tpcc reproduce --json"))]
 pub struct Report {
+    /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
     pub schema: String,
-    /// What was run.
+    /// Id of the experiment, of the paper, or `all`.
     pub id: String,
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// The paper that the experiment is from.
+    /// Paper of the experiment.
     pub paper: String,
-    /// Seconds that it took.
+    /// Duration in seconds.
     pub elapsed_s: f64,
-    /// What it was run with.
+    /// Sources, build and command line of the program.
     pub provenance: Provenance,
-    /// What it ran on.
+    /// Machine of the experiment.
     pub machine: Machine,
     /// Settings, the build and the command.
     pub config: Map<String, Value>,
-    /// Figures.
+    /// Series of values.
     pub series: Vec<Series>,
-    /// What is claimed.
+    /// Claims with verdicts.
     pub claims: Vec<Claim>,
 }
 
-/// Figures over something: a curve, a row of bars, a column of a table. All four lists have one length.
+/// Values over an axis: a curve, a row of bars, a column of a table. All four lists have the same length.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct Series {
-    /// What it shows; begins with the experiment's id.
+    /// Name, which begins with the experiment's id.
     pub name: String,
-    /// What x is.
+    /// Label of the x axis.
     pub x_label: String,
-    /// Numbers or names.
+    /// Positions on the x axis: numbers or names.
     pub x: Vec<X>,
-    /// What y is, with its unit.
+    /// Label of the y axis, with its unit.
     pub y_label: String,
-    /// Medians where there are several values; null where nothing could be measured.
+    /// Values; the median of several values; null if nothing could be measured.
     pub y: Vec<Option<f64>>,
-    /// Least values.
+    /// Least values, or lower ends of intervals.
     pub low: Vec<Option<f64>>,
-    /// Greatest values.
+    /// Greatest values, or upper ends of intervals.
     pub high: Vec<Option<f64>>,
 }
 
-/// A place on the x axis.
+/// A position on the x axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(untagged)]
@@ -89,30 +90,30 @@ impl From<String> for X {
     }
 }
 
-/// What was found of a claim of the paper; the rule is in [`super::verdict`].
+/// Verdict on a claim; the rule is in [`super::verdict`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub enum ClaimVerdict {
-    /// The same direction, and at least three quarters of the effect.
+    /// Same direction, and at least three quarters of the effect.
     #[serde(rename = "holds")]
     Holds,
-    /// The same direction and less of it, or no difference that can be told from noise.
+    /// Same direction with less of the effect, or no difference that can be distinguished from noise.
     #[serde(rename = "weaker")]
     Weaker,
-    /// The opposite.
+    /// Opposite direction.
     #[serde(rename = "contradicts")]
     Contradicts,
-    /// It could not be measured.
+    /// The claim could not be measured.
     #[serde(rename = "not on this machine")]
     NotHere,
 }
 
 impl ClaimVerdict {
-    /// All of them, the best first.
+    /// All verdicts, the best first.
     pub const ALL: [ClaimVerdict; 4] =
         [ClaimVerdict::Holds, ClaimVerdict::Weaker, ClaimVerdict::Contradicts, ClaimVerdict::NotHere];
 
-    /// As JSON has it.
+    /// Name, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             ClaimVerdict::Holds => "holds",
@@ -123,44 +124,44 @@ impl ClaimVerdict {
     }
 }
 
-/// Something that the paper says or that this project promises, and what was found.
+/// A claim of the paper or of this project, and its measured value.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct Claim {
-    /// Its name, the same in every report.
+    /// Name, the same in every report.
     pub name: String,
-    /// Figure, table or section of the paper; null where the paper says nothing and the claim is this project's.
+    /// Figure, table or section of the paper; null for a claim of this project, on which the paper says nothing.
     pub place: Option<String>,
     /// The claim as a sentence.
     pub says: Option<String>,
-    /// What the paper found; null where it says nothing.
+    /// Value in the paper; null if it gives none.
     pub paper_value: Option<f64>,
-    /// What was found; null when it could not be measured, and then the note says why.
+    /// Measured value; null if it could not be measured, with the reason in the note.
     pub value: Option<f64>,
-    /// Least of several measurements, or lower end of the interval; null where the value is exact.
+    /// Least of several measurements, or lower end of the interval; null for an exact value.
     pub low: Option<f64>,
-    /// Greatest of several measurements, or upper end of the interval; null where the value is exact.
+    /// Greatest of several measurements, or upper end of the interval; null for an exact value.
     pub high: Option<f64>,
-    /// Unit of all of them.
+    /// Unit of all values.
     pub unit: String,
-    /// What was found of the paper's claim.
+    /// Verdict on the claim.
     pub verdict: ClaimVerdict,
-    /// The effect found, over the effect that the paper found: 1 is the same, below 0 the opposite. Null where either is not
-    /// known, and for costs.
+    /// Measured effect relative to the effect in the paper: 1 is equal, below 0 is opposite. Null if one of them is unknown,
+    /// and for costs.
     pub of_paper: Option<OfPaper>,
-    /// Why the verdict is what it is, and how it was measured.
+    /// Reason of the verdict, and method of the measurement.
     pub note: String,
 }
 
-/// An effect over that of the paper.
+/// An effect relative to that of the paper.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct OfPaper {
-    /// Of the value.
+    /// Effect of the value.
     pub mid: f64,
-    /// Of the end of the interval that is less of an effect.
+    /// Effect of the end of the interval with less effect.
     pub low: f64,
-    /// Of the other end.
+    /// Effect of the other end.
     pub high: f64,
 }
 
@@ -176,7 +177,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of some values; none of none.
+    /// Median and range of some values; none without values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -186,7 +187,7 @@ impl Spread {
         Some(Spread { mid, low, high })
     }
 
-    /// Of one exact value.
+    /// One exact value.
     pub fn exact(value: f64) -> Spread {
         Spread { mid: value, low: value, high: value }
     }
@@ -206,7 +207,7 @@ impl Series {
         }
     }
 
-    /// Adds a place, measured or not.
+    /// Adds a position, with a value if it was measured.
     pub fn push(&mut self, x: impl Into<X>, y: Option<Spread>) {
         self.x.push(x.into());
         self.y.push(y.map(|y| y.mid));
@@ -214,7 +215,7 @@ impl Series {
         self.high.push(y.map(|y| y.high));
     }
 
-    /// Adds a place whose value is exact.
+    /// Adds a position with an exact value.
     pub fn push_exact(&mut self, x: impl Into<X>, y: Option<f64>) {
         self.push(x, y.map(Spread::exact));
     }

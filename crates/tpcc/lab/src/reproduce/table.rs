@@ -1,10 +1,10 @@
-//! A report as tables of a terminal.
+//! A report as tables for a terminal.
 
 use std::fmt::Write;
 
 use super::report::{Report, Series, X};
 
-/// Columns under a left-aligned and right-aligned others.
+/// A table whose first column is left-aligned, and whose other columns are right-aligned.
 struct Table {
     rows: Vec<Vec<String>>,
 }
@@ -33,13 +33,13 @@ impl Table {
     }
 }
 
-/// The whole report.
+/// Formats a whole report.
 pub(super) fn text(report: &Report) -> String {
     let mut text = format!("{}\npaper     {}\n", report.id, report.paper);
     let _ = writeln!(text, "machine   {}", report.machine.line());
     let mut rest = &report.series[..];
     while let Some(first) = rest.first() {
-        // Series over the same places are columns of one table.
+        // Series over the same positions are columns of one table.
         let alike = rest.iter().take_while(|series| alike(first, series)).count();
         text += &series_table(&rest[..alike]);
         rest = &rest[alike..];
@@ -63,7 +63,7 @@ pub(super) fn text(report: &Report) -> String {
     text
 }
 
-/// Up to five columns fit a line.
+/// Formats series as tables of up to five columns, which fit a line.
 fn series_table(series: &[Series]) -> String {
     let mut text = String::new();
     for part in series.chunks(5) {
@@ -88,7 +88,7 @@ fn alike(a: &Series, b: &Series) -> bool {
     a.x == b.x && a.x_label == b.x_label && a.y_label == b.y_label
 }
 
-/// "12.3 (11.9 to 12.8)".
+/// Format: "12.3 (11.9 to 12.8)".
 fn value(series: &Series, place: usize) -> String {
     let of = |list: &[Option<f64>]| list.get(place).copied().flatten();
     match (of(&series.y), of(&series.low), of(&series.high)) {
@@ -99,7 +99,7 @@ fn value(series: &Series, place: usize) -> String {
     }
 }
 
-/// Three to four digits that matter.
+/// Formats a number with three to four significant digits.
 fn shown(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),

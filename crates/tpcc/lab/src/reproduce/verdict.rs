@@ -1,72 +1,73 @@
-//! What was found of a claim of a paper, by one rule.
+//! Verdict on a claim of a paper, by one rule.
 //!
-//! A verdict is about the claim: its value in the paper, its direction, and the interval of what was measured here. What this
-//! project demands of itself has no part in it. What a claim says of its value ([`Sense`]) is stated with it:
+//! A verdict depends on the claim: its value in the paper, its direction, and the interval that was measured here. Targets
+//! of this project have no influence. The condition of a claim on its value ([`Sense`]) is stated with it:
 //!
-//! | the claim | nothing would be | effect |
+//! | claim | value without an effect | effect |
 //! | --- | --- | --- |
-//! | a gain, in times | 1 | how far the value is above 1 |
-//! | a time, in times of another | 1 | how far the value is below 1 |
-//! | a share that is saved | 0 | how far the value is above 0 |
-//! | keeping up, in times of another; where the paper claims a gain, it is judged as one | | none: the claim is that nothing is lost |
-//! | a cost, an error, what is left | | none: the claim is that it is small |
-//! | a bound that is proved | | none: the claim is that nothing is above it |
+//! | a gain, in times | 1 | distance of the value above 1 |
+//! | a time, in times of another | 1 | distance of the value below 1 |
+//! | a share that is saved | 0 | distance of the value above 0 |
+//! | keeping up, in times of another; a gain in the paper is judged as a gain | | none: the claim is that nothing is lost |
+//! | a cost, an error, a remainder | | none: the claim is that it is small |
+//! | a proved bound | | none: the claim is that no value is above it |
 //!
-//! *Holds* is the same direction and at least three quarters of the paper's effect. *Weaker* is the same direction and less of
-//! it, or an interval that includes nothing at all: then no difference is seen. *Contradicts* is the opposite direction, with
-//! the whole interval. A cost holds up to four thirds of the paper's and contradicts from twice the paper's on, with the whole
-//! interval. A value above a proved bound contradicts. *Not on this machine* is what could not be measured.
+//! *Holds* is the same direction and at least three quarters of the paper's effect. *Weaker* is the same direction with less
+//! of the effect, or an interval that includes the value without an effect: then no difference is seen. *Contradicts* is the
+//! opposite direction, with the whole interval. A cost holds up to four thirds of the paper's cost, and contradicts from
+//! twice the paper's cost on, with the whole interval. A value above a proved bound contradicts. *Not on this machine* means
+//! that the claim could not be measured.
 //!
-//! Where the paper gives no number, a gain, a time or a saving is judged by its direction alone. Keeping up and a cost have no
-//! direction, so there the claim itself has a limit: it holds within the limit; what keeps up contradicts when more than a
-//! quarter is lost, a cost when it is more than twice the limit.
+//! If the paper gives no number, a gain, a time or a saving is judged by its direction alone. Keeping up and a cost have no
+//! direction, so that the claim itself has a limit: it holds within the limit. Keeping up is contradicted by a loss of more
+//! than a quarter, and a cost by more than twice the limit.
 
 use super::report::{ClaimVerdict, OfPaper, Spread};
 
-/// The share of the paper's effect from which on a claim holds.
+/// Minimum share of the paper's effect with which a claim holds.
 const ENOUGH: f64 = 0.75;
-/// So many times a cost that was claimed is another claim.
+/// Factor of a claimed cost above which the claim is contradicted.
 const TOO_MUCH: f64 = 2.0;
 
-/// What a claim says of its value.
+/// Condition of a claim on its value.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Sense {
-    /// More than this, which would be no effect.
+    /// More than this, the value without an effect.
     MoreThan(f64),
-    /// Less than this, which would be no effect.
+    /// Less than this, the value without an effect.
     LessThan(f64),
-    /// As much as something else: at least this many times of it, where 1 would lose nothing.
+    /// At least this many times the value of something else; at 1 nothing is lost.
     KeepsUp(f64),
-    /// Little: the paper's number, which this is, or not much above it.
+    /// At most a little more than this, the paper's number.
     AsLittleAs(f64),
-    /// Little: at most this.
+    /// At most this.
     AtMost(f64),
     /// Proved to be at most this.
     Bound(f64),
 }
 
-/// What a claim says, as far as a verdict needs it.
+/// Parts of a claim on which its verdict depends.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Said {
-    /// Unit of its value.
+    /// Unit of the value.
     pub(super) unit: &'static str,
-    /// What the paper found; none where it gives no number.
+    /// Value in the paper; none if it gives none.
     pub(super) paper: Option<f64>,
-    /// What is said of the value.
+    /// Condition on the value.
     pub(super) sense: Sense,
 }
 
-/// A verdict and what it rests on.
+/// A verdict and its reasons.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Judged {
     pub(super) verdict: ClaimVerdict,
     pub(super) of_paper: Option<OfPaper>,
-    /// One sentence, without its end.
+    /// Reason: one sentence without its full stop.
     pub(super) why: String,
 }
 
 impl Judged {
-    /// Of what was measured; none where nothing could be.
+    /// Judges a measured value; none if it could not be measured.
     pub(super) fn of(said: Said, value: Option<Spread>) -> Judged {
         let Some(value) = value else {
             return Judged { verdict: ClaimVerdict::NotHere, of_paper: None, why: "it was not measured".to_owned() };
@@ -84,7 +85,7 @@ impl Judged {
     }
 }
 
-/// The effect is the distance from `nothing`, upwards where `sign` is 1.
+/// Judges an effect: the distance of the value from `nothing`, upwards if `sign` is 1.
 fn effect(nothing: f64, sign: f64, paper: Option<f64>, value: Spread) -> Judged {
     let of = |value: f64| sign * (value - nothing);
     let (a, b) = (of(value.low), of(value.high));
@@ -128,7 +129,7 @@ fn keeps_up(least: f64, value: Spread) -> Judged {
     Judged { verdict, of_paper: None, why }
 }
 
-/// `claimed` is what `whose` names, and up to `enough` it holds.
+/// Judges a cost by `claimed`, the cost that `whose` describes. The claim holds up to `enough`.
 fn cost(claimed: f64, enough: f64, whose: &str, value: Spread) -> Judged {
     let times = value.mid / claimed;
     let (verdict, why) = if value.mid <= enough {
@@ -141,7 +142,7 @@ fn cost(claimed: f64, enough: f64, whose: &str, value: Spread) -> Judged {
     Judged { verdict, of_paper: None, why }
 }
 
-/// Of a value that is proved to be no more than `bound`: the largest that was seen decides.
+/// Judges a value that is proved to be at most `bound`, by its largest measurement.
 fn bounded(bound: f64, value: Spread) -> Judged {
     let (verdict, why) = match value.high <= bound {
         true => (ClaimVerdict::Holds, format!("nothing is above {:.2} times the bound", value.high / bound)),

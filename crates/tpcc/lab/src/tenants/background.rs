@@ -1,22 +1,22 @@
-//! A loop program (the paper's): it computes over a little memory, and has no sibling.
+//! Loop program of the paper: it computes over a small memory area and has no siblings.
 
 use std::hint::black_box;
 
-/// Words that it goes over: 32 KiB.
+/// Number of words of the memory area, which has 32 KiB.
 const WORDS: usize = 4096;
 
-/// See the module.
+/// State of a loop program.
 pub struct Loop {
     words: Vec<u64>,
 }
 
 impl Loop {
-    /// A loop that has done nothing yet.
+    /// Creates a loop without iterations so far.
     pub fn new() -> Loop {
         Loop { words: (0..WORDS as u64).collect() }
     }
 
-    /// One iteration: some microseconds.
+    /// Executes one iteration, which takes a few microseconds.
     pub fn turn(&mut self) {
         let mut sum = 0u64;
         for word in &mut self.words {

@@ -1,9 +1,9 @@
-//! Several databases in one process, scheduled in several ways (after the ITAS paper: Yamada and Kusakabe, AJIT 2009).
+//! Several databases in one process, scheduled by several policies (after the ITAS paper: Yamada and Kusakabe, AJIT 2009).
 //!
-//! Each tenant has a database of its own, in memory; its terminals are fibers of one sibling group. The policies take turns,
-//! a round each, on the same databases, so that what else happens on the machine concerns all of them; what is told of a
-//! policy beside its figures is the ratio to `fair` over the rounds, in pairs. In a round fibers begin in random order:
-//! sorted by tenant, `fair` would aggregate by accident.
+//! Each tenant has its own database in memory; its terminals are fibers of one sibling group. The policies alternate, one
+//! round each, on the same databases, so that disturbances of the machine affect all of them. The report has figures of each
+//! policy, and the ratio of its throughput to that of `fair`, paired by round. Fibers begin each round in random order:
+//! sorted by tenant, `fair` would aggregate siblings by accident.
 
 pub mod background;
 mod report;
@@ -24,31 +24,31 @@ pub use self::tenant::TenantMix;
 use tpcc_core::engines::storage::fibers;
 use tpcc_core::workload::error::Error;
 
-/// Stack of a fiber: transactions keep groups of rows on theirs.
+/// Stack size of a fiber: transactions keep groups of rows on the stack.
 const STACK_BYTES: usize = 128 << 10;
 
-/// How tenants share the cores.
+/// Scheduling policy of the tenants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, clap::ValueEnum)]
 pub enum TenantPolicy {
-    /// the smallest vruntime next
+    /// smallest vruntime next
     Fair,
     /// siblings one after the other on each core
     Tas,
-    /// so, and all siblings on one core
+    /// as tas, with all siblings on one core
     Packed,
     /// siblings on all cores at the same time
     Itas,
-    /// the one of these that does most, by trial
+    /// fastest of these policies, chosen by trial
     Auto,
 }
 
 impl TenantPolicy {
-    /// Its name, as on the command line.
+    /// Name, as on the command line.
     pub fn name(self) -> &'static str {
         self.mode().map_or("auto", Mode::name)
     }
 
-    /// What it is fixed to; none if it chooses.
+    /// Fixed mode of the policy; none if it chooses.
     fn mode(self) -> Option<Mode> {
         match self {
             TenantPolicy::Fair => Some(Mode::Fair),
@@ -60,76 +60,87 @@ impl TenantPolicy {
     }
 }
 
-/// How rows are chosen.
+/// Distribution of the chosen rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Access {
-    /// each as likely as any other
+    /// all rows equally likely
     Uniform,
-    /// around the middle one, with a standard deviation of a tenth of the rows
+    /// around the middle row, with a standard deviation of a tenth of the rows
     Gaussian,
 }
 
-/// What to run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct TenantsPlan {
+    /// Number of tenants, each with a database of its own.
     pub tenants: usize,
+    /// Terminals of each tenant.
     pub terminals: usize,
+    /// Rows of each tenant; ignored with the mix tpcc.
     pub rows: u64,
+    /// Distribution of the rows that terminals choose.
     pub access: Access,
+    /// Transactions of the terminals.
     pub mix: TenantMix,
-    /// Loop programs beside the tenants.
+    /// Number of loop programs besides the tenants.
     pub background: usize,
+    /// Policies that take turns.
     pub policies: Vec<TenantPolicy>,
+    /// Worker threads of each policy.
     pub workers: usize,
+    /// Duration of a slice.
     pub slice: Duration,
+    /// Limit and bonus of the preference for siblings.
     pub aggregation: Aggregation,
-    /// Time that each policy is measured, in all its rounds.
+    /// Measured time of each policy over all its rounds.
     pub duration: Duration,
+    /// Seed of the random number generators.
     pub seed: u64,
-    /// Where slices of the first rounds are written.
+    /// Output file for the slices of the first rounds.
     pub trace: Option<PathBuf>,
 }
 
 impl TenantsPlan {
-    /// Time in which each group has had a full turn on a core.
+    /// Time in which each group has one full turn on a core.
     fn cycle(&self) -> Duration {
         (self.tenants + self.background) as u32 * self.turn()
     }
 
-    /// Time in which each fiber has had as many slices in a row as its siblings may have.
+    /// Time in which each fiber has as many consecutive slices as its siblings may have, on all workers together.
     fn fiber_cycle(&self) -> Duration {
         self.fibers() as u32 * self.turn() / self.workers as u32
     }
 
-    /// Terminals and loops.
+    /// Number of fibers: terminals and loops.
     fn fibers(&self) -> usize {
         self.tenants * self.terminals + self.background
     }
 
-    /// Bytes of stacks that a fiber uses: of one under each policy, whose runtimes are kept over all rounds.
+    /// Bytes of stacks that a fiber uses: one stack for each policy, because the runtimes are kept over all rounds.
     pub fn stack_bytes(&self) -> u64 {
-        /// The rest of a stack is reserved, and never touched.
+        /// Used part of a stack, in bytes; the rest is reserved and never touched.
         const USED: usize = 16 << 10;
         (self.policies.len() * USED) as u64
     }
 
-    /// Bytes that a row of a tenant takes.
+    /// Memory of a row of a tenant, in bytes.
     pub fn row_bytes() -> u64 {
         tenant::bytes_of_a_row()
     }
 
-    /// Bytes that a tenant takes, without its fibers. One of the mix tpcc is known once its warehouse is loaded.
+    /// Memory of a tenant without its fibers, in bytes. With the mix tpcc the rows are not included: their size is known
+    /// once the warehouse is loaded.
     pub fn tenant_bytes(&self) -> u64 {
         let rows = if self.mix == TenantMix::Tpcc { 0 } else { self.rows };
         tenant::bytes_of_a_database(self.terminals).saturating_add(rows.saturating_mul(TenantsPlan::row_bytes()))
     }
 
-    /// The longest aggregation.
+    /// Maximum duration of an aggregation.
     fn turn(&self) -> Duration {
         (self.aggregation.limit + 1).min(64) * self.slice
     }
 
-    /// The settings of a policy's runtime.
+    /// Runtime settings of a policy.
     fn builder(&self, policy: TenantPolicy) -> Builder {
         let builder = Runtime::builder()
             .workers(self.workers)
@@ -143,7 +154,7 @@ impl TenantsPlan {
         }
     }
 
-    /// The runtime of a policy.
+    /// Creates the runtime of a policy, whose workers record `trace` slices each.
     pub fn runtime(&self, policy: TenantPolicy, trace: usize) -> Result<Runtime, Error> {
         fibers::runtime(self.builder(policy).trace(trace)).map_err(|error| Error::usage(error.to_string()))
     }

@@ -1,4 +1,4 @@
-//! What is told of tenants.
+//! Report of `tpcc tenants`.
 
 use std::collections::BTreeMap;
 
@@ -6,77 +6,77 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// One policy, over its rounds.
+/// Figures of one policy over its rounds.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct PolicyFigures {
-    /// Transactions of all tenants, a second.
+    /// Transactions of all tenants, per second.
     pub throughput_per_s: f64,
-    /// Jain's index of the time that tenants ran: 1 if all got the same.
+    /// Jain's index of the time that tenants ran: 1 if all ran equally long.
     pub jain: f64,
-    /// The longest wait of a fiber that could run, in microseconds.
+    /// Longest wait of a runnable fiber, in microseconds.
     pub max_wait_us: f64,
-    /// How long one waited at most by proof, on that core in that round, in microseconds.
+    /// Proved bound of the longest wait, on its core in its round, in microseconds.
     pub wait_bound_us: f64,
-    /// The largest part of its bound that a wait reached in any round.
+    /// Largest ratio of a wait to its bound in any round.
     pub wait_to_bound: f64,
-    /// Half of the waits were shorter, in microseconds.
+    /// Median wait, in microseconds.
     pub wait_p50_us: f64,
-    /// 99 of 100 were shorter, in microseconds.
+    /// 99th percentile of waits, in microseconds.
     pub wait_p99_us: f64,
-    /// Choices after which a fiber of another group ran, a second.
+    /// Switches to a fiber of another group, per second.
     pub group_switches: f64,
-    /// Choices after which a fiber of the same group ran, a second.
+    /// Switches to a fiber of the same group, per second.
     pub sibling_switches: f64,
-    /// Slices that ran on for more than twice their time.
+    /// Number of slices that took more than twice their time.
     pub overruns: u64,
-    /// Iterations of the background loops, a second; none without them.
+    /// Iterations of the background loops, per second; none without loops.
     pub background_per_s: Option<f64>,
-    /// What the automatic choice came to; none for other policies, and while it is not made.
+    /// Mode that the automatic policy chose; none for other policies, and before the choice.
     pub chosen: Option<String>,
-    /// Share of the time of the workers in which their threads had a processor.
+    /// Share of the workers' time in which their threads had a processor.
     pub cpu_share: f64,
 }
 
-/// `tpcc tenants`, as written with `--json`.
+/// Output of `tpcc tenants --json`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub struct TenantsReport {
-    /// The schema's `$id`.
+    /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
     pub schema: String,
-    /// Databases.
+    /// Number of tenants, each with a database.
     pub tenants: usize,
-    /// Terminals of each.
+    /// Number of terminals of each tenant.
     pub terminals_per_tenant: usize,
-    /// Rows of each, where they are not warehouses.
+    /// Rows of each tenant; null for warehouses.
     pub rows: Option<u64>,
-    /// How rows are chosen.
+    /// Distribution of the chosen rows.
     pub access: String,
-    /// What terminals do.
+    /// Transactions of the terminals.
     pub mix: String,
-    /// Loop programs beside the tenants.
+    /// Number of loop programs besides the tenants.
     pub background: usize,
-    /// Worker threads.
+    /// Number of worker threads.
     pub workers: usize,
     /// Time of a slice, in microseconds.
     pub slice_us: f64,
-    /// `agg_limit`.
+    /// `agg_limit`: maximum number of consecutive choices of siblings.
     pub agg_limit: u32,
-    /// `agg_bonus`, in microseconds.
+    /// `agg_bonus`: a sibling is preferred while its vruntime exceeds the smallest one by at most this, in microseconds.
     pub agg_bonus_us: f64,
-    /// Seed of everything random.
+    /// Seed of the random number generators.
     pub seed: u64,
-    /// Rounds that count.
+    /// Number of rounds in the figures.
     pub rounds: usize,
-    /// Rounds that do not, because a worker's thread had a processor for less than 97% of the time. Where too few would be
-    /// left, all count, and this is 0: see `cpu_share`.
+    /// Number of dropped rounds, in which a worker's thread had a processor for less than 97% of the time. If too few rounds
+    /// were left, all are kept, and this is 0: see `cpu_share`.
     pub rounds_dropped: usize,
-    /// By policy.
+    /// Figures by policy.
     pub policies: BTreeMap<String, PolicyFigures>,
-    /// Throughput of each other policy to that of fair; empty without fair.
+    /// Ratio of the throughput of each other policy to that of fair; empty without fair.
     pub ratio: BTreeMap<String, f64>,
-    /// The lower ends of their 95% intervals.
+    /// Lower ends of the 95% intervals of `ratio`.
     pub ratio_low: BTreeMap<String, f64>,
-    /// The upper ends.
+    /// Upper ends of the 95% intervals of `ratio`.
     pub ratio_high: BTreeMap<String, f64>,
 }

@@ -1,4 +1,4 @@
-//! Policies in turn, on the same tenants.
+//! Rounds of the policies, which alternate on the same tenants.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,26 +25,30 @@ use tpcc_core::workload::interrupt;
 use tpcc_core::workload::loaded::Loaded;
 use tpcc_core::workload::settings::StoreConfig;
 
-/// Most rounds of a policy, and the shortest that is worth a thread's start.
+/// Maximum number of rounds of a policy, and minimum duration of a round: shorter rounds do not pay for the start of their
+/// threads.
 const ROUNDS: usize = 9;
 const LEAST_ROUND: Duration = Duration::from_millis(100);
-/// Turns of a background loop in a round, at least: one turn too many or too few must not decide what the round says of it.
+/// Minimum number of turns of a background loop in a round: one turn more or less must not determine the result.
 const LOOP_TURNS: u32 = 3;
-/// Rounds that must be left where disturbed ones are dropped.
+/// Minimum number of rounds that must remain if disturbed rounds are dropped.
 const LEAST_LEFT: usize = 5;
-/// A round whose threads had a processor for a smaller share of the time was disturbed.
+/// Minimum share of the time that the threads of an undisturbed round had a processor.
 const UNDISTURBED: f64 = 0.97;
-/// Slices that a worker records of a policy.
+/// Number of slices that each worker records for a policy.
 const TRACED: usize = 20_000;
 
-/// A warehouse that tenants are copies of.
+/// A loaded database of which tenants are copies.
 pub struct Warehouse {
+    /// Database that is copied for each tenant.
     pub store: Store,
+    /// Warehouses, sizes and constants of its load.
     pub loaded: Loaded,
+    /// Settings that the copies are opened with.
     pub config: StoreConfig,
 }
 
-/// What a round came to.
+/// Result of a round.
 struct Round {
     transactions: f64,
     iterations: f64,
@@ -53,9 +57,9 @@ struct Round {
     report: Report,
 }
 
-/// Runs a plan; tenants of the standard mix are copies of `warehouse`.
+/// Runs a plan. Tenants of the standard mix are copies of `warehouse`.
 pub fn run(plan: &TenantsPlan, warehouse: Option<&Warehouse>) -> Result<TenantsReport, Error> {
-    // What tenants do not compute with is not to be in their caches: one set of threads for all.
+    // All tenants share one set of service threads, so that services displace little data of the tenants from the caches.
     let services = Services::new().map_err(|error| Error::failed(error.to_string()))?;
     let tenants = (0..plan.tenants)
         .map(|_| match warehouse {
@@ -72,7 +76,7 @@ pub fn run(plan: &TenantsPlan, warehouse: Option<&Warehouse>) -> Result<TenantsR
     measured
 }
 
-/// A policy's runtime and groups, kept over its rounds.
+/// Runtime and groups of a policy, kept over its rounds.
 struct Lane {
     policy: TenantPolicy,
     runtime: Runtime,
@@ -97,7 +101,7 @@ fn measure(plan: &TenantsPlan, tenants: &[Tenant], world: Option<&InputSpace>) -
     let length = plan.duration / rounds as u32;
     let mut hall = Hall { plan, tenants, world, runs: 0 };
     for lane in lanes.iter_mut().filter(|lane| lane.policy == TenantPolicy::Auto) {
-        // Until it has chosen, an automatic runtime runs what it has to compare.
+        // An automatic runtime first runs the modes that it compares, until it has chosen one.
         let longest = (60 * plan.cycle()).clamp(Duration::from_secs(1), Duration::from_secs(8));
         let begun = Instant::now();
         while lane.runtime.chosen_mode().is_none() && begun.elapsed() < longest {
@@ -120,14 +124,14 @@ fn measure(plan: &TenantsPlan, tenants: &[Tenant], world: Option<&InputSpace>) -
     Ok(conclude(plan, &lanes, rounds))
 }
 
-/// Rounds of a policy.
+/// Number of rounds of a policy.
 fn rounds(plan: &TenantsPlan) -> usize {
     let turns = if plan.background > 0 { LOOP_TURNS * plan.fiber_cycle() } else { Duration::ZERO };
     let shortest = LEAST_ROUND.max(turns);
     ((plan.duration.as_secs_f64() / shortest.as_secs_f64()) as usize).clamp(1, ROUNDS)
 }
 
-/// Where rounds take place.
+/// Inputs that all rounds share, and the number of rounds so far.
 struct Hall<'a> {
     plan: &'a TenantsPlan,
     tenants: &'a [Tenant],
@@ -136,7 +140,7 @@ struct Hall<'a> {
 }
 
 impl Hall<'_> {
-    /// Runs all tenants under a policy for `length`, after a fifth of it that does not count.
+    /// Runs all tenants under a policy for `length`, after a warm-up of a fifth of it.
     fn round(&mut self, lane: &mut Lane, length: Duration) -> Result<Round, Error> {
         if interrupt::requested() {
             return Err(Error::failed("tenants: interrupted"));
@@ -205,13 +209,13 @@ impl Hall<'_> {
     }
 }
 
-/// Counts an operation of a fiber.
+/// Counts an operation of a fiber. The fiber is done if the round stops.
 fn counted(count: &AtomicU64, stop: &AtomicBool) -> Progress {
     count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     if stop.load(Ordering::Relaxed) { Progress::Done } else { Progress::More }
 }
 
-/// Sleeps; less if all is to stop.
+/// Sleeps for `time`, or until the round stops.
 fn rest(time: Duration, stop: &AtomicBool) {
     let begun = Instant::now();
     while !stop.load(Ordering::Relaxed) && !interrupt::requested() {
@@ -274,7 +278,7 @@ fn figures(plan: &TenantsPlan, lane: &Lane, kept: &[usize]) -> PolicyFigures {
         .map(|(core, bound)| (core.longest_wait_ns(), us(*bound)))
         .max_by_key(|(wait, _)| *wait)
         .unwrap_or((0, 0.0));
-    // Statistics are of whole rounds.
+    // Statistics cover whole rounds, warm-ups included.
     let elapsed: f64 = rounds().map(|round| round.report.elapsed.as_secs_f64()).sum();
     PolicyFigures {
         throughput_per_s: sum(&|round| round.transactions) / seconds,

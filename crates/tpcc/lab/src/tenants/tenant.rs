@@ -1,4 +1,4 @@
-//! A tenant's database.
+//! Database of a tenant.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tpcc_core::engines::storage::waits_only::WaitsOnly;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::settings::StoreConfig;
 
-/// What its terminals do.
+/// Transactions of the terminals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum TenantMix {
     /// read ten rows
@@ -23,55 +23,55 @@ pub enum TenantMix {
     Tpcc,
 }
 
-/// Bytes of a row.
+/// Size of a row in bytes.
 pub(super) const ROW_BYTES: usize = 100;
-/// Bytes that a row takes in its page, about.
+/// Approximate size of a row in its page, in bytes.
 const ROW_IN_PAGE: u64 = 128;
-/// Bytes of the log's buffer.
+/// Size of the log buffer in bytes.
 const LOG_BUFFER: usize = 512 << 10;
-/// Bytes that the engine takes for each transaction at once.
+/// Memory of the engine for each concurrent transaction, in bytes.
 const TRANSACTION_BYTES: u64 = 5 << 10;
-/// Transactions at once beside the terminals' own.
+/// Number of concurrent transactions besides those of the terminals.
 const SPARE_TRANSACTIONS: usize = 8;
 
-/// Bytes that a row takes on its disk, which is in memory, in the buffer pool, and as a key while rows are loaded.
+/// Memory of a row in bytes: on its disk, which is in memory, in the buffer pool, and as a key during the load.
 pub(super) fn bytes_of_a_row() -> u64 {
     2 * ROW_IN_PAGE + size_of::<u64>() as u64
 }
 
-/// Bytes that an open database takes without rows, for so many terminals.
+/// Memory of an open database without rows, for `terminals` terminals, in bytes.
 pub(super) fn bytes_of_a_database(terminals: usize) -> u64 {
     LOG_BUFFER as u64 + transactions(terminals) as u64 * TRANSACTION_BYTES
 }
 
-/// Transactions at once of a tenant with so many terminals.
+/// Number of concurrent transactions of a tenant with `terminals` terminals.
 fn transactions(terminals: usize) -> usize {
     (terminals + SPARE_TRANSACTIONS).min(1_000)
 }
 
-/// Rows that are written in a transaction of the loader.
+/// Number of rows in a transaction of the loader.
 const BATCH: usize = 500;
-/// Keys, and rows of `ROW_BYTES`.
+/// Table of rows of `ROW_BYTES`, with their numbers as keys.
 const ROWS: Table<u64, [u8; ROW_BYTES]> = Table::new("rows");
 
-/// Rows of a tenant, under the keys from 0.
+/// Rows of a tenant, with keys from 0.
 pub struct TenantRows {
     pub(super) database: Database,
     pub(super) table: OpenTable<u64, [u8; ROW_BYTES]>,
     pub(super) len: u64,
 }
 
-/// A tenant's data.
+/// Data of a tenant.
 pub enum Tenant {
     Rows(TenantRows),
     Warehouse(Store),
 }
 
 impl Tenant {
-    /// A database of `rows` rows in memory, for so many terminals, whose background work `services` do.
+    /// Creates a database of `rows` rows in memory for `terminals` terminals. Its background work runs on `services`.
     ///
-    /// Under `sysbench-oltp` reads keep no locks, as in the paper's database, whose reads are consistent ones: siblings on two
-    /// cores would wait for each other all the time, and no policy could be told from another.
+    /// Under `sysbench-oltp` reads keep no locks, as in the paper's database, which has consistent reads. With read locks,
+    /// siblings on two cores would wait for each other all the time, and the policies would not differ.
     pub fn of_rows(rows: u64, terminals: usize, mix: TenantMix, services: &Services) -> Result<Tenant, Error> {
         let pool = (4 * rows * ROW_IN_PAGE).max(16 << 20);
         let options = Options::new()
@@ -105,7 +105,7 @@ impl Tenant {
         Ok(Tenant::Rows(TenantRows { database, table, len: rows }))
     }
 
-    /// A copy, in memory, of a database with a warehouse.
+    /// Copies a database with a warehouse into memory.
     pub fn of_warehouse(from: &Store, config: &StoreConfig) -> Result<Tenant, Error> {
         let hook: Arc<dyn StoreHook> = Arc::new(FiberHook::new(WaitsOnly));
         Ok(Tenant::Warehouse(from.copy_in_memory(config, Some(&hook))?))

@@ -1,4 +1,4 @@
-//! A terminal of a tenant: one transaction after the other.
+//! A terminal of a tenant, which runs one transaction after the other.
 
 use storage::TxnError;
 
@@ -14,19 +14,19 @@ use tpcc_core::workload::schema::keys::HistoryKey;
 use tpcc_core::workload::schema::rows::When;
 use tpcc_core::workload::txn::{self, Scratch, StepOrder, Verdict};
 
-/// Rows that a transaction reads one by one.
+/// Number of rows that a transaction reads one by one.
 const READS: usize = 10;
-/// Ranges of a sysbench transaction, and rows of a range.
+/// Number of ranges of a sysbench transaction, and of rows of a range.
 const RANGES: usize = 4;
 const RANGE_ROWS: u64 = 100;
 
-/// See the module.
+/// State of a terminal.
 pub struct TenantTerminal<'a> {
     tenant: &'a Tenant,
     mix: TenantMix,
     access: Access,
     random: Random,
-    /// Where the tenant is a warehouse.
+    /// Input space; none if the tenant is not a warehouse.
     world: Option<&'a InputSpace>,
     deck: Deck,
     scratch: Box<Scratch>,
@@ -35,7 +35,7 @@ pub struct TenantTerminal<'a> {
 }
 
 impl<'a> TenantTerminal<'a> {
-    /// Terminal `number` of all; `run` differs from run to run on one database.
+    /// Creates terminal `number`; `run` differs between the runs on one database.
     pub fn new(
         tenant: &'a Tenant,
         world: Option<&'a InputSpace>,
@@ -55,7 +55,7 @@ impl<'a> TenantTerminal<'a> {
         }
     }
 
-    /// Runs the next transaction to its end, again while it is a deadlock's victim.
+    /// Runs the next transaction to its end. Retries it after a deadlock abort.
     pub fn transact(&mut self) -> Result<(), Error> {
         match self.tenant {
             Tenant::Rows(rows) if self.mix == TenantMix::Point => self.point(rows),
@@ -64,13 +64,14 @@ impl<'a> TenantTerminal<'a> {
         }
     }
 
-    /// The number of a row.
+    /// Draws the number of a row.
     fn row(&mut self, rows: u64) -> u64 {
         let uniform = |random: &mut Random| random.bits() % rows;
         match self.access {
             Access::Uniform => uniform(&mut self.random),
             Access::Gaussian => {
-                // The mean of twelve uniform numbers has a standard deviation of a twelfth of the range.
+                // The mean of twelve uniform numbers has a standard deviation of a twelfth of the range; the factor 1.2
+                // makes it a tenth.
                 let sum: u64 = (0..12).map(|_| uniform(&mut self.random)).sum();
                 let from_the_middle = sum as f64 / 12.0 - rows as f64 / 2.0;
                 let number = rows as f64 / 2.0 + 1.2 * from_the_middle;

@@ -1,4 +1,4 @@
-//! Who ran where, in the form that Chrome's and Perfetto's viewers read.
+//! Scheduling slices in the trace format of Chrome and Perfetto.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use tpcc_core::workload::error::Error;
 
-/// Writes the slices of runs, each a process of its name, to `path`.
+/// Writes the slices of runs to `path`. Each run is a process named after its policy.
 ///
 /// # Errors
-/// The file cannot be written.
+/// If the file cannot be written.
 pub(super) fn write(path: &Path, runs: &[(&str, &std::sync::Arc<Groups>, &Report)]) -> Result<(), Error> {
     let mut events: Vec<Value> = Vec::new();
     for (process, (policy, groups, report)) in runs.iter().enumerate() {

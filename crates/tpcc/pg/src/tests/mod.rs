@@ -1,4 +1,4 @@
-//! The engine against a server that the tests start, and against the floor.
+//! Tests of the engine against a server that they start, and against the floor engine.
 
 mod roles;
 pub(crate) mod server;
@@ -40,7 +40,7 @@ fn plan() -> Population {
     Population::new(WAREHOUSES, Scale::TINY, 7, When::at(1_700_000_000_000_000))
 }
 
-/// A server with two small warehouses.
+/// A server with two small loaded warehouses, and a connection.
 fn loaded() -> Option<(TestServer, Postgres, Loaded)> {
     loaded_for(Isolation::Serializable)
 }
@@ -75,7 +75,7 @@ fn floor() -> Floor {
     Floor::new(maps, &plan().loaded())
 }
 
-/// Inputs of all kinds, the same each time; orders name an item twice now and then.
+/// Deterministic inputs of all kinds. Some orders name an item twice.
 fn inputs(count: u32) -> Vec<Input> {
     let constants = Constants { last: 10, customer: 20, item: 30 };
     let world = InputSpace { scale: Scale::TINY, warehouses: WAREHOUSES, constants };
@@ -105,11 +105,11 @@ fn inputs(count: u32) -> Vec<Input> {
     all
 }
 
-/// What the terminal shows of the last transaction of a kind.
+/// The output of the last transaction of a kind.
 fn shown(scratch: &Scratch, kind: Kind, verdict: Verdict) -> String {
     let out = &scratch.out;
     match kind {
-        // Lines are not shown when an item number is wrong.
+        // Lines are not part of the output if an item number is invalid.
         Kind::NewOrder if verdict == Verdict::Rollback => {
             let mut out = out.new_order.clone();
             out.lines.clear();
@@ -123,7 +123,7 @@ fn shown(scratch: &Scratch, kind: Kind, verdict: Verdict) -> String {
     }
 }
 
-/// Runs inputs in statements of the engine's own (`as_engine`), or row by row; what was shown, each with its verdict.
+/// Runs inputs with the engine's own statements (`as_engine`) or row by row. Returns the output and verdict of each.
 fn run<S: Session>(session: &mut S, steps: StepOrder, as_engine: bool) -> Vec<String> {
     let mut scratch = Scratch::default();
     let run = |input: &Input| {
@@ -194,7 +194,7 @@ fn a_server_answers_as_the_floor_does_and_keeps_the_same_rows() {
         same("answers", &given, &wanted);
         assert!(wanted.iter().any(|shown| shown.starts_with("Rollback")));
         same("rows", &rows(postgres.reader().unwrap()), &rows(floor.reader().unwrap()));
-        // Both checkers, the one in SQL and the one that reads rows and indexes.
+        // Runs both checkers: the one in SQL, and the one that reads rows and indexes.
         let audit = postgres.check(&loaded, &QueriesDone::default()).unwrap();
         assert!(audit.passed() && audit.conditions_held() == 12, "{:?}", audit.findings);
         let by_rows = check(&postgres, &loaded, 1, &WarehousesDone::default()).unwrap();
@@ -203,7 +203,7 @@ fn a_server_answers_as_the_floor_does_and_keeps_the_same_rows() {
     }
 }
 
-/// What breaks a rule, what mends it, and what is said then.
+/// A rule, the statement that violates it, the statement that repairs it, and the expected message.
 const BREAKS: &[(Invariant, &str, &str, &str)] = &[
     (
         Invariant::C1,
@@ -368,7 +368,7 @@ fn a_lost_connection_is_counted_and_replaced_and_a_server_that_is_gone_is_named(
     assert!(text.contains("127.0.0.1") && text.contains("went away in the middle of the run"), "{text}");
 }
 
-/// Its socket accepts connections, and no word comes back.
+/// The socket accepts connections, but never answers.
 #[test]
 fn a_silent_server_is_named_within_the_limit() {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -392,7 +392,7 @@ fn a_server_that_falls_silent_is_a_lost_connection() {
     let mut session = postgres.session(0).unwrap();
     let mut scratch = Scratch::default();
     let input = &inputs(1)[0];
-    // Nothing answers while the table is locked.
+    // No statement completes while the table is locked.
     postgres.connection.batch("BEGIN; LOCK TABLE district").unwrap();
     session.limit_answers(Duration::from_millis(200));
     let failure = session.begin().unwrap().run(StepOrder::HotLast, input, &mut scratch).unwrap_err();
@@ -400,13 +400,13 @@ fn a_server_that_falls_silent_is_a_lost_connection() {
     let text = failure.to_string();
     assert!(text.contains("127.0.0.1") && text.contains("no answer within 0.2 s"), "{text}");
     postgres.connection.batch("ROLLBACK").unwrap();
-    // On a new connection, which has the usual limit.
+    // The new connection has the default limit.
     let _ = session.begin_again().unwrap().run(StepOrder::HotLast, input, &mut scratch).unwrap();
     let terminal = postgres.server.connect(Purpose::Terminal).unwrap();
     assert_eq!(terminal.text("SHOW tcp_keepalives_idle").unwrap(), "10");
 }
 
-/// Has a rival give way after some time, in which a session waits for it.
+/// Ends the rival's transaction after a delay, while a session waits for it.
 fn later(rival: Connection, how: &'static str) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(300));
@@ -422,7 +422,7 @@ fn two_that_change_one_row_are_not_both_right() {
     let payment = inputs(10).into_iter().find(|input| input.kind() == Kind::Payment).unwrap();
     let Input::Payment(paid) = &payment else { panic!("{payment:?}") };
     let rival = postgres.server.connect(Purpose::Tables).unwrap();
-    // The rival has the row and commits while the session waits for it.
+    // The rival holds the row and commits while the session waits for it.
     rival.batch(&format!("BEGIN; UPDATE warehouse SET w_ytd = w_ytd WHERE w_id = {}", paid.w)).unwrap();
     let rival = later(rival, "COMMIT");
     let failure = session.begin().unwrap().run(StepOrder::Spec, &payment, &mut scratch).unwrap_err();
@@ -432,7 +432,7 @@ fn two_that_change_one_row_are_not_both_right() {
     let _ = session.begin_again().unwrap().run(StepOrder::Spec, &payment, &mut scratch).unwrap();
 }
 
-/// One of two sessions waits until the other's transaction is over, before it has a snapshot.
+/// A session waits for the end of the other's transaction before it takes its snapshot.
 #[test]
 fn payments_of_a_warehouse_wait_for_their_turn() {
     let Some((_server, postgres, _)) = loaded() else { return };
@@ -451,7 +451,7 @@ fn payments_of_a_warehouse_wait_for_their_turn() {
     });
 }
 
-/// Of two Deliveries at once the second finds the order taken that it waited for: it takes the next, at every level.
+/// A Delivery that waits for an order which a concurrent one deletes takes the next order, at every isolation level.
 #[test]
 fn deliveries_beside_each_other_skip_no_district() {
     let Some((_server, postgres, _)) = loaded_for(Isolation::ReadCommitted) else { return };
@@ -473,8 +473,8 @@ fn deliveries_beside_each_other_skip_no_district() {
     assert_eq!(scratch.out.delivery.skipped(), 0);
 }
 
-/// A limit that an administrator has set on waiting for locks must not end the wait for a turn: the Payment behind it in the
-/// same message would commit, and be booked again.
+/// A lock timeout that an administrator has set must not end the wait for a turn: the Payment behind it in the same message
+/// would commit, and then run again.
 #[test]
 fn a_turn_is_waited_for_whatever_limit_the_role_has() {
     let Some((_server, postgres, _)) = loaded() else { return };
@@ -495,8 +495,8 @@ fn a_turn_is_waited_for_whatever_limit_the_role_has() {
     assert_eq!(booked(), before + 1);
 }
 
-/// A transaction that failed in its first message has not sent its end: the session's next one gives the turn back, whether
-/// it is one of the five or made of single statements.
+/// A transaction that fails in its first message does not send its end. The session's next transaction gives the turn back,
+/// both one of the five and one of single statements.
 #[test]
 fn a_failed_transaction_keeps_no_turn() {
     let Some((_server, postgres, _)) = loaded() else { return };
@@ -539,7 +539,7 @@ fn what_is_not_a_whole_database_is_said() {
     let refused = postgres.clear(&mut |_| Ok(())).unwrap_err().to_string();
     assert!(refused.contains("a table 'mine'") && refused.contains("nothing was changed"), "{refused}");
     sql("DROP TABLE tpcc.mine");
-    // An incomplete load goes without a question.
+    // An incomplete load is deleted without consent.
     postgres.clear(&mut |_| panic!("asked")).unwrap();
     assert_eq!(postgres.open().unwrap(), None);
 }

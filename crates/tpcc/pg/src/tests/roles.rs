@@ -1,4 +1,4 @@
-//! What a role brings with it: limits on time, settings of its transactions, rights.
+//! Tests of roles: time limits, settings of their transactions, rights.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use tpcc_core::workload::load::RowsDone;
 use tpcc_core::workload::settings::Isolation;
 use tpcc_core::workload::txn::{Scratch, StepOrder, Verdict};
 
-/// Runs the first input of a kind.
+/// Runs an input of a kind and returns its verdict.
 fn do_one(session: &mut super::PgSession<'_>, kind: Kind) -> Verdict {
     let input = inputs(60).into_iter().find(|input| input.kind() == kind).unwrap();
     let done = session.begin().unwrap().run(StepOrder::HotLast, &input, &mut Scratch::default());
     done.unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Sets what a role's sessions begin with.
+/// Sets the default settings of a role's sessions.
 fn set(postgres: &Postgres, settings: &[(&str, &str)]) {
     for (name, value) in settings {
         postgres.connection.batch(&format!("ALTER ROLE postgres SET {name} = '{value}'")).unwrap();
@@ -44,7 +44,7 @@ fn a_session_that_idles_is_not_ended() {
     assert!(limited.check(&loaded, &QueriesDone::default()).unwrap().passed());
 }
 
-/// All limits on time that this server knows, whatever its version, are off for all that a session is for.
+/// All time limits that the server's version supports are off, for all purposes of a session.
 #[test]
 fn no_limit_on_time_is_left() {
     let Some((server, postgres, _)) = loaded() else { return };
@@ -63,11 +63,11 @@ fn no_limit_on_time_is_left() {
     assert_eq!(left(Isolation::Serializable, Purpose::Terminal), "");
     assert_eq!(left(Isolation::Serializable, Purpose::Tables), "");
     assert_eq!(left(Isolation::ReadCommitted, Purpose::Tables), "");
-    // Where no turn is waited for, what a role says about locks stays.
+    // Without turns, the lock timeout of the role remains.
     assert_eq!(left(Isolation::ReadCommitted, Purpose::Terminal), "lock_timeout");
 }
 
-/// What a role has, for all that its user may mean by it.
+/// Other settings of a role remain, because its user may have set them on purpose.
 #[test]
 fn other_settings_of_a_role_stay() {
     let Some((server, postgres, _)) = loaded() else { return };
@@ -78,12 +78,12 @@ fn other_settings_of_a_role_stay() {
         let connection = limited.server.connect(purpose).unwrap();
         own.iter().for_each(|(name, value)| assert_eq!(connection.text(&format!("SHOW {name}")).unwrap(), *value));
     }
-    // A load says what keeps it from writing.
+    // The error of a load names the setting that prevents writes.
     let said = limited.clear(&mut |_| Ok(())).unwrap_err().to_string();
     assert!(said.contains("25006") && said.contains("default_transaction_read_only"), "{said}");
 }
 
-/// A check waits for a lock as long as it takes, whatever limit the role has.
+/// A check waits for locks without a limit, even if the role has one.
 #[test]
 fn a_check_waits_for_locks_whatever_limit_the_role_has() {
     let Some((server, postgres, loaded)) = loaded() else { return };
@@ -96,7 +96,7 @@ fn a_check_waits_for_locks_whatever_limit_the_role_has() {
     rival.join().unwrap();
 }
 
-/// Where rows queue their writers, the limit of a role makes a victim, which runs again.
+/// At read committed, a role's lock timeout aborts a transaction, which is retried.
 #[test]
 fn a_limit_on_locks_makes_victims_at_read_committed() {
     let Some((server, postgres, _)) = loaded_for(Isolation::ReadCommitted) else { return };
@@ -113,8 +113,8 @@ fn a_limit_on_locks_makes_victims_at_read_committed() {
     assert_eq!(again.unwrap_or_else(|failure| panic!("{failure}")), Verdict::Commit);
 }
 
-/// A deferrable transaction that reads waits until all others of its isolation have ended: also those that wait for its turn
-/// to end.
+/// A deferrable read-only transaction would wait for the end of all serializable transactions, including those that wait for
+/// its turn to end.
 #[test]
 fn a_transaction_that_reads_does_not_wait_for_others_to_end() {
     let Some((server, postgres, _)) = loaded() else { return };
@@ -128,7 +128,8 @@ fn a_transaction_that_reads_does_not_wait_for_others_to_end() {
     rival.batch("ROLLBACK").unwrap();
 }
 
-/// The check of a role at a stricter level is one reader of whole tables less among those that a run conflicts with.
+/// A check of a role with a stricter default level does not run as one more serializable reader of whole tables, which would
+/// conflict with a run.
 #[test]
 fn statements_on_whole_tables_take_no_isolation_from_a_role() {
     let Some((server, postgres, _)) = loaded() else { return };
@@ -157,7 +158,7 @@ fn a_role_without_rights_is_told_so() {
         opened
     };
     assert!(said("no right USAGE").contains("let postgres grant it (GRANT USAGE ON SCHEMA tpcc TO visitor)"));
-    // Tables that it could read if it could look into the schema.
+    // The role could read the tables, but has no right to use the schema.
     sql("GRANT SELECT ON ALL TABLES IN SCHEMA tpcc TO visitor");
     said("no right USAGE");
     sql("GRANT USAGE ON SCHEMA tpcc TO visitor; REVOKE SELECT ON district FROM visitor");
@@ -167,7 +168,7 @@ fn a_role_without_rights_is_told_so() {
     sql("GRANT SELECT ON district TO visitor");
     assert_eq!(visitor.open().unwrap(), Some(loaded));
     assert!(visitor.check(&loaded, &QueriesDone::default()).unwrap().passed());
-    // It may read, and no more.
+    // The role can read, but not write.
     let refused = visitor.clear(&mut |_| Ok(())).unwrap_err().to_string();
     assert!(refused.contains("42501") && refused.contains("grant what is missing"), "{refused}");
     sql("CREATE TABLE tpcc.mine (a integer)");

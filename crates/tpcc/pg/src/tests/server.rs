@@ -1,5 +1,5 @@
-//! A server of PostgreSQL in a temporary directory, for the tests of the engine and of the command. It listens on the loopback
-//! interface alone and is stopped and removed when it is dropped, also by a test that fails.
+//! A PostgreSQL server in a temporary directory, for the tests of the engine and of the command. It listens only on the
+//! loopback interface. Drop stops it and deletes its directory, also when a test panics.
 
 use std::fs;
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// See the module's documentation.
+/// A running server; see the module's documentation.
 pub(crate) struct TestServer {
     bin: PathBuf,
     dir: PathBuf,
@@ -16,7 +16,8 @@ pub(crate) struct TestServer {
 }
 
 impl TestServer {
-    /// Starts one; none, with a word about it, where PostgreSQL is not installed. With a password it is asked for.
+    /// Starts a server. Returns none, with a message, if PostgreSQL is not installed. With `password`, the server requires
+    /// it.
     pub(crate) fn start(password: Option<&str>) -> Option<TestServer> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let Some(bin) = binaries() else {
@@ -27,7 +28,7 @@ impl TestServer {
         let dir = std::env::temp_dir().join(format!("tpcc-pg-{}-{number}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir(&dir).unwrap();
-        // The port was free a moment ago.
+        // The port was free at the time of the bind.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let server = TestServer { bin, dir, port };
         if is_root() {
@@ -49,24 +50,24 @@ impl TestServer {
         Some(server)
     }
 
-    /// Starts it again.
+    /// Starts the server, also after a stop.
     pub(crate) fn go(&self) {
         let (data, log) = (self.data(), self.dir.join("data/log").display().to_string());
         let options = format!("-p {} -k {} -c listen_addresses=127.0.0.1 -c fsync=off", self.port, self.dir.display());
         self.call("pg_ctl", &["-D", &data, "-w", "-l", &log, "-o", &options, "start"]);
     }
 
-    /// Stops it without a farewell to its connections.
+    /// Stops the server immediately, without a clean end of its connections.
     pub(crate) fn stop(&self) {
         let _ = output(&mut self.command("pg_ctl", &["-D", &self.data(), "-m", "immediate", "stop"]));
     }
 
-    /// Where it is.
+    /// URL of the server.
     pub(crate) fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// Runs SQL as an owner, in a database without a password.
+    /// Runs SQL as superuser, on a server without a password.
     #[allow(dead_code, reason = "the tests of the engine have connections")]
     pub(crate) fn sql(&self, sql: &str) {
         let port = self.port.to_string();
@@ -109,7 +110,8 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|found| found.uid() == 0)
 }
 
-/// What a command printed; none if it failed. What it starts must not keep our pipes open, so it prints into a file.
+/// Runs a command and returns its output; none if it failed. The command writes into a file, because its child processes
+/// would keep a pipe open.
 fn output(command: &mut Command) -> Option<String> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -128,7 +130,8 @@ fn output(command: &mut Command) -> Option<String> {
     }
 }
 
-/// Where the programs of the server and its client are; a folder of links may have some of them alone.
+/// Directory that has all programs of the server and its client. A directory of links on the PATH may have only some of
+/// them.
 fn binaries() -> Option<PathBuf> {
     let has = |dir: &Path| ["initdb", "pg_ctl", "psql"].iter().all(|program| dir.join(program).is_file());
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Delivery of all districts in three round trips: which orders; what they are and their lines; their customers.
+//! Delivery of all districts in three round trips: the oldest orders; their rows and lines; their customers.
 
 use std::hint::black_box;
 
@@ -14,7 +14,7 @@ use tpcc_core::workload::schema::TableId;
 use tpcc_core::workload::schema::keys::{CustomerKey, OrderKey, OrderLineKey};
 use tpcc_core::workload::txn::{Scratch, Verdict};
 
-/// Takes the oldest order of each district.
+/// Deletes the oldest NEW-ORDER row of each district.
 const TAKE: &str = "DELETE FROM new_order USING (SELECT d.d_id, (SELECT min(no_o_id) FROM new_order \
     WHERE no_w_id = $1 AND no_d_id = d.d_id) AS o_id FROM generate_series(1, $2::int4) AS d (d_id)) AS oldest \
     WHERE no_w_id = $1 AND no_d_id = oldest.d_id AND no_o_id = oldest.o_id RETURNING no_d_id, no_o_id";
@@ -26,11 +26,12 @@ const CREDIT: &str = "UPDATE customer SET c_balance = c_balance + l.amount, c_de
     FROM unnest($2::int2[], $3::int4[], $4::int8[]) AS l (d, c, amount) \
     WHERE c_w_id = $1 AND c_d_id = l.d AND c_id = l.c";
 
-/// Most districts that a warehouse has.
+/// Maximum number of districts of a warehouse.
 const DISTRICTS: usize = 10;
 
 pub(super) struct DeliveryStatements {
-    /// Waits until no other Delivery of the warehouse is at work, until the end of the transaction; where it takes no turn.
+    /// Waits for the end of other Deliveries of the warehouse, if transactions take no turns. The lock lasts until the
+    /// transaction ends.
     alone: Option<Statement>,
     take: Statement,
     mark: Statement,

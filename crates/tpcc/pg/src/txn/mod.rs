@@ -1,10 +1,11 @@
-//! The five transactions as SQL: statements that are prepared once a connection, sent in batches.
+//! The five transactions as SQL: statements that are prepared once per connection and sent in batches.
 //!
-//! What does not depend on an answer goes out together, BEGIN and COMMIT included, and costs one round trip; the server takes
-//! the statements of a batch in their order. A statement that fails makes those after it fail, and the COMMIT after them a
-//! ROLLBACK; the first error of a batch is the one that tells why.
+//! Statements that do not depend on each other's answers are sent together, including BEGIN and COMMIT, in one round trip.
+//! The server runs the statements of a batch in order. After a failed statement, the rest of the batch fails, and its COMMIT
+//! is a ROLLBACK. The first error of a batch is its cause.
 //!
-//! Parameters have their types named: beside an int4 column some servers take one for an int8, and would want 8 bytes.
+//! Statements declare the types of their parameters: beside an int4 column, some servers infer int8, and would expect 8
+//! bytes.
 
 mod delivery;
 mod new_order;
@@ -25,19 +26,19 @@ use tpcc_core::workload::schema::text::Text;
 use tpcc_core::workload::txn::{Failure, Scratch, StepOrder, Verdict};
 use turns::{Turn, TurnStatements};
 
-/// The statements of a connection.
+/// The prepared statements of a connection.
 pub(super) struct Statements {
     new_order: new_order::NewOrderStatements,
     payment: payment::PaymentStatements,
     order_status: order_status::OrderStatusStatements,
     delivery: delivery::DeliveryStatements,
     stock_level: Statement,
-    /// None on servers where transactions take no turns.
+    /// None if transactions do not take turns.
     turns: Option<TurnStatements>,
 }
 
 impl Statements {
-    /// Prepares them all.
+    /// Prepares all statements.
     pub(super) async fn prepare(client: &Client, config: &RemoteConfig) -> Result<Statements, Error> {
         Ok(Statements {
             new_order: new_order::NewOrderStatements::prepare(client).await?,
@@ -49,7 +50,8 @@ impl Statements {
         })
     }
 
-    /// Begins a transaction of single statements, which takes no turn; after a failure, ends what that has left first.
+    /// SQL that begins a transaction of single statements, without a turn. After a failure, it first ends the previous
+    /// transaction.
     pub(super) fn begin_single(&self, after_failure: bool) -> String {
         match (after_failure, &self.turns) {
             (false, _) => "BEGIN".to_owned(),
@@ -59,22 +61,22 @@ impl Statements {
     }
 }
 
-/// Where a transaction runs.
+/// Context of a transaction.
 pub(super) struct Batches<'t> {
-    /// Over which connection.
+    /// The connection.
     pub(super) connection: &'t Connection,
-    /// Prepared there.
+    /// The prepared statements of the connection.
     pub(super) statements: &'t Statements,
-    /// A failure may have left something of the transaction before: it is ended first.
+    /// True if a failed transaction may still be open; it is rolled back first.
     pub(super) after_failure: bool,
-    /// In which order steps are taken.
+    /// Order of the steps of a transaction.
     pub(super) steps: StepOrder,
 }
 
-/// How a transaction ended; the server knows already.
+/// Result of a transaction that has already ended on the server.
 type Ended = Result<Verdict, Failure<PgError>>;
 
-/// Runs the transaction that `input` asks for, and ends it as it wants.
+/// Runs the transaction of `input`, including its end.
 pub(super) fn run(work: &Batches<'_>, input: &Input, scratch: &mut Scratch) -> Ended {
     match input {
         Input::NewOrder(input) => new_order::run(work, input, scratch),
@@ -90,12 +92,12 @@ impl Batches<'_> {
         &self.connection.client
     }
 
-    /// Begins a transaction that writes, when its turn has come.
+    /// Waits for the turn, and begins a transaction that writes.
     async fn begin(&self, turn: Turn) -> Result<(), Error> {
         self.begin_as("BEGIN", turn).await
     }
 
-    /// Begins one that only reads, when its turn has come.
+    /// Waits for the turn, and begins a read-only transaction.
     async fn begin_reading(&self, turn: Turn) -> Result<(), Error> {
         self.begin_as("BEGIN READ ONLY", turn).await
     }
@@ -111,7 +113,7 @@ impl Batches<'_> {
         [rolled_back, given_back, taken].into_iter().flatten().collect::<Result<(), _>>().and(begun)
     }
 
-    /// Ends a transaction, and its turn.
+    /// Ends a transaction with `how`, and gives its turn back.
     async fn end(&self, how: &str) -> Result<(), Error> {
         let client = self.client();
         let given_back = self.statements.turns.as_ref().map(|turns| turns.give_back(client));
@@ -119,17 +121,17 @@ impl Batches<'_> {
         ended.and(given_back.unwrap_or(Ok(())))
     }
 
-    /// The answer to a statement on `table`, or why there is none.
+    /// Adds the table to the error of a statement.
     fn of<T>(&self, table: TableId, answer: Result<T, Error>) -> Result<T, PgError> {
         answer.map_err(|error| self.connection.error(error, Some(table)))
     }
 
-    /// The answer to BEGIN, COMMIT or ROLLBACK.
+    /// Converts the error of BEGIN, COMMIT or ROLLBACK.
     fn done(&self, answer: Result<(), Error>) -> Result<(), PgError> {
         answer.map_err(|error| self.connection.error(error, None))
     }
 
-    /// A column.
+    /// The value of a column.
     fn get<'r, T: FromSql<'r>>(&self, row: &'r Row, at: usize) -> Result<T, PgError> {
         row.try_get(at).map_err(|error| self.connection.error(error, None))
     }
@@ -149,12 +151,12 @@ impl Batches<'_> {
     }
 }
 
-/// A row that has to be there.
+/// Error for a row that must exist.
 fn missing(table: TableId, key: &impl std::fmt::Debug) -> Failure<PgError> {
     Failure::Missing { table, key: format!("{key:?}") }
 }
 
-/// A number of the workload as SQL's int4: none is that large.
+/// Converts a number of the workload to int4. All are small enough.
 fn int(number: u32) -> i32 {
     number.cast_signed()
 }

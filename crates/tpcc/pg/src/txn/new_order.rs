@@ -1,5 +1,5 @@
-//! New-Order in two round trips: everything but the inserts, which need the order's number and what stock says; then the
-//! inserts and the end.
+//! New-Order in two round trips. The first has everything except the inserts, which need the order number and the stock
+//! data. The second has the inserts and the end.
 
 use std::hint::black_box;
 
@@ -35,7 +35,7 @@ const LINES: &str = "INSERT INTO order_line (ol_w_id, ol_d_id, ol_o_id, ol_numbe
     FROM unnest($4::int2[], $5::int4[], $6::int4[], $7::int2[], $8::int8[], $9::varchar[]) \
     AS l (number, item, supply, quantity, amount, dist)";
 
-/// Takes lines out of stock whose rows differ, in the order of the lines; S_DIST_xx is the district's.
+/// Updates the stock rows of lines, which must be distinct; `d` selects the column S_DIST_xx of the result.
 fn stock(d: usize) -> String {
     format!(
         "UPDATE stock SET s_quantity = CASE WHEN s_quantity >= l.quantity + 10 THEN s_quantity - l.quantity \
@@ -47,7 +47,7 @@ fn stock(d: usize) -> String {
     )
 }
 
-/// Most districts that a warehouse has.
+/// Maximum number of districts of a warehouse.
 const DISTRICTS: usize = 10;
 
 pub(super) struct NewOrderStatements {
@@ -55,7 +55,7 @@ pub(super) struct NewOrderStatements {
     district: Statement,
     customer: Statement,
     items: Statement,
-    /// By district.
+    /// Indexed by district.
     stock: Vec<Statement>,
     order: Statement,
     new_order: Statement,
@@ -108,7 +108,7 @@ impl NewOrderStatements {
     }
 }
 
-/// Lines whose stock rows differ, as the columns of a statement.
+/// Lines with distinct stock rows, as the parameter columns of a statement.
 #[derive(Default)]
 struct Layer {
     line: Vec<i32>,
@@ -118,8 +118,8 @@ struct Layer {
     remote: Vec<i32>,
 }
 
-/// Lines of one stock row have to find it as the one before left it: each goes into a layer of its own. All layers are in the
-/// order of warehouse and item, in which every transaction locks.
+/// Distributes lines to layers: lines with the same stock row update it one after the other, so each goes into a layer of
+/// its own. Each layer is sorted by warehouse and item, the lock order of all transactions.
 fn layers(lines: &[LineInput], home: u32) -> Vec<Layer> {
     let mut order: ArrayVec<usize, MAX_LINES> = (0..lines.len()).collect();
     let place = |i: usize| (lines[i].supply_w, lines[i].item);
@@ -141,7 +141,7 @@ fn layers(lines: &[LineInput], home: u32) -> Vec<Layer> {
     layers
 }
 
-/// What the first batch brings.
+/// Results of the first batch.
 struct Seen {
     warehouse: Vec<Row>,
     district: Vec<Row>,
@@ -150,7 +150,7 @@ struct Seen {
     stock: Vec<Vec<Row>>,
 }
 
-/// Sends the first batch. With contended rows late, the district's is locked last.
+/// Sends the first batch. With [`StepOrder::HotLast`], the district is locked last.
 fn look(work: &Batches<'_>, input: &NewOrderInput) -> Result<Seen, super::PgError> {
     let CustomerKey { w, d, c } = input.customer;
     let (own, all) = (&work.statements.new_order, work.client());
@@ -235,7 +235,7 @@ pub(super) fn run(work: &Batches<'_>, input: &NewOrderInput, scratch: &mut Scrat
 
     let mut inserted = Inserted::default();
     for (i, line) in input.lines.iter().enumerate() {
-        // All lines are looked at before the order that holds an unused number is rolled back.
+        // All lines are processed before an order with an unused item number is rolled back.
         let Some((_, price, name, item_original)) = items.iter().find(|(id, ..)| *id == line.item) else {
             out.invalid = true;
             continue;
@@ -276,7 +276,7 @@ pub(super) fn run(work: &Batches<'_>, input: &NewOrderInput, scratch: &mut Scrat
     Ok(verdict)
 }
 
-/// Lines to insert, as the columns of a statement.
+/// Lines to insert, as the parameter columns of a statement.
 #[derive(Default)]
 struct Inserted<'r> {
     number: Vec<i16>,

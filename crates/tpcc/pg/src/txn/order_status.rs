@@ -1,4 +1,4 @@
-//! Order-Status in one round trip: the customer and the newest order are found anew by each statement, in one snapshot.
+//! Order-Status in one round trip: each statement finds the customer and its newest order again, in one snapshot.
 
 use std::hint::black_box;
 use std::num::NonZeroU8;
@@ -44,7 +44,7 @@ pub(super) struct OrderStatusStatements {
     by_name: Three,
 }
 
-/// Customer, order, lines.
+/// Statements for the customer, the order and its lines.
 struct Three(Statement, Statement, Statement);
 
 impl OrderStatusStatements {
@@ -57,7 +57,7 @@ impl OrderStatusStatements {
 }
 
 impl Three {
-    /// `which` customer, by a parameter of the type `who`.
+    /// `which` is the SQL expression of the customer's number, and `who` the type of its parameter.
     async fn prepare(client: &Client, which: &str, who: Type) -> Result<Three, Error> {
         let types = [Type::INT4, Type::INT2, who];
         let customer = client.prepare_typed(&customer(which), &types).await?;
@@ -100,7 +100,7 @@ pub(super) fn run(work: &Batches<'_>, input: &OrderStatusInput, scratch: &mut Sc
     out.customer = CustomerKey { w, d, c: work.get::<i32>(row, 0)?.cast_unsigned() };
     (out.first, out.middle, out.last) = (work.text(row, 1)?, work.fixed(row, 2)?, work.text(row, 3)?);
     out.balance = work.get(row, 4)?;
-    // Each customer has an order from the load on.
+    // The load creates an order for each customer.
     let row = order.first().ok_or_else(|| missing(TableId::Order, &OrderKey { w, d, o: 0 }))?;
     (out.o_id, out.entry_d) = (work.get::<i32>(row, 0)?.cast_unsigned(), work.get::<Stamp>(row, 1)?.0);
     out.carrier = work.get::<Option<i16>>(row, 2)?.and_then(|carrier| NonZeroU8::new(carrier as u8));

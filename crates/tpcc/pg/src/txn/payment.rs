@@ -1,4 +1,4 @@
-//! Payment in one round trip: what depends on the customer or on names is made by the server.
+//! Payment in one round trip: the server computes all values that depend on the customer or on names.
 
 use std::hint::black_box;
 
@@ -21,14 +21,14 @@ const WAREHOUSE: &str = "UPDATE warehouse SET w_ytd = w_ytd + $2 WHERE w_id = $1
     RETURNING w_street_1, w_street_2, w_city, w_state, w_zip";
 const DISTRICT: &str = "UPDATE district SET d_ytd = d_ytd + $3 WHERE d_w_id = $1 AND d_id = $2 \
     RETURNING d_street_1, d_street_2, d_city, d_state, d_zip";
-/// Which customer: by number.
+/// SQL expression of the customer's number: a parameter.
 pub(super) const BY_ID: &str = "$3::int4";
-/// By last name: of n, sorted by first name, number ceil(n/2) counted from 1. The half is a shift: `/` on integers gives a
-/// fraction in CockroachDB.
+/// SQL expression of the customer's number, selected by last name: of n customers sorted by first name, the one at position
+/// ceil(n/2) counted from 1. The division is a shift, because `/` on integers gives a fraction in CockroachDB.
 pub(super) const BY_NAME: &str = "(SELECT (array_agg(c_id ORDER BY c_first, c_id))[((count(*) + 1) >> 1)::int4] \
     FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_last = $3)";
 
-/// Books the amount for a customer, and writes the row of HISTORY.
+/// Updates the customer, and inserts the row of HISTORY.
 fn customer(which: &str) -> String {
     format!(
         "WITH paid AS (UPDATE customer SET c_balance = c_balance - $4, c_ytd_payment = c_ytd_payment + $4, \
@@ -45,7 +45,7 @@ fn customer(which: &str) -> String {
     )
 }
 
-/// Their types; of the third, which says which customer, this one.
+/// Types of the parameters. The third selects the customer and has the type `who`.
 fn parameters(who: Type) -> [Type; 11] {
     [
         Type::INT4,
@@ -80,7 +80,7 @@ impl PaymentStatements {
     }
 }
 
-/// What stands behind C_ID in the record that goes in front of C_DATA.
+/// Text that follows C_ID in the record that is prepended to C_DATA.
 fn record(key: (u32, u8), input: &PaymentInput) -> String {
     let (cents, (w, d)) = (input.amount, key);
     format!(" {d} {w} {} {} {}.{:02} ", input.d, input.w, cents / 100, cents % 100)
@@ -165,7 +165,7 @@ pub(super) fn run(work: &Batches<'_>, input: &PaymentInput, scratch: &mut Scratc
     Ok(Verdict::Commit)
 }
 
-/// Two streets, city, state and zip, from column `at` on.
+/// Reads two streets, city, state and zip, from column `at` on.
 fn address(work: &Batches<'_>, row: &Row, at: usize) -> Result<Address, PgError> {
     let text = |at| -> Result<Text<20>, PgError> { work.text(row, at) };
     let (street_1, street_2, city) = (text(at)?, text(at + 1)?, text(at + 2)?);

@@ -1,4 +1,4 @@
-//! Stock-Level in one round trip: the server counts.
+//! Stock-Level in one round trip: the server counts the items.
 
 use futures_util::future::join3;
 
@@ -9,7 +9,7 @@ use tpcc_core::workload::schema::TableId;
 use tpcc_core::workload::txn::stock_level::show;
 use tpcc_core::workload::txn::{Scratch, Verdict};
 
-/// Distinct items of the last twenty orders whose stock is below the threshold.
+/// Number of distinct items in the last twenty orders with a stock below the threshold.
 pub(super) const COUNT: &str = "SELECT count(DISTINCT s_i_id) FROM district \
     JOIN order_line ON ol_w_id = d_w_id AND ol_d_id = d_id AND ol_o_id >= d_next_o_id - 20 AND ol_o_id < d_next_o_id \
     JOIN stock ON s_w_id = ol_w_id AND s_i_id = ol_i_id \

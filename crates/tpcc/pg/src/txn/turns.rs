@@ -1,44 +1,45 @@
-//! Turns in a warehouse: transactions that a server would refuse beside each other wait for each other.
+//! Turns in a warehouse: transactions that the server would refuse if they ran concurrently wait for each other.
 //!
-//! A server whose transactions read a snapshot lets the second writer of a row wait for the first, and then refuses it: its
-//! snapshot is older than the row. And it refuses one of three that could have no serial order, by what they read, page by
-//! page. All that was done is done again. So a transaction waits for its turn before it has a snapshot, at locks of its
-//! session; they go out in the message that begins it, and are given back in the one that ends it. The server gives them back
-//! as well when it sees the connection end; of a client whose machine is gone it learns within half a minute, by keepalives,
-//! which a terminal's connection asks for (`connect.rs`).
+//! A server with snapshots lets the second writer of a row wait for the first, and then refuses it, because its snapshot is
+//! older than the row. It also refuses one of three transactions that may have no serial order; it detects their reads by
+//! page. All work of a refused transaction is repeated. So a transaction waits for its turn before it takes its snapshot. A
+//! turn is a set of advisory locks of the session. They are acquired in the message that begins the transaction, and
+//! released in the message that ends it. The server also releases them when it detects the end of the connection. If the
+//! machine of a client fails, the keepalives of a terminal's connection (`connect.rs`) detect it within half a minute.
 //!
-//! New-Orders of different districts run beside each other and beside a Payment. Payments of a warehouse write one row, and
-//! take turns. Delivery, Order-Status and Stock-Level read what New-Orders and Payments write, and run alone.
+//! New-Orders of different districts run concurrently with each other and with a Payment of another district. Payments of a
+//! warehouse update one row, and take turns. Delivery, Order-Status and Stock-Level read what New-Orders and Payments write,
+//! and run alone.
 //!
-//! Turns protect nothing: a transaction that takes none, or comes from another warehouse, is refused or refuses as before.
+//! Correctness does not depend on turns: a transaction without a turn, or from another warehouse, conflicts as before.
 
 use tokio_postgres::{Client, Error, Statement};
 
 use super::int;
 
-/// First halves of the locks' numbers: no other program should use these.
+/// Upper halves of the lock numbers; no other program should use them.
 pub(in super::super) const OF_WAREHOUSES: i32 = 0x7470_6300;
 const OF_WAREHOUSE_ROWS: i32 = 0x7470_6301;
 const OF_DISTRICT_ROWS: i32 = 0x7470_6302;
 
-/// Gives back every turn of a session.
+/// Releases all turns of a session.
 pub(super) const GIVE_BACK: &str = "SELECT pg_advisory_unlock_all()";
 
-/// More than a warehouse has districts.
+/// Greater than the number of districts of a warehouse.
 const PER_WAREHOUSE: i32 = 100;
 
-/// What a transaction waits for.
+/// The turn that a transaction waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
     /// A New-Order of this warehouse and district.
     NewOrder(u32, u8),
     /// A Payment at this warehouse and district.
     Payment(u32, u8),
-    /// That nothing else runs in this warehouse.
+    /// A transaction that runs alone in this warehouse.
     Alone(u32),
 }
 
-/// The statements for it, on one connection.
+/// The prepared statements for turns.
 pub(super) struct TurnStatements {
     new_order: Statement,
     payment: Statement,
@@ -48,7 +49,7 @@ pub(super) struct TurnStatements {
 
 impl TurnStatements {
     pub(super) async fn prepare(client: &Client) -> Result<TurnStatements, Error> {
-        // Warehouse before its row, and that before a district's row: so no two wait for each other.
+        // Locks are acquired in the order warehouse, warehouse row, district row; so there is no deadlock.
         let together = format!("pg_advisory_lock_shared({OF_WAREHOUSES}, $1)");
         let warehouse = format!("pg_advisory_lock({OF_WAREHOUSE_ROWS}, $1)");
         let district = format!("pg_advisory_lock({OF_DISTRICT_ROWS}, $2)");
@@ -71,7 +72,7 @@ impl TurnStatements {
         .map(|_| ())
     }
 
-    /// Gives back what was taken.
+    /// Releases the turn.
     pub(super) async fn give_back(&self, client: &Client) -> Result<(), Error> {
         client.execute(&self.give_back, &[]).await.map(|_| ())
     }

@@ -24,23 +24,23 @@ use crate::cli::values::{LEAST_POOL_MIB, MOST_MIB, ctx_points, number, seconds, 
 /// The commands that experiment, measure and show: what a program that only runs transactions has no need of.
 #[derive(Subcommand, Debug)]
 pub(crate) enum LabCommand {
-    /// Show what operations need of an instruction cache, and where to part them
+    /// Measure the instruction cache footprint of operations and propose switch points
     Footprint(FootprintFlags),
     /// Rerun an experiment of a paper
     Reproduce(ReproduceFlags),
-    /// Say which of two runs is faster, and how sure that is; or run a grid of flags
+    /// Compare two runs with a confidence interval, or run a grid of flags
     Compare(CompareFlags),
-    /// Make the page of what --json has saved
+    /// Make an HTML page from the output of --json
     Report(ReportFlags),
-    /// Time one transaction on one core, and with its loop running ahead of it on several
+    /// Measure one transaction on one core and with its loop run speculatively on several
     Latency(LatencyFlags),
-    /// Run several databases in one process, their fibers scheduled in several ways
+    /// Compare scheduling policies for several databases in one process
     Tenants(TenantsFlags),
     /// Run the index fetches of the STEPS paper's microbenchmark
     IndexFetch(IndexFetchFlags),
-    /// Record a random concurrent workload, so that its isolation can be judged
+    /// Record the history of a random concurrent workload, for isolation checkers
     History(HistoryFlags),
-    /// Drive several transactions by hand or by script, a line at a time
+    /// Run interleaved transactions by hand or by script, one request per line
     Shell(ShellFlags),
 }
 
@@ -53,21 +53,21 @@ pub(crate) struct FootprintFlags {
     /// Directory of the database [default: a temporary one with one warehouse]
     #[arg(long, value_name = "DIR", help_heading = "Data")]
     pub(crate) data: Option<PathBuf>,
-    /// Transactions to trace: those of a mix
+    /// Mix of the traced transactions
     #[arg(long, default_value = "standard", value_name = "MIX", help_heading = "Load")]
     pub(crate) mix: Mix,
     #[command(flatten)]
     pub(crate) random: SeedFlag,
-    /// Only operations whose name begins with this: 'fetch', 'update stock', 'commit'
+    /// Prefix of the names of operations to show: 'fetch', 'update stock', 'commit'
     #[arg(long, value_name = "NAME", help_heading = "Output")]
     pub(crate) operation: Option<String>,
-    /// The instruction cache: bytes, ways, bytes of a line; powers of two
+    /// Instruction cache: bytes, ways, bytes per line; powers of two
     ///
-    /// A point is proposed where a stretch of code is about to outgrow it (STEPS, VLDB 2004, 3.1.2).
+    /// A switch point is proposed before a stretch of code exceeds this cache (STEPS, VLDB 2004, 3.1.2).
     #[arg(long, value_name = "SIZE,WAYS,LINE", default_value = "32768,8,64", value_parser = geometry)]
     #[arg(help_heading = "Machine")]
     pub(crate) geometry: Geometry,
-    /// Announce groups of rows, as 'tpcc run --prefetch'
+    /// Prefetch groups of rows, as 'tpcc run --prefetch'
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true, help_heading = "Engine")]
     pub(crate) prefetch: Switch,
     /// Write the proposed points to FILE, for 'tpcc run --ctx-points FILE'
@@ -81,17 +81,17 @@ pub(crate) struct FootprintFlags {
 #[derive(Args, Debug)]
 #[command(after_help = "Fibers of one thread read rows by their keys on a table in memory (STEPS, VLDB 2004, 3.2).")]
 pub(crate) struct IndexFetchFlags {
-    /// Fibers
+    /// Number of fibers
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = up_to::<256>, allow_negative_numbers = true)]
     pub(crate) threads: u64,
-    /// Fetches of each
+    /// Fetches per fiber
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = up_to::<1_000_000_000>)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) fetches: u64,
-    /// Points where they switch: as 'tpcc run --ctx-points'
+    /// Switch points, as 'tpcc run --ctx-points'
     #[arg(long, value_name = "FILE|all|none", default_value = "all", value_parser = ctx_points)]
     pub(crate) ctx_points: CtxPoints,
-    /// Run other code before each round, so that the instruction cache is cold
+    /// Evict the instruction cache before each round
     #[arg(long)]
     pub(crate) cold: bool,
     #[command(flatten)]
@@ -101,48 +101,52 @@ pub(crate) struct IndexFetchFlags {
 /// `tpcc latency`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Runs each transaction in four ways, in turn, on copies of the database in memory (a warehouse takes about 1 GB in all); the
-directory stays as it is. All four must leave the same rows. After the TLS paper (TOCS 2008).")]
+Runs each transaction in four variants, interleaved, on copies of the database in memory (about 1 GB per warehouse in all);
+the directory is not changed. All variants must leave the same rows. After the TLS paper (TOCS 2008).")]
 pub(crate) struct LatencyFlags {
     #[command(flatten)]
     pub(crate) directory: DirectoryFlag,
-    /// The transaction
+    /// Transaction
     #[arg(long, default_value = "new-order", value_name = "MIX", help_heading = "Load")]
     pub(crate) mix: LatencyMix,
-    /// Transactions of each way
+    /// Number of transactions of each variant
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = number::<u64, 1, { i64::MAX }>)]
     #[arg(allow_negative_numbers = true, help_heading = "Load")]
     pub(crate) transactions: u64,
     #[command(flatten)]
     pub(crate) random: SeedFlag,
-    /// Threads that a transaction's loop runs on, 1 to 256
+    /// Threads of a speculative loop, 1 to 256
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize, 1, { MOST_WORKERS as i64 }>)]
     #[arg(allow_negative_numbers = true, help_heading = "Speculation")]
     pub(crate) epoch_workers: usize,
-    /// Whether the loop runs ahead of every transaction, or where a governor that measures both decides so
+    /// Speculation: on, always; auto, if measured to be faster
     #[arg(long, value_name = "on|auto", default_value = "on", hide_possible_values = true)]
     #[arg(help_heading = "Speculation")]
     pub(crate) speculate: LatencySpeculate,
     /// Iterations of an epoch [default: 12 for new-order-150, 1 for delivery-outer and payment, 5 for the others]
     #[arg(long, value_name = "N", value_parser = number::<usize, 1, 1_000>, allow_negative_numbers = true)]
     #[arg(help_heading = "Speculation")]
+    #[arg(hide_short_help = true)]
     pub(crate) grain: Option<usize>,
-    /// Who confirms and writes epochs: owner, the thread that has run the epoch; caller, the one that runs the transaction
+    /// Thread that confirms and writes an epoch: owner, which ran it; caller, which runs the transaction
     #[arg(long, value_name = "owner|caller", default_value = "owner", hide_possible_values = true)]
     #[arg(help_heading = "Speculation")]
+    #[arg(hide_short_help = true)]
     pub(crate) committer: CommitBy,
-    /// Whether epochs read what earlier ones have written: always, never, or adaptive, after many violations
+    /// Forwarding of writes to later epochs: always, never, or adaptive (after many violations)
     /// [default: adaptive, or always with --profile]
     #[arg(long, value_name = "always|never|adaptive", hide_possible_values = true, help_heading = "Speculation")]
+    #[arg(hide_short_help = true)]
     pub(crate) forwarding: Option<ForwardWrites>,
-    /// Violate each read with this probability, although it was right
+    /// Probability of an injected violation of a correct read
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = probability, allow_negative_numbers = true)]
     #[arg(help_heading = "Speculation")]
+    #[arg(hide_short_help = true)]
     pub(crate) inject_violations: f64,
-    /// Simulate the transaction on 1, 2, 4 and 8 processors, from traces of it (two more copies of the database)
+    /// Simulate the transaction on 1, 2, 4 and 8 processors from its traces (two more copies of the database)
     #[arg(long, help_heading = "Speculation")]
     pub(crate) simulate: bool,
-    /// Print which reads and writes stood in each other's way, by lines of the program
+    /// Print conflicting reads and writes by source line
     #[arg(long, help_heading = "Output")]
     pub(crate) profile: bool,
     #[command(flatten)]
@@ -154,58 +158,59 @@ pub(crate) struct LatencyFlags {
 /// `tpcc tenants`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each tenant is a database in memory and a sibling group of the scheduler; policies take turns on the same databases. A row
-has 100 bytes under a key of 8, about 128 in its page. After the ITAS paper (AJIT 2009).")]
+Each tenant is a database in memory and a sibling group of the scheduler; policies run interleaved on the same databases. A
+row has 100 bytes and a key of 8, about 128 bytes in its page. After the ITAS paper (AJIT 2009).")]
 pub(crate) struct TenantsFlags {
-    /// Databases
+    /// Number of tenants, a database each
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number::<usize, 1, 1_000>)]
     #[arg(allow_negative_numbers = true, help_heading = "Load")]
     pub(crate) tenants: usize,
-    /// Terminals of each, a fiber each
+    /// Terminals per tenant, a fiber each
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number::<usize, 1, 1_000>)]
     #[arg(allow_negative_numbers = true, help_heading = "Load")]
     pub(crate) terminals_per_tenant: usize,
-    /// Rows of each [default: 8192, about 1 MiB]
+    /// Rows per tenant [default: 8192, about 1 MiB]
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, 100_000_000>)]
     #[arg(allow_negative_numbers = true, help_heading = "Load")]
     pub(crate) rows: Option<u64>,
-    /// How rows are chosen [default: uniform]
+    /// Distribution of row accesses [default: uniform]
     #[arg(long, value_name = "uniform|gaussian", hide_possible_values = true, help_heading = "Load")]
     pub(crate) access: Option<Access>,
-    /// What terminals do
+    /// Transaction mix
     #[arg(long, value_name = "MIX", default_value = "point", help_heading = "Load")]
     pub(crate) mix: TenantMix,
-    /// Loop programs beside the tenants
+    /// Number of background loop programs
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<usize, 0, 1_000>)]
     #[arg(allow_negative_numbers = true, help_heading = "Load")]
     pub(crate) background: usize,
-    /// Time that each policy is measured, in seconds
+    /// Duration of each policy's measurement, in seconds
     #[arg(long, value_name = "S", default_value = "5", value_parser = seconds::<100>, allow_negative_numbers = true)]
     #[arg(help_heading = "Load")]
     pub(crate) duration: Duration,
     #[command(flatten)]
     pub(crate) random: SeedFlag,
-    /// Policies, to be compared, of fair, tas, packed, itas and auto
+    /// Policies to compare: fair, tas, packed, itas, auto
     #[arg(long, value_name = "LIST", default_value = "fair,tas,packed,itas,auto", value_delimiter = ',')]
     #[arg(hide_possible_values = true, help_heading = "Scheduling")]
     pub(crate) policy: Vec<TenantPolicy>,
     /// Worker threads, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize, 1, 64>)]
     #[arg(allow_negative_numbers = true, help_heading = "Scheduling")]
+    #[arg(hide_short_help = true)]
     pub(crate) workers: usize,
-    /// Time of a slice, in microseconds
+    /// Time slice, in microseconds
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = number::<u64, 1, 1_000_000>)]
     #[arg(allow_negative_numbers = true, help_heading = "Scheduling")]
     pub(crate) slice_us: u64,
-    /// Siblings preferred in a row (agg_limit)
+    /// Maximum number of consecutive siblings (agg_limit)
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = number::<u32, 0, 1_000_000>)]
     #[arg(allow_negative_numbers = true, help_heading = "Scheduling")]
     pub(crate) agg_limit: u32,
-    /// How much further a preferred sibling may have run, in microseconds (agg_bonus)
+    /// Maximum virtual runtime lead of a preferred sibling, in microseconds (agg_bonus)
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = number::<u64, 0, 3_600_000_000>)]
     #[arg(allow_negative_numbers = true, help_heading = "Scheduling")]
     pub(crate) agg_bonus_us: u64,
-    /// Write who ran where to FILE, for Perfetto or Chrome's tracing page
+    /// Write a scheduling trace to FILE, for Perfetto or Chrome's tracing page
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) trace: Option<PathBuf>,
     #[command(flatten)]
@@ -216,7 +221,7 @@ pub(crate) struct TenantsFlags {
 #[derive(Args, Debug)]
 #[command(after_help = "Counts come from Cachegrind (valgrind), times from interleaved runs without it.")]
 pub(crate) struct ReproduceFlags {
-    /// The experiment, its paper for all of them, or all; see --list
+    /// Experiment, paper (all its experiments), or all; see --list
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
     /// List the experiments
@@ -225,7 +230,7 @@ pub(crate) struct ReproduceFlags {
     /// Fewer points, shorter runs
     #[arg(long, help_heading = "Load")]
     pub(crate) quick: bool,
-    /// Directory for databases, kept and used again [default: a temporary one]
+    /// Directory of databases, kept and reused [default: a temporary one]
     #[arg(long, value_name = "DIR", help_heading = "Data")]
     pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
@@ -236,68 +241,73 @@ pub(crate) struct ReproduceFlags {
 
 /// `tpcc history`.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(after_help = "Format of the output: tpcc history --help")]
+#[command(after_long_help = "\
 One line of JSON per transaction:
   {\"id\":7,\"session\":2,\"status\":\"ok\",\"ops\":[[\"a\",3,57],[\"r\",4,[12,31]]],\"start\":1200,\"end\":98000}
-status    ok committed; fail rolled back, by its own wish or as a deadlock's victim (another transaction follows, it
-          is not run again); info answered with an error
+status    ok committed; fail rolled back, voluntarily or as a deadlock victim (not retried; another transaction
+          follows); info answered with an error
 ops       [\"a\",row,number] appended; [\"r\",row,[numbers]] read, [] if there is no row; register form:
           [\"w\",row,version] written; [\"r\",row,version] read, null if never written. A range read is a read of each of
           its rows. A delete writes an odd version, which a read of the absent row returns.
 start end nanoseconds on one clock, taken before begin and after the answer
 A row whose list is full (128 numbers) is replaced by the row N numbers further. The last transaction of session 0
-reads all rows when everybody else is done.")]
+reads all rows after all others have ended.")]
 #[command(next_help_heading = "Load")]
 pub(crate) struct HistoryFlags {
-    /// Directory of the database, created if there is none; what another history left in it is deleted
+    /// Directory of the database, created if absent; an earlier history in it is deleted
     #[arg(long, value_name = "DIR", default_value = "tpcc-history", help_heading = "Data")]
     pub(crate) data: PathBuf,
-    /// Sessions at once, 1 to 100
+    /// Concurrent sessions, 1 to 100
     #[arg(long, value_name = "N", default_value = "8", value_parser = number::<u32, 1, { Params::MOST_SESSIONS as i64 }>)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) sessions: u32,
-    /// Transactions of each session
+    /// Transactions per session
     #[arg(long, value_name = "N", default_value = "500", value_parser = number::<u64, 1, { i64::MAX }>)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) transactions: u64,
-    /// Rows in use at a time; a tenth of them gets almost half of the work
+    /// Size of the working set, in rows; a tenth of it gets almost half of the accesses
     #[arg(long, value_name = "N", default_value = "20", value_parser = number::<u64, 1, { Params::MOST_KEYS as i64 }>)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) keys: u64,
-    /// What transactions do: append to lists, or write and delete versions
+    /// Form of the history: list-append (appends to lists) or register (writes and deletes of versions)
     #[arg(long, default_value = "list-append", value_name = "FORM")]
     pub(crate) form: Form,
-    /// Of a hundred transactions, how many roll back by their own wish
+    /// Percentage of transactions that roll back voluntarily
     #[arg(long, value_name = "P", default_value = "5", value_parser = number::<u32, 0, 100>)]
     #[arg(allow_negative_numbers = true)]
+    #[arg(hide_short_help = true)]
     pub(crate) abort_percent: u32,
-    /// Seed of what transactions do [default: a new one, printed]
+    /// Seed of the random number generator [default: random, printed]
     ///
-    /// In which order sessions come to run is the machine's choice: a seed repeats the work, not the history.
+    /// A seed repeats the transactions, not their interleaving, which depends on the machine.
     #[arg(long, value_name = "N", default_value_t = fresh_seed(), hide_default_value = true, value_parser = seed)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) seed: u64,
-    /// Isolation of all transactions
+    /// Isolation level of all transactions
     #[arg(long, default_value = "serializable", value_name = "LEVEL", help_heading = "Engine")]
     pub(crate) isolation: Isolation,
-    /// When a commit is answered: sync, when it is on disk; async, at once
+    /// Durability of a commit: sync, acknowledged when it is on disk; async, acknowledged at once
     #[arg(long, default_value = "async", value_name = "sync|async", hide_possible_values = true)]
     #[arg(help_heading = "Engine")]
     pub(crate) durability: Durability,
-    /// How readers of a page keep writers away
+    /// Page latch kind
     #[arg(long, default_value = "optimistic", value_name = "optimistic|plain|super", hide_possible_values = true)]
     #[arg(help_heading = "Engine")]
+    #[arg(hide_short_help = true)]
     pub(crate) latches: Latches,
     /// Reader words of a promoted latch, at least one for each core, with --latches super [default: cores]
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, 128>, allow_negative_numbers = true, help_heading = "Engine")]
+    #[arg(hide_short_help = true)]
     pub(crate) latch_words: Option<u64>,
-    /// MiB of the buffer pool, at least 16
+    /// Size of the buffer pool, in MiB, at least 16
     #[arg(long, value_name = "MIB", default_value = "64", value_parser = number::<u64, LEAST_POOL_MIB, MOST_MIB>)]
     #[arg(allow_negative_numbers = true, help_heading = "Engine")]
+    #[arg(hide_short_help = true)]
     pub(crate) buffer_pool: u64,
     #[command(flatten)]
     pub(crate) scheduling: SchedulingFlags,
-    /// Run the steps of each transaction ahead of it, on a second thread; of lists, serializable
+    /// Run the steps of each transaction speculatively on a second thread (list-append, serializable)
     #[arg(
         long,
         value_name = "on|off",
@@ -306,15 +316,19 @@ pub(crate) struct HistoryFlags {
         help_heading = "Speculation"
     )]
     pub(crate) speculate: Switch,
-    /// Threads that share the sessions, with --scheduler steps [default: cores]; without it every session has its own
+    /// Threads of the sessions, with --scheduler steps or itas [default: cores]
+    ///
+    /// With --scheduler threads every session has a thread of its own.
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, { i64::MAX }>, allow_negative_numbers = true)]
     #[arg(help_heading = "Scheduling")]
+    #[arg(hide_short_help = true)]
     pub(crate) workers: Option<u64>,
-    /// What is divided among the threads of the sessions: none; server, the frames of the pool
+    /// Partitioning among the threads: none, or server (frames of the pool)
     ///
-    /// Sessions of a history share all rows, so there are no clients to divide.
+    /// The sessions of a history share all rows, so there is no client partitioning.
     #[arg(long, value_name = "none|server", default_value = "none", hide_possible_values = true)]
     #[arg(help_heading = "Scheduling")]
+    #[arg(hide_short_help = true)]
     pub(crate) partition: Partition,
     /// Write the history to FILE
     #[arg(long, value_name = "FILE", help_heading = "Output")]

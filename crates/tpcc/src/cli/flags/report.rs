@@ -1,39 +1,42 @@
-//! Flags of pages and of other files that results go to.
+//! Flags of pages and of other result files.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// What `tpcc run` writes beside JSON.
+/// Files that `tpcc run` writes beside JSON.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct RunFileFlags {
-    /// Write a page with figures to FILE, to be opened in a browser: throughput over time, latency, where time goes
+    /// Write an HTML page with figures to FILE
     ///
-    /// One file that needs no network and no script. 'tpcc report' makes it again from what --json has saved.
+    /// Throughput over time, latency, breakdown of time; one file without scripts. 'tpcc report' makes it from the output of
+    /// --json, too.
     #[cfg(feature = "lab")]
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
-    /// Write a line for each second to FILE: throughput, p99, victims, log, checkpoints, pages
+    /// Write one line per second to FILE (CSV): throughput, p99, aborts, log, checkpoints, pages
     #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true)]
     pub(crate) csv: Option<PathBuf>,
-    /// Write the times of all transactions to FILE as an HdrHistogram log (V2), by type, in nanoseconds
+    /// Write the latencies of all transactions to FILE (HdrHistogram log V2), by type, in nanoseconds
     ///
-    /// Tags: new-order is from begin to answer, new-order-response from when the terminal was ready.
+    /// Tags: new-order, from begin to answer; new-order-response, from the time when the terminal was ready.
     #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true)]
     pub(crate) hdr: Option<PathBuf>,
 }
 
-/// Where `tpcc reproduce` keeps results.
+/// Result directory of `tpcc reproduce`.
 #[cfg(feature = "lab")]
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct KeepFlags {
-    /// Keep results in DIR: DIR/ID/ with JSON, CSV and SVG of each experiment, and DIR/index.html, the page of all of them
+    /// Write results to DIR: JSON, CSV and SVG of each experiment in DIR/ID/, all of them in DIR/index.html
     /// [default with all: tpcc-reproduce]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Go on: what has a result of this build and these settings in DIR is not run again
+    /// Continue: skip experiments that have a result of this build and these settings in DIR
     #[arg(long)]
     pub(crate) resume: bool,
     /// With --out: only these experiments or papers
@@ -48,10 +51,10 @@ pub(crate) struct KeepFlags {
     after_help = "Files of 'tpcc reproduce' may be several, which make one page; of 'tpcc run' one makes a page."
 )]
 pub(crate) struct ReportFlags {
-    /// What --json of 'tpcc run' or 'tpcc reproduce' has written, of at most 128 MiB
+    /// Output of --json of 'tpcc run' or 'tpcc reproduce', at most 128 MiB
     #[arg(value_name = "FILE.json", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// The page
+    /// File of the page
     #[arg(long, value_name = "FILE.html", default_value = "report.html", help_heading = "Output")]
     pub(crate) out: PathBuf,
 }

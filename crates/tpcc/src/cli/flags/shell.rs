@@ -17,17 +17,19 @@ pub(crate) struct ShellFlags {
     /// Directory of the database, created if there is none [default: tpcc-data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Table that the requests are about, created if absent
+    /// Table of the requests, created if absent
     #[arg(long, value_name = "NAME", default_value = "shell", value_parser = table)]
     pub(crate) table: String,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
-    /// How readers of a page keep writers away
+    /// Page latch kind
     #[arg(long, default_value = "optimistic", value_name = "optimistic|plain|super", hide_possible_values = true)]
     #[arg(help_heading = "Engine")]
+    #[arg(hide_short_help = true)]
     pub(crate) latches: Latches,
     /// Reader words of a promoted latch, at least one for each core, with --latches super [default: cores]
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, 128>, allow_negative_numbers = true, help_heading = "Engine")]
+    #[arg(hide_short_help = true)]
     pub(crate) latch_words: Option<u64>,
     #[command(flatten)]
     pub(crate) scheduling: SchedulingFlags,

@@ -5,10 +5,10 @@ use clap::Args;
 use crate::cli::values::number;
 use tpcc_core::workload::settings::Latches;
 
-/// What is traced.
+/// Traced program.
 #[derive(Args, Debug)]
 pub(crate) struct TracedFlags {
-    /// Be the program that is traced
+    /// Run as the traced program
     #[arg(long, hide = true)]
     pub(crate) traced: bool,
     /// Read one page over and over instead of running transactions
@@ -17,11 +17,11 @@ pub(crate) struct TracedFlags {
     /// Kind of page latch
     #[arg(long, value_name = "KIND", default_value = "optimistic", requires = "traced", hide = true)]
     pub(crate) latches: Latches,
-    /// Warehouses that take part
+    /// Number of warehouses
     #[arg(long, value_name = "N", default_value_t = 1, requires = "traced", hide = true)]
     #[arg(value_parser = number::<u32, 1, 1_000_000>)]
     pub(crate) of_warehouses: u32,
-    /// Terminals of each
+    /// Terminals per warehouse
     #[arg(long, value_name = "N", default_value_t = 10, requires = "traced", hide = true)]
     #[arg(value_parser = number::<u32, 1, 1_000>)]
     pub(crate) of_terminals: u32,

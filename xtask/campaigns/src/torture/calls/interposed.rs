@@ -1,7 +1,8 @@
-//! The C library's calls of this process. Each goes on to the system, but for the one that a plan names.
+//! Interposes functions of the C library in this process. Each call is passed to the system, except the call that a plan
+//! names.
 //!
-//! The linker prefers a function of the program to one of the library, so the standard library and every crate call these.
-//! Without a plan they are one relaxed load longer.
+//! The linker prefers a function of the program to one of the library, so the standard library and every crate call the
+//! functions of this module. Without a plan, the overhead is one relaxed load.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use libc::{iovec, mode_t, off64_t, pthread_attr_t, pthread_t, size_t, ssize_t};
 use serde::{Deserialize, Serialize};
 
-/// A function of the C library that has a fate here.
+/// A function of the C library that can be interposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(usize)]
 pub(super) enum Function {
@@ -38,28 +39,28 @@ pub(super) enum Function {
     Thread,
 }
 
-/// The call that is not made as asked.
+/// The call to change, and the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CallPlan {
     pub(super) function: Function,
-    /// Its number among the calls of the function, from 0.
+    /// Index of the call among all calls of the function, from 0.
     pub(super) number: u64,
     pub(super) fate: CallFate,
 }
 
-/// What becomes of a call.
+/// The change of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum CallFate {
-    /// A signal interrupts it before it has done anything.
+    /// A signal interrupts it before it has any effect.
     Interrupted,
-    /// It reads or writes half of what was asked.
+    /// It transfers half of the requested bytes.
     Short,
-    /// It does nothing and fails with this error number.
+    /// It has no effect and fails with this error number.
     Fails(c_int),
 }
 
 impl Function {
-    /// All of them, in the order of their numbers.
+    /// All functions, in the order of their discriminants.
     pub(super) const ALL: [Function; 19] = [
         Function::Open,
         Function::OpenAt,
@@ -82,7 +83,7 @@ impl Function {
         Function::Thread,
     ];
 
-    /// As the C library calls it.
+    /// Name in the C library.
     pub(super) fn name(self) -> &'static str {
         match self {
             Function::Open => "open64",
@@ -107,7 +108,7 @@ impl Function {
         }
     }
 
-    /// What can become of it.
+    /// The possible changes of a call of this function.
     pub(super) fn fates(self) -> &'static [CallFate] {
         use CallFate::{Fails, Interrupted, Short};
         match self {
@@ -120,7 +121,7 @@ impl Function {
             Function::Stat => &[Interrupted, Fails(libc::EIO), Fails(libc::ESTALE)],
             Function::Lock => &[Interrupted, Fails(libc::ENOLCK), Fails(libc::EIO)],
             Function::Read | Function::ReadAt => &[Interrupted, Short, Fails(libc::EIO), Fails(libc::ESTALE)],
-            // Here an error that would pass is none: the page is read where it may wait.
+            // A temporary error is not an error here: the page is then read by a call that may block.
             Function::ReadResidentAt => {
                 &[Interrupted, Short, Fails(libc::EAGAIN), Fails(libc::EOPNOTSUPP), Fails(libc::EIO)]
             }
@@ -141,13 +142,13 @@ impl Function {
     }
 }
 
-/// Whether calls are counted.
+/// True while calls are counted.
 static COUNTS: AtomicBool = AtomicBool::new(false);
 static CALLS: [AtomicU64; Function::ALL.len()] = [const { AtomicU64::new(0) }; Function::ALL.len()];
 static PLAN: OnceLock<CallPlan> = OnceLock::new();
 static HAS_COME: AtomicBool = AtomicBool::new(false);
 
-/// Begins to count calls, and makes the one of the plan as that says. Once in a process.
+/// Begins to count calls, and changes the call of the plan. At most once per process.
 pub(super) fn begin(plan: Option<CallPlan>) {
     if let Some(plan) = plan {
         let _ = PLAN.set(plan);
@@ -155,13 +156,13 @@ pub(super) fn begin(plan: Option<CallPlan>) {
     COUNTS.store(true, Ordering::Release);
 }
 
-/// Ends the counting. Returns the calls of each function, and whether the planned one has come.
+/// Ends the counting. Returns the number of calls of each function, and true if the planned call has occurred.
 pub(super) fn end() -> ([u64; Function::ALL.len()], bool) {
     COUNTS.store(false, Ordering::Release);
     (CALLS.each_ref().map(|calls| calls.load(Ordering::Relaxed)), HAS_COME.load(Ordering::Relaxed))
 }
 
-/// The fate of this call, if it is not to be made as asked.
+/// The change of this call, if any.
 fn fate_of(function: Function) -> Option<CallFate> {
     if !COUNTS.load(Ordering::Relaxed) {
         return None;
@@ -172,30 +173,30 @@ fn fate_of(function: Function) -> Option<CallFate> {
     Some(plan.fate)
 }
 
-/// Sets `errno` of the calling thread if the call fails.
+/// Returns true if the call fails; sets `errno` of the calling thread.
 fn fails(fate: Option<CallFate>) -> bool {
     let number = match fate {
         Some(CallFate::Interrupted) => libc::EINTR,
         Some(CallFate::Fails(number)) => number,
         Some(CallFate::Short) | None => return false,
     };
-    // SAFETY: the calling thread's own.
+    // SAFETY: `errno` belongs to the calling thread.
     unsafe { *libc::__errno_location() = number };
     true
 }
 
-/// Bytes of a transfer of so many.
+/// Number of bytes to transfer of `bytes` requested ones.
 fn transferred(fate: Option<CallFate>, bytes: usize) -> usize {
     if fate == Some(CallFate::Short) && bytes > 1 { bytes / 2 } else { bytes }
 }
 
-/// The C library's own function of that name.
+/// Address of the C library's own function with this name.
 fn real(of: &OnceLock<usize>, name: &'static std::ffi::CStr) -> usize {
-    // SAFETY: a name that ends; the library outlives the process's threads.
+    // SAFETY: the name is null-terminated, and the library outlives the threads of the process.
     *of.get_or_init(|| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize)
 }
 
-/// Functions that make the system's call as they are asked to, unless it is to fail.
+/// Defines functions that pass their arguments to a system call, unless the call must fail.
 macro_rules! passed_on {
     ($($function:ident: $number:ident fn $name:ident($($arg:ident: $of:ty),*);)*) => {$(
         #[unsafe(no_mangle)]
@@ -203,7 +204,7 @@ macro_rules! passed_on {
             if fails(fate_of(Function::$function)) {
                 return -1;
             }
-            // SAFETY: what the caller has asked for.
+            // SAFETY: the arguments are the caller's, unchanged.
             unsafe { libc::syscall(libc::$number, $($arg),*) as c_int }
         }
     )*};
@@ -226,7 +227,7 @@ extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     if fails(fate_of(Function::Open)) {
         return -1;
     }
-    // SAFETY: what the caller has asked for.
+    // SAFETY: the arguments are the caller's, unchanged.
     unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode) as c_int }
 }
 
@@ -235,7 +236,7 @@ extern "C" fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
     if fails(fate_of(Function::MakeDirectory)) {
         return -1;
     }
-    // SAFETY: what the caller has asked for.
+    // SAFETY: the arguments are the caller's, unchanged.
     unsafe { libc::syscall(libc::SYS_mkdirat, libc::AT_FDCWD, path, mode) as c_int }
 }
 
@@ -246,7 +247,7 @@ extern "C" fn readdir64(stream: *mut libc::DIR) -> *mut libc::dirent64 {
         return std::ptr::null_mut();
     }
     type ReadDirectory = unsafe extern "C" fn(*mut libc::DIR) -> *mut libc::dirent64;
-    // SAFETY: the library's function of this name has this type; what the caller has asked for.
+    // SAFETY: the library's function of this name has this type. The arguments are the caller's, unchanged.
     unsafe { transmute::<usize, ReadDirectory>(real(&REAL, c"readdir64"))(stream) }
 }
 
@@ -258,7 +259,7 @@ extern "C" fn pthread_create(
     with: *mut c_void,
 ) -> c_int {
     static REAL: OnceLock<usize> = OnceLock::new();
-    // This one returns the number of its error.
+    // This function returns its error number.
     if let Some(CallFate::Fails(number)) = fate_of(Function::Thread) {
         return number;
     }
@@ -268,11 +269,11 @@ extern "C" fn pthread_create(
         extern "C" fn(*mut c_void) -> *mut c_void,
         *mut c_void,
     ) -> c_int;
-    // SAFETY: the library's function of this name has this type; what the caller has asked for.
+    // SAFETY: the library's function of this name has this type. The arguments are the caller's, unchanged.
     unsafe { transmute::<usize, Create>(real(&REAL, c"pthread_create"))(thread, attributes, run, with) }
 }
 
-/// Whether a descriptor is not one of the three that a process begins with.
+/// Returns true if a descriptor is not one of the three standard ones.
 fn is_file(file: c_int) -> bool {
     file > libc::STDERR_FILENO
 }
@@ -283,7 +284,7 @@ extern "C" fn read(file: c_int, to: *mut c_void, bytes: size_t) -> ssize_t {
     if fails(fate) {
         return -1;
     }
-    // SAFETY: what the caller has asked for, or a part of it.
+    // SAFETY: the arguments are the caller's; a short call uses only a part of the buffer.
     unsafe { libc::syscall(libc::SYS_read, file, to, transferred(fate, bytes)) as ssize_t }
 }
 
@@ -293,7 +294,7 @@ extern "C" fn write(file: c_int, from: *const c_void, bytes: size_t) -> ssize_t 
     if fails(fate) {
         return -1;
     }
-    // SAFETY: what the caller has asked for, or a part of it.
+    // SAFETY: the arguments are the caller's; a short call uses only a part of the buffer.
     unsafe { libc::syscall(libc::SYS_write, file, from, transferred(fate, bytes)) as ssize_t }
 }
 
@@ -303,7 +304,7 @@ extern "C" fn pread64(file: c_int, to: *mut c_void, bytes: size_t, offset: off64
     if fails(fate) {
         return -1;
     }
-    // SAFETY: what the caller has asked for, or a part of it.
+    // SAFETY: the arguments are the caller's; a short call uses only a part of the buffer.
     unsafe { libc::syscall(libc::SYS_pread64, file, to, transferred(fate, bytes), offset) as ssize_t }
 }
 
@@ -313,13 +314,13 @@ extern "C" fn pwrite64(file: c_int, from: *const c_void, bytes: size_t, offset: 
     if fails(fate) {
         return -1;
     }
-    // SAFETY: what the caller has asked for, or a part of it.
+    // SAFETY: the arguments are the caller's; a short call uses only a part of the buffer.
     unsafe { libc::syscall(libc::SYS_pwrite64, file, from, transferred(fate, bytes), offset) as ssize_t }
 }
 
-/// The slices of a short transfer: the first of several, or half of the only one.
+/// The slice of a short transfer: the first of several, or half of the only one.
 fn shortened(slices: *const iovec, count: c_int) -> iovec {
-    // SAFETY: the caller's slices, of which there is one at least.
+    // SAFETY: the slices are the caller's, and there is at least one.
     let first = unsafe { *slices };
     if count > 1 { first } else { iovec { iov_len: transferred(Some(CallFate::Short), first.iov_len), ..first } }
 }
@@ -332,10 +333,10 @@ extern "C" fn pwritev64(file: c_int, slices: *const iovec, count: c_int, offset:
     }
     if fate == Some(CallFate::Short) && count > 0 {
         let short = shortened(slices, count);
-        // SAFETY: a part of what the caller has asked for.
+        // SAFETY: the slice is a part of the caller's slices.
         return unsafe { libc::syscall(libc::SYS_pwritev, file, &raw const short, 1, offset, 0) as ssize_t };
     }
-    // SAFETY: what the caller has asked for.
+    // SAFETY: the arguments are the caller's, unchanged.
     unsafe { libc::syscall(libc::SYS_pwritev, file, slices, count, offset, 0) as ssize_t }
 }
 
@@ -347,9 +348,9 @@ extern "C" fn preadv64v2(file: c_int, slices: *const iovec, count: c_int, offset
     }
     if fate == Some(CallFate::Short) && count > 0 {
         let short = shortened(slices, count);
-        // SAFETY: a part of what the caller has asked for.
+        // SAFETY: the slice is a part of the caller's slices.
         return unsafe { libc::syscall(libc::SYS_preadv2, file, &raw const short, 1, offset, 0, flags) as ssize_t };
     }
-    // SAFETY: what the caller has asked for.
+    // SAFETY: the arguments are the caller's, unchanged.
     unsafe { libc::syscall(libc::SYS_preadv2, file, slices, count, offset, 0, flags) as ssize_t }
 }

@@ -1,5 +1,5 @@
-//! The life of a database on real files: opened three times, with transactions, a load, a checkpoint, a copy and a compaction
-//! between. It says on stdout what it tries, what was acknowledged, and what was refused.
+//! The life of a database on real files: it is opened three times, with transactions, a load, a checkpoint, a copy and a
+//! compaction in between. It reports on stdout what it attempts, what was acknowledged, and what was refused.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -11,59 +11,59 @@ use storage::{Database, Durability, OpenTable, Options, Table, Transaction, TxnE
 use super::interposed::{self, CallPlan};
 use crate::sim::rng::Rng;
 
-/// Rows that transactions write.
+/// The table of the transactions.
 pub(super) const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
-/// Rows of a load.
+/// The table of the load.
 const LOADED: Table<u64, Vec<u8>> = Table::new("loaded");
 
-/// Number of keys, which begin with 0.
+/// Number of keys; the first is 0.
 const KEYS: u64 = 150;
-/// Rows of a load.
+/// Number of rows of the load.
 const LOAD: u64 = 400;
-/// Transactions between two other things.
+/// Number of transactions between two maintenance operations.
 const TRANSACTIONS: u64 = 8;
-/// How often the database is opened.
+/// Number of times that the database is opened.
 const OPENS: u64 = 3;
-/// Transactions refused one after the other, after which the database is opened anew.
+/// Number of consecutive refused transactions after which the database is reopened.
 const PATIENCE: u32 = 2;
 
-/// The variable of the environment that holds a [`LifeTask`] as JSON.
+/// The environment variable with a [`LifeTask`] as JSON.
 pub(super) const TASK: &str = "LOCKSTEP_CALLS_TASK";
 
-/// What a process has to do.
+/// The task of a process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LifeTask {
-    /// Where the database and its copy are made.
+    /// Directory of the database and its copy.
     pub(super) directory: PathBuf,
     pub(super) seed: u64,
-    /// The call that is not made as asked.
+    /// The call to change, if any.
     pub(super) call: Option<CallPlan>,
 }
 
-/// A line of what a life tells.
+/// A line of the report of a life.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Told {
-    /// A transaction with this number is begun, which writes the number under these keys.
+    /// The transaction with this number begins; it writes the number under these keys.
     Tries(u64, Vec<u64>),
-    /// It was acknowledged.
+    /// The transaction with this number was acknowledged.
     Acknowledged(u64),
-    /// Something was refused, for this reason.
+    /// An operation was refused for this reason.
     Refused(String),
-    /// What was refused cannot be done later either.
+    /// A refused operation failed again later.
     Stuck(String),
     /// A copy was made that has all transactions before this one.
     Copied(u64),
-    /// The calls of each function, and whether the planned one has come.
+    /// The number of calls of each function, and true if the planned call has occurred.
     Calls(Vec<u64>, bool),
 }
 
-/// What a line of a life begins with. Others may stand between.
+/// Prefix of a line of the report. Other lines may be in between.
 pub(super) const MARK: &str = "> ";
 
 fn tell(told: &Told) {
     let text = serde_json::to_string(told).unwrap_or_default();
     let mut out = std::io::stdout().lock();
-    // A reader that has gone away judges nothing.
+    // An error means that the reader has gone; it then judges nothing.
     let _ = writeln!(out, "\n{MARK}{text}").and_then(|()| out.flush());
 }
 
@@ -71,7 +71,7 @@ fn refused(what: &str, error: &dyn Display) {
     tell(&Told::Refused(format!("{what}: {error}")));
 }
 
-/// Does what the environment says.
+/// Runs the task in the environment variable.
 pub fn child() {
     let task = std::env::var(TASK).ok().and_then(|text| serde_json::from_str::<LifeTask>(&text).ok());
     let Some(task) = task else {
@@ -84,7 +84,7 @@ pub fn child() {
     tell(&Told::Calls(calls.to_vec(), has_come));
 }
 
-/// The settings under which pages are written, log files made, and checkpoints taken within some transactions.
+/// Options for which pages are written, log files created, and checkpoints taken within a few transactions.
 fn options() -> Options {
     Options::new()
         .buffer_pool(storage::MIN_POOL_BYTES)
@@ -93,7 +93,7 @@ fn options() -> Options {
         .checkpoint_every(128 << 10)
 }
 
-/// Opens what a life has left.
+/// Opens the database that a life has left.
 pub(super) fn reopen(directory: &Path) -> Result<Database, storage::OpenError> {
     Database::open(directory, options())
 }
@@ -101,9 +101,9 @@ pub(super) fn reopen(directory: &Path) -> Result<Database, storage::OpenError> {
 struct Life<'a> {
     task: &'a LifeTask,
     rng: Rng,
-    /// Transactions begun.
+    /// Number of transactions that have begun.
     begun: u64,
-    /// Transactions refused one after the other.
+    /// Number of consecutive refused transactions.
     refused: u32,
 }
 
@@ -139,13 +139,13 @@ impl Life<'_> {
             if part + 1 < OPENS || self.rng.once_in(2) {
                 self.close(db);
             } else {
-                // As if the process was killed.
+                // As if the process were killed.
                 std::mem::forget(db);
             }
         }
     }
 
-    /// Opens the database; a second try must succeed.
+    /// Opens the database. The second attempt must succeed.
     fn open(&self) -> Option<Database> {
         let directory = self.task.directory.join("database");
         for last in [false, true] {
@@ -164,7 +164,7 @@ impl Life<'_> {
         }
     }
 
-    /// A transaction of three rows, some of them large.
+    /// Runs a transaction of three rows, some of them large.
     fn transact(&mut self, db: &Database) {
         self.begun += 1;
         let (number, keys) = (self.begun, [(); 3].map(|()| self.rng.below(KEYS)));
@@ -182,7 +182,7 @@ impl Life<'_> {
         }
     }
 
-    /// A load, a checkpoint and a copy, or a compaction, by the part of the life.
+    /// Runs the maintenance of a part of the life: a load, a checkpoint and a copy, or a compaction.
     fn maintain(&mut self, db: &Database, part: u64) {
         let ended = match part {
             0 => load(db).map_err(|error| format!("a load: {error}")),
@@ -202,14 +202,14 @@ impl Life<'_> {
     }
 }
 
-/// The row that a transaction writes.
+/// The row that transaction `number` writes.
 fn row(number: u64, bytes: usize) -> Vec<u8> {
     let mut row = vec![number as u8; bytes];
     row[..8].copy_from_slice(&number.to_be_bytes());
     row
 }
 
-/// The transaction that has written a row, if the row is whole.
+/// The transaction that has written a row; none if the row is not intact.
 pub(super) fn written_by(row: &[u8]) -> Option<u64> {
     let number = u64::from_be_bytes(row.get(..8)?.try_into().ok()?);
     row[8..].iter().all(|byte| *byte == number as u8).then_some(number)

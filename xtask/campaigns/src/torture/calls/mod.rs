@@ -1,9 +1,9 @@
-//! `calls`: each call of the C library that the life of a database on real files makes is once interrupted, once short, and once
-//! fails with each of the errors that are usual for it.
+//! `calls`: every call of the C library in the life of a database on real files is once interrupted, once short, and once
+//! fails with each of its usual errors.
 //!
-//! A life runs in a process of its own. What was interrupted or short must not be seen. What failed may be refused, and must be
-//! possible when it is tried again. In all cases the process ends in time and without a panic, and what was acknowledged is there
-//! when the database is opened afterwards, in the copy, too.
+//! Each life runs in a process of its own. An interrupted or short call must be invisible to the caller of the engine. After
+//! a failed call, the operation may be refused, but must succeed when it is retried. In all cases the process ends in time
+//! and without a panic, and all acknowledged changes are in the database when it is opened afterwards, and in the copy.
 
 mod interposed;
 mod life;
@@ -26,9 +26,9 @@ use super::seeds::{self, Tried};
 
 pub use self::life::child;
 
-/// The longest time that a life may take.
+/// Maximum duration of a life.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How often it is looked whether a life has ended.
+/// Interval between two checks for the end of a life.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Runs the campaign.
@@ -49,7 +49,7 @@ pub(super) fn run(plan: &CampaignPlan, progress: &Progress) -> Report {
     })
 }
 
-/// Every call with every fate.
+/// Every call with every possible change.
 fn all(calls: &[u64]) -> impl Iterator<Item = CallPlan> {
     let of = |(function, calls): (Function, u64)| {
         let fates = function.fates().iter();
@@ -67,8 +67,8 @@ fn named(case: &CallPlan) -> String {
     format!("call {} of {} {fate}", case.number, case.function.name())
 }
 
-/// A life in which one call is not made as asked. Threads make calls in any order and number: where the planned one does not come,
-/// an earlier one is planned.
+/// Runs lives with one changed call. The order and number of calls depend on the threads: if the planned call does not
+/// occur, an earlier one is planned.
 fn one(seed: u64, mut case: CallPlan) -> Result<(), String> {
     loop {
         seeds::goes_on();
@@ -81,7 +81,7 @@ fn one(seed: u64, mut case: CallPlan) -> Result<(), String> {
     }
 }
 
-/// Whether the engine has to hide the fate of this call from its caller.
+/// Returns true if the engine must hide the change of this call from its caller.
 fn is_hidden(case: &CallPlan) -> bool {
     match (case.function, case.fate) {
         (_, CallFate::Interrupted | CallFate::Short) => true,
@@ -92,7 +92,7 @@ fn is_hidden(case: &CallPlan) -> bool {
     }
 }
 
-/// A directory that is removed in the end.
+/// A directory that Drop removes.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -107,7 +107,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Files that cannot be removed stay in the system's directory of temporary files.
+        // Files that cannot be removed remain in the system's directory of temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -116,9 +116,9 @@ impl Drop for Scratch {
 struct Life {
     scratch: Scratch,
     told: Vec<Told>,
-    /// Calls of each function.
+    /// Number of calls of each function.
     calls: Vec<u64>,
-    /// Whether the planned call has come.
+    /// True if the planned call has occurred.
     has_come: bool,
 }
 
@@ -138,7 +138,7 @@ impl Life {
         Ok(Life { scratch, told, calls, has_come })
     }
 
-    /// Checks what the life has told, and what it has left on the disk.
+    /// Checks the report of the life, and the database that it left.
     fn judge(&self, case: Option<CallPlan>) -> Result<(), String> {
         for told in &self.told {
             match told {
@@ -161,7 +161,7 @@ impl Life {
         }
     }
 
-    /// Whether the database in a directory has what was acknowledged of the transactions before `end`.
+    /// Checks that the database in a directory has all acknowledged transactions before `end`.
     fn holds(&self, directory: &Path, end: u64) -> Result<(), String> {
         let db = life::reopen(directory).map_err(|error| format!("opening afterwards: {error}"))?;
         let rows = rows(&db).map_err(|error| format!("reading afterwards: {error}"))?;
@@ -169,7 +169,7 @@ impl Life {
         if let Some(finding) = structure.findings.first() {
             return Err(format!("structure: {finding:?}"));
         }
-        // The newest acknowledged writer of each key, and later ones whose outcome is not known.
+        // The newest acknowledged writer of each key, and later ones with unknown outcome.
         let (mut must, mut may) = (BTreeMap::<u64, u64>::new(), BTreeMap::<u64, Vec<u64>>::new());
         let acknowledged =
             |number: u64| self.told.iter().any(|told| matches!(told, Told::Acknowledged(one) if *one == number));
@@ -202,7 +202,7 @@ fn rows(db: &Database) -> Result<BTreeMap<u64, Vec<u8>>, TxnError> {
     db.transact(|tx| tx.range(&ROWS, ..)?.collect())
 }
 
-/// What a life tells on stdout when it has ended well.
+/// Runs a life and returns its stdout if it ended successfully.
 fn ended(task: &LifeTask) -> Result<String, String> {
     let own = |error: std::io::Error| format!("the process of a life: {error}");
     let text = serde_json::to_string(task).map_err(|error| error.to_string())?;
@@ -214,7 +214,7 @@ fn ended(task: &LifeTask) -> Result<String, String> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(own)?;
-    // What it tells has room in a pipe.
+    // The report fits into the buffer of a pipe.
     let begun = Instant::now();
     let status = loop {
         if let Some(status) = process.try_wait().map_err(own)? {
@@ -235,7 +235,7 @@ fn ended(task: &LifeTask) -> Result<String, String> {
     }
 }
 
-/// The arguments by which this program lives a life.
+/// The arguments with which this program runs a life.
 #[cfg(not(test))]
 const ARGUMENTS: [&str; 1] = ["calls-life"];
 #[cfg(test)]
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
     use crate::sim::scheduler::Scheduler;
 
-    /// The work of the processes that the test below starts.
+    /// Runs the child processes of the test below.
     #[test]
     fn life_of_a_process() {
         if std::env::var_os(TASK).is_some() {
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn every_function_is_called_and_some_fates_lose_nothing() {
         let life = Life::of(1, None).unwrap();
-        // Threads that read pages begin when they are wanted; until then pages are read in the usual way.
+        // Threads that read pages start on demand; until then pages are read by the ordinary call.
         let sure = Function::ALL.into_iter().zip(&life.calls).filter(|(of, _)| *of != Function::ReadResidentAt);
         let without: Vec<_> = sure.filter(|(_, calls)| **calls == 0).map(|(of, _)| of.name()).collect();
         assert_eq!(without, [""; 0], "not one call comes by here");

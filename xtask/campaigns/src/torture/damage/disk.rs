@@ -1,6 +1,6 @@
-//! A disk in memory that begins as a copy of an image and keeps only its differences: thousands of them cost nothing,
-//! while storage's own disk in memory would copy all files for each. Its capacity is limited, against growth without
-//! bounds.
+//! A copy-on-write disk in memory: it begins as a copy of an image and stores only the differences. Thousands of copies are
+//! cheap, while storage's own disk in memory would copy all files for each. Its capacity is limited, to detect unbounded
+//! growth.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -16,53 +16,53 @@ const BLOCK: usize = 4096;
 pub(crate) struct Image(pub(crate) BTreeMap<String, Arc<Vec<u8>>>);
 
 impl Image {
-    /// Bytes of all files.
+    /// Total bytes of all files.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.values().map(|file| file.len() as u64).sum()
     }
 
-    /// The bytes of a file; none if it is absent.
+    /// The bytes of a file; empty if the file does not exist.
     pub(crate) fn file(&self, name: &str) -> &[u8] {
         self.0.get(name).map_or(&[], |file| file)
     }
 }
 
-/// A directory over an image. Clones are the same directory.
+/// A directory over an image. Clones share the directory.
 #[derive(Clone, Debug)]
 pub(crate) struct CowDisk(Arc<Directory>);
 
 #[derive(Debug)]
 struct Directory {
     files: Mutex<BTreeMap<String, Arc<CowFile>>>,
-    /// Bytes that all files together may have.
+    /// Maximum of the total bytes of all files.
     capacity: u64,
-    /// Hands out the lock of the directory.
+    /// Provides the lock of the directory.
     owner: MemDisk,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // These disks are there to provoke panics; the state after one is only read.
+    // These disks serve to provoke panics; the state after one is only read.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CowDisk {
-    /// A copy of the image, on which files may grow to `capacity` bytes in all.
+    /// A copy of the image. Its files may grow to `capacity` bytes in total.
     pub(crate) fn over(image: &Image, capacity: u64) -> CowDisk {
         let files = image.0.iter().map(|(name, bytes)| (name.clone(), CowFile::over(Arc::clone(bytes)))).collect();
         CowDisk(Arc::new(Directory { files: Mutex::new(files), capacity, owner: MemDisk::new() }))
     }
 
-    /// The present content of the directory.
+    /// The current contents of the directory.
     pub(crate) fn image(&self) -> Image {
         Image(held(&self.0.files).iter().map(|(name, file)| (name.clone(), Arc::new(file.whole()))).collect())
     }
 
-    /// Bytes of all files.
+    /// Total bytes of all files.
     pub(crate) fn used(&self) -> u64 {
         held(&self.0.files).values().map(|file| held(&file.state).len).sum()
     }
 
-    /// Changes bytes of a file as a broken disk does; false if the file is absent or ends before.
+    /// Overwrites bytes of a file, as a defective disk does. Returns false if the range is not within an existing file.
     pub(crate) fn change(&self, name: &str, at: u64, bytes: &[u8]) -> bool {
         let file = held(&self.0.files).get(name).cloned();
         match file {
@@ -74,7 +74,7 @@ impl CowDisk {
         }
     }
 
-    /// Flips one bit of a file.
+    /// Flips one bit of a file. Returns false if the bit does not exist.
     pub(crate) fn flip(&self, name: &str, at: u64, bit: u8) -> bool {
         let Some(file) = held(&self.0.files).get(name).cloned() else { return false };
         let mut byte = [0];
@@ -82,14 +82,14 @@ impl CowDisk {
         is_there && self.change(name, at, &[byte[0] ^ 1 << (bit & 7)])
     }
 
-    /// Cuts a file.
+    /// Truncates a file.
     pub(crate) fn cut(&self, name: &str, len: u64) {
         if let Some(file) = held(&self.0.files).get(name) {
             held(&file.state).set_len(len);
         }
     }
 
-    /// Gives a file these bytes, making it if it is absent.
+    /// Replaces the contents of a file; creates the file if it does not exist.
     pub(crate) fn put(&self, name: &str, bytes: Vec<u8>) {
         held(&self.0.files).insert(name.to_owned(), CowFile::over(Arc::new(bytes)));
     }
@@ -99,7 +99,7 @@ impl CowDisk {
         held(&self.0.files).remove(name);
     }
 
-    /// Lets two files change places.
+    /// Exchanges two files.
     pub(crate) fn swap(&self, a: &str, b: &str) {
         let mut files = held(&self.0.files);
         if let (Some(first), Some(second)) = (files.remove(a), files.remove(b)) {
@@ -171,7 +171,7 @@ struct CowFile {
 #[derive(Debug)]
 struct FileState {
     base: Arc<Vec<u8>>,
-    /// Bytes of `base` that are still part of the file; behind them are zeros.
+    /// Number of bytes of `base` that are still part of the file; zeros follow.
     visible: u64,
     blocks: HashMap<u64, Box<[u8; BLOCK]>>,
     len: u64,

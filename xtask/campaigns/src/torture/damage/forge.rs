@@ -1,4 +1,4 @@
-//! Bytes that pass every checksum and were never written by the engine: they attack the decoders themselves.
+//! Forges bytes with valid checksums that the engine has never written, to test the decoders themselves.
 
 use storage::PAGE_SIZE;
 
@@ -9,26 +9,26 @@ use crate::sim::rng::Rng;
 
 /// The data file.
 pub(crate) const PAGES: &str = "pages.0";
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub(crate) const PAGE: usize = PAGE_SIZE;
-/// Payload of a log file.
+/// Payload size of a log file.
 const PAYLOAD: u64 = LOG_FILE - LOG_HEADER;
-/// Where a page has its heap's begin, its fences (offset, then length), its right neighbour, its kind, its number of
-/// slots and its last child.
+/// Offsets in a page header: start of the heap, fences (each an offset, then a length), right neighbour, kind, number of
+/// slots, last child.
 const HEAP_START: usize = 78;
 const FENCES: [usize; 2] = [84, 88];
 pub(crate) const RIGHT: usize = 72;
 const KIND: usize = 8;
 pub(crate) const COUNT: usize = 10;
 pub(crate) const UPPER: usize = 24;
-/// Where slots begin, and how long they are.
+/// Offset of the first slot, and size of a slot.
 pub(crate) const SLOTS: usize = 96;
 pub(crate) const SLOT: usize = 12;
-/// Where the allocator's page has the first page never used and the first free page.
+/// Offsets in the allocator's page: the first page never used, and the first free page.
 const SPACE_END: usize = 32;
 pub(crate) const SPACE_FREE: usize = 36;
 
-/// CRC-32C.
+/// The CRC-32C checksum.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
@@ -45,7 +45,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
 }
 
-/// A number that is likely to break something, of at most `bytes` bytes.
+/// A number of at most `bytes` bytes that is likely to break a decoder, possibly derived from the current value `now`.
 pub(crate) fn nasty(rng: &mut Rng, now: u64, bytes: usize) -> u64 {
     let all = u64::MAX >> (64 - 8 * bytes);
     let number = match rng.below(9) {
@@ -69,7 +69,7 @@ fn put(page: &mut [u8], at: usize, number: u64, bytes: usize) {
     }
 }
 
-/// Gives a page the checksum of its bytes.
+/// Sets the checksum of a page.
 pub(crate) fn seal(page: &mut [u8]) {
     let crc = crc32c(&page[4..]);
     put(page, 0, u64::from(crc), 4);
@@ -81,18 +81,18 @@ pub(crate) fn page(image: &Image, number: u32) -> Vec<u8> {
     image.file(PAGES).get(at..at + PAGE).map_or_else(|| vec![0; PAGE], <[u8]>::to_vec)
 }
 
-/// The first page never used.
+/// Number of the first page never used.
 pub(crate) fn end_of_pages(image: &Image) -> u32 {
     u32_at(&page(image, 1), SPACE_END).clamp(3, (image.file(PAGES).len() / PAGE) as u32)
 }
 
-/// Numbers of pages by their kind byte: free 0, leaf 1, inner 2, allocator 3.
+/// Numbers of the pages of a kind: free 0, leaf 1, inner 2, allocator 3.
 pub(crate) fn pages_of(image: &Image, kind: u8) -> Vec<u32> {
     let is = |n: &u32| page(image, *n)[KIND] == kind && u32_at(&page(image, *n), 4) == *n;
     (1..end_of_pages(image)).filter(is).collect()
 }
 
-/// Fields of the header that determine a page's meaning: offset, size.
+/// Fields of the header that determine the meaning of a page: offset and size.
 const FIELDS: [(usize, usize); 20] = [
     (KIND, 1),
     (9, 1),
@@ -116,7 +116,7 @@ const FIELDS: [(usize, usize); 20] = [
     (94, 2),
 ];
 
-/// Changes a page's header; returns what was changed.
+/// Changes a page. Returns a description of the change, and the promise for it.
 pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Promise) {
     let mut promise = Promise::Noticed;
     let count = usize::from(u16_at(page, COUNT)).min((PAGE - SLOTS) / SLOT - 1);
@@ -128,14 +128,14 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Prom
             put(page, at, number, bytes);
             format!("header field {at} = {number}")
         }
-        // Shared bytes, the prefix or last child, hints, the allocator's fields.
+        // Shared bytes, the prefix or last child, hints, or fields of the allocator.
         2 => {
             let at = 20 + 4 * rng.index(10);
             let number = nasty(rng, u64::from(u32_at(page, at)), 4);
             put(page, at, number, 4);
             format!("word {at} = {number}")
         }
-        // A child, or a neighbour.
+        // A child or a neighbour.
         3 if inner => {
             let to = rng.below(u64::from(pages) + 2);
             let at = if rng.once_in(4) { UPPER } else { SLOTS + SLOT * rng.index(count) + 8 };
@@ -160,13 +160,13 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Prom
             let number = nasty(rng, u64_at(page, slot + field), bytes);
             put(page, slot + field, number, bytes);
             if field == 4 && is_alone(page, slot, count) {
-                // Another record in its place, if it looks like one: no structure is broken.
+                // The slot may now refer to another valid record; no structure is violated.
                 promise = Promise::Alive;
             }
             format!("slot at {slot} byte {field} = {number}")
         }
         6 => {
-            // A key: its bytes behind the version.
+            // The key follows the version.
             let slot = SLOTS + SLOT * rng.index(count);
             let (offset, len) = (usize::from(u16_at(page, slot + 4)), usize::from(u16_at(page, slot + 6)));
             let at = offset + 4 + rng.index(len.max(1));
@@ -174,7 +174,7 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Prom
                 return ("nothing".into(), promise);
             }
             page[at] ^= 1 << rng.below(8);
-            // Another key in its place, if it is one: no structure is broken.
+            // The result may be another valid key; no structure is violated.
             promise = Promise::Alive;
             format!("key byte {at}")
         }
@@ -193,7 +193,7 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Prom
     (what, promise)
 }
 
-/// Whether the record of a slot lies in the heap and shares no byte with a fence or with another slot's record.
+/// Returns true if the record of a slot is in the heap and shares no byte with a fence or with another slot's record.
 fn is_alone(page: &[u8], slot: usize, count: usize) -> bool {
     let number = |at: usize| usize::from(u16_at(page, at));
     let record = |slot: usize| {
@@ -207,12 +207,12 @@ fn is_alone(page: &[u8], slot: usize, count: usize) -> bool {
     at >= number(HEAP_START) && at + len <= PAGE && others.chain(fences).all(apart)
 }
 
-/// The file and offset of a position in the log.
+/// File and offset of a log position.
 pub(crate) fn log_place(position: u64) -> (String, u64) {
     (format!("log.{}", position / PAYLOAD), LOG_HEADER + position % PAYLOAD)
 }
 
-/// Bytes of the log from a position on, as many as there are.
+/// Bytes of the log from a position on; fewer than `len` if the log ends before.
 pub(crate) fn log_bytes(image: &Image, position: u64, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
@@ -224,7 +224,7 @@ pub(crate) fn log_bytes(image: &Image, position: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Writes over the log from a position on.
+/// Overwrites the log from a position on.
 pub(crate) fn write_log(disk: &CowDisk, position: u64, bytes: &[u8]) {
     let mut done = 0;
     while done < bytes.len() {
@@ -235,7 +235,7 @@ pub(crate) fn write_log(disk: &CowDisk, position: u64, bytes: &[u8]) {
     }
 }
 
-/// The checksum of the log record in `bytes`, were it at `position`.
+/// The checksum of the log record in `bytes` at `position`.
 fn record_sum(bytes: &[u8], len: u32, position: u64) -> u32 {
     let mut summed = u64::from(len).to_le_bytes().to_vec();
     summed.extend_from_slice(&bytes[8..16]);
@@ -246,7 +246,7 @@ fn record_sum(bytes: &[u8], len: u32, position: u64) -> u32 {
     crc32c(&summed)
 }
 
-/// The record at a position: its bytes with padding, if it is sound.
+/// The bytes of the record at a position, including padding; none if the checksum is invalid.
 fn record(image: &Image, position: u64) -> Option<Vec<u8>> {
     let head = log_bytes(image, position, 32);
     let len = (head.len() == 32).then(|| u32_at(&head, 0)).filter(|len| (32..=1 << 20).contains(len))?;
@@ -255,17 +255,17 @@ fn record(image: &Image, position: u64) -> Option<Vec<u8>> {
     (bytes.len() == extent && record_sum(&bytes, len, position) == u32_at(&bytes, 4)).then_some(bytes)
 }
 
-/// Positions of the log's records, from the oldest in the files on; the last is the log's end.
+/// Positions of the log's records, from the oldest in the files on, followed by the end of the log.
 pub(crate) fn records(image: &Image) -> Vec<u64> {
     let numbers = image.0.keys().filter_map(|name| name.strip_prefix("log.")?.parse::<u64>().ok());
-    // A file that waits to be used again holds records of its last number, which are none here.
+    // A file that waits for its reuse still has records of its previous number, which do not count.
     numbers
         .map(|number| records_from(image, number))
         .max_by_key(|all| (all.last().copied(), all.len()))
         .unwrap_or_default()
 }
 
-/// The records from the first that begins in this file on, and where they end; none if none does.
+/// Positions of the records from the first one that begins in this file, followed by their end; empty if none begins there.
 fn records_from(image: &Image, number: u64) -> Vec<u64> {
     let mut at = (number * PAYLOAD).max(4096);
     let end = (number + 1) * PAYLOAD;
@@ -283,7 +283,7 @@ fn records_from(image: &Image, number: u64) -> Vec<u64> {
     positions
 }
 
-/// Changes a record and gives it the checksum it then needs; returns what was changed.
+/// Changes a record and corrects its checksum. Returns a description of the change.
 pub(crate) fn forge_record(image: &Image, disk: &CowDisk, position: u64, rng: &mut Rng) -> Option<String> {
     let mut bytes = record(image, position)?;
     let mut len = u32_at(&bytes, 0);
@@ -293,7 +293,7 @@ pub(crate) fn forge_record(image: &Image, disk: &CowDisk, position: u64, rng: &m
             0
         }
         1 => [8, 16, 24, 25, 26][rng.index(5)],
-        // Heads of sections, where operation, length, page and place are.
+        // Heads of sections: operation, length, page and position.
         2..5 => 32 + rng.index(40),
         _ => 32 + rng.index(bytes.len().max(33) - 32),
     };

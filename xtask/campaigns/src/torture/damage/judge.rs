@@ -1,6 +1,6 @@
-//! The judge: opens a damaged database, asks it everything in several ways, lets it work, and decides whether the
-//! answers were permitted. An engine may refuse, with an error that names the file, or repair what it can prove; it may
-//! not give a wrong answer.
+//! The judge of a damaged database: opens it, reads everything in several ways, makes changes, and decides if the answers
+//! were permitted. An engine may refuse with an error that names the file, or repair damage if it can prove the original
+//! content. It must not give a wrong answer.
 
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
@@ -16,33 +16,33 @@ use crate::sim::rng::Rng;
 use crate::sim::run::in_company;
 use crate::sim::scheduler::Scheduler;
 
-/// The promise for a kind of damage.
+/// The guarantee for a kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
-    /// Every answer is right, or an error.
+    /// Every answer is correct or an error.
     Right,
-    /// The structure check finds something, or every answer is right or an error.
+    /// The structure check reports a finding, or every answer is correct or an error.
     Noticed,
-    /// No panic, no hang, no absurd use of memory or disk: bytes that are sound but were not written by the engine can
-    /// say anything.
+    /// No panic, no hang, no excessive use of memory or disk. Bytes with valid checksums that the engine has not written may
+    /// result in any answer.
     Alive,
 }
 
-/// The behaviour of an engine on a damaged database.
+/// The behaviour of the engine on a damaged database.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Verdict {
-    /// Typed errors, the first of each step.
+    /// Typed errors; the first of each step.
     pub(crate) told: Vec<String>,
-    /// Findings of the structure check.
+    /// Number of findings of the structure check.
     pub(crate) findings: usize,
-    /// The database is as it was a few commits before: the log seems to end earlier.
+    /// True if the database is in the state of a few commits before: the log seems to end earlier.
     pub(crate) earlier: bool,
-    /// What it did that is not permitted.
+    /// Description of a behaviour that is not permitted.
     pub(crate) failure: Option<String>,
 }
 
 impl Verdict {
-    /// In one word, for counting.
+    /// The class of the behaviour, for statistics.
     pub(crate) fn class(&self) -> &'static str {
         match self {
             Verdict { failure: Some(_), .. } => "failed",
@@ -59,7 +59,7 @@ impl Verdict {
         }
     }
 
-    /// Notes an error, which must be of a kind that damage may cause, and must name a file.
+    /// Records an error. It must be of a kind that damage may cause, and must name a file.
     fn tell(&mut self, step: &str, error: &TxnError) {
         let text = error.to_string();
         let kind = match error {
@@ -69,7 +69,7 @@ impl Verdict {
                 | StorageError::Format { .. }
                 | StorageError::Io { .. },
             ) => true,
-            // Consequences of an error that was reported.
+            // Consequences of an error that was already reported.
             TxnError::Storage(StorageError::Poisoned { .. }) | TxnError::Ended => !self.told.is_empty(),
             _ => false,
         };
@@ -84,17 +84,17 @@ impl Verdict {
     }
 }
 
-/// Whether a message says which file is meant.
+/// Returns true if a message names a file of the database.
 fn names_a_file(text: &str) -> bool {
     ["/control", "/pages.0", "/log."].iter().any(|name| text.contains(name))
 }
 
-/// Judges one damaged directory.
+/// Judges the engine on one damaged directory.
 pub(crate) fn judge(subject: &Subject, disk: &CowDisk, promise: Promise, rng: &mut Rng) -> Verdict {
     let mut verdict = Verdict::default();
     let size = disk.used();
     let (mut model, mut open) = (subject.model.clone(), true);
-    // Opened, read, changed and closed; then the same once more.
+    // The database is opened, read, changed and closed; then the same is repeated.
     for round in ["first open", "second open"] {
         if open {
             open = visit(subject, disk, promise, rng, &mut model, round, &mut verdict);
@@ -107,7 +107,7 @@ pub(crate) fn judge(subject: &Subject, disk: &CowDisk, promise: Promise, rng: &m
     verdict
 }
 
-/// One opening, and the work on it. False when it did not open.
+/// Opens the database once and uses it. Returns false if it did not open.
 fn visit(
     subject: &Subject,
     disk: &CowDisk,
@@ -132,21 +132,21 @@ fn visit(
     };
     for opened in [db.table(&NUMBERS).map(drop), db.table(&ROWS).map(drop), db.table(&LONG).map(drop)] {
         if let Err(error) = opened {
-            // The catalog as it is decoded may lack a table; that is a wrong answer unless an error was reported.
+            // A damaged catalog may lack a table; this is a wrong answer unless an error was reported.
             match error {
                 TxnError::Schema { .. } if promise != Promise::Right => verdict.told.push(error.to_string()),
                 error => verdict.tell(round, &error),
             }
         }
     }
-    // First of all, so that no later step has repaired or spoilt anything.
+    // This is the first step, so that no other step has repaired or damaged anything.
     if promise == Promise::Noticed {
         check_structure(&db, round, verdict);
     }
     let told = verdict.told.len();
     let mut wrong = read_in_company(&db, sim, model, rng, verdict, promise);
     if wrong.is_some() && told == verdict.told.len() && subject.past.iter().any(|past| agrees(&db, past)) {
-        // The log was cut: all of some commit and those before it are there, and nothing of those after.
+        // The log was truncated: a prefix of the commits is there completely, and nothing of later ones.
         verdict.earlier = true;
         if let Some(past) = subject.past.iter().rev().find(|past| agrees(&db, past)) {
             *model = past.clone();
@@ -169,7 +169,7 @@ fn visit(
     true
 }
 
-/// A team of two: the fiber that asks, and a mate.
+/// A team of two fibers: the reader and a teammate.
 struct Team {
     sim: Arc<dyn Sim>,
     now_ns: Arc<AtomicU64>,
@@ -187,11 +187,11 @@ impl Team {
     }
 }
 
-/// The result of a team; a panic is passed on.
+/// The result of a team; a panic is raised again.
 fn ended<T>(result: Result<T, String>, verdict: &mut Verdict) -> Option<T> {
     match result {
         Ok(value) => Some(value),
-        // The panic was reported where panics are.
+        // The panic hook has already recorded the panic.
         Err(what) if what.is_empty() => resume_unwind(Box::new(what)),
         Err(what) => {
             verdict.fail(|| format!("a team of two: {what}"));
@@ -200,7 +200,7 @@ fn ended<T>(result: Result<T, String>, verdict: &mut Verdict) -> Option<T> {
     }
 }
 
-/// Asks for everything; in a team, while a mate reads too.
+/// Reads everything; in a team, while a teammate reads concurrently.
 fn read_in_company(
     db: &Database,
     sim: Option<&dyn Sim>,
@@ -210,7 +210,7 @@ fn read_in_company(
     promise: Promise,
 ) -> Option<String> {
     let mut of_mate = rng.clone();
-    // The mate's answers do not count: other steps ask the same.
+    // The teammate's answers are ignored, because other steps read the same rows.
     let meanwhile = || {
         let _ = db.transact(|tx| read_some(tx, model, &mut of_mate));
     };
@@ -233,7 +233,7 @@ fn refused(round: &str, error: OpenError, verdict: &mut Verdict) {
     match error {
         OpenError::Storage(error) => verdict.tell(round, &TxnError::Storage(error)),
         OpenError::Catalog(error @ TxnError::Storage(_)) => verdict.tell(round, &error),
-        // These errors say what is missing or where; the directory is their file.
+        // These errors describe the missing object or its place; the directory counts as the file.
         error @ (OpenError::Missing { .. } | OpenError::NotADatabase { .. } | OpenError::Catalog(_)) => {
             verdict.told.push(error.to_string());
         }
@@ -247,7 +247,7 @@ fn closed(round: &str, error: &StorageError, verdict: &mut Verdict) {
 
 fn check_structure(db: &Database, round: &str, verdict: &mut Verdict) {
     match db.check_structure(|_, _| ControlFlow::Continue(())) {
-        // Pages that an interrupted change has left are lost, not wrong.
+        // Orphaned pages of an interrupted change are lost space, not an error.
         Ok(found) => {
             let wrong = found.findings.iter().filter(|finding| finding.rule != Rule::Orphan);
             if let Some(first) = wrong.clone().next() {
@@ -259,7 +259,7 @@ fn check_structure(db: &Database, round: &str, verdict: &mut Verdict) {
     }
 }
 
-/// Whether the tables hold exactly this, by one scan of each.
+/// Returns true if the tables have exactly the rows of the model, by one scan of each.
 fn agrees(db: &Database, model: &Model) -> bool {
     let same = db.transact(|tx| {
         Ok::<_, TxnError>(
@@ -271,7 +271,7 @@ fn agrees(db: &Database, model: &Model) -> bool {
     same.unwrap_or(false)
 }
 
-/// Asks for everything, each in several ways; returns the first wrong answer. Errors are noted.
+/// Reads everything, each table in several ways. Returns the first wrong answer, and records errors.
 fn read_all(db: &Database, model: &Model, rng: &mut Rng, verdict: &mut Verdict, promise: Promise) -> Option<String> {
     type Way = fn(&Database, &Model, &mut Rng) -> Result<Option<String>, TxnError>;
     let ways: [(&str, Way); 8] = [
@@ -291,7 +291,7 @@ fn read_all(db: &Database, model: &Model, rng: &mut Rng, verdict: &mut Verdict, 
         match way(db, model, rng) {
             Ok(None) => {}
             Ok(Some(what)) => wrong = wrong.or(Some(format!("{name}: {what}"))),
-            // An entry whose row is gone or invalid: damage reported in terms of the table.
+            // An index entry without a valid row: damage that is reported as an error of the table.
             Err(TxnError::Decode { .. } | TxnError::Schema { .. }) if promise != Promise::Right => {}
             Err(error) => verdict.tell(name, &error),
         }
@@ -323,7 +323,7 @@ where
     }
 }
 
-/// The difference, in a line.
+/// Describes a difference in one line.
 fn differ(found: &impl std::fmt::Debug, expected: &impl std::fmt::Debug) -> String {
     let short = |text: String| text.chars().take(120).collect::<String>();
     format!("found {}, expected {}", short(format!("{found:?}")), short(format!("{expected:?}")))
@@ -376,7 +376,7 @@ fn by_stamp(db: &Database, model: &Model) -> Result<Option<String>, TxnError> {
     Ok((!found.iter().map(|(k, v)| (k, v)).eq(&model.rows)).then(|| differ(&found.len(), &model.rows.len())))
 }
 
-/// Makes some changes and keeps the model in step. A change that fails has not happened.
+/// Makes some changes in the database and the model. A failed change has no effect.
 fn change_some(db: &Database, model: &mut Model, rng: &mut Rng, verdict: &mut Verdict, promise: Promise) {
     for _ in 0..6 {
         let changes: Vec<Change> = (0..6).map(|_| model.draw(rng)).collect();
@@ -388,7 +388,7 @@ fn change_some(db: &Database, model: &mut Model, rng: &mut Rng, verdict: &mut Ve
     }
 }
 
-/// What is wrong with undamaged databases: a defect of the judge, or of the engine.
+/// Failures on undamaged databases: a defect of the judge or of the engine.
 pub(crate) fn undamaged(subjects: &[Subject]) -> Vec<String> {
     let wrong = |subject: &Subject| {
         let disk = CowDisk::over(&subject.image, 4 * subject.image.bytes());
@@ -399,7 +399,7 @@ pub(crate) fn undamaged(subjects: &[Subject]) -> Vec<String> {
     subjects.iter().filter_map(wrong).collect()
 }
 
-/// Bytes that judging one of these databases may take: what it takes undamaged, and twice the files.
+/// Maximum number of bytes for judging one of these databases: as many as undamaged, plus twice the files.
 pub(crate) fn memory_limit(subjects: &[Subject]) -> u64 {
     static USUAL: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     let usual = USUAL.get_or_init(|| {

@@ -1,57 +1,58 @@
-//! How much memory a thread takes: an engine that believes an absurd length asks for it first.
+//! Memory use of a thread. An engine that trusts an absurd length tries to allocate it first.
 
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, counting.
+/// The system's allocator with counters.
 struct Counting;
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
 thread_local! {
-    /// Bytes that this thread has allocated and not freed (negative: it freed memory of other threads), and the most.
+    /// Bytes that this thread has allocated minus those it has freed (negative if it frees memory of other threads), and the
+    /// maximum.
     static HELD: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
 }
 
 fn note(bytes: i64) {
-    // A thread that ends allocates too, when its counters are gone.
+    // A thread still allocates after the destruction of its thread-locals.
     let _ = HELD.try_with(|held| {
         let (now, most) = held.get();
         held.set((now + bytes, most.max(now + bytes)));
     });
 }
 
-// SAFETY: every call goes on to the system's allocator unchanged; counting allocates nothing.
+// SAFETY: every call is passed unchanged to the system's allocator. Counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size() as i64);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         note(layout.size() as i64);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         note(size as i64 - layout.size() as i64);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         unsafe { System.realloc(ptr, layout, size) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         note(-(layout.size() as i64));
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's guarantee.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
 
-/// Runs `work` and says how many bytes this thread held more than before, at most.
+/// Runs `work`. Returns its result, and the maximum increase of this thread's allocated bytes.
 pub(crate) fn most_during<R>(work: impl FnOnce() -> R) -> (R, u64) {
     let before = HELD.with(|held| {
         let (now, _) = held.get();

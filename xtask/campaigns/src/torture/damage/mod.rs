@@ -1,5 +1,5 @@
-//! Shared by the campaigns that damage files: a database to damage, disks that are cheap to copy, the judge of an
-//! engine's answers afterwards, and the watch over engines that never answer.
+//! Shared by the campaigns that damage files: the databases to damage, disks that are cheap to copy, the judge of the
+//! engine's answers, and the watchdog for cases that do not end.
 
 pub(crate) mod disk;
 pub(crate) mod forge;

@@ -1,6 +1,6 @@
-//! The database that is damaged: small, but with everything a database can have. Two levels of many small rows, three
-//! of long keys, secondary indexes of both kinds, rows of all lengths, ghosts, free pages, a log that has gone round;
-//! closed cleanly, or killed at a moment when there is much to redo and something to undo.
+//! The database to damage: small, but with every feature of a database. It has two levels of many small rows, three levels
+//! of long keys, secondary indexes of both kinds, rows of all lengths, ghost records, free pages, and a log with recycled
+//! segments. It was closed cleanly, or killed with much to redo and something to undo.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::disk::{CowDisk, Image};
 use crate::sim::rng::Rng;
 use crate::sim::scheduler::Scheduler;
 
-/// Many short rows.
+/// A table of many short rows.
 pub(crate) const NUMBERS: Table<u64, u64> = Table::new("numbers");
-/// Rows of any length, found by a stamp that is unique and by a mark that is not.
+/// A table of rows of any length, with a unique index by stamp and a non-unique index by mark.
 pub(crate) const ROWS: Table<Vec<u8>, Vec<u8>> = Table::new("rows").with_index::<ByMark>().with_index::<ByStamp>();
-/// Rows under long keys: few to a page, so that the tree is high.
+/// A table with long keys: few rows to a page, so that the tree is deep.
 pub(crate) const LONG: Table<Vec<u8>, Vec<u8>> = Table::new("long");
 
-/// The first byte of a row; rows that begin with 0 are not indexed.
+/// Index by the first byte of a row; rows that begin with 0 are not indexed.
 #[derive(Debug)]
 pub(crate) struct ByMark;
 impl SecondaryIndex for ByMark {
@@ -31,7 +31,7 @@ impl SecondaryIndex for ByMark {
     }
 }
 
-/// The eight bytes behind the mark.
+/// Index by the eight bytes behind the mark.
 #[derive(Debug)]
 pub(crate) struct ByStamp;
 impl SecondaryIndex for ByStamp {
@@ -45,7 +45,7 @@ impl SecondaryIndex for ByStamp {
     }
 }
 
-/// The answers that the database must give.
+/// The rows that the database must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Model {
     pub(crate) numbers: BTreeMap<u64, u64>,
@@ -63,7 +63,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Makes the change in a transaction.
+    /// Applies the change in a transaction.
     pub(crate) fn apply(&self, tx: &mut Transaction<'_>) -> Result<(), TxnError> {
         match self {
             Change::Number(key, Some(row)) => tx.put(&NUMBERS, key, row),
@@ -93,7 +93,7 @@ impl Model {
         }
     }
 
-    /// A change that fits the model.
+    /// A random change that suits the model.
     pub(crate) fn draw(&mut self, rng: &mut Rng) -> Change {
         let gone = rng.once_in(5);
         match rng.below(3) {
@@ -136,7 +136,7 @@ impl Model {
     }
 }
 
-/// A key of some 400 bytes, or of many more, that begins like many others.
+/// A random key of about 400 or of many more bytes, with a prefix that many keys share.
 fn long_key(rng: &mut Rng) -> Vec<u8> {
     let mut key = vec![b'a' + rng.below(3) as u8; 200];
     let n = if rng.once_in(10) { 1500 } else { 100 + rng.index(190) };
@@ -144,7 +144,7 @@ fn long_key(rng: &mut Rng) -> Vec<u8> {
     key
 }
 
-/// How the database was left.
+/// The end of the database's last use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     /// Closed.
@@ -156,20 +156,21 @@ pub(crate) enum Left {
 /// A database to damage.
 #[derive(Debug)]
 pub(crate) struct Subject {
-    /// How the threads or fibers run that read it.
+    /// Scheduler of the threads or fibers that read it.
     pub(crate) scheduler: Scheduler,
     pub(crate) left: Left,
     pub(crate) image: Image,
-    /// The same directory some time before: the source of stale pages and files.
+    /// An earlier image of the same directory: the source of stale pages and files.
     pub(crate) older: Image,
     pub(crate) model: Model,
-    /// States just before, the newest last. Only of a database that was killed.
+    /// States shortly before the kill, the newest last. Empty for a database that was closed.
     pub(crate) past: Vec<Model>,
-    /// Damage to the log behind this position looks like a log that ended there: no later record proves otherwise.
+    /// Log position behind which damage is indistinguishable from the end of the log, because no later record proves
+    /// otherwise.
     pub(crate) provable: u64,
 }
 
-/// Small sizes, no threads.
+/// Options with small sizes and without threads.
 pub(crate) fn options() -> Options {
     Options::new()
         .buffer_pool(1 << 20)
@@ -180,7 +181,7 @@ pub(crate) fn options() -> Options {
         .background(Background::Inline)
 }
 
-/// Bytes that the directory of a subject may come to have.
+/// Maximum number of bytes of a subject's directory.
 const CAPACITY: u64 = 64 << 20;
 
 fn commit(db: &Database, model: &mut Model, changes: &[Change]) -> Result<(), TxnError> {
@@ -190,10 +191,10 @@ fn commit(db: &Database, model: &mut Model, changes: &[Change]) -> Result<(), Tx
 }
 
 impl Subject {
-    /// Makes one from a seed.
+    /// Creates a subject from a seed.
     ///
     /// # Errors
-    /// None, unless the engine is broken without any damage.
+    /// Only an engine that fails without any damage.
     pub(crate) fn make(seed: u64, left: Left, scheduler: Scheduler) -> Result<Subject, Box<dyn std::error::Error>> {
         let mut rng = Rng::of_case(seed, left as u64);
         let disk = CowDisk::over(&Image::default(), CAPACITY);
@@ -217,7 +218,7 @@ impl Subject {
         db.transact(|tx| model.numbers.iter().try_for_each(|(k, v)| tx.put(&NUMBERS, k, v)))?;
         db.transact(|tx| model.rows.iter().try_for_each(|(k, v)| tx.put(&ROWS, k, v)))?;
         db.transact(|tx| model.long.iter().try_for_each(|(k, v)| tx.put(&LONG, k, v)))?;
-        // Pages become free: a part of each tree is deleted, and a scan removes the ghosts.
+        // Frees pages: a part of each tree is deleted, and a scan removes the ghost records.
         let mut gone: Vec<Change> = (1000..2800).filter(|k| k % 5 == 0).map(|k| Change::Number(k, None)).collect();
         gone.extend(model.long.keys().skip(20).take(50).map(|k| Change::Long(k.clone(), None)));
         commit(&db, &mut model, &gone)?;
@@ -225,7 +226,7 @@ impl Subject {
             db.transact(|tx| tx.range(&NUMBERS, ..)?.try_for_each(|row| row.map(drop)))?;
             db.transact(|tx| tx.range(&LONG, ..)?.try_for_each(|row| row.map(drop)))?;
         }
-        // The log wraps around.
+        // The segments of the log are recycled.
         for round in 0..6 {
             for _ in 0..10 {
                 let changes: Vec<Change> = (0..8).map(|_| model.draw(&mut rng)).collect();
@@ -242,7 +243,7 @@ impl Subject {
         for round in 0..12 {
             let changes: Vec<Change> = (0..1 + rng.index(12)).map(|_| model.draw(&mut rng)).collect();
             past.push(model.clone());
-            // The next records can prove this position: their own transaction was begun when it was on disk.
+            // The next records prove this position: their transaction begins when it is durable.
             provable = db.durable().0;
             commit(&db, &mut model, &changes)?;
             if round % 4 == 3 {
@@ -261,7 +262,7 @@ impl Subject {
                 provable: u64::MAX,
             });
         }
-        // A transaction is half done, and its changes are in the log: the commit of another one made them durable.
+        // A transaction is in progress, and its changes are in the log; the commit of another one made them durable.
         let mut loser = db.begin()?;
         let mut ahead = model.clone();
         for key in [1u64, 3, 777_777] {
@@ -283,7 +284,7 @@ impl Subject {
         Ok(Subject { scheduler, left, image, older, model, past, provable })
     }
 
-    /// The states to work on: two seeds of each kind.
+    /// The subjects of a campaign: two seeds of each kind.
     ///
     /// # Errors
     /// As [`Subject::make`].
@@ -298,11 +299,11 @@ impl Subject {
     }
 }
 
-/// Bytes of one log file, and of its header.
+/// Size of a log file, and of its header.
 pub(crate) const LOG_FILE: u64 = 64 << 10;
 pub(crate) const LOG_HEADER: u64 = 4096;
 
-/// The position in the log of a byte of a log file's payload.
+/// The log position of a byte in the payload of a log file.
 pub(crate) fn log_position(file: &str, at: u64) -> Option<u64> {
     let number: u64 = file.strip_prefix("log.")?.parse().ok()?;
     Some(number * (LOG_FILE - LOG_HEADER) + at.checked_sub(LOG_HEADER)?)

@@ -1,4 +1,4 @@
-//! Runs cases on all processors, and notices those that panic, never end, or take too much memory.
+//! Runs cases on all processors, and detects cases that panic, never end, or take too much memory.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,42 +12,42 @@ use crate::sim::caught;
 use crate::torture::CampaignPlan;
 use crate::torture::report::{Progress, Report};
 
-/// How often the watch checks whether cases still end.
+/// Interval of the watchdog's checks.
 const LOOK: Duration = Duration::from_millis(200);
-/// A case that is unchanged after so many checks hangs: 10 s in which this process ran.
+/// A case that is unchanged after this number of checks hangs: 10 s during which this process ran.
 const LOOKS: u32 = 50;
-/// Failures after which a campaign ends: it has shown enough.
+/// Maximum number of failures; more end the campaign.
 const ENOUGH: usize = 1000;
-/// Hanging cases after which it ends: each keeps a processor busy.
+/// Maximum number of hanging cases; more end the campaign, because each occupies a processor.
 const ENOUGH_HUNG: u32 = 4;
 
 /// The result of a case that ended by itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CaseEnd {
-    /// The kind of the case and its outcome, for counting.
+    /// Kind and outcome of the case, for statistics.
     pub(crate) class: String,
-    /// What went wrong.
+    /// Description of the failure, if any.
     pub(crate) failure: Option<String>,
 }
 
-/// The work on one case, which follows from its number.
+/// The cases of a campaign. A case is determined by its number.
 pub(crate) trait Cases: Send + Sync + 'static {
     /// Name of the campaign.
     const CAMPAIGN: &'static str;
-    /// Bytes that one case may take.
+    /// Maximum number of bytes of one case.
     fn memory_limit(&self) -> u64;
     /// Runs a case.
     fn run(&self, case: u64) -> CaseEnd;
-    /// A description of the case, for messages about one that did not end.
+    /// Describes a case, for messages about a case that did not end.
     fn describe(&self, case: u64) -> String;
 }
 
 thread_local! {
-    /// Where this thread panicked last; `None` outside of cases.
+    /// Message of this thread's last panic; `None` outside of cases.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Panics within cases are kept for their report; others are shown as usual.
+/// Installs a panic hook that records panics within cases for their report. Others are printed as usual.
 fn hear_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -58,7 +58,7 @@ fn hear_panics() {
                 let first = panic.as_ref().is_some_and(String::is_empty);
                 first.then(|| *panic = Some(caught::message(info))).is_some()
             });
-            // A second one, while the first unwinds, ends the process: it is not kept for later.
+            // A second panic during the unwinding of the first ends the process, so it is printed at once.
             if !first {
                 PANIC.with(|panic| eprintln!("{}", panic.borrow().as_deref().unwrap_or_default()));
                 usual(info);
@@ -83,14 +83,14 @@ fn attempt<C: Cases>(cases: &C, case: u64) -> CaseEnd {
     ending
 }
 
-/// One thread's place in the work.
+/// The current case of a thread.
 #[derive(Default)]
 struct CaseUnderWay {
-    /// Case under way plus one; 0 when none is.
+    /// Number of the current case plus one; 0 for none.
     case: AtomicU64,
 }
 
-/// Runs `plan.budget` cases.
+/// Runs `plan.budget` cases, or the plan's case.
 pub(crate) fn run<C: Cases>(cases: C, plan: &CampaignPlan, progress: &Progress) -> Report {
     hear_panics();
     let (first, end) = plan.case.map_or((0, plan.budget), |case| (case, case + 1));
@@ -144,7 +144,7 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &CampaignPlan, progress: &Progress) 
             place.2 = if now != 0 && now == place.1 { place.2 + 1 } else { 0 };
             place.1 = now;
             if place.2 == LOOKS {
-                // The thread cannot be ended; it is left running, and another takes its place.
+                // A thread cannot be ended: it is left running, and another one replaces it.
                 let what = format!("{}: has not ended after 10 s", cases.describe(now - 1));
                 report.broken.push(told::<C>(now - 1, plan, &what));
                 progress.failed();
@@ -160,7 +160,7 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &CampaignPlan, progress: &Progress) 
     report
 }
 
-/// A failure with everything needed to repeat it.
+/// Formats a failure with the command that repeats it.
 fn told<C: Cases>(case: u64, plan: &CampaignPlan, what: &str) -> String {
     let (name, how, seed) = (C::CAMPAIGN, plan.scheduler.flag(), plan.seed);
     format!("case {case}: {what}\n       cargo xtask torture {name}{how} --seed {seed} --case {case}")

@@ -6,15 +6,25 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Event {
+    /// Cycles of the processor.
     Cycles,
+    /// Instructions retired.
     Instructions,
+    /// Read misses of the first-level instruction cache.
     L1iMisses,
+    /// Read misses of the first-level data cache.
     L1dMisses,
+    /// Read misses of the last-level cache.
     LlcMisses,
+    /// Read misses of the data translation buffer (TLB).
     DtlbMisses,
+    /// Read misses of the instruction translation buffer (TLB).
     ItlbMisses,
+    /// Mispredicted branches.
     BranchMisses,
+    /// Cycles stalled in the front end, which fetches and decodes instructions.
     StalledFrontend,
+    /// Cycles stalled in the back end, which executes instructions.
     StalledBackend,
 }
 
@@ -61,6 +71,7 @@ pub enum Ring {
 }
 
 impl Ring {
+    /// Both rings, in the order of their numbers.
     pub const BOTH: [Ring; 2] = [Ring::User, Ring::Kernel];
 }
 

@@ -85,7 +85,9 @@ impl Cycles {
 /// What a paced run gave beyond what every run gives.
 #[derive(Clone, Debug)]
 pub struct PacedFigures {
+    /// Cycles of the terminals: keying, waiting for the answer, thinking.
     pub cycles: Cycles,
+    /// Outcome of the deferred Deliveries.
     pub deferrals: Deferrals,
     /// Processor time of the whole process while measuring; none where the system does not say.
     pub cpu: Option<Duration>,

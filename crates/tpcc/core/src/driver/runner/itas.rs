@@ -42,6 +42,7 @@ pub struct ItasRunner {
 /// What the workers of a run did.
 #[derive(Clone, Debug, Default)]
 pub struct SiblingFigures {
+    /// Statistics of all workers, added up.
     pub total: CoreStatistics,
     /// The longest bound of any worker.
     pub wait_bound: Duration,

@@ -4,25 +4,45 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Invariant {
+    /// `W_YTD` of a warehouse equals the sum of `D_YTD` of its districts.
     C1,
+    /// `D_NEXT_O_ID` - 1 of a district equals its largest `O_ID` and its largest `NO_O_ID`.
     C2,
+    /// `NO_O_ID` has no gap in a district.
     C3,
+    /// Sum of `O_OL_CNT` in a district equals the number of its order lines.
     C4,
+    /// `O_CARRIER_ID` is null exactly for the orders that have a row in NEW-ORDER.
     C5,
+    /// `O_OL_CNT` of an order equals the number of its lines.
     C6,
+    /// `OL_DELIVERY_D` of a line is null exactly when its order has no carrier.
     C7,
+    /// `W_YTD` of a warehouse equals the sum of `H_AMOUNT` of the payments that it took.
     C8,
+    /// `D_YTD` of a district equals the sum of `H_AMOUNT` of the payments that it took.
     C9,
+    /// `C_BALANCE` equals the customer's delivered amounts minus the payments.
     C10,
+    /// Orders of a district minus its rows in NEW-ORDER equal its orders with a carrier.
     C11,
+    /// `C_BALANCE` + `C_YTD_PAYMENT` equals the customer's delivered amounts.
     C12,
+    /// Tables of fixed size have their number of rows.
     RowCounts,
+    /// `O_ID` has no gap in a district.
     OrdersDense,
+    /// `C_PAYMENT_CNT` equals the number of the customer's rows in HISTORY.
     Payments,
+    /// `C_DELIVERY_CNT` equals the number of the customer's orders that were delivered since the load.
     Deliveries,
+    /// `S_QUANTITY` is from 10 to 100.
     StockRange,
+    /// `S_YTD`, `S_ORDER_CNT` and `S_REMOTE_CNT` of a warehouse agree with the order lines since the load.
     StockSums,
+    /// Index `customer_by_name` holds exactly the customers.
     NameIndex,
+    /// Index `order_by_customer` holds exactly the orders.
     OrderIndex,
 }
 

@@ -185,6 +185,7 @@ impl InputSpace {
         }
     }
 
+    /// Makes the input of a New-Order of warehouse `w`: 5 to 15 lines; one order in a hundred ends with an unused item.
     pub fn new_order(&self, random: &mut Random, w: u32, now: When) -> NewOrderInput {
         let d = self.district(random);
         let c = self.constants.customer(random, self.scale.customers);

@@ -46,11 +46,11 @@ impl Part for Name {
 }
 
 macro_rules! key {
-    ($(#[$doc:meta])* $name:ident { $($field:ident : $t:ty),* $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident : $t:ty),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
         pub struct $name {
-            $(pub $field: $t),*
+            $($(#[$fdoc])* pub $field: $t),*
         }
 
         impl Key for $name {
@@ -92,56 +92,137 @@ macro_rules! key {
 
 key! {
     /// W_ID.
-    WarehouseKey { w: u32 }
+    WarehouseKey {
+        /// Number of the warehouse.
+        w: u32,
+    }
 }
 key! {
     /// (D_W_ID, D_ID).
-    DistrictKey { w: u32, d: u8 }
+    DistrictKey {
+        /// Number of the warehouse.
+        w: u32,
+        /// Number of the district in its warehouse.
+        d: u8,
+    }
 }
 key! {
     /// (C_W_ID, C_D_ID, C_ID).
-    CustomerKey { w: u32, d: u8, c: u32 }
+    CustomerKey {
+        /// Number of the warehouse.
+        w: u32,
+        /// Number of the district in its warehouse.
+        d: u8,
+        /// Number of the customer in its district.
+        c: u32,
+    }
 }
 key! {
     /// HISTORY has no key of its own: (run, terminal, sequence) is unique and no counter that terminals share. The loader
     /// is run 0, and there the warehouse stands for the terminal.
-    HistoryKey { run: u32, terminal: u32, sequence: u64 }
+    HistoryKey {
+        /// Number of the run, from 1; 0 for the loader.
+        run: u32,
+        /// Number of the terminal in its run; for the loader that of the warehouse.
+        terminal: u32,
+        /// Number of the transaction among its terminal's.
+        sequence: u64,
+    }
 }
 key! {
     /// (NO_W_ID, NO_D_ID, NO_O_ID).
-    NewOrderKey { w: u32, d: u8, o: u32 }
+    NewOrderKey {
+        /// Number of the warehouse.
+        w: u32,
+        /// Number of the district in its warehouse.
+        d: u8,
+        /// Number of the order in its district.
+        o: u32,
+    }
 }
 key! {
     /// (O_W_ID, O_D_ID, O_ID).
-    OrderKey { w: u32, d: u8, o: u32 }
+    OrderKey {
+        /// Number of the warehouse.
+        w: u32,
+        /// Number of the district in its warehouse.
+        d: u8,
+        /// Number of the order in its district.
+        o: u32,
+    }
 }
 key! {
     /// (OL_W_ID, OL_D_ID, OL_O_ID, OL_NUMBER).
-    OrderLineKey { w: u32, d: u8, o: u32, number: u8 }
+    OrderLineKey {
+        /// Number of the warehouse.
+        w: u32,
+        /// Number of the district in its warehouse.
+        d: u8,
+        /// Number of the order in its district.
+        o: u32,
+        /// Number of the line in its order, from 1.
+        number: u8,
+    }
 }
 key! {
     /// I_ID.
-    ItemKey { i: u32 }
+    ItemKey {
+        /// Number of the item.
+        i: u32,
+    }
 }
 key! {
     /// (S_W_ID, S_I_ID).
-    StockKey { w: u32, i: u32 }
+    StockKey {
+        /// Number of the supplying warehouse.
+        w: u32,
+        /// Number of the item.
+        i: u32,
+    }
 }
 key! {
     /// CUSTOMER by name: (C_W_ID, C_D_ID, C_LAST, C_FIRST, C_ID). C_ID breaks ties of C_FIRST.
-    CustomerNameKey { w: u32, d: u8, last: Name, first: Name, c: u32 }
+    CustomerNameKey {
+        /// Number of the warehouse.
+        w: u32,
+        /// Number of the district in its warehouse.
+        d: u8,
+        /// Last name, padded with zeros.
+        last: Name,
+        /// First name, padded with zeros.
+        first: Name,
+        /// Number of the customer in its district.
+        c: u32,
+    }
 }
 key! {
     /// ORDER by customer: (O_W_ID, O_D_ID, O_C_ID, O_ID).
-    OrderCustomerKey { w: u32, d: u8, c: u32, o: u32 }
+    OrderCustomerKey {
+        /// Number of the warehouse.
+        w: u32,
+        /// Number of the district in its warehouse.
+        d: u8,
+        /// Number of the customer in its district.
+        c: u32,
+        /// Number of the order in its district.
+        o: u32,
+    }
 }
 key! {
     /// A terminal of a run.
-    AckKey { run: u32, terminal: u32 }
+    AckKey {
+        /// Number of the run, from 1.
+        run: u32,
+        /// Number of the terminal in its run.
+        terminal: u32,
+    }
 }
 key! {
     /// Number of a fact about the database ([`crate::workload::loaded::Fact`]).
-    MetaKey { fact: u32 }
+    MetaKey {
+        /// Number of the fact.
+        fact: u32,
+    }
 }
 
 impl CustomerNameKey {

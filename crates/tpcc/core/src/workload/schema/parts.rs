@@ -40,13 +40,13 @@ macro_rules! parts {
         }
     };
     ($($(#[$doc:meta])* $name:ident of $table:ident, $hot:ty, $cold:ty, from $half:ident.$first:ident {
-        $($field:ident: $of:ty),* $(,)?
+        $($(#[$fdoc:meta])* $field:ident: $of:ty),* $(,)?
     })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
         #[repr(C)]
         pub struct $name {
-            $(pub $field: $of),*
+            $($(#[$fdoc])* pub $field: $of),*
         }
 
         impl Part for $name {
@@ -71,41 +71,73 @@ macro_rules! parts {
 
 parts! {
     /// W_TAX.
-    WarehouseTax of Warehouse, WarehouseHot, WarehouseCold, from cold.tax { tax: I32 }
+    WarehouseTax of Warehouse, WarehouseHot, WarehouseCold, from cold.tax {
+        /// Sales tax (W_TAX), 1/10000.
+        tax: I32,
+    }
 
     /// D_TAX.
-    DistrictTax of District, DistrictHot, DistrictCold, from cold.tax { tax: I32 }
+    DistrictTax of District, DistrictHot, DistrictCold, from cold.tax {
+        /// Sales tax (D_TAX), 1/10000.
+        tax: I32,
+    }
 
     /// What New-Order looks at.
     CustomerTerms of Customer, CustomerHot, CustomerCold, from cold.discount {
+        /// Discount (C_DISCOUNT), 1/10000.
         discount: I32,
+        /// Credit (C_CREDIT): GC, good, or BC, bad.
         credit: [u8; 2],
+        /// Credit limit (C_CREDIT_LIM), cents.
         credit_lim: I64,
+        /// Date of the customer's entry (C_SINCE).
         since: When,
+        /// Last name (C_LAST).
         last: Text<16>,
     }
 
     /// What Payment shows: all but C_DATA.
     CustomerCard of Customer, CustomerHot, CustomerCold, from cold.discount {
+        /// Discount (C_DISCOUNT), 1/10000.
         discount: I32,
+        /// Credit (C_CREDIT): GC, good, or BC, bad.
         credit: [u8; 2],
+        /// Credit limit (C_CREDIT_LIM), cents.
         credit_lim: I64,
+        /// Date of the customer's entry (C_SINCE).
         since: When,
+        /// Last name (C_LAST).
         last: Text<16>,
+        /// First name (C_FIRST).
         first: Text<16>,
+        /// Middle initials (C_MIDDLE).
         middle: [u8; 2],
+        /// Phone number (C_PHONE).
         phone: [u8; 16],
+        /// Address (C_STREET_1 .. C_ZIP).
         address: Address,
     }
 
     /// What an order shows of an item.
-    ItemShown of Item, (), ItemCold, from cold.price { price: I64, im_id: U32, name: Text<24>, data: Text<50> }
+    ItemShown of Item, (), ItemCold, from cold.price {
+        /// Price of the item (I_PRICE), cents.
+        price: I64,
+        /// Number of the image (I_IM_ID).
+        im_id: U32,
+        /// Name of the item (I_NAME).
+        name: Text<24>,
+        /// Free text (I_DATA).
+        data: Text<50>,
+    }
 
     /// Nothing but what is updated.
     CustomerUnseen of Customer, CustomerHot, CustomerCold, from cold.discount {}
 
     /// S_QUANTITY.
-    StockQuantity of Stock, StockHot, StockCold, from hot.quantity { quantity: I16 }
+    StockQuantity of Stock, StockHot, StockCold, from hot.quantity {
+        /// Quantity in stock (S_QUANTITY).
+        quantity: I16,
+    }
 }
 
 #[cfg(test)]

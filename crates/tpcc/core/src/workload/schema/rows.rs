@@ -41,111 +41,183 @@ macro_rules! columns {
 columns! {
     /// Two streets, city, state, zip: in WAREHOUSE, DISTRICT and CUSTOMER.
     Address {
+        /// First line of the street.
         street_1: Text<20>,
+        /// Second line of the street.
         street_2: Text<20>,
+        /// Name of the city.
         city: Text<20>,
+        /// State, two letters.
         state: [u8; 2],
+        /// Postal code, nine digits.
         zip: [u8; 9],
     }
 
     /// WAREHOUSE, updated by Payment.
-    WarehouseHot { ytd: I64 }
+    WarehouseHot {
+        /// Sum of the payments taken (W_YTD), cents.
+        ytd: I64,
+    }
     /// WAREHOUSE, the rest.
     WarehouseCold {
+        /// Sales tax (W_TAX), 1/10000.
         tax: I32,
+        /// Name of the warehouse (W_NAME).
         name: Text<10>,
+        /// Address (W_STREET_1 .. W_ZIP).
         address: Address,
     }
 
     /// DISTRICT, updated by New-Order (`next_o_id`) and Payment (`ytd`).
-    DistrictHot { next_o_id: U32, ytd: I64 }
+    DistrictHot {
+        /// Number of the next order (D_NEXT_O_ID).
+        next_o_id: U32,
+        /// Sum of the payments taken (D_YTD), cents.
+        ytd: I64,
+    }
     /// DISTRICT, the rest.
     DistrictCold {
+        /// Sales tax (D_TAX), 1/10000.
         tax: I32,
+        /// Name of the district (D_NAME).
         name: Text<10>,
+        /// Address (D_STREET_1 .. D_ZIP).
         address: Address,
     }
 
     /// CUSTOMER, updated by Payment and Delivery.
     CustomerHot {
+        /// Delivered amounts minus payments (C_BALANCE), cents.
         balance: I64,
+        /// Sum of the payments (C_YTD_PAYMENT), cents.
         ytd_payment: I64,
+        /// Number of payments (C_PAYMENT_CNT).
         payment_cnt: U32,
+        /// Number of orders delivered since the load (C_DELIVERY_CNT).
         delivery_cnt: U32,
     }
     /// CUSTOMER, the rest; `data` is rewritten by Payment when the credit is bad.
     CustomerCold {
+        /// Discount (C_DISCOUNT), 1/10000.
         discount: I32,
+        /// Credit (C_CREDIT): GC, good, or BC, bad.
         credit: [u8; 2],
+        /// Credit limit (C_CREDIT_LIM), cents.
         credit_lim: I64,
+        /// Date of the customer's entry (C_SINCE).
         since: When,
+        /// Last name (C_LAST).
         last: Text<16>,
+        /// First name (C_FIRST).
         first: Text<16>,
+        /// Middle initials (C_MIDDLE).
         middle: [u8; 2],
+        /// Phone number (C_PHONE).
         phone: [u8; 16],
+        /// Address (C_STREET_1 .. C_ZIP).
         address: Address,
+        /// Free text (C_DATA).
         data: LongText,
     }
 
     /// HISTORY.
     HistoryCold {
+        /// Number of the customer (H_C_ID).
         c_id: U32,
+        /// District of the customer (H_C_D_ID).
         c_d_id: u8,
+        /// Warehouse of the customer (H_C_W_ID).
         c_w_id: U32,
+        /// District that took the payment (H_D_ID).
         d_id: u8,
+        /// Warehouse that took the payment (H_W_ID).
         w_id: U32,
+        /// Date of the payment (H_DATE).
         date: When,
+        /// Amount paid (H_AMOUNT), cents.
         amount: I64,
+        /// Names of the warehouse and the district; free text in loaded rows (H_DATA).
         data: Text<24>,
     }
 
     /// ORDER, updated by Delivery: 1..10, or null while undelivered.
-    OrderHot { carrier_id: Option<NonZeroU8> }
+    OrderHot {
+        /// Number of the carrier (O_CARRIER_ID).
+        carrier_id: Option<NonZeroU8>,
+    }
     /// ORDER, the rest.
     OrderCold {
+        /// Number of the customer (O_C_ID).
         c_id: U32,
+        /// Date of entry (O_ENTRY_D).
         entry_d: When,
+        /// Number of lines (O_OL_CNT).
         ol_cnt: u8,
+        /// 1 if the home warehouse supplies all lines, else 0 (O_ALL_LOCAL).
         all_local: u8,
     }
 
     /// ORDER-LINE, updated by Delivery: null while undelivered.
-    OrderLineHot { delivery_d: When }
+    OrderLineHot {
+        /// Date of delivery (OL_DELIVERY_D).
+        delivery_d: When,
+    }
     /// ORDER-LINE, the rest.
     OrderLineCold {
+        /// Number of the item (OL_I_ID).
         i_id: U32,
+        /// Supplying warehouse (OL_SUPPLY_W_ID).
         supply_w_id: U32,
+        /// Quantity ordered (OL_QUANTITY).
         quantity: u8,
+        /// Price of the line (OL_AMOUNT), cents.
         amount: I64,
+        /// Text of the stock row for the district; free text in loaded rows (OL_DIST_INFO).
         dist_info: [u8; 24],
     }
 
     /// ITEM.
     ItemCold {
+        /// Price of the item (I_PRICE), cents.
         price: I64,
+        /// Number of the image (I_IM_ID).
         im_id: U32,
+        /// Name of the item (I_NAME).
         name: Text<24>,
+        /// Free text (I_DATA).
         data: Text<50>,
     }
 
     /// STOCK, updated by New-Order.
     StockHot {
+        /// Quantity in stock (S_QUANTITY).
         quantity: I16,
+        /// Quantity ordered since the load (S_YTD).
         ytd: U64,
+        /// Number of order lines since the load (S_ORDER_CNT).
         order_cnt: U32,
+        /// Number of order lines from other warehouses since the load (S_REMOTE_CNT).
         remote_cnt: U32,
     }
     /// STOCK, the rest.
     StockCold {
+        /// Text for each district (S_DIST_01 .. S_DIST_10).
         dist: [[u8; 24]; 10],
+        /// Free text (S_DATA).
         data: Text<50>,
     }
 
     /// One number about the database.
-    MetaHot { value: U64 }
+    MetaHot {
+        /// Value of the fact.
+        value: U64,
+    }
 
     /// The terminal's last transaction that wrote, where acknowledgements were asked for.
-    AckHot { sequence: U64 }
+    AckHot {
+        /// Number of the transaction among its terminal's.
+        sequence: U64,
+    }
 }
 
 /// C_CREDIT of a customer whose C_DATA records each payment.

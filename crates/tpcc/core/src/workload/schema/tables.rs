@@ -41,7 +41,7 @@ macro_rules! tables {
 
         /// One member for each table.
         pub struct PerTable<F: TableFamily> {
-            $(pub $member: F::Of<$name>),*
+            $(#[doc = concat!("Member for the table `", stringify!($member), "`.")] pub $member: F::Of<$name>),*
         }
 
         impl<F: TableFamily> PerTable<F> {
@@ -109,7 +109,7 @@ macro_rules! indexes {
 
         /// One member for each secondary index.
         pub struct PerIndex<F: IndexFamily> {
-            $(pub $member: F::Of<$name>),*
+            $(#[doc = concat!("Member for the index `", stringify!($member), "`.")] pub $member: F::Of<$name>),*
         }
 
         impl<F: IndexFamily> PerIndex<F> {

@@ -1,24 +1,24 @@
-//! What is counted of a transaction, from which its time is modelled.
+//! Counted events of a transaction, from which its time is modelled.
 
 use crate::reproduce::cachegrind::Counts;
 
-/// Events of a transaction, counted.
+/// Counted events of a transaction.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Events {
     pub instructions: f64,
-    /// Reads of data.
+    /// Data reads.
     pub reads: f64,
-    /// Fetches of instructions that miss the first level, and the second.
+    /// Instruction fetches that miss the first level, and the second.
     pub fetches: [f64; 2],
-    /// Reads of data that miss the first level, the second, the third.
+    /// Data reads that miss the first level, the second, and the third.
     pub misses: [f64; 3],
-    /// Pages that the first translation buffer has not, and neither.
+    /// Pages that are not in the first translation buffer, and in neither.
     pub pages: [f64; 2],
     pub mispredicts: f64,
 }
 
 impl Events {
-    /// Of the counts of the same code with [`SECOND`](super::SECOND), with [`THIRD`](super::THIRD), and with pages.
+    /// Events from counts of the same code with [`SECOND`](super::SECOND), with [`THIRD`](super::THIRD), and with pages.
     pub(crate) fn of_counts(second: &Counts, third: &Counts, pages: &Counts) -> Events {
         Events {
             instructions: second.instructions,

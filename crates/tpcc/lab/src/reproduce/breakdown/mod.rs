@@ -1,5 +1,5 @@
-//! Where the time of a transaction goes, modelled: what is counted of it ([`Events`]) times what an event costs on this machine
-//! beside other work ([`Exposed`], by [`Probe`]s); [`Model`] says which part is which.
+//! Modelled breakdown of the time of a transaction: its counted events ([`Events`]) times the cost of an event on this
+//! machine, alone ([`Probe`]) and beside other work ([`Exposed`]). [`Model`] assigns the costs to parts.
 
 mod events;
 mod model;
@@ -14,10 +14,11 @@ pub(super) use probe::Probe;
 
 use super::cachegrind::Behind;
 
-/// The second level, and a share of the third: one level behind the first can be simulated, so each needs a run of its own.
+/// The second level, and a share of the third. Only one level behind the first can be simulated, so that each needs its own
+/// run.
 pub(super) const SECOND: Behind = Behind { d1: "32768,8,64", ll: "1048576,8,64" };
 pub(super) const THIRD: Behind = Behind { d1: "32768,8,64", ll: "16777216,16,64" };
-/// Translation buffers are caches whose lines are pages: 64 of the first, 2,048 of the second.
+/// Translation buffers, as caches whose lines are pages: 64 entries in the first, 2,048 in the second.
 pub(super) const SMALL_PAGES: Behind = Behind { d1: "262144,64,4096", ll: "8388608,8,4096" };
-/// The same with pages of 2 MiB for data; 512 of the second, which is as many as can be simulated.
+/// Translation buffers with data pages of 2 MiB; 512 entries in the second, which is the maximum that can be simulated.
 pub(super) const LARGE_PAGES: Behind = Behind { d1: "134217728,64,2097152", ll: "1073741824,8,2097152" };

@@ -1,26 +1,26 @@
 //! The modelled breakdown: counts of a simulated processor times the costs that probes have measured on the real one.
 //!
-//! The paper's processor stops where an instruction stalls, so its counters tell the reason of each lost cycle (section
-//! 5.1.1). An out-of-order processor goes on, and a machine without counters tells nothing. So each part is a sum of events
-//! times what an event costs in the midst of other work, as [`overlap`](super::overlap) measures it:
+//! The paper's processor stops at an instruction that stalls, so that its counters give the reason of each lost cycle
+//! (section 5.1.1). An out-of-order processor continues, and a machine without counters gives no reasons. Each part is
+//! therefore a sum of events times the cost of an event beside other work, as [`overlap`](super::overlap) measures it:
 //!
-//! | part | is |
+//! | part | definition |
 //! | --- | --- |
-//! | FE | lines of code that miss the first level, times what one costs where code runs straight on; those that miss the second, too, wait in full |
-//! | GR | reads of data that miss the first level, times what is left of the next ones' latencies beside other work; writes wait in the store buffer |
-//! | TLB | pages that the first translation buffer has not, times what is left of the second one's cost or a walk |
-//! | OTH | branches that are predicted wrong: nothing hides those |
-//! | NOT | instructions at the width at which the core issues |
+//! | FE | lines of code that miss the first level, times the cost of a line in straight-line code; those that also miss the second wait for the full difference of the latencies |
+//! | GR | data reads that miss the first level, times the exposed part of the latencies of the next levels, beside other work; writes wait in the store buffer |
+//! | TLB | pages that are not in the first translation buffer, times the exposed part of the cost of the second or of a walk |
+//! | OTH | mispredicted branches: no other work hides them |
+//! | NOT | instructions at the issue width of the core |
 //!
-//! What the model does not know: prefetchers that foresee, prefetches that the program asks for, reads whose place depends on
-//! a read that misses, instructions that wait for each other, and translations for stores and for instruction fetches.
+//! Not modelled: hardware prefetchers, prefetches by the program, reads whose address depends on a read that misses,
+//! dependences between instructions, and translations for stores and for instruction fetches.
 
 use super::events::Events;
 use super::overlap::Exposed;
 use super::probe::Probe;
 use crate::reproduce::report::Spread;
 
-/// The rows of Table 3.
+/// Rows of Table 3.
 pub(crate) const SOURCES: [&str; 4] = ["L1 hit latency", "L2 hit latency", "L3 hit latency", "L3 miss latency"];
 
 /// Nanoseconds of a transaction by the paper's categories.
@@ -34,17 +34,17 @@ pub(crate) struct Breakdown {
 }
 
 impl Breakdown {
-    /// By name, in the order of Table 2.
+    /// Parts by name, in the order of Table 2.
     pub(crate) fn parts(&self) -> [(&'static str, f64); 5] {
         [("FE", self.fe), ("GR", self.gr), ("TLB", self.tlb), ("OTH", self.oth), ("NOT", self.not)]
     }
 
-    /// All of it.
+    /// Sum of all parts.
     pub(crate) fn sum(&self) -> f64 {
         self.parts().iter().map(|(_, ns)| ns).sum()
     }
 
-    /// By how much of the measured time the sum is wrong.
+    /// Relative error of the sum against the measured time.
     pub(crate) fn error(&self, measured_ns: f64) -> f64 {
         (self.sum() - measured_ns).abs() / measured_ns
     }
@@ -55,12 +55,12 @@ impl Breakdown {
 pub(crate) struct Model {
     /// Latencies.
     pub probe: Probe,
-    /// What is left of them beside other work, in the density of the code that is modelled.
+    /// Costs beside other work, at the event density of the modelled code.
     pub exposed: Exposed,
 }
 
 impl Model {
-    /// The middle of several measurements, cost by cost. None are costs of nothing.
+    /// Median of several measurements, for each cost; without measurements all costs are 0.
     pub(crate) fn median(of: &[Model]) -> Model {
         let middle = |cost: &dyn Fn(&Model) -> f64| Spread::of(of.iter().map(cost)).map_or(0.0, |spread| spread.mid);
         Model {
@@ -83,7 +83,7 @@ impl Model {
         }
     }
 
-    /// Where the time of these events goes.
+    /// Breakdown of the time of these events.
     pub(crate) fn breakdown(&self, events: &Events) -> Breakdown {
         let Probe { l2, l3, branch, .. } = self.probe;
         let Exposed { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self.exposed;
@@ -99,7 +99,7 @@ impl Model {
         }
     }
 
-    /// Table 3: where data comes from, as shares of the time of all reads if none hid another.
+    /// Table 3: sources of data, as shares of the time of all reads without overlap.
     pub(crate) fn sources(&self, events: &Events) -> [(&'static str, f64); 4] {
         let Probe { l1, l2, l3, memory, .. } = self.probe;
         let [d1, d2, d3] = events.misses;

@@ -1,8 +1,8 @@
-//! What a miss costs an out-of-order core in the midst of other work: less than its latency, because the core goes on.
+//! Cost of a miss on an out-of-order core beside other work. It is less than the latency, because the core continues.
 //!
-//! Measured by loops that do what the counts of some code say: so many instructions that wait for nothing
-//! ([`filler::mixed`]), then reads of some lines that lie in a level, where the place depends on nothing that is read; against
-//! the same loop whose lines lie in the first level. No figure that the model explains goes in.
+//! The cost is measured by loops that have the counts of some code: a number of instructions without stalls
+//! ([`filler::mixed`]), then reads of a few lines of one level, whose addresses depend on no read. The time of the same loop
+//! with lines of the first level is subtracted. No figure that the model explains is an input.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -14,35 +14,36 @@ use super::small_pages::SmallPages;
 use crate::filler;
 use tpcc_core::workload::generate::Random;
 
-/// Lines that are read together: rows of the tables whose pages miss (item, district, stock, customer) have 2 to 11.
+/// Number of lines that are read together: rows of the tables whose pages miss (item, district, stock, customer) have 2 to
+/// 11.
 const TOGETHER: usize = 4;
-/// Bytes of a line and of a small page, in words of eight.
+/// Size of a line and of a small page, in words of eight bytes.
 const LINE: usize = 8;
 const PAGE: usize = 512;
-/// Pages whose lines are read in one go: as many as a first-level translation buffer holds.
+/// Number of pages whose lines are read before those of other pages: a first-level translation buffer holds as many.
 const WINDOW: usize = 32;
-/// Bytes of a block that lies in the first, second and third level, and of one that lies in none.
+/// Sizes in bytes of blocks that fit into the first, second and third level, and of one that fits into none.
 const LEVELS: [usize; 4] = [16 << 10, 512 << 10, 3 << 20, 128 << 20];
-/// Nanoseconds that a measurement takes, about.
+/// Approximate duration of a measurement, in nanoseconds.
 const LONG_NS: f64 = 2e7;
-/// Measurements of each, of which the least counts: what others take on the machine only adds.
+/// Number of measurements of each cost. The minimum counts, because disturbances only add time.
 const TIMES: usize = 5;
 
-/// What events cost beside other work, in nanoseconds.
+/// Costs of events beside other work, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Exposed {
-    /// An instruction at the width at which the core issues.
+    /// An instruction at the issue width of the core.
     pub instruction: f64,
-    /// A line of code from the second level, where code runs straight on.
+    /// A line of code from the second level, in straight-line code.
     pub fetch: f64,
     /// A read from the second level, the third, memory.
     pub reads: [f64; 3],
-    /// A page that the second translation buffer has, and one that neither has.
+    /// A page in the second translation buffer, and a page in neither.
     pub pages: [f64; 2],
 }
 
 impl Exposed {
-    /// Measures, in some seconds, in the density of these events. None where there is no code for it.
+    /// Measures the costs at the density of these events, in a few seconds. None on targets without code for it.
     pub(crate) fn measure(events: &Events) -> Option<Exposed> {
         let _small = SmallPages::insist();
         (filler::ROUND > 0).then(|| {
@@ -59,7 +60,7 @@ impl Exposed {
         })
     }
 
-    /// For a report.
+    /// Costs for a report.
     pub(crate) fn json(&self) -> Value {
         let Exposed { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self;
         json!({
@@ -68,7 +69,7 @@ impl Exposed {
         })
     }
 
-    /// For a sentence.
+    /// Costs for a sentence.
     pub(crate) fn in_words(&self) -> String {
         let Exposed { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self;
         format!(
@@ -78,7 +79,7 @@ impl Exposed {
     }
 }
 
-/// The least nanoseconds of `work(n)`, which does something `n` times, for each time.
+/// Minimum time of a repetition of `work(n)`, which repeats something `n` times, in nanoseconds.
 fn least(mut work: impl FnMut(u64)) -> f64 {
     let mut time = |n: u64| {
         let begun = Instant::now();
@@ -96,32 +97,32 @@ fn instruction_ns() -> f64 {
     least(|n| (0..n).for_each(|_| filler::mixed(ROUNDS, &mut memory))) / (ROUNDS * filler::ROUND) as f64
 }
 
-/// A line of 64 bytes of code that is larger than the first level.
+/// Time of a 64-byte line of code, in code that is larger than the first level.
 fn fetch_ns() -> f64 {
     least(|n| (0..n).for_each(|_| filler::run())) / filler::LINES as f64
 }
 
-/// What a read costs from a block of this size, where one comes every `apart` instructions, groups of them together.
+/// Cost of a read from a block of this size, with one read every `apart` instructions, in groups of [`TOGETHER`].
 fn read_ns(bytes: usize, apart: f64) -> f64 {
     let rounds = rounds(apart * TOGETHER as f64);
     let of = |bytes: usize| {
         let groups = bytes / (8 * LINE * TOGETHER);
-        // Window by window of pages, so that no translation is missing.
+        // Window by window of pages, so that all translations are present.
         let order = order(groups, WINDOW * PAGE / (LINE * TOGETHER));
         grouped(&order, LINE * TOGETHER, TOGETHER, rounds)
     };
     ((of(bytes) - of(LEVELS[0])) / TOGETHER as f64).max(0.0)
 }
 
-/// What a line costs that lies in one of so many pages, where one comes every `apart` instructions.
+/// Cost of a line in one of `pages` pages, with one line every `apart` instructions.
 fn page_ns(pages: usize, apart: f64) -> f64 {
     let order = order(pages, pages);
-    // Lines of as many, beside each other, are in the same level of the caches and in few pages.
+    // Baseline: as many adjacent lines are in the same level of the caches and in few pages.
     let near = grouped(&order, LINE, 1, rounds(apart));
     (grouped(&order, PAGE + LINE, 1, rounds(apart)) - near).max(0.0)
 }
 
-/// Numbers from 0 on, shuffled within windows.
+/// Numbers from 0, shuffled within windows.
 fn order(count: usize, window: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..count as u32).collect();
     let mut random = Random::stream(11, count as u64);
@@ -129,13 +130,14 @@ fn order(count: usize, window: usize) -> Vec<u32> {
     order
 }
 
-/// So many instructions as rounds of [`filler::mixed`]: those that are further apart than this do not meet in any core.
+/// Number of rounds of [`filler::mixed`] that have `instructions` instructions. The limit is a distance beyond which reads
+/// do not overlap in any core.
 fn rounds(instructions: f64) -> u64 {
     (instructions.min(8192.0) / filler::ROUND.max(1) as f64).max(1.0) as u64
 }
 
-/// Nanoseconds of one turn: instructions, then a read of each of some lines behind each other, of the next of groups that lie
-/// `stride` words apart.
+/// Nanoseconds of one turn: instructions, then reads of `together` consecutive lines of the next group. Groups are `stride`
+/// words apart.
 fn grouped(order: &[u32], stride: usize, together: usize, rounds: u64) -> f64 {
     let block = vec![1_u64; order.len() * stride + together * LINE];
     let (mut at, mut sum, mut memory) = (0, 0, [0; 8]);

@@ -1,5 +1,5 @@
-//! What this machine's caches, translation buffers and branches cost, measured by chasing pointers: each read depends on the one
-//! before, so that none overlaps.
+//! Costs of this machine's caches, translation buffers and branches, measured by pointer chasing: each read depends on the
+//! previous one, so that reads do not overlap.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -12,13 +12,14 @@ use tpcc_core::workload::generate::Random;
 /// Bytes of a line and of a small page.
 const LINE: usize = 64;
 const PAGE: usize = 4096;
-/// Pages whose lines are visited in one go: as many as a first-level translation buffer holds, so that walks are rare.
+/// Number of pages whose lines are visited before those of other pages: a first-level translation buffer holds as many, so
+/// that walks are rare.
 const WINDOW: usize = 32;
-/// Steps of a measurement, and measurements.
+/// Number of steps of a measurement, and of measurements.
 const STEPS: usize = 1 << 20;
 const TIMES: usize = 5;
 
-/// Costs in nanoseconds. A latency is the whole time from the address to the value.
+/// Costs in nanoseconds. A latency is the time from the address to the value.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Probe {
     /// A cycle.
@@ -27,21 +28,21 @@ pub(crate) struct Probe {
     pub l2: f64,
     pub l3: f64,
     pub memory: f64,
-    /// A branch that was predicted wrong.
+    /// A mispredicted branch.
     pub branch: f64,
-    /// A page that the second-level translation buffer has and the first has not.
+    /// A page in the second-level translation buffer, but not in the first.
     pub second_tlb: f64,
-    /// A page that neither has: the walk.
+    /// A page in neither buffer: a walk.
     pub walk: f64,
 }
 
 impl Probe {
-    /// Measures, in about a second.
+    /// Measures the costs, in about a second.
     pub(crate) fn measure() -> Probe {
         let _small = SmallPages::insist();
         let by_lines = |bytes: usize| chase(&lines(bytes));
         let (l1, l2) = (by_lines(16 << 10), by_lines(512 << 10));
-        // One line a page: so many lines fit the first, and then the second level.
+        // One line of each page: 384 lines fit into the first level of the cache, 8,192 into the second.
         let (near, far) = (chase(&pages(384)), chase(&pages(8 << 10)));
         Probe {
             cycle: cycle(),
@@ -55,7 +56,7 @@ impl Probe {
         }
     }
 
-    /// For a report.
+    /// Costs for a report.
     pub(crate) fn json(&self) -> Value {
         let Probe { cycle, l1, l2, l3, memory, branch, second_tlb, walk } = self;
         json!({
@@ -64,7 +65,7 @@ impl Probe {
         })
     }
 
-    /// For a sentence.
+    /// Costs for a sentence.
     pub(crate) fn in_words(&self) -> String {
         let Probe { cycle, l1, l2, l3, memory, branch, second_tlb, walk } = self;
         format!(
@@ -74,12 +75,12 @@ impl Probe {
     }
 }
 
-/// The least of several times: what others take on the machine only adds.
+/// Minimum of several measurements: disturbances only add time.
 fn least(mut ns: impl FnMut() -> f64) -> f64 {
     (0..TIMES).map(|_| ns()).fold(f64::INFINITY, f64::min)
 }
 
-/// A chain of places through all lines of a block, window by window of pages, in random order within each.
+/// A chain through all lines of a block, window by window of pages, in random order within each.
 fn lines(bytes: usize) -> Chain {
     let words = LINE / size_of::<u32>();
     let mut order: Vec<usize> = (0..bytes / LINE).collect();
@@ -88,7 +89,7 @@ fn lines(bytes: usize) -> Chain {
     chain(&order.iter().map(|line| line * words).collect::<Vec<_>>(), bytes / size_of::<u32>())
 }
 
-/// A chain of places through one line of each of so many pages, in random order. The lines lie in different sets.
+/// A chain through one line of each of `count` pages, in random order. The lines are in different sets.
 fn pages(count: usize) -> Chain {
     let words = PAGE / size_of::<u32>();
     let mut order: Vec<usize> = (0..count).collect();
@@ -97,7 +98,7 @@ fn pages(count: usize) -> Chain {
     chain(&places, count * words)
 }
 
-/// Memory in which each place holds the next one, and where to begin.
+/// Memory in which each word of the chain holds the index of the next, and the start of the chain.
 struct Chain {
     memory: Vec<u32>,
     begin: usize,
@@ -111,7 +112,7 @@ fn chain(places: &[usize], words: usize) -> Chain {
     Chain { memory, begin: places.first().copied().unwrap_or(0) }
 }
 
-/// Nanoseconds of a step.
+/// Nanoseconds of a step through a chain.
 fn chase(chain: &Chain) -> f64 {
     let mut at = chain.begin;
     let mut walk = |steps: usize| {
@@ -128,8 +129,8 @@ fn chase(chain: &Chain) -> f64 {
     })
 }
 
-/// A multiplication takes three cycles and an exclusive or one, on every processor of the last ten years; each waits for the
-/// one before.
+/// Nanoseconds of a cycle. A multiplication takes three cycles and an exclusive or takes one, on every processor of the last
+/// ten years; each operation depends on the previous one.
 fn cycle() -> f64 {
     const CYCLES: f64 = 4.0;
     let mut chain = black_box(1_u64);
@@ -144,7 +145,7 @@ fn cycle() -> f64 {
     })
 }
 
-/// Half of the random branches are predicted wrong, none of the regular ones.
+/// Nanoseconds of a mispredicted branch. Half of the random branches are mispredicted, and none of the regular ones.
 fn branch() -> f64 {
     let mut random = Random::stream(9, 0);
     let bits: Vec<bool> = (0..STEPS).map(|_| random.within(0, 1) == 1).collect();
@@ -154,7 +155,7 @@ fn branch() -> f64 {
             let begun = Instant::now();
             let mut sum = 0_u64;
             for bit in bits {
-                // What the compiler cannot look through cannot be made unconditional.
+                // `black_box` keeps the compiler from replacing the branch by unconditional code.
                 if *bit {
                     sum = black_box(sum + 1);
                 } else {

@@ -1,12 +1,12 @@
-//! Small pages for the memory of probes: on a system that gives large ones unasked, a probe of address translation would find
-//! that it costs nothing.
+//! Small pages for the memory of probes. On a system that gives large pages without a request, a probe of address
+//! translation would measure no cost.
 
 use nix::sys::prctl::{get_thp_disable, set_thp_disable};
 
-/// While it lives, this process gets no large pages. Where the system has none to give or does not know the request, nothing
-/// changes.
+/// Keeps large pages from this process until dropped. Has no effect if the system has no large pages or does not know the
+/// request.
 pub(super) struct SmallPages {
-    /// As it was before.
+    /// Previous setting.
     were_off: bool,
 }
 

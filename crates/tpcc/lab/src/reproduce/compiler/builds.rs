@@ -1,4 +1,4 @@
-//! The builds that the rows compare: found where `cargo xtask ablate-build` keeps them, or made now.
+//! Builds that the rows compare: found in the directory of `cargo xtask ablate-build`, or made now.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,12 +12,12 @@ use crate::reproduce::lab::Lab;
 use tpcc_core::report::model::Provenance;
 use tpcc_core::workload::error::Error;
 
-/// Where the list lies in a clone of the sources.
+/// Directory of the list in a clone of the sources.
 const WITHIN_SOURCES: &str = "target/ablate";
 
 const NO_SOURCES: &str = "the builds are made from the sources: run this within a clone of them";
 
-/// The builds, or why there are none.
+/// The builds, or the reason for their absence.
 pub(super) fn matrix(lab: &mut Lab, findings: &mut Results) -> Result<Result<Matrix, String>, Error> {
     let Some(root) = sources() else {
         return Ok(Err(NO_SOURCES.to_owned()));
@@ -27,7 +27,7 @@ pub(super) fn matrix(lab: &mut Lab, findings: &mut Results) -> Result<Result<Mat
         return Ok(made(&list).inspect(|matrix| describe(matrix, findings)));
     }
     let mut cargo = Command::new("cargo");
-    // The command says what it does, and does nothing where all is there already.
+    // The command reports its progress, and does nothing if all builds exist.
     cargo.args(["xtask", "ablate-build", "--build-only"]).current_dir(&root);
     lab.say("making the builds that are not there yet: an hour on two cores");
     let ended = child::run(&mut cargo, lab.scratch())?;
@@ -48,7 +48,7 @@ fn describe(matrix: &Matrix, findings: &mut Results) {
     findings.config.insert("builds".into(), json!(versions));
 }
 
-/// The builds that are there already, if they are of the commit that this program is of; or why not, and how to get them.
+/// The existing builds, if they are of this program's commit; otherwise the reason, and the command that makes them.
 fn made(list: &Path) -> Result<Matrix, String> {
     const HOW: &str =
         "'cargo xtask ablate-build --build-only' makes them, in an hour on two cores; then run this experiment again";
@@ -65,7 +65,7 @@ fn made(list: &Path) -> Result<Matrix, String> {
     Ok(matrix)
 }
 
-/// Why there is nothing to compare unless builds are made first; none where they are there.
+/// Reason why there is nothing to compare unless builds are made first; none if the builds exist.
 pub(in super::super) fn why_absent() -> Option<String> {
     match sources() {
         Some(root) => made(&root.join(WITHIN_SOURCES).join(LIST)).err(),
@@ -73,7 +73,8 @@ pub(in super::super) fn why_absent() -> Option<String> {
     }
 }
 
-/// All builds at 1 warehouse on 1 worker, counted and timed; measured once for all figures. Or why they are not.
+/// Counts and timings of all builds at 1 warehouse on 1 worker, measured once for all figures; or the reason for their
+/// absence.
 pub(super) fn measured(lab: &mut Lab, findings: &mut Results) -> Result<Result<Vec<BuildFigures>, String>, Error> {
     const NAME: &str = "compiler builds";
     if let Some(known) = lab.known(NAME) {
@@ -91,18 +92,18 @@ pub(super) fn measured(lab: &mut Lab, findings: &mut Results) -> Result<Result<V
     Ok(Ok(measured))
 }
 
-/// A build by its name.
+/// Finds a build by name.
 pub(super) fn of<'a>(measured: &'a [BuildFigures], name: &str) -> Option<&'a BuildFigures> {
     measured.iter().find(|build| build.name == name)
 }
 
-/// By how many per cent a count changes from one build to another.
+/// Change of a count from one build to another, in per cent.
 pub(super) fn change(with: &BuildFigures, without: &BuildFigures, of: fn(&PerTransaction) -> f64) -> Option<f64> {
     let (with, without) = (of(with.counted.as_ref()?), of(without.counted.as_ref()?));
     (without > 0.0).then(|| 100.0 * (with / without - 1.0))
 }
 
-/// The workspace that the current directory is in.
+/// Workspace that contains the current directory.
 fn sources() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     here.ancestors().find(|path| is_workspace(path)).map(Path::to_owned)

@@ -12,10 +12,10 @@ use crate::reproduce::lab::Lab;
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 
-/// One of the counts.
+/// Selects one of the counts.
 type Counter = fn(&PerTransaction) -> f64;
 
-/// A speed-up in per cent, with its interval.
+/// Speed-up of a row in per cent, with its interval.
 fn speed_up(measured: &[BuildFigures], row: &Optimisation) -> Option<Spread> {
     let (with, without) = row.builds?;
     let timing = of(measured, with)?.against(of(measured, without)?)?;
@@ -24,7 +24,7 @@ fn speed_up(measured: &[BuildFigures], row: &Optimisation) -> Option<Spread> {
     Some(Spread { mid: per_cent(mid), low: per_cent(low), high: per_cent(high) })
 }
 
-/// The figures' measurements; where there are none, the report says why.
+/// Measurements for the figures. If there are none, the report gives the reason.
 fn builds(lab: &mut Lab, findings: &mut Results) -> Result<Vec<BuildFigures>, Error> {
     match measured(lab, findings)? {
         Ok(measured) => Ok(measured),
@@ -44,7 +44,7 @@ fn notes(findings: &mut Results, rows: &[&Optimisation]) {
     }
 }
 
-/// Table 1: five optimisations, each against the build without it.
+/// Table 1: five optimisations, each compared with the build without it.
 pub(super) fn table1(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let measured = builds(lab, findings)?;
     let rows: Vec<&Optimisation> = ROWS.iter().filter(|row| row.paper_l1.is_some()).collect();
@@ -103,14 +103,14 @@ pub(super) fn table1(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     Ok(())
 }
 
-/// Figure 7: the classes. A class is what its optimisations give together: the product of their ratios.
+/// Figure 7: the classes. The speed-up of a class is the product of the ratios of its optimisations.
 pub(super) fn fig7(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let measured = builds(lab, findings)?;
     let mut paper = Series::new("compiler-fig7 the paper's", "class", "per cent");
     let mut ours = Series::new("compiler-fig7 here", "class", "per cent");
     for (class, name, value) in FIGURE_7 {
         paper.push_exact(name, Some(value));
-        // Rows that the paper has: others repeat what these show in another way.
+        // Only rows of the paper: the others measure the same optimisations in another way.
         let rows = ROWS.iter().filter(|row| row.class == class && row.paper.is_some());
         let parts: Vec<Spread> = rows.filter_map(|row| speed_up(&measured, row)).collect();
         let product =
@@ -122,13 +122,13 @@ pub(super) fn fig7(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     Ok(())
 }
 
-/// Figure 8: data access.
+/// Figure 8: optimisations of data access.
 pub(super) fn fig8(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let classes = [Class::Preemption, Class::DataLayout, Class::Context];
     bars(lab, findings, "compiler-fig8", &classes)
 }
 
-/// Figure 9: code.
+/// Figure 9: optimisations of code.
 pub(super) fn fig9(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     bars(lab, findings, "compiler-fig9", &[Class::Code, Class::Unclassed, Class::Feedback])
 }
@@ -152,7 +152,7 @@ fn bars(lab: &mut Lab, findings: &mut Results, figure: &str, classes: &[Class]) 
     Ok(())
 }
 
-/// What the run sets, beside the build, when everything is off.
+/// Flags of the run, besides the build, with everything off.
 const RUN_OFF: &str = "--prefetch off --latches plain --large-pages off --partition none";
 
 /// Section 3.8: everything on against everything off, two workers on eight warehouses.
@@ -180,7 +180,7 @@ pub(super) fn interaction(lab: &mut Lab, findings: &mut Results) -> Result<(), E
     let whole = measured.get(1).and_then(|on| on.timed).map(Timing::spread);
     let parts: f64 = ROWS
         .iter()
-        // As in the paper's product: what its figure 7 has, but for feedback.
+        // As in the paper's product: the rows of its figure 7 without feedback.
         .filter(|row| row.paper.is_some() && !matches!(row.class, Class::Unclassed | Class::Feedback))
         .filter_map(|row| speed_up(&alone, row))
         .map(|part| 1.0 + part.mid / 100.0)

@@ -1,9 +1,9 @@
-//! G. Hoflehner, K. Kirkegaard, R. Skinner, D. Lavery, Y.-F. Lee and W. Li, "Compiler Optimizations for Transaction Processing
-//! Workloads on Itanium Linux Systems", MICRO 2004.
+//! G. Hoflehner, K. Kirkegaard, R. Skinner, D. Lavery, Y.-F. Lee and W. Li, "Compiler Optimizations for Transaction
+//! Processing Workloads on Itanium Linux Systems", MICRO 2004.
 //!
-//! The paper turns one optimisation of the compiler off at a time. So do the builds of `cargo xtask ablate-build`, which are
-//! held against each other here: counted, and timed in turn. Within a clone of the sources, those that are missing are built
-//! first.
+//! The paper turns off one optimisation of the compiler at a time, and so do the builds of `cargo xtask ablate-build`. This
+//! experiment compares the builds by counts and by interleaved timings. Within a clone of the sources, missing builds are
+//! made first.
 
 mod builds;
 mod figures;

@@ -1,10 +1,10 @@
-//! The optimisations of the paper, and the builds that show each: one with it and one without.
+//! Optimisations of the paper, and the two builds that show each: one with it and one without.
 
 use crate::reproduce::builds::{
     ALL, ALL_STEPS, APART, FEEDBACK, LAID_OUT, NOTHING, ONLY_FEEDBACK, PLAIN, SHARED, SHARED_LAZY, SWITCHED_OFF,
 };
 
-/// The paper's classes, in the order of its figure 7.
+/// Classes of the paper, in the order of its figure 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     RegisterStack,
@@ -13,11 +13,11 @@ pub(super) enum Class {
     Code,
     Preemption,
     Feedback,
-    /// In none of figure 7's classes.
+    /// In no class of figure 7.
     Unclassed,
 }
 
-/// The paper's figure 7: classes, their names, and speed-ups in per cent.
+/// Figure 7 of the paper: classes, their names, and speed-ups in per cent.
 pub(super) const FIGURE_7: [(Class, &str, f64); 6] = [
     (Class::RegisterStack, "register stack", 1.15),
     (Class::DataLayout, "data layout", 2.25),
@@ -27,20 +27,18 @@ pub(super) const FIGURE_7: [(Class, &str, f64); 6] = [
     (Class::Feedback, "profile feedback", 20.0),
 ];
 
-/// An optimisation.
+/// A row: an optimisation and its builds.
 #[derive(Debug)]
 pub(super) struct Optimisation {
-    /// Its name.
     pub(super) name: &'static str,
-    /// Its class.
     pub(super) class: Class,
-    /// The paper's speed-up, in per cent; none where the paper has no such row.
+    /// Speed-up in the paper, in per cent; none if the paper has no such row.
     pub(super) paper: Option<f64>,
-    /// The paper's change of L1 data read misses, in per cent, where its table 1 has one.
+    /// Change of L1 data read misses in the paper, in per cent; none if its table 1 has no such row.
     pub(super) paper_l1: Option<f64>,
-    /// The build with it and that without it; none where this compiler and processor have nothing to turn off.
+    /// Build with the optimisation and build without it; none if this compiler and processor have nothing to turn off.
     pub(super) builds: Option<(&'static str, &'static str)>,
-    /// What it is here, and why it may differ.
+    /// Equivalent on this machine, and reasons for differences.
     pub(super) note: &'static str,
 }
 

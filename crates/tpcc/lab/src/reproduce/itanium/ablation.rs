@@ -21,7 +21,7 @@ use tpcc_core::workload::error::Error;
 /// Warehouses and workers of timed runs.
 const WAREHOUSES: u32 = 8;
 const WORKERS: u32 = 2;
-/// Everything on, and each row of Table 4 but that of the build; the last row is not the paper's.
+/// Name of the row with everything on; and the rows of Table 4 except that of the build. The last row is not in the paper.
 const ALL: &str = "ALL";
 const ROWS: [(&str, &str); 6] = [
     (ALL, "--latches super --large-pages try --partition both"),
@@ -31,18 +31,19 @@ const ROWS: [(&str, &str); 6] = [
     ("-SS", "--latches super --large-pages try --partition client"),
     ("optimistic", "--latches optimistic --large-pages try --partition both"),
 ];
-/// Transactions of the short and of the long counted run.
+/// Numbers of transactions of the short and of the long counted run.
 const LENGTHS: (u64, u64) = (2_000, 6_000);
-/// Where `cargo xtask pgo` leaves its binary, in a clone of the sources.
+/// Path of the binary of `cargo xtask pgo`, in a clone of the sources.
 const FEEDBACK: &str = "target/pgo/tpcc";
-/// Under this name [`coherence`](super::coherence) leaves the transfers without client partitioning, by those with it.
+/// Name under which [`coherence`](super::coherence) stores the ratio of transfers without client partitioning to those with
+/// it.
 pub(super) const TRANSFERS: &str = "itanium transfers spread by home";
 const WHY: &str = "two workers on two cores that share a last cache, against 32 on 8 memory nodes: what travels, travels a short \
                    way, so latches and partitioning save less; the database lies in memory, and the log is written without \
                    waiting; the paper's kernel takes a quarter of the time, ours next to nothing. Rows without a value are not \
                    on this machine: memory nodes and remote memory, counters of the processor, the register stack (alloc)";
 
-/// What the rows of Tables 6 to 8 and the totals of Table 4 come from, measured once.
+/// Timings for the rows of Tables 6 to 8 and the totals of Table 4, measured once.
 fn timings(lab: &mut Lab) -> Result<Timings, Error> {
     let seconds = if lab.quick { 2 } else { 5 };
     let mut runs = Vec::new();
@@ -92,7 +93,7 @@ pub(super) fn system(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     Ok(())
 }
 
-/// Seconds of children that have ended: user's, and the kernel's.
+/// Seconds of processor time of child processes that have ended: user time, and kernel time.
 fn processor_time() -> [f64; 2] {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return [f64::NAN; 2] };
     [usage.user_time(), usage.system_time()].map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6)
@@ -104,7 +105,8 @@ pub(super) fn switches(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
     let timings = timings(lab)?;
     let counted = counted(lab)?;
     totals(findings, &timings);
-    // What the switch changes in instructions of one worker; none where nothing could be counted.
+    // Ratio of the instructions without a switch to those with everything on, on one worker; none if nothing could be
+    // counted.
     let instructions = |row: &str| counted.iter().find(|(name, _)| *name == row).map(|(_, count)| *count);
     let without = |row: &str| instructions(row).zip(instructions(ALL)).map(|(without, all)| without / all);
     let plain_by_super = without("-SL");
@@ -128,7 +130,7 @@ pub(super) fn switches(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
     ];
     table(findings, "table8", "-LP", [0.99, 1.08, 0.91], &pages, &timings, without("-LP"));
     let mut counted_pages = Series::new("itanium-switches table8 -LP, counted", "metric", AGAINST);
-    // The paper's second buffer has 128 pages; this is one of 64.
+    // The paper's second-level buffer has 128 entries; this one has 64.
     counted_pages.push_exact("data TLB of 64 pages", lab.known(PAGES).and_then(|value| value.as_f64()));
     findings.series.push(counted_pages);
     findings.claim(match storage::large_pages_available() {
@@ -159,7 +161,7 @@ fn uncounted(lab: &Lab) -> String {
     lab.uncountable.clone().unwrap_or_else(|| "nothing was counted".to_owned())
 }
 
-/// The totals of Table 4 as times of a transaction.
+/// Totals of Table 4 as times of a transaction.
 fn totals(findings: &mut Results, timings: &Timings) {
     let mut series = Series::new(
         "itanium-switches table4 total, measured",
@@ -176,7 +178,8 @@ fn percent(of: Spread) -> Spread {
     Spread { mid: 100.0 * of.mid, low: 100.0 * of.low, high: 100.0 * of.high }
 }
 
-/// A table of basic metrics (instructions, cycles an instruction, throughput) and of some that are not on this machine.
+/// A table of basic metrics (instructions, cycles per instruction, throughput), and of some that are not available on this
+/// machine.
 fn table(
     findings: &mut Results,
     table: &str,
@@ -192,7 +195,8 @@ fn table(
     let mut here = Series::new(format!("itanium-switches {table} {row}, here"), "metric", AGAINST);
     let throughput = timings.ratio(row, ALL);
     here.push_exact(BASIC[0], instructions);
-    // Both workers are busy all the time: what a transaction takes longer and is not instructions is cycles of each.
+    // Both workers are always busy: additional time of a transaction that is not due to instructions is cycles per
+    // instruction.
     here.push_exact(BASIC[1], throughput.zip(instructions).map(|(rate, ipx)| 1.0 / (rate.mid * ipx)));
     here.push(BASIC[2], throughput);
     for (metric, value) in secondary {
@@ -202,7 +206,7 @@ fn table(
     findings.series.extend([paper, here]);
 }
 
-/// Instructions of a transaction under the flags of each row, on one worker; empty where nothing can be counted.
+/// Instructions of a transaction with the flags of each row, on one worker; empty if nothing can be counted.
 fn counted(lab: &mut Lab) -> Result<Vec<(&'static str, f64)>, Error> {
     lab.say("counting transactions of each row");
     let counts = ROWS.map(|(_, flags)| Count {
@@ -263,7 +267,7 @@ pub(super) fn feedback(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
     here.push_exact(METRICS[1].0, rate.zip(instructions).map(|(rate, ipx)| 1.0 / (rate.mid * ipx)));
     here.push(METRICS[2].0, rate);
     here.push_exact(METRICS[3].0, ratio(|of| of.instructions / of.mispredictions));
-    // References of the level behind the first: there the code lies.
+    // References of the level behind the first, which holds the code.
     here.push_exact(METRICS[4].0, ratio(|of| of.i1_misses));
     here.push_exact(METRICS[5].0, None);
     total.push("-PGO", faster.map(percent));
@@ -280,7 +284,8 @@ fn counted_ratio(without: &BuildFigures, with: &BuildFigures, of: fn(&PerTransac
     without.counted.as_ref().zip(with.counted.as_ref()).map(|(without, with)| of(without) / of(with))
 }
 
-/// The binary that `cargo xtask pgo` has made of this commit in the clone around the current directory, or why there is none.
+/// Binary that `cargo xtask pgo` has made of this commit in the clone around the current directory, or the reason for its
+/// absence.
 fn with_feedback() -> Result<PathBuf, String> {
     const HOW: &str = "'cargo xtask pgo' makes it, then run this again within the clone";
     let here = std::env::current_dir().map_err(|e| format!("the current directory: {e}"))?;
@@ -292,7 +297,7 @@ fn with_feedback() -> Result<PathBuf, String> {
     let Some(commit) = &own.commit else {
         return Err(format!("this program does not know its commit, so {FEEDBACK} may be of other sources; {HOW}"));
     };
-    // With changes it says so behind the commit.
+    // A version with changes has a mark after the commit.
     let changed = if own.dirty == Some(true) { ", changed" } else { "" };
     if version.contains(&format!("({commit}{changed})")) {
         Ok(program)

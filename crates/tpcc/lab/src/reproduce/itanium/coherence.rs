@@ -1,5 +1,5 @@
-//! Figure 2 and the lower half of Table 7: lines that go from core to core, on 2 to 64 modelled cores (see
-//! [`coherence`](crate::coherence)); and the model held against this machine's two.
+//! Figure 2 and the lower half of Table 7: lines that are transferred between cores, on 2 to 64 modelled cores (see
+//! [`coherence`](crate::coherence)); and the model compared with this machine's two cores.
 
 use std::time::Duration;
 
@@ -18,21 +18,22 @@ use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::interrupt;
 
-/// Kinds of latch, as typed and as the engine knows them.
+/// Kinds of latches: names on the command line, and values of the engine.
 const KINDS: [(&str, LatchKind); 3] =
     [("plain", LatchKind::Plain), ("super", LatchKind::Super), ("optimistic", LatchKind::Optimistic)];
-/// Modelled cores, those of a node, and how many times as long a line from another node takes.
+/// Numbers of modelled cores, cores of a node, and factor of the time of a line from another node.
 const CORES: [usize; 6] = [2, 4, 8, 16, 32, 64];
 const NODE: usize = 8;
 const FAR: f64 = 4.0;
-/// The paper's machine has so many processors.
+/// Number of processors of the paper's machine.
 const PAPERS: usize = 32;
-/// Warehouses, terminals of each.
+/// Number of warehouses, and of terminals of each.
 const WAREHOUSES: u32 = 8;
 const TERMINALS: u32 = 10;
-/// Lines of figure 2.
+/// Numbers of lines in figure 2.
 const TOP: [usize; 9] = [1, 2, 5, 10, 20, 50, 100, 200, 500];
-/// Tries of a probe, of which those count that no other program disturbed; and why there is no figure if none counts.
+/// Number of tries of a probe, of which only those without a disturbance by another program count; and the reason if none
+/// counts.
 const TRIES: usize = 31;
 const DISTURBED: &str = "two threads were never alone on two cores: other programs run there, or there is one core";
 const WHY: &str = "modelled: real runs of one worker, traced, and replayed on cores that keep to MESI; a node has 8 cores and a \
@@ -40,7 +41,7 @@ const WHY: &str = "modelled: real runs of one worker, traced, and replayed on co
                    paper samples the latencies of 32 processors, all L3 misses included, of a latch that keeps a list of its \
                    owners";
 
-/// The experiment.
+/// Runs the experiment.
 pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     findings.config.insert("coherence".into(), json!(WHY));
     let transfer = match probe(lab, findings) {
@@ -62,9 +63,10 @@ pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Err
             terminals: TERMINALS,
             // 512 reads make a latch hot, and a transaction reads a root some ten times.
             warm_up: 640,
-            // No multiple of it deals the recorded transactions to some warehouses only.
+            // Coprime to the numbers of warehouses and of terminals, so that the recorded transactions come from all
+            // warehouses.
             each: 9,
-            // Eight homes: as many pieces of each as cores of the largest machine share a home.
+            // Eight homes: at least as many pieces of each as cores of the largest machine share a home.
             pieces: if lab.quick { 64 } else { 160 },
             seed: SEED,
         };
@@ -72,7 +74,7 @@ pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Err
             Ok(recording) => recordings.push((latches, recording)),
             Err(_) if interrupt::requested() => return Err(child::interrupted()),
             Err(error) => {
-                // Where nothing can be traced the report says so.
+                // If nothing can be traced, the report gives the reason.
                 let why = format!("not on this machine: {error}");
                 missing(findings, &why);
                 return Ok(());
@@ -110,28 +112,30 @@ fn missing(findings: &mut Results, why: &str) {
     table7(findings, &[]);
 }
 
-/// The same of what reads of one page tell.
+/// Adds the claims on reads of one page without values.
 fn missing_reads(findings: &mut Results, why: &str) {
     for promise in [claims::SUPER_READS_2, claims::SUPER_UNCONTENDED, claims::COHERENCE_ERROR_P2] {
         findings.claim(promise.missing(why));
     }
 }
 
-/// What lines between the cores of this machine cost, in nanoseconds.
+/// Costs of lines between the cores of this machine, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
-    /// One from another core.
+    /// Transfer of a line from another core.
     near_ns: f64,
-    /// One that was read, made the core's own.
+    /// Upgrade of a line that the core has read to exclusive.
     upgrade_ns: f64,
-    /// How long a core keeps one that has come.
+    /// Time that a core keeps a line that has arrived.
     hold_ns: f64,
 }
 
 impl Transfer {
-    /// What changes tell of one thread and of two, and those that come after reads of the same word. A line is kept for as many
-    /// changes as a core does in a row. It goes there and back in the rest of the time, and in each of both the other's request
-    /// has half of its way behind it: this is what a transfer takes. A line that was read first takes an upgrade more, twice.
+    /// Computes the costs from changes by one thread and by two, without and with reads of the word before. A core keeps a
+    /// line for all changes that it makes in a row. In the rest of the time between two turns the line travels to the other
+    /// core and back. Each direction takes half a transfer, because the request of the receiving core has arrived before the
+    /// line leaves; both directions together take one transfer. If each change follows a read, each direction takes an
+    /// upgrade more.
     fn of([alone, read_alone, two, read_two]: [Changes; 4]) -> Transfer {
         let hold = |alone: Changes, two: Changes| (two.in_a_row - 1.0) * alone.ns;
         let away = |alone, two: Changes| two.in_a_row * two.ns - 2.0 * hold(alone, two);
@@ -140,18 +144,18 @@ impl Transfer {
         Transfer { near_ns, upgrade_ns, hold_ns: hold(alone, two) }
     }
 
-    /// A machine of such cores.
+    /// Model of a machine with such cores.
     fn machine(self, cores: usize, instruction_ns: f64) -> CoreModel {
         let Transfer { near_ns, upgrade_ns, hold_ns } = self;
         CoreModel { cores, node: NODE, instruction_ns, near_ns, upgrade_ns, hold_ns, far: FAR }
     }
 }
 
-/// Finds it; or why it cannot be told.
+/// Measures the costs. Returns the reason if that is impossible.
 fn probe(lab: &mut Lab, findings: &mut Results) -> Result<Transfer, &'static str> {
     lab.say("probing what a line from another core takes");
     let time = Duration::from_millis(20);
-    // Rounds take all of them, so that what else the machine does falls on all.
+    // Each round measures all four, so that disturbances of the machine affect all.
     let mut rounds: [Vec<Changes>; 4] = Default::default();
     for _ in 0..TRIES {
         let round = [changes(1, time), changes_after_reads(1, time), changes(2, time), changes_after_reads(2, time)];
@@ -184,11 +188,11 @@ fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Spread::of(values).map(|spread| spread.mid)
 }
 
-/// `latch/read`: measured, and modelled from a trace of one thread.
+/// Benchmark `latch/read`: measured, and modelled from a trace of one thread.
 fn latch_reads(lab: &mut Lab, findings: &mut Results, transfer: Transfer) -> Result<(), Error> {
     let time = Duration::from_millis(if lab.quick { 20 } else { 100 });
     lab.say("reading one page under each kind of latch");
-    // Each round takes all of them, so that what else the machine does falls on all.
+    // Each round measures all of them, so that disturbances of the machine affect all.
     let mut ns = [(); 3].map(|()| [(); 3].map(|()| Vec::new()));
     for _ in 0..TRIES {
         let round = KINDS.map(|(_, kind)| {
@@ -231,7 +235,7 @@ fn latch_reads(lab: &mut Lab, findings: &mut Results, transfer: Transfer) -> Res
         measured.push(1_u32, Spread::of(ns[0].iter().copied()));
         measured.push(2_u32, Spread::of(ns[2].iter().copied()));
         findings.series.push(measured);
-        // What two threads cost each other beyond lines is in the time of their instructions.
+        // The time of an instruction includes all costs of two threads to each other except transfers of lines.
         let Some((own, real)) = median(ns[1].iter().copied()).zip(median(ns[2].iter().copied())) else { continue };
         let instruction_ns = own / recording.instructions();
         let mut modelled = Series::new(format!("itanium-coherence reads, {latches}, modelled"), "threads", label);
@@ -264,7 +268,7 @@ fn latch_reads(lab: &mut Lab, findings: &mut Results, transfer: Transfer) -> Res
     Ok(())
 }
 
-/// A transaction's time on one worker, over its instructions.
+/// Time of a transaction on one worker, divided by its instructions.
 fn instruction_ns(lab: &mut Lab, recordings: &[(&str, Recording)]) -> Result<f64, Error> {
     let seconds = if lab.quick { 2 } else { 5 };
     let how = format!("--workers 1 --warmup 1 --duration {seconds}");
@@ -286,7 +290,7 @@ fn deal(deal: Deal) -> &'static str {
     }
 }
 
-/// Everything by the number of cores.
+/// All figures by the number of cores.
 fn by_cores(findings: &mut Results, outcomes: &Outcomes<'_>) {
     type Figure = fn(&Replayed) -> f64;
     let figures: [(&str, &str, Figure); 4] = [
@@ -305,7 +309,7 @@ fn by_cores(findings: &mut Results, outcomes: &Outcomes<'_>) {
     }
 }
 
-/// Which of our lines they are, on as many cores as the paper has.
+/// Figures by kind of line, on as many cores as the paper has.
 fn by_line(findings: &mut Results, kinds: &[String], outcomes: &Outcomes<'_>) {
     for (latches, by, on) in outcomes {
         let Some(on) = at_papers(on) else { continue };
@@ -331,7 +335,7 @@ fn find<'a>(outcomes: &'a Outcomes<'_>, latches: &str, by: Deal) -> Option<&'a R
     at_papers(&outcomes.iter().find(|(name, of, _)| *name == latches && *of == by)?.2)
 }
 
-/// Share of the waits that the worst lines cause.
+/// Share of the waits that the `lines` worst lines cause.
 fn share(outcome: &Replayed, lines: usize) -> Option<f64> {
     let all: f64 = outcome.lines.iter().map(|(ns, _)| ns).sum();
     (all > 0.0).then(|| outcome.lines.iter().take(lines).map(|(ns, _)| ns).sum::<f64>() / all)
@@ -361,7 +365,7 @@ fn fig2(findings: &mut Results, outcomes: &Outcomes<'_>) {
     }
 }
 
-/// Rows of Table 7 that a model can tell: of transfers, and of lines that are taken away.
+/// Rows of Table 7 that are modelled: transfers, and invalidated lines.
 fn table7(findings: &mut Results, outcomes: &Outcomes<'_>) {
     const ROWS: [&str; 3] = ["C2C transfers", "read and invalidate line", "memory latency"];
     let label = "without superlatches, by with them";
@@ -394,7 +398,7 @@ fn table7(findings: &mut Results, outcomes: &Outcomes<'_>) {
     }
 }
 
-/// Transfers without client partitioning, by those with it: for Table 6.
+/// Ratio of transfers without client partitioning to those with it, for Table 6.
 fn transfers(outcomes: &Outcomes<'_>) -> serde_json::Value {
     let of = |by| find(outcomes, "super", by).map(|of| of.all().transfers());
     json!(of(Deal::Spread).zip(of(Deal::ByHome)).map(|(spread, home)| spread / home))
@@ -412,11 +416,11 @@ mod tests {
                 Transfer::of([changes(2.0, 64.0), changes(2.0, 64.0), two, read_two]);
             (near_ns, upgrade_ns, hold_ns)
         };
-        // One change in each turn: all of the time is the line's way.
+        // One change in each turn: the line travels all of the time.
         assert_eq!(of(changes(30.0, 1.0), changes(50.0, 1.0)), (30.0, 10.0, 0.0));
-        // Eight, of 2 ns each: a line is kept for 14 ns, twice in the 58 ns between two turns of a core.
+        // Eight changes of 2 ns each: a line is kept for 14 ns, twice in the 58 ns between two turns of a core.
         assert_eq!(of(changes(7.25, 8.0), changes(8.75, 8.0)), (30.0, 6.0, 14.0));
-        // A read that costs nothing.
+        // A read without a cost.
         assert_eq!(of(changes(30.0, 1.0), changes(29.0, 1.0)), (30.0, 0.0, 0.0));
     }
 }

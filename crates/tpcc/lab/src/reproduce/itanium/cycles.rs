@@ -1,5 +1,5 @@
-//! Tables 2, 3 and 4: where the time of a transaction goes, modelled (see [`breakdown`](crate::reproduce::breakdown)), beside what the paper
-//! measured.
+//! Tables 2, 3 and 4: modelled breakdown of the time of a transaction (see [`breakdown`](crate::reproduce::breakdown)),
+//! beside the paper's measurements.
 
 use serde_json::{Map, Value, json};
 
@@ -14,13 +14,13 @@ use crate::reproduce::lab::{Count, Lab, SEED, arguments};
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 
-/// Transactions of the short and of the long counted run.
+/// Numbers of transactions of the short and of the long counted run.
 const LENGTHS: (u64, u64) = (2_000, 6_000);
-/// Warehouses: what one leaves in the caches.
+/// Number of warehouses: the data of a single one fits the caches best.
 const WAREHOUSES: u32 = 1;
-/// Fewer misses a transaction than this are none that a ratio can be made of.
+/// Minimum number of misses per transaction for a ratio; fewer count as this number.
 const FEWEST_PAGES: f64 = 0.1;
-/// Table 2, in per cent: its kernel, user and total.
+/// Table 2, in per cent: kernel, user and total.
 const TABLE_2: [(&str, [f64; 3]); 5] = [
     ("FE", [5.0, 9.0, 8.0]),
     ("GR", [69.0, 57.0, 61.0]),
@@ -39,35 +39,35 @@ const TABLE_4: [(&str, [f64; 6]); 6] = [
     ("-CS", [6.0, 9.0, 10.0, 17.0, 77.0, 118.0]),
     ("-SS", [5.0, 8.0, 10.0, 18.0, 65.0, 106.0]),
 ];
-/// Why our tables are not the paper's.
+/// Reasons for differences from the tables of the paper.
 const WHY: &str = "modelled: counts of simulated caches times what an event costs beside other work, by probes; user code \
                    alone (the paper's processor counts, kernel included); one out-of-order core here, which goes on while it \
                    waits, against 32 in-order ones on 8 memory nodes there; no line travels between nodes, no register stack is \
                    spilled, and the database lies in memory";
 
-/// Under this name other experiments find how many more small pages than large ones miss the first translation buffer.
+/// Name of the ratio of misses of the first translation buffer, with small pages to with large pages, for other experiments.
 pub(super) const PAGES: &str = "itanium small by large pages";
 
-/// What is modelled: the mix as typed, and its name in a report.
+/// Modelled workloads: the mix on the command line, and its name in a report.
 const WORKLOADS: [(&str, &str); 3] = [("new-order", "New-Order"), ("payment", "Payment"), ("standard", "the mix")];
 
-/// A workload, modelled.
+/// A modelled workload.
 pub(super) struct Modelled {
     pub(super) name: &'static str,
-    /// With large pages if there are any, and with small ones.
+    /// Breakdown with large pages if there are any, and with small pages.
     pub(super) everything_on: Breakdown,
     pub(super) small: Breakdown,
-    /// Nanoseconds of a transaction with everything on, measured.
+    /// Measured nanoseconds of a transaction with everything on.
     pub(super) measured: Spread,
-    /// Where its data comes from, as shares.
+    /// Sources of its data, as shares of time.
     sources: [(&'static str, f64); 4],
-    /// Pages that the first translation buffer has not: large ones, and small ones.
+    /// Pages that are not in the first translation buffer: large pages, and small pages.
     pages: [f64; 2],
-    /// What events cost, alone and in its midst.
+    /// Costs of events, alone and beside the work of the workload.
     costs: Model,
 }
 
-/// Counts and times New-Order, Payment and the mix, and models each. Or why not.
+/// Counts, times and models New-Order, Payment and the mix. Returns the reason if that is impossible.
 fn modelled(lab: &mut Lab) -> Result<Result<Vec<Modelled>, String>, Error> {
     let uncounted = |lab: &Lab| lab.uncountable.clone().unwrap_or_else(|| "nothing was counted".to_owned());
     let mut all = Vec::new();
@@ -95,7 +95,7 @@ fn modelled(lab: &mut Lab) -> Result<Result<Vec<Modelled>, String>, Error> {
         let how = format!("--workers 1 --mix {mix} --warmup 1 --duration {seconds} --large-pages try");
         let run = lab.run_args(WAREHOUSES, WAREHOUSES, &how)?;
         let (mut with_given, mut with_small, mut times) = (Vec::new(), Vec::new(), Vec::new());
-        // Probes and runs take turns, so that both meet the same machine: its speed changes within minutes.
+        // Probes and runs alternate, so that both see the same machine, whose speed changes within minutes.
         for round in 1..=if lab.quick { 3 } else { 7 } {
             lab.say(&format!("probing what misses cost beside other work, round {round}"));
             let probe = Probe::measure();
@@ -124,14 +124,14 @@ fn modelled(lab: &mut Lab) -> Result<Result<Vec<Modelled>, String>, Error> {
     Ok(Ok(all))
 }
 
-/// Counts some code in each cache that stands for something. Its data lies in `pages`.
+/// Counts some code in each of the simulated caches, and its data pages in `pages`.
 fn events(lab: &mut Lab, count: &dyn Fn(Behind) -> Count, pages: Behind) -> Result<Option<Events>, Error> {
     let Some(counts) = lab.count(&[count(SECOND), count(THIRD), count(pages)])? else { return Ok(None) };
     let [second, third, pages] = &counts[..] else { return Ok(None) };
     Ok(Some(Events::of_counts(second, third, pages)))
 }
 
-/// The experiment.
+/// Runs the experiment.
 pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     findings.config.insert("breakdown".into(), json!(WHY));
     counted(lab, findings)?;
@@ -152,7 +152,8 @@ pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     tables_2_and_3(findings, &all);
     table_4(findings, &all);
     if let Some(Modelled { pages: [large, small], name, .. }) = all.last() {
-        // A count is the difference of two runs, and large pages may have none at all: then the ratio is a lower limit.
+        // A count is the difference of two runs, and with large pages there may be no misses: then the ratio is a lower
+        // limit.
         let (large, small) = (large.max(0.0), small.max(0.0));
         let ratio = small / large.max(FEWEST_PAGES);
         let note = format!(
@@ -178,8 +179,8 @@ pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     Ok(())
 }
 
-/// What the processor itself counts of the mix, where it does: the paper's tables come from such counters. Cycles of the user
-/// and of the kernel are the columns of Table 2.
+/// Counts of the mix by the processor itself, if it has counters: the paper's tables come from such counters. Cycles of the
+/// user and of the kernel are the columns of Table 2.
 fn counted(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let seconds = if lab.quick { 2 } else { 5 };
     let how = format!("--workers 1 --warmup 1 --duration {seconds} --large-pages try --counters on");
@@ -192,7 +193,7 @@ fn counted(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     Ok(())
 }
 
-/// Events of a transaction by where they happened, and why others were not counted, of the JSON of a run.
+/// Events of a transaction in user and in kernel mode, and reasons for missing ones, from the JSON of a run.
 fn of_counters(counters: &Value) -> (Vec<Series>, Value) {
     let columns = ["user", "kernel"].map(|column| {
         let name = format!("itanium-cycles events counted by the processor, {column}");
@@ -205,7 +206,7 @@ fn of_counters(counters: &Value) -> (Vec<Series>, Value) {
     (columns.into(), counters["reasons"].clone())
 }
 
-/// Figure 1 is the total of Table 2, as a picture.
+/// Tables 2 and 3, and Figure 1, which shows the total of Table 2.
 fn tables_2_and_3(findings: &mut Results, all: &[Modelled]) {
     let mut paper = Series::new("itanium-cycles fig1 paper", "source", "per cent of the cycles of a transaction");
     TABLE_2.iter().for_each(|(part, [_, _, total])| paper.push_exact(*part, Some(*total)));
@@ -243,7 +244,7 @@ fn tables_2_and_3(findings: &mut Results, all: &[Modelled]) {
     }
 }
 
-/// Rows for which there is a model: everything on, and no large pages. The others need runs that other experiments make.
+/// Rows of Table 4 that are modelled: everything on, and no large pages. The others need runs of other experiments.
 fn table_4(findings: &mut Results, all: &[Modelled]) {
     const COLUMNS: [&str; 6] = ["OTH", "FE", "TLB", "NOT", "GR", "total"];
     let label = "per cent of the time of a transaction with everything on";

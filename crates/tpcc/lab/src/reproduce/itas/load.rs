@@ -1,4 +1,5 @@
-//! The memory program of SysBench, as the paper changed it, and random reads: loads whose working set is all there is to them.
+//! The memory program of SysBench, as changed by the paper, and random reads: loads that do nothing but access a working
+//! set.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -16,17 +17,17 @@ use tpcc_core::workload::threads::{self, NoThread};
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
-/// Reads of an operation that reads at random.
+/// Number of reads of an operation that reads at random.
 pub(super) const READS: usize = 256;
 
-/// How an operation goes over its block.
+/// Access pattern of an operation on its block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pass {
-    /// Once over all of it, reading and writing a word of each line; the paper's.
+    /// One pass over the block that reads and writes a word of each line; the pattern of the paper.
     Writes,
-    /// Some hundred reads of a walk that comes by every line before it returns to one, each of which says where the next is.
+    /// [`READS`] reads of a walk that visits every line before it returns to one. Each read gives the address of the next.
     Reads,
-    /// As many reads at random places, of which each depends on what the one before has read.
+    /// [`READS`] reads at random places, each of which depends on the value of the previous read.
     RandomReads,
 }
 
@@ -36,12 +37,12 @@ pub(super) struct MemoryLoad {
     pub(super) groups: usize,
     pub(super) siblings: usize,
     pub(super) block_bytes: usize,
-    /// Siblings share their block (global mode); each has one of its own otherwise (local mode).
+    /// True if siblings share their block (global mode); otherwise each has its own (local mode).
     pub(super) shared: bool,
     pub(super) pass: Pass,
 }
 
-/// Memory of a fiber or of siblings: a word in each line, which leads through all lines at random.
+/// Memory of a fiber or of siblings. A word in each line leads through all lines at random.
 struct Block {
     lines: Box<[Line]>,
 }
@@ -53,7 +54,7 @@ struct Line {
 }
 
 impl Block {
-    /// So many bytes; one cycle leads through all lines (Sattolo's shuffle).
+    /// Creates a block of `bytes` bytes. One cycle leads through all lines (Sattolo's shuffle).
     fn new(bytes: usize, random: &mut Random) -> Block {
         let n = (bytes / LINE).max(1);
         let mut next: Vec<u32> = (0..n as u32).collect();
@@ -64,7 +65,7 @@ impl Block {
         Block { lines: next.into_iter().map(line).collect() }
     }
 
-    /// One operation, from place `at` on; `share` of the lines take part.
+    /// Executes one operation, from place `at`. `share` is the share of the lines that reads use.
     fn go(&self, pass: Pass, at: &mut u64, share: f64) {
         match pass {
             Pass::Writes => {
@@ -79,7 +80,8 @@ impl Block {
                 let last = ((self.lines.len() as f64 * share) as u32).max(1);
                 for _ in 0..READS {
                     let next = self.lines[*at as usize].next.load(Ordering::Relaxed);
-                    // A part of the lines: the same walk, folded into them. The remainder depends on what was read.
+                    // For a part of the lines, the same walk is folded into the part. The remainder depends on the value
+                    // that was read.
                     *at = u64::from(if share < 1.0 { next % last } else { next });
                 }
             }
@@ -95,32 +97,32 @@ impl Block {
     }
 }
 
-/// What schedules a load.
+/// Scheduling of a load.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum How {
-    /// A mode, with these parameters of all groups.
+    /// A fixed mode, with these parameters of all groups.
     Fixed(Mode, Aggregation),
-    /// TAS whose parameters are found while it runs.
+    /// TAS with parameters that are tuned while it runs.
     Tuned(TunerSettings),
 }
 
-/// A load with its memory, run in several ways in turn.
+/// A load with its memory, which is run in several ways in turn.
 pub(super) struct Memory {
     load: MemoryLoad,
     blocks: Vec<Block>,
     runs: u64,
-    /// Share of each block that random reads use, in 1/1,000.
+    /// Share of each block that reads use, in thousandths.
     pub(super) share: Arc<AtomicUsize>,
 }
 
-/// What a run came to.
+/// Result of a run.
 pub(super) struct MemoryRun {
     pub(super) operations_per_s: f64,
-    /// The largest part of its bound that a wait reached.
+    /// Largest ratio of a wait to its bound.
     pub(super) wait_to_bound: f64,
 }
 
-/// A way of scheduling a load, kept from run to run.
+/// A way of scheduling a load, kept between runs.
 pub(super) struct Way {
     runtime: Runtime,
     groups: Vec<GroupId>,
@@ -143,7 +145,7 @@ impl Way {
         Ok(Way { runtime, groups })
     }
 
-    /// The parameters of the first group, for another thread to look at while it runs.
+    /// Reads the parameters of the first group, for another thread while the load runs.
     pub(super) fn parameters(&self) -> impl Fn() -> Option<Aggregation> + Send + use<> {
         let (groups, first) = (self.runtime.groups().clone(), self.groups[0]);
         move || groups.aggregation(first).ok()
@@ -158,8 +160,8 @@ impl Memory {
         Memory { load, blocks, runs: 0, share: Arc::new(AtomicUsize::new(1000)) }
     }
 
-    /// Runs all fibers for `length`, after a fifth of it that does not count; `meanwhile` is called on this thread in that
-    /// time, with what is left of it, and returns when it is over.
+    /// Runs all fibers for `length`, after a warm-up of a fifth of it. `meanwhile` is called on this thread with `length`
+    /// after the warm-up, and returns when that time is over.
     pub(super) fn run(
         &mut self,
         way: &mut Way,
@@ -182,7 +184,7 @@ impl Memory {
             for &fiber in &order {
                 let group = fiber % load.groups;
                 let block = &blocks[if load.shared { group } else { fiber }];
-                // A count on a line of its own.
+                // A count on its own cache line.
                 let (count, stop) = (&counts[fiber * LINE / 8], &stop);
                 let mut at = match load.pass {
                     Pass::RandomReads => (fiber as u64 + 1).wrapping_mul(0x2545_f491_4f6c_dd1d),
@@ -213,33 +215,34 @@ impl Memory {
     }
 }
 
-/// What a read costs that depends on the one before, in nanoseconds, in a block of so many bytes.
+/// Nanoseconds of a read that depends on the previous one, in a block of `bytes` bytes.
 pub(super) fn read_ns(bytes: usize) -> f64 {
     let block = Block::new(bytes, &mut Random::stream(3, bytes as u64));
     reads_ns(&block, Pass::Reads, 2 * bytes / LINE)
 }
 
-/// As [`read_ns`], at random places.
+/// Like [`read_ns`], at random places.
 pub(super) fn random_read_ns(bytes: usize) -> f64 {
     let block = Block::new(bytes, &mut Random::stream(3, bytes as u64));
     reads_ns(&block, Pass::RandomReads, 2 * bytes / LINE)
 }
 
-/// What a core has at hand of the translations of addresses.
+/// Address translations that a core holds, and the cost of others.
 pub(super) struct Translations {
-    /// Pages.
+    /// Number of pages whose translations a core holds.
     pub(super) pages: usize,
-    /// What a read of another page costs more, in nanoseconds.
+    /// Additional nanoseconds of a read of another page.
     pub(super) walk_ns: f64,
 }
 
-/// Bytes of a page, the smallest kind.
+/// Size of a page of the smallest kind, in bytes.
 pub(super) const PAGE: usize = 4096;
 
-/// Random reads of one line in each of so many pages, against reads of as many lines side by side.
+/// Measures translations: random reads of one line in each of a number of pages, compared with reads of as many adjacent
+/// lines.
 ///
-/// Of reads of `n` pages, those of all but the pages at hand walk: two numbers of pages tell what a walk costs and how
-/// many are at hand.
+/// Of reads of `n` pages, all walk except those of the pages that the core holds: two numbers of pages give the cost of a
+/// walk and the number of pages held.
 pub(super) fn translations() -> Translations {
     const FEW: usize = 256;
     const MANY: usize = 4_096;
@@ -247,18 +250,18 @@ pub(super) fn translations() -> Translations {
     let [many_ns, twice_ns] = [MANY, 2 * MANY].map(|pages| (pages_ns(pages) - at_hand_ns).max(0.0));
     let walk_ns = 2.0 * twice_ns - many_ns;
     if walk_ns < 1.0 {
-        // Pages of a larger kind, or walks that are as cheap as none.
+        // The pages are of a larger kind, or walks cost nothing.
         return Translations { pages: 2 * MANY, walk_ns: 0.0 };
     }
     let pages = MANY as f64 * (1.0 - many_ns / walk_ns);
     Translations { pages: (pages as usize).clamp(FEW, MANY), walk_ns }
 }
 
-/// What a read of one line of each of so many pages costs more than one of as many lines side by side.
+/// Additional nanoseconds of a read of one line of each of `pages` pages, compared with a read of as many adjacent lines.
 fn pages_ns(pages: usize) -> f64 {
     const LINES_OF_PAGE: usize = PAGE / LINE;
     let block = Block::new(pages * PAGE, &mut Random::stream(11, pages as u64));
-    // Another line of each page, so that the lines of all pages fill a cache evenly.
+    // A different line of each page, so that the lines of all pages fill a cache evenly.
     let apart = |n: usize| n * LINES_OF_PAGE + n * 7 % LINES_OF_PAGE;
     let ns = |place: &dyn Fn(usize) -> usize| {
         let places: Vec<u32> = (0..pages).map(|n| place(n) as u32).collect();
@@ -271,18 +274,18 @@ fn pages_ns(pages: usize) -> f64 {
     ns(&apart) - ns(&|n| n)
 }
 
-/// A generator whose next number waits for what was read.
+/// Random number generator whose next number depends on the value that was read.
 #[inline]
 fn next_random(at: u64, read: u32) -> u64 {
     (at ^ u64::from(read)).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1)
 }
 
-/// Nanoseconds of a read of a block, after so many that do not count.
+/// Nanoseconds of a read of a block, after a warm-up of `warm` reads.
 fn reads_ns(block: &Block, pass: Pass, warm: usize) -> f64 {
     median_ns(warm.clamp(200 * READS, 4_000 * READS), READS, |at| block.go(pass, at, 1.0))
 }
 
-/// Nanoseconds of a read, in the median of five times `reads` of them, after as many that do not count; `operation` makes
+/// Nanoseconds of a read: median of five measurements of `reads` reads each, after a warm-up of as many. `operation` makes
 /// `of_operation` reads.
 fn median_ns(reads: usize, of_operation: usize, mut operation: impl FnMut(&mut u64)) -> f64 {
     let (mut at, operations) = (0, (reads / of_operation).max(1));
@@ -300,11 +303,11 @@ fn median_ns(reads: usize, of_operation: usize, mut operation: impl FnMut(&mut u
     times[times.len() / 2]
 }
 
-/// Nanoseconds of a read whose line only another core's private cache has: one thread reads blocks from memory, so many of
-/// them that none is left in a shared cache when its turn comes again, and this thread reads each after it.
+/// Nanoseconds of a read of a line that only another core's private cache holds. Another thread reads blocks from memory, so
+/// many of them that none is left in a shared cache when its turn comes again, and this thread reads each block after it.
 ///
 /// # Errors
-/// There is no second thread.
+/// If there is no second thread.
 pub(super) fn remote_read_ns() -> Result<f64, NoThread> {
     const BLOCKS: usize = 384;
     const BYTES: usize = 256 << 10;
@@ -315,7 +318,7 @@ pub(super) fn remote_read_ns() -> Result<f64, NoThread> {
         (0..OPERATIONS).for_each(|_| block.go(Pass::Reads, &mut at, 1.0));
         black_box(at);
     };
-    // Number of blocks that the other thread has read, and that this one has.
+    // Numbers of blocks that the other thread has read, and that this thread has read.
     let (theirs, ours) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let wait = |count: &AtomicUsize, until: usize| {
         while count.load(Ordering::Acquire) < until {
@@ -340,7 +343,7 @@ pub(super) fn remote_read_ns() -> Result<f64, NoThread> {
         });
         Ok::<_, NoThread>(times.collect())
     })?;
-    // Where a thread was preempted the other one's lines are gone: such rounds are left out.
+    // If a thread was preempted, the lines of the other one are gone: such rounds are left out.
     times.sort_unstable_by(f64::total_cmp);
     Ok(times[times.len() / 8])
 }

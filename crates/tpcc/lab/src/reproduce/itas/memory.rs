@@ -1,4 +1,4 @@
-//! Figures 4 and 5: the memory program by size of its blocks, and reads of a set as large as this process's share of the L3.
+//! Figures 4 and 5: the memory program by size of its blocks; and reads of a set as large as this process's share of the L3.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ const SIBLINGS: usize = 8;
 const WORKERS: usize = 2;
 /// The paper's agg_limit: with 25 siblings of a group on a core, each runs four times.
 const LIMIT: u32 = 100;
-/// Passes in which each way is measured.
+/// Number of rounds, in each of which every way is measured once.
 const ROUNDS: usize = 7;
-/// Memory of blocks that this process takes at most.
+/// Maximum memory of the blocks of this process, in bytes.
 const MOST_BYTES: usize = 2 << 30;
 
-/// Rates of several ways of scheduling one load, round by round, in turn.
+/// Runs a load under several ways of scheduling in turn, and returns the runs of each way, round by round.
 pub(super) fn in_turn(
     memory: &mut Memory,
     ways: &mut [Way],
@@ -45,7 +45,7 @@ pub(super) fn in_turn(
     Ok(runs)
 }
 
-/// Rates, round by round.
+/// Rates of the runs, round by round.
 pub(super) fn rates(runs: &[MemoryRun]) -> Vec<f64> {
     runs.iter().map(|run| run.operations_per_s).collect()
 }
@@ -54,7 +54,7 @@ pub(super) fn spread(ratio: Ratio) -> Spread {
     Spread { mid: ratio.value, low: ratio.low, high: ratio.high }
 }
 
-/// Figure 4 (and what of figure 5 can be measured without counters of the processor).
+/// Figure 4, and the part of figure 5 that can be measured without counters of the processor.
 pub(super) fn fig4(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let sizes: &[usize] = if lab.quick { &BLOCKS_KIB_QUICK } else { &BLOCKS_KIB };
     let modes = [Mode::Fair, Mode::Tas, Mode::Packed, Mode::Itas];
@@ -76,7 +76,7 @@ pub(super) fn fig4(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
             }
             lab.say(&format!("memory program, {name}, blocks of {kib} KiB"));
             let mut memory = Memory::new(load, SEED);
-            // A fiber gives way after a pass, however short it is: vruntimes count passes.
+            // A fiber yields after a pass, however short the pass is: vruntimes count passes.
             let slice = Duration::from_micros(1);
             let aggregation = Aggregation { bonus: Duration::from_secs(1), limit: LIMIT };
             let mut ways = modes
@@ -97,7 +97,7 @@ pub(super) fn fig4(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads at random, each group's set as large as the share of the L3 that this process has now.
+/// Reads at random, with the set of each group as large as the current share of this process in the L3.
 pub(super) fn l3_share(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let mut latencies = Series::new("itas-l3 reads", "MiB", "ns a read that depends on the one before");
     let sizes_kib = [256, 512, 1_024, 2_048, 3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 65_536];
@@ -134,9 +134,9 @@ pub(super) fn l3_share(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
     Ok(())
 }
 
-/// The largest size whose reads are nearer to those of the L3 than to those of memory.
+/// Largest size whose reads are closer to those of the L3 than to those of memory.
 fn l3_share_of(points: &[(usize, f64)]) -> usize {
-    // A set beyond the private caches and within any share.
+    // A set that is larger than the private caches, and smaller than any share.
     let l3 = points.iter().find(|(bytes, _)| *bytes == 3 << 20).map_or(0.0, |(_, ns)| *ns);
     let memory = points.last().map_or(0.0, |(_, ns)| *ns);
     let nearer = points.iter().take_while(|(_, ns)| *ns < (l3 + memory) / 2.0);

@@ -1,8 +1,9 @@
 //! S. Yamada and S. Kusakabe, "Impact of Inter-Core Time Aggregation Scheduler on a Database Server Workload", AJIT 2009.
 //!
-//! The paper changes the scheduler of Linux and runs MySQL on a processor whose cores share an L2 cache of 4 MiB. Here fibers
-//! are scheduled, the databases lie in one process, and cores have L2 caches of their own and share an L3. Its figures are
-//! pictures whose numbers are not in its text; beside our values stands what the text says.
+//! The paper changes the scheduler of Linux and runs MySQL on a processor whose cores share an L2 cache of 4 MiB. Here
+//! fibers are scheduled, the databases are in one process, and cores have their own L2 caches and share an L3. The figures
+//! of the paper are pictures whose numbers are not in its text; the report compares our values with the statements of the
+//! text.
 
 mod load;
 mod memory;

@@ -8,10 +8,10 @@ use crate::reproduce::lab::{Lab, SEED, arguments};
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 
-/// Rows of a database, around the caches: 128 KiB to 16 MiB. (The paper's 20,000 lines are 3.8 MB.)
+/// Numbers of rows of a database, around the sizes of caches: 128 KiB to 16 MiB. (The paper's 20,000 lines are 3.8 MB.)
 const ROWS: [u32; 6] = [1_024, 4_096, 8_192, 16_384, 32_768, 131_072];
 const ROWS_QUICK: [u32; 3] = [1_024, 8_192, 32_768];
-/// Ways of choosing rows.
+/// Distributions of the chosen rows.
 const ACCESS: [&str; 2] = ["uniform", "gaussian"];
 const TENANTS: u32 = 4;
 const LOOPS: u32 = 2;
@@ -19,7 +19,7 @@ const SLICE_US: u32 = 500;
 const POLICIES: [&str; 4] = ["tas", "packed", "itas", "auto"];
 const SIZE: &str = "MiB of a tenant's rows";
 
-/// A run of all policies, by way of choosing rows and number of rows.
+/// Result of a run of all policies, by distribution and number of rows.
 fn run(lab: &mut Lab, access: &str, rows: u32) -> Result<Value, Error> {
     let key = format!("tenants {access} {rows}");
     if let Some(known) = lab.known(&key) {
@@ -36,7 +36,7 @@ fn run(lab: &mut Lab, access: &str, rows: u32) -> Result<Value, Error> {
     Ok(run)
 }
 
-/// All runs.
+/// Results of all runs.
 pub(super) fn runs(lab: &mut Lab) -> Result<Vec<(&'static str, u32, Value)>, Error> {
     let sizes: &[u32] = if lab.quick { &ROWS_QUICK } else { &ROWS };
     let mut runs = Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn ratio(run: &Value, policy: &str) -> Option<Spread> {
     Some(Spread { mid: of("ratio")?, low: of("ratio_low")?, high: of("ratio_high")? })
 }
 
-/// MiB of so many rows.
+/// Size of `rows` rows in MiB.
 pub(super) fn mib(rows: u32) -> f64 {
     f64::from(rows) * 128.0 / f64::from(1 << 20)
 }
@@ -111,7 +111,7 @@ pub(super) fn fig10(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     Ok(())
 }
 
-/// The claim on waits, from whatever was run.
+/// Adds the claim on waits, from the results of `tpcc tenants`.
 pub(super) fn longest_waits(runs: &[Value], findings: &mut Results) {
     let of_run = |run: &Value| {
         let policies = run["policies"].as_object()?;
@@ -120,7 +120,7 @@ pub(super) fn longest_waits(runs: &[Value], findings: &mut Results) {
     waits(runs.iter().filter_map(of_run), findings);
 }
 
-/// The same, from what waits were as a part of their bounds.
+/// Adds the claim on waits, from ratios of waits to their bounds.
 pub(super) fn waits(parts: impl Iterator<Item = f64>, findings: &mut Results) {
     let longest = parts.reduce(f64::max);
     let known =

@@ -1,4 +1,4 @@
-//! The map of regimes: by size of a tenant's rows and length of a slice, what each policy gains or loses.
+//! Map of regimes: gain or loss of each policy, by size of a tenant's rows and length of a slice.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::reproduce::lab::{Lab, SEED, arguments};
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 
-/// Rows of a tenant: 256 KiB to 8 MiB.
+/// Numbers of rows of a tenant: 256 KiB to 8 MiB.
 const ROWS: [u32; 5] = [2_048, 8_192, 16_384, 32_768, 65_536];
 const ROWS_QUICK: [u32; 3] = [2_048, 8_192, 32_768];
 /// Lengths of a slice, in microseconds.
@@ -18,7 +18,7 @@ const SLICES_US_QUICK: [u32; 2] = [50, 500];
 const TENANTS: u32 = 8;
 const POLICIES: [&str; 4] = ["tas", "packed", "itas", "auto"];
 
-/// The map.
+/// Measures the map.
 pub(super) fn regime(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (sizes, slices): (&[u32], &[u32]) =
         if lab.quick { (&ROWS_QUICK, &SLICES_US_QUICK) } else { (&ROWS, &SLICES_US) };

@@ -1,5 +1,5 @@
-//! Figures 5, 8 and 9: misses, which need counters of the processor that are seldom to be had, from a simulator of caches; and
-//! the simulator held against this machine.
+//! Figures 5, 8 and 9: misses, from a simulator of caches, because counters of the processor are seldom available; and the
+//! simulator compared with this machine.
 
 use std::time::Duration;
 
@@ -20,34 +20,35 @@ use crate::reproduce::lab::{Lab, SEED};
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 
-/// Lines that a transaction of the OLTP program touches, about, and its time beside that, in nanoseconds.
+/// Approximate number of lines that a transaction of the OLTP program touches, and its time without the reads, in
+/// nanoseconds.
 const OLTP_READS: usize = 600;
 const OLTP_WORK_NS: f64 = 30_000.0;
 const SLICE: Duration = Duration::from_micros(200);
 const LIMIT: u32 = 32;
-/// Measurements of a latency.
+/// Number of measurements of a latency.
 const TRIES: usize = 3;
 
-/// This machine's memory, as reads at random places find it of which each waits for the one before.
+/// Model of this machine's memory, measured by reads at random places, each of which depends on the previous one.
 ///
 /// # Errors
-/// There is no second thread.
+/// If there is no second thread.
 pub(super) fn caches_here() -> Result<Caches, Error> {
     Ok(with_share(&own_caches()?))
 }
 
-/// What does not change while a program runs; the shared cache and the memory behind it are left to [`with_share`]. Disturbances
-/// only lengthen a read, so the shortest of some tries count.
+/// Properties of the private caches, which do not change while a program runs; [`with_share`] adds the shared cache and the
+/// memory. Disturbances only lengthen a read, so that the minimum of some measurements counts.
 fn own_caches() -> Result<Caches, Error> {
     const KIB: [usize; 7] = [256, 512, 768, 1_024, 1_280, 1_536, 2_048];
-    /// More than private caches hold, and less than a process gets of a shared one.
+    /// Larger than private caches, and smaller than the share of a process in a shared cache.
     const MIXED: usize = 3 << 20;
     let walk = |bytes: usize| least(|| read_ns(bytes));
     let half = (walk(KIB[0] << 10) + walk(MIXED)) / 2.0;
     let held = KIB.into_iter().map(|kib| kib << 10).take_while(|bytes| walk(*bytes) < half);
     let private_bytes = held.last().unwrap_or(KIB[0] << 10);
     let private_ns = least(|| random_read_ns(KIB[0] << 10));
-    // Of random reads, as many are from the private cache as it holds of the set.
+    // The share of random reads from the private cache is the part of the set that it holds.
     let private_part = private_bytes as f64 / MIXED as f64;
     let shared_ns = (least(|| random_read_ns(MIXED)) - private_part * private_ns) / (1.0 - private_part);
     let walks: Vec<Translations> = (0..TRIES).map(|_| translations()).collect();
@@ -69,18 +70,18 @@ fn own_caches() -> Result<Caches, Error> {
     })
 }
 
-/// The least of some tries.
+/// Minimum of some measurements.
 fn least(mut ns: impl FnMut() -> f64) -> f64 {
     (0..TRIES).map(|_| ns()).fold(f64::INFINITY, f64::min)
 }
 
-/// The memory with the part of the shared cache that this process gets now, which changes with what the machine's other users do.
+/// Adds the current share of this process in the shared cache, which depends on the load by other users of the machine.
 ///
-/// Of random reads of `S` bytes, `P / S` are from the private cache and `C / S` from the part `C` of the shared one: the times
-/// of two sets tell `C` and the time of a read from memory.
+/// Of random reads of `S` bytes, `P / S` are from the private cache and `C / S` from the part `C` of the shared one: the
+/// times of two sets give `C` and the time of a read from memory.
 fn with_share(own: &Caches) -> Caches {
     const SETS: [usize; 2] = [16 << 20, 64 << 20];
-    // Times, without walks and hits in the private cache; and the share of other reads.
+    // Times without walks and without hits in the private cache; and the share of the other reads.
     let [(near, near_part), (far, far_part)] = SETS.map(|bytes| {
         let walks = (1.0 - (own.translations * PAGE) as f64 / bytes as f64).max(0.0);
         let private_part = own.private_bytes as f64 / bytes as f64;
@@ -101,12 +102,12 @@ fn aggregation() -> Aggregation {
 
 fn run(caches: &Caches, load: &Load, mode: Mode, cores: usize) -> Result<Simulated, Error> {
     let setting = Setting { mode, cores, slice: SLICE, aggregation: aggregation() };
-    // Two cycles of all groups.
+    // Duration of two cycles of all groups.
     let cycle = load.groups as u32 * (LIMIT + 1) * SLICE;
     simulate(caches, load, &setting, 2 * cycle).map_err(|error| Error::failed(error.to_string()))
 }
 
-/// Misses of the private cache and of the shared one against fair, by size.
+/// Misses of the private cache and of the shared one relative to fair, by size.
 fn misses(
     (id, name): (&str, &str),
     caches: &Caches,
@@ -141,7 +142,7 @@ pub(super) fn fig5(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     };
     let global: Vec<_> = sizes.iter().map(|kib| load(8, 8, *kib)).collect();
     misses(("itas-fig5", "global"), &caches, &global, "KiB of a block", findings)?;
-    // Siblings without a common block: a group is nothing but a name.
+    // Siblings without a common block: each is a group of its own.
     let local: Vec<_> = sizes.iter().filter(|kib| **kib <= 1_024).map(|kib| load(64, 1, *kib)).collect();
     misses(("itas-fig5", "local"), &caches, &local, "KiB of a block", findings)
 }
@@ -170,7 +171,7 @@ pub(super) fn fig9(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     oltp(lab, findings, "itas-fig9", "gaussian", Access::Gaussian)
 }
 
-/// Nanoseconds of an operation of the memory program beside its reads: with sets that the first cache holds.
+/// Nanoseconds of an operation of the memory program without its reads, measured with sets that fit into the first cache.
 fn work_ns() -> Result<f64, Error> {
     const SET: usize = 4 << 10;
     let load = MemoryLoad { groups: 8, siblings: 8, block_bytes: SET, shared: true, pass: Pass::RandomReads };
@@ -180,10 +181,10 @@ fn work_ns() -> Result<f64, Error> {
     Ok((2e9 / rate - READS as f64 * random_read_ns(SET)).max(0.0))
 }
 
-/// The simulator against this machine on two cores; and what it says of more.
+/// Compares the simulator with this machine on two cores, and simulates more cores.
 ///
-/// The part of the shared cache that this process gets changes from second to second with what the machine's other users do: the
-/// memory is measured between all rounds, and each round is held against a simulation of its own.
+/// The share of this process in the shared cache changes from second to second with the load by other users of the machine.
+/// The memory is therefore measured between all rounds, and each round is compared with its own simulation.
 pub(super) fn validation(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     const ROUNDS: usize = 5;
     let modes = [Mode::Fair, Mode::Tas, Mode::Itas];
@@ -210,7 +211,8 @@ pub(super) fn validation(lab: &mut Lab, findings: &mut Results) -> Result<(), Er
             .collect::<Result<Vec<_>, _>>()?;
         let length = Duration::from_millis(if lab.quick { 150 } else { 600 });
         let (mut real, mut simulated) = (modes.map(|_| Vec::new()), modes.map(|_| Vec::new()));
-        // A hit costs more in a larger set: the caches above the private one, and its places.
+        // A hit takes longer in a larger set: fewer of its lines are in the caches above the private one, and they are
+        // spread over more places.
         let own = Caches { private_ns: least(|| random_read_ns(set_bytes.min(own.private_bytes))), ..own };
         let mut before = with_share(&own);
         for _ in 0..ROUNDS {
@@ -242,7 +244,7 @@ pub(super) fn validation(lab: &mut Lab, findings: &mut Results) -> Result<(), Er
     more_cores(lab, findings)
 }
 
-/// What the simulator says of 2 to 32 cores.
+/// Simulates 2 to 32 cores.
 fn more_cores(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     lab.say("2 to 32 cores, simulated");
     let caches = Caches { shared_bytes: 32 << 20, ..caches_here()? };

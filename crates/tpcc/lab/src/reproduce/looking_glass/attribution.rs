@@ -1,40 +1,40 @@
-//! Instructions by component, and what they miss, from Callgrind's counts at each machine instruction of the real binary.
+//! Instructions and misses by component, from Callgrind's counts for each machine instruction of the real binary.
 //!
-//! The line tables of the release say which functions were inlined around an instruction; it counts for the innermost of
-//! these files that is a component's. Code of libraries that was not inlined counts for the code that calls it, in
-//! proportion to what each caller's calls cost.
+//! The line tables of the release list the functions that were inlined around an instruction. The instruction counts for the
+//! innermost of their files that belongs to a component. Code of libraries that was not inlined counts for the code that
+//! calls it, in proportion to the costs of each caller's calls.
 
 use std::collections::HashMap;
 
 use super::component::{COMPONENTS, Component};
 
-/// How often each event of a file came, in the order of the file. The first are instructions.
+/// Number of occurrences of each event, in the order of the file. The first event is instructions.
 pub(super) type Costs = Vec<f64>;
 
-/// The counts of a file, by component.
+/// Counts of a file by component.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Split {
-    /// Names of the events.
+    /// Names of the events, in the order of [`Costs`].
     pub(super) events: Vec<String>,
     pub(super) components: [Costs; COMPONENTS],
-    /// With those of code that belongs to no component.
+    /// Counts of all code, including code of no component.
     pub(super) all: Costs,
 }
 
-/// Parts of a whole that are for each component.
+/// Share of each component in a whole.
 type Shares = [f64; COMPONENTS];
 
-/// Which component an instruction of an object file, at an address in that file, belongs to.
+/// Maps an instruction of an object file, at an address in that file, to a component.
 pub(super) trait Places {
     fn component(&mut self, object: &str, address: u64) -> Option<Component>;
 }
 
-/// A function that was counted.
+/// A counted function.
 #[derive(Default)]
 struct Function {
-    /// What its instructions cost that no component owns.
+    /// Costs of its instructions that belong to no component.
     shared: Costs,
-    /// From where it was called, and the instructions of these calls.
+    /// Callers, and the number of instructions of their calls.
     calls: Vec<(Caller, f64)>,
 }
 
@@ -44,12 +44,12 @@ enum Caller {
     Function(usize),
 }
 
-/// Lines within which a file says what it counts.
+/// Maximum number of lines of the header of a file.
 const HEADER: usize = 30;
-/// How often shares are passed on from callers to callees: library code calls library code a few deep.
+/// Number of passes that propagate shares from callers to callees: library code calls library code to a small depth.
 const PASSES: usize = 40;
 
-/// Functions by object file and name, numbered.
+/// Functions with their numbers, by object file and name.
 #[derive(Default)]
 struct Functions {
     numbers: HashMap<(String, String), usize>,
@@ -65,7 +65,7 @@ impl Functions {
     }
 }
 
-/// Reads what Callgrind wrote (`--dump-instr=yes`, nothing compressed). None when it is no such file.
+/// Parses the output of Callgrind (`--dump-instr=yes`, nothing compressed). None if the text is no such file.
 pub(super) fn split(text: &str, places: &mut impl Places) -> Option<Split> {
     let header = || text.lines().take(HEADER);
     if !header().any(|line| line == "positions: instr") {
@@ -102,7 +102,7 @@ pub(super) fn split(text: &str, places: &mut impl Places) -> Option<Split> {
             if let Some(caller) = caller {
                 functions.all[callee].calls.push((caller, costs.next()??));
             }
-            // The next call names its object again where it is another one.
+            // The next call names its object again if it is a different one.
             called_object = object.clone();
         } else if line.starts_with("0x") {
             let (address, costs) = position(line)?;
@@ -132,7 +132,7 @@ fn add(sums: &mut Costs, costs: &[f64], share: f64) {
     }
 }
 
-/// For which components each function works: shares that sum to one, or less where some calls lead back to no component.
+/// Shares of the components in each function. The shares sum to one, or to less if some calls lead back to no component.
 fn shares(functions: &[Function]) -> Vec<Shares> {
     let mut shares = vec![[0.0; COMPONENTS]; functions.len()];
     for _ in 0..PASSES {
@@ -157,7 +157,8 @@ fn shares(functions: &[Function]) -> Vec<Shares> {
     shares
 }
 
-/// "0x1a2b 34 5": an address, and how often each event came there; zeros at the end are left out.
+/// Parses a line such as "0x1a2b 34 5": an address, and the number of occurrences of each event; trailing zeros are left
+/// out.
 fn position(line: &str) -> Option<(u64, impl Iterator<Item = Option<f64>>)> {
     let (address, costs) = line.split_once(' ')?;
     let address = u64::from_str_radix(address.strip_prefix("0x")?, 16).ok()?;
@@ -168,7 +169,7 @@ fn position(line: &str) -> Option<(u64, impl Iterator<Item = Option<f64>>)> {
 mod tests {
     use super::*;
 
-    /// Addresses below 0x100 of "us" are those of locks, below 0x200 of the log; all others are shared.
+    /// Addresses of "us" below 0x100 belong to locks, those below 0x200 to the log; all others are shared.
     struct ThreeRegions;
 
     impl Places for ThreeRegions {
@@ -190,7 +191,7 @@ mod tests {
         let split = split(text, &mut ThreeRegions).unwrap();
         assert_eq!(split.events, ["Ir", "D1mr"]);
         assert_eq!(split.all, [64.0, 9.0]);
-        // Of the 40 instructions and 8 misses of copy and what it calls, three quarters are for locks.
+        // Of the 40 instructions and 8 misses of copy and of its callees, three quarters are for locks.
         assert_eq!(split.components[Component::Locks as usize], [12.0 + 30.0, 1.0 + 6.0]);
         assert_eq!(split.components[Component::Log as usize], [8.0 + 10.0, 2.0]);
         let own: f64 = split.components.iter().filter_map(|costs| costs.first()).sum();

@@ -1,5 +1,5 @@
-//! Runs this program under Callgrind and splits what it counted among components. As in
-//! [`cachegrind`](crate::reproduce::cachegrind), the difference of two lengths is the count of one transaction.
+//! Runs this program under Callgrind and splits the counts by component. As in [`cachegrind`](crate::reproduce::cachegrind),
+//! the difference of two lengths gives the counts of one transaction.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::reproduce::child;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::reading::read_output;
 
-/// Where the instructions of a program were written.
+/// Line tables of a program: source files of its instructions.
 pub(super) struct LineTables {
     loader: Loader,
     object: String,
@@ -56,7 +56,7 @@ impl Places for LineTables {
     }
 }
 
-/// Counts of a transaction by component, and of all code.
+/// Counts of a transaction, by component and of all code.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SplitCount {
     pub(super) components: [Counts; COMPONENTS],
@@ -64,7 +64,7 @@ pub(super) struct SplitCount {
 }
 
 impl SplitCount {
-    /// Of one of the `units` that the longer of two runs did more.
+    /// Counts of one unit, if the longer run has `units` more units.
     fn between(short: &Split, long: &Split, units: f64) -> SplitCount {
         let of = |short_costs: &Costs, long_costs: &Costs| {
             Totals::new(&short.events, short_costs).to(&Totals::new(&long.events, long_costs), units)
@@ -73,14 +73,14 @@ impl SplitCount {
         SplitCount { components, all: of(&short.all, &long.all) }
     }
 
-    /// Of one component.
+    /// Counts of one component.
     pub(super) fn of(&self, component: Component) -> &Counts {
         &self.components[component as usize]
     }
 }
 
-/// Counts a run of each of two lengths, with `behind` for the data cache and the level behind both. `args` says how the
-/// run of a length is started, each time anew.
+/// Counts a run of each of two lengths, with `behind` as the data cache and the level behind both. `args` gives the
+/// arguments of a run of a length; it is called before each run.
 pub(super) fn count(
     program: &Path,
     lengths: (u64, u64),
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::reproduce::cachegrind;
 
-    /// The program that is counted is this one, running a test that uses no engine.
+    /// The counted program is this one, running a test that uses no engine.
     #[test]
     fn instructions_of_a_real_binary_find_their_component() {
         if let Some(why) = cachegrind::unavailable() {

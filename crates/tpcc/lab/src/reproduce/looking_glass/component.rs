@@ -1,12 +1,12 @@
-//! Parts of the engine, told by the source files of its code.
+//! Components of the engine, identified by the source files of their code.
 
-/// What an instruction is for.
+/// Component to which an instruction belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub(super) enum Component {
-    /// The transactions of the workload, their inputs, the driver.
+    /// Transactions of the workload, their inputs, the driver.
     Workload,
-    /// Statements, transactions, the catalog: what ties the others together.
+    /// Statements, transactions, the catalog: code that connects the other components.
     Statements,
     /// Trees on pages, and the layout of pages.
     Trees,
@@ -14,19 +14,19 @@ pub(super) enum Component {
     Locks,
     /// Latches of pages.
     Latches,
-    /// Records of the log, their place in it, checkpoints.
+    /// Log records, their positions in the log, checkpoints.
     Log,
-    /// Frames, translation of page numbers, replacement, writing.
+    /// Frames, translation of page numbers, eviction, page writes.
     Pool,
-    /// Keys and rows to bytes and back.
+    /// Encoding and decoding of keys and rows.
     Codec,
 }
 
-/// How many there are.
+/// Number of components.
 pub(super) const COMPONENTS: usize = 8;
 
 impl Component {
-    /// All of them.
+    /// All components.
     pub(super) const ALL: [Component; COMPONENTS] = [
         Component::Workload,
         Component::Statements,
@@ -38,7 +38,7 @@ impl Component {
         Component::Codec,
     ];
 
-    /// As printed.
+    /// Name in a report.
     pub(super) fn name(self) -> &'static str {
         match self {
             Component::Workload => "transaction code and driver",
@@ -52,8 +52,8 @@ impl Component {
         }
     }
 
-    /// The component of a source file. None for libraries, and for what all components share (`base`, `io`): such code
-    /// works for the one that calls it.
+    /// Component of a source file. None for libraries, and for code that all components share (`base`, `io`): such code
+    /// counts for its caller.
     pub(super) fn of(file: &str) -> Option<Component> {
         let file = file.replace('\\', "/");
         let within = |of: &str| file.split_once(of).map(|(_, rest)| rest.to_owned());

@@ -1,14 +1,15 @@
 //! S. Harizopoulos, D. J. Abadi, S. Madden, M. Stonebraker, "OLTP Through the Looking Glass, and What We Found There",
 //! SIGMOD 2008.
 //!
-//! The paper takes one part of Shore away after the other, and counts the instructions of what is left. Here the release
-//! binary runs whole, and each of its instructions is counted and told apart by the source file it comes from
-//! ([`attribution`]): what a part costs while all others are there. What cannot be seen so is what a part makes others do;
-//! the last step therefore is a real removal, `--engine floor`, which has none of the parts.
+//! The paper removes one component of Shore after the other, and counts the remaining instructions. Here the release binary
+//! runs whole, and each of its instructions is counted and assigned to a component by its source file ([`attribution`]).
+//! This gives the cost of a component in the presence of all others, but not the work that it causes in others. The last
+//! step is therefore a real removal, `--engine floor`, which has none of the components.
 //!
-//! The time of a part is modelled ([`breakdown`](super::breakdown)): what its instructions miss in simulated caches, times what an event costs on
-//! this machine. The measured time of the whole stands beside the sum, which is larger: what services do (cleaning pages,
-//! flushing the log) is counted with the transactions for which they do it, while other threads do it in the timed run.
+//! The time of a component is modelled ([`breakdown`](super::breakdown)): its instructions and their misses in simulated
+//! caches, times the costs of events on this machine. The report has the measured time of the whole beside the sum. The sum
+//! is larger: the work of services (cleaning pages, flushing the log) is counted with the transactions for which they do it,
+//! while other threads do it in the timed run.
 
 mod attribution;
 mod callgrind;
@@ -45,7 +46,7 @@ pub(super) const PAPER: Paper = Paper {
     ],
 };
 
-/// The parts in the order in which they are taken away. What is left then are trees, statements and the transaction.
+/// Components in the order of their removal. Trees, statements and the transaction remain.
 const TAKEN: [Component; 5] = [Component::Locks, Component::Latches, Component::Log, Component::Pool, Component::Codec];
 
 fn payment(lab: &mut Lab, results: &mut Results) -> Result<(), Error> {
@@ -57,7 +58,7 @@ fn new_order(lab: &mut Lab, results: &mut Results) -> Result<(), Error> {
     taken_away(lab, results, "looking-glass-new-order", "new-order", parts, left)
 }
 
-/// Runs one transaction on the whole engine and on the floor. `parts` are claims about locks, latches, the log and the pool, in
+/// Runs one transaction on the whole engine and on the floor. `parts` are claims on locks, latches, the log and the pool, in
 /// this order.
 fn taken_away(
     lab: &mut Lab,
@@ -126,7 +127,7 @@ fn taken_away(
     Ok(())
 }
 
-/// Arguments of a run of one worker whose services run within it, so that one thread does everything.
+/// Arguments of a run of one worker with inline services, so that one thread does all work.
 fn alone(mix: &str) -> String {
     format!(
         "run --warehouses 1 --workers 1 --mix {mix} --warmup 0 --seed {SEED} --durability async --buffer-pool 456 \
@@ -134,12 +135,12 @@ fn alone(mix: &str) -> String {
     )
 }
 
-/// Transactions of the short and of the long counted run.
+/// Numbers of transactions of the short and of the long counted run.
 fn lengths(lab: &Lab) -> (u64, u64) {
     if lab.quick { (1_000, 3_000) } else { (2_000, 8_000) }
 }
 
-/// Counts of a transaction by component, with each cache that stands for something.
+/// Counts of a transaction by component, with each of the simulated caches.
 struct PartsCounted {
     second: SplitCount,
     third: SplitCount,
@@ -151,13 +152,13 @@ impl PartsCounted {
         Events::of_counts(&counts(&self.second), &counts(&self.third), &counts(&self.pages))
     }
 
-    /// What events cost amid these.
+    /// Costs of events beside this work.
     fn model(&self) -> Option<Model> {
         let exposed = Exposed::measure(&self.events(|split| split.all))?;
         Some(Model { probe: Probe::measure(), exposed })
     }
 
-    /// Nanoseconds of each part, modelled, and of the whole at these `rates`.
+    /// Modelled nanoseconds of each component, and measured nanoseconds of the whole at these `rates`.
     fn times(&self, id: &str, model: &Model, rates: &[f64]) -> Series {
         let modelled = |events: &Events| Some(model.breakdown(events).sum());
         let mut times = Series::new(format!("{id} time of parts, modelled"), "part", "ns a transaction");
@@ -184,7 +185,7 @@ fn counted(lab: &mut Lab, mix: &str) -> Result<PartsCounted, Error> {
         })
     };
     let counted = PartsCounted { second: count(SECOND)?, third: count(THIRD)?, pages: count(pages)? };
-    // What cannot be removed is below the directory that goes at the end.
+    // Errors are ignored: the parent directory is removed at the end.
     let _ = std::fs::remove_dir_all(&own);
     Ok(counted)
 }
@@ -205,7 +206,7 @@ fn on_the_floor(lab: &mut Lab, mix: &str) -> Result<Option<f64>, Error> {
     Ok(lab.count(&[count])?.and_then(|counts| Some(counts.first()?.instructions)))
 }
 
-/// Transactions a second on the whole engine and on the floor, in turns.
+/// Transactions per second on the whole engine and on the floor, in turns.
 fn timed(lab: &mut Lab, mix: &str) -> Result<Timings, Error> {
     let (rounds, seconds) = if lab.quick { (3, 1) } else { (7, 3) };
     let whole = lab.run_args(1, 1, &format!("--workers 1 --mix {mix} --warmup 1 --duration {seconds}"))?;

@@ -1,4 +1,4 @@
-//! The paper's Table II and figures 19 to 21, from runs of `tpcc latency --simulate`, one for each transaction.
+//! Table II and figures 19 to 21 of the paper, from runs of `tpcc latency --simulate`, one for each transaction.
 
 use serde_json::Value;
 
@@ -8,13 +8,14 @@ use crate::reproduce::lab::{Lab, SEED, words};
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 
-/// A transaction of the paper: as `--mix` calls it, its sequential time in millions of cycles, coverage, epochs (Table II).
+/// A transaction of the paper: its name for `--mix`, its sequential time in millions of cycles, coverage, and number of
+/// epochs (Table II).
 struct Benchmark {
     mix: &'static str,
     mcycles: f64,
     coverage: f64,
     epochs: f64,
-    /// Transactions to measure, long and quick.
+    /// Number of transactions to measure, long and quick.
     transactions: (u64, u64),
 }
 
@@ -31,7 +32,7 @@ const BENCHMARKS: [Benchmark; 7] = [
 const MIX: &str = "transaction";
 const RATIO: &str = "time, sequential = 1";
 
-/// Runs of all transactions, each made when it is first asked for.
+/// Runs of all transactions. Each run is made at the first call.
 fn runs(lab: &mut Lab) -> Result<Vec<(&'static Benchmark, Value)>, Error> {
     BENCHMARKS
         .iter()
@@ -80,7 +81,7 @@ fn ratio(run: &Value, way: &str) -> Option<Spread> {
     Some(Spread { mid: of("ratio")?, low: of("ratio_low")?, high: of("ratio_high")? })
 }
 
-/// A column of the paper's table: its name, what it shows, and its value.
+/// A column of the paper's table: its name, its label, and its value.
 type PaperColumn = (&'static str, &'static str, fn(&Benchmark) -> f64);
 
 /// Table II.
@@ -126,7 +127,7 @@ pub(super) fn fig19(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     Ok(())
 }
 
-/// What processors did, as shares of their time.
+/// Activities of the processors, as shares of their time.
 fn parts(id: &str, machine: usize, runs: &[(&Benchmark, Value)], findings: &mut Results) {
     for part in ["busy", "failed", "token", "idle"] {
         let name = format!("{id} {part}, {} processors", 1 << machine);
@@ -179,7 +180,7 @@ pub(super) fn fig21(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     Ok(())
 }
 
-/// What is claimed of the runs.
+/// Adds the claims on the runs.
 fn claims(runs: &[(&Benchmark, Value)], findings: &mut Results) {
     let run = |mix: &str| runs.iter().find(|(of, _)| of.mix == mix).map_or(&Value::Null, |(_, run)| run);
     let found = |promise: Promise, value: Option<f64>, note: &str| match value {
@@ -188,7 +189,7 @@ fn claims(runs: &[(&Benchmark, Value)], findings: &mut Results) {
     };
     let in_order = at(run("new-order-150"), "/in_order_us_per_item");
     findings.claim(found(claims::IN_ORDER, in_order, "an item of a New-Order with 50 to 150, on two processors"));
-    // The transactions for which something is claimed on four processors.
+    // Transactions with a claim on four processors.
     let claimed = ["new-order", "new-order-150", "delivery-outer", "stock-level"];
     for (promise, key) in [(claims::ERROR_P1, "error_p1"), (claims::ERROR_P2, "error_p2")] {
         let errors = claimed.iter().filter_map(|mix| at(run(mix), &format!("/simulation/{key}")));

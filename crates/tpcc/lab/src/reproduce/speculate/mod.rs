@@ -1,9 +1,9 @@
 //! C. B. Colohan, A. Ailamaki, J. G. Steffan and T. C. Mowry, "Incrementally Parallelizing Database Transactions with
 //! Thread-Level Speculation", TOCS 2008.
 //!
-//! The paper simulates processors with hardware for speculation. Here it is software on this machine's processors, one and two
-//! of them measured; four and eight are simulated from traces, by a simulator that is first held against the measurements
-//! on one and two.
+//! The paper simulates processors with hardware for speculation. Here speculation is software on this machine's processors.
+//! One and two processors are measured; four and eight are simulated from traces, by a simulator that is first compared with
+//! the measurements on one and two.
 
 mod figures;
 mod sub_epochs;

@@ -1,4 +1,4 @@
-//! What an epoch does again after a violation, by place of the dependence and number of sub-epochs (figures 10 and 11).
+//! Work that an epoch repeats after a violation, by position of the dependence and number of sub-epochs (figures 10 and 11).
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use tpcc_core::workload::settings::{Background, Durability, StoreConfig};
 
 /// Numbers of sub-epochs; 1 is a restart.
 const SUB_EPOCHS: [usize; 5] = [1, 2, 4, 8, 16];
-/// How many quarters of an epoch lie before the dependence.
+/// Quarters of an epoch before the dependence.
 const QUARTERS: [usize; 4] = [0, 1, 2, 3];
-/// The number of the paper.
+/// Number of sub-epochs in the paper.
 const USUAL: usize = 8;
 
-/// What a cost shows, and its value.
+/// Label of a cost, and its value.
 type CostLabel = (&'static str, fn(&DependenceCost) -> f64);
 
-/// Moves a dependence through an epoch.
+/// Measures costs with a dependence at several positions of an epoch.
 pub(super) fn sub_epochs(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (rounds, loops) = if lab.quick { (5, 150) } else { (9, 600) };
     let data = lab.database(1)?;

@@ -1,9 +1,10 @@
-//! Index fetches (3.2): N threads, each reading a row by its key again and again, on one table of 100,000 rows of 25
-//! integers. Figures 2a, 5, 8 and 9.
+//! Index fetches (3.2): N threads, each of which repeatedly reads a row by key, on one table of 100,000 rows of 25 integers.
+//! Figures 2a, 5, 8 and 9.
 //!
-//! The paper's operation has 45 KiB of code and misses in caches of 16 to 64 KiB. Ours is a fraction of that, so that the
-//! caches here are smaller by as much: the one of figures 2, 5 and 8 is the largest power of two of at most half the
-//! operation's code. The code is counted, not assumed: lines that one fetch misses when other code has filled the cache.
+//! The paper's operation has 45 KiB of code and misses in caches of 16 to 64 KiB. Ours has a fraction of that, so that the
+//! caches here are smaller in proportion: the cache of figures 2, 5 and 8 has the largest power of two that is at most half
+//! the operation's code. The amount of code is counted, not assumed: lines that one fetch misses after other code has filled
+//! the cache.
 
 use serde_json::json;
 
@@ -16,20 +17,20 @@ use crate::reproduce::lab::{Count, Lab};
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::workload::error::Error;
 
-/// Threads of a team at which the paper compares.
+/// Team size of the paper's comparisons.
 const TEN: u32 = 10;
-/// Fetches of each thread, short and long run.
+/// Fetches of each thread, in the short and in the long run.
 const FETCHES: (u64, u64) = (400, 2400);
-/// Cache in which an operation's code certainly fits.
+/// A cache that certainly holds the code of an operation.
 const LARGE: &str = "65536,8,64";
 
-/// How a run goes.
+/// Parameters of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct How {
     threads: u32,
-    /// Whether they switch at points.
+    /// True if threads switch at points.
     live: bool,
-    /// Whether other code empties the cache before each round.
+    /// True if other code empties the cache before each round.
     cold: bool,
 }
 
@@ -48,12 +49,12 @@ fn count_of(how: How, i1: Geometry) -> Count {
     }
 }
 
-/// Counts a fetch of each of these; none where nothing can be counted.
+/// Counts a fetch of each of `runs`; none if nothing can be counted.
 fn count(lab: &mut Lab, runs: &[(How, Geometry)]) -> Result<Option<Vec<Counts>>, Error> {
     let what: Vec<Count> = runs.iter().map(|(how, i1)| count_of(*how, *i1)).collect();
     let Some(mut counts) = lab.count(&what)? else { return Ok(None) };
     for ((how, _), counts) in runs.iter().zip(&mut counts) {
-        // The other code misses all its lines, as often as it runs: by every fiber, or by the first for all.
+        // The other code misses all its lines each time that it runs: for every fiber, or for the first one only.
         let rounds = if !how.cold {
             0.0
         } else if how.live {
@@ -70,7 +71,7 @@ fn large() -> Result<Geometry, Error> {
     LARGE.parse().map_err(Error::failed)
 }
 
-/// Lines of code that a fetch runs through, and the cache to look at.
+/// Number of lines of code of a fetch, and the cache for the figures.
 struct Code {
     lines: f64,
     i1: Geometry,
@@ -100,7 +101,7 @@ fn threads(lab: &Lab) -> &'static [u32] {
 /// Misses of a round by number of threads.
 type ByThreads = Vec<(u32, f64)>;
 
-/// Misses of a round, one fetch of each thread, by number of threads.
+/// Misses of a round, in which each thread makes one fetch, by number of threads.
 fn by_threads(
     lab: &mut Lab,
     name: &str,
@@ -117,7 +118,7 @@ fn by_threads(
     Ok(Some((series, values)))
 }
 
-/// What each thread beyond the first adds, at ten.
+/// Additional misses of each thread beyond the first, at ten threads.
 fn extra(values: &[(u32, f64)]) -> Option<f64> {
     let at = |threads| values.iter().find(|(n, _)| *n == threads).map(|(_, misses)| *misses);
     Some((at(TEN)? - at(1)?) / f64::from(TEN - 1))
@@ -144,7 +145,7 @@ pub(super) fn fig2(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     Ok(())
 }
 
-/// Figure 5: the same when other code has run before each round.
+/// Figure 5: the same after other code has run before each round.
 pub(super) fn fig5(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let Some(code) = code(lab, findings)? else { return Ok(()) };
     for (live, cold, name) in [
@@ -160,7 +161,7 @@ pub(super) fn fig5(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     Ok(())
 }
 
-/// Figure 8: everything that is counted, and time, at ten threads.
+/// Figure 8: all counts, and time, at ten threads.
 pub(super) fn fig8(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let Some(code) = code(lab, findings)? else {
         findings.claim(claims::FETCH_I1.missing(why(lab)));
@@ -181,7 +182,7 @@ pub(super) fn fig8(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let times = time(lab, if lab.quick { 3 } else { 7 })?;
     series.push("time", times.map(|t| Spread { mid: 100.0 * t.mid, low: 100.0 * t.low, high: 100.0 * t.high }));
     cold.push("time", None);
-    // The text's numbers: misses on the Pentium III, mispredictions on both processors.
+    // Numbers of the paper's text: misses on the Pentium III, mispredictions on both processors.
     let mut paper = Series::new("steps-fig8 paper, Pentium III", "event", &label);
     paper.push_exact("L1-I misses", Some(34.0));
     paper.push_exact("mispredicted branches", Some(36.0));
@@ -201,10 +202,10 @@ pub(super) fn fig8(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     Ok(())
 }
 
-/// A count's name, and where it stands.
+/// Name of a count, and its value.
 type Event = (&'static str, fn(&Counts) -> f64);
 
-/// What figures 8, 10 and 11 show of a count.
+/// Counts in figures 8, 10 and 11.
 pub(super) const EVENTS: &[Event] = &[
     ("L1-I misses", |counts| counts.i1),
     ("L1-D misses", |counts| counts.d1),
@@ -213,7 +214,7 @@ pub(super) const EVENTS: &[Event] = &[
     ("mispredicted branches", |counts| counts.mispredicts),
 ];
 
-/// Time of a fetch with switching, as a share of that without.
+/// Time of a fetch with switching, relative to without.
 fn time(lab: &mut Lab, rounds: usize) -> Result<Option<Spread>, Error> {
     let mut ratios = Vec::new();
     for _ in 0..rounds {
@@ -228,7 +229,7 @@ fn time(lab: &mut Lab, rounds: usize) -> Result<Option<Spread>, Error> {
     Ok(Spread::of(ratios))
 }
 
-/// Figure 9: caches of three sizes around the operation's code, direct to fully associative.
+/// Figure 9: caches of three sizes around the size of the operation's code, from direct-mapped to fully associative.
 pub(super) fn fig9(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let Some(code) = code(lab, findings)? else { return Ok(()) };
     let sizes: Vec<u32> =

@@ -1,4 +1,5 @@
-//! Lookups in groups: a table of 1.5 GiB, random keys, a row and its lock each, in transactions of 48.
+//! Lookups in groups, in a table of 1.5 GiB with random keys. Each lookup reads a row under its lock; a transaction makes
+//! 48.
 
 use std::time::{Duration, Instant};
 
@@ -16,18 +17,18 @@ use tpcc_core::workload::interrupt;
 
 const ROW: usize = 100;
 const ROWS: Table<(), ()> = Table::new("rows");
-/// Bytes of rows: far more than the caches of any processor.
+/// Size of the rows in bytes, far larger than the caches of any processor.
 const BYTES: u64 = 1536 << 20;
-/// Lookups of a transaction: a multiple of every group.
+/// Lookups of a transaction: a multiple of every group size.
 const LOOKUPS: usize = 48;
-/// Lookups announced at once; 0 announces none.
+/// Numbers of lookups announced at a time; 0 announces none.
 const GROUPS: [usize; 6] = [0, 2, 4, 8, 12, 16];
-/// Memory that the system must have free for this.
+/// Required free memory of the system, in bytes.
 const NEEDED: u64 = 3 << 30;
-/// How long one variant is measured at a time.
+/// Duration of one measurement of a variant.
 const SLICE: Duration = Duration::from_millis(400);
 
-/// Series and claim.
+/// Adds the series and the claim.
 pub(super) fn lookup(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     if let Some(free) = available_memory_bytes().filter(|free| *free < NEEDED) {
         let why = format!("needs {} MiB of memory; {} are free", NEEDED >> 20, free >> 20);
@@ -37,7 +38,7 @@ pub(super) fn lookup(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     lab.say("lookups in groups: loading 1.5 GiB of rows");
     let directory = lab.scratch().join("lookup");
     let failed = |e: &dyn std::fmt::Display| Error::failed(format!("{}: {e}", directory.display()));
-    // What an interrupted run left in a directory that the user named.
+    // An interrupted run may have left files in a directory that the user named.
     let _ = std::fs::remove_dir_all(&directory);
     let rounds = if lab.quick { 5 } else { 15 };
     let times = measured(&directory, rounds).map_err(|e| failed(&e))?;
@@ -64,7 +65,7 @@ pub(super) fn lookup(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     Ok(())
 }
 
-/// Nanoseconds of a lookup by group, round by round; none when the user has interrupted.
+/// Nanoseconds of a lookup by group size, round by round; none if the user has interrupted.
 fn measured(directory: &std::path::Path, rounds: usize) -> Result<Option<Vec<Vec<f64>>>, Box<dyn std::error::Error>> {
     let options = Options::new().buffer_pool(BYTES * 2).durability(Durability::Async).checkpoint_every(256 << 20);
     let db = options.open(directory)?;
@@ -125,7 +126,7 @@ fn transaction(
     Ok(())
 }
 
-/// The next number below `n` of a sequence without order (splitmix64).
+/// Next number below `n` of a pseudo-random sequence (splitmix64).
 fn below(state: &mut u64, n: u64) -> u64 {
     let drawn = spread(*state);
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);

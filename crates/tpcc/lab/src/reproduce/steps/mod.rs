@@ -1,8 +1,8 @@
 //! S. Harizopoulos and A. Ailamaki, "STEPS Towards Cache-Resident Transaction Processing", VLDB 2004.
 //!
 //! The paper compares Shore with and without switches on processors with 16 and 64 KiB of instruction cache. Here the same
-//! binary, with the same fibers, runs with points and without; what the caches do is counted with Cachegrind, and time is
-//! taken from interleaved runs without it. Beyond the paper: prefetch-and-switch on data misses (`steps-prefetch`).
+//! binary, with the same fibers, runs with points and without. Cachegrind counts the events of the caches; times are from
+//! interleaved runs without Cachegrind. Beyond the paper: prefetch-and-switch on data misses (`steps-prefetch`).
 
 mod fetch;
 mod lookup;

@@ -1,4 +1,4 @@
-//! Table 2: which operations run the same code in whichever transaction, so that they can share a team, and which do so
+//! Table 2: operations that run the same code in all transactions, so that they can share a team, and operations that do so
 //! only on the same index. The paper classifies by hand; here traces of our own operations are compared.
 
 use std::collections::HashSet;

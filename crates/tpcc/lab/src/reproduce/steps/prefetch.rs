@@ -1,5 +1,5 @@
-//! Beyond the paper: what switching behind prefetches does for time. Throughput of the standard mix by warehouses, under
-//! threads without and with group prefetch and under steps with points of either kind and of both.
+//! Beyond the paper: effect on time of switching behind prefetches. Throughput of the standard mix by warehouses, under
+//! threads without and with group prefetch, and under steps with points of either kind and of both.
 
 use storage::PointKind;
 
@@ -10,7 +10,7 @@ use crate::reproduce::lab::{Lab, Timings};
 use crate::reproduce::report::Series;
 use tpcc_core::workload::error::Error;
 
-/// A way to run: its label and its flags.
+/// A way to run transactions: its label and its flags.
 type Way = (&'static str, &'static str);
 
 const PLAIN: Way = ("threads", "--scheduler threads --prefetch off");
@@ -42,7 +42,7 @@ pub(super) fn sweep(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     let mut timings = Timings::default();
     let label = |way: &str, warehouses: u32, workers: u32| format!("{way}, {warehouses} warehouses, {workers} workers");
     for &warehouses in sizes {
-        // One for one and one for all others: a run may use fewer warehouses than are loaded.
+        // One database for one warehouse, and one for all other sizes: a run may use fewer warehouses than are loaded.
         let loaded = match (warehouses, lab.quick) {
             (1, _) => 1,
             (_, true) => 20,
@@ -50,7 +50,7 @@ pub(super) fn sweep(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
         };
         let mut runs = Vec::new();
         for (way, flags) in all {
-            // One warehouse fits the caches: nothing is claimed of the other ways there.
+            // One warehouse fits the caches: there is no claim on the other ways at this size.
             if lab.quick && warehouses == 1 && ![THREADS.0, STEPS.0].contains(&way) {
                 continue;
             }
@@ -70,7 +70,7 @@ pub(super) fn sweep(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
         findings.series.push(series);
     }
     for (way, _) in [THREADS, STEPS] {
-        // The same terminals ask, each again as soon as it has its answer.
+        // In both ways the same terminals send requests, each again as soon as it has its answer.
         let name = format!("steps-prefetch p99 {way}");
         let mut series = Series::new(name, "warehouses", "99th percentile of New-Order's response, us, one worker");
         sizes.iter().for_each(|&n| series.push(n, timings.response_p99(&label(way, n, 1))));

@@ -1,5 +1,5 @@
-//! The switch itself: nanoseconds of a hop between team mates with its checks, by size of the team and by where the points
-//! lie, beside libraries that others use.
+//! Cost of a switch: nanoseconds of a hop between members of a team with its checks, by size of the team and by position of
+//! the points, beside libraries in common use.
 
 use sched_steps::measure::{self, Contestant, Figure, Shape, compare};
 
@@ -11,14 +11,14 @@ use tpcc_core::workload::error::Error;
 
 /// Sizes of teams.
 const SIZES: [usize; 6] = [2, 10, 16, 64, 300, 1000];
-/// Sizes for which the claim is made.
+/// Team sizes of the claim.
 const CLAIMED: std::ops::RangeInclusive<usize> = 10..=300;
 
 const OURS: &str = "hop, staggered points";
 const COROSENSEI: &str = "corosensei";
 const TOKIO: &str = "tokio yield_now";
 
-/// Measures hops; contestants take turns.
+/// Measures hops; the contestants alternate.
 pub(super) fn switch(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (repetitions, hops) = if lab.quick { (7, 400_000) } else { (15, 3_000_000) };
     let mut figures: Vec<Figure> = Vec::new();

@@ -1,7 +1,7 @@
 //! TPC-C (4.3): Payment alone (figure 10), team sizes (table 4), the mix without Delivery (figure 11).
 //!
-//! "Off" is the same binary with the same fibers and no point live: transactions of a team run one after the other, each
-//! to its end.
+//! "Off" is the same binary with the same fibers and no live point: transactions of a team run one after the other, each to
+//! its end.
 
 use super::fetch::EVENTS;
 use crate::footprint::geometry::Geometry;
@@ -12,12 +12,12 @@ use crate::reproduce::lab::{Count, Lab, SEED};
 use crate::reproduce::report::{Claim, Series, Spread};
 use tpcc_core::workload::error::Error;
 
-/// Transactions of the short and of the long counted run.
+/// Numbers of transactions of the short and of the long counted run.
 const LENGTHS: (u64, u64) = (1_000, 5_000);
-/// Misses a transaction below which a cache is too large to show anything.
+/// Misses per transaction below which a cache is too large to show an effect.
 const FEW: f64 = 20.0;
 
-/// Counts of a mix at some warehouses, points off and on, in the first cache where off misses enough.
+/// Counts of a mix at a number of warehouses, with points off and on, in the first cache with enough misses with points off.
 struct Counted {
     warehouses: u32,
     i1: Geometry,
@@ -54,12 +54,12 @@ fn counted(lab: &mut Lab, mix: &str, loaded: u32, warehouses: u32) -> Result<Opt
     Ok(None)
 }
 
-/// Warehouses to load and those to look at.
+/// Number of warehouses to load, and numbers of warehouses to measure.
 fn sizes(lab: &Lab, all: &'static [u32]) -> (u32, &'static [u32]) {
     if lab.quick { (20, &[20]) } else { (all.iter().copied().max().unwrap_or(20), all) }
 }
 
-/// How many times as fast points make a mix, over interleaved rounds.
+/// Speed-up of a mix by points, over interleaved rounds.
 fn speedup(lab: &mut Lab, mix: &str, loaded: u32, warehouses: u32) -> Result<Option<Spread>, Error> {
     let (seconds, rounds) = if lab.quick { (2, 3) } else { (6, 5) };
     let how =
@@ -71,15 +71,15 @@ fn speedup(lab: &mut Lab, mix: &str, loaded: u32, warehouses: u32) -> Result<Opt
     Ok(timings.ratio(&on_label, &off_label))
 }
 
-/// What the paper's text says of its bars, in per cent of Shore without Steps, by what they show.
+/// Values of the paper's bars that are in its text, in per cent of Shore without Steps.
 struct PaperBars {
-    /// "10 warehouses".
+    /// Name of the bars, such as "10 warehouses".
     of: &'static str,
-    /// By names of events, or time.
+    /// Remaining per cent by name of the event, or of time.
     left: &'static [(&'static str, f64)],
 }
 
-/// Figure 10: 60 to 65% fewer instruction misses, 41 to 45% fewer mispredictions, 16 to 39% faster, the more the larger.
+/// Figure 10: 60 to 65% fewer instruction misses, 41 to 45% fewer mispredictions, 16 to 39% faster; more at more warehouses.
 const FIGURE_10: &[PaperBars] = &[
     PaperBars {
         of: "10 warehouses",
@@ -94,7 +94,7 @@ const FIGURE_10: &[PaperBars] = &[
 /// Figure 11: 56% fewer instruction misses.
 const FIGURE_11: &[PaperBars] = &[PaperBars { of: "10 warehouses", left: &[("L1-I misses", 44.0)] }];
 
-/// Figures 10 and 11 are alike: events with points, relative to without, by warehouses.
+/// Figures 10 and 11: events with points, relative to without, by warehouses.
 fn relative(
     lab: &mut Lab,
     findings: &mut Results,
@@ -117,7 +117,7 @@ fn relative(
         }
         series.push("time", time.map(|t| Spread { mid: 100.0 / t.mid, low: 100.0 / t.high, high: 100.0 / t.low }));
         findings.series.push(series);
-        // In the figure of the first, whose cache stands in its label.
+        // Only in the figure of the first number of warehouses, whose label names the cache.
         if all.is_empty() {
             for bars in paper {
                 let mut series = Series::new(format!("{figure} paper, {}", bars.of), "event", &label);
@@ -133,7 +133,7 @@ fn relative(
     Ok((all, at_twenty))
 }
 
-/// The one with the smallest reduction of all.
+/// Counts with the smallest reduction of all.
 fn worst(counted: &[Counted], of: fn(&Counts) -> f64) -> Option<&Counted> {
     let left = |counted: &Counted| of(&counted.on) / of(&counted.off).max(f64::MIN_POSITIVE);
     counted.iter().max_by(|a, b| left(a).total_cmp(&left(b)))
@@ -176,7 +176,7 @@ pub(super) fn fig11(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> 
     Ok(())
 }
 
-/// Table 4: who enters a team and who leaves it with the others, by operation.
+/// Table 4: threads that enter a team, and threads that leave it with the others, by operation.
 pub(super) fn table4(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (loaded, sizes) = sizes(lab, &[10, 20, 30]);
     for &warehouses in sizes {
