@@ -38,7 +38,7 @@ impl Fifo {
 
     pub(crate) fn push(&self, links: &impl Links, index: u32) {
         if links.link(index).replace(NONE) != UNLINKED {
-            broken("a fiber is in two queues");
+            abort_with("a fiber is in two queues");
         }
         match self.tail.get() {
             NONE => self.head.set(index),
@@ -66,7 +66,7 @@ impl Fifo {
 /// Aborts the process after an internal invariant is violated: to continue could touch a freed stack.
 #[cold]
 #[inline(never)]
-pub(crate) fn broken(what: &str) -> ! {
+pub(crate) fn abort_with(what: &str) -> ! {
     // This function must not unwind, even if writing to stderr fails.
     let _ = writeln!(std::io::stderr(), "sched-steps: {what}: a mistake of the executor, which cannot go on");
     std::process::abort()

@@ -121,12 +121,12 @@ fn a_fiber_local_keeps_fibers_apart() {
     assert_eq!(seen.borrow().len(), 4);
 }
 
-struct Noted {
+struct LoggedDrop {
     log: Rc<RefCell<Vec<&'static str>>>,
     name: &'static str,
 }
 
-impl Drop for Noted {
+impl Drop for LoggedDrop {
     fn drop(&mut self) {
         self.log.borrow_mut().push(self.name);
     }
@@ -136,9 +136,9 @@ impl Drop for Noted {
 fn values_are_made_at_first_access_and_dropped_before_the_join_returns() {
     fiber_local! {
         static LOG: Rc<RefCell<Vec<&'static str>>> = Rc::default();
-        static FIRST: Noted = Noted { log: LOG.with(Rc::clone), name: "first" };
-        static SECOND: Noted = Noted { log: LOG.with(Rc::clone), name: "second" };
-        static UNUSED: Noted = panic!("nothing asks for it");
+        static FIRST: LoggedDrop = LoggedDrop { log: LOG.with(Rc::clone), name: "first" };
+        static SECOND: LoggedDrop = LoggedDrop { log: LOG.with(Rc::clone), name: "second" };
+        static UNUSED: LoggedDrop = panic!("nothing asks for it");
     }
     team(2)
         .scope(|s| {
@@ -164,8 +164,8 @@ fn values_are_made_at_first_access_and_dropped_before_the_join_returns() {
 
 #[test]
 fn values_of_a_cancelled_fiber_are_dropped_and_a_panic_of_a_destructor_is_told() {
-    struct Angry(Rc<Cell<u32>>);
-    impl Drop for Angry {
+    struct PanicOnDrop(Rc<Cell<u32>>);
+    impl Drop for PanicOnDrop {
         fn drop(&mut self) {
             self.0.set(self.0.get() + 1);
             assert!(std::thread::panicking() || self.0.get() > 1, "angry");
@@ -173,7 +173,7 @@ fn values_of_a_cancelled_fiber_are_dropped_and_a_panic_of_a_destructor_is_told()
     }
     fiber_local! {
         static DROPPED: Rc<Cell<u32>> = Rc::default();
-        static ANGRY: Angry = Angry(DROPPED.with(Rc::clone));
+        static ANGRY: PanicOnDrop = PanicOnDrop(DROPPED.with(Rc::clone));
     }
     let told = team(2).scope(|s| {
         let dropped = s.spawn(|| ANGRY.with(|angry| Rc::clone(&angry.0)));
@@ -201,11 +201,11 @@ fn values_of_a_cancelled_fiber_are_dropped_and_a_panic_of_a_destructor_is_told()
 #[test]
 fn what_is_gone_or_needs_itself_is_not_to_be_had() {
     fiber_local! {
-        static LATE: Late = Late;
+        static LATE: UseOnDrop = UseOnDrop;
         static LOOP: u32 = LOOP.with(|_| 1);
     }
-    struct Late;
-    impl Drop for Late {
+    struct UseOnDrop;
+    impl Drop for UseOnDrop {
         fn drop(&mut self) {
             assert!(LATE.try_with(|_| ()).is_none());
         }

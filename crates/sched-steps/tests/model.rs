@@ -43,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-struct World {
+struct Model {
     programs: Vec<Vec<Step>>,
     ids: Vec<OperationId>,
     membership: Membership,
@@ -63,15 +63,15 @@ struct World {
     children: Cell<usize>,
 }
 
-impl World {
-    fn moved(&self, me: usize, to: usize) {
+impl Model {
+    fn record_step(&self, me: usize, to: usize) {
         self.progress[me].set(to);
         self.clock.set(self.clock.get() + 1);
         self.sleepers[me].borrow_mut().drain(..).for_each(fiber::Waker::wake);
     }
 
     /// Checks the operation of the fiber that a hop led to.
-    fn arrived(&self, me: usize) {
+    fn check_hop_target(&self, me: usize) {
         if let Some(from) = self.left_by_hop.take()
             && from != me
             && self.membership == Membership::PerOperation
@@ -84,7 +84,7 @@ impl World {
         let may = fiber::may_hop();
         self.left_by_hop.set(may.then_some(me));
         fiber::hop();
-        if may { self.arrived(me) } else { assert!(self.left_by_hop.take().is_none()) }
+        if may { self.check_hop_target(me) } else { assert!(self.left_by_hop.take().is_none()) }
     }
 
     fn run<'s>(&'s self, me: usize, s: &'s sched_steps::Scope<'s, '_>) {
@@ -94,12 +94,12 @@ impl World {
                 Step::Hop => self.hop(me),
                 Step::Yield => {
                     fiber::yield_now();
-                    self.arrived_otherwise();
+                    self.forget_hop();
                 }
                 Step::Begin(at) => {
                     self.operation[me].set(Some(at));
                     team::begin_operation(self.ids[at]);
-                    self.arrived_otherwise();
+                    self.forget_hop();
                 }
                 Step::End => {
                     team::end_operation();
@@ -112,7 +112,7 @@ impl World {
                     // The other fibers may have ended, or wait too: then the clock does not advance.
                     fiber::block_until(|| self.clock.get() >= at || self.alone());
                     self.waits[me].set(false);
-                    self.arrived_otherwise();
+                    self.forget_hop();
                 }
                 Step::Latched => {
                     let _latch = fiber::LatchGuardCount::hold();
@@ -129,14 +129,14 @@ impl World {
                 }
             }
             done += 1;
-            self.moved(me, done);
+            self.record_step(me, done);
         }
         team::end_operation();
-        self.moved(me, usize::MAX);
+        self.record_step(me, usize::MAX);
     }
 
     /// Called after a general switch: clears the record of earlier hops.
-    fn arrived_otherwise(&self) {
+    fn forget_hop(&self) {
         self.left_by_hop.set(None);
     }
 
@@ -154,7 +154,7 @@ impl World {
         self.sleepers[of].borrow_mut().push(fiber::waker().unwrap());
         while self.progress[of].get() == seen {
             fiber::park();
-            self.arrived_otherwise();
+            self.forget_hop();
         }
         self.waits[me].set(false);
     }
@@ -187,7 +187,7 @@ fn run(programs: Vec<Vec<Step>>, slots: usize, team_size: usize, membership: Mem
             .for_each(|program| program.retain(|step| !matches!(step, Step::Await(_) | Step::Until(_) | Step::Spawn)));
     }
     let begun = programs.iter().flatten().filter(|step| matches!(step, Step::Begin(_))).count();
-    let world = World {
+    let model = Model {
         ids,
         membership,
         progress: (0..n).map(|_| Cell::new(0)).collect(),
@@ -202,16 +202,16 @@ fn run(programs: Vec<Vec<Step>>, slots: usize, team_size: usize, membership: Mem
     steps
         .scope(|s| {
             for me in 0..n {
-                let world = &world;
+                let model = &model;
                 s.spawn_named(&format!("fiber {me}"), move || {
-                    world.arrived_otherwise();
-                    world.run(me, s);
+                    model.forget_hop();
+                    model.run(me, s);
                 });
             }
         })
         .unwrap();
-    assert!(world.progress.iter().all(|done| done.get() == usize::MAX));
-    assert!(world.children.get() == spawned || slots < n + spawned);
+    assert!(model.progress.iter().all(|done| done.get() == usize::MAX));
+    assert!(model.children.get() == spawned || slots < n + spawned);
     let statistics = steps.statistics();
     assert_eq!(statistics.operations.iter().map(|op| op.begun as usize).sum::<usize>(), begun);
     for op in &statistics.operations {

@@ -25,9 +25,9 @@ fn waiting(fiber: &str, waits_for: WaitsFor) -> Waiting {
     Waiting { fiber: fiber.into(), waits_for }
 }
 
-struct Count<'a>(&'a Cell<u32>);
+struct CountOnDrop<'a>(&'a Cell<u32>);
 
-impl Drop for Count<'_> {
+impl Drop for CountOnDrop<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() + 1);
     }
@@ -40,13 +40,13 @@ fn parked_fibers_that_nothing_can_wake_are_named_and_unwound() {
     let ended = steps.scope(|s| {
         let dropped = &dropped;
         let sleeper = s.spawn_named("sleeper", move || {
-            let _count = Count(dropped);
+            let _count = CountOnDrop(dropped);
             loop {
                 fiber::park();
             }
         });
         s.spawn_named("heir", move || {
-            let _count = Count(dropped);
+            let _count = CountOnDrop(dropped);
             sleeper.join().unwrap();
         });
         s.spawn_named("worker", fiber::yield_now);
@@ -219,35 +219,35 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Counts of the fibers that have begun and ended.
 #[derive(Default)]
-struct Alive {
+struct FiberCounts {
     begun: Cell<u32>,
     ended: Cell<u32>,
     /// Number of fibers that ended by unwinding.
     unwound: Cell<u32>,
 }
 
-struct Life<'a>(&'a Alive);
+struct CountedFiber<'a>(&'a FiberCounts);
 
-impl<'a> Life<'a> {
-    fn begin(alive: &'a Alive) -> Life<'a> {
-        alive.begun.set(alive.begun.get() + 1);
-        Life(alive)
+impl<'a> CountedFiber<'a> {
+    fn begin(counts: &'a FiberCounts) -> CountedFiber<'a> {
+        counts.begun.set(counts.begun.get() + 1);
+        CountedFiber(counts)
     }
 }
 
-impl Drop for Life<'_> {
+impl Drop for CountedFiber<'_> {
     fn drop(&mut self) {
         let count = if std::thread::panicking() { &self.0.unwound } else { &self.0.ended };
         count.set(count.get() + 1);
     }
 }
 
-fn act<'s>(s: &'s Scope<'s, '_>, alive: &'s Alive, child: Child) {
-    let _life = Life::begin(alive);
+fn act<'s>(s: &'s Scope<'s, '_>, counts: &'s FiberCounts, child: Child) {
+    let _counted = CountedFiber::begin(counts);
     match child {
         Child::Ends => fiber::hop(),
         Child::Sleeps => fiber::park(),
-        Child::Spawns => drop(s.spawn(|| act(s, alive, Child::Ends))),
+        Child::Spawns => drop(s.spawn(|| act(s, counts, Child::Ends))),
     }
 }
 
@@ -267,33 +267,33 @@ proptest! {
         team_size in 1..5_usize,
     ) {
         let mut steps = common::build(Executor::builder().fibers(slots).team_size(team_size));
-        let alive = Alive::default();
+        let counts = FiberCounts::default();
         let ended = steps.scope(|s| {
             for program in &programs {
-                let alive = &alive;
+                let counts = &counts;
                 s.spawn(move || {
-                    let _life = Life::begin(alive);
+                    let _counted = CountedFiber::begin(counts);
                     for step in program {
                         match *step {
                             Step::Hop => fiber::hop(),
                             Step::Yield => fiber::yield_now(),
                             Step::Sleep => fiber::park(),
-                            Step::Spawn(child) => drop(s.spawn(move || act(s, alive, child))),
-                            Step::Join(child) => drop(s.spawn(move || act(s, alive, child)).join()),
+                            Step::Spawn(child) => drop(s.spawn(move || act(s, counts, child))),
+                            Step::Join(child) => drop(s.spawn(move || act(s, counts, child)).join()),
                         }
                     }
                 });
             }
         });
         match ended {
-            Ok(()) => prop_assert_eq!(alive.unwound.get(), 0),
+            Ok(()) => prop_assert_eq!(counts.unwound.get(), 0),
             Err(FiberError::Stopped(stop)) => {
                 prop_assert_eq!(stop.after, None);
                 prop_assert!(!stop.waiting.is_empty() && stop.waiting.len() <= slots, "{:?}", stop);
-                prop_assert!(alive.unwound.get() >= 1, "{:?}", stop);
+                prop_assert!(counts.unwound.get() >= 1, "{:?}", stop);
             }
             Err(other) => prop_assert!(false, "{other:?}"),
         }
-        prop_assert_eq!(alive.begun.get(), alive.ended.get() + alive.unwound.get());
+        prop_assert_eq!(counts.begun.get(), counts.ended.get() + counts.unwound.get());
     }
 }

@@ -114,9 +114,9 @@ fn a_fiber_may_be_cancelled_by_an_executor_that_it_drives() {
 }
 
 /// Calls a function when it is dropped.
-struct Does<F: Fn()>(F);
+struct CallOnDrop<F: Fn()>(F);
 
-impl<F: Fn()> Drop for Does<F> {
+impl<F: Fn()> Drop for CallOnDrop<F> {
     fn drop(&mut self) {
         (self.0)();
     }
@@ -151,7 +151,7 @@ fn no_other_fiber_runs_in_the_middle_of_a_panic() {
                             team::begin_operation(operation);
                             work();
                             if i % 3 == 1 {
-                                let _does = Does(|| {
+                                let _call = CallOnDrop(|| {
                                     ctx_point!("unwinding/destructor");
                                     fiber::hop();
                                     fiber::yield_now();
@@ -180,8 +180,8 @@ fn no_other_fiber_runs_in_the_middle_of_a_panic() {
 
 #[test]
 fn what_cannot_be_waited_for_in_the_middle_of_a_panic_is_told() {
-    struct Spawns<'s, 'e>(&'s Scope<'s, 'e>, &'s Cell<u32>);
-    impl Drop for Spawns<'_, '_> {
+    struct SpawnOnDrop<'s, 'e>(&'s Scope<'s, 'e>, &'s Cell<u32>);
+    impl Drop for SpawnOnDrop<'_, '_> {
         fn drop(&mut self) {
             let count = self.1;
             let refused = self.0.spawn_named("late", move || count.set(100));
@@ -197,7 +197,7 @@ fn what_cannot_be_waited_for_in_the_middle_of_a_panic_is_told() {
         .scope(|s| {
             let count = &count;
             s.spawn_named("fails", move || {
-                let _spawns = Spawns(s, count);
+                let _spawn = SpawnOnDrop(s, count);
                 panic!("first");
             });
         })
@@ -210,7 +210,7 @@ fn what_cannot_be_waited_for_in_the_middle_of_a_panic_is_told() {
             let rests = s.spawn_named("rests", || (0..3).for_each(|_| fiber::yield_now()));
             let handle = Cell::new(Some(rests));
             s.spawn(move || {
-                let _joins = Does(move || {
+                let _call = CallOnDrop(move || {
                     let error = handle.take().unwrap().join().unwrap_err().to_string();
                     assert!(error.contains("'rests' was not waited for: in the middle of a panic"), "{error}");
                 });
@@ -230,7 +230,7 @@ fn a_scope_does_not_begin_in_the_middle_of_a_panic() {
         .scope(|s| {
             let (told, begun) = (&told, &begun);
             s.spawn(move || {
-                let _does = Does(|| {
+                let _call = CallOnDrop(|| {
                     let refused = team(3).scope(|_| begun.set(true)).unwrap_err();
                     assert!(matches!(refused, FiberError::InPanic));
                     *told.borrow_mut() = refused.to_string();
@@ -248,8 +248,8 @@ fn a_scope_does_not_begin_in_the_middle_of_a_panic() {
 
 #[test]
 fn panics_of_destructors_are_told() {
-    struct Angry(&'static str);
-    impl Drop for Angry {
+    struct PanicOnDrop(&'static str);
+    impl Drop for PanicOnDrop {
         fn drop(&mut self) {
             if !std::thread::panicking() {
                 panic!("{}", self.0);
@@ -257,12 +257,12 @@ fn panics_of_destructors_are_told() {
         }
     }
     // Panic of a result that no handle takes.
-    let told = team(2).scope(|s| drop(s.spawn_named("a", || Angry("result")))).unwrap_err();
+    let told = team(2).scope(|s| drop(s.spawn_named("a", || PanicOnDrop("result")))).unwrap_err();
     assert_eq!(told.to_string(), "fiber 'a' panicked: result");
     // Panic of a captured value of a fiber that never began.
     let told = team(2)
         .scope(|s| {
-            let angry = Angry("captured");
+            let angry = PanicOnDrop("captured");
             let fresh = s.spawn_named("b", move || drop(angry));
             fresh.cancel();
             fresh.join().unwrap_err().to_string()
@@ -273,7 +273,7 @@ fn panics_of_destructors_are_told() {
     let told = team(3)
         .scope(|s| {
             for _ in 0..3 {
-                s.spawn_named("c", || resume_unwind(Box::new(Angry("payload"))));
+                s.spawn_named("c", || resume_unwind(Box::new(PanicOnDrop("payload"))));
             }
         })
         .unwrap_err();
@@ -282,15 +282,15 @@ fn panics_of_destructors_are_told() {
     assert!(catch_unwind(AssertUnwindSafe(|| drop(payload))).is_err());
     // Panic of a fiber-local value.
     sched_steps::fiber_local! {
-        static FIRST: Angry = Angry("local");
-        static SECOND: Angry = Angry("local");
+        static FIRST: PanicOnDrop = PanicOnDrop("local");
+        static SECOND: PanicOnDrop = PanicOnDrop("local");
     }
     let told = team(2)
         .scope(|s| {
             s.spawn_named("d", || {
                 FIRST.with(|_| ());
                 SECOND.with(|_| ());
-                Angry("result as well")
+                PanicOnDrop("result as well")
             })
             .join()
             .map(drop)

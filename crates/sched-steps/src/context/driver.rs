@@ -19,5 +19,5 @@ pub(crate) trait Driver {
         feature = "asan",
         not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))
     ))]
-    fn pass(&self);
+    fn hop(&self);
 }

@@ -7,30 +7,30 @@ use std::ptr::{self, NonNull};
 use super::driver::Driver;
 use super::node::Node;
 
-/// Flag in [`Local::hold`]: a point must do nothing, because no fiber runs or the fiber has no team mate.
-pub(crate) const INERT: u32 = 1 << 31;
+/// Flag in [`Local::hop_block_word`]: a point must do nothing, because no fiber runs or the fiber has no team mate.
+pub(crate) const NO_MATE_FLAG: u32 = 1 << 31;
 
 /// Thread-local state that a point accesses.
 ///
-/// `hold` is zero only while the running fiber may hop. Its low bits count the latches that the fiber holds. The node
-/// needs no copy of the count: a fiber that is suspended by a hop holds no latch by construction, and a fiber that waits
-/// saves the count on its stack.
+/// `hop_block_word` is zero only while the running fiber may hop. Its low bits count the latches that the fiber holds.
+/// The node needs no copy of the count: a fiber that is suspended by a hop holds no latch by construction, and a fiber
+/// that waits saves the count on its stack.
 pub(crate) struct Local {
-    pub(crate) hold: Cell<u32>,
+    pub(crate) hop_block_word: Cell<u32>,
     pub(crate) current: Cell<*const Node>,
     /// Driver of this thread. It outlives its drive, and removes itself at the end of the drive.
     pub(crate) driver: Cell<Option<NonNull<dyn Driver>>>,
-    /// The newest [`Aside`] of this thread.
-    aside: Cell<*const Aside>,
+    /// The newest [`SavedThreadState`] of this thread.
+    saved: Cell<*const SavedThreadState>,
 }
 
 impl Local {
     const fn new() -> Local {
         Local {
-            hold: Cell::new(INERT),
+            hop_block_word: Cell::new(NO_MATE_FLAG),
             current: Cell::new(ptr::null()),
             driver: Cell::new(None),
-            aside: Cell::new(ptr::null()),
+            saved: Cell::new(ptr::null()),
         }
     }
 
@@ -42,61 +42,61 @@ impl Local {
         current: *const Node,
         with: impl FnOnce() -> R,
     ) -> R {
-        /// Guard that restores the state that was set aside.
-        struct Back<'a>(&'a Local, &'a Aside);
-        impl Drop for Back<'_> {
+        /// Guard that restores the state that was saved.
+        struct RestoreGuard<'a>(&'a Local, &'a SavedThreadState);
+        impl Drop for RestoreGuard<'_> {
             fn drop(&mut self) {
-                let Back(local, aside) = *self;
-                local.aside.set(aside.below);
-                local.driver.set(aside.driver);
-                local.current.set(aside.current);
-                local.hold.set(aside.hold.get());
+                let RestoreGuard(local, saved) = *self;
+                local.saved.set(saved.previous);
+                local.driver.set(saved.driver);
+                local.current.set(saved.current);
+                local.hop_block_word.set(saved.hop_block_word.get());
             }
         }
-        let aside = Aside {
+        let saved = SavedThreadState {
             driver: self.driver.replace(driver),
             current: self.current.replace(current),
-            hold: Cell::new(self.hold.replace(INERT)),
-            below: self.aside.get(),
+            hop_block_word: Cell::new(self.hop_block_word.replace(NO_MATE_FLAG)),
+            previous: self.saved.get(),
         };
-        self.aside.set(&raw const aside);
-        let _back = Back(self, &aside);
+        self.saved.set(&raw const saved);
+        let _guard = RestoreGuard(self, &saved);
         with()
     }
 
-    /// Returns the context of `driver` whose frames lie on the running stack, and its `hold`. While another driver or
-    /// code of the embedder runs, both are in an [`Aside`] and are found there. `None` if `driver` does not drive this
-    /// thread.
-    pub(crate) fn seat_of(&self, driver: *const ()) -> Option<(*const Node, &Cell<u32>)> {
+    /// Returns the context of `driver` whose frames lie on the running stack, and its `hop_block_word`. While another
+    /// driver or code of the embedder runs, both are in a [`SavedThreadState`] and are found there. `None` if `driver`
+    /// does not drive this thread.
+    pub(crate) fn context_of(&self, driver: *const ()) -> Option<(*const Node, &Cell<u32>)> {
         let is = |other: Option<NonNull<dyn Driver>>| other.is_some_and(|other| ptr::addr_eq(other.as_ptr(), driver));
         if is(self.driver.get()) {
-            return Some((self.current.get(), &self.hold));
+            return Some((self.current.get(), &self.hop_block_word));
         }
-        let mut at = self.aside.get();
-        // SAFETY: an aside lies in a frame of `with_driver` that has not returned: it is removed from the chain before
-        // that. A context inside such a frame is never switched away from: only its own driver could do that, and it does
-        // not drive then.
-        while let Some(aside) = unsafe { at.as_ref() } {
-            if is(aside.driver) {
-                return Some((aside.current, &aside.hold));
+        let mut at = self.saved.get();
+        // SAFETY: a saved state lies in a frame of `with_driver` that has not returned: it is removed from the chain
+        // before that. A context inside such a frame is never switched away from: only its own driver could do that,
+        // and it does not drive then.
+        while let Some(saved) = unsafe { at.as_ref() } {
+            if is(saved.driver) {
+                return Some((saved.current, &saved.hop_block_word));
             }
-            at = aside.below;
+            at = saved.previous;
         }
         None
     }
 }
 
-/// State of a thread, set aside while another driver or none drives it.
-struct Aside {
+/// State of a thread, saved while another driver or none drives it.
+struct SavedThreadState {
     driver: Option<NonNull<dyn Driver>>,
     current: *const Node,
-    hold: Cell<u32>,
-    /// The previous aside in the chain.
-    below: *const Aside,
+    hop_block_word: Cell<u32>,
+    /// The previous entry of the chain.
+    previous: *const SavedThreadState,
 }
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
-mod place {
+mod storage {
     use super::Local;
 
     thread_local! {
@@ -114,7 +114,7 @@ mod place {
 
 /// On the thread back end each fiber is an OS thread, which shares the state of the thread that drives the executor.
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
-mod place {
+mod storage {
     use std::cell::Cell;
     use std::sync::{Mutex, PoisonError};
 
@@ -125,18 +125,18 @@ mod place {
     }
 
     /// An address that is stored and never dereferenced.
-    struct Kept(#[allow(dead_code)] *const Local);
+    struct LeakedLocal(#[allow(dead_code)] *const Local);
     // SAFETY: see the comment on the type.
-    unsafe impl Send for Kept {}
+    unsafe impl Send for LeakedLocal {}
 
     /// Keeps the leaked values reachable, so that leak checkers do not report them.
-    static ALL: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+    static ALL: Mutex<Vec<LeakedLocal>> = Mutex::new(Vec::new());
 
     pub(crate) fn local() -> &'static Local {
         LOCAL.with(|cell| {
             if cell.get().is_null() {
                 let own: *const Local = Box::leak(Box::new(Local::new()));
-                ALL.lock().unwrap_or_else(PoisonError::into_inner).push(Kept(own));
+                ALL.lock().unwrap_or_else(PoisonError::into_inner).push(LeakedLocal(own));
                 cell.set(own);
             }
             // SAFETY: leaked above, or by the thread whose state this one adopted.
@@ -151,12 +151,12 @@ mod place {
 }
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
-pub(crate) use place::adopt;
-pub(crate) use place::local;
+pub(crate) use storage::adopt;
+pub(crate) use storage::local;
 
 /// Calls `with` with the driver of this thread; `None` if there is none.
 #[inline]
-pub(crate) fn driving<R>(with: impl FnOnce(&dyn Driver) -> R) -> Option<R> {
+pub(crate) fn with_current_driver<R>(with: impl FnOnce(&dyn Driver) -> R) -> Option<R> {
     let driver = local().driver.get()?;
     // SAFETY: an executor outlives its drive, and `driver` names it only during the drive.
     Some(with(unsafe { driver.as_ref() }))

@@ -1,7 +1,7 @@
 //! Contexts: stacks, the switch between them, and the thread-local state that a point accesses.
 //!
-//! This module suspends and resumes contexts; it does not choose the next one. Its driver is known only through the trait
-//! [`Driver`].
+//! This module suspends and resumes contexts; it does not choose the next one. Its driver is known only through the
+//! trait [`Driver`].
 
 mod arch;
 mod driver;
@@ -20,12 +20,14 @@ pub(crate) mod tools;
     not(any(miri, feature = "asan"))
 ))]
 pub(crate) use arch::RING_ADVANCE_BYTES;
-pub(crate) use arch::{OWN_STACKS, Rest, conclude, dispose, divert, prepare, rest, switch};
+pub(crate) use arch::{
+    OWN_STACKS, SuspendedState, dispose, make_unwind, mark_last_switch, prepare, suspended_state, switch,
+};
 pub(crate) use driver::Driver;
-pub(crate) use local::{INERT, driving, local};
+pub(crate) use local::{NO_MATE_FLAG, local, with_current_driver};
 pub(crate) use node::{NO_INDEX, Node};
-pub(crate) use outside::{discard, dropped, outside};
-pub(crate) use overflow::{Watch, Watched};
+pub(crate) use outside::{call_outside, catch_drop, discard};
+pub(crate) use overflow::{RegionRegistration, StackRegion};
 pub use stack::StackError;
 pub(crate) use stack::{Slab, used_bytes};
 
@@ -38,13 +40,13 @@ pub(crate) use stack::{Slab, used_bytes};
 #[allow(unsafe_code)]
 pub fn hop() {
     let local = local();
-    if local.hold.get() == 0 {
+    if local.hop_block_word.get() == 0 {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: `hold` is zero only while a fiber runs whose `next` is another suspended context of its driver: its
-        // team mate in the ring, or the context of the thread if the fiber was cancelled.
-        unsafe { pass(local) }
+        // SAFETY: `hop_block_word` is zero only while a fiber runs whose `next` is another suspended context of its
+        // driver: its team mate in the ring, or the context of the thread if the fiber was cancelled.
+        unsafe { hop_unchecked(local) }
     }
 }
 
@@ -60,7 +62,7 @@ pub fn hop() {
 ))]
 #[inline(always)]
 #[allow(unsafe_code)]
-unsafe fn pass(local: &local::Local) {
+unsafe fn hop_unchecked(local: &local::Local) {
     // SAFETY: the caller guarantees the precondition.
     unsafe { arch::hop(local) }
 }
@@ -73,8 +75,8 @@ unsafe fn pass(local: &local::Local) {
     not(feature = "asan")
 )))]
 #[allow(unsafe_code)]
-unsafe fn pass(_local: &local::Local) {
-    driving(|driver| driver.pass());
+unsafe fn hop_unchecked(_local: &local::Local) {
+    with_current_driver(|driver| driver.hop());
 }
 
 /// Returns true if the caller is a fiber.
@@ -90,7 +92,7 @@ pub fn is_fiber() -> bool {
 #[inline(always)]
 #[must_use]
 pub fn may_hop() -> bool {
-    local().hold.get() == 0 && !std::thread::panicking()
+    local().hop_block_word.get() == 0 && !std::thread::panicking()
 }
 
 /// Guard that counts a latch of the running fiber: no point switches while the guard lives (paper 4.1.3, the counter of
@@ -120,10 +122,10 @@ impl Drop for LatchGuardCount {
 /// Like [`LatchGuardCount::hold`], where a guard object is impractical; pair it with [`latch_released`].
 #[inline(always)]
 pub fn latch_taken() {
-    let hold = &local().hold;
-    // The count saturates, so that it never carries into the `INERT` flag.
-    let more = u32::from(hold.get() & !INERT != !INERT);
-    hold.set(hold.get() + more);
+    let hop_block_word = &local().hop_block_word;
+    // The count saturates, so that it never carries into `NO_MATE_FLAG`.
+    let more = u32::from(hop_block_word.get() & !NO_MATE_FLAG != !NO_MATE_FLAG);
+    hop_block_word.set(hop_block_word.get() + more);
 }
 
 /// Ends a [`latch_taken`].
@@ -132,15 +134,15 @@ pub fn latch_taken() {
 /// In debug builds, if no latch is counted.
 #[inline(always)]
 pub fn latch_released() {
-    let hold = &local().hold;
-    let counted = hold.get() & !INERT != 0;
+    let hop_block_word = &local().hop_block_word;
+    let counted = hop_block_word.get() & !NO_MATE_FLAG != 0;
     debug_assert!(counted, "a latch is released that was not counted");
-    hold.set(hold.get() - u32::from(counted));
+    hop_block_word.set(hop_block_word.get() - u32::from(counted));
 }
 
 /// Number of latches counted for the caller.
 #[inline(always)]
 #[must_use]
 pub fn latches_held() -> u32 {
-    local().hold.get() & !INERT
+    local().hop_block_word.get() & !NO_MATE_FLAG
 }

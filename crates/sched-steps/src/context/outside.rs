@@ -6,13 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::local::local;
 
 /// Calls user code as if no fiber ran, and catches its panic.
-pub(crate) fn outside<R>(call: impl FnOnce() -> R) -> std::thread::Result<R> {
+pub(crate) fn call_outside<R>(call: impl FnOnce() -> R) -> std::thread::Result<R> {
     let local = local();
     local.with_driver(None, local.current.get(), || catch_unwind(AssertUnwindSafe(call)))
 }
 
 /// Drops a user's value and returns the panic of its destructor as an error.
-pub(crate) fn dropped<T>(value: T) -> std::thread::Result<()> {
+pub(crate) fn catch_drop<T>(value: T) -> std::thread::Result<()> {
     catch_unwind(AssertUnwindSafe(|| drop(value)))
 }
 
@@ -22,7 +22,7 @@ pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     const MOST: usize = 16;
     let mut payload = payload;
     for _ in 0..MOST {
-        match dropped(payload) {
+        match catch_drop(payload) {
             Ok(()) => return,
             Err(next) => payload = next,
         }

@@ -1,8 +1,8 @@
 //! Detection of stack overflows, with a message that names the fiber.
 //!
-//! A write into a guard page raises SIGSEGV. The handler runs on the signal stack that the runtime gives each thread, or
-//! on a stack of this module if the thread has none. It looks the address up among the guards of all executors, prints
-//! the name of the fiber, and aborts. Other faults are passed to the previously installed handler.
+//! A write into a guard page raises SIGSEGV. The handler runs on the signal stack that the runtime gives each thread,
+//! or on a stack of this module if the thread has none. It looks the address up among the guards of all executors,
+//! prints the name of the fiber, and aborts. Other faults are passed to the previously installed handler.
 //!
 //! The handler may interrupt any code: it allocates nothing, takes no lock, and reads atomics only.
 #![allow(unsafe_code)]
@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use super::stack::Layout;
 
 /// Maximum bytes of a fiber's name in a message.
-const NAME: usize = 48;
+const NAME_BYTES: usize = 48;
 /// Size in bytes of a signal stack that this module allocates.
-const SIGNAL_STACK: usize = 64 * 1024;
+const SIGNAL_STACK_BYTES: usize = 64 * 1024;
 
 /// The stacks of one executor, as seen by the handler. Entries are reused and never freed.
-pub(crate) struct Watched {
+pub(crate) struct StackRegion {
     /// First address of the slab; 0 while no slab uses the entry.
     base: AtomicUsize,
     len: AtomicUsize,
@@ -29,22 +29,22 @@ pub(crate) struct Watched {
     guard: AtomicUsize,
     span: AtomicUsize,
     stack: AtomicUsize,
-    names: AtomicPtr<[AtomicU8; NAME]>,
-    next: AtomicPtr<Watched>,
+    names: AtomicPtr<[AtomicU8; NAME_BYTES]>,
+    next: AtomicPtr<StackRegion>,
 }
 
-static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(ptr::null_mut());
-static CLAIM: std::sync::Mutex<()> = std::sync::Mutex::new(());
+static REGIONS: AtomicPtr<StackRegion> = AtomicPtr::new(ptr::null_mut());
+static REGISTRATION_LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// Registers the stacks of an executor with the handler until dropped.
-pub(crate) struct Watch {
-    entry: &'static Watched,
-    names: Box<[[AtomicU8; NAME]]>,
+pub(crate) struct RegionRegistration {
+    entry: &'static StackRegion,
+    names: Box<[[AtomicU8; NAME_BYTES]]>,
 }
 
-impl Watched {
-    fn entries() -> impl Iterator<Item = &'static Watched> {
-        let mut at = WATCHED.load(Ordering::Acquire);
+impl StackRegion {
+    fn entries() -> impl Iterator<Item = &'static StackRegion> {
+        let mut at = REGIONS.load(Ordering::Acquire);
         std::iter::from_fn(move || {
             // SAFETY: entries are leaked, and linked only when complete.
             let entry = unsafe { at.as_ref() }?;
@@ -54,13 +54,14 @@ impl Watched {
     }
 
     /// Registers a slab of `count` stacks, on each of which a fiber may use `stack` bytes.
-    pub(crate) fn watch(layout: Layout, stack: usize, count: usize) -> Watch {
+    pub(crate) fn register(layout: Layout, stack: usize, count: usize) -> RegionRegistration {
         let Layout { base, len, stride, guard, span } = layout;
         install();
-        let names: Box<[[AtomicU8; NAME]]> = (0..count).map(|_| [const { AtomicU8::new(0) }; NAME]).collect();
-        let _claim = CLAIM.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let entry = Watched::entries().find(|entry| entry.base.load(Ordering::Relaxed) == 0).unwrap_or_else(|| {
-            let entry = Box::leak(Box::new(Watched {
+        let names: Box<[[AtomicU8; NAME_BYTES]]> =
+            (0..count).map(|_| [const { AtomicU8::new(0) }; NAME_BYTES]).collect();
+        let _lock = REGISTRATION_LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let entry = StackRegion::entries().find(|entry| entry.base.load(Ordering::Relaxed) == 0).unwrap_or_else(|| {
+            let entry = Box::leak(Box::new(StackRegion {
                 base: AtomicUsize::new(0),
                 len: AtomicUsize::new(0),
                 stride: AtomicUsize::new(1),
@@ -68,9 +69,9 @@ impl Watched {
                 span: AtomicUsize::new(0),
                 stack: AtomicUsize::new(0),
                 names: AtomicPtr::new(ptr::null_mut()),
-                next: AtomicPtr::new(WATCHED.load(Ordering::Acquire)),
+                next: AtomicPtr::new(REGIONS.load(Ordering::Acquire)),
             }));
-            WATCHED.store(entry, Ordering::Release);
+            REGIONS.store(entry, Ordering::Release);
             entry
         });
         entry.len.store(len, Ordering::Relaxed);
@@ -80,7 +81,7 @@ impl Watched {
         entry.stack.store(stack, Ordering::Relaxed);
         entry.names.store(names.as_ptr().cast_mut(), Ordering::Relaxed);
         entry.base.store(base, Ordering::Release);
-        Watch { entry, names }
+        RegionRegistration { entry, names }
     }
 
     /// Returns the number of the stack whose guard contains `address`.
@@ -102,22 +103,22 @@ impl Watched {
     }
 }
 
-impl Watch {
+impl RegionRegistration {
     /// Sets the name of a fiber, truncated to the available length.
-    pub(crate) fn name(&self, fiber: usize, name: &str) {
+    pub(crate) fn set_name(&self, fiber: usize, name: &str) {
         let bytes = name.bytes().chain(std::iter::repeat(0));
         self.names[fiber].iter().zip(bytes).for_each(|(at, byte)| at.store(byte, Ordering::Relaxed));
     }
 }
 
-impl Drop for Watch {
+impl Drop for RegionRegistration {
     fn drop(&mut self) {
         self.entry.base.store(0, Ordering::Release);
     }
 }
 
 /// Handler that was installed before this one.
-static mut BEFORE: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
+static mut PREVIOUS_ACTION: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
 
 fn install() {
     static ONCE: Once = Once::new();
@@ -125,10 +126,10 @@ fn install() {
         return;
     }
     ONCE.call_once(|| {
-        // SAFETY: the handler performs only operations that are permitted in a signal handler. `BEFORE` is written here
-        // once, before the handler can read it, because the old action is queried first.
+        // SAFETY: the handler performs only operations that are permitted in a signal handler. `PREVIOUS_ACTION` is
+        // written here once, before the handler can read it, because the old action is queried first.
         unsafe {
-            libc::sigaction(libc::SIGSEGV, ptr::null(), (&raw mut BEFORE).cast());
+            libc::sigaction(libc::SIGSEGV, ptr::null(), (&raw mut PREVIOUS_ACTION).cast());
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_segv as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
@@ -139,8 +140,8 @@ fn install() {
     ensure_signal_stack();
 }
 
-/// Gives the calling thread a signal stack if it has none. The runtime gives one to the main thread and to the threads it
-/// starts; a thread started by other code may lack one.
+/// Gives the calling thread a signal stack if it has none. The runtime gives one to the main thread and to the threads
+/// it starts; a thread started by other code may lack one.
 fn ensure_signal_stack() {
     // SAFETY: queries the present signal stack, then installs one that is never freed.
     unsafe {
@@ -148,8 +149,8 @@ fn ensure_signal_stack() {
         if libc::sigaltstack(ptr::null(), &raw mut now) != 0 || now.ss_flags & libc::SS_DISABLE == 0 {
             return;
         }
-        let memory = Box::leak(vec![0_u8; SIGNAL_STACK].into_boxed_slice());
-        let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: SIGNAL_STACK };
+        let memory = Box::leak(vec![0_u8; SIGNAL_STACK_BYTES].into_boxed_slice());
+        let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: SIGNAL_STACK_BYTES };
         libc::sigaltstack(&raw const stack, ptr::null_mut());
     }
 }
@@ -185,9 +186,9 @@ impl Line {
 
 impl Line {
     /// Appends the name of a fiber, or its number if it has no name.
-    fn push_name(&mut self, entry: &Watched, fiber: usize) {
+    fn push_name(&mut self, entry: &StackRegion, fiber: usize) {
         let begin = self.len;
-        // SAFETY: the names live as long as the watch of the executor whose fiber is running now.
+        // SAFETY: the names live as long as the registration of the executor whose fiber is running now.
         let name = unsafe { &*entry.names.load(Ordering::Relaxed).add(fiber) };
         for byte in name.iter().map(|byte| byte.load(Ordering::Relaxed)).take_while(|&byte| byte != 0) {
             self.push(&[byte]);
@@ -201,13 +202,13 @@ impl Line {
 extern "C" fn on_segv(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid `siginfo_t` to a handler with SA_SIGINFO.
     let address = unsafe { (*info).si_addr() } as usize;
-    for entry in Watched::entries() {
+    for entry in StackRegion::entries() {
         if let Some(fiber) = entry.guard_of(address) {
             report(entry, fiber);
         }
     }
     // SAFETY: written before this handler was installed.
-    let before = unsafe { (&raw const BEFORE).cast::<libc::sigaction>().read() };
+    let before = unsafe { (&raw const PREVIOUS_ACTION).cast::<libc::sigaction>().read() };
     match before.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
             // The instruction faults again after the return, and ends the process with the default action.
@@ -227,7 +228,7 @@ extern "C" fn on_segv(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     }
 }
 
-fn report(entry: &Watched, fiber: usize) -> ! {
+fn report(entry: &StackRegion, fiber: usize) -> ! {
     let mut line = Line { bytes: [0; 384], len: 0 };
     line.push(b"\nfiber '");
     line.push_name(entry, fiber);

@@ -3,17 +3,17 @@
 use std::any::Any;
 use std::panic;
 
-use super::local::driving;
+use super::local::with_current_driver;
 
 /// Panic payload of a cancelled fiber. It is raised without calling the panic hook.
-pub(crate) struct Unwound;
+pub(crate) struct CancellationPayload;
 
 /// Unwinds the running fiber to its root, running destructors.
 #[cold]
 #[inline(never)]
 pub(crate) fn unwind_now() -> ! {
-    driving(|driver| driver.begin_unwinding());
-    panic::resume_unwind(Box::new(Unwound))
+    with_current_driver(|driver| driver.begin_unwinding());
+    panic::resume_unwind(Box::new(CancellationPayload))
 }
 
 /// Message of a panic payload.

@@ -32,7 +32,7 @@ pub struct StackError {
 
 /// Explains an ENOMEM error for a guard: each guard splits a mapping, and the number of mappings is limited.
 #[cold]
-fn of_mappings(error: io::Error, guards: usize) -> io::Error {
+fn explain_mapping_limit(error: io::Error, guards: usize) -> io::Error {
     if error.raw_os_error() != Some(libc::ENOMEM) {
         return error;
     }
@@ -138,7 +138,7 @@ impl Slab {
             let _ = unsafe { libc::madvise(mapping as *mut c_void, mapped, libc::MADV_HUGEPAGE) };
         }
         for number in 0..count {
-            slab.guard(number).map_err(|error| of_mappings(error, number))?;
+            slab.guard(number).map_err(|error| explain_mapping_limit(error, number))?;
         }
         slab.numbers =
             (0..count).map(|number| tools::register_stack(slab.get(number).low, slab.get(number).top)).collect();

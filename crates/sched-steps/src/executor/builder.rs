@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::core::{Core, Parts};
-use super::idle::{Callbacks, Idle, OnIdle, Service};
-use super::order::{Order, Ordering};
+use super::idle::{Callbacks, Idle, IdleCallback, Service};
+use super::order::{ExecutorOrder, Order};
 use super::remote::{FIBERS, Monitor, Remote};
 use super::scope::{self, FiberError, Scope};
 use crate::context::{Slab, StackError};
@@ -50,7 +50,7 @@ pub struct Builder {
     policy: Box<dyn NextTeam>,
     patience: u64,
     consolidate_below: f64,
-    idle: Option<OnIdle>,
+    idle: Option<IdleCallback>,
     service: Option<Service>,
     limit: Option<Duration>,
 }
@@ -252,7 +252,7 @@ impl Builder {
             remote,
             // With an order there are no teams to wait for: an operation begins in place.
             membership: if self.order.is_some() { Membership::Ring } else { self.membership },
-            ordering: Ordering::new(self.order),
+            order: ExecutorOrder::new(self.order),
             teams: Teams::new(self.operations, self.policy, self.patience, self.consolidate_below),
             callbacks: Callbacks::new(self.idle, self.service),
             limit: self.limit,
@@ -311,7 +311,7 @@ impl Executor {
         &mut self,
         with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
     ) -> Result<R, FiberError> {
-        scope::enter(&self.core, with)
+        scope::run_scope(&self.core, with)
     }
 
     /// Maximum number of bytes that any stack has used since the executor was built, in whole system pages.

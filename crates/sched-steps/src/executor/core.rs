@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use super::idle::Callbacks;
 use super::locals::Locals;
-use super::order::Ordering;
+use super::order::ExecutorOrder;
 use super::remote::{Remote, Waker};
-use crate::context::{self, Driver, INERT, NO_INDEX, Node, Rest, Slab, Watch, Watched, local};
-use crate::fifo::{Fifo, Links, NONE, UNLINKED, broken};
+use crate::context::{
+    self, Driver, NO_INDEX, NO_MATE_FLAG, Node, RegionRegistration, Slab, StackRegion, SuspendedState, local,
+};
+use crate::fifo::{Fifo, Links, NONE, UNLINKED, abort_with};
 use crate::teams::{Membership, NO_OPERATION, Teams};
 
 /// Location or wait state of a fiber.
@@ -44,8 +46,8 @@ pub(crate) enum FiberState {
 pub(super) type Task = Box<dyn FnOnce(bool)>;
 
 /// Fields of a fiber that a switch does not access.
-pub(crate) struct Cold {
-    pub(super) place: Cell<FiberState>,
+pub(crate) struct FiberRecord {
+    pub(super) state: Cell<FiberState>,
     link: Cell<u32>,
     task: Cell<Option<Task>>,
     name: RefCell<String>,
@@ -66,10 +68,10 @@ pub(crate) struct Cold {
     pub(super) shadow: Cell<*mut std::ffi::c_void>,
 }
 
-impl Cold {
-    fn new() -> Cold {
-        Cold {
-            place: Cell::new(FiberState::Free),
+impl FiberRecord {
+    fn new() -> FiberRecord {
+        FiberRecord {
+            state: Cell::new(FiberState::Free),
             link: Cell::new(UNLINKED),
             task: Cell::new(None),
             name: RefCell::default(),
@@ -86,12 +88,12 @@ impl Cold {
         }
     }
 
-    /// Resets the state of the slot's previous fiber for a new fiber. Place and link already have the values of a free
+    /// Resets the state of the slot's previous fiber for a new fiber. State and link already have the values of a free
     /// slot.
-    fn renew(&self, name: &str, new_task: Task) {
+    fn reset(&self, name: &str, new_task: Task) {
         // The exhaustive pattern makes the compiler reject a new field that is not reset here.
-        let Cold {
-            place: _,
+        let FiberRecord {
+            state: _,
             link: _,
             task,
             name: own_name,
@@ -110,7 +112,7 @@ impl Cold {
         let mut own_name = own_name.borrow_mut();
         own_name.clear();
         own_name.push_str(name);
-        locals.begin_anew();
+        locals.clear();
         awaits_end_of.set(NONE);
         waker_given.set(false);
         pending.set(false);
@@ -125,9 +127,9 @@ impl Cold {
 
 /// Event that the driving thread waits for while fibers run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Awaits {
+pub(crate) enum AwaitedEvent {
     /// No fiber can run.
-    Rest,
+    NoneReady,
     /// A slot is free.
     Slot,
     /// The fiber with this index has ended.
@@ -137,10 +139,10 @@ pub(crate) enum Awaits {
 /// Executor at a fixed address. Only its own thread accesses it, except for `remote`.
 pub(crate) struct Core {
     pub(super) nodes: Box<[Node]>,
-    colds: Box<[Cold]>,
+    records: Box<[FiberRecord]>,
     /// Context of the driving thread.
     pub(super) main: Node,
-    watch: Watch,
+    stack_registration: RegionRegistration,
     pub(crate) slab: Slab,
     pub(crate) remote: &'static Remote,
     pub(super) free: Fifo,
@@ -153,24 +155,24 @@ pub(crate) struct Core {
     /// Maximum time without a running fiber while some wait for wakes or conditions.
     pub(super) limit: Option<Duration>,
     /// Start of the time without a running fiber, if it has been recorded.
-    pub(super) rests_since: Cell<Option<Instant>>,
+    pub(super) idle_since: Cell<Option<Instant>>,
     /// A member of the ring, or null.
     pub(super) ring: Cell<*const Node>,
     pub(super) ring_len: Cell<u32>,
     pub(super) team_size: u32,
     pub(super) membership: Membership,
-    pub(super) ordering: Ordering,
+    pub(super) order: ExecutorOrder,
     pub(super) teams: Teams,
     /// Number of operations begun in a ring since the conditions were last polled.
-    pub(super) unasked: Cell<u32>,
+    pub(super) begun_since_poll: Cell<u32>,
     live: Cell<u32>,
-    pub(super) awaits: Cell<Awaits>,
-    pub(super) driving: Cell<bool>,
+    pub(super) awaited_event: Cell<AwaitedEvent>,
+    pub(super) is_driving: Cell<bool>,
     /// True while the fiber on the stack is being suspended and the next context is being chosen on that stack.
     pub(super) choosing: Cell<bool>,
     /// Fiber on the stack if it was cancelled, else `NONE`. It ends, or unwinds at each wait. Its hops lead to the
     /// thread's context.
-    pub(super) condemned: Cell<u32>,
+    pub(super) cancelled_running: Cell<u32>,
     pub(super) callbacks: Callbacks,
     #[cfg(feature = "asan")]
     pub(super) shadow: context::tools::asan::MainStack,
@@ -183,7 +185,7 @@ pub(super) struct Parts {
     pub(super) slab: Slab,
     pub(super) remote: &'static Remote,
     pub(super) membership: Membership,
-    pub(super) ordering: Ordering,
+    pub(super) order: ExecutorOrder,
     pub(super) teams: Teams,
     pub(super) callbacks: Callbacks,
     pub(super) limit: Option<Duration>,
@@ -191,17 +193,17 @@ pub(super) struct Parts {
 
 impl Links for Core {
     fn link(&self, index: u32) -> &Cell<u32> {
-        &self.cold(index).link
+        &self.record(index).link
     }
 }
 
 impl Core {
     pub(super) fn new(parts: Parts) -> Core {
-        let watch = Watched::watch(parts.slab.layout(), parts.slab.usable(), parts.fibers as usize);
+        let stack_registration = StackRegion::register(parts.slab.layout(), parts.slab.usable(), parts.fibers as usize);
         let core = Core {
-            watch,
+            stack_registration,
             nodes: (0..parts.fibers).map(Node::new).collect(),
-            colds: (0..parts.fibers).map(|_| Cold::new()).collect(),
+            records: (0..parts.fibers).map(|_| FiberRecord::new()).collect(),
             main: Node::new(NO_INDEX),
             slab: parts.slab,
             remote: parts.remote,
@@ -211,19 +213,19 @@ impl Core {
             polled: Fifo::new(),
             spawners: Fifo::new(),
             limit: parts.limit,
-            rests_since: Cell::new(None),
+            idle_since: Cell::new(None),
             ring: Cell::new(ptr::null()),
             ring_len: Cell::new(0),
             team_size: parts.team_size,
             membership: parts.membership,
-            ordering: parts.ordering,
+            order: parts.order,
             teams: parts.teams,
-            unasked: Cell::new(0),
+            begun_since_poll: Cell::new(0),
             live: Cell::new(0),
-            awaits: Cell::new(Awaits::Rest),
-            driving: Cell::new(false),
+            awaited_event: Cell::new(AwaitedEvent::NoneReady),
+            is_driving: Cell::new(false),
             choosing: Cell::new(false),
-            condemned: Cell::new(NONE),
+            cancelled_running: Cell::new(NONE),
             callbacks: parts.callbacks,
             #[cfg(feature = "asan")]
             shadow: context::tools::asan::MainStack::default(),
@@ -241,12 +243,12 @@ impl Core {
         Some(with(unsafe { driver.cast::<Core>().as_ref() }))
     }
 
-    pub(super) fn cold(&self, index: u32) -> &Cold {
-        &self.colds[index as usize]
+    pub(super) fn record(&self, index: u32) -> &FiberRecord {
+        &self.records[index as usize]
     }
 
-    pub(super) fn colds(&self) -> &[Cold] {
-        &self.colds
+    pub(super) fn records(&self) -> &[FiberRecord] {
+        &self.records
     }
 
     pub(super) fn node(&self, index: u32) -> &Node {
@@ -280,18 +282,18 @@ impl Core {
         (node.index.get() != NO_INDEX).then_some(node)
     }
 
-    /// Returns the fiber of this executor whose frames lie on the running stack, and its `hold`. It is also found while
-    /// another executor drives the thread, or while code of the embedder runs outside of fibers.
+    /// Returns the fiber of this executor whose frames lie on the running stack, and its `hop_block_word`. It is also
+    /// found while another executor drives the thread, or while code of the embedder runs outside of fibers.
     pub(super) fn on_stack(&self) -> Option<(u32, &Cell<u32>)> {
-        let (node, hold) = local().seat_of(ptr::from_ref(self).cast())?;
+        let (node, hop_block_word) = local().context_of(ptr::from_ref(self).cast())?;
         // SAFETY: the current context of a driver is one of its nodes.
         let index = unsafe { (*node).index.get() };
-        (index != NO_INDEX).then_some((index, hold))
+        (index != NO_INDEX).then_some((index, hop_block_word))
     }
 
     /// Returns the name of fiber `index` for messages, or its number if it has no name.
     pub(super) fn name(&self, index: u32) -> String {
-        match self.cold(index).name.borrow() {
+        match self.record(index).name.borrow() {
             name if name.is_empty() => index.to_string(),
             name => name.clone(),
         }
@@ -304,7 +306,7 @@ impl Core {
 
     /// Fiber-local values of fiber `index`.
     pub(crate) fn locals(&self, index: u32) -> &Locals {
-        &self.cold(index).locals
+        &self.record(index).locals
     }
 
     pub(crate) fn waker(&self, index: u32) -> Waker {
@@ -314,15 +316,15 @@ impl Core {
     /// Returns the waker of the running fiber and records that any thread may hold it from now on.
     pub(crate) fn give_waker(&self) -> Option<Waker> {
         let index = self.running()?;
-        self.cold(index).waker_given.set(true);
+        self.record(index).waker_given.set(true);
         Some(self.waker(index))
     }
 
     /// Starts `task` in a free slot; returns the task if there is none.
     pub(super) fn spawn(&self, name: &str, task: Task) -> Result<u32, Task> {
         let Some(index) = self.free.pop(self) else { return Err(task) };
-        self.cold(index).renew(name, task);
-        self.watch.name(index as usize, name);
+        self.record(index).reset(name, task);
+        self.stack_registration.set_name(index as usize, name);
         let node = self.node(index);
         node.mask.set(u64::MAX);
         #[cfg(feature = "asan")]
@@ -338,28 +340,28 @@ impl Core {
     fn finish(&self, index: u32) {
         self.end_operation();
         self.leave_ring(index);
-        if self.condemned.get() == index {
-            self.condemned.set(NONE);
+        if self.cancelled_running.get() == index {
+            self.cancelled_running.set(NONE);
             self.node(index).next.set(ptr::null());
         }
-        self.cold(index).place.set(FiberState::Ended);
-        if self.ordering.replaces_teams() {
+        self.record(index).state.set(FiberState::Ended);
+        if self.order.replaces_teams() {
             self.announce_end(index);
         }
         if let Some(spawner) = self.spawners.pop(self) {
             self.make_ready(spawner);
         }
-        let awaited = match self.awaits.get() {
-            Awaits::Rest => false,
-            Awaits::Slot => true,
-            Awaits::End(awaited) => awaited == index,
+        let awaited = match self.awaited_event.get() {
+            AwaitedEvent::NoneReady => false,
+            AwaitedEvent::Slot => true,
+            AwaitedEvent::End(awaited) => awaited == index,
         };
         let next = if awaited { &raw const self.main } else { self.choose() };
         // The slot is freed only here: a condition polled above may spawn a fiber, and this stack is still in use.
-        self.cold(index).place.set(FiberState::Free);
+        self.record(index).state.set(FiberState::Free);
         self.free.push(self, index);
         self.live.set(self.live.get() - 1);
-        context::conclude(self.node(index));
+        context::mark_last_switch(self.node(index));
         // Nothing refers to this context any more. Only with OS threads as fibers does the switch return, to end the
         // thread.
         self.switch(next, true);
@@ -368,21 +370,21 @@ impl Core {
     /// Marks a live fiber as cancelled and makes it ready. A suspended fiber unwinds when it next runs, the running
     /// fiber when it next waits or hops.
     pub(crate) fn cancel(&self, index: u32) {
-        let cold = self.cold(index);
-        if matches!(cold.place.get(), FiberState::Free | FiberState::Ended) || cold.cancelled.replace(true) {
+        let record = self.record(index);
+        if matches!(record.state.get(), FiberState::Free | FiberState::Ended) || record.cancelled.replace(true) {
             return;
         }
         if self.on_stack().is_some_and(|(on_stack, _)| on_stack == index) {
             // A fiber that is being suspended tests for the cancellation when it resumes.
             if !self.choosing.get() {
-                return self.condemn(index);
+                return self.isolate_cancelled(index);
             }
-        } else if context::rest(self.node(index)) == Rest::Hopped {
-            // SAFETY: the fiber was suspended by a hop, and `cancelled` ensures that it is diverted only once.
-            unsafe { context::divert(self.node(index)) };
+        } else if context::suspended_state(self.node(index)) == SuspendedState::Hopped {
+            // SAFETY: the fiber was suspended by a hop, and `cancelled` ensures that `make_unwind` is called only once.
+            unsafe { context::make_unwind(self.node(index)) };
         }
         // The condition of a polled fiber is dropped when the next poll finds the fiber cancelled.
-        match cold.place.get() {
+        match record.state.get() {
             FiberState::Parked | FiberState::Joining => self.make_ready(index),
             FiberState::Slot => {
                 for _ in 0..self.spawners.len() {
@@ -394,15 +396,15 @@ impl Core {
         }
     }
 
-    /// Isolates the cancelled fiber `index`, which is on the stack: it leaves the ring, and its hops lead to the thread's
-    /// context, which sends it back to unwind. So a point need not test for cancellation.
-    fn condemn(&self, index: u32) {
+    /// Isolates the cancelled fiber `index`, which is on the stack: it leaves the ring, and its hops lead to the
+    /// thread's context, which sends it back to unwind. So a point need not test for cancellation.
+    fn isolate_cancelled(&self, index: u32) {
         self.leave_ring(index);
-        self.cold(index).place.set(FiberState::Running);
+        self.record(index).state.set(FiberState::Running);
         self.node(index).next.set(&raw const self.main);
-        self.condemned.set(index);
-        if let Some((_, hold)) = self.on_stack() {
-            hold.set(hold.get() & !INERT);
+        self.cancelled_running.set(index);
+        if let Some((_, hop_block_word)) = self.on_stack() {
+            hop_block_word.set(hop_block_word.get() & !NO_MATE_FLAG);
         }
     }
 
@@ -424,18 +426,18 @@ impl Driver for Core {
         #[cfg(feature = "asan")]
         // SAFETY: the switch to this stack was announced.
         unsafe {
-            self.arrived(node);
+            self.complete_announcement(node);
         }
-        let cold = self.cold(index);
-        let task = cold.task.take();
-        if cold.place.get() == FiberState::Ready {
-            broken("a fiber begins that is in a queue");
+        let record = self.record(index);
+        let task = record.task.take();
+        if record.state.get() == FiberState::Ready {
+            abort_with("a fiber begins that is in a queue");
         }
         // A fiber that was cancelled before it began only drops its captured values; their destructors may wait.
-        let is_cancelled = cold.cancelled.replace(false);
+        let is_cancelled = record.cancelled.replace(false);
         let run = || task.into_iter().for_each(|task| task(is_cancelled));
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
-            broken("a panic has left a fiber");
+            abort_with("a panic has left a fiber");
         }
         self.finish(index);
     }
@@ -450,18 +452,18 @@ impl Driver for Core {
 
     fn begin_unwinding(&self) {
         let Some(index) = self.running() else { return };
-        self.condemn(index);
+        self.isolate_cancelled(index);
     }
 
     #[cfg(any(
         feature = "asan",
         not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))
     ))]
-    fn pass(&self) {
+    fn hop(&self) {
         let Some(index) = self.running() else { return };
-        self.heed_cancellation(index);
+        self.unwind_if_cancelled(index);
         self.switch(self.node(index).next.get(), false);
-        self.heed_cancellation(index);
+        self.unwind_if_cancelled(index);
     }
 }
 
@@ -483,8 +485,8 @@ mod tests {
         let dropped = Rc::new(());
         let held = Rc::clone(&dropped);
         let waits_for = Condition { holds: &|| true, raise: Cell::new(None) };
-        let Cold {
-            place,
+        let FiberRecord {
+            state,
             link,
             task,
             name,
@@ -498,9 +500,9 @@ mod tests {
             joined,
             #[cfg(feature = "asan")]
             shadow,
-        } = &Cold::new();
-        let cold = Cold {
-            place: Cell::new(place.get()),
+        } = &FiberRecord::new();
+        let record = FiberRecord {
+            state: Cell::new(state.get()),
             link: Cell::new(link.get()),
             task: Cell::new(Some(Box::new(move |_| drop(held)))),
             name: RefCell::new("last".into()),
@@ -515,20 +517,20 @@ mod tests {
             #[cfg(feature = "asan")]
             shadow: Cell::new(shadow.get().wrapping_byte_add(1)),
         };
-        cold.renew("next", Box::new(|_| ()));
+        record.reset("next", Box::new(|_| ()));
         assert_eq!(Rc::strong_count(&dropped), 1, "the task");
-        assert_eq!((cold.place.get(), cold.link.get()), (FiberState::Free, UNLINKED));
-        assert!(cold.task.take().is_some() && task.take().is_none());
-        assert_eq!((&cold.name.borrow()[..], name.borrow().len()), ("next", 0));
-        assert!(cold.locals.is_empty() && locals.is_empty());
-        assert_eq!(cold.awaits_end_of.get(), awaits_end_of.get());
-        assert_eq!(cold.waker_given.get(), waker_given.get());
-        assert_eq!(cold.pending.get(), pending.get());
-        assert_eq!(cold.cancelled.get(), cancelled.get());
-        assert!(cold.condition.get().is_none() && condition.get().is_none());
-        assert_eq!(cold.operation.get(), operation.get());
-        assert_eq!(cold.joined.get(), joined.get());
+        assert_eq!((record.state.get(), record.link.get()), (FiberState::Free, UNLINKED));
+        assert!(record.task.take().is_some() && task.take().is_none());
+        assert_eq!((&record.name.borrow()[..], name.borrow().len()), ("next", 0));
+        assert!(record.locals.is_empty() && locals.is_empty());
+        assert_eq!(record.awaits_end_of.get(), awaits_end_of.get());
+        assert_eq!(record.waker_given.get(), waker_given.get());
+        assert_eq!(record.pending.get(), pending.get());
+        assert_eq!(record.cancelled.get(), cancelled.get());
+        assert!(record.condition.get().is_none() && condition.get().is_none());
+        assert_eq!(record.operation.get(), operation.get());
+        assert_eq!(record.joined.get(), joined.get());
         #[cfg(feature = "asan")]
-        assert_eq!(cold.shadow.get(), shadow.get());
+        assert_eq!(record.shadow.get(), shadow.get());
     }
 }

@@ -5,25 +5,25 @@ use std::panic::resume_unwind;
 use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
-use super::core::{Awaits, Core};
+use super::core::{AwaitedEvent, Core};
 use super::idle::Idle;
 use super::stop::Stop;
-use crate::context::{Driver, local, outside};
+use crate::context::{Driver, call_outside, local};
 
 /// Time that a fiber waits between two tests of its condition during a panic.
-const IN_PLACE: Duration = Duration::from_micros(50);
+const IN_PLACE_WAIT: Duration = Duration::from_micros(50);
 
 impl Core {
     /// Runs fibers until `done` returns true or no fiber is left. `done` is called each time the thread gets control.
     ///
     /// # Errors
     /// No fiber can continue. All fibers have been cancelled, and unwind when the executor is driven again.
-    pub(super) fn drive(&self, awaits: Awaits, done: impl FnMut() -> bool) -> Result<(), Stop> {
-        assert!(!self.driving.get(), "an executor is driven from inside of one of its own fibers or conditions");
-        self.driving.set(true);
-        let _driving = Driving(self);
+    pub(super) fn drive(&self, awaited_event: AwaitedEvent, done: impl FnMut() -> bool) -> Result<(), Stop> {
+        assert!(!self.is_driving.get(), "an executor is driven from inside of one of its own fibers or conditions");
+        self.is_driving.set(true);
+        let _guard = DriveGuard(self);
         let driver: NonNull<dyn Driver> = NonNull::from_ref(self);
-        let driven = local().with_driver(Some(driver), &raw const self.main, || self.drive_on(awaits, done));
+        let driven = local().with_driver(Some(driver), &raw const self.main, || self.drive_on(awaited_event, done));
         match driven.unwrap_or_else(|payload| resume_unwind(payload)) {
             Some(stop) => Err(stop),
             None => Ok(()),
@@ -31,9 +31,13 @@ impl Core {
     }
 
     /// Runs fibers. Returns `Ok` with a stop if no fiber can continue, and an error with the panic of a callback.
-    fn drive_on(&self, awaits: Awaits, mut done: impl FnMut() -> bool) -> Result<Option<Stop>, Box<dyn Any + Send>> {
+    fn drive_on(
+        &self,
+        awaited_event: AwaitedEvent,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<Option<Stop>, Box<dyn Any + Send>> {
         while !done() && self.live() > 0 {
-            self.awaits.set(awaits);
+            self.awaited_event.set(awaited_event);
             // The check comes before a choice takes a fiber out of the queue.
             self.failure()?;
             if self.callbacks.take_due() {
@@ -42,14 +46,14 @@ impl Core {
             }
             let next = self.pick();
             if !ptr::eq(next, &raw const self.main) {
-                self.rests_since.set(None);
+                self.idle_since.set(None);
                 self.switch(next, false);
-                self.send_back_condemned();
+                self.unwind_cancelled_running();
                 self.failure()?;
-            } else if self.ordering.has_failed() {
+            } else if self.order.has_failed() {
                 // The choice detected the failure; the next round reports it.
             } else if let Some(stop) = self.find_stop() {
-                self.rests_since.set(None);
+                self.idle_since.set(None);
                 self.cancel_all();
                 return Ok(Some(stop));
             } else {
@@ -62,7 +66,7 @@ impl Core {
 
     /// Returns the panic of the embedder's policy or order as an error, if it has not been reported yet.
     fn failure(&self) -> std::thread::Result<()> {
-        self.teams.take_failure().or_else(|| self.ordering.take_failure()).map_or(Ok(()), Err)
+        self.teams.take_failure().or_else(|| self.order.take_failure()).map_or(Ok(()), Err)
     }
 
     /// Waits until a slot is free.
@@ -74,51 +78,51 @@ impl Core {
             self.park_for_slot();
             return Ok(());
         }
-        self.drive(Awaits::Slot, || self.free.len() > 0)
+        self.drive(AwaitedEvent::Slot, || self.free.len() > 0)
     }
 
     fn serve(&self) -> std::thread::Result<()> {
-        let served = outside(|| {
+        let served = call_outside(|| {
             if let Some(service) = &mut *self.callbacks.service.borrow_mut() {
                 service();
             }
         });
-        served.inspect_err(|_| self.callbacks.silence())
+        served.inspect_err(|_| self.callbacks.disable())
     }
 
     /// Waits until something may have become ready.
     fn idle(&self) -> std::thread::Result<()> {
-        let idle = self.idle_now();
-        if self.callbacks.are_silent() {
+        let idle = self.idle_handle();
+        if self.callbacks.are_disabled() {
             idle.wait();
             return Ok(());
         }
-        let idled = outside(|| match &mut *self.callbacks.idle.borrow_mut() {
+        let idled = call_outside(|| match &mut *self.callbacks.idle.borrow_mut() {
             Some(callback) => callback(&idle),
             None => idle.wait(),
         });
-        idled.inspect_err(|_| self.callbacks.silence())
+        idled.inspect_err(|_| self.callbacks.disable())
     }
 
     /// Returns the handle for the idle callback.
-    fn idle_now(&self) -> Idle<'_> {
+    fn idle_handle(&self) -> Idle<'_> {
         // A limit beyond the range of the clock counts as no limit.
-        let until = self.limit.and_then(|limit| self.rests_since.get().unwrap_or_else(Instant::now).checked_add(limit));
+        let until = self.limit.and_then(|limit| self.idle_since.get().unwrap_or_else(Instant::now).checked_add(limit));
         Idle { remote: self.remote, polled: self.polled.len() as usize, until }
     }
 
     /// Waits a short time, or until a wake, on the stack of an unwinding fiber, during which no other fiber may run.
     pub(super) fn idle_in_place(&self) {
-        self.remote.park(Some(IN_PLACE));
+        self.remote.park(Some(IN_PLACE_WAIT));
     }
 }
 
 /// Guard: the executor drives its thread until this value is dropped.
-struct Driving<'a>(&'a Core);
+struct DriveGuard<'a>(&'a Core);
 
-impl Drop for Driving<'_> {
+impl Drop for DriveGuard<'_> {
     fn drop(&mut self) {
-        self.0.awaits.set(Awaits::Rest);
-        self.0.driving.set(false);
+        self.0.awaited_event.set(AwaitedEvent::NoneReady);
+        self.0.is_driving.set(false);
     }
 }

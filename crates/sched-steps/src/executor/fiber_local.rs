@@ -55,37 +55,37 @@ impl<T: 'static> FiberLocal<T> {
         let key = std::ptr::from_ref(self).addr();
         let own = Core::current(|core| core.running().map(|index| self.find(core.locals(index), key))).flatten();
         own.unwrap_or_else(|| {
-            let of_thread = OF_THREAD.try_with(Rc::clone).map_err(|_| GONE)?;
-            self.find(&of_thread.0, key)
+            let thread_locals = THREAD_LOCALS.try_with(Rc::clone).map_err(|_| USE_AFTER_DROP)?;
+            self.find(&thread_locals.0, key)
         })
     }
 
     fn find(&self, locals: &Locals, key: usize) -> Result<Rc<T>, &'static str> {
         match locals.state(key) {
-            Some(LocalState::Here(value)) => return value.downcast().map_err(|_| "is no static"),
-            Some(LocalState::Gone) => return Err(GONE),
-            Some(LocalState::InTheMaking) => return Err("needs itself to be made"),
+            Some(LocalState::Present(value)) => return value.downcast().map_err(|_| "is no static"),
+            Some(LocalState::Dropped) => return Err(USE_AFTER_DROP),
+            Some(LocalState::Initialising) => return Err("needs itself to be made"),
             None => {}
         }
         // Nothing is borrowed while the initialiser runs: it may create other values, and other fibers may run.
-        let making = Making { locals, key };
-        locals.set(key, LocalState::InTheMaking);
+        let guard = InitGuard { locals, key };
+        locals.set(key, LocalState::Initialising);
         let value = Rc::new((self.make)());
-        std::mem::forget(making);
-        locals.set(key, LocalState::Here(Rc::clone(&value) as Rc<dyn Any>));
+        std::mem::forget(guard);
+        locals.set(key, LocalState::Present(Rc::clone(&value) as Rc<dyn Any>));
         Ok(value)
     }
 }
 
-const GONE: &str = "is used after it was dropped";
+const USE_AFTER_DROP: &str = "is used after it was dropped";
 
 /// Guard that resets a value's state if its initialiser panics.
-struct Making<'a> {
+struct InitGuard<'a> {
     locals: &'a Locals,
     key: usize,
 }
 
-impl Drop for Making<'_> {
+impl Drop for InitGuard<'_> {
     fn drop(&mut self) {
         self.locals.forget(self.key);
     }
@@ -93,16 +93,16 @@ impl Drop for Making<'_> {
 
 /// Values of a thread that runs no fiber.
 #[derive(Default)]
-struct OfThread(Locals);
+struct ThreadLocals(Locals);
 
-impl Drop for OfThread {
+impl Drop for ThreadLocals {
     fn drop(&mut self) {
         self.0.drop_values();
     }
 }
 
 thread_local! {
-    static OF_THREAD: Rc<OfThread> = Rc::default();
+    static THREAD_LOCALS: Rc<ThreadLocals> = Rc::default();
 }
 
 /// Declares fiber-local values, like `thread_local!` for threads.

@@ -11,14 +11,14 @@ const SPIN: Duration = Duration::from_micros(20);
 const POLL: Duration = Duration::from_micros(50);
 
 /// Callback for times when no fiber can run.
-pub(super) type OnIdle = Box<dyn FnMut(&Idle<'_>)>;
+pub(super) type IdleCallback = Box<dyn FnMut(&Idle<'_>)>;
 /// Callback between fibers, with the number of choices per call.
 pub(super) type Service = (u32, Box<dyn FnMut()>);
 
 /// Callbacks of the embedder, which run on the context of the thread.
 #[derive(Default)]
 pub(crate) struct Callbacks {
-    pub(super) idle: RefCell<Option<OnIdle>>,
+    pub(super) idle: RefCell<Option<IdleCallback>>,
     pub(super) service: RefCell<Option<Box<dyn FnMut()>>>,
     /// Number of times that fibers give up the CPU per call of the service; 0 without a service.
     every: u32,
@@ -27,11 +27,11 @@ pub(crate) struct Callbacks {
     is_due: Cell<bool>,
     /// True after a callback has panicked. The callbacks are dropped with the executor, not earlier, because their
     /// destructors are user code that may panic.
-    are_silent: Cell<bool>,
+    are_disabled: Cell<bool>,
 }
 
 impl Callbacks {
-    pub(super) fn new(idle: Option<OnIdle>, service: Option<Service>) -> Callbacks {
+    pub(super) fn new(idle: Option<IdleCallback>, service: Option<Service>) -> Callbacks {
         let (every, service) = service.map_or((0, None), |(every, call)| (every.max(1), Some(call)));
         Callbacks { idle: RefCell::new(idle), service: RefCell::new(service), every, ..Callbacks::default() }
     }
@@ -44,7 +44,7 @@ impl Callbacks {
 
     fn count_service(&self) -> bool {
         self.count.set(self.count.get().saturating_add(1));
-        let is_due = self.count.get() >= self.every && !self.are_silent.get();
+        let is_due = self.count.get() >= self.every && !self.are_disabled.get();
         if is_due {
             self.count.set(0);
             self.is_due.set(true);
@@ -54,16 +54,16 @@ impl Callbacks {
 
     /// Returns true if the service is due, and clears the flag.
     pub(super) fn take_due(&self) -> bool {
-        self.is_due.replace(false) && !self.are_silent.get()
+        self.is_due.replace(false) && !self.are_disabled.get()
     }
 
     /// Disables all callbacks permanently.
-    pub(super) fn silence(&self) {
-        self.are_silent.set(true);
+    pub(super) fn disable(&self) {
+        self.are_disabled.set(true);
     }
 
-    pub(super) fn are_silent(&self) -> bool {
-        self.are_silent.get()
+    pub(super) fn are_disabled(&self) -> bool {
+        self.are_disabled.get()
     }
 }
 

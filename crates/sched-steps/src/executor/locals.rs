@@ -8,10 +8,10 @@ use std::rc::Rc;
 /// Lifecycle state of one value.
 #[derive(Clone)]
 pub(super) enum LocalState {
-    InTheMaking,
-    Here(Rc<dyn Any>),
+    Initialising,
+    Present(Rc<dyn Any>),
     /// Dropped because the fiber is ending.
-    Gone,
+    Dropped,
 }
 
 /// Values of one fiber, keyed by the addresses of their statics.
@@ -42,8 +42,8 @@ impl Locals {
         loop {
             let newest = {
                 let mut values = self.values.borrow_mut();
-                let mut living = values.iter_mut().rev().filter(|(_, state)| matches!(state, LocalState::Here(_)));
-                living.next().map(|(_, state)| std::mem::replace(state, LocalState::Gone))
+                let mut living = values.iter_mut().rev().filter(|(_, state)| matches!(state, LocalState::Present(_)));
+                living.next().map(|(_, state)| std::mem::replace(state, LocalState::Dropped))
             };
             match newest {
                 Some(value) => drop(value),
@@ -53,7 +53,7 @@ impl Locals {
     }
 
     /// Clears all states for the slot's next fiber. All values have been dropped before.
-    pub(super) fn begin_anew(&self) {
+    pub(super) fn clear(&self) {
         self.values.borrow_mut().clear();
     }
 }
@@ -63,7 +63,7 @@ impl Locals {
     /// Returns a store with one leftover state.
     pub(super) fn of_one(key: usize) -> Locals {
         let locals = Locals::default();
-        locals.set(key, LocalState::Gone);
+        locals.set(key, LocalState::Dropped);
         locals
     }
 

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 
-use crate::context::outside;
+use crate::context::call_outside;
 
 /// Run queue of the embedder: chooses the next fiber among those that can run. It is given to an executor by
 /// [`Builder::order`](super::Builder::order) and replaces teams.
@@ -27,72 +27,72 @@ pub trait Order {
 }
 
 /// Result of a call of the order.
-pub(super) enum Asked<R> {
-    Answer(R),
+pub(super) enum OrderReply<R> {
+    Value(R),
     /// The order has just panicked: the fibers that it held must be queued elsewhere.
-    Failed,
+    Panicked,
     /// The order has panicked earlier, or there is none.
-    Gone,
+    Absent,
 }
 
 /// Order of an executor, if it has one, and its panic payload.
 #[derive(Default)]
-pub(super) struct Ordering {
+pub(super) struct ExecutorOrder {
     order: RefCell<Option<Box<dyn Order>>>,
     /// Order that has panicked. It is dropped with the executor, not earlier, because its destructor is user code that
     /// may panic.
-    broken: Cell<Option<Box<dyn Order>>>,
+    panicked: Cell<Option<Box<dyn Order>>>,
     /// True if the executor was built with an order.
-    asked: bool,
+    has_order: bool,
     /// Number of fibers that were announced and not chosen since.
-    held: Cell<i64>,
+    announced: Cell<i64>,
     failure: RefCell<Option<Box<dyn Any + Send>>>,
 }
 
-impl Ordering {
-    pub(super) fn new(order: Option<Box<dyn Order>>) -> Ordering {
-        Ordering { asked: order.is_some(), order: RefCell::new(order), ..Ordering::default() }
+impl ExecutorOrder {
+    pub(super) fn new(order: Option<Box<dyn Order>>) -> ExecutorOrder {
+        ExecutorOrder { has_order: order.is_some(), order: RefCell::new(order), ..ExecutorOrder::default() }
     }
 
     /// Returns true in an executor that was built with an order: it has no teams, even after the order has panicked.
     #[inline]
     pub(super) fn replaces_teams(&self) -> bool {
-        self.asked
+        self.has_order
     }
 
     /// Calls the order.
     #[inline]
-    pub(super) fn ask<R>(&self, call: impl FnOnce(&mut dyn Order) -> R) -> Asked<R> {
+    pub(super) fn call<R>(&self, call: impl FnOnce(&mut dyn Order) -> R) -> OrderReply<R> {
         let mut order = self.order.borrow_mut();
-        let Some(asked) = order.as_deref_mut() else { return Asked::Gone };
-        match outside(|| call(asked)) {
-            Ok(answer) => Asked::Answer(answer),
+        let Some(present) = order.as_deref_mut() else { return OrderReply::Absent };
+        match call_outside(|| call(present)) {
+            Ok(answer) => OrderReply::Value(answer),
             Err(payload) => {
-                self.broken.set(order.take());
+                self.panicked.set(order.take());
                 *self.failure.borrow_mut() = Some(payload);
-                Asked::Failed
+                OrderReply::Panicked
             }
         }
     }
 
     /// Adds `more` to the number of announced fibers; negative after a choice.
     #[inline]
-    pub(super) fn holds(&self, more: i64) {
-        self.held.set(self.held.get() + more);
+    pub(super) fn add_announced(&self, more: i64) {
+        self.announced.set(self.announced.get() + more);
     }
 
     /// Number of fibers that were announced and not chosen since.
-    pub(super) fn held(&self) -> i64 {
-        self.held.get()
+    pub(super) fn announced(&self) -> i64 {
+        self.announced.get()
     }
 
     /// Takes the panic payload of the order.
     pub(super) fn take_failure(&self) -> Option<Box<dyn Any + Send>> {
-        if self.asked { self.failure.take() } else { None }
+        if self.has_order { self.failure.take() } else { None }
     }
 
     /// Returns true if the order has panicked and the payload has not been taken.
     pub(super) fn has_failed(&self) -> bool {
-        self.asked && self.failure.borrow().is_some()
+        self.has_order && self.failure.borrow().is_some()
     }
 }

@@ -146,15 +146,15 @@ fn an_order_that_panics_is_not_asked_again() {
 
 #[test]
 fn a_fiber_that_cannot_run_is_not_run() {
-    struct Wrong(usize);
-    impl Order for Wrong {
+    struct FixedOrder(usize);
+    impl Order for FixedOrder {
         fn ready(&mut self, _fiber: usize) {}
         fn next(&mut self) -> Option<usize> {
             Some(self.0)
         }
     }
     for wrong in [1, 5000] {
-        let mut steps = executor(Wrong(wrong), 2);
+        let mut steps = executor(FixedOrder(wrong), 2);
         let outcome = catch_unwind(AssertUnwindSafe(|| steps.scope(|s| drop(s.spawn(|| ())))));
         let payload = outcome.unwrap_err();
         assert!(payload.downcast_ref::<String>().unwrap().contains("cannot run"));
@@ -163,14 +163,14 @@ fn a_fiber_that_cannot_run_is_not_run() {
 
 #[test]
 fn an_order_that_loses_a_fiber_is_seen() {
-    struct Loses;
-    impl Order for Loses {
+    struct EmptyOrder;
+    impl Order for EmptyOrder {
         fn ready(&mut self, _fiber: usize) {}
         fn next(&mut self) -> Option<usize> {
             None
         }
     }
-    let mut steps = executor(Loses, 2);
+    let mut steps = executor(EmptyOrder, 2);
     let outcome = catch_unwind(AssertUnwindSafe(|| steps.scope(|s| drop(s.spawn(|| ())))));
     let payload = outcome.unwrap_err();
     assert!(payload.downcast_ref::<String>().unwrap().contains("none of the 1 fibers"));
@@ -182,9 +182,9 @@ thread_local! {
 
 /// First come, first served; panics while `FAILS` is set.
 #[derive(Default)]
-struct Fails(std::collections::VecDeque<usize>);
+struct FailingOrder(std::collections::VecDeque<usize>);
 
-impl Order for Fails {
+impl Order for FailingOrder {
     fn ready(&mut self, fiber: usize) {
         assert!(!FAILS.get(), "of the order");
         self.0.push_back(fiber);
@@ -203,10 +203,11 @@ fn an_order_that_panics_does_not_queue_the_fiber_on_the_stack() {
     let mut operations = Operations::new();
     let operation = operations.add("o", "").unwrap();
     for (nested, then) in [(false, 0), (false, 1), (false, 2), (true, 0), (true, 1), (true, 2)] {
-        let mut steps = Executor::builder().fibers(8).order(Fails::default()).operations(operations.clone()).for_test();
+        let mut steps =
+            Executor::builder().fibers(8).order(FailingOrder::default()).operations(operations.clone()).for_test();
         let (armed, begun, ended, early) = (Cell::new(false), Cell::new(0), Cell::new(0), Cell::new(0));
-        struct Ends<'a>(&'a Cell<i32>);
-        impl Drop for Ends<'_> {
+        struct CountOnDrop<'a>(&'a Cell<i32>);
+        impl Drop for CountOnDrop<'_> {
             fn drop(&mut self) {
                 self.0.set(self.0.get() + 1);
             }
@@ -216,7 +217,7 @@ fn an_order_that_panics_does_not_queue_the_fiber_on_the_stack() {
                 let (armed, begun, ended, early) = (&armed, &begun, &ended, &early);
                 let counted = move |body: &dyn Fn()| {
                     begun.set(begun.get() + 1);
-                    let _ends = Ends(ended);
+                    let _count = CountOnDrop(ended);
                     body();
                 };
                 let spawn = move || {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::context::{NO_INDEX, driving};
+use crate::context::{NO_INDEX, with_current_driver};
 
 /// Maximum number of executors that exist at a time in one process.
 const EXECUTORS: usize = 1024;
@@ -27,16 +27,17 @@ pub(crate) struct Remote {
     parked: AtomicU32,
     number: u32,
     bits: OnceLock<Box<[AtomicU64]>>,
-    /// Lock for `bell`. The thread sleeps on this pair instead of `thread::park`, whose token belongs to the program.
-    bed: Mutex<()>,
-    bell: Condvar,
-    pulse: Pulse,
+    /// Lock for `sleep_condvar`. The thread sleeps on this pair instead of `thread::park`, whose token belongs to the
+    /// program.
+    sleep_mutex: Mutex<()>,
+    sleep_condvar: Condvar,
+    progress: Progress,
 }
 
 /// Progress of the executor's thread for monitors, on cache lines that wakers do not write.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Pulse {
+struct Progress {
     switches: AtomicU64,
     running: AtomicU32,
 }
@@ -60,12 +61,12 @@ impl Remote {
             parked: AtomicU32::new(0),
             number,
             bits: OnceLock::new(),
-            bed: Mutex::new(()),
-            bell: Condvar::new(),
-            pulse: Pulse::default(),
+            sleep_mutex: Mutex::new(()),
+            sleep_condvar: Condvar::new(),
+            progress: Progress::default(),
         });
         remote.bits.get_or_init(|| (0..FIBERS / 64).map(|_| AtomicU64::new(0)).collect());
-        remote.pulse.running.store(NO_INDEX, Ordering::Relaxed);
+        remote.progress.running.store(NO_INDEX, Ordering::Relaxed);
         Some(remote)
     }
 
@@ -76,10 +77,10 @@ impl Remote {
 
     /// Records that fiber `index` gets the CPU. Costs two plain stores.
     #[inline]
-    pub(crate) fn beat(&self, index: u32) {
-        let switches = &self.pulse.switches;
+    pub(crate) fn record_switch(&self, index: u32) {
+        let switches = &self.progress.switches;
         switches.store(switches.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        self.pulse.running.store(index, Ordering::Relaxed);
+        self.progress.running.store(index, Ordering::Relaxed);
     }
 
     /// Returns true if a wake has come since the last [`Remote::drain`]. Costs one load.
@@ -113,8 +114,8 @@ impl Remote {
     fn wake(&self, index: u32) {
         let Some(word) = self.bits.get().and_then(|bits| bits.get(index as usize / 64)) else { return };
         word.fetch_or(1 << (index % 64), Ordering::Release);
-        // The store to `any` must precede the load of `parked`: a thread about to sleep performs the two in the opposite
-        // order.
+        // The store to `any` must precede the load of `parked`: a thread about to sleep performs the two in the
+        // opposite order.
         self.any.swap(1, Ordering::SeqCst);
         if self.parked.load(Ordering::SeqCst) != 0 {
             self.unpark();
@@ -124,19 +125,19 @@ impl Remote {
     #[cold]
     fn unpark(&self) {
         // A thread that has found no wakes holds the lock until it sleeps.
-        drop(self.bed.lock().unwrap_or_else(PoisonError::into_inner));
-        self.bell.notify_all();
+        drop(self.sleep_mutex.lock().unwrap_or_else(PoisonError::into_inner));
+        self.sleep_condvar.notify_all();
     }
 
     /// Sleeps until a wake comes or `timeout` has passed.
     pub(crate) fn park(&self, timeout: Option<Duration>) {
-        let bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.sleep_mutex.lock().unwrap_or_else(PoisonError::into_inner);
         self.parked.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if !self.has_wakes() {
             match timeout {
-                Some(timeout) => drop(self.bell.wait_timeout(bed, timeout)),
-                None => drop(self.bell.wait(bed)),
+                Some(timeout) => drop(self.sleep_condvar.wait_timeout(guard, timeout)),
+                None => drop(self.sleep_condvar.wait(guard)),
             }
         }
         self.parked.store(0, Ordering::Relaxed);
@@ -158,7 +159,7 @@ impl Waker {
 
     /// Wakes the fiber.
     pub fn wake(self) {
-        if driving(|driver| driver.wake(self.executor, self.fiber)) == Some(true) {
+        if with_current_driver(|driver| driver.wake(self.executor, self.fiber)) == Some(true) {
             return;
         }
         if let Some(remote) = TABLE.get(self.executor as usize).and_then(OnceLock::get) {
@@ -187,9 +188,9 @@ impl Waker {
 /// Watches an executor from another thread. A fiber that blocks its thread, in a system call or a loop, stops all other
 /// fibers, and nothing on that thread can report it.
 ///
-/// Take a sample about once per second. If a sample [`is_stalled_since`](Sample::is_stalled_since) the previous one, its
-/// `fiber` is the cause. Hops are not counted: fibers that only hop, and never yield, wait or begin an operation, look
-/// stalled too.
+/// Take a sample about once per second. If a sample [`is_stalled_since`](Sample::is_stalled_since) the previous one,
+/// its `fiber` is the cause. Hops are not counted: fibers that only hop, and never yield, wait or begin an operation,
+/// look stalled too.
 #[derive(Clone, Copy, Debug)]
 pub struct Monitor {
     executor: u32,
@@ -200,7 +201,8 @@ pub struct Monitor {
 pub struct Sample {
     /// Number of switches so far, hops not counted.
     pub switches: u64,
-    /// Fiber that was given the CPU last; it or another fiber of its ring is running. `None` on the thread's own context.
+    /// Fiber that was given the CPU last; it or another fiber of its ring is running. `None` on the thread's own
+    /// context.
     pub fiber: Option<usize>,
     /// True if the thread sleeps because no fiber can run.
     pub is_asleep: bool,
@@ -216,9 +218,9 @@ impl Monitor {
     pub fn sample(self) -> Sample {
         let remote = TABLE.get(self.executor as usize).and_then(OnceLock::get);
         let Some(remote) = remote else { return Sample { switches: 0, fiber: None, is_asleep: true } };
-        let running = remote.pulse.running.load(Ordering::Relaxed);
+        let running = remote.progress.running.load(Ordering::Relaxed);
         Sample {
-            switches: remote.pulse.switches.load(Ordering::Relaxed),
+            switches: remote.progress.switches.load(Ordering::Relaxed),
             fiber: ((running as usize) < FIBERS).then_some(running as usize),
             // A fiber that waits during a panic keeps the thread.
             is_asleep: remote.parked.load(Ordering::Relaxed) != 0 && running == NO_INDEX,

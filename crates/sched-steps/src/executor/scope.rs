@@ -8,11 +8,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::thread::panicking;
 
-use super::core::{Awaits, Core, Task};
+use super::core::{AwaitedEvent, Core, Task};
 use super::stop::Stop;
-use crate::context::panic::{Unwound, message};
-use crate::context::{discard, dropped};
-use crate::fifo::{NONE, broken};
+use crate::context::panic::{CancellationPayload, message};
+use crate::context::{catch_drop, discard};
+use crate::fifo::{NONE, abort_with};
 
 /// Error of a scope, or of a fiber that returned no value.
 #[derive(thiserror::Error)]
@@ -55,13 +55,13 @@ impl std::fmt::Debug for FiberError {
 }
 
 /// State that the fibers of a scope share.
-struct Shared {
+struct ScopeState {
     failure: RefCell<Option<FiberError>>,
 }
 
-impl Shared {
+impl ScopeState {
     /// Records an error for the scope: the first error, or the first other one if that was [`FiberError::Unwinding`].
-    fn fail(&self, error: FiberError) {
+    fn record_error(&self, error: FiberError) {
         let rest = {
             let mut failure = self.failure.borrow_mut();
             match &*failure {
@@ -70,22 +70,22 @@ impl Shared {
             }
         };
         if let Some(rest) = rest {
-            forget(rest);
+            discard_error(rest);
         }
     }
 
     /// Records the panic of a destructor after a fiber's value was dropped; it is reported nowhere else.
-    fn tell(&self, core: &Core, dropped: std::thread::Result<()>) {
+    fn report_drop(&self, core: &Core, dropped: std::thread::Result<()>) {
         match dropped {
-            Err(payload) if payload.is::<Unwound>() => discard(payload),
-            Err(payload) => self.fail(FiberError::Panicked { fiber: core.running_name(), payload }),
+            Err(payload) if payload.is::<CancellationPayload>() => discard(payload),
+            Err(payload) => self.record_error(FiberError::Panicked { fiber: core.running_name(), payload }),
             Ok(()) => {}
         }
     }
 }
 
 /// Drops an error that is not reported.
-fn forget(error: FiberError) {
+fn discard_error(error: FiberError) {
     if let FiberError::Panicked { payload, .. } = error {
         discard(payload);
     }
@@ -97,7 +97,7 @@ struct Packet<T> {
     ended: Cell<bool>,
     /// Fiber of the same executor that waits for the end.
     joiner: Cell<Option<u32>>,
-    shared: Rc<Shared>,
+    shared: Rc<ScopeState>,
 }
 
 impl<T> Packet<T> {
@@ -115,16 +115,16 @@ impl<T> Drop for Packet<T> {
     fn drop(&mut self) {
         // The scope reports a panic that no `join` has reported.
         if let Some(Err(error @ FiberError::Panicked { .. })) = self.result.take() {
-            self.shared.fail(error);
+            self.shared.record_error(error);
         }
     }
 }
 
 /// Body of a fiber from start to end. All user code is called under `catch_unwind`: the fiber's function, and the
 /// destructors of its captured values, its fiber-locals, and its result.
-fn live<T>(core: &Core, packet: Rc<Packet<T>>, run: impl FnOnce() -> T, is_cancelled: bool) {
+fn run_fiber<T>(core: &Core, packet: Rc<Packet<T>>, run: impl FnOnce() -> T, is_cancelled: bool) {
     let ran = if is_cancelled {
-        dropped(run).and_then(|()| Err(Box::new(Unwound) as Box<dyn Any + Send>))
+        catch_drop(run).and_then(|()| Err(Box::new(CancellationPayload) as Box<dyn Any + Send>))
     } else {
         catch_unwind(AssertUnwindSafe(run))
     };
@@ -132,12 +132,12 @@ fn live<T>(core: &Core, packet: Rc<Packet<T>>, run: impl FnOnce() -> T, is_cance
     let result = match (ran, end_locals(core)) {
         (Ok(value), Ok(())) => Ok(value),
         (Ok(value), Err(payload)) => {
-            if let Err(second) = dropped(value) {
+            if let Err(second) = catch_drop(value) {
                 discard(second);
             }
             Err(payload)
         }
-        (Err(payload), Err(other)) if payload.is::<Unwound>() => Err(other),
+        (Err(payload), Err(other)) if payload.is::<CancellationPayload>() => Err(other),
         (Err(payload), others) => {
             others.unwrap_or_else(discard);
             Err(payload)
@@ -145,70 +145,74 @@ fn live<T>(core: &Core, packet: Rc<Packet<T>>, run: impl FnOnce() -> T, is_cance
     };
     let result = result.map_err(|payload| {
         let fiber = core.running_name();
-        if payload.is::<Unwound>() { FiberError::Cancelled { fiber } } else { FiberError::Panicked { fiber, payload } }
+        if payload.is::<CancellationPayload>() {
+            FiberError::Cancelled { fiber }
+        } else {
+            FiberError::Panicked { fiber, payload }
+        }
     });
     let shared = Rc::clone(&packet.shared);
     packet.end(core, result);
     // The result is dropped here if no handle is left to take it.
-    shared.tell(core, dropped(packet));
-    shared.tell(core, end_locals(core));
+    shared.report_drop(core, catch_drop(packet));
+    shared.report_drop(core, end_locals(core));
 }
 
 /// Drops all fiber-local values of the running fiber. Returns the first panic that is not a cancellation, if any.
 fn end_locals(core: &Core) -> std::thread::Result<()> {
-    let mut told = Ok(());
+    let mut first_panic = Ok(());
     while let Some(index) = core.running()
         && let Err(payload) = catch_unwind(AssertUnwindSafe(|| core.locals(index).drop_values()))
     {
-        if told.is_ok() && !payload.is::<Unwound>() {
-            told = Err(payload);
+        if first_panic.is_ok() && !payload.is::<CancellationPayload>() {
+            first_panic = Err(payload);
         } else {
             discard(payload);
         }
     }
-    told
+    first_panic
 }
 
 /// Guard that aborts the process if a panic leaves a scope with live fibers: they borrow from the scope's caller.
-struct Borrowing<'a>(&'a Core);
+struct BorrowGuard<'a>(&'a Core);
 
-impl Drop for Borrowing<'_> {
+impl Drop for BorrowGuard<'_> {
     fn drop(&mut self) {
         if self.0.live() > 0 {
-            broken("a panic leaves a scope whose fibers live");
+            abort_with("a panic leaves a scope whose fibers live");
         }
     }
 }
 
-pub(super) fn enter<'env, R>(
+pub(super) fn run_scope<'env, R>(
     core: &Core,
     with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
 ) -> Result<R, FiberError> {
     // Fibers share the thread's panic count: inside a panic, a fiber's own panic could not be distinguished from the
     // outer one.
     if panicking() {
-        dropped(with).unwrap_or_else(discard);
+        catch_drop(with).unwrap_or_else(discard);
         return Err(FiberError::InPanic);
     }
-    let shared = Rc::new(Shared { failure: RefCell::new(None) });
+    let shared = Rc::new(ScopeState { failure: RefCell::new(None) });
     let scope = Scope { core, shared: Rc::clone(&shared), env: PhantomData };
-    let borrowing = Borrowing(core);
+    let guard = BorrowGuard(core);
     let mut result = catch_unwind(AssertUnwindSafe(|| with(&scope)));
     if result.is_err() {
         core.cancel_all();
     }
     while core.live() > 0 {
         // A callback of the embedder may panic. It is not called again, and the fibers are run to their end.
-        match catch_unwind(AssertUnwindSafe(|| core.drive(Awaits::Rest, || false))) {
+        match catch_unwind(AssertUnwindSafe(|| core.drive(AwaitedEvent::NoneReady, || false))) {
             Ok(Ok(())) => {}
-            Ok(Err(stop)) => shared.fail(FiberError::Stopped(stop)),
+            Ok(Err(stop)) => shared.record_error(FiberError::Stopped(stop)),
             Err(payload) => {
                 // The first panic is reported. A value that the closure returned is dropped, even if its destructor
                 // panics.
                 match std::mem::replace(&mut result, Err(Box::new(()))) {
                     Ok(value) => {
                         result = Err(payload);
-                        dropped(value).unwrap_or_else(discard);
+                        catch_drop(value).unwrap_or_else(discard);
                     }
                     Err(first) => {
                         result = Err(first);
@@ -220,19 +224,19 @@ pub(super) fn enter<'env, R>(
         }
     }
     // All borrows of the fibers are still alive at this line.
-    drop(borrowing);
+    drop(guard);
     let failure = shared.failure.take();
     match (result, failure) {
         (Ok(result), None) => Ok(result),
-        (Ok(result), Some(failure)) => match dropped(result) {
+        (Ok(result), Some(failure)) => match catch_drop(result) {
             Ok(()) => Err(failure),
             Err(payload) => {
-                forget(failure);
+                discard_error(failure);
                 resume_unwind(payload)
             }
         },
         (Err(payload), failure) => {
-            failure.into_iter().for_each(forget);
+            failure.into_iter().for_each(discard_error);
             resume_unwind(payload)
         }
     }
@@ -253,7 +257,7 @@ pub(super) fn enter<'env, R>(
 /// ```
 pub struct Scope<'scope, 'env: 'scope> {
     core: &'scope Core,
-    shared: Rc<Shared>,
+    shared: Rc<ScopeState>,
     env: PhantomData<(&'scope mut &'scope (), &'env mut &'env ())>,
 }
 
@@ -296,7 +300,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             shared: Rc::clone(&self.shared),
         });
         let (own, core) = (Rc::clone(&packet), self.core);
-        let task: Box<dyn FnOnce(bool) + 'scope> = Box::new(move |is_cancelled| live(core, own, run, is_cancelled));
+        let task: Box<dyn FnOnce(bool) + 'scope> =
+            Box::new(move |is_cancelled| run_fiber(core, own, run, is_cancelled));
         // SAFETY: only the lifetime changes. The scope does not return before the task has ended.
         let mut task = unsafe { std::mem::transmute::<Box<dyn FnOnce(bool) + 'scope>, Task>(task) };
         loop {
@@ -305,14 +310,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 Err(back) => task = back,
             }
             if panicking() {
-                dropped(task).unwrap_or_else(discard);
+                catch_drop(task).unwrap_or_else(discard);
                 let error = || FiberError::Unwinding { fiber: name.to_owned() };
-                self.shared.fail(error());
+                self.shared.record_error(error());
                 packet.end(self.core, Err(error()));
                 return JoinHandle { core: self.core, packet, index: NONE };
             }
             if let Err(stop) = self.core.await_slot() {
-                self.shared.fail(FiberError::Stopped(stop));
+                self.shared.record_error(FiberError::Stopped(stop));
             }
         }
     }
@@ -336,8 +341,8 @@ impl<T> JoinHandle<'_, T> {
                     self.core.await_end(self.index);
                 }
                 None => {
-                    if let Err(stop) = self.core.drive(Awaits::End(self.index), || self.packet.ended.get()) {
-                        self.packet.shared.fail(FiberError::Stopped(stop));
+                    if let Err(stop) = self.core.drive(AwaitedEvent::End(self.index), || self.packet.ended.get()) {
+                        self.packet.shared.record_error(FiberError::Stopped(stop));
                     }
                 }
             }

@@ -14,7 +14,7 @@ impl Core {
         // SAFETY: `node` is a node of this executor.
         match unsafe { (*node).index.get() } {
             NO_INDEX => &self.shadow.save,
-            index => &self.cold(index).shadow,
+            index => &self.record(index).shadow,
         }
     }
 
@@ -41,7 +41,7 @@ impl Core {
     ///
     /// # Safety
     /// The switch was announced.
-    pub(super) unsafe fn arrived(&self, node: *const Node) {
+    pub(super) unsafe fn complete_announcement(&self, node: *const Node) {
         // SAFETY: the caller guarantees that the switch was announced; a fresh fiber has a null save pointer.
         let left = unsafe { asan::finish(self.save_of(node).replace(ptr::null_mut())) };
         if ptr::eq(self.shadow.left.get(), &raw const self.main) {

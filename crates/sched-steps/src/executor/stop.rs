@@ -83,11 +83,11 @@ impl Core {
         if self.remote.has_wakes() {
             return None;
         }
-        let after = if self.may_go_on() {
+        let after = if self.may_continue() {
             let limit = self.limit?;
-            let since = self.rests_since.get().unwrap_or_else(|| {
+            let since = self.idle_since.get().unwrap_or_else(|| {
                 let now = Instant::now();
-                self.rests_since.set(Some(now));
+                self.idle_since.set(Some(now));
                 now
             });
             (since.elapsed() >= limit).then_some(Some(limit))?
@@ -102,17 +102,17 @@ impl Core {
     }
 
     /// Returns true if an event outside of the fibers may make one ready.
-    fn may_go_on(&self) -> bool {
+    fn may_continue(&self) -> bool {
         self.polled.len() > 0
             || (0..self.fibers()).any(|index| {
-                let cold = self.cold(index);
-                cold.place.get() == FiberState::Parked && cold.waker_given.get()
+                let record = self.record(index);
+                record.state.get() == FiberState::Parked && record.waker_given.get()
             })
     }
 
     fn waits_for(&self, index: u32) -> Option<WaitsFor> {
-        let cold = self.cold(index);
-        Some(match cold.place.get() {
+        let record = self.record(index);
+        Some(match record.state.get() {
             FiberState::Free
             | FiberState::Ended
             | FiberState::Ready
@@ -121,8 +121,8 @@ impl Core {
             | FiberState::Ring => return None,
             FiberState::Polled => WaitsFor::Condition,
             FiberState::Slot => WaitsFor::Slot,
-            FiberState::Joining => WaitsFor::End(self.name(cold.awaits_end_of.get())),
-            FiberState::Parked if cold.waker_given.get() => WaitsFor::Wake,
+            FiberState::Joining => WaitsFor::End(self.name(record.awaits_end_of.get())),
+            FiberState::Parked if record.waker_given.get() => WaitsFor::Wake,
             FiberState::Parked => WaitsFor::WakeByNothing,
         })
     }

@@ -247,8 +247,8 @@ fn order(policy: impl NextTeam + 'static) -> Vec<usize> {
 }
 
 /// Policy that tries to run other fibers, and then panics.
-struct Broken(u32);
-impl NextTeam for Broken {
+struct PanickingPolicy(u32);
+impl NextTeam for PanickingPolicy {
     fn next(&mut self, waiting: &WaitingTeams<'_>) -> OperationId {
         assert!(!fiber::is_fiber());
         fiber::yield_now();
@@ -263,8 +263,8 @@ impl NextTeam for Broken {
 fn a_policy_that_panics_is_told_by_the_scope_when_all_fibers_have_ended() {
     let (operations, ids) = operations(&["a", "b"]);
     let ended = Cell::new(0);
-    struct Ends<'a>(&'a Cell<u32>);
-    impl Drop for Ends<'_> {
+    struct CountOnDrop<'a>(&'a Cell<u32>);
+    impl Drop for CountOnDrop<'_> {
         fn drop(&mut self) {
             self.0.set(self.0.get() + 1);
         }
@@ -273,14 +273,14 @@ fn a_policy_that_panics_is_told_by_the_scope_when_all_fibers_have_ended() {
         .fibers(4)
         .operations(operations)
         .membership(Membership::PerOperation)
-        .policy(Broken(0))
+        .policy(PanickingPolicy(0))
         .for_test();
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         steps.scope(|s| {
             for fiber in 0..4_usize {
                 let (ids, ended) = (&ids, &ended);
                 s.spawn(move || {
-                    let _ends = Ends(ended);
+                    let _count = CountOnDrop(ended);
                     for round in 0..4_usize {
                         begin_operation(ids[(fiber + round) % 2]);
                         fiber::hop();

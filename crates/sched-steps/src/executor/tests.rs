@@ -75,8 +75,8 @@ fn a_panic_nobody_joined_is_the_scopes() {
     assert_eq!(error.to_string(), "fiber 'teller' panicked: no money");
 }
 
-struct Count<'a>(&'a Cell<u32>);
-impl Drop for Count<'_> {
+struct CountOnDrop<'a>(&'a Cell<u32>);
+impl Drop for CountOnDrop<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() + 1);
     }
@@ -88,7 +88,7 @@ fn cancelled_fibers_run_their_destructors_wherever_they_rest() {
     executor(8, 3)
         .scope(|s| {
             let dropped = &dropped;
-            let guard = move || Count(dropped);
+            let guard = move || CountOnDrop(dropped);
             let hopped: Vec<_> = (0..2)
                 .map(|_| {
                     s.spawn(move || {
@@ -129,7 +129,7 @@ fn a_panic_of_the_scope_unwinds_its_fibers() {
     let mut steps = executor(4, 4);
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         steps.scope(|s| {
-            let guard = Count(&dropped);
+            let guard = CountOnDrop(&dropped);
             s.spawn(move || {
                 let _guard = guard;
                 loop {
@@ -256,8 +256,8 @@ fn an_executor_may_run_inside_a_fiber_of_another() {
 
 #[test]
 fn what_a_fiber_that_never_began_was_given_may_wait_when_it_is_dropped() {
-    struct Waits<'a>(&'a Cell<bool>);
-    impl Drop for Waits<'_> {
+    struct YieldOnDrop<'a>(&'a Cell<bool>);
+    impl Drop for YieldOnDrop<'_> {
         fn drop(&mut self) {
             fiber::yield_now();
             self.0.set(true);
@@ -266,7 +266,7 @@ fn what_a_fiber_that_never_began_was_given_may_wait_when_it_is_dropped() {
     let waited = Cell::new(false);
     executor(2, 2)
         .scope(|s| {
-            let waits = Waits(&waited);
+            let waits = YieldOnDrop(&waited);
             let fresh = s.spawn(move || drop(waits));
             s.spawn(|| ());
             fresh.cancel();
@@ -290,7 +290,7 @@ fn who_gives_way_with_a_latch_is_told_and_the_others_go_on() {
         ("blocks", |_| fiber::block_until(|| false)),
         ("begins", team::begin_operation),
     ];
-    for (name, give_way) in ways {
+    for (name, switch_to_next) in ways {
         let steps = Executor::builder().fibers(4).operations(operations.clone());
         steps
             .membership(Membership::PerOperation)
@@ -298,7 +298,7 @@ fn who_gives_way_with_a_latch_is_told_and_the_others_go_on() {
             .scope(|s| {
                 let bad = s.spawn_named(name, || {
                     let _latch = fiber::LatchGuardCount::hold();
-                    give_way(operation);
+                    switch_to_next(operation);
                 });
                 let others: Vec<_> = (0..3)
                     .map(|i| {

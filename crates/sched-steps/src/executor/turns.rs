@@ -8,71 +8,71 @@ use std::thread::panicking;
 use std::time::{Duration, Instant};
 
 use super::core::{Condition, Core, FiberState};
-use super::order::Asked;
-use crate::context::{self, INERT, Node, local, outside};
-use crate::fifo::{Links, NONE, UNLINKED, broken};
+use super::order::OrderReply;
+use crate::context::{self, NO_MATE_FLAG, Node, call_outside, local};
+use crate::fifo::{Links, NONE, UNLINKED, abort_with};
 use crate::point::OperationId;
 use crate::teams::{Member, Membership, NO_OPERATION, Statistics, add};
 
 /// Minimum time that a destructor may wait for its condition during a panic, whatever the executor's limit is.
-const IN_PLACE_AT_LEAST: Duration = Duration::from_secs(1);
+const MIN_IN_PLACE_LIMIT: Duration = Duration::from_secs(1);
 /// Number of operations begun in a ring per poll of the conditions.
-const ASK_EVERY: u32 = 16;
+const POLL_EVERY: u32 = 16;
 
 /// Membership of the ring and of the ready queue.
 impl Core {
     /// Makes a fiber runnable.
     pub(super) fn make_ready(&self, index: u32) {
-        let room = self.ready.len() == 0 && self.ring_len.get() < self.team_size;
-        if room && self.membership == Membership::Ring && !self.ordering.replaces_teams() {
+        let fits_ring = self.ready.len() == 0 && self.ring_len.get() < self.team_size;
+        if fits_ring && self.membership == Membership::Ring && !self.order.replaces_teams() {
             self.join_ring(index);
-            self.refresh_hold();
+            self.update_hop_block();
         } else {
-            self.wait_turn(index);
+            self.enqueue_ready(index);
         }
     }
 
-    fn wait_turn(&self, index: u32) {
-        self.cold(index).place.set(FiberState::Ready);
-        if !self.ordering.replaces_teams() {
+    fn enqueue_ready(&self, index: u32) {
+        self.record(index).state.set(FiberState::Ready);
+        if !self.order.replaces_teams() {
             return self.ready.push(self, index);
         }
-        match self.ordering.ask(|order| order.ready(index as usize)) {
-            Asked::Answer(()) => self.ordering.holds(1),
-            Asked::Failed => self.queue_what_the_order_knew(),
-            Asked::Gone => self.ready.push(self, index),
+        match self.order.call(|order| order.ready(index as usize)) {
+            OrderReply::Value(()) => self.order.add_announced(1),
+            OrderReply::Panicked => self.queue_announced_fibers(),
+            OrderReply::Absent => self.ready.push(self, index),
         }
     }
 
     /// Reports to the order that the running fiber `index` has ended.
     pub(super) fn announce_end(&self, index: u32) {
-        if let Asked::Failed = self.ordering.ask(|order| order.ended(index as usize)) {
-            self.queue_what_the_order_knew();
+        if let OrderReply::Panicked = self.order.call(|order| order.ended(index as usize)) {
+            self.queue_announced_fibers();
         }
     }
 
     /// After a panic of the order: moves the fibers that were announced and not chosen since into the ready queue.
     #[cold]
-    fn queue_what_the_order_knew(&self) {
+    fn queue_announced_fibers(&self) {
         (0..self.fibers())
-            .filter(|&index| self.cold(index).place.get() == FiberState::Ready && self.link(index).get() == UNLINKED)
+            .filter(|&index| self.record(index).state.get() == FiberState::Ready && self.link(index).get() == UNLINKED)
             .for_each(|index| self.ready.push(self, index));
     }
 
-    /// Updates `hold` of the fiber on the stack after its ring has grown: it may have a team mate now.
-    fn refresh_hold(&self) {
+    /// Updates `hop_block_word` of the fiber on the stack after its ring has grown: it may have a team mate now.
+    fn update_hop_block(&self) {
         if self.ring_len.get() > 1
-            && let Some((index, hold)) = self.on_stack()
-            && self.cold(index).place.get() == FiberState::Ring
+            && let Some((index, hop_block_word)) = self.on_stack()
+            && self.record(index).state.get() == FiberState::Ring
         {
-            hold.set(hold.get() & !INERT);
+            hop_block_word.set(hop_block_word.get() & !NO_MATE_FLAG);
         }
     }
 
     fn join_ring(&self, index: u32) {
         let node = self.node(index);
         if !node.next.get().is_null() {
-            broken("a fiber is twice in the ring");
+            abort_with("a fiber is twice in the ring");
         }
         let at = self.ring.get();
         if at.is_null() {
@@ -90,15 +90,15 @@ impl Core {
             }
         }
         self.ring_len.set(self.ring_len.get() + 1);
-        self.cold(index).place.set(FiberState::Ring);
+        self.record(index).state.set(FiberState::Ring);
     }
 
     /// Removes a fiber from the ring, if it is a member. Its successor runs next: the paper's hint to the scheduler
     /// (4.1.3, step 4).
     pub(super) fn leave_ring(&self, index: u32) {
-        if self.cold(index).place.get() == FiberState::Ring {
+        if self.record(index).state.get() == FiberState::Ring {
             self.unlink(self.node(index));
-            self.cold(index).place.set(FiberState::Running);
+            self.record(index).state.set(FiberState::Running);
         }
     }
 
@@ -122,10 +122,10 @@ impl Core {
     }
 
     /// Removes the fiber from the ring inside an operation: it becomes a stray.
-    fn go_astray(&self, index: u32) {
-        let cold = self.cold(index);
-        if cold.place.get() == FiberState::Ring {
-            if let Some(counts) = self.teams.counts(cold.operation.get()) {
+    fn become_stray(&self, index: u32) {
+        let record = self.record(index);
+        if record.state.get() == FiberState::Ring {
+            if let Some(counts) = self.teams.counts(record.operation.get()) {
                 add(&counts.strays, 1);
             }
             self.leave_ring(index);
@@ -143,33 +143,33 @@ impl Core {
     }
 
     /// Processes pending wakes and polls the conditions.
-    fn attend(&self) {
+    fn process_events(&self) {
         self.take_wakes();
         if self.polled.len() > 0 {
-            self.ask();
+            self.poll_conditions();
         }
     }
 
     /// Polls the conditions of blocked fibers. The conditions run as if outside of a fiber, so that they cannot switch
     /// while the lists are being changed.
-    fn ask(&self) {
-        self.unasked.set(0);
+    fn poll_conditions(&self) {
+        self.begun_since_poll.set(0);
         for _ in 0..self.polled.len() {
             let Some(index) = self.polled.pop(self) else { break };
-            let cold = self.cold(index);
-            let holds = cold.cancelled.get()
-                || cold.condition.get().is_none_or(|condition| {
+            let record = self.record(index);
+            let holds = record.cancelled.get()
+                || record.condition.get().is_none_or(|condition| {
                     // SAFETY: the condition lives on the stack of the fiber, which waits in `block_until`: only the code
                     // below lets it return from there.
                     let condition = unsafe { &*condition };
-                    outside(condition.holds).unwrap_or_else(|payload| {
+                    call_outside(condition.holds).unwrap_or_else(|payload| {
                         condition.raise.set(Some(payload));
                         true
                     })
                 });
             // The condition itself may have cancelled the fiber.
-            if holds || cold.cancelled.get() {
-                cold.condition.set(None);
+            if holds || record.cancelled.get() {
+                record.condition.set(None);
                 self.make_ready(index);
             } else {
                 self.polled.push(self, index);
@@ -178,17 +178,17 @@ impl Core {
     }
 
     pub(super) fn wake_fiber(&self, index: u32) {
-        let cold = self.cold(index);
-        match cold.place.get() {
+        let record = self.record(index);
+        match record.state.get() {
             FiberState::Parked => self.make_ready(index),
             FiberState::Free | FiberState::Ended => {}
-            _ => cold.pending.set(true),
+            _ => record.pending.set(true),
         }
     }
 
     /// Makes fiber `index` ready after the fiber that it joined has ended. Does nothing if it no longer waits in a join.
     pub(super) fn end_wait_of(&self, index: u32) {
-        if self.cold(index).place.get() == FiberState::Joining {
+        if self.record(index).state.get() == FiberState::Joining {
             self.make_ready(index);
         }
     }
@@ -213,16 +213,16 @@ impl Core {
     #[inline]
     pub(super) fn pick(&self) -> *const Node {
         let ring = self.ring.get();
-        if self.membership == Membership::PerOperation && !ring.is_null() { ring } else { self.pick_anew() }
+        if self.membership == Membership::PerOperation && !ring.is_null() { ring } else { self.pick_without_team() }
     }
 
     /// Chooses the next context if no team is running.
-    fn pick_anew(&self) -> *const Node {
+    fn pick_without_team(&self) -> *const Node {
         let main = &raw const self.main;
         match self.membership {
-            Membership::Ring if self.ordering.replaces_teams() => self.pick_in_order(),
+            Membership::Ring if self.order.replaces_teams() => self.pick_in_order(),
             Membership::Ring => {
-                self.attend();
+                self.process_events();
                 while self.ring_len.get() < self.team_size {
                     let Some(index) = self.ready.pop(self) else { break };
                     self.join_ring(index);
@@ -235,42 +235,42 @@ impl Core {
 
     /// Asks the embedder's order for the next fiber. If the order panics, the thread gets control and unwinds all fibers.
     fn pick_in_order(&self) -> *const Node {
-        self.attend();
-        let choice = self.ordering.ask(|order| {
+        self.process_events();
+        let choice = self.order.call(|order| {
             let Some(choice) = order.next() else {
-                let held = self.ordering.held();
+                let held = self.order.announced();
                 assert!(held == 0, "the order of an executor chooses none of the {held} fibers that can run");
                 return None;
             };
-            let can_run = self.colds().get(choice).is_some_and(|cold| cold.place.get() == FiberState::Ready);
+            let can_run = self.records().get(choice).is_some_and(|record| record.state.get() == FiberState::Ready);
             assert!(can_run, "the order of an executor chose fiber {choice}, which cannot run");
             Some(choice as u32)
         });
         match choice {
-            Asked::Answer(Some(index)) => {
-                self.ordering.holds(-1);
+            OrderReply::Value(Some(index)) => {
+                self.order.add_announced(-1);
                 self.begin_turn(index)
             }
-            Asked::Answer(None) => &raw const self.main,
-            Asked::Failed => {
-                self.queue_what_the_order_knew();
+            OrderReply::Value(None) => &raw const self.main,
+            OrderReply::Panicked => {
+                self.queue_announced_fibers();
                 &raw const self.main
             }
-            Asked::Gone => self.ready.pop(self).map_or(&raw const self.main, |index| self.begin_turn(index)),
+            OrderReply::Absent => self.ready.pop(self).map_or(&raw const self.main, |index| self.begin_turn(index)),
         }
     }
 
     /// Marks fiber `index`, which is no longer in any queue, as the next to run.
     #[inline]
     fn begin_turn(&self, index: u32) -> *const Node {
-        self.cold(index).place.set(FiberState::Running);
+        self.record(index).state.set(FiberState::Running);
         self.node(index)
     }
 
     /// Chooses with a team per operation, after the running team has dissolved: every other ready fiber gets one turn, so
     /// that strays can rejoin; then the next team is launched.
     fn pick_team(&self) -> *const Node {
-        self.attend();
+        self.process_events();
         loop {
             let turn = self.turn.get().unwrap_or_else(|| self.ready.len());
             if turn > 0
@@ -283,8 +283,8 @@ impl Core {
             if !self.teams.is_empty() {
                 let ready = self.teams.waiting().map(|team| team.members as u32).sum::<u32>() + self.ready.len();
                 let member = |index: u32| {
-                    let cold = self.cold(index);
-                    Member { operation: cold.operation.get(), joined: cold.joined.get() }
+                    let record = self.record(index);
+                    Member { operation: record.operation.get(), joined: record.joined.get() }
                 };
                 self.teams.launch(self, self.team_size, ready, member, |index| self.join_ring(index));
                 return self.ring.get();
@@ -299,24 +299,24 @@ impl Core {
     pub(super) fn switch(&self, to: *const Node, last: bool) {
         // SAFETY: `to` is a node of this executor.
         let in_ring = unsafe { !(*to).next.get().is_null() };
-        local().hold.set(if in_ring && self.ring_len.get() > 1 { 0 } else { INERT });
-        self.go_to(to, last);
+        local().hop_block_word.set(if in_ring && self.ring_len.get() > 1 { 0 } else { NO_MATE_FLAG });
+        self.switch_context(to, last);
     }
 
     /// Resumes a cancelled fiber that hopped to the thread, so that it unwinds, until it has ended.
-    pub(super) fn send_back_condemned(&self) {
-        while self.condemned.get() != NONE {
-            let node = self.node(self.condemned.get());
-            // SAFETY: a hop suspended the fiber: at each other wait it has unwound, and at its end it is no longer
-            // condemned.
-            unsafe { context::divert(node) };
-            local().hold.set(0);
-            self.go_to(node, false);
+    pub(super) fn unwind_cancelled_running(&self) {
+        while self.cancelled_running.get() != NONE {
+            let node = self.node(self.cancelled_running.get());
+            // SAFETY: a hop suspended the fiber: at each other wait it has unwound, and its end resets
+            // `cancelled_running`.
+            unsafe { context::make_unwind(node) };
+            local().hop_block_word.set(0);
+            self.switch_context(node, false);
         }
     }
 
-    /// Like [`Core::switch`], with `hold` set by the caller.
-    fn go_to(&self, to: *const Node, last: bool) {
+    /// Like [`Core::switch`], with `hop_block_word` set by the caller.
+    fn switch_context(&self, to: *const Node, last: bool) {
         let local = local();
         let from = local.current.get();
         if ptr::eq(from, to) {
@@ -324,7 +324,7 @@ impl Core {
         }
         local.current.set(to);
         // SAFETY: `to` is a node of this executor.
-        self.remote.beat(unsafe { (*to).index.get() });
+        self.remote.record_switch(unsafe { (*to).index.get() });
         // SAFETY: `to` is suspended or fresh: it came from a queue or the ring, or is the thread's context. It is not the
         // running context.
         unsafe {
@@ -332,16 +332,16 @@ impl Core {
             self.announce(from, to, last);
             context::switch(from, to);
             #[cfg(feature = "asan")]
-            self.arrived(from);
+            self.complete_announcement(from);
         }
         let _ = last;
     }
 
     /// Switches to the next context. The caller must test afterwards if the fiber was cancelled.
-    fn give_way(&self) {
-        let latches = local().hold.get() & !INERT;
+    fn switch_to_next(&self) {
+        let latches = local().hop_block_word.get() & !NO_MATE_FLAG;
         self.switch(self.choose(), false);
-        local().hold.set(local().hold.get() + latches);
+        local().hop_block_word.set(local().hop_block_word.get() + latches);
     }
 
     /// Checks that precede each wait of the running fiber, before the fiber enters any queue, so that a panic leaves its
@@ -353,13 +353,16 @@ impl Core {
         if panicking() {
             return false;
         }
-        self.heed_cancellation(index);
-        debug_assert!(local().hold.get() & !INERT == 0, "a fiber gives up the CPU while it holds a latch");
+        self.unwind_if_cancelled(index);
+        debug_assert!(
+            local().hop_block_word.get() & !NO_MATE_FLAG == 0,
+            "a fiber gives up the CPU while it holds a latch"
+        );
         true
     }
 
-    pub(super) fn heed_cancellation(&self, index: u32) {
-        if self.cold(index).cancelled.get() && !panicking() {
+    pub(super) fn unwind_if_cancelled(&self, index: u32) {
+        if self.record(index).cancelled.get() && !panicking() {
             context::panic::unwind_now();
         }
     }
@@ -369,7 +372,7 @@ impl Core {
 impl Core {
     pub(crate) fn begin_operation(&self, operation: OperationId) {
         let Some(index) = self.running() else { return };
-        assert!(self.teams.knows(operation), "operation {} is not one of this executor's", operation.index());
+        assert!(self.teams.contains(operation), "operation {} is not one of this executor's", operation.index());
         match self.membership {
             Membership::PerOperation if self.may_suspend(index) => self.change_team(index, operation),
             // A destructor during a panic begins the operation without waiting for a team.
@@ -384,14 +387,14 @@ impl Core {
     /// Begins `operation` without waiting for a team.
     fn begin_in_place(&self, index: u32, operation: OperationId) {
         self.end_operation();
-        self.cold(index).operation.set(operation.0);
+        self.record(index).operation.set(operation.0);
         self.node(index).mask.set(operation.bit());
-        self.teams.begun(operation.0);
+        self.teams.count_begun(operation.0);
     }
 
     #[inline]
     pub(crate) fn current_operation(&self) -> Option<OperationId> {
-        let operation = self.cold(self.running()?).operation.get();
+        let operation = self.record(self.running()?).operation.get();
         (operation != NO_OPERATION).then_some(OperationId(operation))
     }
 
@@ -412,18 +415,18 @@ impl Core {
     /// operation of every fiber takes this path, so it bypasses [`Core::end_operation`]: a fiber that joins a team needs
     /// no turn in the ready queue.
     fn change_team(&self, index: u32, operation: OperationId) {
-        let (cold, node) = (self.cold(index), self.node(index));
-        let before = cold.operation.replace(operation.0);
-        if cold.place.get() == FiberState::Ring {
+        let (record, node) = (self.record(index), self.node(index));
+        let before = record.operation.replace(operation.0);
+        if record.state.get() == FiberState::Ring {
             self.leave_team(node, before);
         }
         node.mask.set(operation.bit());
-        cold.joined.set(self.teams.now());
-        cold.place.set(FiberState::Team);
-        self.teams.begun(operation.0);
+        record.joined.set(self.teams.now());
+        record.state.set(FiberState::Team);
+        self.teams.count_begun(operation.0);
         self.teams.join(self, index, operation);
-        self.give_way();
-        self.heed_cancellation(index);
+        self.switch_to_next();
+        self.unwind_if_cancelled(index);
     }
 
     /// Removes a fiber from the running team at the end of `operation`.
@@ -444,24 +447,24 @@ impl Core {
         if panicking() {
             // Conditions of other fibers are not polled during a panic.
         } else if self.remote.has_wakes() {
-            self.attend();
+            self.process_events();
         } else if self.polled.len() > 0 {
-            self.unasked.set(self.unasked.get() + 1);
-            if self.unasked.get() >= ASK_EVERY {
-                self.ask();
+            self.begun_since_poll.set(self.begun_since_poll.get() + 1);
+            if self.begun_since_poll.get() >= POLL_EVERY {
+                self.poll_conditions();
             }
         }
     }
 
     pub(crate) fn end_operation(&self) {
         let Some(index) = self.running() else { return };
-        let cold = self.cold(index);
-        let operation = cold.operation.replace(NO_OPERATION);
+        let record = self.record(index);
+        let operation = record.operation.replace(NO_OPERATION);
         self.node(index).mask.set(u64::MAX);
         if operation == NO_OPERATION {
             return;
         }
-        if cold.place.get() != FiberState::Ring {
+        if record.state.get() != FiberState::Ring {
             return;
         }
         match self.membership {
@@ -472,9 +475,9 @@ impl Core {
             }
             Membership::PerOperation => {
                 self.leave_team(self.node(index), operation);
-                cold.place.set(FiberState::Running);
-                let hold = &local().hold;
-                hold.set(hold.get() | INERT);
+                record.state.set(FiberState::Running);
+                let hop_block_word = &local().hop_block_word;
+                hop_block_word.set(hop_block_word.get() | NO_MATE_FLAG);
             }
         }
     }
@@ -484,35 +487,35 @@ impl Core {
         if !self.may_suspend(index) {
             return;
         }
-        if self.cold(index).operation.get() == NO_OPERATION {
+        if self.record(index).operation.get() == NO_OPERATION {
             self.leave_ring(index)
         } else {
-            self.go_astray(index)
+            self.become_stray(index)
         }
-        self.wait_turn(index);
-        self.give_way();
-        self.heed_cancellation(index);
+        self.enqueue_ready(index);
+        self.switch_to_next();
+        self.unwind_if_cancelled(index);
     }
 
     pub(crate) fn park(&self) {
         let Some(index) = self.running() else { return std::thread::park() };
-        let cold = self.cold(index);
+        let record = self.record(index);
         if !self.may_suspend(index) {
             self.take_wakes();
-            if !cold.pending.replace(false) {
+            if !record.pending.replace(false) {
                 self.idle_in_place();
                 self.take_wakes();
-                cold.pending.set(false);
+                record.pending.set(false);
             }
             return;
         }
         if self.remote.has_wakes() {
-            self.attend();
-            self.heed_cancellation(index);
+            self.process_events();
+            self.unwind_if_cancelled(index);
         }
-        if !cold.pending.replace(false) {
+        if !record.pending.replace(false) {
             self.suspend(index, FiberState::Parked);
-            self.heed_cancellation(index);
+            self.unwind_if_cancelled(index);
         }
     }
 
@@ -521,11 +524,11 @@ impl Core {
     pub(super) fn await_end(&self, other: u32) {
         let Some(index) = self.running() else { return };
         if self.may_suspend(index) {
-            let cold = self.cold(index);
-            cold.awaits_end_of.set(other);
+            let record = self.record(index);
+            record.awaits_end_of.set(other);
             self.suspend(index, FiberState::Joining);
-            cold.awaits_end_of.set(NONE);
-            self.heed_cancellation(index);
+            record.awaits_end_of.set(NONE);
+            self.unwind_if_cancelled(index);
         }
     }
 
@@ -535,7 +538,7 @@ impl Core {
         if self.may_suspend(index) {
             self.spawners.push(self, index);
             self.suspend(index, FiberState::Slot);
-            self.heed_cancellation(index);
+            self.unwind_if_cancelled(index);
         }
     }
 
@@ -551,24 +554,24 @@ impl Core {
         }
         let waits_for = Condition { holds: is_ready, raise: Cell::new(None) };
         let condition: *const Condition<'_> = &raw const waits_for;
-        let cold = self.cold(index);
-        // Only the lifetime changes; the pointer is used only while this frame is suspended: see `ask`.
-        cold.condition.set(Some(condition.cast::<Condition<'static>>()));
+        let record = self.record(index);
+        // Only the lifetime changes; the pointer is used only while this frame is suspended: see `poll_conditions`.
+        record.condition.set(Some(condition.cast::<Condition<'static>>()));
         self.polled.push(self, index);
         self.suspend(index, FiberState::Polled);
-        if cold.condition.get().is_some() {
-            broken("a fiber goes on whose condition may still be asked");
+        if record.condition.get().is_some() {
+            abort_with("a fiber goes on whose condition may still be asked");
         }
         if let Some(payload) = waits_for.raise.take() {
             resume_unwind(payload);
         }
-        self.heed_cancellation(index);
+        self.unwind_if_cancelled(index);
     }
 
     /// Like [`Core::block_until`], for a destructor during a panic, when no other code of the executor may run.
     #[cold]
     fn block_in_place(&self, is_ready: &dyn Fn() -> bool) {
-        let limit = self.limit.map(|limit| limit.max(IN_PLACE_AT_LEAST));
+        let limit = self.limit.map(|limit| limit.max(MIN_IN_PLACE_LIMIT));
         let begun = Instant::now();
         while !is_ready() {
             self.idle_in_place();
@@ -579,14 +582,14 @@ impl Core {
         }
     }
 
-    fn suspend(&self, index: u32, place: FiberState) {
-        let cold = self.cold(index);
-        if let Some(counts) = self.teams.counts(cold.operation.get()) {
+    fn suspend(&self, index: u32, state: FiberState) {
+        let record = self.record(index);
+        if let Some(counts) = self.teams.counts(record.operation.get()) {
             add(&counts.waits, 1);
         }
-        self.go_astray(index);
-        cold.place.set(place);
-        self.give_way();
+        self.become_stray(index);
+        record.state.set(state);
+        self.switch_to_next();
     }
 
     pub(crate) fn statistics(&self) -> Statistics {

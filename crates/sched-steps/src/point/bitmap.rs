@@ -112,7 +112,7 @@ pub struct Bitmap {
 }
 
 /// Maximum size of a file in bytes. The few dozen points of a program take some kilobytes.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 const TITLE: &str = "sched-steps points 1";
 
 impl Bitmap {
@@ -176,9 +176,9 @@ impl Bitmap {
         let failed = |source| BitmapError::Io { path: path.to_owned(), source };
         let mut text = String::new();
         let file = std::fs::File::open(path).map_err(failed)?;
-        file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
-        if text.len() as u64 > MOST_BYTES {
-            let what = format!("not a file of points: it is larger than {MOST_BYTES} bytes");
+        file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > MAX_FILE_BYTES {
+            let what = format!("not a file of points: it is larger than {MAX_FILE_BYTES} bytes");
             return Err(BitmapError::Syntax { path: path.to_owned(), line: 1, what });
         }
         Bitmap::from_text(&text, path, Build::running().map_err(failed)?)

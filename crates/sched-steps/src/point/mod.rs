@@ -21,7 +21,7 @@ pub use section::points;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::context::{self, INERT, local};
+use crate::context::{self, NO_MATE_FLAG, local};
 
 /// A place in the code where a fiber may pass the CPU to its next team mate. Created by [`ctx_point!`](crate::ctx_point).
 #[derive(Debug)]
@@ -126,15 +126,15 @@ pub fn at_prefetch<T: ?Sized>(point: &'static Point, address: *const T, lines: u
 #[allow(unsafe_code)]
 pub fn is_live(operations: u64) -> bool {
     let local = local();
-    debug_assert!(local.hold.get() != 0 || !local.current.get().is_null());
-    // SAFETY: while `hold` is zero a fiber runs and `current` is its node.
-    local.hold.get() == 0 && operations & unsafe { (*local.current.get()).mask.get() } != 0
+    debug_assert!(local.hop_block_word.get() != 0 || !local.current.get().is_null());
+    // SAFETY: while `hop_block_word` is zero a fiber runs and `current` is its node.
+    local.hop_block_word.get() == 0 && operations & unsafe { (*local.current.get()).mask.get() } != 0
 }
 
 /// Returns true if the caller is a fiber that holds a latch.
 #[must_use]
 pub fn is_latched() -> bool {
-    local().hold.get() & !INERT != 0 && context::is_fiber()
+    local().hop_block_word.get() & !NO_MATE_FLAG != 0 && context::is_fiber()
 }
 
 /// Marks a place at which the next team mate may run.

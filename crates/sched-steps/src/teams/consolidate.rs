@@ -38,12 +38,12 @@ impl Groups {
         self.team[operation as usize].get()
     }
 
-    pub(crate) fn begun(&self, operation: u8) {
+    pub(crate) fn count_begun(&self, operation: u8) {
         let count = &self.begun[operation as usize];
         count.set(count.get().saturating_add(1));
     }
 
-    pub(crate) fn launched(&self, operation: u8) {
+    pub(crate) fn count_launch(&self, operation: u8) {
         let count = &self.launched[operation as usize];
         count.set(count.get().saturating_add(1));
     }

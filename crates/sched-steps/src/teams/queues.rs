@@ -49,7 +49,7 @@ impl Queues {
     }
 
     /// Counts a launch.
-    pub(super) fn launched(&self) {
+    pub(super) fn count_launch(&self) {
         add(&self.launches, 1);
     }
 

@@ -7,7 +7,7 @@ use super::consolidate::Groups;
 use super::policy::{NextTeam, WaitingTeams};
 use super::queues::{Queues, WaitingTeam};
 use super::stats::{Counts, OperationStatistics, Statistics, add, mean};
-use crate::context::outside;
+use crate::context::call_outside;
 use crate::fifo::Links;
 use crate::point::{OperationId, Operations};
 
@@ -23,7 +23,7 @@ pub(crate) struct Teams {
     policy: RefCell<Option<Box<dyn NextTeam>>>,
     /// Policy that has panicked. It is dropped with the executor, not earlier, because its destructor is user code that
     /// may panic.
-    broken: Cell<Option<Box<dyn NextTeam>>>,
+    panicked: Cell<Option<Box<dyn NextTeam>>>,
     /// Panic payload of the policy, to be resumed by the scope.
     failure: Cell<Option<Box<dyn Any + Send>>>,
     groups: Groups,
@@ -62,7 +62,7 @@ impl Teams {
             last: Cell::new(NO_OPERATION),
             patience,
             policy: RefCell::new(Some(policy)),
-            broken: Cell::new(None),
+            panicked: Cell::new(None),
             failure: Cell::new(None),
             groups,
             counts: (0..n).map(|_| Counts::default()).collect(),
@@ -74,7 +74,7 @@ impl Teams {
         }
     }
 
-    pub(crate) fn knows(&self, operation: OperationId) -> bool {
+    pub(crate) fn contains(&self, operation: OperationId) -> bool {
         operation.index() < self.queues.len()
     }
 
@@ -137,10 +137,10 @@ impl Teams {
             left &= left - 1;
             if let Some(counts) = self.counts(operation) {
                 add(&counts.teams, 1);
-                self.groups.launched(operation);
+                self.groups.count_launch(operation);
             }
         }
-        self.queues.launched();
+        self.queues.count_launch();
         add(&self.launched, 1);
         add(&self.ready_sum, u64::from(ready));
         add(&self.team_sum, u64::from(members));
@@ -157,7 +157,7 @@ impl Teams {
         }
         let last = self.last.get();
         let last = self.queues.has(last).then_some(OperationId(last));
-        match self.ask(last) {
+        match self.call_policy(last) {
             Some(OperationId(chosen)) if self.queues.has(chosen) => chosen,
             _ => oldest.operation.0,
         }
@@ -165,13 +165,13 @@ impl Teams {
 
     /// Calls the policy as if outside of a fiber, so that it cannot re-enter the executor. A policy that panics is not
     /// called again.
-    fn ask(&self, last: Option<OperationId>) -> Option<OperationId> {
+    fn call_policy(&self, last: Option<OperationId>) -> Option<OperationId> {
         let mut policy = self.policy.borrow_mut();
         let chosen =
-            outside(|| policy.as_mut().map(|policy| policy.next(&WaitingTeams { queues: &self.queues, last })));
+            call_outside(|| policy.as_mut().map(|policy| policy.next(&WaitingTeams { queues: &self.queues, last })));
         chosen.unwrap_or_else(|payload| {
             self.failure.set(Some(payload));
-            self.broken.set(policy.take());
+            self.panicked.set(policy.take());
             None
         })
     }
@@ -182,10 +182,10 @@ impl Teams {
     }
 
     /// Counts the beginning of an operation.
-    pub(crate) fn begun(&self, operation: u8) {
+    pub(crate) fn count_begun(&self, operation: u8) {
         if let Some(counts) = self.counts(operation) {
             add(&counts.begun, 1);
-            self.groups.begun(operation);
+            self.groups.count_begun(operation);
         }
     }
 

@@ -3,78 +3,78 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::world::{Draws, blow};
+use super::model::{Random, panic_on_purpose};
 use crate::team::{
     LargestFirst, LastInterest, Membership, NextTeam, OldestFirst, OperationId, Operations, WaitingTeams,
 };
 use crate::{Builder, Executor, Idle, Order, fiber};
 
 /// Counter that decreases with each call; the call at which it reaches zero panics.
-struct Fuse {
+struct PanicCountdown {
     left: usize,
-    draws: Draws,
+    random: Random,
 }
 
-impl Fuse {
-    fn new(draws: &Draws) -> Fuse {
-        let left = if draws.once_in(3) { 1 + draws.below(30) } else { usize::MAX };
-        Fuse { left, draws: draws.split() }
+impl PanicCountdown {
+    fn new(random: &Random) -> PanicCountdown {
+        let left = if random.once_in(3) { 1 + random.below(30) } else { usize::MAX };
+        PanicCountdown { left, random: random.split() }
     }
 
-    fn burn(&mut self) {
+    fn count_call(&mut self) {
         assert!(!fiber::is_fiber() && fiber::index().is_none(), "a callback finds itself in a fiber");
         assert!(self.left > 0, "a callback that has panicked is called again");
         self.left -= 1;
         if self.left == 0 {
-            blow(&self.draws);
+            panic_on_purpose(&self.random);
         }
     }
 }
 
-impl Drop for Fuse {
+impl Drop for PanicCountdown {
     fn drop(&mut self) {
-        if self.left == 0 && self.draws.once_in(4) && !std::thread::panicking() {
-            blow(&self.draws);
+        if self.left == 0 && self.random.once_in(4) && !std::thread::panicking() {
+            panic_on_purpose(&self.random);
         }
     }
 }
 
 /// First come first served, last come first served, or random order.
-struct AnyOrder {
+struct RandomOrder {
     ready: VecDeque<usize>,
     kind: usize,
-    fuse: Fuse,
+    countdown: PanicCountdown,
 }
 
-impl Order for AnyOrder {
+impl Order for RandomOrder {
     fn ready(&mut self, fiber: usize) {
         assert!(!self.ready.contains(&fiber), "fiber {fiber} is announced twice");
-        self.fuse.burn();
+        self.countdown.count_call();
         self.ready.push_back(fiber);
     }
 
     fn next(&mut self) -> Option<usize> {
-        self.fuse.burn();
+        self.countdown.count_call();
         match self.kind {
             0 => self.ready.pop_front(),
             1 => self.ready.pop_back(),
-            _ => self.ready.remove(self.fuse.draws.below(self.ready.len())),
+            _ => self.ready.remove(self.countdown.random.below(self.ready.len())),
         }
     }
 
     fn ended(&mut self, fiber: usize) {
         assert!(!self.ready.contains(&fiber), "fiber {fiber} has ended and waits for its turn");
-        self.fuse.burn();
+        self.countdown.count_call();
     }
 }
 
-struct AnyPolicy(Fuse);
+struct RandomPolicy(PanicCountdown);
 
-impl NextTeam for AnyPolicy {
+impl NextTeam for RandomPolicy {
     fn next(&mut self, waiting: &WaitingTeams<'_>) -> OperationId {
-        self.0.burn();
+        self.0.count_call();
         fiber::yield_now();
-        match self.0.draws.below(3) {
+        match self.0.random.below(3) {
             0 => LastInterest.next(waiting),
             1 => LargestFirst.next(waiting),
             _ => OldestFirst.next(waiting),
@@ -84,31 +84,35 @@ impl NextTeam for AnyPolicy {
 
 /// Builds an executor with random settings, and its operations.
 #[allow(unsafe_code)]
-pub(super) fn executor(draws: &Draws) -> (Executor, Vec<OperationId>) {
+pub(super) fn executor(random: &Random) -> (Executor, Vec<OperationId>) {
     let mut operations = Operations::new();
     let ids = ["a", "b", "c"].map(|name| operations.add("op", name).unwrap_or(OperationId(0)));
     let mut builder = Builder::default()
-        .fibers(1 + draws.below(6))
-        .team_size(1 + draws.below(4))
+        .fibers(1 + random.below(6))
+        .team_size(1 + random.below(4))
         .stack_bytes(256 << 10)
         .operations(operations)
-        .patience(draws.below(6) as u64)
+        .patience(random.below(6) as u64)
         .limit(Duration::ZERO);
-    match draws.below(4) {
+    match random.below(4) {
         0 => {
-            builder = builder.order(AnyOrder { ready: VecDeque::new(), kind: draws.below(3), fuse: Fuse::new(draws) });
+            builder = builder.order(RandomOrder {
+                ready: VecDeque::new(),
+                kind: random.below(3),
+                countdown: PanicCountdown::new(random),
+            });
         }
-        1 => builder = builder.membership(Membership::PerOperation).policy(AnyPolicy(Fuse::new(draws))),
+        1 => builder = builder.membership(Membership::PerOperation).policy(RandomPolicy(PanicCountdown::new(random))),
         2 => builder = builder.membership(Membership::PerOperation),
         _ => {}
     }
-    if draws.once_in(3) {
-        let mut fuse = Fuse::new(draws);
-        builder = builder.service(draws.below(4) as u32, move || fuse.burn());
+    if random.once_in(3) {
+        let mut countdown = PanicCountdown::new(random);
+        builder = builder.service(random.below(4) as u32, move || countdown.count_call());
     }
-    if draws.once_in(3) {
-        let mut fuse = Fuse::new(draws);
-        builder = builder.idle(move |_: &Idle<'_>| fuse.burn());
+    if random.once_in(3) {
+        let mut countdown = PanicCountdown::new(random);
+        builder = builder.idle(move |_: &Idle<'_>| countdown.count_call());
     }
     // SAFETY: programs have no thread-local scope open where a fiber is suspended.
     let built = unsafe { builder.build() };

@@ -14,23 +14,23 @@
 
 mod acts;
 mod callbacks;
-mod world;
+mod model;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use world::World;
+use model::Model;
 
 /// Runs the program of a seed; returns its number of steps.
 ///
 /// # Errors
 /// Description of the first violated invariant.
 pub fn program(seed: u64) -> Result<u64, String> {
-    let world = World::new(seed);
-    let ran = catch_unwind(AssertUnwindSafe(|| acts::outermost(&world)));
+    let model = Model::new(seed);
+    let ran = catch_unwind(AssertUnwindSafe(|| acts::outermost(&model)));
     if let Err(payload) = ran {
-        world.find(format!("a panic has left the program: {}", world::words(&*payload)));
+        model.record_violation(format!("a panic has left the program: {}", model::panic_message(&*payload)));
     }
-    world.conclude()
+    model.check_final_state()
 }
 
 #[cfg(test)]

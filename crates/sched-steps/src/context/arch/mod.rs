@@ -3,9 +3,9 @@
 //! architectures, and `threads` replaces both on targets without assembly:
 //!
 //! - `prepare(node, top)`: initialises a node so that its first switch enters `fiber_main`;
-//! - `rest(node)`: returns how a node was suspended;
-//! - `divert(node)`: makes a node that a hop suspended unwind when it resumes;
-//! - `conclude(node)`: declares that the next switch from a node is its last;
+//! - `suspended_state(node)`: returns how a node was suspended;
+//! - `make_unwind(node)`: makes a node that a hop suspended unwind when it resumes;
+//! - `mark_last_switch(node)`: declares that the next switch from a node is its last;
 //! - `dispose(node)`: frees the resources of a node other than its stack.
 //!
 //! A context is four words, whichever switch saved it: stack pointer, resume address, frame register, base register. So a
@@ -44,12 +44,12 @@ pub(crate) use native::*;
 
 /// State of a context that does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rest {
+pub(crate) enum SuspendedState {
     /// The fiber's function has not begun.
     Fresh,
     /// Suspended in `switch`; it tests for a cancellation itself when it resumes.
     Switched,
-    /// Suspended in `hop`; `divert` is needed to cancel it.
+    /// Suspended in `hop`; `make_unwind` is needed to cancel it.
     Hopped,
 }
 

@@ -1,7 +1,7 @@
 //! Operations on a context that is not running, common to all architectures with a native switch.
 #![allow(unsafe_code)]
 
-use super::Rest;
+use super::SuspendedState;
 #[cfg(target_arch = "aarch64")]
 use super::aarch64::{HOP_RESUME_GAP, enter, resume};
 #[cfg(all(target_arch = "x86_64", not(feature = "save-callee")))]
@@ -25,24 +25,24 @@ pub(crate) unsafe fn prepare(node: &Node, top: usize) {
 }
 
 /// Returns how `node` was suspended.
-pub(crate) fn rest(node: &Node) -> Rest {
+pub(crate) fn suspended_state(node: &Node) -> SuspendedState {
     match node.rip.get() {
-        at if at == enter as *const () as usize => Rest::Fresh,
-        at if at == resume as *const () as usize => Rest::Switched,
-        _ => Rest::Hopped,
+        at if at == enter as *const () as usize => SuspendedState::Fresh,
+        at if at == resume as *const () as usize => SuspendedState::Switched,
+        _ => SuspendedState::Hopped,
     }
 }
 
 /// Makes a node that a hop suspended unwind its stack when it next runs.
 ///
 /// # Safety
-/// `rest(node)` is `Hopped`, and the node has not been diverted since.
-pub(crate) unsafe fn divert(node: &Node) {
+/// `suspended_state(node)` is `Hopped`, and this function has not been called on it since that hop.
+pub(crate) unsafe fn make_unwind(node: &Node) {
     node.rip.set(node.rip.get() - HOP_RESUME_GAP);
 }
 
 /// Declares that the next switch from `node` is its last. Needs no action here.
-pub(crate) fn conclude(_node: &Node) {}
+pub(crate) fn mark_last_switch(_node: &Node) {}
 
 /// Frees the resources of a node other than its stack. There are none here.
 pub(crate) fn dispose(_node: &Node) {}

@@ -5,7 +5,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use super::{Rest, fiber_main};
+use super::{SuspendedState, fiber_main};
 use crate::context::local::{Local, adopt, local};
 use crate::context::node::Node;
 
@@ -52,9 +52,9 @@ fn baton(node: &Node) -> &Baton {
 }
 
 /// Passes addresses to the thread of a fiber. That thread accesses their targets only while it holds the baton.
-struct Sent(*const Node, *const Local);
+struct FiberAddresses(*const Node, *const Local);
 // SAFETY: see the comment on the type.
-unsafe impl Send for Sent {}
+unsafe impl Send for FiberAddresses {}
 
 /// Suspends `from`, the running context, and runs `to`.
 ///
@@ -68,9 +68,9 @@ pub(crate) unsafe fn switch(from: *const Node, to: *const Node) {
     let other_baton = baton(other);
     let over = own.rip.get() == OVER;
     if other.rip.replace(BEGUN) == FRESH {
-        let sent = Sent(to, local());
+        let addresses = FiberAddresses(to, local());
         let run = move || {
-            let Sent(node, shared) = { sent };
+            let FiberAddresses(node, shared) = { addresses };
             // SAFETY: the node outlives its thread, which `dispose` joins.
             baton(unsafe { &*node }).take();
             adopt(shared);
@@ -97,20 +97,20 @@ pub(crate) unsafe fn prepare(node: &Node, _top: usize) {
 }
 
 /// Declares that the next switch from `node` is its last.
-pub(crate) fn conclude(node: &Node) {
+pub(crate) fn mark_last_switch(node: &Node) {
     node.rip.set(OVER);
 }
 
 /// Returns how `node` was suspended.
-pub(crate) fn rest(node: &Node) -> Rest {
-    if node.rip.get() == FRESH { Rest::Fresh } else { Rest::Switched }
+pub(crate) fn suspended_state(node: &Node) -> SuspendedState {
+    if node.rip.get() == FRESH { SuspendedState::Fresh } else { SuspendedState::Switched }
 }
 
 /// Never needed: here a hop is a general switch, which tests for cancellation itself.
 ///
 /// # Safety
 /// None.
-pub(crate) unsafe fn divert(_node: &Node) {}
+pub(crate) unsafe fn make_unwind(_node: &Node) {}
 
 /// Joins the thread of an ended fiber and frees its baton.
 pub(crate) fn dispose(node: &Node) {

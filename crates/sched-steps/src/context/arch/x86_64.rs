@@ -58,7 +58,7 @@ pub(crate) unsafe fn hop(local: &Local) {
             "mov rbp, [rsi + 24]",
             "mov rbx, [rsi + 32]",
             "jmp qword ptr [rsi + 16]",
-            // This jump lies five bytes in front of the resume address: see `divert`.
+            // This jump lies five bytes in front of the resume address: see `make_unwind`.
             ".byte 0xe9",
             ".long {unwind} - . - 4",
             "3:",

@@ -13,42 +13,42 @@ pub(super) const FIBERS: usize = 40;
 
 /// Payload of intended panics.
 #[derive(Debug)]
-pub(super) struct Mark {
+pub(super) struct IntendedPanic {
     /// True if the destructor of this payload panics with another payload.
     then: bool,
 }
 
-impl Drop for Mark {
+impl Drop for IntendedPanic {
     fn drop(&mut self) {
         if self.then && !std::thread::panicking() {
-            std::panic::resume_unwind(Box::new(Mark { then: false }));
+            std::panic::resume_unwind(Box::new(IntendedPanic { then: false }));
         }
     }
 }
 
 /// Panics intentionally, without calling the panic hook.
-pub(super) fn blow(draws: &Draws) -> ! {
-    std::panic::resume_unwind(Box::new(Mark { then: draws.once_in(8) }))
+pub(super) fn panic_on_purpose(random: &Random) -> ! {
+    std::panic::resume_unwind(Box::new(IntendedPanic { then: random.once_in(8) }))
 }
 
 /// Message of a panic; empty for an intended panic.
-pub(super) fn words(payload: &(dyn Any + Send)) -> String {
-    if payload.is::<Mark>() { String::new() } else { crate::context::panic::message(payload).to_owned() }
+pub(super) fn panic_message(payload: &(dyn Any + Send)) -> String {
+    if payload.is::<IntendedPanic>() { String::new() } else { crate::context::panic::message(payload).to_owned() }
 }
 
 /// Returns true if programs provoke this panic.
-pub(super) fn is_provoked(payload: &(dyn Any + Send)) -> bool {
-    let words = words(payload);
-    words.is_empty() || words.contains("is driven from inside of one of its own fibers or conditions")
+pub(super) fn is_expected_panic(payload: &(dyn Any + Send)) -> bool {
+    let message = panic_message(payload);
+    message.is_empty() || message.contains("is driven from inside of one of its own fibers or conditions")
 }
 
 /// Random number generator (SplitMix64).
 #[derive(Debug)]
-pub(super) struct Draws(Cell<u64>);
+pub(super) struct Random(Cell<u64>);
 
-impl Draws {
-    pub(super) fn new(seed: u64) -> Draws {
-        Draws(Cell::new(seed))
+impl Random {
+    pub(super) fn new(seed: u64) -> Random {
+        Random(Cell::new(seed))
     }
 
     fn next(&self) -> u64 {
@@ -67,14 +67,14 @@ impl Draws {
         self.below(n) == 0
     }
 
-    pub(super) fn split(&self) -> Draws {
-        Draws::new(self.next())
+    pub(super) fn split(&self) -> Random {
+        Random::new(self.next())
     }
 }
 
 /// The model's record of a fiber.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct FiberModel {
     pub(super) begun: Cell<bool>,
     pub(super) ended: Cell<bool>,
     /// True if the fiber was cancelled before it had ended.
@@ -85,39 +85,39 @@ pub(super) struct Known {
 
 /// State that the fibers of a program share.
 #[derive(Debug)]
-pub(super) struct World {
-    pub(super) draws: Draws,
+pub(super) struct Model {
+    pub(super) random: Random,
     steps: Cell<u64>,
     /// Number of steps of all fibers, used to check that no other fiber ran.
     pub(super) clock: Cell<u64>,
     /// Number of the fiber whose own code runs.
     pub(super) current: Cell<Option<usize>>,
-    pub(super) known: RefCell<Vec<Rc<Known>>>,
+    pub(super) fibers: RefCell<Vec<Rc<FiberModel>>>,
     /// Reference count: one more reference per value that fibers were given.
-    pub(super) given: Rc<()>,
+    pub(super) given_values: Rc<()>,
     pub(super) wakers: RefCell<Vec<Waker>>,
     /// Nesting depth of running executors.
     pub(super) depth: Cell<usize>,
-    found: RefCell<Vec<String>>,
+    violations: RefCell<Vec<String>>,
 }
 
 thread_local! {
     /// Wakers of earlier programs.
-    static OLD: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
+    static EARLIER_WAKERS: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
-impl World {
-    pub(super) fn new(seed: u64) -> World {
-        World {
-            draws: Draws::new(seed),
+impl Model {
+    pub(super) fn new(seed: u64) -> Model {
+        Model {
+            random: Random::new(seed),
             steps: Cell::new(0),
             clock: Cell::new(0),
             current: Cell::new(None),
-            known: RefCell::default(),
-            given: Rc::new(()),
-            wakers: RefCell::new(OLD.with(|old| old.borrow().clone())),
+            fibers: RefCell::default(),
+            given_values: Rc::new(()),
+            wakers: RefCell::new(EARLIER_WAKERS.with(|wakers| wakers.borrow().clone())),
             depth: Cell::new(0),
-            found: RefCell::default(),
+            violations: RefCell::default(),
         }
     }
 
@@ -129,44 +129,44 @@ impl World {
     }
 
     /// Records a violated invariant.
-    pub(super) fn find(&self, what: String) {
-        self.found.borrow_mut().push(what);
+    pub(super) fn record_violation(&self, what: String) {
+        self.violations.borrow_mut().push(what);
     }
 
     /// Records a violated invariant unless `holds` is true.
-    pub(super) fn must(&self, holds: bool, what: impl FnOnce() -> String) {
+    pub(super) fn check(&self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
-            self.find(what());
+            self.record_violation(what());
         }
     }
 
     /// Registers a fiber that is about to be spawned; `None` once the limit is reached.
-    pub(super) fn born(&self) -> Option<usize> {
-        let mut known = self.known.borrow_mut();
-        (known.len() < FIBERS).then(|| {
-            known.push(Rc::default());
-            known.len() - 1
+    pub(super) fn register_fiber(&self) -> Option<usize> {
+        let mut fibers = self.fibers.borrow_mut();
+        (fibers.len() < FIBERS).then(|| {
+            fibers.push(Rc::default());
+            fibers.len() - 1
         })
     }
 
-    pub(super) fn of(&self, fiber: usize) -> Rc<Known> {
-        Rc::clone(&self.known.borrow()[fiber])
+    pub(super) fn of(&self, fiber: usize) -> Rc<FiberModel> {
+        Rc::clone(&self.fibers.borrow()[fiber])
     }
 
     /// Checks the final state of the program; returns the number of steps, or the first violated invariant.
-    pub(super) fn conclude(&self) -> Result<u64, String> {
-        for (fiber, known) in self.known.borrow().iter().enumerate() {
-            self.must(known.begun.get() == known.ended.get(), || {
-                format!("fiber {fiber} has begun ({}) and ended ({})", known.begun.get(), known.ended.get())
+    pub(super) fn check_final_state(&self) -> Result<u64, String> {
+        for (fiber, record) in self.fibers.borrow().iter().enumerate() {
+            self.check(record.begun.get() == record.ended.get(), || {
+                format!("fiber {fiber} has begun ({}) and ended ({})", record.begun.get(), record.ended.get())
             });
         }
-        let given = Rc::strong_count(&self.given) - 1;
-        self.must(given == 0, || format!("{given} of what fibers were given was not dropped"));
-        OLD.with(|old| {
+        let given = Rc::strong_count(&self.given_values) - 1;
+        self.check(given == 0, || format!("{given} of what fibers were given was not dropped"));
+        EARLIER_WAKERS.with(|earlier| {
             let wakers = self.wakers.borrow();
-            *old.borrow_mut() = wakers[wakers.len().saturating_sub(4)..].to_vec();
+            *earlier.borrow_mut() = wakers[wakers.len().saturating_sub(4)..].to_vec();
         });
-        match &self.found.borrow()[..] {
+        match &self.violations.borrow()[..] {
             [] => Ok(self.steps.get()),
             [first, ..] => Err(first.clone()),
         }
