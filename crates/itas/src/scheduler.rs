@@ -16,7 +16,7 @@ use crate::queue::{Candidate, RunQueue};
 use crate::stats::CoreStatistics;
 
 /// Maximum slice and credit, in nanoseconds.
-const LONGEST_NS: u64 = 3_600_000_000_000;
+const MAX_SETTING_NS: u64 = 3_600_000_000_000;
 
 /// Settings of a core. They may be changed while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ struct Slot {
     weight: u32,
     vruntime: u64,
     /// Remainder of the charged time that is less than one unit of `vruntime`, multiplied by the weight.
-    rest: u64,
+    remainder: u64,
     /// Time at which the fiber became ready to run, in nanoseconds.
     ready_since: u64,
 }
@@ -78,7 +78,7 @@ impl Slot {
         group: GroupId::NONE,
         weight: DEFAULT_WEIGHT,
         vruntime: 0,
-        rest: 0,
+        remainder: 0,
         ready_since: 0,
     };
 }
@@ -95,7 +95,7 @@ pub struct Scheduler {
     queue: RunQueue,
     slots: Vec<Slot>,
     /// Cached groups of this core's fibers, by number.
-    known: Vec<Option<Arc<Group>>>,
+    cached_groups: Vec<Option<Arc<Group>>>,
     live: u64,
     smallest: u64,
     running: Option<u32>,
@@ -151,7 +151,7 @@ impl Scheduler {
             paper_slaves: false,
             queue: RunQueue::new(),
             slots: Vec::new(),
-            known: Vec::new(),
+            cached_groups: Vec::new(),
             live: 0,
             smallest: 0,
             running: None,
@@ -172,8 +172,8 @@ impl Scheduler {
 
     /// Changes the settings, from the next choice on.
     pub fn set(&mut self, settings: CoreSettings) {
-        self.slice_ns = nanos(settings.slice).clamp(1, LONGEST_NS);
-        self.credit_ns = nanos(settings.sleeper_credit).min(LONGEST_NS);
+        self.slice_ns = nanos(settings.slice).clamp(1, MAX_SETTING_NS);
+        self.credit_ns = nanos(settings.sleeper_credit).min(MAX_SETTING_NS);
         self.paper_slaves = settings.paper_slaves;
         self.extremes.credit_ns = self.extremes.credit_ns.max(self.credit_ns);
         self.extremes.shortest_slice_ns = self.extremes.shortest_slice_ns.min(self.slice_ns);
@@ -241,7 +241,7 @@ impl Scheduler {
         assert!(slot.state == FiberState::Free, "slot {fiber} is taken");
         slot.group = group;
         slot.weight = weight;
-        slot.rest = 0;
+        slot.remainder = 0;
         let debit = self.extremes.lead_ns + (self.slice_ns * u64::from(DEFAULT_WEIGHT)).div_ceil(u64::from(weight));
         slot.vruntime = self.smallest + if is_mutant(Mutant::StartAtSmallest) { 0 } else { debit };
         self.live += 1;
@@ -265,7 +265,7 @@ impl Scheduler {
         let weight = self.look_up(group)?.weight;
         let Some(fiber) = self.running else { return Ok(false) };
         let slot = &mut self.slots[fiber as usize];
-        slot.rest = slot.rest.min(u64::from(weight) - 1);
+        slot.remainder = slot.remainder.min(u64::from(weight) - 1);
         slot.weight = weight;
         self.extremes.heaviest = self.extremes.heaviest.max(weight);
         self.extremes.lightest = self.extremes.lightest.min(weight);
@@ -297,8 +297,8 @@ impl Scheduler {
             charged
         } else {
             // The remainder is kept, so that runs shorter than one unit of vruntime are charged as well.
-            let due = charged * u64::from(DEFAULT_WEIGHT) + slot.rest;
-            slot.rest = due % u64::from(slot.weight);
+            let due = charged * u64::from(DEFAULT_WEIGHT) + slot.remainder;
+            slot.remainder = due % u64::from(slot.weight);
             due / u64::from(slot.weight)
         };
         self.extremes.longest_ns = self.extremes.longest_ns.max(taken);
@@ -460,20 +460,20 @@ impl Scheduler {
     /// Returns `agg_bonus` in nanoseconds and `agg_limit` of a group with fibers on this core.
     #[inline]
     fn aggregation(&self, group: GroupId) -> (u64, u32) {
-        self.known.get(group.index()).and_then(Option::as_ref).map_or((0, 0), |group| group.aggregation())
+        self.cached_groups.get(group.index()).and_then(Option::as_ref).map_or((0, 0), |group| group.aggregation())
     }
 
     fn look_up(&mut self, group: GroupId) -> Result<&Group, GroupError> {
         let at = group.index();
-        let known = self.known.get(at).and_then(Option::as_ref);
+        let known = self.cached_groups.get(at).and_then(Option::as_ref);
         if known.is_none_or(|known| known.id != group) {
             let found = self.groups.get(group)?;
-            if at >= self.known.len() {
-                self.known.resize(at + 1, None);
+            if at >= self.cached_groups.len() {
+                self.cached_groups.resize(at + 1, None);
             }
-            self.known[at] = Some(found);
+            self.cached_groups[at] = Some(found);
         }
-        self.known[at].as_deref().ok_or(GroupError::Unknown(at))
+        self.cached_groups[at].as_deref().ok_or(GroupError::Unknown(at))
     }
 }
 

@@ -168,33 +168,33 @@ struct Counts {
 struct Memory {
     caches: Caches,
     load: Load,
-    private: Vec<Lru>,
-    shared: AnyOut,
+    private: Vec<LruCache>,
+    shared: RandomEvictionCache,
     /// By core: pages in its TLB.
-    translated: Vec<Lru>,
+    translated: Vec<LruCache>,
     /// Number of sampled lines in a set.
     lines: u64,
     lines_of_page: u64,
     random: Random,
     counts: Counts,
     /// By core: number of reads not yet represented by a sampled read.
-    owed: Vec<f64>,
+    pending_reads: Vec<f64>,
 }
 
 impl Memory {
     fn new(caches: &Caches, load: &Load, cores: usize) -> Memory {
-        let followed = |bytes: usize| (bytes / caches.line / SAMPLED).max(1);
+        let sampled_lines = |bytes: usize| (bytes / caches.line / SAMPLED).max(1);
         Memory {
             caches: *caches,
             load: *load,
-            private: (0..cores).map(|_| Lru::new(followed(caches.private_bytes))).collect(),
-            shared: AnyOut::new(followed(caches.shared_bytes)),
-            translated: (0..cores).map(|_| Lru::new((caches.translations / SAMPLED).max(1))).collect(),
+            private: (0..cores).map(|_| LruCache::new(sampled_lines(caches.private_bytes))).collect(),
+            shared: RandomEvictionCache::new(sampled_lines(caches.shared_bytes)),
+            translated: (0..cores).map(|_| LruCache::new((caches.translations / SAMPLED).max(1))).collect(),
             lines_of_page: (caches.page_bytes / caches.line).max(1) as u64,
-            lines: followed(load.set_bytes) as u64,
+            lines: sampled_lines(load.set_bytes) as u64,
             random: Random(1),
             counts: Counts::default(),
-            owed: vec![0.0; cores],
+            pending_reads: vec![0.0; cores],
         }
     }
 
@@ -258,9 +258,9 @@ impl Model for Memory {
         while ns < slice_ns as f64 {
             ns += self.load.work_ns;
             self.counts.operations += 1.0;
-            self.owed[core] += reads_each;
-            while self.owed[core] >= SAMPLED as f64 {
-                self.owed[core] -= SAMPLED as f64;
+            self.pending_reads[core] += reads_each;
+            while self.pending_reads[core] >= SAMPLED as f64 {
+                self.pending_reads[core] -= SAMPLED as f64;
                 ns += SAMPLED as f64 * self.read(core, group);
             }
         }
@@ -269,21 +269,21 @@ impl Model for Memory {
 }
 
 /// Cache with random eviction.
-struct AnyOut {
-    room: usize,
+struct RandomEvictionCache {
+    capacity: usize,
     at: HashMap<u64, usize>,
     lines: Vec<u64>,
 }
 
-impl AnyOut {
-    fn new(room: usize) -> AnyOut {
-        AnyOut { room, at: HashMap::with_capacity(room), lines: Vec::with_capacity(room) }
+impl RandomEvictionCache {
+    fn new(capacity: usize) -> RandomEvictionCache {
+        RandomEvictionCache { capacity, at: HashMap::with_capacity(capacity), lines: Vec::with_capacity(capacity) }
     }
 
     /// Adds a line that is not in the cache, and evicts another if the cache is full.
     fn insert(&mut self, line: u64, random: &mut Random) {
-        if self.lines.len() == self.room {
-            let out = self.lines[random.below(self.room as u64) as usize];
+        if self.lines.len() == self.capacity {
+            let out = self.lines[random.below(self.capacity as u64) as usize];
             self.remove(out);
         }
         self.at.insert(line, self.lines.len());
@@ -302,24 +302,24 @@ impl AnyOut {
 }
 
 /// Cache with LRU eviction.
-struct Lru {
-    room: usize,
+struct LruCache {
+    capacity: usize,
     at: HashMap<u64, usize>,
     /// Lines in a ring ordered by use; entry 0 is the anchor.
-    ring: Vec<Entry>,
+    ring: Vec<LruEntry>,
     free: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Entry {
+struct LruEntry {
     line: u64,
     before: usize,
     after: usize,
 }
 
-impl Lru {
-    fn new(room: usize) -> Lru {
-        Lru { room, at: HashMap::with_capacity(room), ring: vec![Entry::default()], free: Vec::new() }
+impl LruCache {
+    fn new(capacity: usize) -> LruCache {
+        LruCache { capacity, at: HashMap::with_capacity(capacity), ring: vec![LruEntry::default()], free: Vec::new() }
     }
 
     fn holds(&self, line: u64) -> bool {
@@ -336,14 +336,14 @@ impl Lru {
 
     /// Adds a line that is not in the cache; returns the evicted line, if any.
     fn insert(&mut self, line: u64) -> Option<u64> {
-        let evicted = (self.at.len() == self.room).then(|| {
+        let evicted = (self.at.len() == self.capacity).then(|| {
             let oldest = self.ring[0].before;
             let evicted = self.ring[oldest].line;
             self.remove(evicted);
             evicted
         });
         let at = self.free.pop().unwrap_or_else(|| {
-            self.ring.push(Entry::default());
+            self.ring.push(LruEntry::default());
             self.ring.len() - 1
         });
         self.ring[at].line = line;
@@ -361,7 +361,7 @@ impl Lru {
     }
 
     fn unlink(&mut self, at: usize) {
-        let Entry { before, after, .. } = self.ring[at];
+        let LruEntry { before, after, .. } = self.ring[at];
         self.ring[before].after = after;
         self.ring[after].before = before;
     }
@@ -490,10 +490,11 @@ mod tests {
     /// A cyclic read of twice the cache's lines: random eviction keeps a fifth of them, LRU eviction none.
     #[test]
     fn the_shared_cache_keeps_a_part_of_what_exceeds_it() {
-        const ROOM: u64 = 1_000;
-        let (mut any, mut oldest, mut random) = (AnyOut::new(ROOM as usize), Lru::new(ROOM as usize), Random(7));
+        const CAPACITY: u64 = 1_000;
+        let (mut any, mut oldest, mut random) =
+            (RandomEvictionCache::new(CAPACITY as usize), LruCache::new(CAPACITY as usize), Random(7));
         let (mut any_hits, mut oldest_hits) = (0, 0);
-        for line in (0..10).flat_map(|_| 0..2 * ROOM) {
+        for line in (0..10).flat_map(|_| 0..2 * CAPACITY) {
             match any.at.contains_key(&line) {
                 true => any_hits += 1,
                 false => any.insert(line, &mut random),
@@ -511,7 +512,7 @@ mod tests {
         /// Compares the cache with a set.
         #[test]
         fn a_cache_that_gives_up_any_line_has_the_others(steps in prop::collection::vec((0u64..12, any::<bool>()), 1..200)) {
-            let (mut cache, mut set) = (AnyOut::new(5), HashSet::<u64>::new());
+            let (mut cache, mut set) = (RandomEvictionCache::new(5), HashSet::<u64>::new());
             let mut random = Random(7);
             for (line, goes) in steps {
                 if goes {
@@ -533,7 +534,7 @@ mod tests {
         /// Compares the cache with a list in the order of use.
         #[test]
         fn the_cache_gives_up_what_was_not_used_for_longest(steps in prop::collection::vec((0u64..12, 0u8..3), 1..200)) {
-            let (mut cache, mut list) = (Lru::new(5), Vec::<u64>::new());
+            let (mut cache, mut list) = (LruCache::new(5), Vec::<u64>::new());
             for (line, step) in steps {
                 let at = list.iter().position(|known| *known == line);
                 match step {

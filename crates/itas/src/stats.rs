@@ -5,9 +5,9 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 /// Longest wait that a histogram distinguishes, in nanoseconds: 100 s.
-const LONGEST_NS: u64 = 100_000_000_000;
+const MAX_WAIT_NS: u64 = 100_000_000_000;
 /// Number of classes of [`CoreStatistics::aggregations`].
-const CLASSES: usize = 16;
+const AGGREGATION_CLASSES: usize = 16;
 
 /// Statistics of a group's fibers on one core, or summed over several cores.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ impl Default for GroupStatistics {
             longest_slice_ns: 0,
             longest_wait_ns: 0,
             // One significant digit: the counters of all groups should fit a core's private cache.
-            waits: Histogram::new_with_bounds(1, LONGEST_NS, 1).unwrap_or_else(|_| unreachable!("constant bounds")),
+            waits: Histogram::new_with_bounds(1, MAX_WAIT_NS, 1).unwrap_or_else(|_| unreachable!("constant bounds")),
         }
     }
 }
@@ -86,7 +86,7 @@ pub struct CoreStatistics {
     /// Time without a fiber that could run, in nanoseconds.
     pub idle_ns: u64,
     /// Histogram of the number of slices in a row of one group: 1, 2 to 3, 4 to 7 and so on, in powers of two.
-    pub aggregations: [u64; CLASSES],
+    pub aggregations: [u64; AGGREGATION_CLASSES],
     /// Statistics by number of the group.
     pub groups: Vec<GroupStatistics>,
 }
@@ -131,7 +131,7 @@ impl CoreStatistics {
     #[inline]
     pub(crate) fn aggregated(&mut self, slices: u64) {
         if let Some(class) = slices.checked_ilog2() {
-            self.aggregations[(class as usize).min(CLASSES - 1)] += 1;
+            self.aggregations[(class as usize).min(AGGREGATION_CLASSES - 1)] += 1;
         }
     }
 }

@@ -228,16 +228,16 @@ impl Policy for Greedy {
 
 /// Behaviour of a fiber in a random load, selected by its number and the number of runs so far.
 #[derive(Clone, Debug)]
-struct Habit {
+struct FiberBehaviour {
     run: u64,
     overruns: bool,
     then: u8,
     pause: u64,
 }
 
-fn habit() -> impl Strategy<Value = Habit> {
+fn behaviour() -> impl Strategy<Value = FiberBehaviour> {
     (1u64..4 * SLICE, prop::bool::weighted(0.1), 0u8..8, 0u64..20 * SLICE)
-        .prop_map(|(run, overruns, then, pause)| Habit { run, overruns, then, pause })
+        .prop_map(|(run, overruns, then, pause)| FiberBehaviour { run, overruns, then, pause })
 }
 
 proptest! {
@@ -254,7 +254,7 @@ proptest! {
         limit in 0u32..20,
         credit in 0u64..8 * SLICE,
         paper_slaves: bool,
-        habits in prop::collection::vec(habit(), 1..40),
+        behaviours in prop::collection::vec(behaviour(), 1..40),
         fibers in 1u32..24,
         delays in prop::collection::vec(0u64..200 * SLICE, 0..12),
     ) {
@@ -275,19 +275,19 @@ proptest! {
         let mut virtual_cores = VirtualCores::new(schedulers.collect());
         for fiber in 0..fibers {
             for core in 0..cores {
-                let at = habits[fiber as usize % habits.len()].pause;
+                let at = behaviours[fiber as usize % behaviours.len()].pause;
                 virtual_cores.arrive(core, fiber, ids[fiber as usize % ids.len()], at);
             }
         }
         let mut runs = 0usize;
         let mut model = |_core: usize, fiber: u32, group: GroupId, slice: u64, _now: u64| {
             runs += 1;
-            let habit = &habits[(runs * 7 + fiber as usize) % habits.len()];
-            let ns = if habit.overruns { habit.run } else { habit.run.min(slice) };
-            let after = match habit.then {
+            let behaviour = &behaviours[(runs * 7 + fiber as usize) % behaviours.len()];
+            let ns = if behaviour.overruns { behaviour.run } else { behaviour.run.min(slice) };
+            let after = match behaviour.then {
                 0..=3 => After::GoesOn,
-                4..=5 => After::Waits(habit.pause),
-                6 => After::Ends(group, habit.pause),
+                4..=5 => After::Waits(behaviour.pause),
+                6 => After::Ends(group, behaviour.pause),
                 _ => After::Ends(ids[runs % ids.len()], 0),
             };
             Run { ns, after }

@@ -6,36 +6,36 @@ use std::collections::VecDeque;
 use super::{GroupWork, Mode};
 
 /// Minimum number of rounds of windows before a mode may be dropped, and maximum number before the decision.
-const LEAST_ROUNDS: usize = 4;
-const MOST_ROUNDS: usize = 9;
+const MIN_ROUNDS: usize = 4;
+const MAX_ROUNDS: usize = 9;
 /// A mode is dropped if its median is below this fraction of the best.
-const DROPPED_BELOW: f64 = 0.93;
+const DROP_RATIO: f64 = 0.93;
 /// Factor by which a mode later in the list must be better.
-const WORTH_A_CHANGE: f64 = 1.01;
+const CHANGE_RATIO: f64 = 1.01;
 /// Factor by which a trial must be better than the chosen mode.
-const TRIAL_WINS: f64 = 1.04;
+const TRIAL_WIN_RATIO: f64 = 1.04;
 /// Number of windows that establish the score of the chosen mode. The load has entered another phase if the median of the
-/// next [`PHASE_WINDOWS`] windows differs by the factor [`PHASE`].
-const KNOWN_BY: usize = 12;
+/// next [`PHASE_WINDOWS`] windows differs by the factor [`PHASE_RATIO`].
+const SCORE_WINDOWS: usize = 12;
 const PHASE_WINDOWS: usize = 5;
-const PHASE: f64 = 1.25;
+const PHASE_RATIO: f64 = 1.25;
 /// Maximum number of doublings of the gap between trials. The gap doubles after each turn of all other modes that the
 /// chosen mode wins, because a trial costs the difference in speed, and the cache contents that it displaces.
-const MOST_DOUBLINGS: usize = 5;
+const MAX_DOUBLINGS: usize = 5;
 
 #[derive(Debug)]
 enum ChooserState {
     /// The modes are compared: each gets windows in turn.
     Exploring { left: Vec<Mode>, scores: Vec<(Mode, Vec<f64>)>, next: usize },
     /// One mode runs; another is tried from time to time.
-    Settled { mode: Mode, known: VecDeque<f64>, since_trial: u32, trial: Option<Trial>, turn: usize },
+    Settled { mode: Mode, recent_scores: VecDeque<f64>, since_trial: u32, trial: Option<Trial>, turn: usize },
 }
 
 /// Trial of another mode, between windows of the chosen one.
 #[derive(Debug)]
 struct Trial {
     of: Mode,
-    before: f64,
+    score_before: f64,
     wins: u32,
     runs_now: bool,
 }
@@ -47,7 +47,7 @@ pub struct Chooser {
     state: ChooserState,
     windows_between_trials: u32,
     /// By group: nanoseconds per operation, which weight the operations of different groups on one scale.
-    worth: Vec<f64>,
+    operation_ns: Vec<f64>,
     explorations: u32,
 }
 
@@ -63,7 +63,7 @@ impl Chooser {
             modes: modes.to_vec(),
             state: ChooserState::Exploring { left: Vec::new(), scores: Vec::new(), next: 0 },
             windows_between_trials: windows_between_trials.max(1),
-            worth: Vec::new(),
+            operation_ns: Vec::new(),
             explorations: 0,
         };
         chooser.explore();
@@ -117,10 +117,10 @@ impl Chooser {
                     self.end_round();
                 }
             }
-            ChooserState::Settled { mode, known, since_trial, trial, turn } => match trial {
+            ChooserState::Settled { mode, recent_scores, since_trial, trial, turn } => match trial {
                 Some(now) if now.runs_now => {
                     now.runs_now = false;
-                    now.wins += u32::from(score > TRIAL_WINS * now.before);
+                    now.wins += u32::from(score > TRIAL_WIN_RATIO * now.score_before);
                     if now.wins == 0 {
                         *trial = None;
                     } else if now.wins == 2 {
@@ -128,28 +128,28 @@ impl Chooser {
                     }
                 }
                 Some(now) => {
-                    now.before = score;
+                    now.score_before = score;
                     now.runs_now = true;
                 }
                 None => {
-                    known.push_back(score);
-                    if known.len() > KNOWN_BY + PHASE_WINDOWS {
-                        known.pop_front();
+                    recent_scores.push_back(score);
+                    if recent_scores.len() > SCORE_WINDOWS + PHASE_WINDOWS {
+                        recent_scores.pop_front();
                     }
                     *since_trial += 1;
-                    if is_another_phase(known) {
-                        self.worth.clear();
+                    if is_another_phase(recent_scores) {
+                        self.operation_ns.clear();
                         self.explore();
                         return;
                     }
                     let turns = *turn / modes.len().saturating_sub(1).max(1);
-                    let gap = self.windows_between_trials << turns.min(MOST_DOUBLINGS);
+                    let gap = self.windows_between_trials << turns.min(MAX_DOUBLINGS);
                     if *since_trial >= gap && modes.len() > 1 {
                         *since_trial = 0;
                         let others: Vec<Mode> = modes.into_iter().filter(|other| other != mode).collect();
                         *turn += 1;
                         let of = others[*turn % others.len()];
-                        *trial = Some(Trial { of, before: score, wins: 0, runs_now: true });
+                        *trial = Some(Trial { of, score_before: score, wins: 0, runs_now: true });
                     }
                 }
             },
@@ -158,15 +158,20 @@ impl Chooser {
 
     /// Score of a window: weighted operations (in nanoseconds) per nanosecond.
     fn score(&mut self, window_ns: u64, work: &[GroupWork]) -> f64 {
-        if self.worth.len() < work.len() {
-            self.worth.resize(work.len(), 0.0);
+        if self.operation_ns.len() < work.len() {
+            self.operation_ns.resize(work.len(), 0.0);
         }
-        for (worth, group) in self.worth.iter_mut().zip(work) {
-            if *worth == 0.0 && group.operations > 0 {
-                *worth = group.run_ns as f64 / group.operations as f64;
+        for (operation_ns, group) in self.operation_ns.iter_mut().zip(work) {
+            if *operation_ns == 0.0 && group.operations > 0 {
+                *operation_ns = group.run_ns as f64 / group.operations as f64;
             }
         }
-        let done: f64 = self.worth.iter().zip(work).map(|(worth, group)| worth * group.operations as f64).sum();
+        let done: f64 = self
+            .operation_ns
+            .iter()
+            .zip(work)
+            .map(|(operation_ns, group)| operation_ns * group.operations as f64)
+            .sum();
         done / window_ns.max(1) as f64
     }
 
@@ -180,37 +185,42 @@ impl Chooser {
     fn end_round(&mut self) {
         let ChooserState::Exploring { left, scores, .. } = &mut self.state else { return };
         let rounds = scores.iter().map(|(_, list)| list.len()).max().unwrap_or(0);
-        if rounds < LEAST_ROUNDS {
+        if rounds < MIN_ROUNDS {
             return;
         }
         // The medians are over the same rounds for all modes: the windows of one round are close together in time.
         let median_of = |mode: Mode| scores.iter().find(|(of, _)| *of == mode).map_or(0.0, |(_, list)| median(list));
         let best = left.iter().map(|mode| median_of(*mode)).fold(0.0, f64::max);
-        left.retain(|mode| median_of(*mode) >= DROPPED_BELOW * best);
-        if left.len() > 1 && rounds < MOST_ROUNDS {
+        left.retain(|mode| median_of(*mode) >= DROP_RATIO * best);
+        if left.len() > 1 && rounds < MAX_ROUNDS {
             return;
         }
         let mut chosen = (self.modes[0], 0.0);
         for &mode in self.modes.iter().filter(|mode| left.contains(mode)) {
             let score = median_of(mode);
-            if score > WORTH_A_CHANGE * chosen.1 {
+            if score > CHANGE_RATIO * chosen.1 {
                 chosen = (mode, score);
             }
         }
-        self.state =
-            ChooserState::Settled { mode: chosen.0, known: VecDeque::new(), since_trial: 0, trial: None, turn: 0 };
+        self.state = ChooserState::Settled {
+            mode: chosen.0,
+            recent_scores: VecDeque::new(),
+            since_trial: 0,
+            trial: None,
+            turn: 0,
+        };
     }
 }
 
 /// Returns true if the last windows differ from the previous ones by more than noise.
-fn is_another_phase(known: &VecDeque<f64>) -> bool {
-    if known.len() < KNOWN_BY + PHASE_WINDOWS {
+fn is_another_phase(recent_scores: &VecDeque<f64>) -> bool {
+    if recent_scores.len() < SCORE_WINDOWS + PHASE_WINDOWS {
         return false;
     }
-    let all: Vec<f64> = known.iter().copied().collect();
-    let (before, now) = all.split_at(KNOWN_BY);
+    let all: Vec<f64> = recent_scores.iter().copied().collect();
+    let (before, now) = all.split_at(SCORE_WINDOWS);
     let ratio = median(now) / median(before);
-    !(1.0 / PHASE..=PHASE).contains(&ratio)
+    !(1.0 / PHASE_RATIO..=PHASE_RATIO).contains(&ratio)
 }
 
 fn median(list: &[f64]) -> f64 {

@@ -115,9 +115,9 @@ impl ModeWord {
 
 /// Policy that delegates to the current mode.
 #[derive(Clone, Debug)]
-pub(crate) struct Switching(pub(crate) Arc<ModeWord>);
+pub(crate) struct ModePolicy(pub(crate) Arc<ModeWord>);
 
-impl Policy for Switching {
+impl Policy for ModePolicy {
     fn name(&self) -> &'static str {
         "auto"
     }

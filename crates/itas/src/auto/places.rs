@@ -10,7 +10,7 @@ const SINGLE: u64 = 4;
 /// Returns the place of slice number `slice` of a row, counted from 0.
 #[inline]
 #[must_use]
-pub(crate) fn place(slice: u64) -> usize {
+pub(crate) fn place_of_slice(slice: u64) -> usize {
     if slice < SINGLE {
         return slice as usize;
     }
@@ -21,14 +21,14 @@ pub(crate) fn place(slice: u64) -> usize {
 
 /// Number of slices at `place` in a row of `length` slices.
 #[must_use]
-pub(crate) fn slices(place: usize, length: u64) -> u64 {
-    let begin = first(place);
-    let end = if place + 1 < PLACES { first(place + 1) } else { u64::MAX };
+pub(crate) fn slices_at_place(place: usize, length: u64) -> u64 {
+    let begin = first_slice_at(place);
+    let end = if place + 1 < PLACES { first_slice_at(place + 1) } else { u64::MAX };
     end.min(length).saturating_sub(begin)
 }
 
 /// First slice at `place`.
-fn first(place: usize) -> u64 {
+fn first_slice_at(place: usize) -> u64 {
     if place < SINGLE as usize {
         return place as u64;
     }
@@ -43,18 +43,21 @@ mod tests {
 
     #[test]
     fn every_slice_is_counted_at_one_place_in_order() {
-        assert_eq!([0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 15].map(place), [0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7]);
-        assert_eq!((place(511), place(512), place(u64::MAX)), (PLACES - 1, PLACES - 1, PLACES - 1));
+        assert_eq!([0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 15].map(place_of_slice), [0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7]);
+        assert_eq!(
+            (place_of_slice(511), place_of_slice(512), place_of_slice(u64::MAX)),
+            (PLACES - 1, PLACES - 1, PLACES - 1)
+        );
         for slice in 0..1000 {
-            let at = place(slice);
-            assert!(first(at) <= slice && (at + 1 == PLACES || slice < first(at + 1)), "{slice}");
+            let at = place_of_slice(slice);
+            assert!(first_slice_at(at) <= slice && (at + 1 == PLACES || slice < first_slice_at(at + 1)), "{slice}");
         }
     }
 
     #[test]
     fn the_slices_of_a_row_are_those_of_its_places() {
         for length in [0, 1, 4, 5, 16, 100, 1000] {
-            assert_eq!((0..PLACES).map(|place| slices(place, length)).sum::<u64>(), length);
+            assert_eq!((0..PLACES).map(|place| slices_at_place(place, length)).sum::<u64>(), length);
         }
     }
 }

@@ -10,35 +10,35 @@
 
 use std::time::Duration;
 
-use super::places::slices;
+use super::places::slices_at_place;
 use super::{GroupWork, PLACES};
 use crate::group::Aggregation;
 
 /// Fraction of a row that may be lost on loading.
-const LOST: f64 = 0.03;
+const MAX_LOSS: f64 = 0.03;
 /// Minimum weight that earlier observations keep after another interval.
-const KEPT: f64 = 0.3;
+const MIN_RETENTION: f64 = 0.3;
 /// Number of operations at a place that replace all earlier observations of it. With fewer operations the earlier ones
 /// keep more weight. Without any, because rows are short, the observations of longer rows remain: without them the next
 /// row length would be a guess.
-const RENEWED: f64 = 40.0;
+const RENEWAL_OPERATIONS: f64 = 40.0;
 /// Minimum number of operations at a place before its cost is used.
-const ENOUGH: f64 = 20.0;
+const MIN_OPERATIONS: f64 = 20.0;
 /// Relative cost above which a slice counts as loading.
-const DEARER: f64 = 1.04;
+const LOADING_RATIO: f64 = 1.04;
 /// Number of intervals from one probe (an interval with longer rows) to the next.
-const PROBE_EVERY: u32 = 8;
+const PROBE_PERIOD: u32 = 8;
 /// Factor by which a probe lengthens rows.
-const PROBE: u32 = 4;
-/// A limit falls to no less than 1/`FALL` of itself in an interval, and rises at once. An interval is a noisy
+const PROBE_FACTOR: u32 = 4;
+/// A limit falls to no less than 1/`MAX_FALL` of itself in an interval, and rises at once. An interval is a noisy
 /// measurement, and the two errors have different costs: rows that are too long gain nothing, short ones load in each
 /// slice.
-const FALL: u32 = 3;
+const MAX_FALL: u32 = 3;
 /// Number of slices in a row while nothing is known, and the minimum in a probe.
-const FIRST: u32 = 32;
+const INITIAL_LIMIT: u32 = 32;
 /// Bounds of a group's limit.
-const LEAST: u32 = 1;
-const MOST: u32 = 4096;
+const MIN_LIMIT: u32 = 1;
+const MAX_LIMIT: u32 = 4096;
 
 /// Settings of a [`Tuner`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +59,9 @@ impl Default for TunerSettings {
 
 /// Observations of a group.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct GroupObservations {
     /// By place in the row: operations and nanoseconds, weighted by age.
-    seen: [(f64, f64); PLACES],
+    by_place: [(f64, f64); PLACES],
     limit: u32,
 }
 
@@ -69,7 +69,7 @@ struct Known {
 #[derive(Debug)]
 pub struct Tuner {
     settings: TunerSettings,
-    groups: Vec<Known>,
+    groups: Vec<GroupObservations>,
     intervals: u32,
 }
 
@@ -84,21 +84,21 @@ impl Tuner {
     /// and at most `fibers` fibers each. Returns the parameters of the groups for the next interval.
     pub fn interval(&mut self, work: &[[GroupWork; PLACES]], slice_ns: u64, fibers: usize) -> Vec<Aggregation> {
         self.intervals += 1;
-        let probes = self.intervals.is_multiple_of(PROBE_EVERY);
+        let probes = self.intervals.is_multiple_of(PROBE_PERIOD);
         let most = self.longest_row(slice_ns, fibers);
         if self.groups.len() < work.len() {
-            self.groups.resize_with(work.len(), Known::default);
+            self.groups.resize_with(work.len(), GroupObservations::default);
         }
-        let aggregation = |(known, work): (&mut Known, &[GroupWork; PLACES])| {
-            known.take_in(work);
-            if let Some(lost_ns) = known.reload_ns(slice_ns) {
-                let row = lost_ns / LOST / slice_ns as f64;
-                known.limit = (row.ceil() as u32).max(known.limit / FALL).clamp(LEAST, most);
-            } else if known.limit == 0 {
-                known.limit = FIRST;
+        let aggregation = |(group, work): (&mut GroupObservations, &[GroupWork; PLACES])| {
+            group.record(work);
+            if let Some(lost_ns) = group.reload_ns(slice_ns) {
+                let row = lost_ns / MAX_LOSS / slice_ns as f64;
+                group.limit = (row.ceil() as u32).max(group.limit / MAX_FALL).clamp(MIN_LIMIT, most);
+            } else if group.limit == 0 {
+                group.limit = INITIAL_LIMIT;
             }
-            let limit = if probes { known.limit.saturating_mul(PROBE).max(FIRST) } else { known.limit };
-            let limit = limit.clamp(LEAST, most);
+            let limit = if probes { group.limit.saturating_mul(PROBE_FACTOR).max(INITIAL_LIMIT) } else { group.limit };
+            let limit = limit.clamp(MIN_LIMIT, most);
             // The bonus equals the lead of that many slices, so that agg_bonus is no tighter than the limit.
             let bonus = Duration::from_nanos(slice_ns.saturating_mul(u64::from(limit)));
             Aggregation { bonus: bonus.min(crate::MAX_BONUS), limit }
@@ -108,15 +108,15 @@ impl Tuner {
 
     /// Forgets the observations of a group, whose number another group has from now on.
     pub fn forget(&mut self, group: usize) {
-        if let Some(known) = self.groups.get_mut(group) {
-            *known = Known::default();
+        if let Some(observations) = self.groups.get_mut(group) {
+            *observations = GroupObservations::default();
         }
     }
 
     /// The limit found for a group, without probes.
     #[must_use]
     pub fn limit(&self, group: usize) -> Option<u32> {
-        self.groups.get(group).map(|known| known.limit)
+        self.groups.get(group).map(|group| group.limit)
     }
 
     /// Maximum row length for which the bound stays within the permitted wait: the inverse of the bound.
@@ -124,15 +124,15 @@ impl Tuner {
         let others = fibers.saturating_sub(1).max(1) as f64;
         let each = self.settings.longest_wait.as_nanos() as f64 / others;
         let lead = (each - 7.0 * slice_ns as f64) / 3.0;
-        ((lead / slice_ns as f64).max(0.0) as u32).clamp(LEAST, MOST)
+        ((lead / slice_ns as f64).max(0.0) as u32).clamp(MIN_LIMIT, MAX_LIMIT)
     }
 }
 
-impl Known {
-    fn take_in(&mut self, work: &[GroupWork; PLACES]) {
-        for ((operations, ns), more) in self.seen.iter_mut().zip(work) {
+impl GroupObservations {
+    fn record(&mut self, work: &[GroupWork; PLACES]) {
+        for ((operations, ns), more) in self.by_place.iter_mut().zip(work) {
             let new = more.operations as f64;
-            let kept = (1.0 - new / RENEWED).max(KEPT);
+            let kept = (1.0 - new / RENEWAL_OPERATIONS).max(MIN_RETENTION);
             *operations = kept * *operations + new;
             *ns = kept * *ns + more.run_ns as f64;
         }
@@ -140,23 +140,23 @@ impl Known {
 
     /// Nanoseconds that a row loses while its working set is loaded; `None` while there are too few observations.
     fn reload_ns(&self, slice_ns: u64) -> Option<f64> {
-        let cost = |(operations, ns): (f64, f64)| (operations >= ENOUGH).then(|| ns / operations);
-        let known: Vec<(usize, f64)> =
-            self.seen.iter().enumerate().filter_map(|(place, seen)| Some((place, cost(*seen)?))).collect();
+        let cost = |(operations, ns): (f64, f64)| (operations >= MIN_OPERATIONS).then(|| ns / operations);
+        let costs: Vec<(usize, f64)> =
+            self.by_place.iter().enumerate().filter_map(|(place, sums)| Some((place, cost(*sums)?))).collect();
         // Late slices: the last two places with enough operations, if at least six places have enough.
-        let [.., (before, _), (last, _)] = known[..] else { return None };
-        if known.len() < 6 {
+        let [.., (before, _), (last, _)] = costs[..] else { return None };
+        if costs.len() < 6 {
             return None;
         }
         let (operations, ns) = [before, last]
             .into_iter()
-            .fold((0.0, 0.0), |sum, place| (sum.0 + self.seen[place].0, sum.1 + self.seen[place].1));
+            .fold((0.0, 0.0), |sum, place| (sum.0 + self.by_place[place].0, sum.1 + self.by_place[place].1));
         let late = ns / operations;
         // Places after the last one that is clearly more expensive count as lossless: the noise of many slices would add
         // up.
-        let loading = known.iter().rposition(|(place, cost)| *place < before && *cost > DEARER * late);
-        let lost = known[..loading.map_or(0, |at| at + 1)].iter();
-        let lost = lost.map(|(place, cost)| (1.0 - late / cost) * slices(*place, u64::MAX) as f64);
+        let loading = costs.iter().rposition(|(place, cost)| *place < before && *cost > LOADING_RATIO * late);
+        let lost = costs[..loading.map_or(0, |at| at + 1)].iter();
+        let lost = lost.map(|(place, cost)| (1.0 - late / cost) * slices_at_place(*place, u64::MAX) as f64);
         let lost = lost.sum::<f64>().max(0.0);
         Some(lost * slice_ns as f64)
     }
@@ -176,7 +176,7 @@ mod tests {
             // During loading, half of the time is lost.
             let lost = missing.min(SLICE as f64 / 2.0);
             missing -= lost;
-            let seen = &mut work[crate::auto::places::place(place as u64)];
+            let seen = &mut work[crate::auto::places::place_of_slice(place as u64)];
             seen.operations += rows * ((SLICE as f64 - lost) / 1000.0) as u64;
             seen.run_ns += rows * SLICE;
         }
@@ -220,7 +220,7 @@ mod tests {
         let (limit, _) = converges(&mut tuner, 300_000.0);
         assert!(limit >= 160, "{limit}");
         let odd = tuner.interval(&[rows(0.0, 50, limit + 1)], SLICE, 16)[0];
-        assert!(odd.limit >= limit / FALL, "{odd:?}");
+        assert!(odd.limit >= limit / MAX_FALL, "{odd:?}");
         let (again, after) = converges(&mut tuner, 300_000.0);
         assert!(again >= 160 && after <= 8, "{again} after {after}");
     }
@@ -243,7 +243,7 @@ mod tests {
     fn a_group_that_did_nothing_is_left_as_it_was() {
         let mut tuner = Tuner::new(TunerSettings::default());
         let idle = [GroupWork::default(); PLACES];
-        assert_eq!(tuner.interval(&[idle], SLICE, 16)[0].limit, FIRST);
+        assert_eq!(tuner.interval(&[idle], SLICE, 16)[0].limit, INITIAL_LIMIT);
         assert!(tuner.interval(&[], SLICE, 16).is_empty());
     }
 }

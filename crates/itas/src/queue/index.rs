@@ -13,13 +13,13 @@ const ABSENT: u32 = u32::MAX;
 /// A group with its first fiber.
 #[derive(Clone, Copy, Debug)]
 struct Player {
-    place: SortKey,
+    key: SortKey,
     group: GroupId,
     fiber: u32,
 }
 
 /// Empty seat: loses against all others.
-const NO_PLAYER: Player = Player { place: SortKey::LAST, group: GroupId::NONE, fiber: 0 };
+const NO_PLAYER: Player = Player { key: SortKey::LAST, group: GroupId::NONE, fiber: 0 };
 
 /// Tournament tree. See the module documentation.
 #[derive(Debug)]
@@ -41,24 +41,24 @@ impl GroupIndex {
     /// Returns the first fiber of all groups.
     #[inline]
     pub(super) fn first(&self) -> Option<Candidate> {
-        let Player { place, group, fiber } = self.matches[1];
-        (place != SortKey::LAST).then(|| Candidate { group, fiber, vruntime: place.vruntime() })
+        let Player { key, group, fiber } = self.matches[1];
+        (key != SortKey::LAST).then(|| Candidate { group, fiber, vruntime: key.vruntime() })
     }
 
     /// Iterates over all groups in the tree.
     pub(super) fn groups(&self) -> impl Iterator<Item = GroupId> {
         let seats = &self.matches[self.matches.len() / 2..];
-        seats.iter().filter(|player| player.place != SortKey::LAST).map(|player| player.group)
+        seats.iter().filter(|player| player.key != SortKey::LAST).map(|player| player.group)
     }
 
     /// Adds a group, or updates its first fiber.
     #[inline]
-    pub(super) fn set(&mut self, group: GroupId, place: SortKey, fiber: u32) {
+    pub(super) fn set(&mut self, group: GroupId, key: SortKey, fiber: u32) {
         let seat = match self.seats.get(group.index()) {
             Some(&seat) if seat != ABSENT => seat,
             _ => self.admit(group),
         };
-        self.play(seat, Player { place, group, fiber });
+        self.play(seat, Player { key, group, fiber });
     }
 
     /// Removes a group.
@@ -100,7 +100,7 @@ impl GroupIndex {
         self.matches[at] = winner;
         while at > 1 {
             let other = self.matches[at ^ 1];
-            winner = if other.place < winner.place { other } else { winner };
+            winner = if other.key < winner.key { other } else { winner };
             at /= 2;
             self.matches[at] = winner;
         }

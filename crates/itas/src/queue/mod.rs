@@ -78,19 +78,19 @@ impl RunQueue {
         if at >= self.groups.len() {
             self.groups.resize_with(at + 1, VecDeque::new);
         }
-        let place = SortKey::new(candidate.vruntime, self.arrivals);
+        let key = SortKey::new(candidate.vruntime, self.arrivals);
         self.arrivals += 1;
         self.len += 1;
         let fibers = &mut self.groups[at];
-        let is_first = fibers.front().is_none_or(|&(first, _)| place < first);
-        if fibers.back().is_none_or(|&(last, _)| last < place) {
-            fibers.push_back((place, candidate.fiber));
+        let is_first = fibers.front().is_none_or(|&(first, _)| key < first);
+        if fibers.back().is_none_or(|&(last, _)| last < key) {
+            fibers.push_back((key, candidate.fiber));
         } else {
-            let at = fibers.partition_point(|&(other, _)| other < place);
-            fibers.insert(at, (place, candidate.fiber));
+            let at = fibers.partition_point(|&(other, _)| other < key);
+            fibers.insert(at, (key, candidate.fiber));
         }
         if is_first {
-            self.order.set(candidate.group, place, candidate.fiber);
+            self.order.set(candidate.group, key, candidate.fiber);
         }
     }
 
@@ -105,8 +105,8 @@ impl RunQueue {
     #[inline]
     #[must_use]
     pub fn first_of(&self, group: GroupId) -> Option<Candidate> {
-        let &(place, fiber) = self.groups.get(group.index())?.front()?;
-        Some(Candidate { group, fiber, vruntime: place.vruntime() })
+        let &(key, fiber) = self.groups.get(group.index())?.front()?;
+        Some(Candidate { group, fiber, vruntime: key.vruntime() })
     }
 
     /// Number of fibers of `group` in the queue.
@@ -119,13 +119,13 @@ impl RunQueue {
     #[inline]
     pub fn take_from(&mut self, group: GroupId) -> Option<Candidate> {
         let fibers = self.groups.get_mut(group.index())?;
-        let (place, fiber) = fibers.pop_front()?;
+        let (key, fiber) = fibers.pop_front()?;
         match fibers.front() {
             Some(&(next, fiber)) => self.order.set(group, next, fiber),
             None => self.order.remove(group),
         }
         self.len -= 1;
-        Some(Candidate { group, fiber, vruntime: place.vruntime() })
+        Some(Candidate { group, fiber, vruntime: key.vruntime() })
     }
 
     /// Iterates over the groups with a fiber in the queue, in arbitrary order.

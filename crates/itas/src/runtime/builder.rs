@@ -31,10 +31,10 @@ pub struct BuildError {
 }
 
 /// Creates the policy of a core.
-type MakePolicy = dyn Fn(usize) -> Box<dyn Policy> + Send + Sync;
+type PolicyFactory = dyn Fn(usize) -> Box<dyn Policy> + Send + Sync;
 
 /// Callback for a fiber that does not give up its core.
-type TellStuck = dyn Fn(&Stuck) + Send + Sync;
+type StuckCallback = dyn Fn(&Stuck) + Send + Sync;
 
 /// Settings that a runtime was built with.
 pub(crate) struct Config {
@@ -42,12 +42,12 @@ pub(crate) struct Config {
     pub(super) fibers: usize,
     pub(super) stack_bytes: usize,
     pub(super) core: CoreSettings,
-    pub(super) policy: Arc<MakePolicy>,
+    pub(super) policy: Arc<PolicyFactory>,
     pub(super) pin: bool,
     pub(super) helpers: usize,
     pub(super) trace: usize,
     pub(super) watchdog: Option<Duration>,
-    pub(super) on_stuck: Option<Box<TellStuck>>,
+    pub(super) on_stuck: Option<Box<StuckCallback>>,
     pub(super) automatic: Option<AutoSettings>,
     pub(super) tuned: Option<TunerSettings>,
 }
@@ -98,15 +98,16 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Sets the number of worker threads, 1 to 512. Default: the number of available processors. Each worker is a core of
-    /// the paper.
+    /// Sets the number of worker threads, 1 to 512. Default: the number of available processors. Each worker is a core
+    /// of the paper.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Builder {
         self.config.workers = workers;
         self
     }
 
-    /// Sets the maximum number of live fibers on a worker, 1 to 64,999. Default: 256. More work waits for a fiber to end.
+    /// Sets the maximum number of live fibers on a worker, 1 to 64,999. Default: 256. More work waits for a fiber to
+    /// end.
     #[must_use]
     pub fn fibers(mut self, fibers: usize) -> Builder {
         self.config.fibers = fibers;
@@ -193,12 +194,12 @@ impl Builder {
         self
     }
 
-    /// Reports fibers that do not give up their core for `limit`, at least 1 ms: `tell` is called on the watchdog thread,
-    /// and the report of the run lists them. By default no fiber is watched.
+    /// Reports fibers that do not give up their core for `limit`, at least 1 ms: `callback` is called on the watchdog
+    /// thread, and the report of the run lists them. By default no fiber is watched.
     #[must_use]
-    pub fn watchdog(mut self, limit: Duration, tell: impl Fn(&Stuck) + Send + Sync + 'static) -> Builder {
+    pub fn watchdog(mut self, limit: Duration, callback: impl Fn(&Stuck) + Send + Sync + 'static) -> Builder {
         self.config.watchdog = Some(limit);
-        self.config.on_stuck = Some(Box::new(tell));
+        self.config.on_stuck = Some(Box::new(callback));
         self
     }
 

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 
-use super::watchdog::Watched;
-use crate::auto::{AutoSettings, Chooser, GroupWork, Mode, ModeWord, PLACES, Switching, Tuner, TunerSettings};
+use super::watchdog::MonitoredCore;
+use crate::auto::{AutoSettings, Chooser, GroupWork, Mode, ModePolicy, ModeWord, PLACES, Tuner, TunerSettings};
 use crate::group::{GroupId, Groups, nanos};
 use crate::placement::PlacementWord;
 
 /// Maximum number of groups whose work is measured.
-const GROUPS: usize = 1024;
+const MAX_MEASURED_GROUPS: usize = 1024;
 
 /// State of the automatic choice, kept from run to run.
 #[derive(Debug)]
@@ -32,15 +32,15 @@ impl Automatic {
     }
 
     /// Returns the policy for the cores.
-    pub(super) fn policy(&self) -> Switching {
-        Switching(Arc::clone(&self.mode))
+    pub(super) fn policy(&self) -> ModePolicy {
+        ModePolicy(Arc::clone(&self.mode))
     }
 
     /// Runs windows until the run is over. After a change of mode a quarter of a window precedes, in which work moves and
     /// caches fill.
     pub(super) fn control(
         &mut self,
-        cores: &Mutex<Vec<Option<Watched>>>,
+        cores: &Mutex<Vec<Option<MonitoredCore>>>,
         placement: &PlacementWord,
         over: &Receiver<()>,
     ) {
@@ -49,29 +49,30 @@ impl Automatic {
             let mode = self.chooser.mode();
             self.mode.set(mode);
             placement.set(mode.placement());
-            let settles = if before.replace(mode) == Some(mode) { Duration::ZERO } else { self.window / 4 };
-            if !waits(over, settles) {
+            let settling_time = if before.replace(mode) == Some(mode) { Duration::ZERO } else { self.window / 4 };
+            if !wait_unless_over(over, settling_time) {
                 return;
             }
-            let (began, done) = (Instant::now(), work_of(cores, GROUPS));
-            if !waits(over, self.window) {
+            let (began, done) = (Instant::now(), sum_work(cores, MAX_MEASURED_GROUPS));
+            if !wait_unless_over(over, self.window) {
                 return;
             }
-            let work: Vec<GroupWork> = difference(&work_of(cores, GROUPS), &done).iter().map(in_all).collect();
+            let work: Vec<GroupWork> =
+                difference(&sum_work(cores, MAX_MEASURED_GROUPS), &done).iter().map(sum_places).collect();
             self.chooser.window(nanos(began.elapsed()), &work);
         }
     }
 }
 
 /// Waits for `time`; returns false if the run is over before that.
-fn waits(over: &Receiver<()>, time: Duration) -> bool {
+fn wait_unless_over(over: &Receiver<()>, time: Duration) -> bool {
     time.is_zero() || matches!(over.recv_timeout(time), Err(RecvTimeoutError::Timeout))
 }
 
 /// Work of the first `groups` groups so far, by place in the row, summed over all cores.
-fn work_of(cores: &Mutex<Vec<Option<Watched>>>, groups: usize) -> Vec<[GroupWork; PLACES]> {
+fn sum_work(cores: &Mutex<Vec<Option<MonitoredCore>>>, groups: usize) -> Vec<[GroupWork; PLACES]> {
     let mut sum = vec![[GroupWork::default(); PLACES]; groups];
-    cores.lock().iter().flatten().for_each(|core| core.shown.add_work(&mut sum));
+    cores.lock().iter().flatten().for_each(|core| core.public_state.add_work(&mut sum));
     sum
 }
 
@@ -85,7 +86,7 @@ fn difference(now: &[[GroupWork; PLACES]], before: &[[GroupWork; PLACES]]) -> Ve
     work
 }
 
-fn in_all(places: &[GroupWork; PLACES]) -> GroupWork {
+fn sum_places(places: &[GroupWork; PLACES]) -> GroupWork {
     places.iter().fold(GroupWork::default(), |sum, place| GroupWork {
         operations: sum.operations + place.operations,
         run_ns: sum.run_ns + place.run_ns,
@@ -113,7 +114,7 @@ impl Tuning {
     }
 
     /// Discards measurements of groups whose numbers other groups have now, including the work of this interval.
-    fn see(&mut self, known: &[GroupId], work: &mut [[GroupWork; PLACES]]) {
+    fn forget_replaced_groups(&mut self, known: &[GroupId], work: &mut [[GroupWork; PLACES]]) {
         self.groups.resize(work.len().max(self.groups.len()), None);
         for group in known {
             let Some(place) = self.groups.get_mut(group.index()) else { continue };
@@ -127,20 +128,20 @@ impl Tuning {
     /// Sets the parameters of all groups every interval, until the run is over.
     pub(super) fn control(
         &mut self,
-        cores: &Mutex<Vec<Option<Watched>>>,
+        cores: &Mutex<Vec<Option<MonitoredCore>>>,
         groups: &Groups,
         slice_ns: u64,
         over: &Receiver<()>,
     ) {
         let mut done: Vec<[GroupWork; PLACES]> = Vec::new();
-        while waits(over, self.interval) {
+        while wait_unless_over(over, self.interval) {
             let known = groups.ids();
-            let seen = known.iter().map(|id| id.index() + 1).max().unwrap_or(0).min(GROUPS);
-            let now = work_of(cores, seen);
+            let count = known.iter().map(|id| id.index() + 1).max().unwrap_or(0).min(MAX_MEASURED_GROUPS);
+            let now = sum_work(cores, count);
             let mut work = difference(&now, &done);
             done = now;
-            self.see(&known, &mut work);
-            let fibers = cores.lock().iter().flatten().map(|core| core.shown.live()).max().unwrap_or(0);
+            self.forget_replaced_groups(&known, &mut work);
+            let fibers = cores.lock().iter().flatten().map(|core| core.public_state.live()).max().unwrap_or(0);
             let found = self.tuner.interval(&work, slice_ns, fibers);
             for group in known {
                 if let Some(aggregation) = found.get(group.index()) {
@@ -164,7 +165,7 @@ mod tests {
         let busy = || vec![[GroupWork { operations: 1_000, run_ns: 1_000_000 }; PLACES]];
         let first = groups.add("first", 1, Aggregation::default()).unwrap();
         let mut work = busy();
-        tuning.see(&[first], &mut work);
+        tuning.forget_replaced_groups(&[first], &mut work);
         assert_eq!(work[0][0].operations, 1_000);
         tuning.tuner.interval(&work, 50_000, 16);
         assert!(tuning.limit(first).is_some_and(|limit| limit > 0));
@@ -173,7 +174,7 @@ mod tests {
         let second = groups.add("second", 1, Aggregation::default()).unwrap();
         assert_eq!((second.index(), tuning.limit(second)), (first.index(), None));
         let mut work = busy();
-        tuning.see(&[second], &mut work);
+        tuning.forget_replaced_groups(&[second], &mut work);
         assert_eq!(work[0][0].operations, 0, "what the first did in this interval");
         assert_eq!((tuning.limit(first), tuning.limit(second)), (None, Some(0)));
     }

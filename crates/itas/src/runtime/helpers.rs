@@ -20,16 +20,16 @@ thread_local! {
 }
 
 /// Guard: calls of this thread's fibers are sent to the helpers until it is dropped.
-pub(super) struct Connected(());
+pub(super) struct HelperConnection(());
 
-impl Connected {
-    pub(super) fn to(helpers: &Sender<Call>) -> Connected {
+impl HelperConnection {
+    pub(super) fn to(helpers: &Sender<Call>) -> HelperConnection {
         HELPERS.with(|mine| *mine.borrow_mut() = Some(helpers.clone()));
-        Connected(())
+        HelperConnection(())
     }
 }
 
-impl Drop for Connected {
+impl Drop for HelperConnection {
     fn drop(&mut self) {
         HELPERS.with(|mine| *mine.borrow_mut() = None);
     }
@@ -44,15 +44,15 @@ pub(super) fn channel() -> (Sender<Call>, Receiver<Call>) {
 /// that depend on each other make progress as long as fewer calls than that are in progress.
 pub(super) struct Helpers {
     waiting: Receiver<Call>,
-    most: usize,
+    max_threads: usize,
     threads: AtomicUsize,
     /// Number of helpers that are not in a call.
     idle: AtomicUsize,
 }
 
 impl Helpers {
-    pub(super) fn new(waiting: Receiver<Call>, most: usize) -> Helpers {
-        Helpers { waiting, most, threads: AtomicUsize::new(0), idle: AtomicUsize::new(0) }
+    pub(super) fn new(waiting: Receiver<Call>, max_threads: usize) -> Helpers {
+        Helpers { waiting, max_threads, threads: AtomicUsize::new(0), idle: AtomicUsize::new(0) }
     }
 
     /// Starts one more helper, unless the maximum is reached.
@@ -60,12 +60,12 @@ impl Helpers {
     /// # Errors
     /// The system cannot start a thread.
     pub(super) fn grow<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> std::io::Result<()> {
-        let more = |threads: usize| (threads < self.most).then_some(threads + 1);
+        let more = |threads: usize| (threads < self.max_threads).then_some(threads + 1);
         let Ok(number) = self.threads.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) else { return Ok(()) };
         self.idle.fetch_add(1, Ordering::AcqRel);
         let started = std::thread::Builder::new()
             .name(format!("itas-helper-{number}"))
-            .spawn_scoped(scope, move || self.help(scope));
+            .spawn_scoped(scope, move || self.run_helper(scope));
         started.map(drop).inspect_err(|_| {
             self.idle.fetch_sub(1, Ordering::AcqRel);
             self.threads.fetch_sub(1, Ordering::AcqRel);
@@ -73,7 +73,7 @@ impl Helpers {
     }
 
     /// Body of a helper: makes calls until all senders are dropped.
-    fn help<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+    fn run_helper<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
         for call in &self.waiting {
             if self.idle.fetch_sub(1, Ordering::AcqRel) == 1 {
                 // If no thread can be started, further calls wait for this one; the next call tries again.
@@ -131,20 +131,20 @@ pub fn blocking<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static) ->
 mod tests {
     use super::*;
 
-    struct Loud;
+    struct PanicOnDrop;
 
-    impl Drop for Loud {
+    impl Drop for PanicOnDrop {
         fn drop(&mut self) {
             resume_unwind(Box::new("of a destructor"));
         }
     }
 
     /// A payload that panics when it is dropped, with a payload that panics again.
-    struct Bomb(bool);
+    struct NestedPanicOnDrop(bool);
 
-    impl Drop for Bomb {
+    impl Drop for NestedPanicOnDrop {
         fn drop(&mut self) {
-            resume_unwind(if self.0 { Box::new(Bomb(false)) } else { Box::new(()) });
+            resume_unwind(if self.0 { Box::new(NestedPanicOnDrop(false)) } else { Box::new(()) });
         }
     }
 
@@ -157,8 +157,8 @@ mod tests {
             helpers.grow(scope).unwrap();
             for _ in 0..3 {
                 let count = Arc::clone(&count);
-                calls.send(Box::new(|| drop(Loud))).unwrap();
-                calls.send(Box::new(|| resume_unwind(Box::new(Bomb(true))))).unwrap();
+                calls.send(Box::new(|| drop(PanicOnDrop))).unwrap();
+                calls.send(Box::new(|| resume_unwind(Box::new(NestedPanicOnDrop(true))))).unwrap();
                 let counts = move || {
                     count.fetch_add(1, Ordering::Relaxed);
                 };

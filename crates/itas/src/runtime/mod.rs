@@ -37,8 +37,8 @@ use crate::publish::Board;
 use crate::stats::CoreStatistics;
 use control::{Automatic, Tuning};
 use shared::Shared;
-use work::Once;
-use worker::{Worker, WorkerEnd};
+use work::SingleOperation;
+use worker::{Worker, WorkerReport};
 
 /// Error of a run.
 #[derive(thiserror::Error)]
@@ -202,33 +202,33 @@ impl Runtime {
         let (calls, waiting) = helpers::channel();
         let helpers = Helpers::new(waiting, self.config.helpers);
         let (over, is_over) = crossbeam_channel::bounded::<()>(0);
-        let watched = Mutex::new(vec![None; cores]);
+        let monitored = Mutex::new(vec![None; cores]);
         let stuck = Mutex::new(Vec::new());
         let (ready, begun) = crossbeam_channel::bounded(cores);
         let (result, ends) = std::thread::scope(|threads| {
-            let mut helped = helpers.grow(threads).map_err(|error| RunError::Helper { error });
+            let mut started = helpers.grow(threads).map_err(|error| RunError::Helper { error });
             if let Some(limit) = self.config.watchdog {
-                let (watched, stuck, tell) = (&watched, &stuck, &self.config.on_stuck);
+                let (monitored, stuck, tell) = (&monitored, &stuck, &self.config.on_stuck);
                 let is_over = is_over.clone();
                 let work = move || {
-                    watchdog::watch(watched, limit, &is_over, |found| {
+                    watchdog::watch(monitored, limit, &is_over, |found| {
                         if let Some(tell) = tell {
                             tell(&found);
                         }
                         stuck.lock().push(found);
                     });
                 };
-                helped = helped.and_then(|()| beside(threads, "itas-watchdog", work));
+                started = started.and_then(|()| spawn_service_thread(threads, "itas-watchdog", work));
             }
             if let Some(automatic) = &self.automatic {
-                let (watched, placement, is_over) = (&watched, &self.placement, is_over.clone());
-                let work = move || automatic.lock().control(watched, placement, &is_over);
-                helped = helped.and_then(|()| beside(threads, "itas-chooser", work));
+                let (monitored, placement, is_over) = (&monitored, &self.placement, is_over.clone());
+                let work = move || automatic.lock().control(monitored, placement, &is_over);
+                started = started.and_then(|()| spawn_service_thread(threads, "itas-chooser", work));
             }
             if let Some(tuning) = &self.tuning {
-                let (watched, groups, is_over) = (&watched, &self.groups, is_over.clone());
-                let work = move || tuning.lock().control(watched, groups, slice_ns, &is_over);
-                helped = helped.and_then(|()| beside(threads, "itas-tuner", work));
+                let (monitored, groups, is_over) = (&monitored, &self.groups, is_over.clone());
+                let work = move || tuning.lock().control(monitored, groups, slice_ns, &is_over);
+                started = started.and_then(|()| spawn_service_thread(threads, "itas-tuner", work));
             }
             let workers: Vec<_> = (0..cores)
                 .map(|core| {
@@ -237,7 +237,7 @@ impl Runtime {
                         config: &self.config,
                         board: &self.board,
                         shared: &shared,
-                        watched: &watched,
+                        monitored: &monitored,
                         helpers: calls.clone(),
                         ready: ready.clone(),
                     };
@@ -250,15 +250,15 @@ impl Runtime {
             drop((calls, ready));
             let spawner = Spawner { shared: &shared };
             // A worker that cannot begin drops its sender.
-            let have_begun = helped.is_ok() && begun.iter().take(cores).count() == cores;
+            let have_begun = started.is_ok() && begun.iter().take(cores).count() == cores;
             if !have_begun {
-                shared.tally.give_up();
+                shared.outstanding.abort();
             }
             let result = have_begun.then(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| with(&spawner))));
-            shared.tally.close();
+            shared.outstanding.close();
             let ends: Vec<_> = workers.into_iter().map(|worker| worker.map(ScopedJoinHandle::join)).collect();
             drop(over);
-            (result, helped.map(|()| ends))
+            (result, started.map(|()| ends))
         });
         shared.clear();
         let result = result.transpose().unwrap_or_else(|payload| std::panic::resume_unwind(payload));
@@ -271,7 +271,7 @@ impl Runtime {
             elapsed: began.elapsed(),
         };
         for end in ends? {
-            let WorkerEnd { statistics, bound, cpu, slices } =
+            let WorkerReport { statistics, bound, cpu, slices } =
                 end?.unwrap_or_else(|payload: Box<dyn Any + Send>| std::panic::resume_unwind(payload))?;
             report.cores.push(statistics);
             report.wait_bounds.push(bound);
@@ -285,7 +285,7 @@ impl Runtime {
 }
 
 /// Starts a thread beside the workers.
-fn beside<'scope>(
+fn spawn_service_thread<'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     work: impl FnOnce() + Send + 'scope,
@@ -322,7 +322,7 @@ impl<'env> Spawner<'_, 'env> {
     /// # Errors
     /// The group is unknown.
     pub fn spawn(&self, group: GroupId, call: impl FnOnce() + Send + 'env) -> Result<(), GroupError> {
-        self.spawn_work(group, Once(Some(call)))
+        self.spawn_work(group, SingleOperation(Some(call)))
     }
 
     /// Runs `work` on fibers of `group`, operation by operation. Between two operations it may be moved to another core.

@@ -1,5 +1,5 @@
-//! A core's scheduler as the order of an executor. It derives the state of a fiber from the sequence and the times of the
-//! executor's calls.
+//! A core's scheduler as the order of an executor. It derives the state of a fiber from the sequence and the times of
+//! the executor's calls.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,21 +12,21 @@ use sched_steps::fiber::Waker;
 use super::clock::now_ns;
 use super::slice;
 use super::trace::{Recorder, Slice};
-use crate::auto::places::place as place_of;
+use crate::auto::places::place_of_slice;
 use crate::auto::{GroupWork, PLACES};
 use crate::group::GroupId;
 use crate::scheduler::{Scheduler, Stops};
 
-/// Word in [`Shown::groups`] of a slot without a fiber of a group.
+/// Word in [`CorePublicState::groups`] of a slot without a fiber of a group.
 const NO_GROUP: u64 = GroupId::NONE.word();
 
 /// State of a core that other threads may read.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct CorePublicState {
     /// By slot: the group of its fiber, as a word.
     groups: Box<[AtomicU64]>,
-    /// By group (the first [`SHOWN_GROUPS`]), and by place of the slice in a row of the group: work of its fibers on this
-    /// core.
+    /// By group (the first [`MEASURED_GROUPS`]), and by place of the slice in a row of the group: work of its fibers on
+    /// this core.
     work: Box<[[WorkWords; PLACES]]>,
     /// Number of operations that ended since the running fiber was chosen.
     operations: AtomicU64,
@@ -39,14 +39,14 @@ struct WorkWords {
     run_ns: AtomicU64,
 }
 
-/// Number of groups whose work is shown.
-const SHOWN_GROUPS: usize = 1024;
+/// Number of groups whose work is measured.
+const MEASURED_GROUPS: usize = 1024;
 
-impl Shown {
-    pub(super) fn new(slots: usize) -> Shown {
-        Shown {
+impl CorePublicState {
+    pub(super) fn new(slots: usize) -> CorePublicState {
+        CorePublicState {
             groups: (0..slots).map(|_| AtomicU64::new(NO_GROUP)).collect(),
-            work: (0..SHOWN_GROUPS).map(|_| Default::default()).collect(),
+            work: (0..MEASURED_GROUPS).map(|_| Default::default()).collect(),
             operations: AtomicU64::new(0),
         }
     }
@@ -74,7 +74,7 @@ impl Shown {
         let operations = self.operations.load(Ordering::Relaxed);
         self.operations.store(0, Ordering::Relaxed);
         if let Some(places) = self.work.get(group.index()) {
-            let words = &places[place_of(slice.saturating_sub(1))];
+            let words = &places[place_of_slice(slice.saturating_sub(1))];
             add(&words.operations, operations);
             add(&words.run_ns, ns);
         }
@@ -99,42 +99,42 @@ fn add(word: &AtomicU64, more: u64) {
 pub(super) struct CoreState {
     pub(super) scheduler: Scheduler,
     /// Group of the fiber that is being spawned; `None` while the intake, which is not scheduled, is spawned.
-    pub(super) arriving: Option<GroupId>,
+    pub(super) spawning_group: Option<GroupId>,
     /// Slot of the intake, the fiber that spawns fibers for new work; it runs before all others.
     pub(super) intake: Option<usize>,
     intake_is_ready: bool,
     /// Waker of the intake while it waits for a fiber to end.
-    pub(super) awaits_slot: Option<Waker>,
+    pub(super) intake_waker: Option<Waker>,
     running: Option<usize>,
     /// Time read in the previous call, if nothing has run since.
-    read: Option<u64>,
+    last_read_ns: Option<u64>,
     began_ns: u64,
-    pub(super) shown: Arc<Shown>,
+    pub(super) public_state: Arc<CorePublicState>,
     pub(super) recorder: Recorder,
 }
 
 impl CoreState {
-    pub(super) fn new(scheduler: Scheduler, shown: Arc<Shown>, recorder: Recorder) -> CoreState {
+    pub(super) fn new(scheduler: Scheduler, public_state: Arc<CorePublicState>, recorder: Recorder) -> CoreState {
         CoreState {
             scheduler,
-            arriving: None,
+            spawning_group: None,
             intake: None,
             intake_is_ready: false,
-            awaits_slot: None,
+            intake_waker: None,
             running: None,
-            read: None,
+            last_read_ns: None,
             began_ns: 0,
-            shown,
+            public_state,
             recorder,
         }
     }
 
     fn stop(&mut self, fiber: usize, now: u64, stops: Stops) {
         self.running = None;
-        self.read = Some(now);
+        self.last_read_ns = Some(now);
         if let Some(group) = self.scheduler.group_of(fiber as u32) {
             let slice = self.scheduler.slices_in_a_row();
-            self.shown.count_run(group, slice, now.saturating_sub(self.began_ns));
+            self.public_state.count_run(group, slice, now.saturating_sub(self.began_ns));
             self.recorder.record(Slice { group, fiber, began_ns: self.began_ns, ended_ns: now });
         }
         self.scheduler.stop(now, stops);
@@ -154,8 +154,8 @@ impl Order for WorkerOrder {
             state.intake_is_ready = true;
         } else if state.running == Some(fiber) {
             state.stop(fiber, now_ns(), Stops::Preempted);
-        } else if let Some(group) = state.arriving.take() {
-            state.shown.groups[fiber].store(group.word(), Ordering::Relaxed);
+        } else if let Some(group) = state.spawning_group.take() {
+            state.public_state.groups[fiber].store(group.word(), Ordering::Relaxed);
             // The group is known: it was entered when the work was submitted.
             if let Err(error) = state.scheduler.arrive(now_ns(), fiber as u32, group) {
                 unreachable!("{error}");
@@ -167,34 +167,34 @@ impl Order for WorkerOrder {
 
     fn next(&mut self) -> Option<usize> {
         let state = &mut *self.0.borrow_mut();
-        let now = match (state.running, state.read.take()) {
+        let now = match (state.running, state.last_read_ns.take()) {
             (Some(fiber), _) => {
                 let now = now_ns();
                 state.stop(fiber, now, Stops::Blocked);
-                state.read = None;
+                state.last_read_ns = None;
                 now
             }
             (None, Some(now)) => now,
             (None, None) => now_ns(),
         };
         if std::mem::take(&mut state.intake_is_ready) {
-            slice::begin(u64::MAX);
+            slice::set_end(u64::MAX);
             return state.intake;
         }
         let fiber = state.scheduler.pick(now)?;
         state.began_ns = now;
         state.running = Some(fiber as usize);
-        slice::begin(now + state.scheduler.slice_ns());
+        slice::set_end(now + state.scheduler.slice_ns());
         state.running
     }
 
     fn ended(&mut self, fiber: usize) {
         let mut state = self.0.borrow_mut();
-        state.shown.groups[fiber].store(NO_GROUP, Ordering::Relaxed);
+        state.public_state.groups[fiber].store(NO_GROUP, Ordering::Relaxed);
         if state.intake != Some(fiber) {
             state.stop(fiber, now_ns(), Stops::Ended);
         }
-        if let Some(intake) = state.awaits_slot.take() {
+        if let Some(intake) = state.intake_waker.take() {
             intake.wake();
         }
     }

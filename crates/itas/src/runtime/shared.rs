@@ -15,36 +15,36 @@ use crate::placement::{Placement, PlacementWord};
 
 /// Counts the work that has not ended, and wakes the workers when all work has ended.
 #[derive(Debug)]
-pub(super) struct Tally {
-    outstanding: AtomicUsize,
+pub(super) struct OutstandingWork {
+    count: AtomicUsize,
     /// True if no more work is submitted from outside.
     closed: AtomicBool,
     /// True if the run is aborted: work that has not begun does not begin.
-    given_up: AtomicBool,
+    aborted: AtomicBool,
     /// Number of pieces of work that have not begun.
     backlog: CachePadded<AtomicUsize>,
     /// Bit set of the cores without a fiber that can run (the first 64 cores).
-    pub(super) hungry: CachePadded<AtomicU64>,
+    pub(super) idle_cores: CachePadded<AtomicU64>,
     /// By core: the waker of its intake fiber.
     intakes: Box<[Mutex<Option<Waker>>]>,
 }
 
-impl Tally {
-    pub(super) fn new(cores: usize) -> Tally {
-        Tally {
-            outstanding: AtomicUsize::new(0),
+impl OutstandingWork {
+    pub(super) fn new(cores: usize) -> OutstandingWork {
+        OutstandingWork {
+            count: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
-            given_up: AtomicBool::new(false),
+            aborted: AtomicBool::new(false),
             backlog: CachePadded::default(),
-            hungry: CachePadded::default(),
+            idle_cores: CachePadded::default(),
             intakes: (0..cores).map(|_| Mutex::new(None)).collect(),
         }
     }
 
     /// Returns true if all work has ended and no more can come, or if the run is aborted.
     pub(super) fn is_over(&self) -> bool {
-        let all_ended = self.closed.load(Ordering::SeqCst) && self.outstanding.load(Ordering::SeqCst) == 0;
-        all_ended || self.given_up.load(Ordering::SeqCst)
+        let all_ended = self.closed.load(Ordering::SeqCst) && self.count.load(Ordering::SeqCst) == 0;
+        all_ended || self.aborted.load(Ordering::SeqCst)
     }
 
     /// Declares that no more work comes from outside.
@@ -54,8 +54,8 @@ impl Tally {
     }
 
     /// Aborts the run: only work that has begun is run to its end.
-    pub(super) fn give_up(&self) {
-        self.given_up.store(true, Ordering::SeqCst);
+    pub(super) fn abort(&self) {
+        self.aborted.store(true, Ordering::SeqCst);
         self.wake_all();
     }
 
@@ -79,16 +79,16 @@ impl Tally {
         self.backlog.load(Ordering::SeqCst) > 0
     }
 
-    fn note_begun(&self) {
+    fn count_begun(&self) {
         self.backlog.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Wakes `core`. If it is busy, or is about to be woken already, also wakes an idle core.
     fn wake_for(&self, core: usize) {
         self.wake(core);
-        let hungry = self.hungry.load(Ordering::SeqCst);
-        if hungry != 0 && !(is_in(hungry, core) && self.claim(core)) {
-            let other = hungry.trailing_zeros() as usize;
+        let idle = self.idle_cores.load(Ordering::SeqCst);
+        if idle != 0 && !(is_in(idle, core) && self.claim(core)) {
+            let other = idle.trailing_zeros() as usize;
             if self.claim(other) {
                 self.wake(other);
             }
@@ -98,7 +98,7 @@ impl Tally {
     /// Removes a core from the set of idle cores. Returns true for one caller only, which then wakes the core.
     fn claim(&self, core: usize) -> bool {
         let bit = 1 << core;
-        self.hungry.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+        self.idle_cores.fetch_and(!bit, Ordering::AcqRel) & bit != 0
     }
 }
 
@@ -108,20 +108,20 @@ fn is_in(cores: u64, core: usize) -> bool {
 }
 
 /// Maximum time in nanoseconds for which work is reserved for its core: one millisecond.
-const MOST_LEFT_NS: u64 = 1_000_000;
+const MAX_RESERVATION_NS: u64 = 1_000_000;
 
 /// Counts one piece of work until it is dropped.
 #[derive(Debug)]
 pub(super) struct Ticket {
-    tally: Arc<Tally>,
+    outstanding: Arc<OutstandingWork>,
     group: GroupEntry,
     pub(super) seat: usize,
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if self.tally.outstanding.fetch_sub(1, Ordering::SeqCst) == 1 && self.tally.is_over() {
-            self.tally.wake_all();
+        if self.outstanding.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.outstanding.is_over() {
+            self.outstanding.wake_all();
         }
     }
 }
@@ -136,7 +136,7 @@ pub(super) struct Job<'env> {
 }
 
 /// Work that has a fiber on a core, until the fiber begins or another core takes the work.
-pub(super) struct Arrived<'env>(Mutex<Option<Job<'env>>>);
+pub(super) struct AssignedJob<'env>(Mutex<Option<Job<'env>>>);
 
 /// Work of a core that has not begun.
 #[derive(Default)]
@@ -144,21 +144,21 @@ struct CoreQueue<'env> {
     /// Work without a fiber.
     waiting: VecDeque<Job<'env>>,
     /// Work with a fiber, including entries that have begun since.
-    arrived: VecDeque<Arc<Arrived<'env>>>,
+    assigned: VecDeque<Arc<AssignedJob<'env>>>,
 }
 
 impl<'env> CoreQueue<'env> {
-    /// Records work that has arrived and has not begun yet.
-    fn note_arrived(&mut self, arrived: Arc<Arrived<'env>>) {
-        let capacity = self.arrived.capacity();
-        if self.arrived.len() == capacity {
-            self.arrived.retain(|arrived| arrived.0.lock().is_some());
+    /// Records work that has a fiber and has not begun yet.
+    fn record_assigned(&mut self, assigned: Arc<AssignedJob<'env>>) {
+        let capacity = self.assigned.capacity();
+        if self.assigned.len() == capacity {
+            self.assigned.retain(|assigned| assigned.0.lock().is_some());
             // Growing the queue here bounds the number of times that each entry is visited by a constant.
-            if self.arrived.len() > capacity / 2 {
-                self.arrived.reserve(capacity);
+            if self.assigned.len() > capacity / 2 {
+                self.assigned.reserve(capacity);
             }
         }
-        self.arrived.push_back(arrived);
+        self.assigned.push_back(assigned);
     }
 
     /// Takes the newest work for which `wanted` returns true.
@@ -166,17 +166,17 @@ impl<'env> CoreQueue<'env> {
         if let Some(at) = self.waiting.iter().rposition(&wanted) {
             return self.waiting.remove(at);
         }
-        self.arrived.iter().rev().find_map(|arrived| arrived.0.lock().take_if(|job| wanted(job)))
+        self.assigned.iter().rev().find_map(|assigned| assigned.0.lock().take_if(|job| wanted(job)))
     }
 }
 
 /// State shared by the workers of a run. See the module documentation.
 pub(super) struct Shared<'env> {
     pub(super) groups: Arc<Groups>,
-    pub(super) tally: Arc<Tally>,
+    pub(super) outstanding: Arc<OutstandingWork>,
     pub(super) placement: Arc<PlacementWord>,
     /// Time in nanoseconds for which work is reserved for its assigned core.
-    pub(super) left_ns: u64,
+    pub(super) reservation_ns: u64,
     queues: Box<[CachePadded<Mutex<CoreQueue<'env>>>]>,
 }
 
@@ -184,9 +184,9 @@ impl<'env> Shared<'env> {
     pub(super) fn new(groups: Arc<Groups>, cores: usize, placement: Arc<PlacementWord>, slice_ns: u64) -> Shared<'env> {
         Shared {
             groups,
-            tally: Arc::new(Tally::new(cores)),
+            outstanding: Arc::new(OutstandingWork::new(cores)),
             placement,
-            left_ns: slice_ns.min(MOST_LEFT_NS),
+            reservation_ns: slice_ns.min(MAX_RESERVATION_NS),
             queues: (0..cores).map(|_| CachePadded::default()).collect(),
         }
     }
@@ -198,62 +198,62 @@ impl<'env> Shared<'env> {
     /// Submits new work of `group`.
     pub(super) fn submit(&self, group: GroupId, work: Box<dyn Work + 'env>) -> Result<(), GroupError> {
         let entered = self.groups.enter(group)?;
-        self.tally.outstanding.fetch_add(1, Ordering::SeqCst);
+        self.outstanding.count.fetch_add(1, Ordering::SeqCst);
         let seat = entered.next_seat();
-        let ticket = Ticket { tally: Arc::clone(&self.tally), group: entered, seat };
+        let ticket = Ticket { outstanding: Arc::clone(&self.outstanding), group: entered, seat };
         let core = self.placement.get().0.core(group, seat, self.cores());
-        self.hand(core, Job { group, work, ticket, since_ns: 0 });
+        self.enqueue(core, Job { group, work, ticket, since_ns: 0 });
         Ok(())
     }
 
     /// Queues work on a core.
-    pub(super) fn hand(&self, core: usize, mut job: Job<'env>) {
+    pub(super) fn enqueue(&self, core: usize, mut job: Job<'env>) {
         job.since_ns = now_ns();
         // The count precedes the search for idle cores: an idle core declares itself idle before it reads the count.
-        self.tally.backlog.fetch_add(1, Ordering::SeqCst);
+        self.outstanding.backlog.fetch_add(1, Ordering::SeqCst);
         self.queues[core].lock().waiting.push_back(job);
         // The core may be occupied by a fiber that does not give up the CPU.
-        self.tally.wake_for(core);
+        self.outstanding.wake_for(core);
     }
 
     /// Takes the next work for `core`, which is about to spawn a fiber for it, and enters its group for the fiber.
-    pub(super) fn take(&self, core: usize) -> Option<(GroupEntry, Arc<Arrived<'env>>)> {
+    pub(super) fn take(&self, core: usize) -> Option<(GroupEntry, Arc<AssignedJob<'env>>)> {
         let mut queue = self.queues[core].lock();
         let job = queue.waiting.pop_front()?;
         let group = job.ticket.group.clone();
-        let arrived = Arc::new(Arrived(Mutex::new(Some(job))));
-        queue.note_arrived(Arc::clone(&arrived));
-        Some((group, arrived))
+        let assigned = Arc::new(AssignedJob(Mutex::new(Some(job))));
+        queue.record_assigned(Arc::clone(&assigned));
+        Some((group, assigned))
     }
 
     /// Returns the work of a fiber that begins, unless another core has taken it.
-    pub(super) fn begin(&self, arrived: &Arrived<'env>) -> Option<Job<'env>> {
-        let job = arrived.0.lock().take()?;
-        self.tally.note_begun();
+    pub(super) fn begin(&self, assigned: &AssignedJob<'env>) -> Option<Job<'env>> {
+        let job = assigned.0.lock().take()?;
+        self.outstanding.count_begun();
         Some(job)
     }
 
-    /// Takes work from another core for the idle core `core`, if the work has waited there for `left_ns` (a slice, at
-    /// most a millisecond). Prefers work of group `preferred`.
+    /// Takes work from another core for the idle core `core`, if the work has waited there for `reservation_ns` (a
+    /// slice, at most a millisecond). Prefers work of group `preferred`.
     pub(super) fn steal(&self, core: usize, preferred: Option<GroupId>) -> Option<Job<'env>> {
-        if !self.tally.has_backlog() {
+        if !self.outstanding.has_backlog() {
             return None;
         }
-        let handed_before = now_ns().saturating_sub(self.left_ns);
-        let is_old = |job: &Job<'_>| job.since_ns <= handed_before;
+        let queued_before = now_ns().saturating_sub(self.reservation_ns);
+        let is_old = |job: &Job<'_>| job.since_ns <= queued_before;
         let from_others = |wanted: &dyn Fn(&Job<'env>) -> bool| {
             let others = (core + 1..self.cores()).chain(0..core);
             others.into_iter().find_map(|other| self.queues[other].lock().take(wanted))
         };
         let sibling = preferred.and_then(|group| from_others(&|job| job.group == group && is_old(job)));
         let job = sibling.or_else(|| from_others(&is_old))?;
-        self.tally.note_begun();
+        self.outstanding.count_begun();
         Some(job)
     }
 
     /// Returns the core on which work of `core` continues after an operation, if that is another one. This is the core
-    /// that the placement assigns, if the placement has changed since version `since`, or an idle core, if others wait on
-    /// this core.
+    /// that the placement assigns, if the placement has changed since version `since`, or an idle core, if others wait
+    /// on this core.
     pub(super) fn moves_to(
         &self,
         core: usize,
@@ -268,21 +268,21 @@ impl<'env> Shared<'env> {
                 return Some(wanted);
             }
         }
-        let hungry = self.tally.hungry.load(Ordering::Relaxed);
-        if hungry == 0 || !others_wait() {
+        let idle = self.outstanding.idle_cores.load(Ordering::Relaxed);
+        if idle == 0 || !others_wait() {
             return None;
         }
-        let other = hungry.trailing_zeros() as usize;
-        (other != core && self.tally.claim(other)).then_some(other)
+        let other = idle.trailing_zeros() as usize;
+        (other != core && self.outstanding.claim(other)).then_some(other)
     }
 
     /// Drops the work that has not begun.
     pub(super) fn clear(&self) {
         for queue in &self.queues {
-            let CoreQueue { waiting, arrived } = std::mem::take(&mut *queue.lock());
+            let CoreQueue { waiting, assigned } = std::mem::take(&mut *queue.lock());
             drop(waiting);
-            for arrived in arrived {
-                let job = arrived.0.lock().take();
+            for assigned in assigned {
+                let job = assigned.0.lock().take();
                 drop(job);
             }
         }

@@ -8,13 +8,13 @@ use super::clock::now_ns;
 
 thread_local! {
     /// End of the slice of the fiber that runs on this thread.
-    static ENDS: Cell<u64> = const { Cell::new(u64::MAX) };
+    static SLICE_END: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
 /// Sets the end of the slice of the fiber that runs next.
 #[inline]
-pub(super) fn begin(ends_ns: u64) {
-    ENDS.set(ends_ns);
+pub(super) fn set_end(ends_ns: u64) {
+    SLICE_END.set(ends_ns);
 }
 
 /// Lets another fiber run if the slice of the running fiber is over. Call it wherever a fiber may be suspended: between
@@ -23,15 +23,15 @@ pub(super) fn begin(ends_ns: u64) {
 /// Has no effect while a latch is held ([`fiber::LatchGuardCount`]), during a panic, and outside of a runtime.
 #[inline]
 pub fn point() {
-    let ends = ENDS.get();
+    let ends = SLICE_END.get();
     if ends != u64::MAX && now_ns() >= ends {
-        give_way();
+        yield_fiber();
     }
 }
 
 /// Lets another fiber run, even if the slice is not over.
 #[cold]
-fn give_way() {
+fn yield_fiber() {
     if fiber::is_fiber() && fiber::latches_held() == 0 && !std::thread::panicking() {
         fiber::yield_now();
     }

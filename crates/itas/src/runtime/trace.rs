@@ -16,24 +16,24 @@ pub struct Slice {
 }
 
 /// Maximum number of slices for which memory is allocated in advance.
-const MOST_AT_ONCE: usize = 1 << 16;
+const MAX_PREALLOCATED: usize = 1 << 16;
 
 /// Records the first slices of a worker, up to a maximum number.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     slices: Vec<Slice>,
-    room: usize,
+    capacity: usize,
 }
 
 impl Recorder {
-    pub(super) fn new(room: usize) -> Recorder {
-        // Further memory is allocated as slices are recorded: `room` may be as large as `usize::MAX`.
-        Recorder { slices: Vec::with_capacity(room.min(MOST_AT_ONCE)), room }
+    pub(super) fn new(capacity: usize) -> Recorder {
+        // Further memory is allocated as slices are recorded: `capacity` may be as large as `usize::MAX`.
+        Recorder { slices: Vec::with_capacity(capacity.min(MAX_PREALLOCATED)), capacity }
     }
 
     #[inline]
     pub(super) fn record(&mut self, slice: Slice) {
-        if self.slices.len() < self.room {
+        if self.slices.len() < self.capacity {
             self.slices.push(slice);
         }
     }

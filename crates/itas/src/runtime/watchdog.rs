@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 use sched_steps::fiber::{Monitor, Sample};
 
-use super::order::Shown;
+use super::order::CorePublicState;
 use crate::group::GroupId;
 
 /// A fiber that has kept its core for longer than the watchdog permits.
@@ -25,33 +25,33 @@ pub struct Stuck {
 
 /// A core under watch.
 #[derive(Clone)]
-pub(super) struct Watched {
+pub(super) struct MonitoredCore {
     pub(super) monitor: Monitor,
-    pub(super) shown: Arc<Shown>,
+    pub(super) public_state: Arc<CorePublicState>,
 }
 
-/// Samples all cores until `over` is closed. Calls `found` for each fiber that has not given up the CPU for `limit`, and
-/// again each time that this duration has doubled.
+/// Samples all cores until `over` is closed. Calls `report` for each fiber that has not given up the CPU for `limit`,
+/// and again each time that this duration has doubled.
 pub(super) fn watch(
-    cores: &Mutex<Vec<Option<Watched>>>,
+    cores: &Mutex<Vec<Option<MonitoredCore>>>,
     limit: Duration,
     over: &Receiver<()>,
-    mut found: impl FnMut(Stuck),
+    mut report: impl FnMut(Stuck),
 ) {
     let mut seen: Vec<Option<(Sample, Instant, Duration)>> = Vec::new();
     while let Err(RecvTimeoutError::Timeout) = over.recv_timeout(limit / 4) {
         let cores = cores.lock().clone();
         seen.resize(cores.len(), None);
-        for (core, (watched, seen)) in cores.iter().zip(&mut seen).enumerate() {
-            let Some(watched) = watched else { continue };
-            let sample = watched.monitor.sample();
+        for (core, (monitored, seen)) in cores.iter().zip(&mut seen).enumerate() {
+            let Some(monitored) = monitored else { continue };
+            let sample = monitored.monitor.sample();
             match seen {
                 Some((earlier, since, told_at)) if sample.is_stalled_since(earlier) => {
                     let stalled = since.elapsed();
                     let Some(fiber) = sample.fiber.filter(|_| stalled >= *told_at) else { continue };
                     *told_at = 2 * stalled;
-                    let group = watched.shown.group_of(fiber);
-                    found(Stuck { core, fiber, group, for_at_least: stalled });
+                    let group = monitored.public_state.group_of(fiber);
+                    report(Stuck { core, fiber, group, for_at_least: stalled });
                 }
                 _ => *seen = Some((sample, Instant::now(), limit)),
             }

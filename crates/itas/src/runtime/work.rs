@@ -23,9 +23,9 @@ impl<F: FnMut() -> Progress + Send> Work for F {
 }
 
 /// Work that consists of one operation.
-pub(super) struct Once<F>(pub(super) Option<F>);
+pub(super) struct SingleOperation<F>(pub(super) Option<F>);
 
-impl<F: FnOnce() + Send> Work for Once<F> {
+impl<F: FnOnce() + Send> Work for SingleOperation<F> {
     fn run(&mut self) -> Progress {
         if let Some(run) = self.0.take() {
             run();

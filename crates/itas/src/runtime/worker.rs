@@ -13,12 +13,12 @@ use sched_steps::{Executor, Idle, Scope, fiber};
 use super::RunError;
 use super::builder::Config;
 use super::clock::now_ns;
-use super::helpers::Connected;
-use super::order::{CoreState, Shown, WorkerOrder};
-use super::shared::{Arrived, Job, Shared, Tally};
+use super::helpers::HelperConnection;
+use super::order::{CorePublicState, CoreState, WorkerOrder};
+use super::shared::{AssignedJob, Job, OutstandingWork, Shared};
 use super::slice::{self, point};
 use super::trace::{Recorder, Slice};
-use super::watchdog::Watched;
+use super::watchdog::MonitoredCore;
 use super::work::Progress;
 use crate::group::{GroupEntry, GroupId};
 use crate::publish::Board;
@@ -26,7 +26,7 @@ use crate::scheduler::Scheduler;
 use crate::stats::CoreStatistics;
 
 /// Results of a worker.
-pub(super) struct WorkerEnd {
+pub(super) struct WorkerReport {
     pub(super) statistics: CoreStatistics,
     pub(super) bound: Duration,
     pub(super) cpu: Duration,
@@ -39,7 +39,7 @@ pub(super) struct Worker<'run, 'env> {
     pub(super) config: &'run Config,
     pub(super) board: &'run Arc<Board>,
     pub(super) shared: &'run Shared<'env>,
-    pub(super) watched: &'run Mutex<Vec<Option<Watched>>>,
+    pub(super) monitored: &'run Mutex<Vec<Option<MonitoredCore>>>,
     pub(super) helpers: Sender<Box<dyn FnOnce() + Send>>,
     /// Gets one message after the worker has begun.
     pub(super) ready: Sender<()>,
@@ -47,30 +47,31 @@ pub(super) struct Worker<'run, 'env> {
 
 impl<'env> Worker<'_, 'env> {
     /// Body of a worker thread.
-    pub(super) fn work(self) -> Result<WorkerEnd, RunError> {
+    pub(super) fn work(self) -> Result<WorkerReport, RunError> {
         let (core, config, shared) = (self.core, self.config, self.shared);
         // Work is dropped by the last thread that holds it. The guard ends the run for the other workers if this one
         // fails.
-        let _ending = Ending(&shared.tally);
+        let _abort = AbortGuard(&shared.outstanding);
         if config.pin {
             pin(core);
         }
-        let _connected = Connected::to(&self.helpers);
+        let _connection = HelperConnection::to(&self.helpers);
         drop(self.helpers);
         let slots = config.fibers + 1;
-        let shown = Arc::new(Shown::new(slots));
+        let public_state = Arc::new(CorePublicState::new(slots));
         let policy = (config.policy)(core);
         let mut scheduler =
             Scheduler::new(core, Arc::clone(&shared.groups), Arc::clone(self.board), policy, config.core);
         scheduler.reset_statistics(now_ns());
         let recorder = Recorder::new(config.trace);
-        let state = Rc::new(RefCell::new(CoreState::new(scheduler, Arc::clone(&shown), recorder)));
-        let mut rest = Rest::new(core, Arc::clone(&shared.tally), Duration::from_nanos(shared.left_ns));
+        let state = Rc::new(RefCell::new(CoreState::new(scheduler, Arc::clone(&public_state), recorder)));
+        let mut idle_callback =
+            IdleCallback::new(core, Arc::clone(&shared.outstanding), Duration::from_nanos(shared.reservation_ns));
         let builder = Executor::builder()
             .fibers(slots)
             .stack_bytes(config.stack_bytes)
             .order(WorkerOrder(Rc::clone(&state)))
-            .idle(move |idle| rest.rest(idle));
+            .idle(move |idle| idle_callback.call(idle));
         // SAFETY: the caller of `Builder::build` has promised the contract for all work. The runtime's own fibers are
         // suspended in the intake, in `point` and in `blocking`, where no thread-local is open: this crate's
         // thread-locals are cells that are read and written within one call.
@@ -83,19 +84,19 @@ impl<'env> Worker<'_, 'env> {
         let ran = executor.scope(|scope| {
             let state = &state;
             scope.spawn_named("intake", move || {
-                let here = Here { core, capacity: config.fibers, shared, state };
-                self.watched.lock()[core] =
-                    fiber::monitor().map(|monitor| Watched { monitor, shown: Arc::clone(&shown) });
-                here.bring_in(scope);
+                let context = CoreContext { core, capacity: config.fibers, shared, state };
+                self.monitored.lock()[core] =
+                    fiber::monitor().map(|monitor| MonitoredCore { monitor, public_state: Arc::clone(&public_state) });
+                context.run_intake(scope);
             });
         });
-        slice::begin(u64::MAX);
-        self.watched.lock()[core] = None;
+        slice::set_end(u64::MAX);
+        self.monitored.lock()[core] = None;
         ran.map_err(|error| RunError::Failed { core, error })?;
         drop(executor);
         let Some(state) = Rc::into_inner(state) else { unreachable!("the executor's order is gone") };
         let CoreState { scheduler, recorder, .. } = state.into_inner();
-        Ok(WorkerEnd {
+        Ok(WorkerReport {
             statistics: scheduler.statistics().clone(),
             bound: scheduler.wait_bound(),
             cpu: cpu_time(),
@@ -105,107 +106,107 @@ impl<'env> Worker<'_, 'env> {
 }
 
 /// Guard that aborts the run for the other workers if this worker ends early.
-struct Ending<'a>(&'a Tally);
+struct AbortGuard<'a>(&'a OutstandingWork);
 
-impl Drop for Ending<'_> {
+impl Drop for AbortGuard<'_> {
     fn drop(&mut self) {
         if !self.0.is_over() {
-            self.0.give_up();
+            self.0.abort();
         }
     }
 }
 
 /// Idle callback of a core.
-struct Rest {
+struct IdleCallback {
     core: usize,
-    tally: Arc<Tally>,
+    outstanding: Arc<OutstandingWork>,
     /// Time after which work of other cores may be taken.
-    left: Duration,
+    reservation: Duration,
     /// True if the intake has searched for waiting work and found none that it may take yet.
-    has_looked: bool,
+    has_searched: bool,
 }
 
-impl Rest {
-    fn new(core: usize, tally: Arc<Tally>, left: Duration) -> Rest {
-        Rest { core, tally, left, has_looked: false }
+impl IdleCallback {
+    fn new(core: usize, outstanding: Arc<OutstandingWork>, reservation: Duration) -> IdleCallback {
+        IdleCallback { core, outstanding, reservation, has_searched: false }
     }
 
     /// Lets the intake search for waiting work on other cores, if there is any. Otherwise marks the core as idle and
     /// waits.
-    fn rest(&mut self, idle: &Idle<'_>) {
-        let Rest { core, tally, left, has_looked } = self;
-        if tally.has_backlog() && !std::mem::replace(has_looked, true) {
-            tally.wake(*core);
+    fn call(&mut self, idle: &Idle<'_>) {
+        let IdleCallback { core, outstanding, reservation, has_searched } = self;
+        if outstanding.has_backlog() && !std::mem::replace(has_searched, true) {
+            outstanding.wake(*core);
             return;
         }
-        *has_looked = false;
+        *has_searched = false;
         let bit = if *core < 64 { 1u64 << *core } else { 0 };
-        tally.hungry.fetch_or(bit, Ordering::SeqCst);
-        if tally.has_backlog() {
+        outstanding.idle_cores.fetch_or(bit, Ordering::SeqCst);
+        if outstanding.has_backlog() {
             // The work is reserved for its core for a while. Work queued before the bit was set has woken another core
             // only.
-            idle.park(Some(*left));
+            idle.park(Some(*reservation));
         } else {
             idle.wait();
         }
-        tally.hungry.fetch_and(!bit, Ordering::AcqRel);
+        outstanding.idle_cores.fetch_and(!bit, Ordering::AcqRel);
     }
 }
 
 /// The next work for a core.
-enum Next<'env> {
+enum NextJob<'env> {
     /// The core's own work: until its fiber begins, an idle core may take it.
-    Arrives(GroupEntry, Arc<Arrived<'env>>),
+    Own(GroupEntry, Arc<AssignedJob<'env>>),
     /// Work of another core, which begins at once because this core has no other work.
-    Begins(Job<'env>),
+    Stolen(Job<'env>),
 }
 
 /// Access of a core's fibers to the core.
-struct Here<'a, 'env> {
+struct CoreContext<'a, 'env> {
     core: usize,
     capacity: usize,
     shared: &'a Shared<'env>,
     state: &'a Rc<RefCell<CoreState>>,
 }
 
-impl<'a, 'env> Here<'a, 'env> {
+impl<'a, 'env> CoreContext<'a, 'env> {
     /// Body of the intake: spawns fibers for new work until the run is over.
-    fn bring_in<'scope>(&self, scope: &'scope Scope<'scope, '_>)
+    fn run_intake<'scope>(&self, scope: &'scope Scope<'scope, '_>)
     where
         'env: 'scope,
         'a: 'scope,
     {
-        self.shared.tally.set_intake(self.core, fiber::waker());
-        while !self.shared.tally.is_over() {
+        self.shared.outstanding.set_intake(self.core, fiber::waker());
+        while !self.shared.outstanding.is_over() {
             if self.state.borrow().scheduler.live() == self.capacity {
-                self.state.borrow_mut().awaits_slot = fiber::waker();
+                self.state.borrow_mut().intake_waker = fiber::waker();
                 fiber::park();
                 continue;
             }
             match self.next() {
-                Some(Next::Arrives(group, arrived)) => self.spawn(scope, group.id(), move |here| {
+                Some(NextJob::Own(group, assigned)) => self.spawn(scope, group.id(), move |context| {
                     let _group = group;
-                    if let Some(job) = here.shared.begin(&arrived) {
-                        here.serve(job);
+                    if let Some(job) = context.shared.begin(&assigned) {
+                        context.serve(job);
                     }
                 }),
-                Some(Next::Begins(job)) => self.spawn(scope, job.group, move |here| here.serve(job)),
+                Some(NextJob::Stolen(job)) => self.spawn(scope, job.group, move |context| context.serve(job)),
                 None => fiber::park(),
             }
         }
-        self.shared.tally.set_intake(self.core, None);
+        self.shared.outstanding.set_intake(self.core, None);
     }
 
     /// Returns work for this core, or work of another core if this one has nothing else to do.
-    fn next(&self) -> Option<Next<'env>> {
-        if let Some((group, arrived)) = self.shared.take(self.core) {
-            return Some(Next::Arrives(group, arrived));
+    fn next(&self) -> Option<NextJob<'env>> {
+        if let Some((group, assigned)) = self.shared.take(self.core) {
+            return Some(NextJob::Own(group, assigned));
         }
         let state = self.state.borrow();
         if state.scheduler.queued() > 0 {
             return None;
         }
-        self.shared.steal(self.core, state.scheduler.last_group()).map(Next::Begins)
+        self.shared.steal(self.core, state.scheduler.last_group()).map(NextJob::Stolen)
     }
 
     /// Runs `serve` on a fiber of `group`.
@@ -213,29 +214,29 @@ impl<'a, 'env> Here<'a, 'env> {
         &self,
         fibers: &'scope Scope<'scope, '_>,
         group: GroupId,
-        serve: impl FnOnce(&Here<'a, 'env>) + 'scope,
+        serve: impl FnOnce(&CoreContext<'a, 'env>) + 'scope,
     ) where
         'env: 'scope,
         'a: 'scope,
     {
-        let Here { core, capacity, shared, state } = *self;
-        state.borrow_mut().arriving = Some(group);
-        fibers.spawn(move || serve(&Here { core, capacity, shared, state }));
+        let CoreContext { core, capacity, shared, state } = *self;
+        state.borrow_mut().spawning_group = Some(group);
+        fibers.spawn(move || serve(&CoreContext { core, capacity, shared, state }));
     }
 
     /// Body of a fiber: runs operations of one piece of work, until the work is done or moves to another core.
     fn serve(&self, mut job: Job<'env>) {
         let (_, version) = self.shared.placement();
-        let shown = Arc::clone(&self.state.borrow().shown);
+        let public_state = Arc::clone(&self.state.borrow().public_state);
         loop {
             let progress = job.work.run();
-            shown.count_operation();
+            public_state.count_operation();
             if progress == Progress::Done {
                 return;
             }
             let others_wait = || self.state.borrow().scheduler.queued() > 0;
             if let Some(other) = self.shared.moves_to(self.core, &job, version, others_wait) {
-                self.shared.hand(other, job);
+                self.shared.enqueue(other, job);
                 return;
             }
             point();
