@@ -56,7 +56,7 @@ impl Tree {
         let keys = &keys[..keys.len().min(GROUP)];
         let mut spots = [ShortcutEntry::NONE; GROUP];
         for (spot, (tree, key, _)) in spots.iter_mut().zip(keys) {
-            *spot = pool.shortcuts().spot(tree.index, key);
+            *spot = pool.shortcuts().entry_of(tree.index, key);
         }
         let mut near: [Option<NearLeaf<'p>>; GROUP] = [const { None }; GROUP];
         let mut above = Descents::none();

@@ -236,7 +236,7 @@ pub(crate) fn forget_unused(pool: &BufferPool) -> Result<bool, StorageError> {
 pub(crate) fn cut_file(pool: &BufferPool) -> Result<bool, StorageError> {
     loop {
         pool.get_or_load(SPACE_PAGE)?;
-        let cut = pool.begin_cut();
+        let cut = pool.begin_truncation();
         let Some(space) = pool.get(SPACE_PAGE).and_then(|frame| frame.try_write()) else {
             drop(cut);
             yield_now();

@@ -19,7 +19,7 @@ const WIDTH: u32 = u32::BITS;
 
 /// Bits of due pages. See the module's documentation.
 #[derive(Debug)]
-pub(super) struct DuePages {
+pub(super) struct PurgeBitmap {
     /// A bit for each page.
     pages: Arena<AtomicU32>,
     /// A bit for each word of `pages` that may have a bit set.
@@ -28,11 +28,11 @@ pub(super) struct DuePages {
     any: AtomicBool,
 }
 
-impl DuePages {
+impl PurgeBitmap {
     /// Creates the bits of pages below `pages`, in memory of this kind. The system allocates memory when bits are set.
-    pub(super) fn new(pages: u32, memory: PageSize) -> io::Result<DuePages> {
+    pub(super) fn new(pages: u32, memory: PageSize) -> io::Result<PurgeBitmap> {
         let words = pages.div_ceil(WIDTH);
-        Ok(DuePages {
+        Ok(PurgeBitmap {
             pages: Arena::new(words as usize, memory)?,
             words: Arena::new(words.div_ceil(WIDTH) as usize, memory)?,
             any: AtomicBool::new(false),
@@ -110,7 +110,7 @@ mod tests {
         let mut rng = Rng(7);
         for round in 0..200_u64 {
             let end = [70, 1500, 40_000][(round % 3) as usize];
-            let due = DuePages::new(end, PageSize::Usual).unwrap();
+            let due = PurgeBitmap::new(end, PageSize::Usual).unwrap();
             assert!(!due.begin_round());
             let mut model = BTreeSet::new();
             for _ in 0..rng.below(100) + 1 {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn none_is_lost_while_threads_set_them() {
-        let due = DuePages::new(4096, PageSize::Usual).unwrap();
+        let due = PurgeBitmap::new(4096, PageSize::Usual).unwrap();
         let seen: Vec<std::sync::atomic::AtomicBool> = (0..4096).map(|_| false.into()).collect();
         std::thread::scope(|s| {
             let setters: Vec<_> = (0..2_u32)

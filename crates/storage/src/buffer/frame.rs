@@ -338,7 +338,7 @@ impl Drop for FrameWrite<'_> {
     #[inline]
     fn drop(&mut self) {
         if std::thread::panicking() && !self.unwinding {
-            super::halfway::left(self.frame.page_id(), std::ptr::from_ref(self.frame).addr());
+            super::writer_panic::writer_unwound(self.frame.page_id(), std::ptr::from_ref(self.frame).addr());
         }
         self.frame.latch.unlock_exclusive();
     }

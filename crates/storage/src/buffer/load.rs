@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::BufferPool;
 use super::frame::Frame;
-use super::page_table::{Absent, Residency};
+use super::page_table::{AbsentEntry, Residency};
 use super::readers::Job;
 use super::replacement::Arrival;
 use super::room::FreeFrame;
@@ -39,7 +39,7 @@ pub(super) type Waiter = (PageId, Arc<Ticket>);
 
 /// Thread that performs a read which cannot be served from the operating system's page cache.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum By {
+pub(super) enum ReadBy {
     /// The calling thread.
     Caller,
     /// A reader thread, which is started if necessary. Without readers, the calling thread.
@@ -52,7 +52,7 @@ impl Ticket {
     }
 
     /// Records that one of the reads has ended.
-    fn hear(&self, read: &Result<(), StorageError>, hook: &dyn Hook) {
+    fn complete_one(&self, read: &Result<(), StorageError>, hook: &dyn Hook) {
         if let Err(error) = read {
             self.failure.lock().get_or_insert_with(|| error.clone());
         }
@@ -96,7 +96,7 @@ impl BufferPool {
     #[cold]
     pub(crate) fn load(&self, id: PageId) -> Result<(), StorageError> {
         let ticket = Ticket::new();
-        let by = if self.hook.is_cooperative() { By::Reader } else { By::Caller };
+        let by = if self.hook.is_cooperative() { ReadBy::Reader } else { ReadBy::Caller };
         self.begin_load(id, by, &ticket, &|hint| self.take_frame(hint).map(Some))?;
         ticket.wait(&*self.hook)
     }
@@ -115,7 +115,7 @@ impl BufferPool {
         let reads_too = !self.hook.is_cooperative();
         let mut begun = false;
         for (i, id) in pages.iter().enumerate() {
-            let by = if reads_too && i + 1 == pages.len() { By::Caller } else { By::Reader };
+            let by = if reads_too && i + 1 == pages.len() { ReadBy::Caller } else { ReadBy::Reader };
             begun |= self.begin_load(*id, by, &ticket, &room).is_ok_and(|begun| begun);
         }
         while reads_too && self.step_reader() {}
@@ -128,7 +128,7 @@ impl BufferPool {
     pub(super) fn begin_load<'a>(
         &'a self,
         id: PageId,
-        by: By,
+        by: ReadBy,
         ticket: &Arc<Ticket>,
         room: &dyn Fn(usize) -> Result<Option<FreeFrame<'a>>, StorageError>,
     ) -> Result<bool, StorageError> {
@@ -140,10 +140,10 @@ impl BufferPool {
                         return Ok(true);
                     }
                 }
-                Some(Residency::Absent(seen)) if self.exists(id) => {
+                Some(Residency::Absent(entry)) if self.exists(id) => {
                     // The frame comes first: obtaining one may wait, and a thread that has claimed a page must not wait.
                     let Some(free) = room(self.home_or(|| self.shard_of_page(id)))? else { return Ok(false) };
-                    if let Some(claim) = self.claim(id, seen, free) {
+                    if let Some(claim) = self.claim(id, entry, free) {
                         return self.read(claim, by, ticket).map(|()| true);
                     }
                 }
@@ -156,8 +156,8 @@ impl BufferPool {
     }
 
     /// Reads a claimed page, or hands the read to a reader, which then completes the ticket.
-    fn read(&self, mut claim: PageClaim<'_>, by: By, ticket: &Arc<Ticket>) -> Result<(), StorageError> {
-        if matches!(by, By::Caller) || !self.reads_in_parallel() {
+    fn read(&self, mut claim: PageClaim<'_>, by: ReadBy, ticket: &Arc<Ticket>) -> Result<(), StorageError> {
+        if matches!(by, ReadBy::Caller) || !self.reads_in_parallel() {
             return claim.read();
         }
         let at = claim.id.offset();
@@ -209,14 +209,14 @@ impl BufferPool {
         sound::flaw(bytes, id).map(|flaw| flaw.to_string())
     }
 
-    /// Claims an absent page for a read into a frame. Returns `None` if the entry differs from `seen`.
-    pub(super) fn claim<'a>(&'a self, id: PageId, seen: Absent, free: FreeFrame<'a>) -> Option<PageClaim<'a>> {
-        self.table.claim(id, seen, free.index()).then(|| PageClaim { pool: self, id, seen, free: Some(free) })
+    /// Claims an absent page for a read into a frame. Returns `None` if the page's entry is no longer `entry`.
+    pub(super) fn claim<'a>(&'a self, id: PageId, entry: AbsentEntry, free: FreeFrame<'a>) -> Option<PageClaim<'a>> {
+        self.table.claim(id, entry, free.index()).then(|| PageClaim { pool: self, id, entry, free: Some(free) })
     }
 
     /// Restores the claim of a page whose read was queued as a job.
     pub(super) fn take_up(&self, job: Job) -> PageClaim<'_> {
-        PageClaim { pool: self, id: job.id, seen: job.seen, free: Some(self.adopt(job.frame)) }
+        PageClaim { pool: self, id: job.id, entry: job.entry, free: Some(self.adopt(job.frame)) }
     }
 
     /// Registers the ticket with a read in progress, which then completes the ticket too. Returns false if that read has
@@ -236,9 +236,9 @@ impl BufferPool {
     }
 
     /// Completes the tickets of all callers that wait for the page, with the result of its read.
-    fn tell(&self, id: PageId, read: &Result<(), StorageError>) {
-        let told: Vec<Waiter> = self.waiters_for(id).lock().extract_if(.., |(page, _)| *page == id).collect();
-        told.iter().for_each(|(_, ticket)| ticket.hear(read, &*self.hook));
+    fn complete_waiters(&self, id: PageId, read: &Result<(), StorageError>) {
+        let waiters: Vec<Waiter> = self.waiters_for(id).lock().extract_if(.., |(page, _)| *page == id).collect();
+        waiters.iter().for_each(|(_, ticket)| ticket.complete_one(read, &*self.hook));
     }
 }
 
@@ -250,7 +250,7 @@ const GROUP_PART: usize = 64;
 pub(super) struct PageClaim<'a> {
     pool: &'a BufferPool,
     id: PageId,
-    seen: Absent,
+    entry: AbsentEntry,
     /// `None` after the claim has ended.
     free: Option<FreeFrame<'a>>,
 }
@@ -290,7 +290,7 @@ impl PageClaim<'_> {
             add(&pool.counters.reads, 1);
         }
         let now = pool.counters.evictions.load(Ordering::Relaxed) as u32;
-        self.end(read, Arrival::Read { absence: self.seen.age(now) })
+        self.end(read, Arrival::Read { absence: self.entry.age(now) })
     }
 
     /// Installs a page that was read together with its neighbours, unless it is damaged or was never written. Returns true
@@ -330,24 +330,24 @@ impl PageClaim<'_> {
             }
             drop(write);
         }
-        pool.tell(id, &Ok(()));
+        pool.complete_waiters(id, &Ok(()));
         Ok(())
     }
 
     /// Ends the claim without a page. This is no error if the page was created anew since the claim.
     fn let_go(&mut self, read: &Result<(), StorageError>) -> Result<(), StorageError> {
         let Some(free) = self.free.take() else { return Ok(()) };
-        let given_up = self.pool.table.give_up(self.id, self.seen, free.index());
+        let given_up = self.pool.table.give_up(self.id, self.entry, free.index());
         drop(free);
         let read = if given_up { read } else { &Ok(()) };
-        self.pool.tell(self.id, read);
+        self.pool.complete_waiters(self.id, read);
         read.clone()
     }
 
     /// Converts the claim into a job for a reader's queue. The job takes over the responsibility for the claim.
     fn into_job(mut self) -> Job {
         let free = self.free.take().expect("a claim that has not ended has a frame");
-        let job = Job { id: self.id, seen: self.seen, frame: free.index() };
+        let job = Job { id: self.id, entry: self.entry, frame: free.index() };
         std::mem::forget(free);
         job
     }

@@ -68,8 +68,8 @@ mod tests {
 
         /// Model of `BufferPool::load`: loads the page into a free frame. Returns false if another thread does so.
         fn load(&self, id: u32, frame: u32) -> bool {
-            let Some(Residency::Absent(seen)) = self.table.place(PageId(id)) else { return false };
-            if !self.table.claim(PageId(id), seen, frame) {
+            let Some(Residency::Absent(entry)) = self.table.place(PageId(id)) else { return false };
+            if !self.table.claim(PageId(id), entry, frame) {
                 return false;
             }
             let place = &self.frames[frame as usize];
@@ -88,12 +88,12 @@ mod tests {
         /// one more.
         fn create(&self, id: u32, frame: u32) -> bool {
             loop {
-                let Some(Residency::Absent(seen) | Residency::Loading(seen)) = self.table.place(PageId(id)) else {
+                let Some(Residency::Absent(entry) | Residency::Loading(entry)) = self.table.place(PageId(id)) else {
                     return false;
                 };
                 let place = &self.frames[frame as usize];
                 place.latch.lock_exclusive();
-                if self.table.install(PageId(id), seen, frame) {
+                if self.table.install(PageId(id), entry, frame) {
                     place.page_id.store(id, Ordering::Relaxed);
                     place.word.store(u64::from(id) * 100 + 1, Ordering::Relaxed);
                     place.latch.unlock_exclusive();

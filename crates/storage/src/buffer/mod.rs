@@ -5,13 +5,11 @@ pub(crate) mod ahead;
 mod aside;
 mod cleaner;
 mod copying;
-mod cut;
 mod due;
 mod durable;
 mod evict;
 pub(crate) mod file;
 pub(crate) mod frame;
-mod halfway;
 mod homes;
 mod load;
 mod page_table;
@@ -21,7 +19,9 @@ mod replacement;
 mod room;
 pub(crate) mod shortcuts;
 mod stats;
+mod truncation;
 mod write;
+mod writer_panic;
 
 #[cfg(loom)]
 mod loom_tests;
@@ -40,12 +40,11 @@ use crossbeam::utils::CachePadded;
 use self::aside::AsideRing;
 use self::cleaner::Cleaner;
 use self::copying::DirectWrites;
-use self::due::DuePages;
+use self::due::PurgeBitmap;
 use self::durable::Unsynced;
 use self::evict::Shard;
 use self::file::{PageFile, WriteAhead};
 use self::frame::{Frame, FrameWrite};
-use self::halfway::Noted;
 use self::homes::Homes;
 use self::load::Waiter;
 use self::page_table::{MAX_FRAMES, PageTable};
@@ -54,6 +53,7 @@ use self::replacement::Replacement;
 use self::shortcuts::Shortcuts;
 use self::stats::Counters;
 use self::write::{BATCH, WriteBatch};
+use self::writer_panic::PoolRegistration;
 use crate::base::arena::{Arena, PageSize};
 use crate::base::config::{FrameHomes, LatchKind};
 use crate::base::error::StorageError;
@@ -146,11 +146,11 @@ pub(crate) struct BufferPool {
     // The fields that a hit reads come first. None of them is written after opening.
     table: PageTable,
     /// Declared before `frames`, so that it is dropped before their addresses become invalid.
-    _noted: Noted,
+    _registration: PoolRegistration,
     frames: Arena<Frame>,
     shortcuts: Shortcuts,
     /// Pages that the purge service must visit.
-    due: DuePages,
+    due: PurgeBitmap,
     /// Latch protocol of the readers of frames.
     latching: Latching,
     points: Points,
@@ -230,7 +230,7 @@ impl BufferPool {
         let frames = Arena::<Frame>::new(count + SPARE_FRAMES, options.memory).map_err(reserve)?;
         let table = PageTable::new(options.max_pages, options.memory).map_err(reserve)?;
         let shortcuts = Shortcuts::new(count, options.memory).map_err(reserve)?;
-        let due = DuePages::new(options.max_pages, PageSize::Usual).map_err(reserve)?;
+        let due = PurgeBitmap::new(options.max_pages, PageSize::Usual).map_err(reserve)?;
         let pages = (file.len()? / PAGE_SIZE as u64).min(u64::from(options.max_pages));
 
         let aside = AsideRing::new(file.slots());
@@ -238,7 +238,7 @@ impl BufferPool {
         let per_shard = count / shards;
         let reserve_high = (per_shard / 32).clamp(2, 256);
         let addresses = frames.as_slice().as_ptr_range();
-        let noted = Noted::new(addresses.start.addr()..addresses.end.addr(), &poison, &wal);
+        let registration = PoolRegistration::new(addresses.start.addr()..addresses.end.addr(), &poison, &wal);
         let dirty_most = (per_shard / 8).clamp(1, 2 * BATCH / shards);
         let nodes = || if options.simulated { Nodes::one() } else { Nodes::of_this_machine() };
         let homes = (options.homes == FrameHomes::PerThread)
@@ -279,7 +279,7 @@ impl BufferPool {
             batches: Mutex::default(),
             cleaner: Mutex::new(Some(Cleaner::default())),
             counters: Counters::default(),
-            _noted: noted,
+            _registration: registration,
         })
     }
 

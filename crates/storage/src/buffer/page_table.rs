@@ -47,17 +47,17 @@ pub(super) const MAX_FRAMES: usize = (1 << 30) - 1;
 
 /// Table entry of a page that is not in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Absent(u32);
+pub(super) struct AbsentEntry(u32);
 
 /// Location of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Residency {
     /// Not in memory.
-    Absent(Absent),
+    Absent(AbsentEntry),
     /// Being read from the file.
-    Loading(Absent),
+    Loading(AbsentEntry),
     /// Not a page of any tree. It must not be read.
-    Withheld(Absent),
+    Withheld(AbsentEntry),
     /// In the frame with this number.
     Frame(u32),
 }
@@ -94,22 +94,23 @@ impl PageTable {
     pub(super) fn place(&self, id: PageId) -> Option<Residency> {
         let entry = self.entry(id)?.load(Ordering::Acquire);
         Some(match entry {
-            WITHHELD => Residency::Withheld(Absent(entry)),
-            LOADING.. => Residency::Loading(Absent(entry)),
-            0 | GHOST.. => Residency::Absent(Absent(entry)),
+            WITHHELD => Residency::Withheld(AbsentEntry(entry)),
+            LOADING.. => Residency::Loading(AbsentEntry(entry)),
+            0 | GHOST.. => Residency::Absent(AbsentEntry(entry)),
             _ => Residency::Frame(entry - 1),
         })
     }
 
-    /// Claims an absent page for a read into `frame`, which the caller owns. Returns false if the entry differs from `seen`.
+    /// Claims an absent page for a read into `frame`, which the caller owns. Returns false if the page's entry is no longer
+    /// `entry`.
     #[must_use]
-    pub(super) fn claim(&self, id: PageId, seen: Absent, frame: u32) -> bool {
-        self.change(id, seen.0, LOADING | frame)
+    pub(super) fn claim(&self, id: PageId, entry: AbsentEntry, frame: u32) -> bool {
+        self.change(id, entry.0, LOADING | frame)
     }
 
     /// Abandons a claim: the page stays absent. Returns false if the page has been created anew since the claim.
-    pub(super) fn give_up(&self, id: PageId, seen: Absent, frame: u32) -> bool {
-        self.change(id, LOADING | frame, seen.0)
+    pub(super) fn give_up(&self, id: PageId, entry: AbsentEntry, frame: u32) -> bool {
+        self.change(id, LOADING | frame, entry.0)
     }
 
     /// Completes a claim: the page is now in the frame. Returns false if the page has been created anew since the claim, in
@@ -119,10 +120,10 @@ impl PageTable {
         self.change(id, LOADING | frame, frame + 1)
     }
 
-    /// Maps a page that is absent or being read to `frame`. Returns false if the entry differs from `seen`.
+    /// Maps a page that is absent or being read to `frame`. Returns false if the page's entry is no longer `entry`.
     #[must_use]
-    pub(super) fn install(&self, id: PageId, seen: Absent, frame: u32) -> bool {
-        self.change(id, seen.0, frame + 1)
+    pub(super) fn install(&self, id: PageId, entry: AbsentEntry, frame: u32) -> bool {
+        self.change(id, entry.0, frame + 1)
     }
 
     /// Withholds an absent page. Returns false if the page is being read or in a frame. Returns true if it is already
@@ -130,7 +131,7 @@ impl PageTable {
     #[must_use]
     pub(super) fn withhold(&self, id: PageId) -> bool {
         match self.place(id) {
-            Some(Residency::Absent(seen)) => self.change(id, seen.0, WITHHELD),
+            Some(Residency::Absent(entry)) => self.change(id, entry.0, WITHHELD),
             Some(Residency::Withheld(_)) => true,
             _ => false,
         }
@@ -162,7 +163,7 @@ impl PageTable {
     }
 }
 
-impl Absent {
+impl AbsentEntry {
     /// Number of stamps between the eviction of the page and `now`. `None` if the page left no ghost.
     pub(super) fn age(self, now: u32) -> Option<u32> {
         (self.0 >= GHOST).then(|| now.wrapping_sub(self.0) & STAMP)
@@ -173,7 +174,7 @@ impl Absent {
 mod tests {
     use super::*;
 
-    fn absent(table: &PageTable, id: PageId) -> Absent {
+    fn absent(table: &PageTable, id: PageId) -> AbsentEntry {
         match table.place(id) {
             Some(Residency::Absent(a)) => a,
             other => panic!("{other:?}"),
@@ -184,36 +185,36 @@ mod tests {
     fn a_page_comes_and_goes() {
         let table = PageTable::new(1000, PageSize::Usual).unwrap();
         let id = PageId(7);
-        let seen = absent(&table, id);
-        assert_eq!(seen.age(5), None);
+        let entry = absent(&table, id);
+        assert_eq!(entry.age(5), None);
         assert!(table.frame_of(id) >= u32::MAX as usize);
-        assert!(table.claim(id, seen, 0));
-        assert!(!table.claim(id, seen, 1));
+        assert!(table.claim(id, entry, 0));
+        assert!(!table.claim(id, entry, 1));
         assert!(matches!(table.place(id), Some(Residency::Loading(_))));
         assert!(table.frame_of(id) >= (1 << 31) - 1);
-        assert!(!table.publish(id, 1) && !table.give_up(id, seen, 1), "that is another reader's claim");
+        assert!(!table.publish(id, 1) && !table.give_up(id, entry, 1), "that is another reader's claim");
         assert!(table.publish(id, 0));
         assert_eq!((table.place(id), table.frame_of(id)), (Some(Residency::Frame(0)), 0));
         table.remove(id, 0, Some(STAMP - 1));
         assert!(table.frame_of(id) >= (1 << 31) - 1);
         let ghost = absent(&table, id);
         assert_eq!(ghost.age(3), Some(5), "stamps wrap around");
-        assert!(!table.install(id, seen, 4));
+        assert!(!table.install(id, entry, 4));
         assert!(table.install(id, ghost, 4));
         assert_eq!(table.place(id), Some(Residency::Frame(4)));
         table.remove(id, 4, None);
-        assert!(table.claim(id, seen, MAX_FRAMES as u32 - 1) && !table.give_up(id, seen, 0));
-        assert!(table.give_up(id, seen, MAX_FRAMES as u32 - 1));
-        assert_eq!(table.place(id), Some(Residency::Absent(seen)));
+        assert!(table.claim(id, entry, MAX_FRAMES as u32 - 1) && !table.give_up(id, entry, 0));
+        assert!(table.give_up(id, entry, MAX_FRAMES as u32 - 1));
+        assert_eq!(table.place(id), Some(Residency::Absent(entry)));
         assert!(table.withhold(id) && table.withhold(id));
         let Some(Residency::Withheld(withheld)) = table.place(id) else { panic!() };
         assert!(table.frame_of(id) >= (1 << 31) - 1);
-        assert!(!table.claim(id, seen, 3) && table.install(id, withheld, 3));
+        assert!(!table.claim(id, entry, 3) && table.install(id, withheld, 3));
         table.readmit(id);
         assert!(!table.withhold(id));
         table.remove_and_withhold(id, 3);
         table.readmit(id);
-        assert!(table.claim(id, Absent(0), 1) && !table.withhold(id));
+        assert!(table.claim(id, AbsentEntry(0), 1) && !table.withhold(id));
         assert_eq!(table.place(PageId(1000)), None);
         assert_eq!(table.place(PageId::NONE), None);
     }

@@ -46,9 +46,9 @@ impl BufferPool {
     /// Claims the absent pages of a chunk while free frames last.
     fn claim_chunk<'a>(&'a self, first: u32, count: u32, claimed: &mut Vec<PageClaim<'a>>) {
         for id in (first..first + count).map(PageId) {
-            if let Some(Residency::Absent(seen)) = self.table.place(id) {
+            if let Some(Residency::Absent(entry)) = self.table.place(id) {
                 let Some(free) = self.free_frame(self.shard_of_preloaded(id)) else { return };
-                claimed.extend(self.claim(id, seen, free));
+                claimed.extend(self.claim(id, entry, free));
             }
         }
     }

@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use parking_lot::{Condvar, Mutex};
 
 use super::BufferPool;
-use super::page_table::Absent;
+use super::page_table::AbsentEntry;
 use crate::base::ids::PageId;
 use crate::base::lane::LanePlace;
 
@@ -25,7 +25,7 @@ use crate::base::lane::LanePlace;
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) id: PageId,
-    pub(super) seen: Absent,
+    pub(super) entry: AbsentEntry,
     pub(super) frame: u32,
 }
 

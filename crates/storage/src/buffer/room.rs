@@ -91,10 +91,10 @@ impl<'a> Reserved<'a> {
                     }
                     write.release_unchanged();
                 }
-                Some(Residency::Absent(seen) | Residency::Loading(seen) | Residency::Withheld(seen)) => {
+                Some(Residency::Absent(entry) | Residency::Loading(entry) | Residency::Withheld(entry)) => {
                     let free = self.frames.last().expect("a reservation of fewer pages than were created");
                     let write = free.frame().write();
-                    if !pool.table.install(id, seen, free.index()) {
+                    if !pool.table.install(id, entry, free.index()) {
                         write.release_unchanged();
                         continue;
                     }

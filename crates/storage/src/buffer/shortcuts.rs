@@ -29,7 +29,7 @@ const MOST: usize = 1 << 24;
 /// line.
 const PAGE_BITS: u32 = 28;
 /// Number of learnt bit counts. Indexes whose numbers are equal modulo this number share one, which costs only speed.
-const GRAINS: usize = 256;
+const BIT_COUNTS: usize = 256;
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Table of hints. See the module's documentation.
@@ -41,7 +41,7 @@ pub(crate) struct Shortcuts {
     shift: u32,
     /// Number of bits in which the keys of an entry may differ, plus one; 0 if nothing has been learnt. Indexed by index
     /// number.
-    grains: [AtomicU8; GRAINS],
+    ignored_bits: [AtomicU8; BIT_COUNTS],
 }
 
 /// Position of a key's entry in the table.
@@ -72,7 +72,11 @@ impl Shortcuts {
     pub(super) fn new(frames: usize, memory: PageSize) -> io::Result<Shortcuts> {
         let entries = (frames * PER_FRAME).next_power_of_two().clamp(LEAST, MOST);
         let shift = u64::BITS - (entries / LINE).trailing_zeros();
-        Ok(Shortcuts { entries: Arena::new(entries, memory)?, shift, grains: [const { AtomicU8::new(0) }; GRAINS] })
+        Ok(Shortcuts {
+            entries: Arena::new(entries, memory)?,
+            shift,
+            ignored_bits: [const { AtomicU8::new(0) }; BIT_COUNTS],
+        })
     }
 
     /// Address range of the table.
@@ -81,14 +85,14 @@ impl Shortcuts {
     }
 
     #[inline]
-    fn grain_of(&self, index: IndexId) -> &AtomicU8 {
-        &self.grains[index.0 as usize % GRAINS]
+    fn ignored_bits_of(&self, index: IndexId) -> &AtomicU8 {
+        &self.ignored_bits[index.0 as usize % BIT_COUNTS]
     }
 
     /// Computes the position of a key's entry and prefetches the entry.
     #[inline]
-    pub(crate) fn spot(&self, index: IndexId, key: &[u8]) -> ShortcutEntry {
-        let grain = u32::from(self.grain_of(index).load(Ordering::Relaxed)).saturating_sub(1);
+    pub(crate) fn entry_of(&self, index: IndexId, key: &[u8]) -> ShortcutEntry {
+        let ignored = u32::from(self.ignored_bits_of(index).load(Ordering::Relaxed)).saturating_sub(1);
         let (lead, last) = match (key.split_last_chunk::<8>(), key.split_last_chunk::<4>()) {
             (Some((lead, last)), _) => (lead, u64::from_be_bytes(*last)),
             (None, Some((lead, last))) => (lead, u64::from(u32::from_be_bytes(*last))),
@@ -96,7 +100,7 @@ impl Shortcuts {
         };
         let seed = u64::from(index.0).wrapping_mul(ODD) ^ key.len() as u64;
         let lead = lead.iter().fold(seed, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(ODD).rotate_left(29));
-        let place = last >> grain.min(63);
+        let place = last >> ignored.min(63);
         let hash = mix(lead ^ (place / LINE as u64));
         let at = (hash >> self.shift) as usize * LINE + place as usize % LINE;
         if let Some(entry) = self.entries.as_slice().get(at) {
@@ -122,10 +126,10 @@ impl Shortcuts {
             entry.store(spot.tag | leaf.0, Ordering::Relaxed);
         }
         let fit = rows.checked_ilog2().unwrap_or(0).saturating_sub(2) as u8 + 1;
-        let grain = self.grain_of(index);
+        let ignored = self.ignored_bits_of(index);
         // A change of the bit count invalidates all learnt entries, so small differences between leaves do not change it.
-        if grain.load(Ordering::Relaxed).abs_diff(fit) > 1 {
-            grain.store(fit, Ordering::Relaxed);
+        if ignored.load(Ordering::Relaxed).abs_diff(fit) > 1 {
+            ignored.store(fit, Ordering::Relaxed);
         }
     }
 }
@@ -137,11 +141,11 @@ mod tests {
     const INDEX: IndexId = IndexId(7);
 
     fn find(shortcuts: &Shortcuts, key: u64) -> PageId {
-        shortcuts.leaf(shortcuts.spot(INDEX, &key.to_be_bytes()))
+        shortcuts.leaf(shortcuts.entry_of(INDEX, &key.to_be_bytes()))
     }
 
     fn learn(shortcuts: &Shortcuts, key: u64, leaf: u32, rows: usize) {
-        shortcuts.learn(INDEX, shortcuts.spot(INDEX, &key.to_be_bytes()), PageId(leaf), rows);
+        shortcuts.learn(INDEX, shortcuts.entry_of(INDEX, &key.to_be_bytes()), PageId(leaf), rows);
     }
 
     #[test]
@@ -163,18 +167,19 @@ mod tests {
         let shortcuts = Shortcuts::new(1 << 12, PageSize::Usual).unwrap();
         let key = |lead: u8, n: u64| [&[lead][..], &n.to_be_bytes()].concat();
         for lead in 0..100 {
-            shortcuts.learn(INDEX, shortcuts.spot(INDEX, &key(lead, 1)), PageId(u32::from(lead) + 1), 1);
+            shortcuts.learn(INDEX, shortcuts.entry_of(INDEX, &key(lead, 1)), PageId(u32::from(lead) + 1), 1);
         }
-        let known = |lead: &u8| shortcuts.leaf(shortcuts.spot(INDEX, &key(*lead, 1))) == PageId(u32::from(*lead) + 1);
+        let known =
+            |lead: &u8| shortcuts.leaf(shortcuts.entry_of(INDEX, &key(*lead, 1))) == PageId(u32::from(*lead) + 1);
         assert!((0..100).filter(known).count() > 90, "few share an entry");
-        let elsewhere = |index: u32| shortcuts.leaf(shortcuts.spot(IndexId(index), &key(1, 1)));
+        let elsewhere = |index: u32| shortcuts.leaf(shortcuts.entry_of(IndexId(index), &key(1, 1)));
         assert!((8..108).filter(|index| !elsewhere(*index).is_none()).count() < 10, "few take another's for theirs");
     }
 
     #[test]
     fn short_keys_have_neighbours_too() {
         let shortcuts = Shortcuts::new(1 << 12, PageSize::Usual).unwrap();
-        let spot = |key: &[u8]| shortcuts.spot(INDEX, key);
+        let spot = |key: &[u8]| shortcuts.entry_of(INDEX, key);
         shortcuts.learn(INDEX, spot(&[0]), PageId(1), 64);
         shortcuts.learn(INDEX, spot(&16u32.to_be_bytes()), PageId(2), 64);
         let found: Vec<u32> = (14..33u32).map(|n| shortcuts.leaf(spot(&n.to_be_bytes())).0).collect();

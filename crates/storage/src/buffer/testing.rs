@@ -43,13 +43,13 @@ pub(crate) struct MemoryFile {
     /// If set, there is no space for doublewrite copies.
     pub(crate) fail_aside: AtomicBool,
     /// Doublewrite copies by slot.
-    pub(crate) aside: Mutex<HashMap<u64, Vec<Copied>>>,
+    pub(crate) aside: Mutex<HashMap<u64, Vec<OwnedAsideCopy>>>,
     /// Doublewrite copies as of their last sync.
-    pub(crate) aside_synced: Mutex<HashMap<u64, Vec<Copied>>>,
+    pub(crate) aside_synced: Mutex<HashMap<u64, Vec<OwnedAsideCopy>>>,
 }
 
 /// Doublewrite copy of a page: number, recovery LSN, content.
-pub(crate) type Copied = (u32, Lsn, Vec<u8>);
+pub(crate) type OwnedAsideCopy = (u32, Lsn, Vec<u8>);
 
 impl MemoryFile {
     fn broken(&self, flag: &AtomicBool, op: &'static str, offset: u64) -> Result<(), StorageError> {
@@ -170,14 +170,14 @@ impl DiskFile {
         Ok(DiskFile(options.open(path)?, options.open(path.with_extension("aside"))?))
     }
 
-    fn told<T>(&self, op: &'static str, offset: u64, result: io::Result<T>) -> Result<T, StorageError> {
+    fn with_context<T>(&self, op: &'static str, offset: u64, result: io::Result<T>) -> Result<T, StorageError> {
         result.map_err(|e| StorageError::io(op, self.show(), offset, e))
     }
 }
 
 impl PageFile for DiskFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), StorageError> {
-        self.told("read", offset, self.0.read_exact_at(buf, offset))
+        self.with_context("read", offset, self.0.read_exact_at(buf, offset))
     }
 
     fn read_resident_at(&self, _: &mut [u8], _: u64) -> Result<bool, StorageError> {
@@ -186,23 +186,23 @@ impl PageFile for DiskFile {
 
     fn write_pages(&self, pages: DurablePages<'_>) -> Result<(), StorageError> {
         let offset = pages.first().offset();
-        self.told("write", offset, self.0.write_all_at(pages.bytes(), offset))
+        self.with_context("write", offset, self.0.write_all_at(pages.bytes(), offset))
     }
 
     fn sync(&self) -> Result<(), StorageError> {
-        self.told("sync", 0, self.0.sync_data())
+        self.with_context("sync", 0, self.0.sync_data())
     }
 
     fn len(&self) -> Result<u64, StorageError> {
-        self.told("stat", 0, self.0.metadata().map(|m| m.len()))
+        self.with_context("stat", 0, self.0.metadata().map(|m| m.len()))
     }
 
     fn extend_to(&self, bytes: u64) -> Result<(), StorageError> {
-        self.told("extend", bytes, self.0.set_len(bytes))
+        self.with_context("extend", bytes, self.0.set_len(bytes))
     }
 
     fn cut_to(&self, bytes: u64) -> Result<(), StorageError> {
-        self.told("cut", bytes, self.0.set_len(bytes))
+        self.with_context("cut", bytes, self.0.set_len(bytes))
     }
 
     fn slots(&self) -> u64 {
@@ -211,11 +211,11 @@ impl PageFile for DiskFile {
 
     fn write_aside(&self, slot: u64, copies: &[AsideCopy<'_>]) -> Result<(), StorageError> {
         let bytes = copies.iter().flat_map(|copy| copy.page).copied().collect::<Vec<_>>();
-        self.told("write", slot, self.1.write_all_at(&bytes, slot * SLOT))
+        self.with_context("write", slot, self.1.write_all_at(&bytes, slot * SLOT))
     }
 
     fn sync_aside(&self) -> Result<(), StorageError> {
-        self.told("sync", 0, self.1.sync_data())
+        self.with_context("sync", 0, self.1.sync_data())
     }
 
     fn show(&self) -> String {

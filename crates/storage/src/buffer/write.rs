@@ -31,14 +31,14 @@ pub(super) struct WriteBatch {
     /// Numbers of the frames to write. Writing empties the list.
     pub(super) frames: Vec<u32>,
     order: Vec<(PageId, u32)>,
-    copies: Vec<Copied>,
+    copies: Vec<PageCopy>,
     /// Content of the copies: `copies[i]` begins at byte `i * PAGE_SIZE`. The memory is touched only as far as batches need
     /// it.
     bytes: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Copied {
+struct PageCopy {
     frame: u32,
     id: PageId,
     lsn: Lsn,
@@ -85,8 +85,8 @@ impl BufferPool {
         if result.is_ok() {
             self.mark_clean(batch);
         }
-        for copied in &batch.copies {
-            self.frames.as_slice()[copied.frame as usize].writing.store(false, Ordering::Release);
+        for copy in &batch.copies {
+            self.frames.as_slice()[copy.frame as usize].writing.store(false, Ordering::Release);
         }
         // The slots are released here, after the pages were recorded as unsynced.
         result.map(|_| batch.copies.len())
@@ -115,7 +115,7 @@ impl BufferPool {
                 debug_assert!(copied);
                 let lsn = frame.bytes().lsn();
                 debug_assert_eq!(frame.bytes().id(), id, "a page to be written has lost its number");
-                batch.copies.push(Copied { frame: index, id, lsn, recovery: Lsn(recovery), version });
+                batch.copies.push(PageCopy { frame: index, id, lsn, recovery: Lsn(recovery), version });
             }
             drop(share);
             if !wanted {
@@ -137,7 +137,7 @@ impl BufferPool {
         }
         if !is_mutant(Mutant::SkipWriteAhead) {
             // Durable beyond the first byte of the newest record in the copies implies durable to the end of this record.
-            let newest = copies.iter().map(|copied| copied.lsn.0).max().unwrap_or(0);
+            let newest = copies.iter().map(|copy| copy.lsn.0).max().unwrap_or(0);
             self.wal.make_durable(Lsn(newest + 1))?;
         }
         let taken = self.take_slots(copies.len())?;
@@ -168,12 +168,11 @@ impl BufferPool {
     fn put_aside(
         &self,
         taken: &TakenSlots<'_>,
-        copies: &[Copied],
+        copies: &[PageCopy],
         pages: &[[u8; PAGE_SIZE]],
     ) -> Result<(), StorageError> {
         let all = copies.iter().zip(pages);
-        let all: Vec<_> =
-            all.map(|(copied, page)| AsideCopy { id: copied.id, recovery: copied.recovery, page }).collect();
+        let all: Vec<_> = all.map(|(copy, page)| AsideCopy { id: copy.id, recovery: copy.recovery, page }).collect();
         let written = all
             .chunks(SLOT_PAGES)
             .enumerate()
@@ -192,14 +191,14 @@ impl BufferPool {
     fn mark_clean(&self, batch: &WriteBatch) {
         let Some(oldest) = batch.copies.iter().map(|c| c.recovery).min() else { return };
         self.unsynced.lock().add(oldest, batch.copies.len());
-        for copied in &batch.copies {
-            let frame = &self.frames.as_slice()[copied.frame as usize];
+        for copy in &batch.copies {
+            let frame = &self.frames.as_slice()[copy.frame as usize];
             // Under a shared latch no other thread can mark the page dirty at the same time.
             let (share, version) = frame.latch.lock_shared();
-            let unchanged = version == copied.version;
+            let unchanged = version == copy.version;
             // The new recovery LSN must be the start of a record, because restart reads from there. It is the LSN of the
             // copy, which is the start of its last record. The start of the next record is unknown.
-            let recovery = if unchanged { 0 } else { copied.recovery.0.max(copied.lsn.0) };
+            let recovery = if unchanged { 0 } else { copy.recovery.0.max(copy.lsn.0) };
             frame.recovery_lsn.store(recovery, Ordering::Release);
             drop(share);
         }

@@ -43,31 +43,31 @@ pub(crate) struct Analysis {
 
 /// Reports the progress of restart to the program's callback.
 pub(crate) struct Reporter<'a> {
-    hear: Option<&'a mut OnRecovery>,
+    callback: Option<&'a mut OnRecovery>,
     state: Recovery,
     directory: String,
 }
 
 impl<'a> Reporter<'a> {
-    pub(crate) fn new(hear: Option<&'a mut OnRecovery>, directory: String) -> Reporter<'a> {
+    pub(crate) fn new(callback: Option<&'a mut OnRecovery>, directory: String) -> Reporter<'a> {
         let state = Recovery { pass: RecoveryPass::Analysis, records: 0, bytes: 0, losers: 0 };
-        Reporter { hear, state, directory }
+        Reporter { callback, state, directory }
     }
 
     fn begin(&mut self, pass: RecoveryPass) -> Result<(), OpenError> {
         self.state = Recovery { pass, records: 0, bytes: 0, losers: self.state.losers };
-        self.tell()
+        self.report()
     }
 
     fn count(&mut self, bytes: u64) -> Result<(), OpenError> {
         self.state.records += 1;
         self.state.bytes += bytes;
-        if self.state.records.is_multiple_of(REPORT_EVERY) { self.tell() } else { Ok(()) }
+        if self.state.records.is_multiple_of(REPORT_EVERY) { self.report() } else { Ok(()) }
     }
 
-    fn tell(&mut self) -> Result<(), OpenError> {
-        if let Some(hear) = &mut self.hear
-            && hear(&self.state).is_break()
+    fn report(&mut self) -> Result<(), OpenError> {
+        if let Some(callback) = &mut self.callback
+            && callback(&self.state).is_break()
         {
             return Err(OpenError::Cancelled { directory: std::mem::take(&mut self.directory) });
         }
@@ -77,8 +77,8 @@ impl<'a> Reporter<'a> {
     /// Reports that restart is complete.
     pub(crate) fn done(&mut self, records: u64, bytes: u64) {
         self.state = Recovery { pass: RecoveryPass::Done, records, bytes, losers: self.state.losers };
-        if let Some(hear) = &mut self.hear {
-            let _: ControlFlow<()> = hear(&self.state);
+        if let Some(callback) = &mut self.callback {
+            let _: ControlFlow<()> = callback(&self.state);
         }
     }
 }
@@ -165,10 +165,10 @@ pub(crate) fn redo(
     log: &Log,
     mut reader: LogReader,
     report: &mut Reporter<'_>,
-) -> Result<Redone, OpenError> {
+) -> Result<RedoResult, OpenError> {
     report.begin(RecoveryPass::Redo)?;
     pool.redo_until(log.tail());
-    let mut pages = Repeater::new(pool);
+    let mut pages = RedoApplier::new(pool);
     let mut parts = Vec::new();
     while let Some(record) = reader.next()? {
         report.count(record.end.0 - record.lsn.0)?;
@@ -190,13 +190,13 @@ pub(crate) fn redo(
             let neighbours = of_one.iter().zip(of_one[0].number..).take_while(|(part, n)| part.number == *n).count();
             let of_one = if is_mutant(Mutant::RedoNeighboursOnly) { &of_one[..neighbours] } else { of_one };
             let changes = of_one.iter().filter_map(|part| all.at(part.place));
-            pages.repeat(record.lsn, of_one[0].page, changes)?;
+            pages.apply(record.lsn, of_one[0].page, changes)?;
         }
     }
     pool.redo_until(Lsn::MAX);
     match pages.missing.into_iter().min_by_key(|(id, _)| *id).map(|(_, error)| error) {
         Some(error) => Err(error.into()),
-        None => Ok(Redone { records: report.state.records, bytes: report.state.bytes, pages: pages.extent.seen }),
+        None => Ok(RedoResult { records: report.state.records, bytes: report.state.bytes, pages: pages.extent.seen }),
     }
 }
 
@@ -222,21 +222,21 @@ fn by_page(mut sections: PageChanges<'_>, parts: &mut Vec<Part>) -> bool {
 }
 
 /// Repeats the logged changes of pages.
-struct Repeater<'a> {
+struct RedoApplier<'a> {
     pool: &'a BufferPool,
     extent: Extent,
     /// Pages that cannot be read: a later record may create them, or they were freed.
     missing: HashMap<PageId, StorageError>,
 }
 
-impl<'a> Repeater<'a> {
-    fn new(pool: &'a BufferPool) -> Repeater<'a> {
-        Repeater { pool, extent: Extent::of(pool), missing: HashMap::new() }
+impl<'a> RedoApplier<'a> {
+    fn new(pool: &'a BufferPool) -> RedoApplier<'a> {
+        RedoApplier { pool, extent: Extent::of(pool), missing: HashMap::new() }
     }
 
     /// Repeats the changes of the record at `lsn` to one page: all of them under one latch, or none if the page already
     /// contains them. The page must never be written with the record's LSN and only a part of its changes.
-    fn repeat<'s>(
+    fn apply<'s>(
         &mut self,
         lsn: Lsn,
         id: PageId,
@@ -295,7 +295,7 @@ impl<'a> Repeater<'a> {
 
 /// Result of redo.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Redone {
+pub(crate) struct RedoResult {
     /// Number of records and bytes read.
     pub(crate) records: u64,
     pub(crate) bytes: u64,

@@ -278,8 +278,8 @@ fn a_page_that_is_being_read_is_withheld_afterwards() {
     t.make(1, 5);
     t.pool.flush_all().unwrap();
     assert!(t.leave(1));
-    let Some(Residency::Absent(seen)) = t.pool.table.place(PageId(1)) else { panic!() };
-    let claim = t.pool.claim(PageId(1), seen, t.pool.take_frame(0).unwrap()).unwrap();
+    let Some(Residency::Absent(entry)) = t.pool.table.place(PageId(1)) else { panic!() };
+    let claim = t.pool.claim(PageId(1), entry, t.pool.take_frame(0).unwrap()).unwrap();
     assert!(!t.pool.withhold(PageId(1)));
     claim.read().unwrap();
     assert!(t.pool.withhold(PageId(1)) && t.pool.get(PageId(1)).is_none());

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 
-use super::super::load::{By, Ticket};
+use super::super::load::{ReadBy, Ticket};
 use super::super::page_table::Residency;
 use super::*;
 
@@ -56,7 +56,7 @@ impl TestPool {
             let room = |hint| Ok(self.pool.free_frame(hint).or_else(|| self.pool.evict_one(hint, &mut false)));
             self.file.resident.store(false, Ordering::Relaxed);
             // Errors of a page that does not exist, or was never written, are not reported to any caller here.
-            let _ = self.pool.begin_load(PageId(id), By::Reader, &Ticket::new(), &room);
+            let _ = self.pool.begin_load(PageId(id), ReadBy::Reader, &Ticket::new(), &room);
             self.file.resident.store(true, Ordering::Relaxed);
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::frame::FrameWrite;
-use super::super::load::{By, Ticket};
+use super::super::load::{ReadBy, Ticket};
 use super::super::testing::MemoryFile;
 use super::*;
 use crate::base::hook::{BlockReason, ThreadHook, WaitToken};
@@ -248,7 +248,9 @@ fn closing_reads_what_was_asked_for() {
         let ticket = Ticket::new();
         for id in 1..=5 {
             assert!(
-                t.pool.begin_load(PageId(id), By::Reader, &ticket, &|hint| t.pool.take_frame(hint).map(Some)).unwrap()
+                t.pool
+                    .begin_load(PageId(id), ReadBy::Reader, &ticket, &|hint| t.pool.take_frame(hint).map(Some))
+                    .unwrap()
             );
         }
         assert_eq!((t.pool.stats().reads, t.pool.readers.waiting()), (0, 5));
@@ -264,7 +266,7 @@ fn closing_reads_what_was_asked_for() {
 fn a_page_created_while_it_is_read_is_the_new_one_and_no_reader_is_waited_for() {
     with_readers(32, 0, |t, _| {
         let begin = |ticket: &Arc<Ticket>| {
-            t.pool.begin_load(PageId(5), By::Reader, ticket, &|hint| t.pool.take_frame(hint).map(Some)).unwrap()
+            t.pool.begin_load(PageId(5), ReadBy::Reader, ticket, &|hint| t.pool.take_frame(hint).map(Some)).unwrap()
         };
         let (first, second) = (Ticket::new(), Ticket::new());
         assert!(begin(&first));

@@ -8,19 +8,19 @@ use crate::base::error::StorageError;
 use crate::base::ids::{PAGE_SIZE, PageId};
 
 /// Truncation in progress. The file does not grow while this exists.
-pub(crate) struct FileCut<'p> {
+pub(crate) struct FileTruncation<'p> {
     pool: &'p BufferPool,
-    _grows_not: MutexGuard<'p, ()>,
+    _grow_lock: MutexGuard<'p, ()>,
 }
 
 impl BufferPool {
     /// Begins to truncate the file. The caller holds no latch.
-    pub(crate) fn begin_cut(&self) -> FileCut<'_> {
-        FileCut { pool: self, _grows_not: self.grow_lock.lock() }
+    pub(crate) fn begin_truncation(&self) -> FileTruncation<'_> {
+        FileTruncation { pool: self, _grow_lock: self.grow_lock.lock() }
     }
 }
 
-impl FileCut<'_> {
+impl FileTruncation<'_> {
     /// Lowers the number of pages in the file to `end`, plus the pages reserved for undo. The caller holds the latch of the
     /// page allocator, which supplies `end`. Returns false if one of the removed pages is in the pool, or if an online copy
     /// of the file is in progress.

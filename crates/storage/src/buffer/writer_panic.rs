@@ -24,20 +24,20 @@ static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
 
 /// Registration of a pool's address range in the global list. Dropping it removes the entry.
 #[derive(Debug)]
-pub(super) struct Noted {
+pub(super) struct PoolRegistration {
     frames: Range<usize>,
 }
 
-impl Noted {
+impl PoolRegistration {
     /// Registers the address range of a pool's frames.
-    pub(super) fn new(frames: Range<usize>, poison: &Arc<Poison>, wal: &Arc<dyn WriteAhead>) -> Noted {
+    pub(super) fn new(frames: Range<usize>, poison: &Arc<Poison>, wal: &Arc<dyn WriteAhead>) -> PoolRegistration {
         let pool = Pool { frames: frames.clone(), poison: Arc::downgrade(poison), wal: Arc::downgrade(wal) };
         POOLS.lock().push(pool);
-        Noted { frames }
+        PoolRegistration { frames }
     }
 }
 
-impl Drop for Noted {
+impl Drop for PoolRegistration {
     fn drop(&mut self) {
         POOLS.lock().retain(|pool| pool.frames != self.frames);
     }
@@ -46,7 +46,7 @@ impl Drop for Noted {
 /// Closes the instance whose pool has a frame at `address`. Called when a writer of `page` unwinds.
 #[cold]
 #[inline(never)]
-pub(super) fn left(page: PageId, address: usize) {
+pub(super) fn writer_unwound(page: PageId, address: usize) {
     let pools = POOLS.lock();
     let found = pools.iter().find(|pool| pool.frames.contains(&address));
     let found = found.and_then(|pool| Some((pool.poison.upgrade()?, pool.wal.upgrade()?)));
