@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use super::content::has_rows;
-use super::extent::{self, Extent, Owned};
+use super::extent::{self, Extent, LoadExtents};
 use super::ops;
 use super::overflow;
 use super::space::SPACE_PAGE;
@@ -139,7 +139,7 @@ pub(crate) struct BuiltTree<'a> {
     pub(crate) rows: u64,
     /// New content of the root; `None` for a tree without rows.
     root: Option<Box<PageBytes>>,
-    owned: Owned<'a>,
+    extents: LoadExtents<'a>,
 }
 
 /// Syncs the written pages and makes them the content of the trees, all in one record: a crash leaves all of the trees or
@@ -152,7 +152,7 @@ pub(crate) fn install(
     rec: &mut RecordBuf,
     trees: &mut [BuiltTree<'_>],
 ) -> Result<(), BulkError> {
-    let (trees, owned): (Vec<_>, Vec<_>) = trees.iter_mut().map(|t| ((t.tree, &t.root), &mut t.owned)).unzip();
+    let (trees, extents): (Vec<_>, Vec<_>) = trees.iter_mut().map(|t| ((t.tree, &t.root), &mut t.extents)).unzip();
     let roots: Vec<(PageId, &PageBytes)> =
         trees.into_iter().filter_map(|(tree, root)| Some((tree.root, &**root.as_ref()?))).collect();
     if roots.is_empty() {
@@ -167,7 +167,7 @@ pub(crate) fn install(
         }
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
         let (tail, mut after) = (change.log.tail(), Lsn::ZERO);
-        let Some((space, next)) = extent::settle(change, &owned, rec) else {
+        let Some((space, next)) = extent::settle(change, &extents, rec) else {
             latched.into_iter().for_each(FrameWrite::release_unchanged);
             continue;
         };
@@ -191,7 +191,7 @@ pub(crate) fn install(
             }
         };
         next.finish(change.pool, space, lsn);
-        owned.into_iter().for_each(Owned::keep);
+        extents.into_iter().for_each(LoadExtents::keep);
         for (root, image) in latched.iter_mut().zip(&images) {
             root.page_mut().bytes().copy_from_slice(image.as_bytes());
             root.page_mut().set_lsn(lsn);
@@ -231,7 +231,7 @@ pub(crate) struct Builder<'a> {
     extent: Extent,
     /// Contains the page claimed last.
     chunk: Chunk,
-    owned: Owned<'a>,
+    extents: LoadExtents<'a>,
     last_key: Vec<u8>,
     rows: u64,
     scratch: Box<PageBytes>,
@@ -250,8 +250,8 @@ impl<'a> Builder<'a> {
     /// No space.
     pub(crate) fn new(tree: Tree, change: StructureChange<'a>) -> Result<Builder<'a>, BulkError> {
         let mut rec = RecordBuf::new();
-        let mut owned = Owned::new(change);
-        let mut extent = owned.take(&mut rec)?;
+        let mut extents = LoadExtents::new(change);
+        let mut extent = extents.take(&mut rec)?;
         let chunk = Chunk { pages: extent.first_pages(CHUNK), bytes: Vec::with_capacity(CHUNK * PAGE_SIZE) };
         let first = chunk.pages.start;
         extent.pages.start += 1;
@@ -263,7 +263,7 @@ impl<'a> Builder<'a> {
             inner: Vec::new(),
             extent,
             chunk,
-            owned,
+            extents,
             last_key: Vec::new(),
             rows: 0,
             scratch: PageBytes::boxed(),
@@ -307,7 +307,7 @@ impl<'a> Builder<'a> {
     pub(crate) fn seal(mut self) -> Result<BuiltTree<'a>, BulkError> {
         let (tree, rows) = (self.tree, self.rows);
         if rows == 0 {
-            return Ok(BuiltTree { tree, rows, root: None, owned: self.owned });
+            return Ok(BuiltTree { tree, rows, root: None, extents: self.extents });
         }
         self.close_leaf(None)?;
         let mut level = 0;
@@ -316,14 +316,14 @@ impl<'a> Builder<'a> {
             level += 1;
         }
         let Some(mut top) = self.inner.pop() else {
-            return Ok(BuiltTree { tree, rows, root: None, owned: self.owned });
+            return Ok(BuiltTree { tree, rows, root: None, extents: self.extents });
         };
         self.write_chunk()?;
-        self.owned.use_no_more(self.extent.pages.start);
+        self.extents.use_no_more(self.extent.pages.start);
         top.id = tree.root;
         let mut root = PageBytes::boxed();
         top.build(tree, self.inner.len() as u8 + 1, None, PageId::NONE, self.extent.lsn, &mut PageMut::of(&mut root));
-        Ok(BuiltTree { tree, rows, root: Some(root), owned: self.owned })
+        Ok(BuiltTree { tree, rows, root: Some(root), extents: self.extents })
     }
 
     fn close_leaf(&mut self, next: Option<&[u8]>) -> Result<(), BulkError> {
@@ -380,7 +380,7 @@ impl<'a> Builder<'a> {
     /// Returns the next page number. Allocates a new extent when the old one is used up.
     fn claim_page(&mut self) -> Result<PageId, StorageError> {
         if self.extent.pages.is_empty() {
-            self.extent = self.owned.take(&mut self.rec)?;
+            self.extent = self.extents.take(&mut self.rec)?;
         }
         let page = self.extent.pages.start;
         if !self.chunk.pages.contains(&page) {

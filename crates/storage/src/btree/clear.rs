@@ -7,7 +7,7 @@
 //! recorded durably, for a restart, that the tree is to be emptied.
 
 use super::ops::{self, PageChange};
-use super::space::{FreeOne, SPACE_PAGE};
+use super::space::{PageFreeing, SPACE_PAGE};
 use super::{MAX_LEVELS, StructureChange, Tree, split};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PageId, TxnId};
@@ -19,7 +19,7 @@ use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
 
 /// Kind of a page, as far as emptying the tree needs it.
-enum Seen {
+enum PageShape {
     /// A leaf with this many rows, ghosts included.
     Leaf(usize),
     /// An inner page, with the number of its last child.
@@ -36,10 +36,10 @@ impl Tree {
     /// Fails if a page cannot be read, or if the log accepts no more records. Pages freed before the error stay free.
     pub(crate) fn clear(&self, change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
         loop {
-            match self.look(change, self.root)? {
-                Seen::Other | Seen::Leaf(0) => return Ok(()),
-                Seen::Leaf(_) => self.empty_root(change, rec)?,
-                Seen::Inner(child) => {
+            match self.shape_of(change, self.root)? {
+                PageShape::Other | PageShape::Leaf(0) => return Ok(()),
+                PageShape::Leaf(_) => self.empty_root(change, rec)?,
+                PageShape::Inner(child) => {
                     let (parent, leaf) = self.last_leaf(change, child)?;
                     self.take_leaf(change, rec, parent, leaf)?;
                 }
@@ -53,13 +53,13 @@ impl Tree {
     /// As [`Tree::clear`].
     pub(crate) fn give_root_back(&self, change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
         loop {
-            if !matches!(self.look(change, self.root)?, Seen::Leaf(0)) {
+            if !matches!(self.shape_of(change, self.root)?, PageShape::Leaf(0)) {
                 return Ok(());
             }
             change.pool.get_or_load(SPACE_PAGE)?;
             let Some(mut root) = self.latch(change, self.root)? else { continue };
             rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-            let Some(free) = FreeOne::log(change, self.root, rec) else {
+            let Some(free) = PageFreeing::log(change, self.root, rec) else {
                 root.release_unchanged();
                 continue;
             };
@@ -77,18 +77,18 @@ impl Tree {
         }
     }
 
-    fn look(&self, change: StructureChange<'_>, id: PageId) -> Result<Seen, StorageError> {
+    fn shape_of(&self, change: StructureChange<'_>, id: PageId) -> Result<PageShape, StorageError> {
         loop {
             let frame = change.pool.get_or_load(id)?;
             let read = frame.read(change.pool.latches());
             let page = read.page();
-            let seen = match page.kind() {
-                Some(Kind::Leaf) if page.index() == self.index => Seen::Leaf(page.count()),
-                Some(Kind::Inner) if page.index() == self.index => Seen::Inner(page.child(page.count())),
-                _ => Seen::Other,
+            let shape = match page.kind() {
+                Some(Kind::Leaf) if page.index() == self.index => PageShape::Leaf(page.count()),
+                Some(Kind::Inner) if page.index() == self.index => PageShape::Inner(page.child(page.count())),
+                _ => PageShape::Other,
             };
             if frame.page_id() == id && read.is_valid() {
-                return Ok(seen);
+                return Ok(shape);
             }
         }
     }
@@ -97,10 +97,10 @@ impl Tree {
     fn last_leaf(&self, change: StructureChange<'_>, child: PageId) -> Result<(PageId, PageId), StorageError> {
         let (mut parent, mut at) = (self.root, child);
         for _ in 0..MAX_LEVELS {
-            match self.look(change, at)? {
-                Seen::Leaf(_) => return Ok((parent, at)),
-                Seen::Inner(child) => (parent, at) = (at, child),
-                Seen::Other => return Err(self.damaged(change.pool, at, "is not of the tree that leads to it")),
+            match self.shape_of(change, at)? {
+                PageShape::Leaf(_) => return Ok((parent, at)),
+                PageShape::Inner(child) => (parent, at) = (at, child),
+                PageShape::Other => return Err(self.damaged(change.pool, at, "is not of the tree that leads to it")),
             }
         }
         Err(self.damaged(change.pool, at, "is deeper than any tree"))
@@ -142,7 +142,7 @@ impl Tree {
             (None, Some((position, left))) => ops::put_drop_child(rec, parent, position, left),
             (None, None) => unreachable!("a page without separators becomes an empty leaf"),
         }
-        let Some(free) = FreeOne::log(change, leaf, rec) else {
+        let Some(free) = PageFreeing::log(change, leaf, rec) else {
             last.release_unchanged();
             above.release_unchanged();
             return Ok(());

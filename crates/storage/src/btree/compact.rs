@@ -409,7 +409,7 @@ fn link_to(page: &mut FrameWrite<'_>, position: usize, to: PageId, lsn: Lsn) {
 mod tests {
     use std::sync::Arc;
 
-    use super::space::FreeOne;
+    use super::space::PageFreeing;
     use super::*;
     use crate::base::ids::SlotId;
     use crate::io::MemDisk;
@@ -423,7 +423,7 @@ mod tests {
         let mut page = change.try_latch(id).expect("the page is in memory");
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
         page.mark_dirty(change.log.tail());
-        let freed = FreeOne::log(change, id, &mut rec).expect("the allocator's page is in memory");
+        let freed = PageFreeing::log(change, id, &mut rec).expect("the allocator's page is in memory");
         let lsn = change.log.append_redo_only(change.slot, &mut rec, page.page().lsn()).expect("the log has room");
         freed.finish(&mut page, lsn);
     }

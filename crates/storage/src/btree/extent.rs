@@ -40,16 +40,16 @@ impl Extent {
 }
 
 /// Pages that were allocated for a tree and are not part of it yet. Dropping this before that frees them.
-pub(super) struct Owned<'a> {
+pub(super) struct LoadExtents<'a> {
     change: StructureChange<'a>,
     ranges: Vec<Range<u32>>,
     /// First page of the last range that the load has not used.
     rest: u32,
 }
 
-impl<'a> Owned<'a> {
-    pub(super) fn new(change: StructureChange<'a>) -> Owned<'a> {
-        Owned { change, ranges: Vec::new(), rest: 0 }
+impl<'a> LoadExtents<'a> {
+    pub(super) fn new(change: StructureChange<'a>) -> LoadExtents<'a> {
+        LoadExtents { change, ranges: Vec::new(), rest: 0 }
     }
 
     /// Allocates more pages, and requests a flush of the log up to this record, because the pages cannot be written before
@@ -145,7 +145,7 @@ impl<'a> Owned<'a> {
     }
 }
 
-impl Drop for Owned<'_> {
+impl Drop for LoadExtents<'_> {
     fn drop(&mut self) {
         // A panic inside the engine also closes the instance. The next open frees the pages that this cannot free.
         if !self.ranges.is_empty() && !self.change.pool.is_closed() {
@@ -240,13 +240,13 @@ pub(crate) fn reclaim(change: StructureChange<'_>) -> Result<(), StorageError> {
 /// if the page has left the pool: the caller then releases all latches, loads the page, and retries.
 pub(super) fn settle<'a>(
     change: StructureChange<'a>,
-    loads: &[&mut Owned<'_>],
+    loads: &[&mut LoadExtents<'_>],
     rec: &mut RecordBuf,
 ) -> Option<(FrameWrite<'a>, Change)> {
     let mut latched = space::latch_space(change)?;
     let (end, free) = space::state(latched.page());
     let mut ranges = Ranges::read(latched.page());
-    loads.iter().for_each(|owned| owned.settle(&mut ranges));
+    loads.iter().for_each(|extents| extents.settle(&mut ranges));
     let next = Change { end: ranges.trim(end), free, ranges: Some(ranges) };
     next.log(rec);
     latched.mark_dirty(change.log.tail());

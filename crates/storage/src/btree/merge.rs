@@ -6,7 +6,7 @@
 //! content.
 
 use super::ops::{self, PageChange};
-use super::space::{FreeOne, SPACE_PAGE};
+use super::space::{PageFreeing, SPACE_PAGE};
 use super::split::ASCENDING;
 use super::{MAX_LEVELS, StructureChange, Tree};
 use crate::base::error::StorageError;
@@ -29,15 +29,15 @@ pub(crate) struct MergeLimits {
     pub(crate) below: usize,
     /// Two pages are merged if together they fill at most this number of bytes. If one of them is empty, they are merged
     /// whenever they fit one page.
-    pub(crate) upto: usize,
+    pub(crate) max_merged_bytes: usize,
     /// Selects the neighbours that a page above the limit `below` may absorb. When such a neighbour was examined, this page
     /// had more content and the two did not fit.
-    pub(crate) takes_in: TakesIn,
+    pub(crate) absorb: AbsorbPolicy,
 }
 
 /// Small neighbours that a page above the limit `below` absorbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TakesIn {
+pub(crate) enum AbsorbPolicy {
     None,
     /// Neighbours in memory: reading one costs more than a merge saves.
     InMemory,
@@ -47,13 +47,13 @@ pub(crate) enum TakesIn {
 impl MergeLimits {
     /// For a statement in progress: merges only nearly empty pages, and leaves enough space for inserts.
     pub(crate) const PASSING: MergeLimits =
-        MergeLimits { below: PAGE_SIZE / 5, upto: PAGE_SIZE * 7 / 10, takes_in: TakesIn::None };
+        MergeLimits { below: PAGE_SIZE / 5, max_merged_bytes: PAGE_SIZE * 7 / 10, absorb: AbsorbPolicy::None };
     /// For the purge service: merges two neighbours if one is less than half full and together they fill at most nine tenths
     /// of a page.
     pub(crate) const THOROUGH: MergeLimits =
-        MergeLimits { below: ROOM / 2, upto: ROOM * 9 / 10, takes_in: TakesIn::InMemory };
+        MergeLimits { below: ROOM / 2, max_merged_bytes: ROOM * 9 / 10, absorb: AbsorbPolicy::InMemory };
     /// For compaction: the same limits, for all neighbours.
-    pub(crate) const COMPACT: MergeLimits = MergeLimits { takes_in: TakesIn::All, ..MergeLimits::THOROUGH };
+    pub(crate) const COMPACT: MergeLimits = MergeLimits { absorb: AbsorbPolicy::All, ..MergeLimits::THOROUGH };
 
     /// Returns true if a page should be merged with a neighbour. The page may be changing.
     fn is_small(&self, page: PageRef<'_>) -> bool {
@@ -192,7 +192,7 @@ impl Tree {
         if !node.is_valid() || !parent.read.is_valid() {
             return Ok(MergeOutcome::Obstructed);
         }
-        if !is_small && limits.takes_in == TakesIn::None {
+        if !is_small && limits.absorb == AbsorbPolicy::None {
             return Ok(MergeOutcome::Stays);
         }
         if count == 0 {
@@ -205,7 +205,7 @@ impl Tree {
         let mut outcome = MergeOutcome::Stays;
         for pair in pairs.into_iter().flatten() {
             let other = if pair.position == at { pair.right } else { pair.left };
-            if !is_small && limits.takes_in == TakesIn::InMemory && pool.get(other).is_none() {
+            if !is_small && limits.absorb == AbsorbPolicy::InMemory && pool.get(other).is_none() {
                 continue;
             }
             // The attempt for the first pair may have waited since the pair was read, so the children may have changed.
@@ -270,13 +270,13 @@ impl Tree {
         let leave = |left: FrameWrite<'a>, right: FrameWrite<'a>, parent: FrameWrite<'a>| {
             [right, left, parent].into_iter().for_each(FrameWrite::release_unchanged);
         };
-        let astray = || {
+        let misplaced = || {
             let children = [(pair.position, left.page()), (pair.position + 1, right.page())];
-            self.astray(change.pool, parent.page(), &children)
+            self.find_misplaced(change.pool, parent.page(), &children)
         };
         // An inner page may store a bound in place of its fence.
         let separator = parent.page().key(pair.position);
-        if let Some(page) = self.no_neighbours(&left, &right, level, &separator).or_else(astray) {
+        if let Some(page) = self.no_neighbours(&left, &right, level, &separator).or_else(misplaced) {
             let damaged = self.damaged(change.pool, page, "is no neighbour of the page beside it");
             leave(left, right, parent);
             return Err(damaged);
@@ -285,8 +285,8 @@ impl Tree {
         // An empty page is merged if the result fits at all. Otherwise some space is left, so that the next insert does not
         // split the page.
         let empty = left.page().count() == 0 || right.page().count() == 0;
-        let upto = if empty { ROOM } else { merger.limits.upto };
-        if merged_bytes(left.page(), right.page(), &fence) > upto {
+        let max_merged_bytes = if empty { ROOM } else { merger.limits.max_merged_bytes };
+        if merged_bytes(left.page(), right.page(), &fence) > max_merged_bytes {
             leave(left, right, parent);
             return Ok(MergeOutcome::Stays);
         }
@@ -307,7 +307,7 @@ impl Tree {
         }
         ops::put_image(merger.rec, pair.left, merged.as_bytes(), PageRef::of(&merged));
         ops::put_drop_child(merger.rec, parent.frame().page_id(), pair.position, pair.left);
-        let Some(free) = FreeOne::log(change, pair.right, merger.rec) else { return Ok(MergeOutcome::Obstructed) };
+        let Some(free) = PageFreeing::log(change, pair.right, merger.rec) else { return Ok(MergeOutcome::Obstructed) };
         let after = parent.page().lsn().max(left.page().lsn()).max(right.page().lsn());
         let lsn = match change.log.append_redo_only(change.slot, merger.rec, after) {
             Ok(lsn) => lsn,
@@ -373,7 +373,7 @@ impl Tree {
             root.release_unchanged();
             return Ok(());
         };
-        if let Some(page) = self.astray(change.pool, root.page(), &[(0, child.page())]) {
+        if let Some(page) = self.find_misplaced(change.pool, root.page(), &[(0, child.page())]) {
             child.release_unchanged();
             root.release_unchanged();
             return Err(self.damaged(change.pool, page, "does not lie where the page above it says"));
@@ -386,7 +386,7 @@ impl Tree {
         let mut image = PageBytes::boxed_of(child.stable());
         PageMut::of(&mut image).put_u32(header::ID, self.root.0);
         ops::put_image(merger.rec, self.root, image.as_bytes(), PageRef::of(&image));
-        let Some(free) = FreeOne::log(change, only, merger.rec) else { return Ok(()) };
+        let Some(free) = PageFreeing::log(change, only, merger.rec) else { return Ok(()) };
         let lsn = match change.log.append_redo_only(change.slot, merger.rec, after) {
             Ok(lsn) => lsn,
             Err(refused) => {

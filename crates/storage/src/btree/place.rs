@@ -23,7 +23,7 @@ use crate::page::slotted::GivenFence;
 type Bounds = [GivenFence; 2];
 
 /// Result of a proof.
-pub(super) enum Proof {
+pub(super) enum PlacementCheck {
     /// The page is in its proper place.
     Proved,
     /// Something changed during the proof: retry.
@@ -33,7 +33,7 @@ pub(super) enum Proof {
 }
 
 /// Description of a page whose fences differ from those that its parent assigns.
-const ASTRAY: &str = "does not have the bounds that the page above gives it";
+const MISPLACED: &str = "does not have the bounds that the page above gives it";
 
 /// Initial capacity of a key buffer, in bytes. Buffers seldom have to grow.
 const KEY_GUESS: usize = 64;
@@ -51,7 +51,7 @@ impl Tree {
         pool: &BufferPool,
         read: FrameRead<'_>,
         above: Option<(&FrameRead<'_>, usize)>,
-    ) -> Proof {
+    ) -> PlacementCheck {
         let bounds = above.map_or(Some([GivenFence::NONE, GivenFence::NONE]), |(above, position)| {
             bounds_of_child(above.page(), position)
         });
@@ -59,16 +59,20 @@ impl Tree {
         // Under plain latches this is a shared latch.
         drop(read);
         // The parent is held or will be validated, so this thread must not wait for a latch.
-        let Some(page) = frame.try_write_at(version) else { return Proof::Again };
+        let Some(page) = frame.try_write_at(version) else { return PlacementCheck::Again };
         let is_still = || above.is_none_or(|(above, _)| above.is_valid());
         let proof = match bounds {
-            _ if !is_still() => Proof::Again,
+            _ if !is_still() => PlacementCheck::Again,
             Some(bounds) if self.lies_between(page.page(), &bounds) => {
                 self.prove_below(pool, page.page(), above.map(|(above, _)| above.frame().page_id()))
             }
-            _ => Proof::Wrong(if page.page().index() == self.index { ASTRAY } else { "belongs to another place" }),
+            _ => PlacementCheck::Wrong(if page.page().index() == self.index {
+                MISPLACED
+            } else {
+                "belongs to another place"
+            }),
         };
-        if matches!(proof, Proof::Proved) {
+        if matches!(proof, PlacementCheck::Proved) {
             page.note_proved();
         }
         page.release_unchanged();
@@ -85,12 +89,12 @@ impl Tree {
 
     /// Compares a latched inner page with those of its children that are in memory and proved. The caller is reading page
     /// `above`.
-    fn prove_below(&self, pool: &BufferPool, page: PageRef<'_>, above: Option<PageId>) -> Proof {
+    fn prove_below(&self, pool: &BufferPool, page: PageRef<'_>, above: Option<PageId>) -> PlacementCheck {
         let positions = if page.is_leaf() { 0..0 } else { 0..page.count() + 1 };
         for position in positions {
             let id = page.child(position);
             if id == page.id() || Some(id) == above {
-                return Proof::Wrong("leads to itself");
+                return PlacementCheck::Wrong("leads to itself");
             }
             let Some(frame) = pool.resident(id) else { continue };
             // No wait here: in a damaged tree, the holder of this latch may be waiting for the parent.
@@ -98,7 +102,7 @@ impl Tree {
                 std::hint::spin_loop();
                 frame.try_write()
             });
-            let Some(below) = latched else { return Proof::Again };
+            let Some(below) = latched else { return PlacementCheck::Again };
             let fits = || {
                 below.page().level() + 1 == page.level()
                     && bounds_of_child(page, position).is_some_and(|bounds| self.lies_between(below.page(), &bounds))
@@ -106,14 +110,14 @@ impl Tree {
             let contradicts = frame.page_id() == id && !frame.is_unproved() && !fits();
             below.release_unchanged();
             if contradicts {
-                return Proof::Wrong("does not lead to the pages below it that were read before");
+                return PlacementCheck::Wrong("does not lead to the pages below it that were read before");
             }
         }
-        Proof::Proved
+        PlacementCheck::Proved
     }
 
     /// Finds a child that is not in the place that the latched page `above` assigns. All `children` are latched.
-    pub(super) fn astray(
+    pub(super) fn find_misplaced(
         &self,
         pool: &BufferPool,
         above: PageRef<'_>,
@@ -122,7 +126,7 @@ impl Tree {
         let lies_there = |(position, page): &&(usize, PageRef<'_>)| {
             page.level() + 1 == above.level()
                 && bounds_of_child(above, *position).is_some_and(|bounds| self.lies_between(*page, &bounds))
-                && !matches!(self.prove_below(pool, *page, Some(above.id())), Proof::Wrong(_))
+                && !matches!(self.prove_below(pool, *page, Some(above.id())), PlacementCheck::Wrong(_))
         };
         children.iter().find(|child| !lies_there(child)).map(|(_, page)| page.id())
     }

@@ -12,7 +12,7 @@
 //! A page that is not in memory ends the descent: the thread releases all latches, loads the page, and restarts the descent.
 //! So no latch is ever held during I/O.
 
-use super::place::Proof;
+use super::place::PlacementCheck;
 use super::{MAX_LEVELS, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::PageId;
@@ -280,9 +280,9 @@ impl Tree {
     fn prove_on_the_way(&self, pool: &BufferPool, id: PageId, read: FrameRead<'_>, parent: Option<&Step<'_>>) -> Stop {
         // The frame may have received another page since then.
         match self.prove(pool, read, parent.map(|step| (&step.read, step.position))) {
-            Proof::Proved => Stop::Proved,
-            Proof::Again => Stop::Again,
-            Proof::Wrong(what) => Stop::Damaged(id, what),
+            PlacementCheck::Proved => Stop::Proved,
+            PlacementCheck::Again => Stop::Again,
+            PlacementCheck::Wrong(what) => Stop::Damaged(id, what),
         }
     }
 

@@ -14,9 +14,10 @@
 //! A full disk must not stop a rollback. Nearly all undo needs no page: undoing an insert leaves a ghost, undoing a delete
 //! revives the transaction's own ghost, and an overwrite is overwritten. But when a row shrinks, its bytes may be used by
 //! other rows, and to grow again the row may have to split its leaf. So before a row shrinks, the transaction *reserves*
-//! pages (`Kept`): the file is extended for them, and modifications other than undo do not use them until the transaction
-//! ends. (InnoDB, too, has a number of free pages that only rollback may use; it is a share of the file and not counted per
-//! transaction. Shore-MT reserves the bytes in the page, which needs a field there and a check of it in every insert.)
+//! pages (`ReservedSpace`): the file is extended for them, and modifications other than undo do not use them until the
+//! transaction ends. (InnoDB, too, has a number of free pages that only rollback may use; it is a share of the file and not
+//! counted per transaction. Shore-MT reserves the bytes in the page, which needs a field there and a check of it in every
+//! insert.)
 //!
 //! The invariant is: `pages in the file >= first page never used + reserved pages`. A transaction that reserves pages first
 //! increases the number of reserved pages, and then extends the file for the current first page never used. A modification
@@ -91,7 +92,7 @@ pub(super) fn latch_space(change: StructureChange<'_>) -> Option<FrameWrite<'_>>
 }
 
 /// Kind of a page in the free list.
-enum Listed {
+enum FreeListEntry {
     Free {
         next: PageId,
     },
@@ -102,16 +103,16 @@ enum Listed {
 }
 
 /// Checks a page of the free list without waiting.
-fn listed(change: StructureChange<'_>, id: PageId) -> Listed {
-    let Some(write) = change.try_latch(id) else { return Listed::Unseen };
+fn free_list_entry(change: StructureChange<'_>, id: PageId) -> FreeListEntry {
+    let Some(write) = change.try_latch(id) else { return FreeListEntry::Unseen };
     let page = write.page();
-    let listed = match page.kind() {
-        Some(Kind::Free) => Listed::Free { next: page.right() },
-        _ if is_of_tree(page) => Listed::Used,
-        _ => Listed::Unseen,
+    let entry = match page.kind() {
+        Some(Kind::Free) => FreeListEntry::Free { next: page.right() },
+        _ if is_of_tree(page) => FreeListEntry::Used,
+        _ => FreeListEntry::Unseen,
     };
     write.release_unchanged();
-    listed
+    entry
 }
 
 /// Maximum number of pages that growing one row back may take: its leaf is split until there is space. This takes at most
@@ -127,23 +128,23 @@ const SPLIT_RECORD: u64 = (PAGE_SIZE + 2 * MAX_KEY) as u64 + 512;
 
 /// Space that a transaction reserves in the file, so that its undo succeeds.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct ReservedSpace {
     pages: u64,
     /// Number of rows that may still shrink.
     rows: u64,
     /// Number of pages reserved for the newest of these rows.
     row_pages: u64,
-    used: UsedRoom,
+    used: UsedReservation,
 }
 
 /// Number of rows that shrank, and number of pages reserved for them.
 #[derive(Clone, Copy, Debug, Default)]
-struct UsedRoom {
+struct UsedReservation {
     rows: u64,
     pages: u64,
 }
 
-impl Kept {
+impl ReservedSpace {
     /// Returns true if one more row may shrink.
     #[inline]
     pub(crate) fn covers_one(&self) -> bool {
@@ -153,7 +154,7 @@ impl Kept {
     /// Records that a row shrank. Returns the number of bytes of log that its undo may take in addition to the usual.
     pub(crate) fn use_one(&mut self) -> u64 {
         self.rows -= 1;
-        self.used = UsedRoom { rows: self.used.rows + 1, pages: self.used.pages + self.row_pages };
+        self.used = UsedReservation { rows: self.used.rows + 1, pages: self.used.pages + self.row_pages };
         self.row_pages * SPLIT_RECORD
     }
 
@@ -165,7 +166,7 @@ impl Kept {
         let fewer = if rows > 0 { self.used.pages * rows / self.used.rows } else { 0 };
         pool.release_pages(fewer);
         self.pages -= fewer;
-        self.used = UsedRoom { rows: self.used.rows - rows, pages: self.used.pages - fewer };
+        self.used = UsedReservation { rows: self.used.rows - rows, pages: self.used.pages - fewer };
         fewer * SPLIT_RECORD
     }
 
@@ -173,7 +174,7 @@ impl Kept {
     ///
     /// # Errors
     /// No space on the device. Nothing more is reserved in this case.
-    pub(crate) fn keep(&mut self, change: StructureChange<'_>, levels: u64) -> Result<(), StorageError> {
+    pub(crate) fn reserve(&mut self, change: StructureChange<'_>, levels: u64) -> Result<(), StorageError> {
         let per_row = if levels > LOW { 2 * (levels + 1) } else { PAGES_PER_ROW };
         let more = per_row + if self.pages == 0 { PAGES_ABOVE } else { 0 };
         let kept = change.pool.keep_pages(more);
@@ -193,7 +194,7 @@ impl Kept {
     pub(crate) fn release(&mut self, pool: &BufferPool) {
         if self.pages > 0 {
             pool.release_pages(self.pages);
-            *self = Kept::default();
+            *self = ReservedSpace::default();
         }
     }
 }
@@ -233,12 +234,12 @@ pub(crate) fn forget_unused(pool: &BufferPool) -> Result<bool, StorageError> {
 ///
 /// # Errors
 /// Fails if the allocator's page cannot be read, or if the file cannot be truncated.
-pub(crate) fn cut_file(pool: &BufferPool) -> Result<bool, StorageError> {
+pub(crate) fn truncate_file(pool: &BufferPool) -> Result<bool, StorageError> {
     loop {
         pool.get_or_load(SPACE_PAGE)?;
-        let cut = pool.begin_truncation();
+        let truncation = pool.begin_truncation();
         let Some(space) = pool.get(SPACE_PAGE).and_then(|frame| frame.try_write()) else {
-            drop(cut);
+            drop(truncation);
             yield_now();
             continue;
         };
@@ -247,12 +248,12 @@ pub(crate) fn cut_file(pool: &BufferPool) -> Result<bool, StorageError> {
             continue;
         }
         // No page is allocated while this page is latched.
-        let may_be_cut = cut.lower(state(space.page()).0);
+        let may_truncate = truncation.lower(state(space.page()).0);
         space.release_unchanged();
-        if may_be_cut {
-            cut.finish()?;
+        if may_truncate {
+            truncation.finish()?;
         }
-        return Ok(may_be_cut);
+        return Ok(may_truncate);
     }
 }
 
@@ -335,14 +336,14 @@ impl<'a> Grant<'a> {
                     Err(StorageError::CorruptPage { .. }) if !space.is_still(version) => break,
                     loaded => _ = loaded?,
                 }
-                match listed(change, free) {
-                    Listed::Free { next } => (free, found) = (next, found + 1),
+                match free_list_entry(change, free) {
+                    FreeListEntry::Free { next } => (free, found) = (next, found + 1),
                     // No thread has taken the page since it was read, so it was never free.
-                    Listed::Used if space.is_still(version) => {
+                    FreeListEntry::Used if space.is_still(version) => {
                         return Err(damaged(change, format!("says that page {free} is free, but it is in use")));
                     }
                     // The page has just been taken, or has left the pool again. `take` will detect this.
-                    Listed::Used | Listed::Unseen => break,
+                    FreeListEntry::Used | FreeListEntry::Unseen => break,
                 }
             }
             if found + ranged.len() < n {
@@ -357,11 +358,11 @@ impl<'a> Grant<'a> {
         }
     }
 
-    /// Takes the pages. The allocator stays latched until [`Taken::finish`].
+    /// Takes the pages. The allocator stays latched until [`AllocatedPages::finish`].
     ///
     /// Returns `None` if other threads have used up the prepared resources. The caller then releases all latches and
     /// prepares again.
-    pub(crate) fn take(self, change: StructureChange<'a>) -> Option<Taken<'a>> {
+    pub(crate) fn take(self, change: StructureChange<'a>) -> Option<AllocatedPages<'a>> {
         let space = latch_space(change)?;
         let (in_use, mut free) = state(space.page());
         let mut end = in_use;
@@ -376,7 +377,7 @@ impl<'a> Grant<'a> {
         let mut ranges = (ops::space::range_count(space.page()) > 0).then(|| Ranges::read(space.page()));
         let mut taken_from_ranges = false;
         for id in ids.iter_mut().take(self.n) {
-            if let Listed::Free { next } = listed(change, free) {
+            if let FreeListEntry::Free { next } = free_list_entry(change, free) {
                 *id = free;
                 free = next;
             } else if let Some(page) = ranges.as_mut().and_then(Ranges::take_one) {
@@ -394,7 +395,7 @@ impl<'a> Grant<'a> {
             space.release_unchanged();
             return None;
         }
-        Some(Taken {
+        Some(AllocatedPages {
             change,
             space,
             frames: self.frames,
@@ -405,7 +406,7 @@ impl<'a> Grant<'a> {
 }
 
 /// Pages allocated for a structure modification that is being built.
-pub(crate) struct Taken<'a> {
+pub(crate) struct AllocatedPages<'a> {
     change: StructureChange<'a>,
     space: FrameWrite<'a>,
     frames: Reserved<'a>,
@@ -413,7 +414,7 @@ pub(crate) struct Taken<'a> {
     next: Change,
 }
 
-impl<'a> Taken<'a> {
+impl<'a> AllocatedPages<'a> {
     /// Returns the number of page `i`.
     pub(crate) fn page(&self, i: usize) -> PageId {
         self.ids[i]
@@ -449,8 +450,8 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// Frees one page as part of a modification. Created by [`FreeOne::log`], completed by [`FreeOne::finish`].
-pub(crate) struct FreeOne<'a> {
+/// Frees one page as part of a modification. Created by [`PageFreeing::log`], completed by [`PageFreeing::finish`].
+pub(crate) struct PageFreeing<'a> {
     pool: &'a BufferPool,
     space: FrameWrite<'a>,
     page: PageId,
@@ -459,19 +460,19 @@ pub(crate) struct FreeOne<'a> {
     next: Change,
 }
 
-impl<'a> FreeOne<'a> {
+impl<'a> PageFreeing<'a> {
     /// Latches the allocator and adds the freeing of `page` to the record.
     ///
     /// Returns `None` if the allocator's page has left the pool. The caller then releases all latches, loads the page, and
     /// retries.
-    pub(crate) fn log(change: StructureChange<'a>, page: PageId, rec: &mut RecordBuf) -> Option<FreeOne<'a>> {
+    pub(crate) fn log(change: StructureChange<'a>, page: PageId, rec: &mut RecordBuf) -> Option<PageFreeing<'a>> {
         let mut space = latch_space(change)?;
         let (end, behind) = state(space.page());
         space.mark_dirty(change.log.tail());
         let next = Change { end, free: page, ranges: None };
         next.log(rec);
         ops::put_free(rec, page, behind);
-        Some(FreeOne { pool: change.pool, space, page, behind, next })
+        Some(PageFreeing { pool: change.pool, space, page, behind, next })
     }
 
     /// Applies the change and sets the record's LSN. `freed` is the latched page itself.

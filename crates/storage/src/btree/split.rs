@@ -100,7 +100,7 @@ impl Tree {
             }
             let position = parent.position;
             let (Some(mut parent), Some(mut node)) = (parent.read.upgrade(), node.upgrade()) else { continue };
-            if cut.parts_a_gap && !gap_is_free(node.page()) {
+            if cut.divides_gap && !gap_is_free(node.page()) {
                 node.release_unchanged();
                 parent.release_unchanged();
                 return Ok(SplitOutcome::GapLocked);
@@ -210,7 +210,7 @@ struct Cut {
     position: usize,
     separator: Vec<u8>,
     /// True if the separator is not the key of an existing row, so that it divides a gap.
-    parts_a_gap: bool,
+    divides_gap: bool,
 }
 
 impl Cut {
@@ -220,15 +220,15 @@ impl Cut {
         let (at, _) = page.lower_bound(key);
         if page.is_leaf() && count <= 1 {
             return if at == 0 && count == 1 {
-                Cut { position: 0, separator: page.key(0), parts_a_gap: false }
+                Cut { position: 0, separator: page.key(0), divides_gap: false }
             } else {
-                Cut { position: count, separator: key.to_vec(), parts_a_gap: true }
+                Cut { position: count, separator: key.to_vec(), divides_gap: true }
             };
         }
         if page.is_leaf() && count <= FEW && at == count && Self::fits_left(page, key) {
             // Each of these few rows takes a large part of the page: all stay, because otherwise half of the page would be
             // left empty.
-            return Cut { position: count, separator: key.to_vec(), parts_a_gap: true };
+            return Cut { position: count, separator: key.to_vec(), divides_gap: true };
         }
         let ascending = page.u16(RUN) >= ASCENDING && usize::from(page.u16(LAST_INSERT)) + 1 == at;
         let mut position = if ascending && at > 0 { at.min(count - 1) } else { Self::middle(page, count) };
@@ -237,7 +237,7 @@ impl Cut {
         while page.is_leaf() && position + 1 < count && !Self::fits_right(page, position) {
             position += 1;
         }
-        Cut { position, separator: page.key(position), parts_a_gap: false }
+        Cut { position, separator: page.key(position), divides_gap: false }
     }
 
     /// Checks the page before records move. Returns a flaw of the page ([`FrameWrite::flaw`]), or the fact that the page

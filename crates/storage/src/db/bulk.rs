@@ -21,7 +21,7 @@ use crate::table::codec::{Key, Row};
 use crate::table::index::Index;
 use crate::table::info::TableInfo;
 use crate::table::overflow::fits_slot;
-use crate::txn::active::Own;
+use crate::txn::active::SystemPurpose;
 use crate::txn::transaction::Txn;
 
 /// A bulk load of an empty table. Takes the rows in key order, fills one page after the other, and writes the pages
@@ -141,7 +141,7 @@ impl Database {
     /// [`TxnError::Schema`] if the table has rows, [`TxnError::ForeignHandle`] if the handle is another database's, and
     /// errors of lock waits.
     pub fn bulk_load<K, V>(&self, table: &OpenTable<K, V>) -> Result<BulkLoad<'_, K, V>, TxnError> {
-        let mut txn = self.engine.begin_own(Own::Maintenance)?;
+        let mut txn = self.engine.begin_system(SystemPurpose::Maintenance)?;
         let info = table.info(self)?;
         txn.lock_whole(info, TableMode::X)?;
         let change = self.engine.structure_change(txn.slot.peek().id);
@@ -184,7 +184,7 @@ impl Database {
     /// [`TxnError::Schema`] if the tree is not empty or does not exist; errors of lock waits.
     pub fn bulk_load_part<K, V>(&self, table: &OpenTable<K, V>, part: Part) -> Result<BulkPart<'_>, TxnError> {
         // The transaction begins before the lookup, so that the entry cannot be reused for another table while it runs.
-        let txn = self.engine.begin_own(Own::Maintenance)?;
+        let txn = self.engine.begin_system(SystemPurpose::Maintenance)?;
         let info = table.info(self)?;
         let index = match part {
             Part::Rows => Some(&info.primary),
@@ -196,7 +196,7 @@ impl Database {
         // The IX lock waits for a transaction that has locked the table exclusively; while it is held the table exists.
         // If there are rows, the X lock waits for all users of the table: they may roll the rows back.
         for mode in [TableMode::IX, TableMode::X] {
-            let mut asking = self.engine.begin_own(Own::Beside)?;
+            let mut asking = self.engine.begin_system(SystemPurpose::Companion)?;
             asking.lock_whole(info, mode)?;
             let rows = index.tree().content(&self.engine.pool)? == TreeContent::Rows;
             asking.commit()?;

@@ -20,7 +20,7 @@ use crate::base::ids::PAGE_SIZE;
 use crate::btree::compact::{CompactStep, Compactor};
 use crate::btree::space;
 use crate::table::index::{Index, Want};
-use crate::txn::active::Own;
+use crate::txn::active::SystemPurpose;
 use crate::txn::transaction::Txn;
 
 /// Number of pages that move before the table's lock is released for transactions that wait for the whole table.
@@ -78,7 +78,7 @@ impl Database {
         let (mut moved, mut tries) = (0, 0);
         'pieces: loop {
             self.engine.poison.check()?;
-            let Some(mut txn) = self.engine.begin_alone(Own::Compact)? else { return Ok(moved) };
+            let Some(mut txn) = self.engine.begin_alone(SystemPurpose::Compact)? else { return Ok(moved) };
             let mut shared: Option<Index> = None;
             for _ in 0..PIECE {
                 let step = self.one_page(&mut compactor, &mut txn, &mut shared)?;
@@ -168,7 +168,7 @@ impl Database {
         loop {
             self.engine.poison.check()?;
             self.forget_unused()?;
-            if space::cut_file(&self.engine.pool)? {
+            if space::truncate_file(&self.engine.pool)? {
                 return Ok(());
             }
             self.pause(Duration::from_millis(5));

@@ -31,7 +31,7 @@ use crate::table::catalog::Catalog;
 use crate::table::declared::Declared;
 use crate::table::index::Want;
 use crate::table::info::TableInfo;
-use crate::txn::active::{OWN_SLOTS, Own, Slots};
+use crate::txn::active::{SYSTEM_SLOTS, Slots, SystemPurpose};
 use crate::txn::engine::Engine;
 
 /// An open database. Share it between threads by reference or in an [`Arc`]. Dropping it closes it.
@@ -118,7 +118,7 @@ impl Database {
             memory,
             // One slot for each user transaction, one for each transaction of the engine, one for checkpoints and
             // restart.
-            slots: options.transactions + OWN_SLOTS + 1,
+            slots: options.transactions + SYSTEM_SLOTS + 1,
             reserve_bytes: segment_bytes / 4,
             checkpoint_every: Some(log_bounds),
             database,
@@ -147,7 +147,7 @@ impl Database {
             (file, control, log, Some((redo, clean, losers)))
         };
         let log = Arc::new(log);
-        let service_slot = SlotId((options.transactions + OWN_SLOTS) as u16);
+        let service_slot = SlotId((options.transactions + SYSTEM_SLOTS) as u16);
         let driven = Arc::new(AtomicBool::new(false));
         let front = LogFront { log: Arc::clone(&log), hook: Arc::clone(&options.hook), driven: Arc::clone(&driven) };
         let restart_reads = (analysis.as_ref().map_or(log.tail(), |(redo, ..)| *redo), log.tail());
@@ -238,7 +238,7 @@ impl Database {
     ) -> Result<Arc<Engine>, StorageError> {
         let locks = LockTable::new(
             LockOptions {
-                slots: options.transactions + OWN_SLOTS,
+                slots: options.transactions + SYSTEM_SLOTS,
                 buckets: options.lock_buckets,
                 memory,
                 escalate_at: options.escalate_at,
@@ -295,7 +295,7 @@ impl Database {
             if !self.catalog.create(&self.engine, declared, false)? {
                 // Other transactions rely on the table's absence. The transaction that locks the absence does not
                 // create the table itself.
-                let mut txn = self.engine.begin_own(Own::Maintenance)?;
+                let mut txn = self.engine.begin_system(SystemPurpose::Maintenance)?;
                 txn.lock_absence(declared.name, Want::Write)?;
                 self.catalog.create(&self.engine, declared, true)?;
             }

@@ -13,7 +13,7 @@ use crate::table::columns::WHOLE;
 use crate::table::index::Want;
 use crate::table::peek::{Announced, PeekedRows, SeenRow, TOGETHER};
 use crate::table::scan::{ScanEnd, ScanSpec};
-use crate::txn::memos::{LeafSpot, Memo};
+use crate::txn::positions::{LeafSpot, RememberedPosition};
 
 /// Buffers of a thread that reads rows without locks, and the cached positions of the rows that the thread has
 /// announced. Usable for any number of databases, one read after the other.
@@ -71,7 +71,7 @@ impl fmt::Debug for Peeker {
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     instance: u64,
-    memo: Memo,
+    remembered: RememberedPosition,
 }
 
 impl Database {
@@ -119,8 +119,8 @@ impl Database {
         let info = table.info(self)?;
         let peeked = self.engine.peek(&peeker.announced, &info.primary, key, columns, &mut peeker.row);
         table.is_still(info, self)?;
-        let (there, memo) = peeked?;
-        Ok((there.then_some(&*peeker.row), Place { instance: self.engine.instance, memo }))
+        let (there, remembered) = peeked?;
+        Ok((there.then_some(&*peeker.row), Place { instance: self.engine.instance, remembered }))
     }
 
     /// Calls `visit` for the first `most` rows of `[from, to]`, with their positions, in ascending order until `visit`
@@ -144,8 +144,9 @@ impl Database {
             !info.still_is(table.ticket())
                 || rows.iter().any(|(key, row, position)| {
                     let name = self.engine.locks.names.of(index.id(), key);
-                    let memo = Memo { name, spot: LeafSpot { position, ..spot }, leaf, exact: true };
-                    visit(key, row, Place { instance, memo }).is_break()
+                    let remembered =
+                        RememberedPosition { name, spot: LeafSpot { position, ..spot }, leaf, exact: true };
+                    visit(key, row, Place { instance, remembered }).is_break()
                 })
         };
         let peeked = self.engine.peek_range(index, from, to, most, &mut peeker.rows, show);
@@ -196,8 +197,8 @@ impl Transaction<'_> {
         let want = if to_write { Want::Write } else { Want::Read };
         let Some(info) = self.seen(table, want)? else { return Ok(seen.is_none()) };
         self.enter(OperationKind::Fetch, &info.primary);
-        let memo = (place.instance == self.db.engine.instance).then_some(place.memo);
-        let result = self.txn.get_mut().confirm(&info.primary, key, memo, (columns, seen), want);
+        let remembered = (place.instance == self.db.engine.instance).then_some(place.remembered);
+        let result = self.txn.get_mut().confirm(&info.primary, key, remembered, (columns, seen), want);
         self.noted(result)
     }
 
@@ -245,9 +246,9 @@ impl Transaction<'_> {
         let Some(info) = self.seen_to_write(table)? else { return Ok(0) };
         self.enter(OperationKind::Update, &info.primary);
         let instance = self.db.engine.instance;
-        let mut rows = rows.map(|(key, Place { instance: of, memo }, row)| SeenRow {
+        let mut rows = rows.map(|(key, Place { instance: of, remembered }, row)| SeenRow {
             key,
-            place: (of == instance).then_some(memo),
+            place: (of == instance).then_some(remembered),
             row,
         });
         let result = self.txn.get_mut().atomically(|txn| {

@@ -27,7 +27,7 @@ use crate::page::PageRef;
 use crate::page::header::Kind;
 use crate::table::catalog::Catalog;
 use crate::table::purge::TableShare;
-use crate::txn::active::Own;
+use crate::txn::active::SystemPurpose;
 use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
 
@@ -282,7 +282,7 @@ struct Shared<'s, 'db> {
 impl<'s, 'db> Shared<'s, 'db> {
     /// `None` if another purge transaction runs, or the instance is closed.
     fn begin(engine: &'db Engine, catalog: &'s Catalog, limits: MergeLimits) -> Option<Shared<'s, 'db>> {
-        let txn = engine.begin_alone(Own::Purge).ok().flatten()?;
+        let txn = engine.begin_alone(SystemPurpose::Purge).ok().flatten()?;
         Some(Shared { engine, catalog, txn, limits, granted: Vec::new(), refused: Vec::new() })
     }
 

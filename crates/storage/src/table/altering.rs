@@ -34,7 +34,7 @@ use crate::base::error::TxnError;
 use crate::base::ids::IndexId;
 use crate::btree::Tree;
 use crate::lock::TableMode;
-use crate::txn::active::Own;
+use crate::txn::active::SystemPurpose;
 use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
 
@@ -57,7 +57,7 @@ impl Catalog {
     ) -> Result<Option<(&TableInfo, u64)>, TxnError> {
         declared.check_names()?;
         loop {
-            let mut owner = engine.begin_own(Own::Maintenance)?;
+            let mut owner = engine.begin_system(SystemPurpose::Maintenance)?;
             let Some((entry, number)) = self.entry(engine, declared.name)? else { return Ok(None) };
             entry.check_codecs(declared)?;
             let wanted: Vec<_> = declared.specs().map(|spec| (spec, entry.kept(spec))).collect();
@@ -213,7 +213,7 @@ impl Drop for Change<'_> {
         self.catalog.give_number_back(self.engine, self.number);
         if let Some(built) = TableEntry::of_trees(&self.built)
             && self.engine.poison.check().is_ok()
-            && let Ok(mut txn) = self.engine.begin_own(Own::Beside)
+            && let Ok(mut txn) = self.engine.begin_system(SystemPurpose::Companion)
         {
             // The next open frees pages that this call cannot free: the mark is still in the catalog.
             let _ = carry_out(self.catalog, &mut txn, &built, Fate::Dropped);
@@ -260,7 +260,7 @@ impl Run {
         }
         for part in self.places.chunks(PART) {
             let entries: Vec<_> = part.iter().map(entry).collect();
-            let mut txn = engine.begin_own(Own::Beside)?;
+            let mut txn = engine.begin_system(SystemPurpose::Companion)?;
             txn.lock_number(index, TableMode::X)?;
             match txn.insert_run(index, &entries) {
                 Err(TxnError::DuplicateKey { .. }) => return Err(of_whom(&mut txn, index, &entries)),

@@ -21,7 +21,7 @@ use crate::base::growing::Growing;
 use crate::base::ids::{IndexId, PageId};
 use crate::base::sync::Mutex;
 use crate::btree::Tree;
-use crate::txn::active::Own;
+use crate::txn::active::SystemPurpose;
 use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
 
@@ -140,7 +140,7 @@ impl Catalog {
         let mut damaged = false;
         let mut marks = Vec::new();
         let mut said = CATALOG.index.0;
-        let mut txn = engine.begin_own(Own::Open)?;
+        let mut txn = engine.begin_system(SystemPurpose::Open)?;
         let wanted = ScanSpec { from: &[], to: ScanEnd::Never, want: Want::Read, likely: usize::MAX };
         txn.scan(&own_index(), wanted, |key, row| {
             if let (USED, Some(number)) = (key, row.first_chunk()) {

@@ -21,7 +21,7 @@ use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::Lsn;
 use crate::btree::Tree;
 use crate::lock::TableMode;
-use crate::txn::active::Own;
+use crate::txn::active::SystemPurpose;
 use crate::txn::engine::Engine;
 use crate::txn::transaction::Txn;
 
@@ -33,7 +33,7 @@ impl Catalog {
     /// failures see [`carry_out`].
     pub(super) fn end(&self, engine: &Engine, name: &str, fate: Fate) -> Result<bool, TxnError> {
         loop {
-            let mut owner = engine.begin_own(Own::Maintenance)?;
+            let mut owner = engine.begin_system(SystemPurpose::Maintenance)?;
             let Some((entry, number)) = self.entry(engine, name)? else { return Ok(false) };
             match owner.lock_number(&entry.index(name, number), TableMode::X) {
                 Ok(()) => {}
@@ -89,7 +89,7 @@ impl Catalog {
     /// No space: nothing is changed. A later failure closes the instance, to readers too.
     pub(crate) fn remove_ghosts(&self, engine: &Engine, trees: &[Tree]) -> Result<(), TxnError> {
         let Some(entry) = TableEntry::of_bare_trees(trees) else { return Ok(()) };
-        let mut txn = engine.begin_own(Own::Beside)?;
+        let mut txn = engine.begin_system(SystemPurpose::Companion)?;
         let end = self.empty_locked(&mut txn, &entry)?;
         txn.commit()?;
         Ok(engine.make_durable(end)?)
@@ -101,7 +101,7 @@ impl Catalog {
     /// An error if a page cannot be read; no space.
     pub(super) fn finish(&self, engine: &Engine, marks: Vec<(Fate, TableEntry)>) -> Result<(), TxnError> {
         for (fate, entry) in marks {
-            let mut txn = engine.begin_own(Own::Open)?;
+            let mut txn = engine.begin_system(SystemPurpose::Open)?;
             match carry_out(self, &mut txn, &entry, fate) {
                 // Freeing a dropped table's pages can wait until the disk has space.
                 Err(TxnError::Storage(StorageError::NoSpace { .. } | StorageError::LogFull { .. }))

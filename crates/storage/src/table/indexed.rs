@@ -12,7 +12,7 @@ use crate::base::ids::Lsn;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
 use crate::lock::TableMode;
-use crate::txn::memos::LeafSpot;
+use crate::txn::positions::LeafSpot;
 use crate::txn::transaction::Txn;
 
 /// Writes the key of an index entry to `out`: the index key of the row and, unless the index is unique, the primary

@@ -14,16 +14,16 @@ use crate::btree::search::LeafAt;
 use crate::buffer::BufferPool;
 use crate::lock::LockName;
 use crate::page::PageRef;
-use crate::txn::buffers::Along;
+use crate::txn::buffers::ExtraRows;
 use crate::txn::engine::Engine;
-use crate::txn::memos::{LeafSpot, Memo};
+use crate::txn::positions::{LeafSpot, RememberedPosition};
 use crate::txn::transaction::Txn;
 
 impl<'db> Txn<'db> {
     /// Returns the position of `key`, whose lock name is `name`. The caller validates it like any optimistic position.
     #[inline]
     pub(crate) fn locate(&mut self, index: &Index, name: LockName, key: &[u8]) -> Result<LeafAt<'db>, StorageError> {
-        locate(self.engine, self.slot.peek().memos.get(name), index, key)
+        locate(self.engine, self.slot.peek().positions.get(name), index, key)
     }
 
     /// Position at which a leaf was read: frame, version and slot.
@@ -35,22 +35,25 @@ impl<'db> Txn<'db> {
     /// Adds a row to the next group lookup, which caches its position.
     #[inline]
     pub(crate) fn prefetch_along(&mut self, row: KeyQuery<'_>) {
-        self.slot.state().along.push(row);
+        self.slot.state().extra_rows.push(row);
     }
 
     /// Prefetches the rows of these keys, the pages above them and their lock buckets into the processor's caches, many
     /// at a time, and caches the positions.
     pub(crate) fn prefetch<'k>(&mut self, keys: impl Iterator<Item = KeyQuery<'k>>) {
         let engine = self.engine;
-        let along = std::mem::take(&mut self.slot.state().along);
+        let extra_rows = std::mem::take(&mut self.slot.state().extra_rows);
         let mut group: [KeyQuery<'_>; GROUP] = [(CATALOG, &[], 0); GROUP];
         let mut names = [LockName::NONE; GROUP];
         let mut n = 0;
         // Internal iteration: a chain of iterators runs one loop for each part, without checking at each item which
         // part is next.
-        #[expect(clippy::map_identity, reason = "their keys may live longer than those of the rows that come along")]
+        #[expect(
+            clippy::map_identity,
+            reason = "their keys may live longer than those of the rows that come with them"
+        )]
         let keys = keys.map(|(tree, key, bytes)| (tree, key, bytes));
-        along.iter().chain(keys).for_each(|wanted| {
+        extra_rows.iter().chain(keys).for_each(|wanted| {
             (group[n], names[n]) = (wanted, engine.locks.name_ahead(wanted.0.index, wanted.1));
             n += 1;
             if n == GROUP {
@@ -61,7 +64,7 @@ impl<'db> Txn<'db> {
         if n > 0 {
             self.prefetch_group(&group[..n], &names);
         }
-        self.give_along_back(along);
+        self.return_extra_rows(extra_rows);
     }
 
     /// Searches for up to [`GROUP`] keys of one index in one group lookup, together with announced rows, whose
@@ -84,12 +87,12 @@ impl<'db> Txn<'db> {
             wanted.1 = key;
             *name = engine.locks.name_ahead(index.id(), key);
         }
-        if self.slot.peek().along.is_empty() {
+        if self.slot.peek().extra_rows.is_empty() {
             return Tree::find_or_fetch_group(&engine.pool, &group[..keys.len()], places);
         }
-        let along = std::mem::take(&mut self.slot.state().along);
+        let extra_rows = std::mem::take(&mut self.slot.state().extra_rows);
         let mut n = keys.len();
-        for ((name, wanted), row) in names[n..].iter_mut().zip(&mut group[n..]).zip(along.iter()) {
+        for ((name, wanted), row) in names[n..].iter_mut().zip(&mut group[n..]).zip(extra_rows.iter()) {
             *wanted = row;
             *name = engine.locks.name_ahead(row.0.index, row.1);
             n += 1;
@@ -98,14 +101,14 @@ impl<'db> Txn<'db> {
         for (place, name) in places[keys.len()..n].iter_mut().zip(&names[keys.len()..n]) {
             self.remember(*name, place.take());
         }
-        self.give_along_back(along);
+        self.return_extra_rows(extra_rows);
     }
 
     /// Returns the buffers of announced rows to the transaction.
     #[inline]
-    fn give_along_back(&mut self, mut along: Along) {
-        along.clear();
-        self.slot.state().along = along;
+    fn return_extra_rows(&mut self, mut extra_rows: ExtraRows) {
+        extra_rows.clear();
+        self.slot.state().extra_rows = extra_rows;
     }
 
     /// Shared by all callers and not inlined: the code is long, and the L1 instruction cache is small.
@@ -122,7 +125,7 @@ impl<'db> Txn<'db> {
     #[inline]
     fn remember(&mut self, name: LockName, found: Option<KeyHint<'_>>) {
         if let Some(hint) = found {
-            self.slot.state().memos.remember(hint.memo(&self.engine.pool, name));
+            self.slot.state().positions.remember(hint.remembered(&self.engine.pool, name));
         }
     }
 }
@@ -130,8 +133,8 @@ impl<'db> Txn<'db> {
 impl KeyHint<'_> {
     /// Returns the position as a cache entry for a key with this lock name.
     #[inline]
-    pub(super) fn memo(&self, pool: &BufferPool, name: LockName) -> Memo {
-        Memo { name, spot: self.spot(pool), leaf: self.leaf, exact: self.exact }
+    pub(super) fn remembered(&self, pool: &BufferPool, name: LockName) -> RememberedPosition {
+        RememberedPosition { name, spot: self.spot(pool), leaf: self.leaf, exact: self.exact }
     }
 
     /// Returns the slot of the leaf.
@@ -149,43 +152,49 @@ pub(super) fn spot(pool: &BufferPool, leaf: &LeafAt<'_>) -> LeafSpot {
 
 /// Returns the position as a cache entry for a key with this lock name; `None` if the leaf has changed since.
 #[inline]
-pub(super) fn memo_at(pool: &BufferPool, name: LockName, leaf: &LeafAt<'_>) -> Option<Memo> {
-    let memo = Memo { name, spot: spot(pool, leaf), leaf: leaf.read.frame().page_id(), exact: leaf.exact };
+pub(super) fn remembered_at(pool: &BufferPool, name: LockName, leaf: &LeafAt<'_>) -> Option<RememberedPosition> {
+    let remembered =
+        RememberedPosition { name, spot: spot(pool, leaf), leaf: leaf.read.frame().page_id(), exact: leaf.exact };
     // Validated after the page's number was read: the frame may hold another page by then.
-    leaf.read.is_valid().then_some(memo)
+    leaf.read.is_valid().then_some(remembered)
 }
 
 /// Returns the position of `key`, from a cached one if possible. The caller validates it like any optimistic position.
 #[inline]
 pub(super) fn locate<'db>(
     engine: &'db Engine,
-    memo: Option<Memo>,
+    remembered: Option<RememberedPosition>,
     index: &Index,
     key: &[u8],
 ) -> Result<LeafAt<'db>, StorageError> {
-    if let Some(memo) = memo {
-        if let Some(leaf) = unchanged(engine, &memo)
-            && is_place(leaf.read.page(), &memo, index, key)
+    if let Some(remembered) = remembered {
+        if let Some(leaf) = unchanged(engine, &remembered)
+            && is_place(leaf.read.page(), &remembered, index, key)
         {
             return Ok(leaf);
         }
-        return locate_again(engine, memo, index, key);
+        return locate_again(engine, remembered, index, key);
     }
     index.tree().find(&engine.pool, key)
 }
 
 /// Returns the leaf of a cached position, if the leaf has not changed since.
 #[inline]
-pub(super) fn unchanged<'db>(engine: &'db Engine, memo: &Memo) -> Option<LeafAt<'db>> {
-    let LeafSpot { frame, version, position } = memo.spot;
+pub(super) fn unchanged<'db>(engine: &'db Engine, remembered: &RememberedPosition) -> Option<LeafAt<'db>> {
+    let LeafSpot { frame, version, position } = remembered.spot;
     let read = engine.pool.frame(frame).read(engine.pool.latches());
-    (read.version() == version).then_some(LeafAt { read, position: usize::from(position), exact: memo.exact })
+    (read.version() == version).then_some(LeafAt { read, position: usize::from(position), exact: remembered.exact })
 }
 
 /// Searches for `key` after its cached position became invalid: first in the same leaf, then by a descent.
 #[cold]
-fn locate_again<'db>(engine: &'db Engine, memo: Memo, index: &Index, key: &[u8]) -> Result<LeafAt<'db>, StorageError> {
-    match index.tree().find_in(&engine.pool, (memo.spot.frame, memo.leaf), key) {
+fn locate_again<'db>(
+    engine: &'db Engine,
+    remembered: RememberedPosition,
+    index: &Index,
+    key: &[u8],
+) -> Result<LeafAt<'db>, StorageError> {
+    match index.tree().find_in(&engine.pool, (remembered.spot.frame, remembered.leaf), key) {
         Some(leaf) => Ok(leaf),
         None => index.tree().find(&engine.pool, key),
     }
@@ -193,8 +202,8 @@ fn locate_again<'db>(engine: &'db Engine, memo: Memo, index: &Index, key: &[u8])
 
 /// Returns true if a cached position, in a leaf that has not changed since, is that of `key`.
 #[inline]
-pub(super) fn is_place(page: PageRef<'_>, memo: &Memo, index: &Index, key: &[u8]) -> bool {
-    let position = usize::from(memo.spot.position);
-    let has = || if memo.exact { page.has_key(position, key) } else { page.lacks_key(position, key) };
+pub(super) fn is_place(page: PageRef<'_>, remembered: &RememberedPosition, index: &Index, key: &[u8]) -> bool {
+    let position = usize::from(remembered.spot.position);
+    let has = || if remembered.exact { page.has_key(position, key) } else { page.lacks_key(position, key) };
     page.index() == index.id() && has() || is_mutant(Mutant::TrustLockNames)
 }

@@ -9,7 +9,7 @@ use super::catalog::CATALOG;
 use super::columns::{WHOLE, append_columns, has_columns};
 use super::index::{Index, LockAttempt, Want};
 use super::info::TableInfo;
-use super::locate::{is_place, locate, memo_at, spot, unchanged};
+use super::locate::{is_place, locate, remembered_at, spot, unchanged};
 use super::write::difference;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::{Lsn, PageId};
@@ -22,7 +22,7 @@ use crate::lock::{LockName, Prefix};
 use crate::log::RecordKind;
 use crate::page::PageRef;
 use crate::txn::engine::Engine;
-use crate::txn::memos::{LeafSpot, Memo};
+use crate::txn::positions::{LeafSpot, RememberedPosition};
 use crate::txn::transaction::Txn;
 
 /// Number of cached positions of announced keys.
@@ -30,11 +30,11 @@ const ANNOUNCED: usize = 64;
 
 /// Positions of announced keys, by lock name; a new key overwrites an occupied entry.
 #[derive(Debug)]
-pub(crate) struct Announced(Box<[Memo; ANNOUNCED]>);
+pub(crate) struct Announced(Box<[RememberedPosition; ANNOUNCED]>);
 
 impl Default for Announced {
     fn default() -> Announced {
-        Announced(Box::new([Memo::NONE; ANNOUNCED]))
+        Announced(Box::new([RememberedPosition::NONE; ANNOUNCED]))
     }
 }
 
@@ -53,7 +53,7 @@ impl Engine {
             Tree::find_group(&self.pool, &group[..n], &mut found);
             for (name, found) in names.into_iter().zip(found) {
                 let Some(hint) = found else { continue };
-                announced.0[name.low_bits() % ANNOUNCED] = hint.memo(&self.pool, name);
+                announced.0[name.low_bits() % ANNOUNCED] = hint.remembered(&self.pool, name);
             }
         }
     }
@@ -70,12 +70,12 @@ impl Engine {
         key: &[u8],
         columns: &[Range<usize>],
         row: &mut Vec<u8>,
-    ) -> Result<(bool, Memo), StorageError> {
+    ) -> Result<(bool, RememberedPosition), StorageError> {
         self.poison.check_memory()?;
         let name = self.locks.names.of(index.id(), key);
-        let memo = Some(announced.0[name.low_bits() % ANNOUNCED]).filter(|memo| memo.name == name);
+        let remembered = Some(announced.0[name.low_bits() % ANNOUNCED]).filter(|remembered| remembered.name == name);
         loop {
-            let leaf = locate(self, memo, index, key)?;
+            let leaf = locate(self, remembered, index, key)?;
             let page = leaf.read.page();
             row.clear();
             let mut there = false;
@@ -84,7 +84,7 @@ impl Engine {
                 there = !slot.is_ghost();
                 if slot.is_overflow() && there {
                     match self.peek_large(index, (name, key), columns, leaf, row)? {
-                        Some(memo) => return Ok((true, memo)),
+                        Some(remembered) => return Ok((true, remembered)),
                         None => continue,
                     }
                 }
@@ -92,8 +92,8 @@ impl Engine {
                     continue;
                 }
             }
-            if let Some(memo) = memo_at(&self.pool, name, &leaf) {
-                return Ok((there, memo));
+            if let Some(remembered) = remembered_at(&self.pool, name, &leaf) {
+                return Ok((there, remembered));
             }
         }
     }
@@ -107,17 +107,17 @@ impl Engine {
         columns: &[Range<usize>],
         leaf: LeafAt<'_>,
         row: &mut Vec<u8>,
-    ) -> Result<Option<Memo>, StorageError> {
+    ) -> Result<Option<RememberedPosition>, StorageError> {
         let page = leaf.read.page();
         let mut stored = Vec::new();
         let copied = page.append_value(page.slot(leaf.position), &mut stored);
-        let Some(memo) = memo_at(&self.pool, name, &leaf).filter(|_| copied) else { return Ok(None) };
+        let Some(remembered) = remembered_at(&self.pool, name, &leaf).filter(|_| copied) else { return Ok(None) };
         drop(leaf);
         if index.append_referred(&self.pool, key, &stored, columns, row)? {
-            return Ok(Some(memo));
+            return Ok(Some(remembered));
         }
         // If the leaf has not changed, its reference dangles.
-        if unchanged(self, &memo).is_some() { Err(index.dangling(&self.pool, key)) } else { Ok(None) }
+        if unchanged(self, &remembered).is_some() { Err(index.dangling(&self.pool, key)) } else { Ok(None) }
     }
 
     /// Replaces the references in a leaf's rows by the large values. Returns false if a row has changed since. The leaf
@@ -134,8 +134,8 @@ impl Engine {
             if !is_reference {
                 whole.extend_from_slice(&value);
             } else if !index.append_referred(&self.pool, &key, &value, WHOLE, &mut whole)? {
-                let memo = Memo { spot, ..Memo::NONE };
-                return if unchanged(self, &memo).is_some() {
+                let remembered = RememberedPosition { spot, ..RememberedPosition::NONE };
+                return if unchanged(self, &remembered).is_some() {
                     Err(index.dangling(&self.pool, &key))
                 } else {
                     Ok(false)
@@ -256,7 +256,7 @@ impl PeekedRows {
 pub(crate) struct SeenRow<'a> {
     pub(crate) key: &'a [u8],
     /// Position of the read, if known.
-    pub(crate) place: Option<Memo>,
+    pub(crate) place: Option<RememberedPosition>,
     /// The new row.
     pub(crate) row: &'a [u8],
 }
@@ -274,7 +274,7 @@ impl Txn<'_> {
         &mut self,
         index: &Index,
         key: &[u8],
-        place: Option<Memo>,
+        place: Option<RememberedPosition>,
         (columns, seen): (&[Range<usize>], Option<&[u8]>),
         want: Want,
     ) -> Result<bool, TxnError> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::columns::{WHOLE, append_columns, bytes_until};
 use super::index::{Index, LockAttempt, Want};
-use super::locate::memo_at;
+use super::locate::remembered_at;
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
@@ -12,7 +12,7 @@ use crate::btree::group::{GROUP, KeyHint};
 use crate::btree::overflow::Reference;
 use crate::btree::search::LeafAt;
 use crate::lock::{LockName, Prefix};
-use crate::txn::memos::LeafSpot;
+use crate::txn::positions::LeafSpot;
 use crate::txn::transaction::Txn;
 
 impl Txn<'_> {
@@ -221,9 +221,9 @@ impl Txn<'_> {
     #[inline]
     fn missed(&mut self, want: Want, name: LockName, leaf: &LeafAt<'_>) {
         if matches!(want, Want::Write | Want::Put)
-            && let Some(memo) = memo_at(&self.engine.pool, name, leaf)
+            && let Some(remembered) = remembered_at(&self.engine.pool, name, leaf)
         {
-            self.slot.state().memos.remember(memo);
+            self.slot.state().positions.remember(remembered);
         }
     }
 }

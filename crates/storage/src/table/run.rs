@@ -20,7 +20,7 @@ use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
 use crate::log::RecordKind;
 use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::txn::buffers::RowBatch;
-use crate::txn::memos::LeafSpot;
+use crate::txn::positions::LeafSpot;
 use crate::txn::transaction::Txn;
 
 /// Maximum number of rows in one log record.

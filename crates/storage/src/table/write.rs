@@ -24,7 +24,7 @@ use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
 use crate::log::RecordKind;
 use crate::page::PageRef;
 use crate::page::layout::RECORD_HEAD;
-use crate::txn::memos::LeafSpot;
+use crate::txn::positions::LeafSpot;
 use crate::txn::transaction::Txn;
 
 /// Returns the range of bytes in which two rows of equal length differ: its start and its end (exclusive). Empty if the

@@ -3,7 +3,7 @@
 //! | field | written by | read by |
 //! | --- | --- | --- |
 //! | `claims` | the thread that claims or releases the slot | all |
-//! | `own` | the claimer only | the claimer only |
+//! | `private` | the claimer only | the claimer only |
 //! | `state`, `first`, `last` | the claimer | the checkpointer |
 //! | `hits` | the claimer | threads that read the counters |
 //!
@@ -37,20 +37,20 @@ struct Slot {
     last: AtomicU64,
     /// Number of pages that transactions of this slot found in the pool. Only the claimer writes it.
     hits: AtomicU64,
-    own: UnsafeCell<SlotState>,
+    private: UnsafeCell<SlotState>,
 }
 
-// SAFETY: `own` is accessed only through a `SlotGuard`, and at most one exists per slot (`claims`).
+// SAFETY: `private` is accessed only through a `SlotGuard`, and at most one exists per slot (`claims`).
 unsafe impl Sync for Slot {}
 
 /// Number of slots for transactions of the engine's own.
-pub(crate) const OWN_SLOTS: usize = 4 + 2 * MAINTENANCE;
+pub(crate) const SYSTEM_SLOTS: usize = 4 + 2 * MAINTENANCE;
 /// Maximum number of concurrent calls of users that change whole tables.
 const MAINTENANCE: usize = 64;
 
 /// Purpose of a transaction of the engine's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Own {
+pub(crate) enum SystemPurpose {
     /// A short transaction on the catalog, whose caller has the turn of `table/creation.rs`: one at a time.
     Catalog,
     /// The transaction that opens the database.
@@ -61,20 +61,20 @@ pub(crate) enum Own {
     Compact,
     /// Maintenance requested by a user: dropping, truncating or changing a table, or a bulk load.
     Maintenance,
-    /// A second transaction of the same call as an [`Own::Maintenance`]: a slot for it is always available.
-    Beside,
+    /// A second transaction of the same call as an [`SystemPurpose::Maintenance`]: a slot for it is always available.
+    Companion,
 }
 
-impl Own {
+impl SystemPurpose {
     /// Slots for such transactions, among those of the engine's own.
     fn places(self) -> std::ops::Range<usize> {
         match self {
-            Own::Catalog => 0..1,
-            Own::Open => 1..2,
-            Own::Purge => 2..3,
-            Own::Compact => 3..4,
-            Own::Maintenance => 4..4 + MAINTENANCE,
-            Own::Beside => 4 + MAINTENANCE..OWN_SLOTS,
+            SystemPurpose::Catalog => 0..1,
+            SystemPurpose::Open => 1..2,
+            SystemPurpose::Purge => 2..3,
+            SystemPurpose::Compact => 3..4,
+            SystemPurpose::Maintenance => 4..4 + MAINTENANCE,
+            SystemPurpose::Companion => 4 + MAINTENANCE..SYSTEM_SLOTS,
         }
     }
 
@@ -88,8 +88,8 @@ impl Own {
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Box<[Slot]>,
-    own: Box<[OnceLock<Box<Slot>>]>,
-    /// Changed at each claim of a slot in `own`, and by [`Slots::running`]. So `running` either precedes the creation of a
+    system: Box<[OnceLock<Box<Slot>>]>,
+    /// Changed at each claim of a slot in `system`, and by [`Slots::running`]. So `running` either precedes the creation of a
     /// slot, or sees the slot.
     made: AtomicU32,
     locks: Arc<LockTable>,
@@ -134,7 +134,7 @@ impl Slot {
             first: AtomicU64::new(0),
             last: AtomicU64::new(0),
             hits: AtomicU64::new(0),
-            own: UnsafeCell::new(SlotState::new(locks.attach(SlotId(i as u16)))),
+            private: UnsafeCell::new(SlotState::new(locks.attach(SlotId(i as u16)))),
         }
     }
 }
@@ -147,11 +147,11 @@ impl Slots {
         (slots.start.addr()..slots.end.addr(), size_of::<Slot>())
     }
 
-    /// Creates `n` slots for users and [`OWN_SLOTS`] more. See [`Slots::remembers`].
+    /// Creates `n` slots for users and [`SYSTEM_SLOTS`] more. See [`Slots::remembers`].
     pub(crate) fn new(n: usize, locks: &Arc<LockTable>, remembers: bool) -> Slots {
         Slots {
             slots: (0..n).map(|i| Slot::new(i, locks)).collect(),
-            own: (0..OWN_SLOTS).map(|_| OnceLock::new()).collect(),
+            system: (0..SYSTEM_SLOTS).map(|_| OnceLock::new()).collect(),
             made: AtomicU32::new(0),
             locks: Arc::clone(locks),
             remembers,
@@ -165,9 +165,9 @@ impl Slots {
 
     /// Claims a slot for a transaction of the engine's own. `None` if all slots of this kind are taken.
     #[cold]
-    pub(crate) fn claim_own(&self, own: Own) -> Option<SlotGuard<'_>> {
-        own.places().find_map(|i| {
-            let slot = self.own[i].get_or_init(|| Box::new(Slot::new(self.slots.len() + i, &self.locks)));
+    pub(crate) fn claim_system(&self, purpose: SystemPurpose) -> Option<SlotGuard<'_>> {
+        purpose.places().find_map(|i| {
+            let slot = self.system[i].get_or_init(|| Box::new(Slot::new(self.slots.len() + i, &self.locks)));
             self.made.fetch_add(1, Ordering::AcqRel);
             Self::try_claim(slot).then(|| SlotGuard { slot })
         })
@@ -175,7 +175,7 @@ impl Slots {
 
     /// Iterates over all existing slots.
     fn all(&self) -> impl Iterator<Item = &Slot> {
-        self.slots.iter().chain(self.own.iter().filter_map(|own| own.get().map(|slot| &**slot)))
+        self.slots.iter().chain(self.system.iter().filter_map(|slot| slot.get().map(|slot| &**slot)))
     }
 
     /// Claims a free slot, preferably the one that this thread had before. `None` if all are taken.
@@ -262,7 +262,7 @@ impl Slots {
         self.made.fetch_add(0, Ordering::AcqRel);
         // Each access is a read-modify-write. A claim either precedes it and is seen, or follows it and acquires the stores
         // that it releases.
-        let places = (0..self.slots.len() + self.own.len()).filter_map(|at| Some((at, self.place(at)?)));
+        let places = (0..self.slots.len() + self.system.len()).filter_map(|at| Some((at, self.place(at)?)));
         let claims = places.map(|(at, slot)| (at, slot.claims.fetch_add(0, Ordering::AcqRel)));
         Running(claims.filter(|(_, claims)| claims & 1 == 1).collect())
     }
@@ -274,13 +274,14 @@ impl Slots {
     }
 
     fn place(&self, at: usize) -> Option<&Slot> {
-        self.slots.get(at).or_else(|| self.own.get(at - self.slots.len())?.get().map(|slot| &**slot))
+        self.slots.get(at).or_else(|| self.system.get(at - self.slots.len())?.get().map(|slot| &**slot))
     }
 
     /// Returns true if the transaction with this age has begun to write and has not ended. Unlike [`Slots::active`], it does
     /// not wait.
     pub(crate) fn is_writing(&self, age: Age) -> bool {
-        let places = (0..self.slots.len() + self.own.len()).filter_map(|at| Some((SlotId(at as u16), self.place(at)?)));
+        let places =
+            (0..self.slots.len() + self.system.len()).filter_map(|at| Some((SlotId(at as u16), self.place(at)?)));
         let mut writing = places.filter(|(_, slot)| slot.first.load(Ordering::Acquire) != 0);
         writing.any(|(at, _)| self.locks.age_in(at) == age)
     }
@@ -308,14 +309,14 @@ impl SlotGuard<'_> {
     #[inline]
     pub(crate) fn state(&mut self) -> &mut SlotState {
         // SAFETY: only `self` has claimed the slot, and `&mut self` makes this borrow the only one.
-        unsafe { &mut *self.slot.own.get() }
+        unsafe { &mut *self.slot.private.get() }
     }
 
     /// The transaction's private state, read-only.
     #[inline]
     pub(crate) fn peek(&self) -> &SlotState {
         // SAFETY: only `self` has claimed the slot, and `&self` allows only shared borrows during this one.
-        unsafe { &*self.slot.own.get() }
+        unsafe { &*self.slot.private.get() }
     }
 
     /// Makes the transaction visible to checkpoints, before its first record.
@@ -368,12 +369,14 @@ mod tests {
         let a = slots.claim().unwrap();
         let b = slots.claim().unwrap();
         assert!(slots.claim().is_none());
-        let creating = slots.claim_own(Own::Catalog).unwrap();
-        let service = slots.claim_own(Own::Purge).unwrap();
-        assert!(slots.claim_own(Own::Catalog).is_none() && slots.claim_own(Own::Purge).is_none());
-        let called: Vec<_> = std::iter::from_fn(|| slots.claim_own(Own::Maintenance)).collect();
+        let creating = slots.claim_system(SystemPurpose::Catalog).unwrap();
+        let service = slots.claim_system(SystemPurpose::Purge).unwrap();
+        assert!(
+            slots.claim_system(SystemPurpose::Catalog).is_none() && slots.claim_system(SystemPurpose::Purge).is_none()
+        );
+        let called: Vec<_> = std::iter::from_fn(|| slots.claim_system(SystemPurpose::Maintenance)).collect();
         assert_eq!(called.len(), MAINTENANCE);
-        let beside: Vec<_> = std::iter::from_fn(|| slots.claim_own(Own::Beside)).collect();
+        let beside: Vec<_> = std::iter::from_fn(|| slots.claim_system(SystemPurpose::Companion)).collect();
         assert_eq!(beside.len(), MAINTENANCE);
         assert!(slots.claim().is_none());
         called[7].announce(TxnId(9), Lsn(50));

@@ -44,21 +44,21 @@ impl EncodedKeys {
 }
 
 /// Maximum number of additional rows of a group.
-const ALONG: usize = 4;
+const MAX_EXTRA_ROWS: usize = 4;
 
 /// Additional rows to search together with the next group of keys, whatever group that is.
 #[derive(Debug, Default)]
-pub(crate) struct Along {
+pub(crate) struct ExtraRows {
     keys: EncodedKeys,
     /// Tree of each row, and the number of its bytes to prefetch.
     rows: Vec<(Tree, usize)>,
 }
 
-impl Along {
+impl ExtraRows {
     /// Adds a row. It is a hint: rows beyond the maximum are ignored.
     #[inline]
     pub(crate) fn push(&mut self, (tree, key, bytes): KeyQuery<'_>) {
-        if self.rows.len() < ALONG {
+        if self.rows.len() < MAX_EXTRA_ROWS {
             self.keys.push(|out| out.extend_from_slice(key));
             self.rows.push((tree, bytes));
         }

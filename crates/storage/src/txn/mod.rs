@@ -6,7 +6,7 @@ pub(crate) mod chains;
 pub(crate) mod engine;
 mod freeing;
 pub(crate) mod ghosts;
-pub(crate) mod memos;
+pub(crate) mod positions;
 pub(crate) mod slot_state;
 pub(crate) mod transaction;
 pub(crate) mod undo;

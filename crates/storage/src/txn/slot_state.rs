@@ -1,9 +1,9 @@
 //! Private state of a running transaction: its records, and reusable buffers.
 
-use super::buffers::{Along, Encoded, RowBatch};
+use super::buffers::{Encoded, ExtraRows, RowBatch};
 use super::chains::Chains;
 use super::ghosts::GhostRuns;
-use super::memos::Memos;
+use super::positions::PositionCache;
 use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::lock::LockOwner;
 use crate::log::RecordBuf;
@@ -45,9 +45,9 @@ pub(crate) struct SlotState {
     /// Runs of ghosts that the transaction's scans can skip.
     pub(crate) ghosts: GhostRuns,
     /// Additional rows to search with the next group of keys.
-    pub(crate) along: Along,
+    pub(crate) extra_rows: ExtraRows,
     /// Remembered positions of announced keys.
-    pub(crate) memos: Memos,
+    pub(crate) positions: PositionCache,
 }
 
 impl SlotState {
@@ -71,8 +71,8 @@ impl SlotState {
             chains: Chains::default(),
             handled_large: false,
             ghosts: GhostRuns::default(),
-            along: Along::default(),
-            memos: Memos::default(),
+            extra_rows: ExtraRows::default(),
+            positions: PositionCache::default(),
         }
     }
 }

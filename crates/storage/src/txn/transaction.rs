@@ -1,13 +1,13 @@
 //! A running transaction: begin, records, commit, rollback.
 
-use super::active::{Own, SlotGuard};
+use super::active::{SlotGuard, SystemPurpose};
 use super::engine::Engine;
 use super::undo::{UNDO_OF_ANOTHER, Victim, roll_back};
 use crate::base::config::Isolation;
 use crate::base::error::StorageError;
 use crate::base::ids::{Age, Lsn, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::btree::space::Kept;
+use crate::btree::space::ReservedSpace;
 use crate::btree::{StructureChange, Tree};
 use crate::log::{RecordKind, Unlogged};
 
@@ -23,7 +23,7 @@ pub(crate) struct Txn<'db> {
     ended: bool,
     /// True if a statement failed and could not be undone completely: the transaction can only be rolled back.
     broken: bool,
-    kept: Kept,
+    reserved: ReservedSpace,
 }
 
 impl Engine {
@@ -43,10 +43,10 @@ impl Engine {
     ///
     /// # Errors
     /// `TooMuchMaintenance` if all slots for such transactions are taken. `Poisoned` as for [`Engine::begin`].
-    pub(crate) fn begin_own(&self, own: Own) -> Result<Txn<'_>, StorageError> {
+    pub(crate) fn begin_system(&self, purpose: SystemPurpose) -> Result<Txn<'_>, StorageError> {
         self.poison.check_memory()?;
-        let Some(slot) = self.slots.claim_own(own) else {
-            return Err(StorageError::TooMuchMaintenance { limit: own.limit() });
+        let Some(slot) = self.slots.claim_system(purpose) else {
+            return Err(StorageError::TooMuchMaintenance { limit: purpose.limit() });
         };
         Ok(Txn::begin(self, slot, Isolation::Serializable, None))
     }
@@ -54,9 +54,9 @@ impl Engine {
     /// Begins a short transaction on the catalog. The caller has the turn for it (`table/creation.rs`).
     ///
     /// # Errors
-    /// As [`Engine::begin_own`].
+    /// As [`Engine::begin_system`].
     pub(crate) fn begin_creating(&self) -> Result<Txn<'_>, StorageError> {
-        self.begin_own(Own::Catalog)
+        self.begin_system(SystemPurpose::Catalog)
     }
 
     /// Begins a transaction of the engine's own that takes shared table locks and writes no rows. `None` while another
@@ -64,9 +64,9 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::begin`].
-    pub(crate) fn begin_alone(&self, own: Own) -> Result<Option<Txn<'_>>, StorageError> {
+    pub(crate) fn begin_alone(&self, purpose: SystemPurpose) -> Result<Option<Txn<'_>>, StorageError> {
         self.poison.check_memory()?;
-        let slot = self.slots.claim_own(own);
+        let slot = self.slots.claim_system(purpose);
         Ok(slot.map(|slot| Txn::begin(self, slot, Isolation::ReadCommitted, None)))
     }
 }
@@ -84,11 +84,20 @@ impl<'db> Txn<'db> {
         state.sequence += 1;
         state.last = Lsn::ZERO;
         state.ghosts.clear();
-        state.along.clear();
+        state.extra_rows.clear();
         let age = age.unwrap_or_else(|| Age(engine.clock.age()));
         state.owner.begin(age.0);
         state.owner.run_by(engine.hook.task());
-        Txn { engine, slot, age, isolation, finds_together: true, ended: false, broken: false, kept: Kept::default() }
+        Txn {
+            engine,
+            slot,
+            age,
+            isolation,
+            finds_together: true,
+            ended: false,
+            broken: false,
+            reserved: ReservedSpace::default(),
+        }
     }
 
     /// Begins a record. If it is the transaction's first, assigns a number and makes the transaction visible to checkpoints.
@@ -135,19 +144,19 @@ impl<'db> Txn<'db> {
         let change = self.engine.structure_change(self.slot.peek().id);
         // A hint: the root may leave the pool and return.
         let levels = u64::from(change.pool.get_or_load(tree.root)?.bytes().level()) + 1;
-        self.kept.keep(change, levels)
+        self.reserved.reserve(change, levels)
     }
 
     /// Returns true if space is reserved for shrinking a row.
     #[inline]
     pub(crate) fn may_shorten(&self) -> bool {
-        self.kept.covers_one()
+        self.reserved.covers_one()
     }
 
     /// Records that a row shrank.
     #[cold]
     pub(crate) fn has_shortened(&mut self) {
-        let bytes = self.kept.use_one();
+        let bytes = self.reserved.use_one();
         self.engine.log.add_undo_bytes(self.slot.peek().id, bytes);
     }
 
@@ -194,7 +203,7 @@ impl<'db> Txn<'db> {
         if !wrote {
             self.engine.poison.check_memory()?;
         }
-        self.kept.release(&self.engine.pool);
+        self.reserved.release(&self.engine.pool);
         self.slot.state().owner.release_all();
         self.ended = true;
         if !wrote {
@@ -244,14 +253,14 @@ impl<'db> Txn<'db> {
                 return Err(error);
             }
         };
-        let shorter = self.kept.give_back(&engine.pool, undone.shortened);
+        let shorter = self.reserved.give_back(&engine.pool, undone.shortened);
         engine.log.set_undo_bytes(state.id, owed.saturating_sub(undone.owed + shorter));
-        state.last = undone.stands;
+        state.last = undone.last_in_effect;
         if state.handled_large {
             state.chains.undone(savepoint);
         }
-        self.slot.advance(undone.stands);
-        if undone.stands == Lsn::ZERO && victim.last != Lsn::ZERO {
+        self.slot.advance(undone.last_in_effect);
+        if undone.last_in_effect == Lsn::ZERO && victim.last != Lsn::ZERO {
             self.end_rollback(&victim)?;
         }
         Ok(())
@@ -294,7 +303,7 @@ impl<'db> Txn<'db> {
                 self.engine.poison.distrust(&error.as_cause(), self.engine.log.durable());
             }
         }
-        self.kept.release(&self.engine.pool);
+        self.reserved.release(&self.engine.pool);
         self.slot.state().owner.release_all();
         if self.slot.peek().handled_large {
             self.free_chains(false);

@@ -27,9 +27,9 @@ pub(crate) struct Victim {
 
 /// Result of a rollback.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Undone {
+pub(crate) struct UndoResult {
     /// The victim's newest record that is in effect, at or before the savepoint. Zero if there is none.
-    pub(crate) stands: Lsn,
+    pub(crate) last_in_effect: Lsn,
     /// Number of bytes of log that were reserved for undoing the undone records.
     pub(crate) owed: u64,
     /// Number of rows that had shrunk in the undone records.
@@ -51,9 +51,9 @@ pub(crate) fn roll_back(
     bytes: &mut Vec<u8>,
     victim: &mut Victim,
     savepoint: Lsn,
-) -> Result<Undone, StorageError> {
+) -> Result<UndoResult, StorageError> {
     let mut records = ReadBack::new(change.log, bytes, savepoint);
-    let mut undone = Undone::default();
+    let mut undone = UndoResult::default();
     let mut undo = Undo { change, rec, victim, leaf: None, shortened: 0 };
     // Positions of the sections of a record, except the first one. Nearly all records have one section.
     let mut others = Vec::new();
@@ -93,7 +93,7 @@ pub(crate) fn roll_back(
         }
         at = next;
     }
-    Ok(Undone { stands: at, shortened: undo.shortened, ..undone })
+    Ok(UndoResult { last_in_effect: at, shortened: undo.shortened, ..undone })
 }
 
 /// Leaf of the row undone last, in its state after that. Rows written one after the other are often neighbours, so the next
