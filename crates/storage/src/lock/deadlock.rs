@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 
 use super::LockTable;
 use super::intent::TableQueue;
-use super::queue::{self, Ask};
+use super::queue::{self, LockRequestView};
 use super::sync::{MutexGuard, Ordering};
 use super::table::Latched;
 use super::wait::{Outcome, WaitsFor, Wakes};
@@ -32,16 +32,16 @@ use crate::base::ids::{Age, SlotId};
 #[derive(Default)]
 pub(super) struct Detector {
     /// True for each slot whose owner the search has visited.
-    met: Vec<bool>,
+    visited: Vec<bool>,
     /// Visited owners, nearest first. Each has the index in this list of the owner that waits for it.
-    reached: Vec<(SlotId, usize)>,
+    frontier: Vec<(SlotId, usize)>,
     /// The cycle found: each owner waits for the next, and the last for the first.
     cycle: Vec<SlotId>,
 }
 
 /// The latched queues in which the members of a cycle wait.
 #[derive(Default)]
-struct Held<'a> {
+struct LatchedQueues<'a> {
     tables: Vec<(u32, MutexGuard<'a, TableQueue>)>,
     buckets: Vec<(usize, Latched<'a>)>,
 }
@@ -89,7 +89,7 @@ impl LockTable {
         self.deliver(wakes);
     }
 
-    /// Ends the wait of `owner`, unless it has ended, because it reached the time limit. Returns the owner that it waited
+    /// Ends the wait of `owner`, unless it has ended, because it exceeded the time limit. Returns the owner that it waited
     /// for.
     #[cold]
     pub(super) fn withdraw_late(&self, owner: SlotId) -> Option<LockHolder> {
@@ -110,22 +110,22 @@ impl LockTable {
     }
 
     fn withdraw(&self, owner: SlotId, outcome: Outcome, wakes: &mut Wakes) {
-        let mut held = self.hold([self.slot(owner).waits_for()].into_iter());
-        self.withdraw_held(&mut held, owner, outcome, wakes);
+        let mut latched = self.latch_queues([self.slot(owner).waits_for()].into_iter());
+        self.withdraw_latched(&mut latched, owner, outcome, wakes);
     }
 
-    fn withdraw_held(&self, held: &mut Held<'_>, owner: SlotId, outcome: Outcome, wakes: &mut Wakes) {
+    fn withdraw_latched(&self, latched: &mut LatchedQueues<'_>, owner: SlotId, outcome: Outcome, wakes: &mut Wakes) {
         match self.slot(owner).waits_for() {
             WaitsFor::Nothing => {}
             WaitsFor::Record(name) => {
-                if let Some(list) = held.list(self.buckets.index_of(name))
+                if let Some(list) = latched.list(self.buckets.index_of(name))
                     && let Some(request) = queue::find_waiting(list, owner, name)
                 {
                     queue::withdraw(list, request, outcome, wakes);
                 }
             }
             WaitsFor::Table(table) => {
-                if let Some(queue) = held.queue(table) {
+                if let Some(queue) = latched.queue(table) {
                     queue.withdraw(self, table, owner, outcome, wakes);
                 }
             }
@@ -135,21 +135,21 @@ impl LockTable {
     /// Ends the wait of one member of `cycle` if the cycle still exists. If the own task of some members is blocked, the
     /// victim is the youngest of these; otherwise it is the youngest member.
     pub(super) fn break_cycle(&self, cycle: &[SlotId], wakes: &mut Wakes) {
-        let mut held = self.hold(cycle.iter().map(|&owner| self.slot(owner).waits_for()));
+        let mut latched = self.latch_queues(cycle.iter().map(|&owner| self.slot(owner).waits_for()));
         let edges = || cycle.iter().copied().zip(cycle.iter().copied().cycle().skip(1));
-        if edges().all(|(owner, next)| held.waits(self, owner, next)) {
+        if edges().all(|(owner, next)| latched.waits(self, owner, next)) {
             let youngest = |&owner: &SlotId| (self.slot(owner).age.load(Ordering::Relaxed), owner);
             let runs = |owner: SlotId| self.slot(owner).waits_for() == WaitsFor::Nothing;
             let own = edges().filter(|(owner, _)| runs(*owner)).map(|(_, next)| next).max_by_key(youngest);
             if let Some(victim) = own {
-                self.withdraw_held(&mut held, victim, Outcome::OwnTask, wakes);
+                self.withdraw_latched(&mut latched, victim, Outcome::OwnTask, wakes);
             } else if let Some(victim) = cycle.iter().copied().max_by_key(youngest) {
-                self.withdraw_held(&mut held, victim, Outcome::Deadlock, wakes);
+                self.withdraw_latched(&mut latched, victim, Outcome::Deadlock, wakes);
             }
         }
     }
 
-    fn hold(&self, waits: impl Iterator<Item = WaitsFor>) -> Held<'_> {
+    fn latch_queues(&self, waits: impl Iterator<Item = WaitsFor>) -> LatchedQueues<'_> {
         let (mut tables, mut buckets) = (Vec::new(), Vec::new());
         for wait in waits {
             match wait {
@@ -162,7 +162,7 @@ impl LockTable {
         tables.dedup();
         buckets.sort_unstable();
         buckets.dedup();
-        Held {
+        LatchedQueues {
             tables: tables.into_iter().map(|table| (table, self.tables.queue(table))).collect(),
             buckets: buckets.into_iter().map(|bucket| (bucket, self.buckets.at(bucket).latch())).collect(),
         }
@@ -179,7 +179,7 @@ impl LockTable {
             WaitsFor::Record(name) => {
                 let list = self.buckets.of(name).latch();
                 if let Some(request) = queue::find_waiting(&list, owner, name) {
-                    Ask::of(request).blockers(&list, found);
+                    LockRequestView::of(request).blockers(&list, found);
                 }
             }
             WaitsFor::Table(table) => self.tables.queue(table).blockers_of(self, table, owner, found),
@@ -207,20 +207,20 @@ impl LockTable {
 impl Detector {
     /// Searches for a shortest cycle through `requester`. Returns true if there is one.
     fn find_cycle(&mut self, locks: &LockTable, requester: SlotId) -> bool {
-        self.met.clear();
-        self.met.resize(locks.slots.len(), false);
-        self.reached.clear();
-        self.reached.push((requester, 0));
+        self.visited.clear();
+        self.visited.resize(locks.slots.len(), false);
+        self.frontier.clear();
+        self.frontier.push((requester, 0));
         let mut at = 0;
-        while let Some(&(owner, _)) = self.reached.get(at) {
+        while let Some(&(owner, _)) = self.frontier.get(at) {
             let mut closed = false;
             locks.edges_of(owner, |other| {
                 if other == requester {
                     closed = true;
                     return ControlFlow::Break(());
                 }
-                if !std::mem::replace(&mut self.met[usize::from(other.0)], true) {
-                    self.reached.push((other, at));
+                if !std::mem::replace(&mut self.visited[usize::from(other.0)], true) {
+                    self.frontier.push((other, at));
                 }
                 ControlFlow::Continue(())
             });
@@ -236,16 +236,16 @@ impl Detector {
     fn trace_back(&mut self, mut at: usize) {
         self.cycle.clear();
         while at != 0 {
-            let (owner, waiter) = self.reached[at];
+            let (owner, waiter) = self.frontier[at];
             self.cycle.push(owner);
             at = waiter;
         }
-        self.cycle.push(self.reached[0].0);
+        self.cycle.push(self.frontier[0].0);
         self.cycle.reverse();
     }
 }
 
-impl<'a> Held<'a> {
+impl<'a> LatchedQueues<'a> {
     fn list(&self, bucket: usize) -> Option<&Latched<'a>> {
         self.buckets.iter().find(|(at, _)| *at == bucket).map(|(_, list)| list)
     }
@@ -272,7 +272,7 @@ impl<'a> Held<'a> {
                 if let Some(list) = self.list(locks.buckets.index_of(name))
                     && let Some(request) = queue::find_waiting(list, owner, name)
                 {
-                    Ask::of(request).blockers(list, found);
+                    LockRequestView::of(request).blockers(list, found);
                 }
             }
             WaitsFor::Table(table) => {

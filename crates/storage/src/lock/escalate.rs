@@ -10,7 +10,7 @@
 //! caller releases all latches and calls the waiting variant, which escalates and in most cases does not have to wait.
 
 use super::mode::{GapMode, KeyMode, TableMode};
-use super::owner::{Attempt, IfBlocked, LockOwner, Standing};
+use super::owner::{Attempt, IfBlocked, LockOwner, TableCoverage};
 use super::sync::Ordering;
 
 impl LockOwner {
@@ -37,28 +37,28 @@ impl LockOwner {
     /// Returns the relation of a claim to the owner's table lock: covered by it, in need of a record lock, or delayed
     /// because escalation is due.
     #[inline]
-    pub(super) fn standing(&mut self, table: u32, claim: GapMode, blocked: IfBlocked) -> Standing {
+    pub(super) fn table_coverage(&mut self, table: u32, claim: GapMode, blocked: IfBlocked) -> TableCoverage {
         let usage = self.usage(table);
         if usage.records < usage.limit {
-            return Standing::Needed;
+            return TableCoverage::Needed;
         }
         self.at_limit(table, claim, blocked)
     }
 
     #[cold]
-    fn at_limit(&mut self, table: u32, claim: GapMode, blocked: IfBlocked) -> Standing {
+    fn at_limit(&mut self, table: u32, claim: GapMode, blocked: IfBlocked) -> TableCoverage {
         let key = claim.mode.key();
         if self.covers(table, key, true) {
-            return Standing::Covered;
+            return TableCoverage::Covered;
         }
         let usage = self.usage(table);
         if usage.records >= usage.escalate_at {
             if blocked == IfBlocked::GiveUp {
-                return Standing::Due;
+                return TableCoverage::Due;
             }
             self.escalate(table);
         }
-        if self.covers(table, key, true) { Standing::Covered } else { Standing::Needed }
+        if self.covers(table, key, true) { TableCoverage::Covered } else { TableCoverage::Needed }
     }
 
     /// Escalates if escalation is due. The caller holds no latch.

@@ -10,7 +10,7 @@ use super::LockRefusal;
 use super::mode::{GapMode, KeyMode, RecordMode};
 use super::name::{LockName, Prefix};
 use super::owner::{Attempt, IfBlocked, LockOwner, Pending};
-use super::queue::{self, Ask};
+use super::queue::{self, LockRequestView};
 use super::wait::WaitsFor;
 use crate::base::mutant::{Mutant, is_mutant};
 
@@ -44,7 +44,7 @@ impl LockOwner {
     #[inline(never)]
     fn check_insert_slow(&self, table: u32, next: LockName, key: Prefix) -> InsertCheck {
         let list = self.locks.buckets.of(next).latch();
-        if self.insert_ask(table, next, key).is_blocked(&list) {
+        if self.insert_view(table, next, key).is_blocked(&list) {
             return InsertCheck::Blocked;
         }
         let own = queue::find_held(&list, self.slot, table, next).filter(|r| r.held.get().gap());
@@ -54,9 +54,9 @@ impl LockOwner {
         }
     }
 
-    fn insert_ask(&self, table: u32, next: LockName, key: Prefix) -> Ask<'static> {
+    fn insert_view(&self, table: u32, next: LockName, key: Prefix) -> LockRequestView<'static> {
         let claim = GapMode { mode: RecordMode::INSERT, low: key };
-        Ask { owner: self.slot, table, name: next, claim, converting: false, queued: None }
+        LockRequestView { owner: self.slot, table, name: next, claim, converting: false, queued: None }
     }
 
     /// Waits until a key with the prefix `key` may be inserted below `next`. The caller holds no latch. After that it
@@ -78,10 +78,10 @@ impl LockOwner {
         if self.covers(table, KeyMode::X, true) {
             return Ok(Attempt::Done(()));
         }
-        let ask = self.insert_ask(table, next, key);
+        let view = self.insert_view(table, next, key);
         self.arena.reserve();
         let list = self.locks.buckets.of(next).latch();
-        if !ask.is_blocked(&list) {
+        if !view.is_blocked(&list) {
             return Ok(Attempt::Done(()));
         }
         if blocked == IfBlocked::GiveUp {
@@ -93,7 +93,7 @@ impl LockOwner {
         request.name.set(next);
         request.table.set(table);
         request.held.set(RecordMode::NONE);
-        request.set_wanted(ask.claim);
+        request.set_wanted(view.claim);
         list.push_waiter(request);
         self.pending = Some(Pending::New(request.position));
         self.locks.slot(self.slot).start_wait(WaitsFor::Record(next));

@@ -25,7 +25,7 @@ use super::mode::{KeyMode, TableMode};
 use super::owner::{Acquired, Attempt, IfBlocked, LockOwner, Pending, TableUse};
 use super::stats::TableCounters;
 use super::sync::{Arc, AtomicU32, Mutex, MutexGuard, Ordering};
-use super::wait::{FAR_KEPT, FarMap, Outcome, OwnerSlot, WaitsFor, Wakes};
+use super::wait::{MAX_KEPT_CAPACITY, Outcome, OwnerSlot, SparseTableMap, WaitsFor, Wakes};
 use super::{LockRefusal, LockTable};
 use crate::base::growing::Growing;
 use crate::base::ids::SlotId;
@@ -50,8 +50,8 @@ pub(super) struct SharedTable {
 }
 
 impl Tables {
-    pub(super) fn new(near: usize) -> Tables {
-        Tables { strong: (0..near).map(|_| AtomicU32::new(0)).collect(), all: Growing::default() }
+    pub(super) fn new(dense_tables: usize) -> Tables {
+        Tables { strong: (0..dense_tables).map(|_| AtomicU32::new(0)).collect(), all: Growing::default() }
     }
 
     pub(super) fn of(&self, table: u32) -> &SharedTable {
@@ -72,16 +72,16 @@ impl Tables {
     }
 
     /// Marks a table as dropped. The caller's owner holds it in X.
-    pub(super) fn gone(&self, table: u32) {
-        self.queue(table).gone = true;
+    pub(super) fn mark_dropped(&self, table: u32) {
+        self.queue(table).is_dropped = true;
     }
 
     /// Makes the number of a dropped table available for another table. No owner that knew the dropped table is left.
-    pub(super) fn back(&self, table: u32) {
+    pub(super) fn reuse_number(&self, table: u32) {
         let shared = self.of(table);
         let mut queue = shared.queue.lock();
         debug_assert!(queue.granted.is_empty() && queue.waiters.is_empty(), "locks on the number of a dropped table");
-        queue.gone = false;
+        queue.is_dropped = false;
         shared.counters.reset();
         self.strong(table).store((queue.granted.len() + queue.waiters.len()) as u32, Ordering::Release);
     }
@@ -92,7 +92,7 @@ impl Tables {
 pub(super) struct TableQueue {
     /// True if the table was dropped. Its `strong` word then stays above 0, so every request for it goes through the queue
     /// and gets the error.
-    gone: bool,
+    is_dropped: bool,
     granted: Vec<(SlotId, TableMode)>,
     waiters: Vec<TableWaiter>,
 }
@@ -112,7 +112,7 @@ impl TableWaiter {
 
 impl TableQueue {
     /// Calls `found` with every owner that `ask` must wait for; `ahead` waiters precede it. The rules are the same as in
-    /// [`super::queue::Ask::blockers`].
+    /// [`super::queue::LockRequestView::blockers`].
     fn blockers(
         &self,
         locks: &LockTable,
@@ -208,14 +208,14 @@ impl TableQueue {
         if let Some(at) = self.waiter(owner) {
             self.waiters.remove(at);
             wakes.push(owner, outcome);
-            self.look_after(locks, table, wakes);
+            self.grant_and_update_strong(locks, table, wakes);
         }
     }
 
     /// Grants all requests that can be granted, and updates `strong`. Called at the end of every section under the mutex.
-    fn look_after(&mut self, locks: &LockTable, table: u32, wakes: &mut Wakes) {
+    fn grant_and_update_strong(&mut self, locks: &LockTable, table: u32, wakes: &mut Wakes) {
         self.grant(locks, table, wakes);
-        let strong = self.granted.len() + self.waiters.len() + usize::from(self.gone);
+        let strong = self.granted.len() + self.waiters.len() + usize::from(self.is_dropped);
         locks.tables.strong(table).store(strong as u32, Ordering::Release);
     }
 }
@@ -268,13 +268,13 @@ impl LockOwner {
     /// the whole table or waits to lock it. Never waits.
     ///
     /// # Errors
-    /// Fails with [`LockRefusal::Gone`] if the table was dropped.
+    /// Fails with [`LockRefusal::Dropped`] if the table was dropped.
     pub(crate) fn try_intent(&mut self, table: u32, mode: TableMode) -> Result<bool, LockRefusal> {
         debug_assert!(!mode.is_strong());
         let granted = self.mode(table).covers(mode)
             || matches!(self.attempt_table(table, mode, IfBlocked::GiveUp), Attempt::Done(_));
-        if self.locks.tables.queue(table).gone {
-            return Err(LockRefusal::Gone);
+        if self.locks.tables.queue(table).is_dropped {
+            return Err(LockRefusal::Dropped);
         }
         Ok(granted)
     }
@@ -294,8 +294,8 @@ impl LockOwner {
             Attempt::Queued => drop(self.finish_wait()?),
         }
         // Also reached by a lock request that waited while the table was dropped.
-        if self.locks.tables.queue(table).gone {
-            return Err(LockRefusal::Gone);
+        if self.locks.tables.queue(table).is_dropped {
+            return Err(LockRefusal::Dropped);
         }
         Ok(())
     }
@@ -327,7 +327,7 @@ impl LockOwner {
             } else {
                 Attempt::Blocked
             };
-            queue.look_after(&locks, table, &mut wakes);
+            queue.grant_and_update_strong(&locks, table, &mut wakes);
             attempt
         };
         locks.deliver(wakes);
@@ -369,7 +369,7 @@ impl LockOwner {
         let unused =
             TableUse { records: 0, limit: self.locks.options.escalate_at, escalate_at: self.locks.options.escalate_at };
         if table as usize >= self.modes.len() {
-            return self.far.entry(table).or_insert(unused);
+            return self.sparse.entry(table).or_insert(unused);
         }
         self.tables.resize(table as usize + 1, unused);
         &mut self.tables[table as usize]
@@ -393,18 +393,18 @@ impl LockOwner {
     #[inline]
     pub(super) fn release_tables(&mut self) {
         let escalate_at = self.locks.options.escalate_at;
-        let mut is_far = false;
+        let mut has_sparse = false;
         for &table in &self.touched {
             match self.modes.get(table as usize) {
                 Some(mode) => mode.store(TableMode::None as u8, Ordering::Release),
-                None => is_far = true,
+                None => has_sparse = true,
             }
             if let Some(usage) = self.tables.get_mut(table as usize) {
                 *usage = TableUse { records: 0, limit: escalate_at, escalate_at };
             }
         }
-        if is_far {
-            self.release_far();
+        if has_sparse {
+            self.release_sparse();
         }
         self.shared().handshake.fetch_add(1, Ordering::AcqRel);
         for &table in &self.touched {
@@ -416,14 +416,14 @@ impl LockOwner {
     }
 
     #[cold]
-    fn release_far(&mut self) {
-        self.shared().release_far();
+    fn release_sparse(&mut self) {
+        self.shared().release_sparse();
         // The capacity that one transaction on many tables needed is not kept.
-        if self.far.capacity() > FAR_KEPT {
-            self.far = FarMap::default();
-            self.touched.shrink_to(FAR_KEPT);
+        if self.sparse.capacity() > MAX_KEPT_CAPACITY {
+            self.sparse = SparseTableMap::default();
+            self.touched.shrink_to(MAX_KEPT_CAPACITY);
         }
-        self.far.clear();
+        self.sparse.clear();
     }
 }
 
@@ -435,7 +435,7 @@ impl LockTable {
         {
             let mut queue = self.tables.queue(table);
             queue.granted.retain(|&(holder, _)| holder != owner);
-            queue.look_after(self, table, &mut wakes);
+            queue.grant_and_update_strong(self, table, &mut wakes);
         }
         self.deliver(wakes);
     }

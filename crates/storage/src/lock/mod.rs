@@ -31,7 +31,7 @@ pub(crate) use insert::InsertCheck;
 pub(crate) use mode::KeyMode;
 pub(crate) use mode::{RecordMode, TableMode};
 pub(crate) use name::{LockName, NAME_BITS, Names, Prefix};
-pub(crate) use owner::{Acquired, LockOwner, Refused};
+pub(crate) use owner::{Acquired, LockOwner, NotGranted};
 pub(crate) use stats::LockStats;
 
 use deadlock::Detector;
@@ -42,7 +42,7 @@ use wait::OwnerSlot;
 
 /// Tables with numbers below this use arrays: one byte for each owner in use, and up to twelve bytes more. Debug builds have
 /// a low limit, so that their tests use both representations.
-pub(crate) const NEAR: usize = if cfg!(debug_assertions) { 16 } else { 1024 };
+pub(crate) const DENSE_TABLES: usize = if cfg!(debug_assertions) { 16 } else { 1024 };
 
 /// Sizes of a lock table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(crate) struct LockOptions {
     /// Maximum number of owners (running transactions).
     pub(crate) slots: usize,
     /// Tables with numbers below this use arrays, others use maps.
-    pub(crate) near: usize,
+    pub(crate) dense_tables: usize,
     /// Maximum number of record locks of one owner, rounded up to whole chunks of 64.
     pub(crate) records_per_owner: usize,
     /// Number of record locks of one owner in one table at which it attempts to lock the table instead.
@@ -73,7 +73,7 @@ impl Default for LockOptions {
             buckets: 1 << 15,
             memory: PageSize::Usual,
             slots: 1024,
-            near: NEAR,
+            dense_tables: DENSE_TABLES,
             records_per_owner: 1 << 20,
             escalate_at: 5000,
             timeout: None,
@@ -113,7 +113,7 @@ pub(crate) enum LockRefusal {
     Closed,
     /// The table was dropped. The lock is held, but has no effect.
     #[error("the table was dropped")]
-    Gone,
+    Dropped,
 }
 
 /// All locks of a database.
@@ -146,7 +146,7 @@ impl LockTable {
             buckets: Buckets::new(options.buckets, options.memory)?,
             slots: (0..options.slots).map(|_| OwnerSlot::new()).collect(),
             used: AtomicUsize::new(0),
-            tables: Tables::new(options.near),
+            tables: Tables::new(options.dense_tables),
             detector: Mutex::new(Detector::default()),
             closed: AtomicBool::new(false),
             hook,
@@ -202,16 +202,16 @@ impl LockTable {
         !bucket.is_empty_now() && bucket.latch().iter().any(|r| r.name.get() == name && counts(r.owner))
     }
 
-    /// Marks a table as dropped: all later requests fail with [`LockRefusal::Gone`], and so do those that are waiting. The
+    /// Marks a table as dropped: all later requests fail with [`LockRefusal::Dropped`], and so do those that are waiting. The
     /// caller holds the table in X.
-    pub(crate) fn table_is_gone(&self, table: u32) {
-        self.tables.gone(table);
+    pub(crate) fn mark_table_dropped(&self, table: u32) {
+        self.tables.mark_dropped(table);
     }
 
     /// Makes the number of a dropped table available for another table. Every transaction that began before the drop has
     /// ended.
-    pub(crate) fn table_is_back(&self, table: u32) {
-        self.tables.back(table);
+    pub(crate) fn reuse_table_number(&self, table: u32) {
+        self.tables.reuse_number(table);
     }
 
     /// Ends all present and future waits with [`LockRefusal::Closed`]. Held locks stay held.

@@ -2,13 +2,13 @@
 
 use super::mode::{GapMode, KeyMode, RecordMode, TableMode};
 use super::name::{LockName, Prefix};
-use super::queue::{self, Ask};
+use super::queue::{self, LockRequestView};
 use super::request::{Request, RequestArena};
 #[cfg(test)]
 use super::stats::LockStats;
 use super::sync::{Arc, AtomicU8, AtomicU32, Ordering};
 use super::table::Latched;
-use super::wait::{FarMap, Outcome, OwnerSlot, WaitsFor, Wakes};
+use super::wait::{Outcome, OwnerSlot, SparseTableMap, WaitsFor, Wakes};
 use super::{LockRefusal, LockTable};
 use crate::base::ids::SlotId;
 use crate::base::mutant::{Mutant, is_mutant};
@@ -28,7 +28,7 @@ pub(crate) enum Acquired {
 
 /// Reason for which a lock was not granted at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum NotGranted {
     /// Other owners block the request, or escalation is due. Release all latches, call the waiting variant, then read the
     /// data again.
     WouldBlock,
@@ -65,7 +65,7 @@ pub(super) enum Pending {
 }
 
 /// Relation of a claim on a record to the owner's table lock.
-pub(super) enum Standing {
+pub(super) enum TableCoverage {
     /// The table lock makes a record lock unnecessary.
     Covered,
     /// The claim needs a record lock.
@@ -103,7 +103,7 @@ pub(crate) struct LockOwner {
     /// Data about tables with low numbers, up to the highest number used.
     pub(super) tables: Vec<TableUse>,
     /// Data about other tables, while the transaction uses them.
-    pub(super) far: FarMap<TableUse>,
+    pub(super) sparse: SparseTableMap<TableUse>,
     /// Tables in which the owner has a mode.
     pub(super) touched: Vec<u32>,
     pub(super) pending: Option<Pending>,
@@ -113,10 +113,10 @@ impl LockOwner {
     pub(super) fn new(locks: Arc<LockTable>, slot: SlotId) -> LockOwner {
         LockOwner {
             arena: RequestArena::new(slot, locks.options.records_per_owner),
-            modes: locks.slot(slot).modes(locks.options.near).clone(),
+            modes: locks.slot(slot).modes(locks.options.dense_tables).clone(),
             strong: locks.tables.strong.clone(),
             tables: Vec::new(),
-            far: FarMap::default(),
+            sparse: SparseTableMap::default(),
             touched: Vec::new(),
             pending: None,
             slot,
@@ -154,11 +154,11 @@ impl LockOwner {
         name: LockName,
         mode: RecordMode,
         low: Prefix,
-    ) -> Result<Acquired, Refused> {
+    ) -> Result<Acquired, NotGranted> {
         let claim = GapMode { mode, low };
         let usage = match self.tables.get_mut(table as usize) {
             Some(usage) => Some(usage),
-            None => self.far.get_mut(&table),
+            None => self.sparse.get_mut(&table),
         };
         if let Some(usage) = usage
             && usage.records < usage.limit
@@ -184,11 +184,11 @@ impl LockOwner {
     }
 
     #[inline(never)]
-    fn try_acquire_slow(&mut self, table: u32, name: LockName, claim: GapMode) -> Result<Acquired, Refused> {
+    fn try_acquire_slow(&mut self, table: u32, name: LockName, claim: GapMode) -> Result<Acquired, NotGranted> {
         match self.attempt(table, name, claim, IfBlocked::GiveUp) {
             Ok(Attempt::Done(acquired)) => Ok(acquired),
-            Ok(Attempt::Blocked | Attempt::Queued) => Err(Refused::WouldBlock),
-            Err(_) => Err(Refused::TooManyLocks),
+            Ok(Attempt::Blocked | Attempt::Queued) => Err(NotGranted::WouldBlock),
+            Err(_) => Err(NotGranted::TooManyLocks),
         }
     }
 
@@ -350,10 +350,10 @@ impl LockOwner {
         claim: GapMode,
         blocked: IfBlocked,
     ) -> Result<Attempt<Acquired>, LockRefusal> {
-        match self.standing(table, claim, blocked) {
-            Standing::Covered => return Ok(Attempt::Done(Acquired::Covered)),
-            Standing::Due => return Ok(Attempt::Blocked),
-            Standing::Needed => {}
+        match self.table_coverage(table, claim, blocked) {
+            TableCoverage::Covered => return Ok(Attempt::Done(Acquired::Covered)),
+            TableCoverage::Due => return Ok(Attempt::Blocked),
+            TableCoverage::Needed => {}
         }
         self.arena.reserve();
         let list = self.locks.buckets.of(name).latch();
@@ -374,8 +374,9 @@ impl LockOwner {
             Some(holds) => (holds.union(claim), claim.beyond(holds)),
             None => (claim, claim),
         };
-        let ask = Ask { owner: self.slot, table, name, claim: beyond, converting: held.is_some(), queued: None };
-        let is_blocked = ask.is_blocked(&list);
+        let view =
+            LockRequestView { owner: self.slot, table, name, claim: beyond, converting: held.is_some(), queued: None };
+        let is_blocked = view.is_blocked(&list);
         if is_blocked && blocked == IfBlocked::GiveUp {
             return Ok(Attempt::Blocked);
         }

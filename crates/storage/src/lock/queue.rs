@@ -10,7 +10,7 @@ use super::wait::{Outcome, Wakes};
 use crate::base::ids::SlotId;
 
 /// A request that is queued or about to be queued.
-pub(super) struct Ask<'a> {
+pub(super) struct LockRequestView<'a> {
     pub(super) owner: SlotId,
     pub(super) table: u32,
     pub(super) name: LockName,
@@ -22,10 +22,10 @@ pub(super) struct Ask<'a> {
     pub(super) queued: Option<&'a Request>,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> LockRequestView<'a> {
     /// Describes a waiting request.
-    pub(super) fn of(request: &'a Request) -> Ask<'a> {
-        Ask {
+    pub(super) fn of(request: &'a Request) -> LockRequestView<'a> {
+        LockRequestView {
             owner: request.owner,
             table: request.table.get(),
             name: request.name.get(),
@@ -56,7 +56,7 @@ impl<'a> Ask<'a> {
                     && other.waiting.get()
                     && (holds || !self.converting)
                     && other.wants().excludes(self.claim)
-                    && !self.detains(list, other));
+                    && !self.blocks(list, other));
             if excluded && found(other.owner).is_break() {
                 return;
             }
@@ -64,7 +64,7 @@ impl<'a> Ask<'a> {
     }
 
     /// Returns true if a lock of the requester keeps `other` waiting.
-    fn detains(&self, list: &Latched<'_>, other: &Request) -> bool {
+    fn blocks(&self, list: &Latched<'_>, other: &Request) -> bool {
         list.iter().any(|mine| {
             mine.owner == self.owner
                 && mine.is_for(self.table, self.name)
@@ -99,7 +99,7 @@ pub(super) fn find_waiting<'a>(list: &'a Latched<'_>, owner: SlotId, name: LockN
 /// new requests, so one pass is enough: a grant never unblocks an earlier request.
 pub(super) fn grant(list: &Latched<'_>, name: LockName, wakes: &mut Wakes) {
     for request in list.iter() {
-        if request.waiting.get() && request.name.get() == name && !Ask::of(request).is_blocked(list) {
+        if request.waiting.get() && request.name.get() == name && !LockRequestView::of(request).is_blocked(list) {
             request.set_held(request.wants());
             request.waiting.set(false);
             wakes.push(request.owner, Outcome::Granted);

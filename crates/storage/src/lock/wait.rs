@@ -48,9 +48,9 @@ const NOTHING: u32 = u32::MAX;
 const RECORD: u32 = u32::MAX - 1;
 
 /// Data about tables whose numbers are not low, by table number.
-pub(super) type FarMap<T> = HashMap<u32, T, foldhash::fast::FixedState>;
+pub(super) type SparseTableMap<T> = HashMap<u32, T, foldhash::fast::FixedState>;
 /// Capacity that such a map keeps from one transaction to the next, in tables.
-pub(super) const FAR_KEPT: usize = 1024;
+pub(super) const MAX_KEPT_CAPACITY: usize = 1024;
 
 /// State of an owner that other owners read.
 #[repr(align(128))]
@@ -65,7 +65,7 @@ pub(super) struct OwnerSlot {
     /// owner that grants it a table lock while it waits. Absent until the slot is first used.
     modes: OnceLock<Arc<[AtomicU8]>>,
     /// The owner's modes of other tables, while it has them. Written by the same owners as `modes`.
-    far: Mutex<FarMap<TableMode>>,
+    sparse: Mutex<SparseTableMap<TableMode>>,
     /// Age of the transaction: a larger value means that it began later.
     pub(super) age: AtomicU64,
     /// Task (thread or fiber) that runs the transaction, and that cannot do anything else while one of its transactions
@@ -87,7 +87,7 @@ impl OwnerSlot {
             handshake: AtomicU32::new(0),
             attached: AtomicBool::new(false),
             modes: OnceLock::new(),
-            far: Mutex::new(FarMap::default()),
+            sparse: Mutex::new(SparseTableMap::default()),
             age: AtomicU64::new(0),
             task: AtomicU64::new(0),
             waits_for: AtomicU32::new(NOTHING),
@@ -98,19 +98,19 @@ impl OwnerSlot {
         }
     }
 
-    /// Modes of tables with numbers below `near`. Creates them if they are absent.
-    pub(super) fn modes(&self, near: usize) -> &Arc<[AtomicU8]> {
-        self.modes.get_or_init(|| (0..near).map(|_| AtomicU8::new(0)).collect())
+    /// Modes of tables with numbers below `dense_tables`. Creates them if they are absent.
+    pub(super) fn modes(&self, dense_tables: usize) -> &Arc<[AtomicU8]> {
+        self.modes.get_or_init(|| (0..dense_tables).map(|_| AtomicU8::new(0)).collect())
     }
 
     /// The owner's mode in `table`.
     #[cold]
     #[inline(never)]
     pub(super) fn mode(&self, table: u32) -> TableMode {
-        let Some(near) = self.modes.get() else { return TableMode::None };
-        match near.get(table as usize) {
+        let Some(dense) = self.modes.get() else { return TableMode::None };
+        match dense.get(table as usize) {
             Some(mode) => TableMode::from_byte(mode.load(Ordering::Acquire)),
-            None => self.far.lock().get(&table).copied().unwrap_or(TableMode::None),
+            None => self.sparse.lock().get(&table).copied().unwrap_or(TableMode::None),
         }
     }
 
@@ -118,20 +118,20 @@ impl OwnerSlot {
     #[cold]
     #[inline(never)]
     pub(super) fn set_mode(&self, table: u32, mode: TableMode) {
-        match self.modes.get().and_then(|near| near.get(table as usize)) {
+        match self.modes.get().and_then(|dense| dense.get(table as usize)) {
             Some(place) => place.store(mode as u8, Ordering::Relaxed),
-            None if mode == TableMode::None => drop(self.far.lock().remove(&table)),
-            None => drop(self.far.lock().insert(table, mode)),
+            None if mode == TableMode::None => drop(self.sparse.lock().remove(&table)),
+            None => drop(self.sparse.lock().insert(table, mode)),
         }
     }
 
     /// Releases all modes of tables whose numbers are not low.
-    pub(super) fn release_far(&self) {
-        let mut far = self.far.lock();
-        if far.capacity() > FAR_KEPT {
-            *far = FarMap::default();
+    pub(super) fn release_sparse(&self) {
+        let mut sparse = self.sparse.lock();
+        if sparse.capacity() > MAX_KEPT_CAPACITY {
+            *sparse = SparseTableMap::default();
         }
-        far.clear();
+        sparse.clear();
     }
 
     /// Marks the owner as waiting. Called under the latch or mutex of the object that it waits for.

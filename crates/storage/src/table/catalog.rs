@@ -284,7 +284,7 @@ impl Catalog {
     fn end_open(&self, engine: &Engine, numbers: &mut Numbers, number: u32) {
         let info = self.table(number);
         info.inspect(|info| info.end());
-        engine.locks.table_is_gone(number);
+        engine.locks.mark_table_dropped(number);
         numbers.retire(engine, info.map_or(0, |info| info.shape), number);
     }
 

@@ -10,7 +10,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::Mutex;
 use crate::base::sync::plain::{AtomicU32, Ordering};
 use crate::btree::Tree;
-use crate::lock::{LockName, LockRefusal, Names, Prefix, RecordMode, Refused, TableMode};
+use crate::lock::{LockName, LockRefusal, Names, NotGranted, Prefix, RecordMode, TableMode};
 use crate::txn::transaction::Txn;
 
 /// A primary or secondary index.
@@ -157,7 +157,7 @@ impl Txn<'_> {
     /// Returns the error for a refused table lock. If the table was dropped, the transaction can only be rolled back.
     #[cold]
     fn refused_table(&mut self, error: LockRefusal, index: &Index) -> TxnError {
-        if error == LockRefusal::Gone {
+        if error == LockRefusal::Dropped {
             self.give_up();
         }
         lock_error(error, index)
@@ -235,8 +235,8 @@ impl Txn<'_> {
         }
         match owner.try_acquire(index.lock_table, name, mode, low) {
             Ok(_) => Ok(LockAttempt::Lock),
-            Err(Refused::WouldBlock) => Ok(LockAttempt::MustWait),
-            Err(Refused::TooManyLocks) => Err(TxnError::TooManyLocks { table: index.table() }),
+            Err(NotGranted::WouldBlock) => Ok(LockAttempt::MustWait),
+            Err(NotGranted::TooManyLocks) => Err(TxnError::TooManyLocks { table: index.table() }),
         }
     }
 
@@ -276,6 +276,6 @@ pub(crate) fn lock_error(error: LockRefusal, index: &Index) -> TxnError {
         LockRefusal::TimedOut { holder } => TxnError::LockTimeout { table, holder },
         LockRefusal::TooManyLocks { .. } => TxnError::TooManyLocks { table },
         LockRefusal::Closed => TxnError::Storage(StorageError::Closing),
-        LockRefusal::Gone => TxnError::Dropped { table },
+        LockRefusal::Dropped => TxnError::Dropped { table },
     }
 }

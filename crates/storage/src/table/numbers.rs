@@ -81,7 +81,7 @@ impl Numbers {
             return;
         }
         for (shape, number) in self.resting.take().into_iter().flat_map(|(_, numbers)| numbers) {
-            engine.locks.table_is_back(number);
+            engine.locks.reuse_table_number(number);
             self.free.entry(shape).or_default().push(number);
         }
         if !self.retired.is_empty() {

@@ -38,7 +38,7 @@ impl Txn<'_> {
     pub(crate) fn try_share(&mut self, table: u32) -> TableShare {
         match self.slot.state().owner.try_intent(table, TableMode::IS) {
             Ok(true) => TableShare::Granted,
-            Err(LockRefusal::Gone) => TableShare::Gone,
+            Err(LockRefusal::Dropped) => TableShare::Gone,
             Ok(false) | Err(_) => TableShare::Refused,
         }
     }

@@ -10,7 +10,7 @@ use super::overflow::fits_slot;
 use crate::base::error::{StorageError, TxnError};
 use crate::btree::overflow::{CHUNK, Chain, MAX_LARGE, Reference};
 use crate::latch::Version;
-use crate::lock::{LockName, Prefix, RecordMode, Refused};
+use crate::lock::{LockName, NotGranted, Prefix, RecordMode};
 use crate::page::layout::OVERFLOW;
 use crate::txn::transaction::Txn;
 
@@ -72,11 +72,11 @@ impl Txn<'_> {
         let owner = &mut self.slot.state().owner;
         match owner.try_acquire(index.lock_table, name, RecordMode::S, Prefix::MIN) {
             Ok(_) => Ok(()),
-            Err(Refused::WouldBlock) => owner
+            Err(NotGranted::WouldBlock) => owner
                 .acquire_wait(index.lock_table, name, RecordMode::S, Prefix::MIN)
                 .map(drop)
                 .map_err(|error| lock_error(error, index)),
-            Err(Refused::TooManyLocks) => Err(TxnError::TooManyLocks { table: index.table() }),
+            Err(NotGranted::TooManyLocks) => Err(TxnError::TooManyLocks { table: index.table() }),
         }
     }
 

@@ -55,7 +55,7 @@ fn cases(n: u32) -> proptest::prelude::ProptestConfig {
 
 /// Options for tests: few buckets, so that different names share buckets.
 fn small() -> LockOptions {
-    LockOptions { buckets: 2, slots: 16, near: 4, ..LockOptions::default() }
+    LockOptions { buckets: 2, slots: 16, dense_tables: 4, ..LockOptions::default() }
 }
 
 /// Creates `n` owners on this thread. Owner i has age i.

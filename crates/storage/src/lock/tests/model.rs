@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::lock::{InsertCheck, KeyMode, Refused};
+use crate::lock::{InsertCheck, KeyMode, NotGranted};
 
 const OWNERS: u16 = 5;
 const NAMES: u8 = 3;
@@ -304,7 +304,7 @@ fn run(ops: Vec<Op>, buckets: usize) {
                 let (mode, prefix) = mode_of(k, low);
                 let expected = model.acquire(name, owner, Want { key: k, low, at: None }, false);
                 let got = owners[owner].try_acquire(TABLE, key(name), mode, prefix);
-                assert_eq!(got, expected.ok_or(Refused::WouldBlock), "{op:?}");
+                assert_eq!(got, expected.ok_or(NotGranted::WouldBlock), "{op:?}");
                 false
             }
             Op::Acquire { .. } | Op::TryAcquire { .. } => false,

@@ -1,7 +1,7 @@
 //! Record locks of several owners, step by step.
 
 use super::*;
-use crate::lock::{InsertCheck, KeyMode, Refused};
+use crate::lock::{InsertCheck, KeyMode, NotGranted};
 
 const KEYS: [KeyMode; 4] = [KeyMode::None, KeyMode::S, KeyMode::U, KeyMode::X];
 
@@ -26,7 +26,7 @@ fn every_pair_of_modes() {
             let got = o[1].try_acquire(TABLE, key(1), asked_mode, Prefix::MIN);
             assert_eq!(
                 got,
-                if allowed(held, asked) { Ok(Acquired::New) } else { Err(Refused::WouldBlock) },
+                if allowed(held, asked) { Ok(Acquired::New) } else { Err(NotGranted::WouldBlock) },
                 "{held_mode:?} {asked_mode:?}"
             );
             o[0].release_all();
@@ -53,7 +53,7 @@ fn every_conversion() {
             let expected = match (second > first, allowed(other, second)) {
                 (false, _) => Ok(Acquired::Already),
                 (true, true) => Ok(Acquired::Converted),
-                (true, false) => Err(Refused::WouldBlock),
+                (true, false) => Err(NotGranted::WouldBlock),
             };
             assert_eq!(got, expected, "{first:?} to {second:?} beside {other:?}");
             let now = if got.is_ok() { first.max(second) } else { first };
@@ -68,7 +68,7 @@ fn first_come_first_served() {
     o[0].take(key(1), RecordMode::S);
     assert_eq!(o[1].start(key(1), RecordMode::X, Prefix::MIN), None);
     // A reader does not pass the waiting writer, although it is compatible with the reader that holds the lock.
-    assert_eq!(o[2].try_acquire(TABLE, key(1), RecordMode::S, Prefix::MIN), Err(Refused::WouldBlock));
+    assert_eq!(o[2].try_acquire(TABLE, key(1), RecordMode::S, Prefix::MIN), Err(NotGranted::WouldBlock));
     assert_eq!(o[2].start(key(1), RecordMode::S, Prefix::MIN), None);
     assert_eq!(o[3].start(key(1), RecordMode::S, Prefix::MIN), None);
     assert_eq!(o[4].start(key(1), RecordMode::X, Prefix::MIN), None);
@@ -187,7 +187,7 @@ fn the_number_of_locks_is_bounded() {
     for i in 0..128 {
         assert_eq!(o[0].try_acquire(TABLE, name(i), RecordMode::S, Prefix::MIN), Ok(Acquired::New));
     }
-    assert_eq!(o[0].try_acquire(TABLE, name(128), RecordMode::S, Prefix::MIN), Err(Refused::TooManyLocks));
+    assert_eq!(o[0].try_acquire(TABLE, name(128), RecordMode::S, Prefix::MIN), Err(NotGranted::TooManyLocks));
     assert_eq!(
         o[0].acquire_wait(TABLE, name(128), RecordMode::S, Prefix::MIN),
         Err(LockRefusal::TooManyLocks { limit: 128 })

@@ -11,7 +11,7 @@ use super::*;
 use crate::db::shuttle_tests::{TaskHook, schedules};
 
 fn locks() -> Arc<LockTable> {
-    LockTable::new(LockOptions { slots: 4, near: 2, ..small() }, Arc::new(TaskHook::default())).unwrap()
+    LockTable::new(LockOptions { slots: 4, dense_tables: 2, ..small() }, Arc::new(TaskHook::default())).unwrap()
 }
 
 fn below(n: usize) -> usize {

@@ -1,7 +1,7 @@
 //! Table locks step by step; covered record locks; escalation.
 
 use super::*;
-use crate::lock::{InsertCheck, KeyMode, Refused};
+use crate::lock::{InsertCheck, KeyMode, NotGranted};
 use TableMode::{IS, IX, S, SIX, X};
 
 const MODES: [TableMode; 5] = [IS, IX, S, SIX, X];
@@ -118,7 +118,7 @@ fn a_request_that_may_be_made_under_latches_does_not_escalate() {
     let mut o = owners(LockOptions { escalate_at: 100, ..small() }, 1);
     o[0].intent(3, IX).unwrap();
     assert_eq!(lock_rows(&mut o[0], 0..100, RecordMode::X), 100);
-    assert_eq!(o[0].try_acquire(3, row(100), RecordMode::X, Prefix::MIN), Err(Refused::WouldBlock));
+    assert_eq!(o[0].try_acquire(3, row(100), RecordMode::X, Prefix::MIN), Err(NotGranted::WouldBlock));
     assert_eq!((o[0].mode(3), o[0].stats().escalations), (IX, 0));
     assert_eq!(o[0].acquire_wait(3, row(100), RecordMode::X, Prefix::MIN), Ok(Acquired::Covered));
     assert_eq!((o[0].mode(3), o[0].stats().escalations, o[0].stats().waits), (X, 1, 0));
@@ -167,7 +167,7 @@ fn escalation_in_one_table_keeps_the_locks_of_another_under_the_same_names() {
         lock_rows(&mut o[0], 50..101, RecordMode::X);
         assert_eq!((o[0].mode(3), o[0].mode(4)), (X, IX));
         for i in 0..50 {
-            assert_eq!(o[1].try_acquire(4, row(i), RecordMode::X, Prefix::MIN), Err(Refused::WouldBlock));
+            assert_eq!(o[1].try_acquire(4, row(i), RecordMode::X, Prefix::MIN), Err(NotGranted::WouldBlock));
             let free = second == RecordMode::X;
             assert_eq!(o[1].check_insert(4, row(i), at(1)) == InsertCheck::Granted, free, "the gap below {i}");
         }
@@ -250,5 +250,5 @@ fn a_record_refused_to_the_reader_is_not_covered_by_its_table_lock() {
     o[0].lock_table(3, SIX).unwrap();
     o[1].intent(3, IS).unwrap();
     assert_eq!(o[0].try_acquire(3, key(1), RecordMode::X, Prefix::MIN), Ok(Acquired::New));
-    assert_eq!(o[1].try_acquire(3, key(1), RecordMode::S, Prefix::MIN), Err(Refused::WouldBlock));
+    assert_eq!(o[1].try_acquire(3, key(1), RecordMode::S, Prefix::MIN), Err(NotGranted::WouldBlock));
 }
