@@ -22,8 +22,8 @@ use tpcc_core::engines::storage::fiber_hook::FiberPolicy;
 use tpcc_core::engines::storage::fibers;
 use tpcc_core::report::model::schema_of;
 use tpcc_core::workload::error::Error;
-use tpcc_core::workload::settings::CtxPoints;
-use tpcc_core::workload::settings::TeamsOf;
+use tpcc_core::workload::settings::SwitchPoints;
+use tpcc_core::workload::settings::TeamUnit;
 
 /// Number of rows of the table and bytes of a row, as in the paper.
 const ROWS: u64 = 100_000;
@@ -44,7 +44,7 @@ pub struct Fetches {
     /// Fetches per fiber.
     pub fetches: u64,
     /// Context-switch points inside a fetch.
-    pub points: CtxPoints,
+    pub points: SwitchPoints,
     /// If true, other code fills the instruction cache before each round; the first fiber of the round runs it. If fibers do
     /// not switch inside a fetch, it runs before each fetch.
     pub cold: bool,
@@ -79,7 +79,7 @@ pub fn run(plan: &Fetches) -> Result<Done, Error> {
         .durability(Durability::Async)
         .background(Background::Inline)
         .transactions(plan.threads + SPARE_TRANSACTIONS);
-    let hook = hook_for(TeamsOf::Operation, &plan.points)?;
+    let hook = hook_for(TeamUnit::Operation, &plan.points)?;
     let hook = (plan.threads > 1).then_some(hook);
     if let Some(hook) = &hook {
         options = options.hook(Arc::clone(hook) as Arc<dyn Hook>);
@@ -138,7 +138,7 @@ fn load(db: &Database) -> Result<OpenTable<Raw, Raw>, TxnError> {
     // memory.
     let tx = db.begin()?;
     for key in 0..ROWS {
-        tx.read_raw(&rows, &key.to_be_bytes(), |_| ())?;
+        tx.raw().read(&rows, &key.to_be_bytes(), |_| ())?;
     }
     tx.commit_async()?;
     Ok(rows)
@@ -193,7 +193,7 @@ fn thread(
             // Linear congruential generator of full period: the multiplier is 1 modulo 4, the increment is odd.
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(2 * number as u64 + 1);
             let key = (u128::from(random) * u128::from(ROWS)) >> 64;
-            let found = tx.read_raw(rows, &(key as u64).to_be_bytes(), |row| u64::from(row[0]))?;
+            let found = tx.raw().read(rows, &(key as u64).to_be_bytes(), |row| u64::from(row[0]))?;
             sum += found.unwrap_or(0);
             round += plan.threads as u64;
             rounds.ended.set(rounds.ended.get() + 1);
@@ -216,14 +216,14 @@ mod tests {
     #[test]
     fn fetches_are_made_with_and_without_points() {
         for (threads, points, cold) in [
-            (1, CtxPoints::None, true),
-            (3, CtxPoints::None, false),
-            (3, CtxPoints::BuiltIn, true),
-            (3, CtxPoints::All, true),
-            (10, CtxPoints::All, false),
+            (1, SwitchPoints::None, true),
+            (3, SwitchPoints::None, false),
+            (3, SwitchPoints::BuiltIn, true),
+            (3, SwitchPoints::All, true),
+            (10, SwitchPoints::All, false),
         ] {
             // The built-in points are not inside fetches.
-            let none = points != CtxPoints::All;
+            let none = points != SwitchPoints::All;
             let done = run(&Fetches { threads, fetches: 250, points, cold }).unwrap();
             assert_eq!(done.fetches, 250 * threads as u64);
             let rounds = if !cold {

@@ -23,7 +23,7 @@ impl Ratio {
             .map(|_| {
                 let (mut of, mut to) = (0.0, 0.0);
                 for _ in sums {
-                    let pair = random.within(0, last) as usize;
+                    let pair = random.in_range(0, last) as usize;
                     (of, to) = (of + sums[pair], to + base[pair]);
                 }
                 of / to

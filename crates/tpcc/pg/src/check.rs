@@ -264,7 +264,7 @@ pub(super) fn check(server: &Server, loaded: &Loaded, progress: &QueriesDone) ->
         }
     };
     let ask_some = &ask_some;
-    threads::apart("checker", connections.iter().map(|connection| move || ask_some(connection)))?;
+    threads::run_each("checker", connections.iter().map(|connection| move || ask_some(connection)))?;
     let interrupted = interrupt::requested();
     let mut findings = Violations::new();
     let mut answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -277,8 +277,8 @@ pub(super) fn check(server: &Server, loaded: &Loaded, progress: &QueriesDone) ->
         Some(connection) if !interrupted => count(connection).map_err(|error| server.failed(error))?,
         _ => RowCounts::default(),
     };
-    let asked = Invariant::WITHOUT_INDEXES;
-    Ok(Audit { findings, asked, rows, seconds: start.elapsed().as_secs_f64(), interrupted })
+    let checked_rules = Invariant::WITHOUT_INDEXES;
+    Ok(Audit { findings, checked_rules, rows, seconds: start.elapsed().as_secs_f64(), interrupted })
 }
 
 /// Runs a query. Returns the number of violations, and messages for the first ones.

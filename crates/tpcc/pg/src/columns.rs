@@ -5,7 +5,7 @@ use bytes::{BufMut, BytesMut};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use zerocopy::{FromBytes, IntoBytes};
 
-use tpcc_core::workload::schema::rows::When as Moment;
+use tpcc_core::workload::schema::rows::Timestamp as Moment;
 use tpcc_core::workload::schema::{IndexId, TableId};
 
 /// Type of a column in memory and in SQL. Numbers are big-endian in keys and little-endian in rows.

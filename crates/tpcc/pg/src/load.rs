@@ -62,10 +62,10 @@ pub(super) fn load(
     }
     create(connection, config.dialect).map_err(failed)?;
     let copiers = (0..config.connections).map(|_| server.connect(Purpose::Tables)).collect::<Result<Vec<_>, _>>()?;
-    if rows(&copiers, plan, threads, progress).map_err(|error| error.told(failed))? == LoadEnd::Cancelled {
+    if rows(&copiers, plan, threads, progress).map_err(|error| error.into_error(failed))? == LoadEnd::Cancelled {
         return Ok(false);
     }
-    finish(server, &copiers).map_err(|error| error.told(failed))?;
+    finish(server, &copiers).map_err(|error| error.into_error(failed))?;
     mark(connection, &plan.loaded()).map_err(failed)?;
     Ok(true)
 }
@@ -98,7 +98,7 @@ fn rows(
                 }
             }
         });
-        let copying = threads::all(scope, "copier", works);
+        let copying = threads::spawn_all(scope, "copier", works);
         if let Err(error) = copying {
             return Err(SharedWorkError::Threads(error));
         }
@@ -153,7 +153,7 @@ fn finish(server: &Server, copiers: &[Connection]) -> Result<(), SharedWorkError
     };
     let finish_some = &finish_some;
     let works = copiers.iter().map(|copier| move || finish_some(copier));
-    threads::apart("finisher", works).map_err(SharedWorkError::Threads)?;
+    threads::run_each("finisher", works).map_err(SharedWorkError::Threads)?;
     failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_err(SharedWorkError::Work)
 }
 

@@ -30,8 +30,8 @@ use tpcc_core::report::model::version;
 use tpcc_core::workload::generate::deck::Mix;
 use tpcc_core::workload::generate::fresh_seed;
 use tpcc_core::workload::settings::{
-    Admission, Background, ClockKind, CtxPoints, Durability, Isolation, LargePages, Latches, Partition, Scheduler,
-    SiblingPolicy, Speculate, Switch, TeamsOf,
+    Admission, Background, ClockKind, Durability, Isolation, LargePages, Latches, Partition, Scheduler, SiblingPolicy,
+    Speculate, Switch, SwitchPoints, TeamUnit,
 };
 use tpcc_core::workload::txn::StepOrder;
 
@@ -140,7 +140,7 @@ pub(crate) struct RunFlags {
     #[arg(long, help_heading = "Output")]
     #[arg(hide_short_help = true)]
     pub(crate) ack_stdout: bool,
-    // Last: headings appear in the order of their first flag, and one of these flags belongs to the output.
+    // Last, because help headings appear in the order of their first flags, and one of these flags is under "Output".
     #[command(flatten)]
     pub(crate) pacing: pacing::PacingFlags,
 }
@@ -418,12 +418,12 @@ pub(crate) struct SchedulingFlags {
     /// Not with --ctx-points none.
     #[arg(long, value_name = "transaction|operation", hide_possible_values = true)]
     #[arg(hide_short_help = true)]
-    pub(crate) teams: Option<TeamsOf>,
+    pub(crate) teams: Option<TeamUnit>,
     /// Switch points of a team, with --scheduler steps: a file of 'tpcc footprint --place', all, or none
     /// [default: built-in placement]
     #[arg(long, value_name = "FILE|all|none", value_parser = ctx_points)]
     #[arg(hide_short_help = true)]
-    pub(crate) ctx_points: Option<CtxPoints>,
+    pub(crate) ctx_points: Option<SwitchPoints>,
     /// Scheduling policy, with --scheduler itas: fair, tas, packed or itas [default: itas]
     ///
     /// packed is tas with each warehouse on one worker, as under the other schedulers; the other policies distribute the

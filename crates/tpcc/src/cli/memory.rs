@@ -1,5 +1,5 @@
-//! Memory that flags ask for. What does not fit the machine is refused by the name of its flag, with the largest number that fits,
-//! before anything of it is allocated. How many bytes a thing takes is said beside the thing.
+//! Memory that the flags require. A number that does not fit into memory is refused before any allocation; the error names the
+//! flag and the largest number that fits. The size of each object is defined beside the object, in functions `*_bytes`.
 
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
@@ -12,18 +12,18 @@ use tpcc_core::workload::error::Error;
 use tpcc_core::workload::settings::{EngineKind, LargePages, Pacing, RunConfig, StoreConfig};
 use tpcc_core::workload::words::in_mib;
 
-/// Memory that a command may take, and what its flags ask for.
+/// Memory that a command may use, and the demands of its flags.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryBudget {
-    /// Bytes; none where the system does not say, and then everything fits.
+    /// In bytes. None if the system does not report a limit; then everything fits.
     limit: Option<u64>,
     demands: Vec<Demand>,
 }
 
-/// A flag that takes less than a part in `1 << NAMED` of the memory is not named where another does not fit.
+/// An error about one flag names another flag only if that flag takes more than `limit >> NAMED` bytes.
 const NAMED: u32 = 7;
 
-/// What a flag asks for: a number, as given or by default, of things that take so many bytes each.
+/// Memory demand of a flag: `number` objects (as given, or the default) of `each` bytes.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
     flag: &'static str,
@@ -38,12 +38,12 @@ impl Demand {
 }
 
 impl MemoryBudget {
-    /// All that this process may take: see [`memory_limit_bytes`].
+    /// Returns the budget of this process, without demands. Limit: [`memory_limit_bytes`].
     pub(crate) fn of_this_process() -> MemoryBudget {
         MemoryBudget { limit: memory_limit_bytes(), demands: Vec::new() }
     }
 
-    /// Adds what `flag` asks for with its `number`: so many bytes for each.
+    /// Adds a demand of `flag`: `number` objects of `each` bytes.
     #[must_use]
     pub(crate) fn with(mut self, flag: &'static str, number: u64, each: u64) -> MemoryBudget {
         match self.demands.iter_mut().find(|demand| demand.flag == flag && demand.number == number) {
@@ -53,10 +53,10 @@ impl MemoryBudget {
         self
     }
 
-    /// Looks whether everything fits together.
+    /// Checks that all demands together fit.
     ///
     /// # Errors
-    /// A usage error that names the flag that asks for most, and the largest number with which all would fit.
+    /// A usage error that names the flag with the largest demand, and the largest number with which all demands would fit.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let sum = |demands: &mut dyn Iterator<Item = &Demand>| {
             demands.fold(0, |all: u64, one| all.saturating_add(one.bytes()))
@@ -86,17 +86,17 @@ impl MemoryBudget {
     }
 }
 
-/// Memory of a command that opens the storage engine: its buffer pool. A pool takes memory as it fills, so one of the default size,
-/// for which no flag asks, is not counted.
+/// Memory of a command that opens the storage engine: its buffer pool. A pool of at most the default size is not counted,
+/// because it takes memory only as it fills.
 pub(crate) fn of_store(config: &StoreConfig) -> MemoryBudget {
     let budget = MemoryBudget::of_this_process();
     match config.buffer_pool_mib {
-        mib if mib <= StoreConfig::USUAL_POOL_MIB => budget,
+        mib if mib <= StoreConfig::DEFAULT_POOL_MIB => budget,
         mib => budget.with("--buffer-pool", mib, 1 << 20),
     }
 }
 
-/// Memory of a run of so many warehouses, as far as their number is known.
+/// Memory of a run. `warehouses` is none as long as the number of warehouses is not known.
 pub(crate) fn of_run(config: &RunConfig, warehouses: Option<u32>) -> MemoryBudget {
     let budget = match config.engine {
         EngineKind::Storage => of_store(&config.store),
@@ -108,7 +108,7 @@ pub(crate) fn of_run(config: &RunConfig, warehouses: Option<u32>) -> MemoryBudge
     let mut budget =
         budget.with(threads, workers, driver::worker_bytes()).with("--duration", seconds, driver::second_bytes());
     let of_warehouses = warehouses.map(|warehouses| warehouses.saturating_mul(RunConfig::TERMINALS_OF_A_WAREHOUSE));
-    // A terminal is on one fiber at most.
+    // Each terminal occupies at most one fiber.
     if let (2.., Some(terminals)) = (team_size, config.terminals.or(of_warehouses)) {
         let fibers = workers.saturating_mul(team_size).min(terminals.into());
         let stacks = stack_bytes(config.store.large_pages != LargePages::Off).saturating_mul(fibers);

@@ -1,4 +1,4 @@
-//! What flags come to: what depends on several of them, or on the machine. Values by themselves are parsed already.
+//! Settings that depend on several flags or on the machine. Single values have been parsed before, by `values`.
 
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
@@ -15,16 +15,16 @@ use tpcc_core::driver::hardware;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::generate::deck::Mix;
 use tpcc_core::workload::settings::{
-    Admission, CtxPoints, EngineKind, Latches, Length, Pacing, Partition, RunConfig, Scheduler, Scheduling,
-    SiblingPolicy, Speculate, StoreConfig, Switch, TeamsOf,
+    Admission, EngineKind, Latches, Length, Pacing, Partition, RunConfig, Scheduler, Scheduling, SiblingPolicy,
+    Speculate, StoreConfig, Switch, SwitchPoints, TeamUnit,
 };
 use tpcc_core::workload::words::counted;
 
-/// Directory of the database unless another is named.
+/// Default directory of the database.
 const DATA: &str = "tpcc-data";
-/// Transactions of a team unless another number is named.
+/// Default number of concurrent transactions of a team.
 const TEAM_SIZE: usize = 16;
-/// Microseconds of a slice unless another length is named.
+/// Default length of a time slice, in microseconds.
 const SLICE_US: u64 = 50;
 
 /// Resolves `tpcc run`.
@@ -39,7 +39,7 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
     #[cfg(feature = "postgres")]
     remote::check_flags(&flags)?;
     let by_count = work.transactions.is_some();
-    // Paced terminals need some cycles to get out of step with their starts.
+    // Paced terminals need several cycles to become independent of their start times.
     let (warmup, duration) = if pacing == Pacing::Spec { (60, 60) } else { (2, 10) };
     let length = Length {
         warmup: work.warmup.unwrap_or(Duration::from_secs(if by_count { 0 } else { warmup })),
@@ -49,30 +49,30 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
     let scheduling = scheduling(&flags.scheduling)?;
     speculation(&flags, &scheduling)?;
     let partition = partition(&flags, &scheduling)?;
-    let usual = store(flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
+    let defaults = store(flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
     let config = RunConfig {
         partition,
         pin: flags.pin,
-        admission: flags.admission.unwrap_or(Admission::usual(scheduling.team_size(), scheduling.teams_of())),
+        admission: flags.admission.unwrap_or(Admission::default_for(scheduling.team_size(), scheduling.teams_of())),
         engine,
         store: StoreConfig {
             workers: match engine {
                 EngineKind::Floor => 1,
                 #[cfg(feature = "postgres")]
                 EngineKind::Postgres => remote::connections(&flags.remote, flags.machine.workers)?,
-                _ => usual.workers,
+                _ => defaults.workers,
             },
-            durability: how.durability.unwrap_or(usual.durability),
-            isolation: how.isolation.unwrap_or(usual.isolation),
-            latches: how.latches.unwrap_or(usual.latches),
+            durability: how.durability.unwrap_or(defaults.durability),
+            isolation: how.isolation.unwrap_or(defaults.isolation),
+            latches: how.latches.unwrap_or(defaults.latches),
             latch_words: latch_words(how.latch_words, how.latches)?,
-            large_pages: how.large_pages.unwrap_or(usual.large_pages),
+            large_pages: how.large_pages.unwrap_or(defaults.large_pages),
             own_frames: partition.of_the_server(),
             prefetch: how.prefetch.is_none_or(Switch::is_on),
             preload: how.preload.is_none_or(Switch::is_on),
             read_delay_us: how.read_delay_us.unwrap_or(0),
             team_size: scheduling.team_size(),
-            ..usual
+            ..defaults
         },
         scheduling,
         warehouses: flags.loaded.warehouses,
@@ -102,7 +102,7 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
     Ok(config)
 }
 
-/// Whether the flags of `tpcc run` name a number of threads.
+/// Returns true if the flags of `tpcc run` give a number of threads.
 fn asks_for_threads(flags: &RunFlags) -> bool {
     #[cfg(feature = "postgres")]
     if flags.remote.connections.is_some() {
@@ -111,7 +111,8 @@ fn asks_for_threads(flags: &RunFlags) -> bool {
     flags.machine.workers.is_some()
 }
 
-/// Where the results of deferred Deliveries go; none without pacing. Refuses what paced terminals leave nothing to say.
+/// Returns the path of the results of deferred Deliveries, or none without pacing. Refuses flags that have no effect on paced
+/// terminals, and `--delivery-results` without them.
 fn delivery_results(flags: &RunFlags) -> Result<Option<PathBuf>, Error> {
     let own = &flags.pacing.delivery_results;
     if flags.pacing.pacing == Pacing::None {
@@ -154,7 +155,7 @@ fn delivery_results(flags: &RunFlags) -> Result<Option<PathBuf>, Error> {
         means_nothing(given, "--pacing spec", help)?;
     }
     Ok(Some(own.clone().unwrap_or_else(|| {
-        // Without a slash at its end, which would put the file inside.
+        // `components` removes a slash at the end, which would place the file inside the directory.
         let data = flags.directory.data.as_deref().unwrap_or(Path::new(DATA)).components().collect::<PathBuf>();
         let mut beside = data.into_os_string();
         beside.push(".deliveries");
@@ -162,7 +163,8 @@ fn delivery_results(flags: &RunFlags) -> Result<Option<PathBuf>, Error> {
     })))
 }
 
-/// What is divided among the workers. Refuses cores that are not there.
+/// Returns the partitioning among the workers. Refuses `--partition` with a scheduling policy, and `--pin` with speculation or
+/// with more workers than cores.
 fn partition(flags: &RunFlags, scheduling: &Scheduling) -> Result<Partition, Error> {
     let asked = flags.partition.partition;
     if scheduling.policy().is_some() {
@@ -183,7 +185,7 @@ fn partition(flags: &RunFlags, scheduling: &Scheduling) -> Result<Partition, Err
     Ok(asked.unwrap_or(Partition::Client))
 }
 
-/// Refuses what speculation cannot serve.
+/// Refuses speculation with a scheduler of fibers.
 fn speculation(flags: &RunFlags, scheduling: &Scheduling) -> Result<(), Error> {
     if flags.speculation.speculate == Speculate::Off {
         return Ok(());
@@ -193,7 +195,7 @@ fn speculation(flags: &RunFlags, scheduling: &Scheduling) -> Result<(), Error> {
     means_nothing(&given, &with, "fibers of a worker share its core; leave one of the two out")
 }
 
-/// How `command`, which needs a database on disk, opens the engine.
+/// Resolves the settings of the engine for `command`, which requires a database on disk. Refuses engines without one.
 pub(crate) fn on_disk(
     command: &str,
     data: Option<&Path>,
@@ -217,17 +219,17 @@ pub(crate) fn on_disk(
 
 fn store(data: Option<&Path>, engine: &EngineFlags, workers: Option<usize>) -> Result<StoreConfig, Error> {
     let workers = workers.unwrap_or_else(cores);
-    let usual = StoreConfig::usual(data.unwrap_or(Path::new(DATA)), workers);
+    let defaults = StoreConfig::defaults(data.unwrap_or(Path::new(DATA)), workers);
     if let Some(mib) = engine.buffer_pool.filter(|&mib| mib < LEAST_POOL_MIB) {
         return Err(Error::usage(format!("--buffer-pool {mib}: at least {LEAST_POOL_MIB} MiB for {workers} workers"))
             .help("1024 MiB hold about ten warehouses"));
     }
     Ok(StoreConfig {
-        buffer_pool_mib: engine.buffer_pool.map_or(usual.buffer_pool_mib, |mib| mib as u64),
-        background: engine.background.unwrap_or(usual.background),
-        checkpoint_mib: engine.checkpoint_mib.unwrap_or(usual.checkpoint_mib),
+        buffer_pool_mib: engine.buffer_pool.map_or(defaults.buffer_pool_mib, |mib| mib as u64),
+        background: engine.background.unwrap_or(defaults.background),
+        checkpoint_mib: engine.checkpoint_mib.unwrap_or(defaults.checkpoint_mib),
         page_checksums: engine.page_checksums.is_none_or(Switch::is_on),
-        ..usual
+        ..defaults
     })
 }
 
@@ -235,7 +237,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Reader words, which superlatches alone have, and of which each core needs one.
+/// Checks the number of reader words: it requires superlatches, and at least one word for each core.
 fn latch_words(words: Option<u64>, latches: Option<Latches>) -> Result<Option<usize>, Error> {
     let Some(words) = words else { return Ok(None) };
     if latches != Some(Latches::Super) {
@@ -273,15 +275,15 @@ fn scheduling(flags: &SchedulingFlags) -> Result<Scheduling, Error> {
     }
     let given = [("--policy", flags.policy.is_some()), ("--slice-us", flags.slice_us.is_some())];
     means_nothing(&given, "--scheduler steps", "pass --scheduler itas, or leave the flag out")?;
-    let points = flags.ctx_points.clone().unwrap_or(CtxPoints::BuiltIn);
-    let alone = [("--teams", flags.teams.is_some() && points == CtxPoints::None)];
+    let points = flags.ctx_points.clone().unwrap_or(SwitchPoints::BuiltIn);
+    let alone = [("--teams", flags.teams.is_some() && points == SwitchPoints::None)];
     let help = "without points transactions run one after the other; leave one of the two out";
     means_nothing(&alone, "--ctx-points none", help)?;
-    let teams_of = flags.teams.unwrap_or(TeamsOf::Transaction);
+    let teams_of = flags.teams.unwrap_or(TeamUnit::Transaction);
     Ok(Scheduling::Steps { team_size: flags.team_size.unwrap_or(TEAM_SIZE), teams_of, points })
 }
 
-/// Refuses the first flag that was given though `with` leaves it nothing to say.
+/// Refuses the first flag that was given, because it has no effect in combination with `with`.
 fn means_nothing(given: &[(&str, bool)], with: &str, help: &str) -> Result<(), Error> {
     match given.iter().find(|(_, given)| *given) {
         Some((flag, _)) => Err(Error::usage(format!("{flag}: means nothing with {with}")).help(help)),
@@ -289,7 +291,7 @@ fn means_nothing(given: &[(&str, bool)], with: &str, help: &str) -> Result<(), E
     }
 }
 
-/// The floor is one thread on maps: what asks for more is a mistake, not a setting.
+/// Refuses flags that have no effect on the floor, which is one thread on ordered maps.
 fn floor_has_no(flags: &RunFlags) -> Result<(), Error> {
     if let Some(workers) = flags.machine.workers.filter(|&n| n != 1) {
         return Err(Error::usage(format!("--workers {workers}: the floor is one thread"))

@@ -1,21 +1,21 @@
-//! Values of flags that have a range or a form: a parser for each kind. What it says follows the flag in a message.
+//! Parsers of flag values that have a range or a format. The message of a parser's error is appended to the name of the flag.
 
 #[cfg(feature = "lab")]
 pub(super) mod lab;
 
 use std::time::Duration;
 
-use tpcc_core::workload::settings::{CtxPoints, EngineKind};
+use tpcc_core::workload::settings::{EngineKind, SwitchPoints};
 #[cfg(feature = "postgres")]
 use tpcc_pg::url::{BadUrl, Url};
 
-/// Least buffer pool, MiB: below this a worker's transaction may not find room for its pages.
+/// Minimum size of the buffer pool, in MiB. A transaction may not get enough frames in a smaller pool.
 pub(super) const LEAST_POOL_MIB: i64 = 16;
-/// Most MiB of anything.
+/// Maximum of every size in MiB.
 pub(super) const MOST_MIB: i64 = 1 << 24;
-/// Longest run, seconds: a year.
+/// Maximum duration, in seconds: one year.
 const LONGEST: f64 = 31_536_000.0;
-/// What is wrong with a value, and what to do unless the help text of the flag says it.
+/// Error about a value, with a help line unless the help text of the flag suffices.
 #[derive(Debug, thiserror::Error)]
 #[error("{said}")]
 pub(super) struct Refused {
@@ -23,14 +23,14 @@ pub(super) struct Refused {
     pub(super) help: Option<&'static str>,
 }
 
-/// Also what is no number at all.
+/// Result of a value parser. The error is a [`Refused`], or the number parser's error for a text that is not a number.
 type Parsed<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn refused<T>(said: String, help: impl Into<Option<&'static str>>) -> Parsed<T> {
     Err(Refused { said, help: help.into() }.into())
 }
 
-/// A whole number of a range.
+/// Parses an integer from `LEAST` to `MOST`.
 pub(super) fn number<T: TryFrom<i64>, const LEAST: i64, const MOST: i64>(text: &str) -> Parsed<T> {
     let given: i64 = text.parse()?;
     match T::try_from(given) {
@@ -40,12 +40,12 @@ pub(super) fn number<T: TryFrom<i64>, const LEAST: i64, const MOST: i64>(text: &
     }
 }
 
-/// A seed: any number of 64 bits.
+/// Parses a seed: any unsigned integer of 64 bits.
 pub(super) fn seed(text: &str) -> Parsed<u64> {
     text.parse().or_else(|_| refused(format!(" {text}: a whole number from 0 to {}", u64::MAX), None))
 }
 
-/// A time of at least so many milliseconds, in seconds.
+/// Parses a duration in seconds, at least `LEAST_MS` milliseconds.
 pub(super) fn seconds<const LEAST_MS: u64>(text: &str) -> Parsed<Duration> {
     let (given, least): (f64, f64) = (text.parse()?, LEAST_MS as f64 / 1e3);
     if (least..=LONGEST).contains(&given) {
@@ -54,28 +54,28 @@ pub(super) fn seconds<const LEAST_MS: u64>(text: &str) -> Parsed<Duration> {
     refused(format!(" {given}: from {least} to {LONGEST} seconds"), "seconds, also with a decimal point")
 }
 
-/// Points where a team switches.
-pub(super) fn ctx_points(text: &str) -> Parsed<CtxPoints> {
+/// Parses the switch points of a team.
+pub(super) fn ctx_points(text: &str) -> Parsed<SwitchPoints> {
     Ok(match text {
-        "all" => CtxPoints::All,
-        "none" => CtxPoints::None,
+        "all" => SwitchPoints::All,
+        "none" => SwitchPoints::None,
         "" => return refused(": needs a value".to_owned(), "a file, all, or none"),
-        file => CtxPoints::File(file.into()),
+        file => SwitchPoints::File(file.into()),
     })
 }
 
-/// What `--engine` names.
+/// Value of `--engine`.
 #[derive(Clone, Debug)]
 pub(crate) enum EngineChoice {
-    /// An engine of this program.
+    /// Engine of this program.
     Here(EngineKind),
-    /// A server.
+    /// Server that speaks PostgreSQL's protocol.
     #[cfg(feature = "postgres")]
     There(Url),
 }
 
 impl EngineChoice {
-    /// Which engine it is.
+    /// Returns the kind of the engine.
     pub(crate) fn kind(&self) -> EngineKind {
         match self {
             EngineChoice::Here(kind) => *kind,
@@ -85,7 +85,7 @@ impl EngineChoice {
     }
 }
 
-/// An engine of this program, or a server.
+/// Parses the name of an engine of this program, or the URL of a server.
 pub(super) fn engine(text: &str) -> Parsed<EngineChoice> {
     let help = if cfg!(feature = "postgres") {
         "one of storage, floor, postgres://USER@HOST:PORT/DATABASE"
@@ -105,7 +105,8 @@ pub(super) fn engine(text: &str) -> Parsed<EngineChoice> {
     }
 }
 
-/// A word for a message. What may be a URL with a user in it may hold a password: only what stands before that is shown.
+/// Returns the part of `word` that a message may show. A word with an `@` may be a URL with a password, so only the part before
+/// its first `/` or `:` is shown.
 pub(super) fn without_password(word: &str) -> &str {
     match word.split_once('@') {
         Some(_) => word.split(['/', ':']).next().unwrap_or_default(),

@@ -1,14 +1,14 @@
-//! What a worker counts. Each has its own; they are merged when all have ended.
+//! Counts of a worker. Each worker has its own; they are merged when all workers have ended.
 
 use hdrhistogram::Histogram;
 
 use crate::workload::abort::{Abort, AbortCause};
-use crate::workload::counters::{Counters, Drawn, KindCounters, WorkCounters};
+use crate::workload::counters::{Counters, GeneratorCounters, KindCounters, WorkCounters};
 use crate::workload::generate::deck::Kind;
-use crate::workload::generate::input::{Input, Who};
+use crate::workload::generate::input::{CustomerSelector, Input};
 use crate::workload::schema::TableId;
 
-/// Times of one kind of transaction, nanoseconds.
+/// Histogram of times of one kind of transaction, in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Times {
     histogram: Histogram<u32>,
@@ -19,13 +19,13 @@ pub struct Times {
 
 impl Times {
     pub(super) fn new() -> Times {
-        // 16 ns to 2 minutes with three digits: 100 KiB. The bounds are constants that the library accepts.
+        // From 16 ns to 2 minutes with three significant digits: 100 KiB. The library accepts these constant bounds.
         #[allow(clippy::unwrap_used)]
         let histogram = Histogram::new_with_bounds(16, 120_000_000_000, 3).unwrap();
         Times { histogram, sum: 0, max: 0, count: 0 }
     }
 
-    /// Bytes of its counts on the heap.
+    /// Bytes of the histogram's counts on the heap.
     fn heap_bytes(&self) -> usize {
         self.histogram.distinct_values() * size_of::<u32>()
     }
@@ -39,46 +39,46 @@ impl Times {
     }
 
     pub(super) fn merge(&mut self, other: &Times) {
-        // Equal bounds, so that nothing can be out of range.
+        // Cannot fail: both histograms have the same bounds.
         let _ = self.histogram.add(&other.histogram);
         self.sum += other.sum;
         self.max = self.max.max(other.max);
         self.count += other.count;
     }
 
-    /// Microseconds; none when nothing was recorded.
+    /// Mean in microseconds; `None` if nothing was recorded.
     pub fn mean_us(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64 / 1e3)
     }
 
-    /// Microseconds below or at which this share of the values lies; none when nothing was recorded.
+    /// Value at a quantile from 0 to 1, in microseconds; `None` if nothing was recorded.
     pub fn quantile_us(&self, quantile: f64) -> Option<f64> {
         (self.count > 0).then(|| self.histogram.value_at_quantile(quantile).min(self.max) as f64 / 1e3)
     }
 
-    /// All of them, in nanoseconds.
+    /// Histogram of all values, in nanoseconds.
     pub fn histogram(&self) -> &Histogram<u32> {
         &self.histogram
     }
 
-    /// Microseconds; none when nothing was recorded.
+    /// Maximum in microseconds; `None` if nothing was recorded.
     pub fn max_us(&self) -> Option<f64> {
         (self.count > 0).then(|| self.max as f64 / 1e3)
     }
 }
 
-/// Figures of one kind of transaction.
+/// Counts and times of one kind of transaction.
 #[derive(Clone, Debug)]
 pub struct KindStats {
     /// Number of completed and of rolled-back transactions, and their run time.
     pub counters: KindCounters,
-    /// From first begin to acknowledgement.
+    /// Service time: from first begin to acknowledgement.
     pub service: Times,
-    /// From when the terminal was ready to acknowledgement.
+    /// Response time: from the moment when the terminal was ready to acknowledgement.
     pub response: Times,
 }
 
-impl Drawn {
+impl GeneratorCounters {
     #[inline]
     fn count(&mut self, input: &Input) {
         match input {
@@ -93,36 +93,36 @@ impl Drawn {
                 self.payments += 1;
                 self.remote_payments += u64::from(payment.is_remote());
                 self.customers += 1;
-                self.by_name += u64::from(matches!(payment.who, Who::Name(..)));
+                self.by_name += u64::from(matches!(payment.customer, CustomerSelector::Name(..)));
             }
             Input::OrderStatus(status) => {
                 self.customers += 1;
-                self.by_name += u64::from(matches!(status.who, Who::Name(..)));
+                self.by_name += u64::from(matches!(status.customer, CustomerSelector::Name(..)));
             }
             Input::Delivery(_) | Input::StockLevel(_) => {}
         }
     }
 }
 
-/// Aborts by cause and table; the last column is "table not known".
+/// Number of aborts by cause and table. The last column counts aborts whose table is not known.
 type Aborts = [[u64; TableId::ALL.len() + 1]; AbortCause::ALL.len()];
 
-/// Everything a worker counts.
+/// All counts of a worker.
 #[derive(Clone, Debug)]
 pub struct Stats {
-    /// By [`Kind`], in its order.
+    /// Counts and times by [`Kind`], in its order.
     pub kinds: [KindStats; 5],
-    /// What the generator drew.
-    pub drawn: Drawn,
-    /// Of all kinds together.
+    /// Counts of the values drawn by the input generator.
+    pub drawn: GeneratorCounters,
+    /// Counts over all kinds together.
     pub counters: WorkCounters,
     aborts: Aborts,
-    /// First and last moment measured, nanoseconds of the run's clock.
+    /// Start and end of the measurement, in nanoseconds of the run's clock.
     span: Option<(u64, u64)>,
 }
 
 impl Stats {
-    /// Nothing yet.
+    /// Creates empty counts.
     pub fn new() -> Stats {
         Stats {
             kinds: std::array::from_fn(|_| KindStats {
@@ -130,21 +130,21 @@ impl Stats {
                 service: Times::new(),
                 response: Times::new(),
             }),
-            drawn: Drawn::default(),
+            drawn: GeneratorCounters::default(),
             counters: WorkCounters::default(),
             aborts: Aborts::default(),
             span: None,
         }
     }
 
-    /// Bytes that they take.
+    /// Bytes of the counts, including the heap.
     pub(super) fn bytes() -> usize {
         let times = Times::new();
         let kinds = Kind::ALL.len();
         size_of::<Stats>() + 2 * kinds * times.heap_bytes()
     }
 
-    /// A transaction has run to its end.
+    /// Records the end of a transaction's execution.
     #[inline]
     pub(super) fn ran(&mut self, input: &Input, rolled_back: bool, skipped: usize, run_ns: u64) {
         self.drawn.count(input);
@@ -152,26 +152,26 @@ impl Stats {
         self.deferred(input.kind(), skipped, run_ns);
     }
 
-    /// A transaction whose terminal has its answer already has run to its end.
+    /// Records the end of the execution of a deferred transaction, whose terminal already has its response.
     #[inline]
     pub(super) fn deferred(&mut self, kind: Kind, skipped: usize, run_ns: u64) {
         self.kinds[kind as usize].counters.run_ns += run_ns;
         self.counters.skipped_deliveries += skipped as u64;
     }
 
-    /// The run has ended before its answer left: it does not count.
+    /// Takes back the rollback count of a transaction that does not count: the run ended before its response was sent.
     pub(super) fn unanswered(&mut self, kind: Kind, rolled_back: bool) {
         self.kinds[kind as usize].counters.rolled_back -= u64::from(rolled_back);
     }
 
-    /// Its answer has reached the terminal.
+    /// Records that the response to a transaction has reached the terminal.
     #[inline]
     pub fn acknowledged(&mut self, kind: Kind, service_ns: u64, response_ns: u64) {
         self.answered(kind, response_ns);
         self.served(kind, service_ns);
     }
 
-    /// A terminal has its answer, whatever is still to be done.
+    /// Records the response to a terminal. Parts of the transaction may still be executed later.
     #[inline]
     pub(super) fn answered(&mut self, kind: Kind, response_ns: u64) {
         let stats = &mut self.kinds[kind as usize];
@@ -179,7 +179,7 @@ impl Stats {
         stats.response.record(response_ns);
     }
 
-    /// A transaction is done, whether its terminal has its answer or not.
+    /// Records the service time of a finished transaction, independent of its response.
     #[inline]
     pub(super) fn served(&mut self, kind: Kind, service_ns: u64) {
         self.kinds[kind as usize].service.record(service_ns);
@@ -190,12 +190,12 @@ impl Stats {
         self.aborts[abort.cause as usize][table] += 1;
     }
 
-    /// When measuring began and ended, in nanoseconds of the run's clock.
+    /// Sets start and end of the measurement, in nanoseconds of the run's clock.
     pub fn measured(&mut self, from_ns: u64, to_ns: u64) {
         self.span = Some((from_ns, to_ns));
     }
 
-    /// Adds what another worker counted.
+    /// Adds the counts of another worker.
     pub fn merge(&mut self, other: &Stats) {
         for (to, from) in self.kinds.iter_mut().zip(&other.kinds) {
             to.counters.add(&from.counters);
@@ -213,27 +213,27 @@ impl Stats {
         };
     }
 
-    /// Seconds from the first worker's first moment to the last one's last.
+    /// Seconds from the earliest start to the latest end over all workers.
     pub fn seconds(&self) -> f64 {
         self.span.map_or(0.0, |(from, to)| (to - from) as f64 / 1e9)
     }
 
-    /// Completed transactions, rolled-back ones included.
+    /// Number of completed transactions, rolled-back ones included.
     pub fn completed(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.counters.count).sum()
     }
 
-    /// Completed by rolling back.
+    /// Number of transactions completed by a rollback.
     pub fn rolled_back(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.counters.rolled_back).sum()
     }
 
-    /// Victims in all.
+    /// Total number of aborts; each was retried.
     pub fn aborts_in_all(&self) -> u64 {
         self.aborts.as_flattened().iter().sum()
     }
 
-    /// Victims by cause and table, where there were any.
+    /// Nonzero numbers of aborts by cause and table; `None` if the table is not known.
     pub fn aborts(&self) -> impl Iterator<Item = (AbortCause, Option<TableId>, u64)> + '_ {
         AbortCause::ALL.into_iter().flat_map(move |cause| {
             let row = &self.aborts[cause as usize];

@@ -1,8 +1,9 @@
 //! Runs terminals on an engine and measures them.
 //!
-//! Each worker is a thread with terminals of its own, whose transactions share it as a [`Runner`] says. It does not wait
-//! for its commits to reach the disk: an answer leaves when its ticket is durable, and the worker meanwhile serves other
-//! terminals. The main thread only looks on: it moves the phases and samples the workers' counters once a second.
+//! Each worker is a thread with terminals of its own; a [`Runner`] defines how their transactions share the thread. A
+//! worker does not wait for its commits to reach the disk: a response is sent once its ticket is durable, and meanwhile the
+//! worker serves other terminals. The main thread only supervises: it switches the phases, and samples the counters of the
+//! workers once per second.
 
 pub mod ack;
 mod admission;
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sched_steps::team::Statistics;
 
-use crate::workload::database::RegionFound;
+use crate::workload::database::RegionReport;
 use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session};
 use crate::workload::generate::Random;
 use crate::workload::generate::deck::Mix;
@@ -33,7 +34,7 @@ use crate::workload::generate::nurand::Constants;
 use crate::workload::interrupt;
 use crate::workload::loaded::{Fact, Loaded};
 use crate::workload::ops::Ops;
-use crate::workload::schema::rows::When;
+use crate::workload::schema::rows::Timestamp;
 use crate::workload::schema::tables::Meta;
 use crate::workload::settings::{Admission, ClockKind, Length};
 use crate::workload::threads;
@@ -50,43 +51,43 @@ use runner::{Runner, Workplace};
 use spread::{Recent, Tally};
 use terminal::Terminal;
 
-/// What to run.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunPlan {
-    /// Warehouses that take part.
+    /// Number of warehouses in use.
     pub warehouses: u32,
-    /// Threads.
+    /// Number of worker threads.
     pub workers: usize,
-    /// Terminals in all.
+    /// Total number of terminals.
     pub terminals: u32,
-    /// Shares.
+    /// Transaction mix.
     pub mix: Mix,
-    /// Order of steps.
+    /// Order of the steps in a transaction.
     pub steps: StepOrder,
-    /// In which order terminals' transactions are admitted.
+    /// Admission order of terminal transactions.
     pub admission: Admission,
-    /// Whether the terminals of a warehouse are one worker's.
+    /// Placement of a warehouse's terminals: on one worker, or spread over all.
     pub placement: itas::Placement,
-    /// Whether each worker stays on a core of its own.
+    /// True if each worker is pinned to a core of its own.
     pub pin: bool,
-    /// Whether workers read counters of the processor and the system.
+    /// True if hardware and operating system counters of the workers are read.
     pub counters: bool,
-    /// When it ends.
+    /// Warm-up and end condition.
     pub length: Length,
-    /// What dates are made of.
+    /// Source of dates: real time or transaction numbers.
     pub clock: ClockKind,
-    /// Everything random follows from it.
+    /// Seed of the random number generators.
     pub seed: u64,
 }
 
 impl RunPlan {
-    /// Whether those of a batch are kept apart: each worker has warehouses enough for one whose members are all of different
-    /// ones.
+    /// Returns true if concurrent transactions of a team must be of different warehouses. This requires batched admission
+    /// and at least [`LEAST_APART`] warehouses per worker.
     fn apart(&self) -> bool {
         self.admission == Admission::Batched && self.warehouses as usize / self.workers >= LEAST_APART
     }
 
-    /// How many transactions of a worker with these terminals are under way at once, at most, of a team of `size`.
+    /// Maximum number of concurrent transactions of a worker with these terminals and a team of `size`.
     fn team_of(&self, size: usize, terminals: &[Terminal]) -> usize {
         let size = size.min(terminals.len());
         if size > 1 && self.apart() {
@@ -97,96 +98,98 @@ impl RunPlan {
     }
 }
 
-/// Fewest warehouses of a worker for which a team is kept to one transaction a warehouse: with fewer it would be too small.
+/// Minimum number of warehouses per worker to limit a team to one transaction per warehouse. With fewer warehouses the team
+/// would be too small.
 const LEAST_APART: usize = 8;
 
-/// Transactions of a kind that a worker admits one after the other where it runs one at a time: as many as a team of usual
-/// size.
+/// Number of transactions of one kind that a worker without a team admits in a row: the usual size of a team.
 const BATCH: usize = 16;
 
-/// What a run gave.
+/// Results of a run.
 pub struct Measured {
-    /// Everything the workers counted, merged.
+    /// Merged counts of all workers.
     pub stats: Stats,
-    /// What the teams of each worker did; empty without teams.
+    /// Team statistics of each worker; empty without teams.
     pub teams: Vec<Statistics>,
-    /// Most transactions of a worker under way at once.
+    /// Maximum number of concurrent transactions of a worker.
     pub team_size: usize,
-    /// Seconds measured.
+    /// Duration of the measurement in seconds.
     pub seconds: f64,
-    /// Completed transactions a second, over each whole second.
+    /// Samples of each full second of the measurement.
     pub series: Vec<Sample>,
-    /// Whether the user ended it.
+    /// True if the user ended the run.
     pub interrupted: bool,
-    /// Why it ended early, if something failed: a message for the user. What was measured before is above.
+    /// Error message for the user if a failure ended the run early. The other fields then cover the time before the
+    /// failure.
     pub failure: Option<String>,
-    /// What the engine counted while measuring.
+    /// Counters of the engine over the measurement.
     pub figures: EngineFigures,
-    /// What sibling groups did; none without them.
+    /// Statistics of sibling groups; `None` without them.
     pub siblings: Option<SiblingFigures>,
-    /// What the processor and the system counted of the workers; none unless it was asked for.
+    /// Hardware and operating system counters of the workers; `None` unless requested.
     pub counted: Option<Counted>,
-    /// Memory of the stacks of all fibers; none without fibers.
-    pub stacks: Option<RegionFound>,
-    /// What paced terminals did; none without pacing.
+    /// Memory of the stacks of all fibers; `None` without fibers.
+    pub stacks: Option<RegionReport>,
+    /// Figures of paced terminals; `None` without pacing.
     pub paced: Option<PacedFigures>,
 }
 
-/// What a worker gave.
+/// Results of a worker.
 pub struct Share {
     stats: Stats,
-    /// What its teams did; none without teams.
+    /// Statistics of its teams; `None` without teams.
     teams: Option<Statistics>,
-    /// What was counted of its thread; none unless it was asked for.
+    /// Counters of its thread; `None` unless requested.
     counted: Option<Counted>,
-    /// Memory of its fibers' stacks; none without fibers.
-    stacks: Option<RegionFound>,
-    /// Why it ended early, if something failed.
+    /// Memory of its fibers' stacks; `None` without fibers.
+    stacks: Option<RegionReport>,
+    /// Error message if a failure ended the worker early.
     failure: Option<String>,
 }
 
 impl Share {
-    /// Nothing was begun.
+    /// Result of a worker that failed before its first transaction.
     fn failed(why: String) -> Share {
         Share { stats: Stats::new(), teams: None, counted: None, stacks: None, failure: Some(why) }
     }
 }
 
-/// A second of the run.
+/// Figures of one second of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// End of the second, since measuring began.
+    /// End of the second, in seconds since the start of the measurement.
     pub t_s: f64,
-    /// Completed in it, per second.
+    /// Completed transactions per second.
     pub throughput_per_s: f64,
-    /// Within this 99 of 100 of its transactions were answered, to an eighth; none if there were none.
+    /// 99th percentile of the service times (paced terminals: response times), rounded up by at most 1/8. `None` without
+    /// transactions.
     pub p99_us: Option<f64>,
-    /// Victims in it.
+    /// Number of aborts.
     pub aborted: u64,
-    /// What the engine counted in it.
+    /// Counters of the engine over this second.
     pub figures: EngineFigures,
 }
 
-/// What the main thread sees each second.
+/// Progress figures, once per second.
 pub struct Tick {
-    /// Seconds since the phase began.
+    /// Seconds since the start of the phase.
     pub elapsed: f64,
-    /// Whether this is still the warm-up.
+    /// True during the warm-up.
     pub is_warmup: bool,
-    /// Completed in the last second, per second.
+    /// Completed transactions per second, over the last second.
     pub throughput_per_s: f64,
-    /// Completed since the workers started.
+    /// Number of transactions completed since the workers started.
     pub completed: u64,
-    /// Victims since the workers started.
+    /// Number of aborts since the workers started.
     pub aborted: u64,
-    /// Within this 99 of 100 of the last second's were answered, from begin to acknowledgement, to an eighth; none if there
-    /// were none.
+    /// 99th percentile over the last second of the service times (paced terminals: response times), rounded up by at most
+    /// 1/8. `None` without transactions.
     pub p99_us: Option<f64>,
-    /// What the engine counted in the last second.
+    /// Counters of the engine over the last second.
     pub figures: EngineFigures,
 }
 
-/// One clock for a run: nanoseconds since its start, and the date that goes with them.
+/// Clock of a run: nanoseconds since its start, and the corresponding date.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -194,22 +197,22 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts now.
+    /// Starts the clock.
     pub fn start() -> Clock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Clock { start: Instant::now(), start_unix_us: nanos(since) / 1_000 }
     }
 
-    /// Nanoseconds since the start.
+    /// Nanoseconds since the start of the clock.
     #[inline]
     pub fn now_ns(&self) -> u64 {
         nanos(self.start.elapsed())
     }
 
-    /// The date of a reading of [`Self::now_ns`].
+    /// Date of a reading of [`Self::now_ns`].
     #[inline]
-    pub fn date(&self, ns: u64) -> When {
-        When::at(self.unix_us(ns))
+    pub fn date(&self, ns: u64) -> Timestamp {
+        Timestamp::at(self.unix_us(ns))
     }
 
     /// A reading of [`Self::now_ns`] in microseconds since 1970.
@@ -219,7 +222,7 @@ impl Clock {
     }
 }
 
-/// Which part of a run it is.
+/// Phase of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Phase {
@@ -227,25 +230,26 @@ pub enum Phase {
     Warmup,
     /// Measurement: transactions are counted.
     Measure,
-    /// End of the run: no further transaction begins.
+    /// End of the run: no further transaction starts.
     Stop,
 }
 
 impl Phase {
-    /// The one that a run begins with.
+    /// First phase of a run.
     fn first(length: &Length) -> Phase {
         if length.warmup.is_zero() { Phase::Measure } else { Phase::Warmup }
     }
 }
 
-/// What the main thread tells the workers. Written a few times in a run, so that each worker keeps a copy in its cache.
+/// Control variables that workers and main thread share. They change only a few times in a run, so each worker keeps a copy
+/// in its cache.
 pub struct Control {
     phase: AtomicU8,
     finished: AtomicUsize,
 }
 
 impl Control {
-    /// Begins with this phase.
+    /// Creates the variables with this phase.
     fn of(phase: Phase) -> Control {
         Control { phase: AtomicU8::new(phase as u8), finished: AtomicUsize::new(0) }
     }
@@ -260,12 +264,12 @@ impl Control {
     }
 
     fn set(&self, phase: Phase) {
-        // Never back: a worker that failed may have set Stop.
+        // The phase never goes back: a worker that failed may have set `Stop` already.
         self.phase.fetch_max(phase as u8, Ordering::Relaxed);
     }
 }
 
-/// A worker's counters for the main thread, alone in their cache lines; only the worker writes them.
+/// Counters of a worker for the main thread, in cache lines of their own. Only the worker writes them.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Board {
@@ -281,24 +285,24 @@ impl Board {
     }
 }
 
-/// Bytes that a worker takes, without its terminals and its stacks: what it counts.
+/// Bytes of a worker's counters. Excludes its terminals and stacks.
 pub fn worker_bytes() -> u64 {
     (size_of::<Board>() + Stats::bytes()) as u64
 }
 
-/// Bytes that a terminal without pacing takes, with its places at the desk of its worker.
+/// Bytes of a terminal without pacing, with its entries in the queues of its worker.
 pub fn terminal_bytes(mix: Mix) -> u64 {
     (Terminal::bytes(mix) + desk::place_bytes()) as u64
 }
 
-/// Bytes that each second of a run takes until the end.
+/// Bytes recorded per second of a run.
 pub fn second_bytes() -> u64 {
     size_of::<Sample>() as u64
 }
 
-/// The terminals of each worker.
+/// Terminals by worker.
 fn served(plan: &RunPlan, terminal: impl Fn(u32) -> Terminal) -> Vec<Vec<Terminal>> {
-    // Counted first, so that no worker has room for more than its own.
+    // Counts the terminals first, so that each worker's list has the exact capacity.
     let mut numbers = vec![0; plan.workers];
     (0..plan.terminals).for_each(|number| numbers[Terminal::worker_of(number, plan)] += 1);
     let mut terminals: Vec<Vec<Terminal>> = numbers.into_iter().map(Vec::with_capacity).collect();
@@ -308,7 +312,7 @@ fn served(plan: &RunPlan, terminal: impl Fn(u32) -> Terminal) -> Vec<Vec<Termina
     terminals
 }
 
-/// Takes the next run number from the database, for good.
+/// Increments the run number in the database and returns it. The update is durable on return.
 pub fn next_run<E: Engine>(engine: &E) -> Result<u32, E::Error> {
     let mut session = engine.session(0)?;
     let mut transaction = session.begin()?;
@@ -321,9 +325,11 @@ pub fn next_run<E: Engine>(engine: &E) -> Result<u32, E::Error> {
     Ok(run.unwrap_or(1) as u32)
 }
 
-/// Runs `plan` on a loaded engine; transactions share workers as `runner` says. Acknowledgements go to `acks`, if they are
-/// wanted. `look` is called once a second. An
-/// error is a message for the user; what fails once the workers run is told with what was measured before.
+/// Runs `plan` on a loaded engine. `runner` defines how transactions share workers. Acknowledgements go to `acks`, if
+/// given. `look` is called once per second.
+///
+/// # Errors
+/// A message for the user if the run cannot start. A later failure is in [`Measured::failure`], with the figures up to it.
 pub fn run<E: Engine>(
     engine: &E,
     runner: &impl Runner,
@@ -359,7 +365,7 @@ pub fn run<E: Engine>(
                 serve(engine, runner, number, terminals, acks, quota, plan, world, control, &boards[number], clock)
             }
         });
-        let workers = threads::all(scope, "worker", works).map_err(|error| error.to_string())?;
+        let workers = threads::spawn_all(scope, "worker", works).map_err(|error| error.to_string())?;
         let mut failure = None;
         let (series, interrupted, figures) = look_on(engine, plan, control, boards, clock, &mut look, |_| {});
         let mut stats = Stats::new();
@@ -370,7 +376,7 @@ pub fn run<E: Engine>(
                 Ok(share) => {
                     stats.merge(&share.stats);
                     teams.extend(share.teams);
-                    stacks = RegionFound::sum(stacks, share.stacks);
+                    stacks = RegionReport::sum(stacks, share.stacks);
                     match (&mut counted, share.counted) {
                         (Some(all), Some(more)) => all.merge(more),
                         (none, more) => *none = none.take().or(more),
@@ -397,7 +403,7 @@ pub fn run<E: Engine>(
     })
 }
 
-/// Keeps a worker on its core, if that is wanted.
+/// Pins a worker to its core, if requested.
 fn stay(plan: &RunPlan, number: usize) -> Result<(), String> {
     if !plan.pin {
         return Ok(());
@@ -408,7 +414,7 @@ fn stay(plan: &RunPlan, number: usize) -> Result<(), String> {
     hardware::cores::pin_to(*core)
 }
 
-/// A worker's thread.
+/// Body of a worker thread.
 #[allow(clippy::too_many_arguments)]
 fn serve<E: Engine>(
     engine: &E,
@@ -439,7 +445,7 @@ fn serve<E: Engine>(
     }
 }
 
-/// Divides the transactions among the workers that have terminals.
+/// Divides the number of transactions among the workers that have terminals.
 fn quotas(transactions: Option<u64>, terminals: &[Vec<Terminal>]) -> Vec<Option<u64>> {
     let Some(all) = transactions else { return vec![None; terminals.len()] };
     let busy = terminals.iter().filter(|t| !t.is_empty()).count().max(1) as u64;
@@ -457,7 +463,7 @@ fn quotas(transactions: Option<u64>, terminals: &[Vec<Terminal>]) -> Vec<Option<
         .collect()
 }
 
-/// Tells the main thread that a worker has ended, however it ended.
+/// Reports the end of a worker to the main thread on drop, also after a panic.
 struct Finished<'a> {
     control: &'a Control,
     main: &'a std::thread::Thread,
@@ -473,7 +479,9 @@ impl Drop for Finished<'_> {
     }
 }
 
-/// Moves the phases and samples the counters until all workers have ended. `begins` hears of each phase as it begins.
+/// Switches the phases and samples the counters until all workers have ended. Calls `look` once per second, and `begins` at
+/// the start of each phase. Returns the samples, true if the user ended the run, and the engine's counters of the
+/// measurement.
 fn look_on<E: Engine>(
     engine: &E,
     plan: &RunPlan,
@@ -484,7 +492,7 @@ fn look_on<E: Engine>(
     mut begins: impl FnMut(Phase),
 ) -> (Vec<Sample>, bool, EngineFigures) {
     const SECOND: u64 = 1_000_000_000;
-    /// Longest time between two looks at signals.
+    /// Maximum time between two checks for signals.
     const LOOK: Duration = Duration::from_millis(50);
     let sum = |counter: fn(&Board) -> &AtomicU64| -> u64 {
         boards.iter().map(|board| counter(board).load(Ordering::Relaxed)).sum()

@@ -1,4 +1,4 @@
-//! An emulated terminal: a home, a random stream, a deck of cards.
+//! An emulated terminal: a home district, a random stream, a deck of cards.
 
 use super::{Clock, RunPlan};
 use crate::workload::generate::Random;
@@ -6,30 +6,31 @@ use crate::workload::generate::deck::{Deck, Kind, Mix};
 use crate::workload::generate::input::{Input, InputSpace};
 use crate::workload::schema::Scale;
 use crate::workload::schema::keys::HistoryKey;
-use crate::workload::schema::rows::When;
+use crate::workload::schema::rows::Timestamp;
 use crate::workload::settings::ClockKind;
 
-/// Where logical dates begin: in 2008, in microseconds since 1970.
+/// First logical date: the start of 2008, in microseconds since 1970.
 const LOGICAL_START: u64 = 1_199_145_600_000_000;
 
-/// One terminal. Without pacing it has no keying or think time: it is ready again as soon as it has its answer.
+/// An emulated terminal. Without pacing it has no keying or think time: it is ready as soon as it has its response.
 pub struct Terminal {
     number: u32,
     home: (u32, u8),
     random: Random,
     deck: Deck,
-    /// Of its last transaction: HISTORY's key of a payment, and its number where it is acknowledged.
+    /// Number of its last transaction: the key of a payment's HISTORY row, and the number of an acknowledgement.
     last: HistoryKey,
-    /// Terminals in all, where dates count transactions.
+    /// Total number of terminals if dates are logical; `None` for real dates.
     logical: Option<u32>,
-    /// The card drawn for its next transaction.
+    /// Kind of its next transaction, if already drawn.
     drawn: Option<Kind>,
-    /// Since when it waits for a worker, in nanoseconds of the run's clock.
+    /// Start of its wait for a worker, in nanoseconds of the run's clock.
     pub(super) ready_since: u64,
 }
 
 impl Terminal {
-    /// Terminal `number` of a run; terminals are dealt to the warehouses in turn, and a warehouse's to its districts.
+    /// Creates terminal `number` of a run. Terminals are assigned to the warehouses round-robin, and those of a warehouse
+    /// to its districts.
     pub fn new(number: u32, run: u32, plan: &RunPlan, scale: &Scale) -> Terminal {
         let w = number % plan.warehouses + 1;
         let d = (number / plan.warehouses % u32::from(scale.districts)) as u8 + 1;
@@ -45,18 +46,19 @@ impl Terminal {
         }
     }
 
-    /// Bytes that a terminal takes, with its deck of cards.
+    /// Bytes of a terminal, including its deck.
     pub(super) fn bytes(mix: Mix) -> usize {
         size_of::<Terminal>() + Deck::heap_bytes(mix)
     }
 
-    /// Which worker serves it.
+    /// Number of the worker that serves it.
     pub(super) fn worker(&self, plan: &RunPlan) -> usize {
         Terminal::worker_of(self.number, plan)
     }
 
-    /// Which worker serves terminal `number`: home warehouse mod workers. Where there are more workers than warehouses, those
-    /// that share a warehouse divide its terminals. Spread, a warehouse's terminals are dealt to all workers in turn.
+    /// Number of the worker that serves terminal `number`: home warehouse modulo workers. If there are more workers than
+    /// warehouses, the workers of a warehouse divide its terminals. With `Placement::Spread`, the terminals of a warehouse
+    /// are assigned to all workers round-robin.
     pub(super) fn worker_of(number: u32, plan: &RunPlan) -> usize {
         let (number, warehouses) = (number as usize, plan.warehouses as usize);
         let w = number % warehouses;
@@ -71,24 +73,24 @@ impl Terminal {
         first + warehouses * (number / warehouses % sharing)
     }
 
-    /// Number of its warehouse.
+    /// Number of its home warehouse.
     #[inline]
     pub(super) fn warehouse(&self) -> u32 {
         self.home.0
     }
 
-    /// Draws the card that says what it will ask for next.
+    /// Draws the kind of its next transaction, unless it is already drawn.
     #[inline]
     pub(super) fn draw(&mut self) -> Kind {
         *self.drawn.get_or_insert_with(|| self.deck.draw(&mut self.random))
     }
 
-    /// Gives it a card of another deck than its own, for its next transaction.
+    /// Sets the kind of its next transaction, drawn from a shared deck.
     pub(super) fn deal(&mut self, card: Kind) {
         self.drawn = Some(card);
     }
 
-    /// What it asks for next.
+    /// Input of its next transaction.
     #[inline]
     pub fn next(&mut self, world: &InputSpace, clock: &Clock, now_ns: u64) -> Input {
         let kind = self.draw();
@@ -101,13 +103,13 @@ impl Terminal {
         world.input(&mut self.random, kind, self.home, now, self.last)
     }
 
-    /// A date that no other transaction of the run has, and that is the same in each run.
-    fn logical_date(&self, terminals: u32) -> When {
+    /// A date that is unique in the run and identical in each run.
+    fn logical_date(&self, terminals: u32) -> Timestamp {
         let number = self.last.sequence * u64::from(terminals) + u64::from(self.number);
-        When::at(LOGICAL_START + number)
+        Timestamp::at(LOGICAL_START + number)
     }
 
-    /// Run, terminal and number of the transaction that it asked for last.
+    /// Run, terminal and number of its last transaction.
     #[inline]
     pub(super) fn last(&self) -> HistoryKey {
         self.last

@@ -1,4 +1,4 @@
-//! The driver against an engine that answers late and chooses victims: the floor behind a wrapper.
+//! Tests of the driver on an engine with late responses and aborts: a wrapper of the floor.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -17,16 +17,16 @@ use crate::workload::schema::keys::HistoryKey;
 use crate::workload::schema::tables::History;
 use crate::workload::schema::{IndexDef, RowOf, Scale, TableDef, TableId};
 
-/// Commits become durable some tickets late; every so many-th commit is a victim instead.
+/// Engine whose commits become durable `lag` tickets late, and whose every `victim_every`-th commit aborts.
 pub(super) struct Moody {
     floor: Floor,
     lag: u64,
     victim_every: u64,
-    /// What waits were asked for.
+    /// Tickets that were waited for.
     waits: Mutex<Vec<u64>>,
-    /// Fails for good at this ticket.
+    /// Ticket whose commit fails permanently.
     fails_at: u64,
-    /// It panics there instead.
+    /// Panics at that ticket instead.
     panics: bool,
 }
 
@@ -211,7 +211,7 @@ impl Ops for MoodyTransaction<'_> {
 }
 
 pub(super) fn moody(lag: u64, victim_every: u64, fails_at: u64) -> (Moody, Loaded) {
-    let plan = load::Population::new(2, Scale::TINY, 1, When::at(1));
+    let plan = load::Population::new(2, Scale::TINY, 1, Timestamp::at(1));
     let maps = Loading::new();
     let _ = load::populate(&plan, &maps, 1, &load::RowsDone::default()).unwrap();
     let floor = Floor::new(maps, &plan.loaded());
@@ -235,15 +235,15 @@ pub(super) fn plan(terminals: u32, length: Length) -> RunPlan {
     }
 }
 
-/// Ten terminals a warehouse.
+/// Plan with ten terminals per warehouse.
 pub(super) fn paced_plan(warehouses: u32, workers: usize) -> RunPlan {
     let length =
         Length { warmup: Duration::from_millis(300), duration: Some(Duration::from_millis(2_000)), transactions: None };
     RunPlan { warehouses, workers, ..plan(10 * warehouses, length) }
 }
 
-/// A team on an engine that knows nothing of fibers: they take turns between transactions. (Its sessions count their
-/// tickets apart, so only an engine that answers at once can serve several.)
+/// Teams on an engine without fiber support: fibers switch only between transactions. Each session of this engine counts
+/// its own tickets, so only an engine without lag can serve several sessions.
 #[test]
 fn a_team_counts_each_transaction_once() {
     let (fifo, batched) = (Admission::Fifo, Admission::Batched);
@@ -261,7 +261,7 @@ fn a_team_counts_each_transaction_once() {
     keeps_its_figures(run(&engine, &StepsRunner::without_hook(4), &loaded, &plan, None, |_| {}).unwrap());
 }
 
-/// A transaction that panics ends the run for all, whatever waits for it.
+/// A transaction that panics ends the run for all fibers, including those that wait for it.
 #[test]
 fn a_panic_in_a_team_ends_the_run_with_its_message() {
     for admission in [Admission::Fifo, Admission::Batched] {
@@ -294,12 +294,12 @@ fn late_answers_and_victims_are_counted_once() {
         let ran = stats.kinds.iter().map(|kind| kind.counters.count).collect::<Vec<_>>();
         assert!((890..=910).contains(&ran[0]) && (850..=870).contains(&ran[1]), "{ran:?}");
         assert!(stats.drawn.new_orders == ran[0] && stats.drawn.payments == ran[1]);
-        // A worker runs one at a time; what its terminals wait for besides is no time of its own.
+        // A worker runs one transaction at a time. Waits for durability do not count as run time.
         let run_s = stats.kinds.iter().map(|kind| kind.counters.run_ns).sum::<u64>() as f64 / 1e9;
         assert!(run_s > 0.0 && run_s <= stats.seconds(), "{run_s} s of {} s", stats.seconds());
         let checked = check::check(&engine, &loaded, 1, &check::WarehousesDone::default()).unwrap();
         assert!(checked.passed(), "{:?}", checked.findings);
-        // It parks only when all its terminals wait.
+        // The worker waits only if all its terminals wait.
         let waits = engine.waits.lock().unwrap().len();
         match lag {
             0 => assert_eq!(waits, 1, "only the run's own number was waited for"),
@@ -310,12 +310,12 @@ fn late_answers_and_victims_are_counted_once() {
     }
 }
 
-/// Also where a worker runs one transaction at a time.
+/// Batched admission also applies to a worker that runs one transaction at a time.
 #[test]
 fn batches_are_of_one_kind_and_arrivals_are_not() {
     let kinds_of = |admission| {
         let (engine, loaded) = moody(0, u64::MAX, u64::MAX);
-        // So many terminals that as many as a batch ask for each kind.
+        // Enough terminals that each kind is requested at least `BATCH` times.
         let plan = RunPlan { admission, ..plan(500, count(BATCH as u64)) };
         let measured = run(&engine, &ThreadsRunner, &loaded, &plan, None, |_| {}).unwrap();
         let counts = measured.stats.kinds.iter().map(|kind| kind.counters.count).filter(|count| *count > 0);
@@ -326,7 +326,7 @@ fn batches_are_of_one_kind_and_arrivals_are_not() {
     assert!(arrived.len() > 1 && arrived.iter().sum::<u64>() == BATCH as u64, "{arrived:?}");
 }
 
-/// A victim runs again with the same input: its HISTORY key, too.
+/// An aborted transaction is retried with the same input, including its HISTORY key.
 #[test]
 fn every_payment_has_its_own_row() {
     let (engine, loaded) = moody(2, 3, u64::MAX);
@@ -345,7 +345,7 @@ fn every_payment_has_its_own_row() {
         })
         .unwrap();
     assert_eq!(keys.len(), 1_000);
-    // Each terminal's sequence is dense: no rerun drew another.
+    // The sequence of each terminal is dense: no retry drew a new number.
     for terminal in 0..4 {
         let mut of: Vec<u64> = keys.iter().filter(|k| k.1 == terminal).map(|k| k.2).collect();
         of.sort_unstable();
@@ -359,7 +359,7 @@ fn a_failure_ends_the_run_with_its_message() {
     keeps_its_figures(run(&engine, &ThreadsRunner, &loaded, &plan(4, count(1_000)), None, |_| {}).unwrap());
 }
 
-/// The engine failed at its 300th transaction of 1,000: what was answered before counts, and nothing else.
+/// Checks a run whose engine failed at ticket 300, of 1,000 transactions: only responses before the failure count.
 fn keeps_its_figures(measured: Measured) {
     assert_eq!(measured.failure.as_deref(), Some("log: no space left; free some"));
     let stats = &measured.stats;

@@ -1,4 +1,4 @@
-//! What a command says about its work: text on stdout, one JSON object in a file.
+//! Output of a command: text on stdout, and one JSON object in a file.
 
 pub mod build;
 mod csv;
@@ -24,18 +24,22 @@ use crate::driver::counters::{Counted, Event, Ring};
 use crate::driver::measure::{KindStats, Times};
 use crate::driver::{Measured, Sample};
 use crate::workload::check::Audit;
-use crate::workload::counters::{Counters, Drawn, LogCounters, OperationCounters, PoolCounters, TeamCounters};
-use crate::workload::database::RegionFound;
+use crate::workload::counters::{
+    Counters, GeneratorCounters, LogCounters, OperationCounters, PoolCounters, TeamCounters,
+};
+use crate::workload::database::RegionReport;
 use crate::workload::engine::EngineFigures;
 use crate::workload::generate::deck::Kind;
 use crate::workload::loaded::Loaded;
 use crate::workload::schema::TableId;
-use crate::workload::settings::{EngineKind, LargePages, RunConfig, Scheduling, Shape, Speculate, StoreConfig};
+use crate::workload::settings::{
+    EngineKind, LargePages, ResolvedCounts, RunConfig, Scheduling, Speculate, StoreConfig,
+};
 
-/// The first line of everything.
+/// First line of every output.
 pub const NOTICE: &str = "derived from TPC-C; not a TPC-C result (deviations: DEVIATIONS.md)";
 
-/// A setting of every command that opens the storage engine.
+/// Settings that all commands on the storage engine report.
 pub fn store_config(command: &str, store: &StoreConfig) -> model::Config {
     model::Config {
         command: command.to_owned(),
@@ -50,8 +54,8 @@ pub fn store_config(command: &str, store: &StoreConfig) -> model::Config {
     }
 }
 
-/// The settings of a run.
-pub fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> model::Config {
+/// Settings of a run.
+pub fn run_config(config: &RunConfig, counts: &ResolvedCounts, loaded: &Loaded) -> model::Config {
     let store = &config.store;
     let base = match config.engine {
         EngineKind::Storage => model::Config {
@@ -74,10 +78,10 @@ pub fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> model::
         },
     };
     model::Config {
-        warehouses: Some(shape.warehouses),
+        warehouses: Some(counts.warehouses),
         warehouses_loaded: Some(loaded.warehouses),
-        workers: Some(shape.workers),
-        terminals: Some(shape.terminals),
+        workers: Some(counts.workers),
+        terminals: Some(counts.terminals),
         duration_s: config.length.duration.map(|d| d.as_secs_f64()),
         warmup_s: Some(config.length.warmup.as_secs_f64()),
         transactions: config.length.transactions,
@@ -104,7 +108,7 @@ pub fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> model::
     }
 }
 
-/// Everything about a run.
+/// Complete report of a run.
 pub fn run(
     config: model::Config,
     machine: machine::Machine,
@@ -168,10 +172,10 @@ pub fn run(
     }
 }
 
-/// What was asked of large pages and what was given: `engine`'s regions, the program's code and the fibers' stacks.
+/// Requested and provided large pages: regions of `engine`, the program's code and the stacks of fibers.
 pub fn large_pages(
     asked: LargePages,
-    engine: Vec<RegionFound>,
+    engine: Vec<RegionReport>,
     code: Option<Range<usize>>,
     measured: &Measured,
 ) -> model::LargePagesReport {
@@ -179,10 +183,10 @@ pub fn large_pages(
     let code = code.zip(map.as_ref()).map(|(range, map)| {
         let given = map.within(&range);
         let (bytes, resident, large) = (range.len() as u64, given.resident, given.large);
-        RegionFound { name: "code".to_owned(), bytes, resident, large }
+        RegionReport { name: "code".to_owned(), bytes, resident, large }
     });
     let regions = engine.into_iter().chain(measured.stacks.clone()).chain(code).map(|found| {
-        let RegionFound { name, bytes, resident, large } = found;
+        let RegionReport { name, bytes, resident, large } = found;
         (name, model::Region { bytes, resident_bytes: resident, given_bytes: large })
     });
     let regions: BTreeMap<_, _> = regions.collect();
@@ -198,7 +202,7 @@ pub fn large_pages(
     }
 }
 
-/// What the processor and the system counted.
+/// Hardware and operating system counters.
 fn counters(counted: &Counted) -> model::EventCounters {
     let of = |kind: Option<Kind>| -> BTreeMap<String, Option<model::EventMean>> {
         let mean = |event| {
@@ -230,9 +234,9 @@ fn counters(counted: &Counted) -> model::EventCounters {
     }
 }
 
-/// What the teams of all workers did together.
+/// Team statistics over all workers.
 fn steps(team_size: usize, teams: &[Statistics]) -> model::Steps {
-    // Means are of so many events each.
+    // Mean of means, weighted by their numbers of events.
     let mean = |all: &mut dyn Iterator<Item = (f64, u64)>| {
         let (sum, n) = all.fold((0.0, 0), |(sum, n), (mean, of)| (sum + mean * of as f64, n + of));
         (n > 0).then(|| sum / n as f64)
@@ -267,7 +271,7 @@ fn steps(team_size: usize, teams: &[Statistics]) -> model::Steps {
     }
 }
 
-/// What happened, second by second.
+/// Figures of each second.
 fn series(samples: &[Sample]) -> model::ThroughputSeries {
     let log = |of: fn(&LogCounters) -> u64| samples.iter().map(|s| s.figures.log.as_ref().map(of)).collect();
     let pool = |of: fn(&PoolCounters) -> u64| samples.iter().map(|s| s.figures.pool.as_ref().map(of)).collect();
@@ -283,7 +287,7 @@ fn series(samples: &[Sample]) -> model::ThroughputSeries {
     }
 }
 
-/// Where the curve of times is told: closer where few are slower.
+/// Quantiles of the curve of times: denser towards the slowest transactions.
 const SHARES: [f64; 14] = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999, 0.99999, 1.0];
 
 fn transaction(stats: &KindStats) -> model::Transaction {
@@ -307,7 +311,8 @@ fn transaction(stats: &KindStats) -> model::Transaction {
     }
 }
 
-/// A fraction, and whether it is within the specification's band (5.5.1.5) or four deviations of what was asked for.
+/// Computes a fraction. Returns true if the fraction is within the specification's band (5.5.1.5) or within four standard
+/// deviations of the expected value `asked`.
 fn fraction(part: u64, of: u64, asked: f64, band: f64) -> (Option<f64>, bool) {
     if of == 0 {
         return (None, true);
@@ -317,15 +322,15 @@ fn fraction(part: u64, of: u64, asked: f64, band: f64) -> (Option<f64>, bool) {
     (Some(share), (share - asked).abs() <= band.max(4.0 * deviation))
 }
 
-fn generator(drawn: &Drawn, warehouses: u32) -> model::Generator {
-    // With one warehouse there is no other.
+fn generator(drawn: &GeneratorCounters, warehouses: u32) -> model::Generator {
+    // A single warehouse has no remote one.
     let remote = |asked: f64| if warehouses > 1 { asked } else { 0.0 };
     let (rollback, a) = fraction(drawn.rollbacks, drawn.new_orders, 0.01, 0.001);
     let (remote_lines, b) = fraction(drawn.remote_lines, drawn.lines, remote(0.01), 0.0005);
     let (remote_payments, c) = fraction(drawn.remote_payments, drawn.payments, remote(0.15), 0.01);
     let (by_name, d) = fraction(drawn.by_name, drawn.customers, 0.6, 0.03);
     let lines_per_order = (drawn.new_orders > 0).then(|| drawn.lines as f64 / drawn.new_orders as f64);
-    // Uniform over 5..=15: the deviation of one is the root of 10.
+    // Uniform over 5..=15: the variance of one value is 10.
     let room = 0.5f64.max(4.0 * (10.0 / drawn.new_orders.max(1) as f64).sqrt());
     let e = lines_per_order.is_none_or(|lines| (lines - 10.0).abs() <= room);
     let as_specified = a && b && c && d && e;
@@ -340,18 +345,18 @@ fn log(figures: &EngineFigures, transactions: u64) -> Option<model::Log> {
     })
 }
 
-/// Share of page requests that found the page in the pool.
+/// Fraction of page requests that found the page in the pool; `None` without requests.
 pub fn hit_rate(pool: &PoolCounters) -> Option<f64> {
     let requests = pool.hits + pool.reads;
     (requests > 0).then(|| pool.hits as f64 / requests as f64)
 }
 
-/// The check, for JSON.
+/// Result of the consistency check, for JSON.
 pub fn check(checked: &Audit) -> model::Check {
     if checked.interrupted {
         return model::Check::default();
     }
-    let rules = checked.asked.iter().map(|&rule| {
+    let rules = checked.checked_rules.iter().map(|&rule| {
         let broken = checked.findings.of(rule);
         model::Rule {
             id: rule.id().to_owned(),
@@ -369,7 +374,7 @@ pub fn check(checked: &Audit) -> model::Check {
     }
 }
 
-/// Rows of the nine tables, for JSON.
+/// Rows of each of the nine tables, for JSON.
 pub fn rows(checked: &Audit) -> Option<BTreeMap<String, u64>> {
     (!checked.interrupted)
         .then(|| TableId::ALL.iter().zip(checked.rows).map(|(table, rows)| (table.name().to_owned(), rows)).collect())
@@ -385,7 +390,7 @@ mod tests {
         assert!(fraction(3, 100, 0.01, 0.001).1);
         assert!(!fraction(3_000, 100_000, 0.01, 0.001).1);
         assert!(fraction(1_090, 100_000, 0.01, 0.001).1);
-        // Nothing remote was asked for.
+        // No remote values were requested.
         assert!(fraction(0, 1_000_000, 0.0, 0.0005).1 && !fraction(1_000, 1_000_000, 0.0, 0.0005).1);
     }
 }

@@ -1,4 +1,4 @@
-//! The text that `run` and `check` print.
+//! Text output of `run` and `check`.
 
 use std::fmt::Write;
 
@@ -10,15 +10,15 @@ use crate::workload::generate::deck::Kind;
 use crate::workload::interrupt;
 use crate::workload::words::{counted, grouped};
 
-/// The summary of a run, as `--json` has it.
+/// Summary of a run, from its `--json` object.
 pub fn run(run: &model::Run, checked: Option<&Audit>) -> String {
     let mut text = String::new();
-    // Writing into a String cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = write_run(&mut text, run, checked);
     text
 }
 
-/// Says so if some warehouses have no terminal: terminals are dealt to the warehouses in turn.
+/// Note on warehouses without a terminal, if any: terminals are assigned to the warehouses round-robin.
 fn unserved(terminals: u32, warehouses: u32) -> String {
     if terminals >= warehouses {
         return String::new();
@@ -179,7 +179,7 @@ fn engine(to: &mut String, config: &model::Config) -> std::fmt::Result {
     )
 }
 
-/// The counters of all transactions, and why there are not more.
+/// Writes the counters over all transactions, and the reasons why others are missing.
 fn counted_events(to: &mut String, events: &model::EventCounters) -> std::fmt::Result {
     let software = &events.software;
     writeln!(
@@ -205,7 +205,7 @@ fn counted_events(to: &mut String, events: &model::EventCounters) -> std::fmt::R
     if turns < 1.0 {
         writeln!(to, "          estimates: counters took turns, and ran {:.0}% of the time or more", 100.0 * turns)?;
     }
-    // Most are missing for one reason.
+    // Groups counters by reason: most are missing for the same one.
     let mut reasons: Vec<&String> = events.reasons.values().collect();
     reasons.sort();
     reasons.dedup();
@@ -216,7 +216,7 @@ fn counted_events(to: &mut String, events: &model::EventCounters) -> std::fmt::R
     Ok(())
 }
 
-/// "large     try: 2,410 MiB given (frames 2,400, log_ring 8)".
+/// Writes a line such as "large     pages try: 2,410 MiB given (frames 2,400, log_ring 8)".
 fn large_pages(to: &mut String, large: &model::LargePagesReport) -> std::fmt::Result {
     let mib = |bytes: u64| grouped(bytes >> 20);
     write!(to, "large     pages {}: {} MiB given", large.asked, large.given_bytes.map_or("?".to_owned(), mib))?;
@@ -235,7 +235,7 @@ fn large_pages(to: &mut String, large: &model::LargePagesReport) -> std::fmt::Re
     writeln!(to)
 }
 
-/// The paper's Table 4: how large the teams were for each operation.
+/// Writes the team sizes per operation, as in Table 4 of the paper.
 fn teams(to: &mut String, steps: &model::Steps) -> std::fmt::Result {
     let one = |mean: Option<f64>| mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"));
     writeln!(
@@ -303,7 +303,7 @@ fn transactions(to: &mut String, run: &model::Run) -> std::fmt::Result {
             grouped(t.counters.rolled_back),
         )?;
     }
-    // As a terminal sees it: with the time that it waited for its turn.
+    // Response times include the time that the terminal waited for its turn.
     writeln!(to, "{:<14}{:>10} {:>6} {:>8} {:>8} {:>8} {:>8}", "response, us", "", "", "", "p50", "p90", "p99")?;
     for kind in Kind::ALL {
         let Some(t) = run.transactions.get(kind.name()) else { continue };
@@ -354,22 +354,22 @@ fn generator(to: &mut String, run: &model::Run) -> std::fmt::Result {
     )
 }
 
-/// "12 of 12 conditions hold (0.8 s)".
+/// Formats the result of a check: "12 of 12 conditions hold, 5 of 5 further rules (0.8 s)".
 pub fn check_line(checked: &Audit) -> String {
     if checked.interrupted {
         return "not finished (interrupted)".to_owned();
     }
-    let held = checked.asked.iter().filter(|&&rule| checked.findings.of(rule).times == 0).count();
+    let held = checked.checked_rules.iter().filter(|&&rule| checked.findings.of(rule).times == 0).count();
     let conditions = checked.conditions_held();
     format!(
         "{conditions} of {CONDITIONS} conditions hold, {} of {} further rules ({:.1} s)",
         held - conditions,
-        checked.asked.len() - CONDITIONS,
+        checked.checked_rules.len() - CONDITIONS,
         checked.seconds
     )
 }
 
-/// A line for each broken rule's first keys: "check: condition 2, warehouse 3, district 7: ...".
+/// Formats a line for each of the first keys of each violated rule: "check: condition 2, warehouse 3, district 7: ...".
 pub fn broken_rules(checked: &Audit) -> String {
     let mut text = String::new();
     for rule in Invariant::ALL {

@@ -1,5 +1,5 @@
-//! The counters of a run, each described once: a line in a list gives a counter its JSON key, its unit and sentence in the
-//! schema, its words in the summary and its sum. What remains is to count it.
+//! Counters of a run. Each is declared once: one line in a list gives a counter its JSON key, its unit and sentence in the
+//! schema, its words in the summary, and its sum. The code that increments the counter is elsewhere.
 
 #[cfg(any(test, feature = "schemas"))]
 use schemars::JsonSchema;
@@ -7,54 +7,54 @@ use serde::Serialize;
 
 use super::words::{counted, grouped};
 
-/// How the summary names a counter.
+/// Form of a counter in the summary.
 pub enum Wording {
-    /// Not in a line's list: a table, a rate or a share has it, or `--json` alone.
-    Not,
-    /// "reads 120".
-    After(&'static str),
-    /// "8,812 flushes".
-    Before(&'static str),
-    /// "2 checkpoints".
+    /// Not listed: the counter appears in a table, a rate or a share, or in `--json` only.
+    Hidden,
+    /// Name and value: "reads 120".
+    NameValue(&'static str),
+    /// Value and name: "8,812 flushes".
+    ValueName(&'static str),
+    /// Value and noun, in the singular or plural: "2 checkpoints".
     Counted(&'static str),
-    /// "2 districts" and what is said of them; nothing if there are none.
-    IfAny(&'static str, &'static str),
+    /// Value and noun ("2 districts"), then the second text; nothing if the value is 0.
+    NonZero(&'static str, &'static str),
 }
 
 impl Wording {
     fn text(&self, n: u64) -> Option<String> {
         match *self {
-            Wording::Not => None,
-            Wording::After(word) => Some(format!("{word} {}", grouped(n))),
-            Wording::Before(word) => Some(format!("{} {word}", grouped(n))),
+            Wording::Hidden => None,
+            Wording::NameValue(word) => Some(format!("{word} {}", grouped(n))),
+            Wording::ValueName(word) => Some(format!("{} {word}", grouped(n))),
             Wording::Counted(one) => Some(counted(n, one)),
-            Wording::IfAny(one, rest) => (n > 0).then(|| format!("{} {rest}", counted(n, one))),
+            Wording::NonZero(one, rest) => (n > 0).then(|| format!("{} {rest}", counted(n, one))),
         }
     }
 }
 
-/// How the summary names a counter, and how it gets its value.
+/// Form of a counter in the summary, and the function that returns its value.
 pub type CounterWording<C> = (Wording, fn(&C) -> u64);
 
 /// A list of counters.
 pub trait Counters: Copy + 'static {
-    /// How the summary names each, and its value.
+    /// Form and value of each counter.
     const SHOWN: &'static [CounterWording<Self>];
 
-    /// Each counter made from its values here and in `other`.
+    /// Applies `make` to each counter's values here and in `other`.
     fn with(&self, other: &Self, make: impl Fn(u64, u64) -> u64) -> Self;
 
-    /// Adds what another worker counted.
+    /// Adds the counters of another worker.
     fn add(&mut self, other: &Self) {
         *self = self.with(other, |here, there| here + there);
     }
 
-    /// What was counted since these were `before`.
+    /// Difference to the earlier counters `before`.
     fn since(&self, before: &Self) -> Self {
         self.with(before, u64::saturating_sub)
     }
 
-    /// The counters that stand in a line of the summary, in words.
+    /// Texts of the counters that are listed in the summary.
     fn shown(&self) -> impl Iterator<Item = String> {
         Self::SHOWN.iter().filter_map(|(shown, value)| shown.text(value(self)))
     }
@@ -82,80 +82,81 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Of the log of an engine.
+    /// Counters of an engine's log.
     LogCounters {
-        bytes: "bytes", "Bytes appended to the log.", Wording::Not;
-        flushes: "flushes", "Times the log was made durable.", Wording::Before("flushes");
+        bytes: "bytes", "Bytes appended to the log.", Wording::Hidden;
+        flushes: "flushes", "Times the log was made durable.", Wording::ValueName("flushes");
         checkpoints: "checkpoints", "Checkpoints completed.", Wording::Counted("checkpoint");
     }
 
-    /// Of the buffer pool of an engine.
+    /// Counters of an engine's buffer pool.
     PoolCounters {
-        hits: "pages", "Page requests that found the page in the pool.", Wording::Not;
-        reads: "pages", "Pages read from disk.", Wording::After("reads");
-        evictions: "pages", "Pages dropped from the pool to make room.", Wording::After("evictions");
-        page_writes: "pages", "Pages written to the data files.", Wording::Not;
+        hits: "pages", "Page requests that found the page in the pool.", Wording::Hidden;
+        reads: "pages", "Pages read from disk.", Wording::NameValue("reads");
+        evictions: "pages", "Pages dropped from the pool to make room.", Wording::NameValue("evictions");
+        page_writes: "pages", "Pages written to the data files.", Wording::Hidden;
     }
 
-    /// Of superlatches, since the database was opened: most are promoted in the warm-up.
+    /// Counters of superlatches since the database was opened. Most are promoted in the warm-up.
     LatchCounters {
         promotions: "latches", "Hot latches that got a reader word for each core.", Wording::Counted("promotion");
         demotions: "latches", "Promoted latches that a writer or an eviction has demoted.",
             Wording::Counted("demotion");
         refused: "latches", "Hot latches that stayed plain because the process had no more reader words.",
-            Wording::IfAny("hot latch", "without reader words");
+            Wording::NonZero("hot latch", "without reader words");
     }
 
-    /// Of transactions whose loops ran ahead of them.
+    /// Counters of speculation: loops that run ahead of their transaction.
     SpeculationCounters {
-        ahead: "transactions", "Transactions whose loop ran ahead of them.", Wording::Before("ran ahead");
-        in_order: "transactions", "Transactions that ran in order.", Wording::Before("in order");
+        ahead: "transactions", "Transactions whose loop ran ahead of them.", Wording::ValueName("ran ahead");
+        in_order: "transactions", "Transactions that ran in order.", Wording::ValueName("in order");
         epochs: "epochs", "Epochs that committed.", Wording::Counted("epoch");
         violations: "times", "Times that an epoch was rewound.", Wording::Counted("violation");
-        operations: "operations", "Operations of committed epochs.", Wording::Not;
-        rewound: "operations", "Operations that were done in vain.", Wording::Not;
-        rewound_ns: "ns", "Time of what was done in vain.", Wording::Not;
-        in_order_ns: "ns", "Time in which epochs held the token.", Wording::Not;
-        waited_ns: "ns", "Time in which threads waited for the token.", Wording::Not;
+        operations: "operations", "Operations of committed epochs.", Wording::Hidden;
+        rewound: "operations", "Operations that were done in vain.", Wording::Hidden;
+        rewound_ns: "ns", "Time of what was done in vain.", Wording::Hidden;
+        in_order_ns: "ns", "Time in which epochs held the token.", Wording::Hidden;
+        waited_ns: "ns", "Time in which threads waited for the token.", Wording::Hidden;
     }
 
-    /// Of the transactions of one kind.
+    /// Counters of one kind of transaction.
     KindCounters {
-        count: "transactions", "Completed, rolled-back ones included.", Wording::Not;
-        rolled_back: "transactions", "Completed by rolling back.", Wording::Not;
-        run_ns: "ns", "Time from first begin to commit, without the wait until the answer is durable.", Wording::Not;
+        count: "transactions", "Completed, rolled-back ones included.", Wording::Hidden;
+        rolled_back: "transactions", "Completed by rolling back.", Wording::Hidden;
+        run_ns: "ns", "Time from first begin to commit, without the wait until the answer is durable.", Wording::Hidden;
     }
 
-    /// Of the transactions of all kinds; each that is shown has a line of the summary.
+    /// Counters of transactions of all kinds. Each counter that is shown has a line in the summary.
     WorkCounters {
         skipped_deliveries: "districts", "Districts that had no order to deliver.",
-            Wording::IfAny("district", "skipped: no order to deliver");
+            Wording::NonZero("district", "skipped: no order to deliver");
     }
 
-    /// What the generator drew, from which its shares are made: cheap proof that it is right.
-    Drawn {
-        new_orders: "transactions", "New-Orders.", Wording::Not;
-        rollbacks: "transactions", "New-Orders with an unused item number.", Wording::Not;
-        lines: "lines", "Lines of New-Orders.", Wording::Not;
-        remote_lines: "lines", "Lines supplied by another warehouse.", Wording::Not;
-        payments: "transactions", "Payments.", Wording::Not;
-        remote_payments: "transactions", "Payments by a customer of another warehouse.", Wording::Not;
-        customers: "transactions", "Payments and Order-Statuses.", Wording::Not;
-        by_name: "transactions", "Payments and Order-Statuses by last name.", Wording::Not;
+    /// Numbers of values drawn by the input generator. Reports derive its shares from them, as a cheap check of the
+    /// generator.
+    GeneratorCounters {
+        new_orders: "transactions", "New-Orders.", Wording::Hidden;
+        rollbacks: "transactions", "New-Orders with an unused item number.", Wording::Hidden;
+        lines: "lines", "Lines of New-Orders.", Wording::Hidden;
+        remote_lines: "lines", "Lines supplied by another warehouse.", Wording::Hidden;
+        payments: "transactions", "Payments.", Wording::Hidden;
+        remote_payments: "transactions", "Payments by a customer of another warehouse.", Wording::Hidden;
+        customers: "transactions", "Payments and Order-Statuses.", Wording::Hidden;
+        by_name: "transactions", "Payments and Order-Statuses by last name.", Wording::Hidden;
     }
 
-    /// Of the teams of all workers.
+    /// Counters of the teams of all workers.
     TeamCounters {
-        launches: "teams", "Teams that were run.", Wording::Not;
-        waits: "waits", "Waits of transactions for a lock, a page or the log.", Wording::Not;
+        launches: "teams", "Teams that were run.", Wording::Hidden;
+        waits: "waits", "Waits of transactions for a lock, a page or the log.", Wording::Hidden;
     }
 
-    /// Of the teams in one operation.
+    /// Counters of the teams in one operation.
     OperationCounters {
-        begun: "transactions", "Times a transaction began it.", Wording::Not;
-        teams: "teams", "Teams that went through it.", Wording::Not;
-        strays: "members", "Times a member left its team, to wait.", Wording::Not;
-        waits: "waits", "Waits, of strays too.", Wording::Not;
+        begun: "transactions", "Times a transaction began it.", Wording::Hidden;
+        teams: "teams", "Teams that went through it.", Wording::Hidden;
+        strays: "members", "Times a member left its team, to wait.", Wording::Hidden;
+        waits: "waits", "Waits, of strays too.", Wording::Hidden;
     }
 }
 

@@ -1,5 +1,5 @@
-//! What the commands need of an engine beyond running transactions: opening, loading, closing. An engine that keeps
-//! nothing on disk finds nothing to open and always loads.
+//! Operations of an engine that the commands need in addition to transactions: opening, loading, closing. An engine that
+//! keeps nothing on disk has nothing to open and always loads.
 
 use std::ops::ControlFlow;
 
@@ -9,58 +9,58 @@ use super::load;
 use super::loaded::Loaded;
 use super::settings::StoreConfig;
 
-/// What a proof of the structure saw.
+/// Result of a structure check.
 #[derive(Clone, Debug)]
-pub struct StructureFound {
-    /// Whether all was looked at and nothing found.
+pub struct StructureReport {
+    /// True if the check is complete and found no violation.
     pub passed: bool,
-    /// Pages in use.
+    /// Number of pages in use.
     pub pages: u64,
-    /// Of these, free ones.
+    /// Number of pages of the free list, included in `pages`.
     pub free_pages: u64,
-    /// Rows of all tables, those of the engine's own included.
+    /// Number of rows of all tables, including the engine's own tables.
     pub rows: u64,
-    /// Entries of secondary indexes.
+    /// Number of entries of secondary indexes.
     pub entries: u64,
-    /// The first rules that are broken.
+    /// The first violations.
     pub findings: Vec<PageFinding>,
-    /// How many more there are.
+    /// Number of further violations.
     pub more: u64,
 }
 
-/// A page that breaks a rule of structure.
+/// A page that violates a structural rule.
 #[derive(Clone, Debug)]
 pub struct PageFinding {
     /// Name of the rule.
     pub rule: String,
     /// File of the page.
     pub file: String,
-    /// Its number there.
+    /// Number of the page in the file.
     pub page: u32,
-    /// How the rule is broken.
+    /// Description of the violation.
     pub what: String,
-    /// All of it in a line.
+    /// The whole finding in one line.
     pub line: String,
 }
 
 /// Memory of one purpose, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegionFound {
-    /// What it is for.
+pub struct RegionReport {
+    /// Purpose of the memory.
     pub name: String,
-    /// Addresses reserved.
+    /// Reserved addresses.
     pub bytes: u64,
-    /// Memory given, in pages of any size.
+    /// Resident memory, in pages of any size.
     pub resident: u64,
-    /// Memory given in large pages, a part of `resident`.
+    /// Resident memory in large pages, included in `resident`.
     pub large: u64,
 }
 
-impl RegionFound {
-    /// Both together, under the first one's name.
-    pub fn sum(a: Option<RegionFound>, b: Option<RegionFound>) -> Option<RegionFound> {
+impl RegionReport {
+    /// Sum of both regions, with the name of the first.
+    pub fn sum(a: Option<RegionReport>, b: Option<RegionReport>) -> Option<RegionReport> {
         match (a, b) {
-            (Some(a), Some(b)) => Some(RegionFound {
+            (Some(a), Some(b)) => Some(RegionReport {
                 bytes: a.bytes + b.bytes,
                 resident: a.resident + b.resident,
                 large: a.large + b.large,
@@ -71,25 +71,26 @@ impl RegionFound {
     }
 }
 
-/// An engine with the database it runs on.
+/// An engine with its database.
 pub trait Database: Engine + Send + Sized {
-    /// What schedules its waits and statements; an engine without such a thing is given none.
+    /// Hook to the scheduler of the engine's waits and statements. An engine without hooks uses a type without values.
     type Hook: Sync;
 
-    /// Opens what `config` names, under a hook; none when nothing is there yet. An incomplete load, another format and a directory in
-    /// use by another process are errors that name the directory and say what to do.
+    /// Opens the database of `config`, with an optional hook; returns `None` if there is no database. An interrupted load,
+    /// another format, and a directory in use by another process are errors that name the directory and a remedy.
     fn open(config: &StoreConfig, hook: Option<&Self::Hook>) -> Result<Option<(Self, Loaded)>, Error>;
 
-    /// Deletes what is there, so that `warehouses` can be loaded in its place, after everything that could stand against
-    /// that was looked at. `consent` hears what goes if that is a whole database, and may refuse.
+    /// Deletes the existing database, so that `warehouses` can be loaded in its place. Everything that could prevent the
+    /// load is checked first. `consent` receives a description of the database and may refuse; it is not called for an
+    /// interrupted load.
     fn clear(
         config: &StoreConfig,
         warehouses: u32,
         consent: &mut dyn FnMut(&str) -> Result<(), Error>,
     ) -> Result<(), Error>;
 
-    /// Loads `plan` into an empty place; durable when it returns, and marked as complete last of all. None when `progress`
-    /// was cancelled.
+    /// Loads `plan` into an empty place. The data is durable on return; the mark of a complete load is written last. Returns
+    /// `None` if `progress` was cancelled.
     fn load(
         config: &StoreConfig,
         hook: Option<&Self::Hook>,
@@ -100,20 +101,20 @@ pub trait Database: Engine + Send + Sized {
     /// Reads the database into memory, as far as it fits.
     fn preload(&self) -> Result<(), Error>;
 
-    /// Reads everything that is allocated, used by a table or not, and proves it undamaged.
+    /// Reads everything that is allocated, used by a table or not, and checks that it is undamaged.
     fn verify(&self) -> Result<(), Error>;
 
-    /// Proves the structure of everything that is stored; `look` hears how many of how many pages were seen, and may
-    /// break it off.
-    fn structure(&self, look: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<StructureFound, Error>;
+    /// Checks the structure of all stored data. `look` receives the number of checked pages and the number of all pages, and
+    /// may cancel the check.
+    fn structure(&self, look: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<StructureReport, Error>;
 
-    /// One digest of all rows, table by table in key order, while nothing else runs; none if `look`, which hears how many
-    /// rows were read, broke it off.
+    /// Returns a digest of all rows, table by table in key order, or `None` if `look`, which receives the number of rows
+    /// read, has cancelled it. No transaction may run meanwhile.
     fn fingerprint(&self, look: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Option<String>, Error>;
 
-    /// Memory of the engine by region; none where the engine or the system does not say.
-    fn memory(&self) -> Option<Vec<RegionFound>>;
+    /// Memory of the engine by region; `None` if the engine or the system does not report it.
+    fn memory(&self) -> Option<Vec<RegionReport>>;
 
-    /// Leaves everything on disk.
+    /// Closes the database. All data is on disk afterwards.
     fn close(self) -> Result<(), Error>;
 }

@@ -1,4 +1,4 @@
-//! Settings: the values that a user chooses among, and what a command is to do once every default is filled in.
+//! Settings: the values that a user can select, and the configuration of a command with all defaults filled in.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +18,7 @@ macro_rules! choice {
         }
 
         impl $name {
-            /// As typed and as printed.
+            /// Name on the command line and in reports.
             pub fn name(self) -> &'static str {
                 match self {
                     $($name::$variant => $text),*
@@ -38,29 +38,29 @@ pub enum Switch {
 }
 
 choice! {
-    /// Which engine.
+    /// Database engine.
     EngineKind {
         /// storage engine of this workspace
         Storage = "storage",
-        /// ordered maps in memory without any service, the yardstick
+        /// ordered maps in memory without any service, a baseline
         Floor = "floor",
         /// server that speaks PostgreSQL's protocol
         Postgres = "postgres",
     }
-    /// When a commit is answered.
+    /// Durability of a commit when it is answered.
     Durability {
         /// answer once the commit is on disk
         Sync = "sync",
         /// answer at once; a crash may lose the last commits
         Async = "async",
     }
-    /// What a transaction may see of others.
+    /// Isolation level of transactions.
     Isolation {
-        /// as if one ran after the other
+        /// as if transactions ran one after the other
         Serializable = "serializable",
-        /// rows read stay, new ones may appear
+        /// rows that were read do not change; new rows may appear
         RepeatableRead = "repeatable-read",
-        /// only committed rows are seen
+        /// reads return only committed rows
         ReadCommitted = "read-committed",
     }
     /// Kind of page latch.
@@ -72,7 +72,7 @@ choice! {
         /// as plain, with reader words for each core in hot latches that are mostly read
         Super = "super",
     }
-    /// Which memory lies in large pages.
+    /// Memory that is placed in large pages.
     LargePages {
         /// large pages as with try, and an error where the system gives none
         On = "on",
@@ -83,32 +83,32 @@ choice! {
         /// large pages as with try, and for the program's code; an error where that gets none
         Code = "code",
     }
-    /// What of the load and of the engine is divided among the workers.
+    /// Division of the load and of the engine's frames among the workers.
     Partition {
         /// no division
         None = "none",
-        /// warehouses: all terminals of one are of one worker
+        /// warehouses: one worker serves all terminals of a warehouse
         Client = "client",
         /// frames of the buffer pool
         Server = "server",
         /// warehouses and frames
         Both = "both",
     }
-    /// Who drives the engine's services.
+    /// Driver of the engine's background services.
     Background {
         /// threads of the engine's own
         Threads = "threads",
         /// the workers
         Inline = "inline",
     }
-    /// What the transactions of a history do.
-    Form {
+    /// Operations of the transactions of a history.
+    HistoryForm {
         /// appends to lists and reads of lists
         ListAppend = "list-append",
         /// writes, deletes and reads of row versions
         Register = "register",
     }
-    /// Who runs transactions.
+    /// Scheduler of transactions.
     Scheduler {
         /// thread of the worker, one transaction after the other
         Threads = "threads",
@@ -117,38 +117,38 @@ choice! {
         /// fibers of sibling groups, one group for each home warehouse
         Itas = "itas",
     }
-    /// In which order terminals' transactions are admitted.
+    /// Admission order of terminal transactions.
     Admission {
         /// order of arrival
         Fifo = "fifo",
-        /// cards dealt ahead, so that transactions of a kind come together
+        /// groups of transactions of one kind, drawn ahead
         Batched = "batched",
     }
-    /// Whether loops of transactions run ahead of them, on several threads.
+    /// Speculative execution of the loops of transactions, on several threads.
     Speculate {
         /// loops always run ahead
         On = "on",
         /// loops never run ahead
         Off = "off",
-        /// loops run ahead if a governor that measures both finds it quicker
+        /// loops run ahead if a governor measures that this is faster
         Auto = "auto",
     }
-    /// What dates are made of.
+    /// Source of dates.
     ClockKind {
         /// time of day
         Real = "real",
-        /// numbers of transactions
+        /// transaction numbers
         Logical = "logical",
     }
-    /// How soon a terminal asks again.
+    /// Delay between an answer and the terminal's next request.
     Pacing {
         /// next request at once after the answer
         None = "none",
         /// next request after the keying and think times of the specification
         Spec = "spec",
     }
-    /// What a team of fibers does together.
-    TeamsOf {
+    /// Unit of work that a team of fibers does together.
+    TeamUnit {
         /// whole transactions of a kind
         Transaction = "transaction",
         /// one statement at a time
@@ -157,94 +157,94 @@ choice! {
 }
 
 impl Switch {
-    /// Whether it is on.
+    /// Returns true for [`Switch::On`].
     pub fn is_on(self) -> bool {
         self == Switch::On
     }
 }
 
 impl Partition {
-    /// Whether a terminal's warehouse is one worker's.
+    /// Returns true if one worker serves all terminals of a warehouse.
     pub fn of_clients(self) -> bool {
         matches!(self, Partition::Client | Partition::Both)
     }
 
-    /// Whether workers have frames of their own.
+    /// Returns true if workers have frames of their own.
     pub fn of_the_server(self) -> bool {
         matches!(self, Partition::Server | Partition::Both)
     }
 }
 
 impl Admission {
-    /// What is not asked for: batches where teams run whole transactions or statements together.
-    pub fn usual(team_size: usize, teams_of: Option<TeamsOf>) -> Admission {
+    /// Default: batches if teams run whole transactions or statements together.
+    pub fn default_for(team_size: usize, teams_of: Option<TeamUnit>) -> Admission {
         if team_size > 1 && teams_of.is_some() { Admission::Batched } else { Admission::Fifo }
     }
 }
 
-/// How the storage engine is opened.
+/// Configuration of the storage engine.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
     /// Directory of the database.
     pub data: PathBuf,
-    /// Threads that will have a session.
+    /// Number of threads that will have a session.
     pub workers: usize,
-    /// MiB of the buffer pool.
+    /// Size of the buffer pool in MiB.
     pub buffer_pool_mib: u64,
-    /// When a commit is answered.
+    /// Durability of a commit when it is answered.
     pub durability: Durability,
     /// Isolation of all five transactions.
     pub isolation: Isolation,
     /// Kind of page latch.
     pub latches: Latches,
-    /// Reader words of a superlatch; none: one for each core.
+    /// Number of reader words of a superlatch; `None`: one for each core.
     pub latch_words: Option<usize>,
-    /// Whether [`super::ops::Ops::prefetch`] does something.
+    /// True if [`super::ops::Ops::prefetch`] is enabled.
     pub prefetch: bool,
-    /// Whether to read the database into the pool before the warm-up.
+    /// True if the database is read into the pool before the warm-up.
     pub preload: bool,
-    /// Which memory lies in large pages.
+    /// Memory that is placed in large pages.
     pub large_pages: LargePages,
-    /// Whether each thread gives pages frames of its own home.
+    /// True if each thread places pages in frames of its own home.
     pub own_frames: bool,
-    /// Who drives the engine's services.
+    /// Driver of the engine's background services.
     pub background: Background,
     /// MiB of log between checkpoints.
     pub checkpoint_mib: u64,
-    /// Whether pages carry checksums.
+    /// True if pages have checksums.
     pub page_checksums: bool,
-    /// Microseconds by which each read of pages is delayed.
+    /// Delay of each read of pages in microseconds.
     pub read_delay_us: u64,
-    /// Transactions of a worker that may be under way at once.
+    /// Maximum number of concurrent transactions of a worker.
     pub team_size: usize,
 }
 
-/// How transactions share a worker.
+/// Scheduling of the transactions of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scheduling {
-    /// One after the other.
+    /// One transaction after the other.
     Threads,
-    /// As a team of fibers.
+    /// A team of fibers.
     Steps {
-        /// Transactions of a worker under way at once.
+        /// Number of concurrent transactions of a worker.
         team_size: usize,
-        /// What a team does together.
-        teams_of: TeamsOf,
-        /// Where they switch.
-        points: CtxPoints,
+        /// Unit of work that a team does together.
+        teams_of: TeamUnit,
+        /// Points at which the fibers switch.
+        points: SwitchPoints,
     },
-    /// As fibers of sibling groups.
+    /// Fibers of sibling groups.
     Itas {
-        /// Transactions of a worker under way at once.
+        /// Number of concurrent transactions of a worker.
         fibers: usize,
-        /// Which fiber is next.
+        /// Policy that selects the next fiber.
         policy: SiblingPolicy,
-        /// Microseconds of a slice.
+        /// Length of a time slice in microseconds.
         slice_us: u64,
     },
 }
 
-/// Which fiber of a worker is next.
+/// Policy that selects the next fiber of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum SiblingPolicy {
     /// smallest vruntime next
@@ -258,12 +258,12 @@ pub enum SiblingPolicy {
 }
 
 impl SiblingPolicy {
-    /// As typed and as printed.
+    /// Name on the command line and in reports.
     pub fn name(self) -> &'static str {
         self.mode().name()
     }
 
-    /// The scheduler's.
+    /// Returns the mode of the scheduler.
     pub fn mode(self) -> itas::auto::Mode {
         match self {
             SiblingPolicy::Fair => itas::auto::Mode::Fair,
@@ -274,21 +274,21 @@ impl SiblingPolicy {
     }
 }
 
-/// At which points a team switches.
+/// Points at which a team switches fibers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CtxPoints {
-    /// Those that proved best.
+pub enum SwitchPoints {
+    /// The built-in list: the points that proved best.
     BuiltIn,
-    /// Every one.
+    /// All points.
     All,
-    /// None: transactions of a team run one after the other, each to its end.
+    /// No points: transactions of a team run one after the other, each to its end.
     None,
-    /// As a file says.
+    /// The points that a file lists.
     File(PathBuf),
 }
 
 impl Scheduling {
-    /// Transactions of a worker that may be under way at once.
+    /// Maximum number of concurrent transactions of a worker.
     pub fn team_size(&self) -> usize {
         match self {
             Scheduling::Threads => 1,
@@ -297,7 +297,7 @@ impl Scheduling {
         }
     }
 
-    /// As typed and as printed.
+    /// Name on the command line and in reports.
     pub fn name(&self) -> &'static str {
         match self {
             Scheduling::Threads => Scheduler::Threads.name(),
@@ -306,25 +306,27 @@ impl Scheduling {
         }
     }
 
-    /// What a team does together; none for threads, and where nothing is switched.
-    pub fn teams_of(&self) -> Option<TeamsOf> {
+    /// Unit of work that a team does together; `None` without teams, and without points.
+    pub fn teams_of(&self) -> Option<TeamUnit> {
         match self {
-            Scheduling::Threads | Scheduling::Itas { .. } | Scheduling::Steps { points: CtxPoints::None, .. } => None,
+            Scheduling::Threads | Scheduling::Itas { .. } | Scheduling::Steps { points: SwitchPoints::None, .. } => {
+                None
+            }
             Scheduling::Steps { teams_of, .. } => Some(*teams_of),
         }
     }
 
-    /// Which fiber is next; none but with sibling groups.
+    /// Policy that selects the next fiber; `None` without sibling groups.
     pub fn policy(&self) -> Option<SiblingPolicy> {
         if let Scheduling::Itas { policy, .. } = self { Some(*policy) } else { None }
     }
 
-    /// Microseconds of a slice; none but with sibling groups.
+    /// Length of a time slice in microseconds; `None` without sibling groups.
     pub fn slice_us(&self) -> Option<u64> {
         if let Scheduling::Itas { slice_us, .. } = self { Some(*slice_us) } else { None }
     }
 
-    /// As typed and as printed; none for threads.
+    /// Name of the switch points on the command line and in reports; `None` without teams.
     pub fn points(&self) -> Option<String> {
         match self {
             Scheduling::Threads | Scheduling::Itas { .. } => None,
@@ -333,28 +335,28 @@ impl Scheduling {
     }
 }
 
-impl CtxPoints {
-    /// As typed and as printed.
+impl SwitchPoints {
+    /// Name on the command line and in reports.
     pub fn name(&self) -> String {
         match self {
-            CtxPoints::BuiltIn => "built-in".to_owned(),
-            CtxPoints::All => "all".to_owned(),
-            CtxPoints::None => "none".to_owned(),
-            CtxPoints::File(path) => path.display().to_string(),
+            SwitchPoints::BuiltIn => "built-in".to_owned(),
+            SwitchPoints::All => "all".to_owned(),
+            SwitchPoints::None => "none".to_owned(),
+            SwitchPoints::File(path) => path.display().to_string(),
         }
     }
 }
 
 impl StoreConfig {
-    /// MiB of the buffer pool where no flag says.
-    pub const USUAL_POOL_MIB: u64 = 1_024;
+    /// Default size of the buffer pool in MiB.
+    pub const DEFAULT_POOL_MIB: u64 = 1_024;
 
-    /// Every default, for the database in `data` and so many threads.
-    pub fn usual(data: &Path, workers: usize) -> StoreConfig {
+    /// Default configuration for the database in `data` and `workers` threads.
+    pub fn defaults(data: &Path, workers: usize) -> StoreConfig {
         StoreConfig {
             data: data.to_owned(),
             workers,
-            buffer_pool_mib: StoreConfig::USUAL_POOL_MIB,
+            buffer_pool_mib: StoreConfig::DEFAULT_POOL_MIB,
             durability: Durability::Sync,
             isolation: Isolation::Serializable,
             latches: Latches::Optimistic,
@@ -371,83 +373,83 @@ impl StoreConfig {
         }
     }
 
-    /// The directory as the user named it.
+    /// Returns the directory as the user named it.
     pub fn shown(&self) -> String {
         self.data.display().to_string()
     }
 }
 
-/// `tpcc run`, but for what depends on the database ([`Self::warehouses`], [`Self::terminals`]).
+/// Configuration of `tpcc run`. [`Self::resolve_counts`] resolves the values that depend on the database.
 #[derive(Clone, Debug)]
 pub struct RunConfig {
-    /// Which engine.
+    /// Database engine.
     pub engine: EngineKind,
-    /// How it is opened.
+    /// Configuration of the engine.
     pub store: StoreConfig,
-    /// How transactions share a worker.
+    /// Scheduling of the transactions of a worker.
     pub scheduling: Scheduling,
-    /// What is divided among the workers.
+    /// Division among the workers.
     pub partition: Partition,
-    /// Whether each worker stays on a core of its own.
+    /// True if each worker is pinned to a core of its own.
     pub pin: bool,
-    /// As asked: what is loaded, when none.
+    /// Requested number of warehouses; `None`: all that are loaded.
     pub warehouses: Option<u32>,
-    /// As asked: ten a warehouse, when none.
+    /// Requested number of terminals; `None`: ten per warehouse.
     pub terminals: Option<u32>,
-    /// Threads were asked for, not taken from the machine.
+    /// True if the number of workers was requested, not taken from the machine.
     pub workers_asked: bool,
-    /// How soon terminals ask again.
+    /// Delay between an answer and the terminal's next request.
     pub pacing: Pacing,
-    /// Where the results of deferred Deliveries go; none without pacing.
+    /// File for the results of deferred Deliveries; `None` without pacing.
     pub delivery_results: Option<PathBuf>,
-    /// When it ends.
+    /// Length of the run.
     pub length: Length,
-    /// Shares.
+    /// Shares of the kinds of transactions.
     pub mix: Mix,
-    /// Order of steps.
+    /// Order of the steps of a transaction.
     pub steps: StepOrder,
-    /// In which order terminals' transactions are admitted.
+    /// Admission order of terminal transactions.
     pub admission: Admission,
-    /// Whether loops of transactions run ahead of them.
+    /// Speculative execution of the loops of transactions.
     pub speculate: Speculate,
-    /// Threads that a loop runs on.
+    /// Number of threads that a loop runs on.
     pub epoch_workers: usize,
-    /// What dates are made of.
+    /// Source of dates.
     pub clock: ClockKind,
-    /// Everything random follows from it.
+    /// Seed of the random number generator.
     pub seed: u64,
-    /// Whether workers read counters of the processor and the system.
+    /// True if workers read counters of the processor and the system.
     pub counters: bool,
-    /// Whether to check afterwards.
+    /// True if the database is checked after the run.
     pub check: bool,
-    /// Whether to print acknowledgements, and to write them in the database.
+    /// True if acknowledgements are printed, and written to the database.
     pub acks: bool,
-    /// Where to write everything.
+    /// File for the whole result in JSON.
     pub json: Option<PathBuf>,
-    /// Where its page goes.
+    /// File for the HTML page.
     pub report: Option<PathBuf>,
-    /// Where its seconds go.
+    /// File for the values of each second (CSV).
     pub csv: Option<PathBuf>,
-    /// Where its times go.
+    /// File for the latencies (HdrHistogram log).
     pub hdr: Option<PathBuf>,
 }
 
-/// What `run` settles once it has seen the database.
+/// Values of `run` that depend on the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Warehouses that take part.
+pub struct ResolvedCounts {
+    /// Number of warehouses that take part.
     pub warehouses: u32,
-    /// Terminals in all.
+    /// Total number of terminals.
     pub terminals: u32,
-    /// Threads.
+    /// Number of worker threads.
     pub workers: usize,
 }
 
 impl RunConfig {
-    /// Terminals of a warehouse unless their number is asked for (4.2.2).
+    /// Number of terminals per warehouse if it is not requested (4.2.2).
     pub const TERMINALS_OF_A_WAREHOUSE: u32 = 10;
 
-    /// Where the terminals of a warehouse are served: as the policy of sibling groups wants it, else as partitioned.
+    /// Placement of the terminals of a warehouse: that of the policy of sibling groups, otherwise that of the partition.
     pub fn placement(&self) -> itas::Placement {
         match self.scheduling.policy() {
             Some(policy) => policy.mode().placement(),
@@ -456,13 +458,13 @@ impl RunConfig {
         }
     }
 
-    /// Warehouses to load when there is no database.
+    /// Number of warehouses to load if there is no database.
     pub fn warehouses_to_load(&self) -> u32 {
         self.warehouses.unwrap_or(1)
     }
 
-    /// Settles what depends on how many warehouses there are.
-    pub fn shape(&self, loaded: u32) -> Result<Shape, Error> {
+    /// Resolves the values that depend on the number of loaded warehouses.
+    pub fn resolve_counts(&self, loaded: u32) -> Result<ResolvedCounts, Error> {
         let warehouses = self.warehouses.unwrap_or(loaded);
         if warehouses > loaded {
             let data = self.store.shown();
@@ -481,17 +483,17 @@ impl RunConfig {
             }
             workers = terminals as usize;
         }
-        Ok(Shape { warehouses, terminals, workers })
+        Ok(ResolvedCounts { warehouses, terminals, workers })
     }
 }
 
-/// How long a run lasts.
+/// Length of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Length {
-    /// Time before measuring starts.
+    /// Time before the measurement starts.
     pub warmup: Duration,
-    /// Time measured; without limit when none.
+    /// Measured time; `None`: no limit.
     pub duration: Option<Duration>,
-    /// Exactly this many transactions are measured; without limit when none.
+    /// Exact number of measured transactions; `None`: no limit.
     pub transactions: Option<u64>,
 }

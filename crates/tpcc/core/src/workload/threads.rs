@@ -1,4 +1,5 @@
-//! Threads of a command: all that are wanted begin, or those that did end and an error says which limit is short.
+//! Threads of a command. Either all requested threads start, or those that have started end, and an error names the limit
+//! that was reached.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -7,81 +8,81 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crate::workload::error::Error;
 
-/// What to do about threads that are refused.
+/// Remedy for refused threads.
 const MORE: &str = "allow more (ulimit -u; pids.max of a container), or ask for fewer";
 
-/// The system gives fewer threads than a command needs.
+/// The system gave fewer threads than a command needs.
 #[derive(Debug, thiserror::Error)]
 #[error("the system gave {given} of {wanted} threads ({source}); {MORE}")]
-pub struct NoThread {
-    /// Threads asked for.
+pub struct SpawnError {
+    /// Number of threads that were requested.
     wanted: usize,
-    /// Threads that began.
+    /// Number of threads that started.
     given: usize,
-    /// Why the next one did not.
+    /// Error of the next thread.
     source: io::Error,
 }
 
-impl NoThread {
-    fn of_one(source: io::Error) -> NoThread {
-        NoThread { wanted: 1, given: 0, source }
+impl SpawnError {
+    fn of_one(source: io::Error) -> SpawnError {
+        SpawnError { wanted: 1, given: 0, source }
     }
 }
 
-impl From<NoThread> for Error {
-    fn from(error: NoThread) -> Error {
-        let NoThread { wanted, given, source } = error;
+impl From<SpawnError> for Error {
+    fn from(error: SpawnError) -> Error {
+        let SpawnError { wanted, given, source } = error;
         Error::failed(format!("the system gave {given} of {wanted} threads: {source}")).help(MORE)
     }
 }
 
-/// Why work on several threads did not come to its end.
+/// Error of work on several threads.
 #[derive(Debug, thiserror::Error)]
 pub enum SharedWorkError<E> {
     /// The system gave too few threads; nothing was done.
     #[error(transparent)]
-    Threads(NoThread),
+    Threads(SpawnError),
     /// The work failed.
     #[error(transparent)]
     Work(E),
 }
 
 impl<E> SharedWorkError<E> {
-    /// The error of a command; `told` says what the work's own is.
-    pub fn told(self, told: impl FnOnce(E) -> Error) -> Error {
+    /// Returns the error of a command; `convert` converts an error of the work.
+    pub fn into_error(self, convert: impl FnOnce(E) -> Error) -> Error {
         match self {
             SharedWorkError::Threads(error) => error.into(),
-            SharedWorkError::Work(error) => told(error),
+            SharedWorkError::Work(error) => convert(error),
         }
     }
 }
 
-/// A thread that has begun.
+/// Handle of a thread that has started.
 pub struct ThreadHandle<'scope, T>(ScopedJoinHandle<'scope, Option<T>>);
 
 impl<T> ThreadHandle<'_, T> {
-    /// Waits for its end; what it has panicked with is the error.
+    /// Waits for the end of the thread. If the thread has panicked, the error is the payload of the panic.
     pub fn join(self) -> std::thread::Result<T> {
-        // Without a result it was told not to begin, and no caller has its handle.
+        // A thread has no result only if its work was cancelled; no caller has the handle of such a thread.
         self.0.join().and_then(|result| result.ok_or_else(|| Box::new("a thread that did not begin") as _))
     }
 
-    /// Whether it has ended.
+    /// Returns true if the thread has ended.
     pub fn is_finished(&self) -> bool {
         self.0.is_finished()
     }
 }
 
-/// Runs each of these on a thread of its own, whose name is `name` and its number. None begins its work before all threads
-/// are there.
+/// Runs each of `works` on a thread of its own. The thread's name is `name` and its number. No work begins before all
+/// threads exist.
 ///
 /// # Errors
-/// [`NoThread`]: none has done anything.
-pub fn all<'scope, T, F>(
+/// [`SpawnError`]: no work was begun.
+pub fn spawn_all<'scope, T, F>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     works: impl IntoIterator<Item = F>,
-) -> Result<Vec<ThreadHandle<'scope, T>>, NoThread>
+) -> Result<Vec<ThreadHandle<'scope, T>>, SpawnError>
 where
     T: Send + 'scope,
     F: FnOnce() -> T + Send + 'scope,
@@ -97,7 +98,7 @@ where
                 let given = running.len();
                 let _ = gate.set(false);
                 running.into_iter().for_each(|thread| drop(thread.join()));
-                return Err(NoThread { wanted: given + 1 + works.count(), given, source });
+                return Err(SpawnError { wanted: given + 1 + works.count(), given, source });
             }
         }
     }
@@ -105,53 +106,54 @@ where
     Ok(running)
 }
 
-/// Runs `work` on a thread.
+/// Runs `work` on a new thread.
 ///
 /// # Errors
-/// [`NoThread`]
-pub fn one<'scope, T: Send + 'scope>(
+/// [`SpawnError`] if the thread cannot be started.
+pub fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     work: impl FnOnce() -> T + Send + 'scope,
-) -> Result<ThreadHandle<'scope, T>, NoThread> {
+) -> Result<ThreadHandle<'scope, T>, SpawnError> {
     let thread = Builder::new().name(name.to_owned()).spawn_scoped(scope, || Some(work()));
-    thread.map(ThreadHandle).map_err(NoThread::of_one)
+    thread.map(ThreadHandle).map_err(SpawnError::of_one)
 }
 
-/// Runs `work` on a thread that no other waits for.
+/// Runs `work` on a new thread that is never joined.
 ///
 /// # Errors
-/// [`NoThread`]
-pub fn unjoined(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), NoThread> {
+/// [`SpawnError`] if the thread cannot be started.
+pub fn unjoined(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
     let thread = Builder::new().name(name.to_owned()).spawn(work);
-    thread.map(drop).map_err(NoThread::of_one)
+    thread.map(drop).map_err(SpawnError::of_one)
 }
 
-/// Runs each of these on a thread of its own, and returns their results in the same order.
+/// Runs each of `works` on a thread of its own; returns their results in the same order.
 ///
 /// # Errors
-/// [`NoThread`]: none has done anything.
+/// [`SpawnError`]: no work was begun.
 ///
 /// # Panics
-/// With what a thread has panicked with.
-pub fn apart<T: Send, F: FnOnce() -> T + Send>(
+/// Panics with the payload of a thread that has panicked.
+pub fn run_each<T: Send, F: FnOnce() -> T + Send>(
     name: &str,
     works: impl IntoIterator<Item = F>,
-) -> Result<Vec<T>, NoThread> {
+) -> Result<Vec<T>, SpawnError> {
     std::thread::scope(|scope| {
-        let threads = all(scope, name, works)?;
+        let threads = spawn_all(scope, name, works)?;
         let join = |thread: ThreadHandle<'_, T>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
         Ok(threads.into_iter().map(join).collect())
     })
 }
 
-/// Runs `work` on the calling thread and on so many others: parts of one task, which each takes as it gets to them.
+/// Runs `work` on the calling thread and on `others` more threads. Each call takes parts of a shared task until none is
+/// left.
 ///
 /// # Errors
-/// [`NoThread`]: nothing was done.
-pub fn together(others: usize, name: &str, work: impl Fn() + Sync) -> Result<(), NoThread> {
+/// [`SpawnError`]: no work was begun.
+pub fn run_shared(others: usize, name: &str, work: impl Fn() + Sync) -> Result<(), SpawnError> {
     std::thread::scope(|scope| {
-        let _others = all(scope, name, std::iter::repeat_n(&work, others))?;
+        let _others = spawn_all(scope, name, std::iter::repeat_n(&work, others))?;
         work();
         Ok(())
     })
@@ -166,19 +168,20 @@ mod tests {
     #[test]
     fn threads_run_what_they_were_given() {
         let sum = std::thread::scope(|scope| {
-            let threads = all(scope, "adder", (0..5).map(|i| move || i * i)).unwrap();
+            let threads = spawn_all(scope, "adder", (0..5).map(|i| move || i * i)).unwrap();
             threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
         });
         assert_eq!(sum, 30);
         let count = AtomicUsize::new(0);
-        together(3, "counter", || _ = count.fetch_add(1, Ordering::Relaxed)).unwrap();
+        run_shared(3, "counter", || _ = count.fetch_add(1, Ordering::Relaxed)).unwrap();
         assert_eq!(count.into_inner(), 4);
     }
 
     #[test]
     fn a_name_that_no_thread_can_have_lets_none_begin() {
-        // The only refusal that a test can bring about: Rust refuses zeros in names.
-        let refused = std::panic::catch_unwind(|| std::thread::scope(|scope| all(scope, "a\0b", [|| ()]).is_err()));
+        // The only refusal that a test can cause: Rust refuses zeros in names.
+        let refused =
+            std::panic::catch_unwind(|| std::thread::scope(|scope| spawn_all(scope, "a\0b", [|| ()]).is_err()));
         assert!(refused.unwrap_or(true));
     }
 }

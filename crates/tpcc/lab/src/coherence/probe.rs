@@ -112,7 +112,7 @@ fn steps_ns<T: Send>(
         (is_pinned && was_there).then(|| (elapsed.as_secs_f64() * 1e9 / steps as f64, own))
     };
     let steps = &steps;
-    let each = threads::apart("probe", (0..threads as usize).map(|thread| move || steps(thread))).ok()?;
+    let each = threads::run_each("probe", (0..threads as usize).map(|thread| move || steps(thread))).ok()?;
     let (ns, own): (Vec<f64>, Vec<T>) = each.into_iter().collect::<Option<Vec<_>>>()?.into_iter().unzip();
     Some((ns.iter().sum::<f64>() / f64::from(threads), own))
 }

@@ -159,7 +159,7 @@ mod tests {
 
     /// Nearly normal noise: the sum of twelve uniform numbers.
     fn noise(random: &mut Random) -> f64 {
-        (0..12).map(|_| f64::from(random.within(0, 1_000_000)) / 1e6).sum::<f64>() - 6.0
+        (0..12).map(|_| f64::from(random.in_range(0, 1_000_000)) / 1e6).sum::<f64>() - 6.0
     }
 
     /// A series with this mean, in which neighbouring samples have the correlation `keep`.

@@ -49,7 +49,7 @@ pub fn run(
     let district = DistrictKey { w: 1, d: 1 };
     let mut took = 0.0;
     for _ in 0..loops {
-        let items: Vec<u32> = (0..EPOCHS * READS).map(|_| random.within(1, loaded.scale.items)).collect();
+        let items: Vec<u32> = (0..EPOCHS * READS).map(|_| random.in_range(1, loaded.scale.items)).collect();
         let mut tx = store.begin().map_err(failed)?;
         let begun = Instant::now();
         let ran = tx.run_ahead(

@@ -14,7 +14,7 @@ use tpcc_core::workload::generate::Random;
 use tpcc_core::workload::generate::deck::Kind;
 use tpcc_core::workload::generate::input::{Input, InputSpace, LongOrderInput};
 use tpcc_core::workload::schema::keys::HistoryKey;
-use tpcc_core::workload::schema::rows::When;
+use tpcc_core::workload::schema::rows::Timestamp;
 use tpcc_core::workload::settings::Speculate;
 use tpcc_core::workload::txn::long_order::{self, LongOrderOutput};
 use tpcc_core::workload::txn::{self, Failure, Scratch, StepOrder, Verdict};
@@ -38,8 +38,8 @@ pub(super) enum TrialInput {
 impl TrialInput {
     /// Draws the input of transaction number `n` for warehouse `w`.
     pub(super) fn draw(mix: LatencyMix, world: &InputSpace, random: &mut Random, w: u32, n: u64) -> TrialInput {
-        let d = random.within(1, world.scale.districts.into()) as u8;
-        let now = When::at(n);
+        let d = random.in_range(1, world.scale.districts.into()) as u8;
+        let now = Timestamp::at(n);
         let mut usual = |kind| {
             let history = HistoryKey { run: 0, terminal: 0, sequence: n };
             TrialInput::Usual(world.input(random, kind, (w, d), now, history))

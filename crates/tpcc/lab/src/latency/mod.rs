@@ -304,7 +304,7 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
         }
         let jobs: Vec<TrialInput> = (0..BLOCK)
             .map(|n| {
-                let w = random.within(1, world.warehouses);
+                let w = random.in_range(1, world.warehouses);
                 TrialInput::draw(plan.mix, &world, &mut random, w, block * BLOCK + n + 1)
             })
             .collect();

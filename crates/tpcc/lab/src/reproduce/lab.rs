@@ -252,7 +252,7 @@ impl Lab {
             .collect::<Result<Vec<(usize, Totals)>, Error>>()
         };
         let found: Result<Vec<_>, Error> = std::thread::scope(|scope| {
-            let others = threads::all(scope, "lane", (1..lanes).map(|number| move || lane(number)))?;
+            let others = threads::spawn_all(scope, "lane", (1..lanes).map(|number| move || lane(number)))?;
             let mut all = lane(0)?;
             for other in others {
                 all.extend(

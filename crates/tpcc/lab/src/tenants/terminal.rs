@@ -11,7 +11,7 @@ use tpcc_core::workload::generate::Random;
 use tpcc_core::workload::generate::deck::{Deck, Mix};
 use tpcc_core::workload::generate::input::InputSpace;
 use tpcc_core::workload::schema::keys::HistoryKey;
-use tpcc_core::workload::schema::rows::When;
+use tpcc_core::workload::schema::rows::Timestamp;
 use tpcc_core::workload::txn::{self, Scratch, StepOrder, Verdict};
 
 /// Number of rows that a transaction reads one by one.
@@ -85,7 +85,7 @@ impl<'a> TenantTerminal<'a> {
         let mut sum = 0u64;
         for _ in 0..READS {
             let key = self.row(rows.len).to_be_bytes();
-            let read = tx.read_raw(&rows.table, &key, |row| row.iter().map(|byte| u64::from(*byte)).sum::<u64>());
+            let read = tx.raw().read(&rows.table, &key, |row| row.iter().map(|byte| u64::from(*byte)).sum::<u64>());
             sum += read.map_err(failed)?.unwrap_or(0);
         }
         std::hint::black_box(sum);
@@ -101,7 +101,7 @@ impl<'a> TenantTerminal<'a> {
             let mut sum = 0u64;
             let add = |row: &[u8]| row.iter().map(|byte| u64::from(*byte)).sum::<u64>();
             for key in reads {
-                sum += tx.read_raw(&rows.table, &key.to_be_bytes(), add)?.unwrap_or(0);
+                sum += tx.raw().read(&rows.table, &key.to_be_bytes(), add)?.unwrap_or(0);
             }
             for from in ranges {
                 for row in tx.range(&rows.table, from..from.saturating_add(RANGE_ROWS))? {
@@ -129,7 +129,7 @@ impl<'a> TenantTerminal<'a> {
         let kind = self.deck.draw(&mut self.random);
         let district = (self.number % u32::from(world.scale.districts)) as u8 + 1;
         let history = HistoryKey { run: 0, terminal: self.number, sequence: self.sequence };
-        let input = world.input(&mut self.random, kind, (1, district), When::at(self.sequence), history);
+        let input = world.input(&mut self.random, kind, (1, district), Timestamp::at(self.sequence), history);
         loop {
             let mut tx = store.begin().map_err(|error| Error::failed(error.to_string()))?;
             let ended = match txn::run(&mut tx, StepOrder::HotLast, &input, &mut self.scratch) {

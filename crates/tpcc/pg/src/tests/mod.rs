@@ -26,7 +26,7 @@ use tpcc_core::workload::load::{Population, RowsDone, populate};
 use tpcc_core::workload::loaded::Loaded;
 use tpcc_core::workload::ops::Read;
 use tpcc_core::workload::schema::keys::HistoryKey;
-use tpcc_core::workload::schema::rows::When;
+use tpcc_core::workload::schema::rows::Timestamp;
 use tpcc_core::workload::schema::tables::{
     Customer, District, History, Item, NewOrder, Order, OrderLine, Stock, Warehouse,
 };
@@ -37,7 +37,7 @@ use tpcc_core::workload::txn::{self, Scratch, StepOrder, Verdict};
 const WAREHOUSES: u32 = 2;
 
 fn plan() -> Population {
-    Population::new(WAREHOUSES, Scale::TINY, 7, When::at(1_700_000_000_000_000))
+    Population::new(WAREHOUSES, Scale::TINY, 7, Timestamp::at(1_700_000_000_000_000))
 }
 
 /// A server with two small loaded warehouses, and a connection.
@@ -86,7 +86,8 @@ fn inputs(count: u32) -> Vec<Input> {
         let kind = if i % 13 == 12 { Kind::StockLevel } else { kinds[i as usize % kinds.len()] };
         let home = (1 + i % WAREHOUSES, 1 + (i / 3 % 2) as u8);
         let history = HistoryKey { run: 1, terminal: 0, sequence: u64::from(i) };
-        let mut input = world.input(&mut random, kind, home, When::at(1_700_000_100_000_000 + u64::from(i)), history);
+        let mut input =
+            world.input(&mut random, kind, home, Timestamp::at(1_700_000_100_000_000 + u64::from(i)), history);
         if let Input::NewOrder(order) = &mut input
             && i % 4 == 0
         {

@@ -11,7 +11,7 @@ use super::super::columns::Stamp;
 use super::payment::{BY_ID, BY_NAME};
 use super::turns::Turn;
 use super::{Batches, Ended, int, missing};
-use tpcc_core::workload::generate::input::{OrderStatusInput, Who};
+use tpcc_core::workload::generate::input::{CustomerSelector, OrderStatusInput};
 use tpcc_core::workload::schema::TableId;
 use tpcc_core::workload::schema::keys::{CustomerKey, OrderKey};
 use tpcc_core::workload::txn::order_status::OrderedLine;
@@ -70,12 +70,12 @@ pub(super) fn run(work: &Batches<'_>, input: &OrderStatusInput, scratch: &mut Sc
     let (own, all) = (&work.statements.order_status, work.client());
     let name;
     let number;
-    let (w, d, Three(customer, order, lines), who): (u32, u8, &Three, &(dyn ToSql + Sync)) = match &input.who {
-        Who::Id(CustomerKey { w, d, c }) => {
+    let (w, d, Three(customer, order, lines), who): (u32, u8, &Three, &(dyn ToSql + Sync)) = match &input.customer {
+        CustomerSelector::Id(CustomerKey { w, d, c }) => {
             number = int(*c);
             (*w, *d, &own.by_id, &number)
         }
-        Who::Name(w, d, last) => {
+        CustomerSelector::Name(w, d, last) => {
             name = String::from_utf8_lossy(last).trim_end_matches('\0').to_owned();
             (*w, *d, &own.by_name, &name)
         }
@@ -96,7 +96,7 @@ pub(super) fn run(work: &Batches<'_>, input: &OrderStatusInput, scratch: &mut Sc
     work.done(end)?;
 
     let out = &mut scratch.out.order_status;
-    let row = customer.first().ok_or_else(|| missing(TableId::Customer, &input.who))?;
+    let row = customer.first().ok_or_else(|| missing(TableId::Customer, &input.customer))?;
     out.customer = CustomerKey { w, d, c: work.get::<i32>(row, 0)?.cast_unsigned() };
     (out.first, out.middle, out.last) = (work.text(row, 1)?, work.fixed(row, 2)?, work.text(row, 3)?);
     out.balance = work.get(row, 4)?;

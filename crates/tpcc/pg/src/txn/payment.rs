@@ -9,12 +9,12 @@ use tokio_postgres::{Client, Error, Row, Statement};
 use super::super::columns::Stamp;
 use super::turns::Turn;
 use super::{Batches, Ended, PgError, int, missing};
-use tpcc_core::workload::generate::input::{PaymentInput, Who};
+use tpcc_core::workload::generate::input::{CustomerSelector, PaymentInput};
 use tpcc_core::workload::schema::TableId;
 use tpcc_core::workload::schema::keys::{CustomerKey, DistrictKey, WarehouseKey};
 use tpcc_core::workload::schema::rows::Address;
 use tpcc_core::workload::schema::text::Text;
-use tpcc_core::workload::txn::payment::{Payer, Shown};
+use tpcc_core::workload::txn::payment::{Payer, PaymentFields};
 use tpcc_core::workload::txn::{Scratch, StepOrder, Verdict};
 
 const WAREHOUSE: &str = "UPDATE warehouse SET w_ytd = w_ytd + $2 WHERE w_id = $1 \
@@ -90,12 +90,12 @@ pub(super) fn run(work: &Batches<'_>, input: &PaymentInput, scratch: &mut Scratc
     let (own, all) = (&work.statements.payment, work.client());
     let name;
     let number;
-    let (c_w, c_d, statement, who): (u32, u8, &Statement, &(dyn ToSql + Sync)) = match &input.who {
-        Who::Id(CustomerKey { w, d, c }) => {
+    let (c_w, c_d, statement, who): (u32, u8, &Statement, &(dyn ToSql + Sync)) = match &input.customer {
+        CustomerSelector::Id(CustomerKey { w, d, c }) => {
             number = int(*c);
             (*w, *d, &own.by_id, &number)
         }
-        Who::Name(w, d, last) => {
+        CustomerSelector::Name(w, d, last) => {
             name = String::from_utf8_lossy(last).trim_end_matches('\0').to_owned();
             (*w, *d, &own.by_name, &name)
         }
@@ -141,7 +141,7 @@ pub(super) fn run(work: &Batches<'_>, input: &PaymentInput, scratch: &mut Scratc
     let key = DistrictKey { w: input.w, d: input.d };
     let row = district.first().ok_or_else(|| missing(TableId::District, &key))?;
     let d_address = address(work, row, 0)?;
-    let row = customer.first().ok_or_else(|| missing(TableId::Customer, &input.who))?;
+    let row = customer.first().ok_or_else(|| missing(TableId::Customer, &input.customer))?;
     let payer = Payer {
         key: CustomerKey { w: c_w, d: c_d, c: work.get::<i32>(row, 0)?.cast_unsigned() },
         first: work.text(row, 1)?,
@@ -160,7 +160,7 @@ pub(super) fn run(work: &Batches<'_>, input: &PaymentInput, scratch: &mut Scratc
     if let Some(data) = work.get::<Option<&str>>(row, 15)? {
         out.data.extend(data.bytes().take(out.data.capacity()));
     }
-    out.shown = Some(Shown { payer, w_address, d_address, amount, date: input.now });
+    out.fields = Some(PaymentFields { payer, w_address, d_address, amount, date: input.now });
     black_box(&*out);
     Ok(Verdict::Commit)
 }
@@ -176,13 +176,20 @@ fn address(work: &Batches<'_>, row: &Row, at: usize) -> Result<Address, PgError>
 mod tests {
     use super::*;
     use tpcc_core::workload::schema::keys::HistoryKey;
-    use tpcc_core::workload::schema::rows::When;
+    use tpcc_core::workload::schema::rows::Timestamp;
 
     #[test]
     fn the_record_is_that_of_all_engines() {
         let key = CustomerKey { w: 12, d: 10, c: 2999 };
         let history = HistoryKey { run: 1, terminal: 0, sequence: 0 };
-        let input = PaymentInput { w: 3, d: 4, who: Who::Id(key), amount: 123_405, now: When::at(1), history };
+        let input = PaymentInput {
+            w: 3,
+            d: 4,
+            customer: CustomerSelector::Id(key),
+            amount: 123_405,
+            now: Timestamp::at(1),
+            history,
+        };
         assert_eq!(format!("2999{}", record((12, 10), &input)), "2999 10 12 4 3 1234.05 ");
     }
 }

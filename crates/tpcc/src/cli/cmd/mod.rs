@@ -1,4 +1,4 @@
-//! The commands.
+//! The commands, one per file, and their common functions.
 
 pub(crate) mod check;
 pub(crate) mod compact;
@@ -49,17 +49,18 @@ use tpcc_core::workload::settings::{RunConfig, StoreConfig};
 use tpcc_core::workload::streams::say_text;
 use tpcc_core::workload::threads;
 
-/// How a command ends when nothing failed on the way.
+/// Outcome of a command that did not fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Ended {
-    /// As it should.
+    /// Success.
     Well,
-    /// A rule of the checker does not hold; it was said where.
+    /// A check failed: a consistency rule is violated, the structure is damaged, an acknowledged transaction is missing, or
+    /// copies differ. The details have been printed.
     CheckFailed,
 }
 
-/// Carries `tpcc run` out, on an engine of this program or on a server.
+/// Executes `tpcc run`, on an engine of this program or on a server.
 pub(crate) fn run_anywhere(flags: RunFlags) -> Result<Ended, Error> {
     #[cfg(feature = "postgres")]
     if let Some(server) = resolve::remote::of_run(&flags)? {
@@ -68,7 +69,7 @@ pub(crate) fn run_anywhere(flags: RunFlags) -> Result<Ended, Error> {
     run::run(flags)
 }
 
-/// Carries `tpcc load` out, into a directory or a server.
+/// Executes `tpcc load`, into a directory or a server.
 pub(crate) fn load_anywhere(flags: &LoadFlags) -> Result<Ended, Error> {
     #[cfg(feature = "postgres")]
     if let Some(server) = resolve::remote::of_load(flags)? {
@@ -77,7 +78,7 @@ pub(crate) fn load_anywhere(flags: &LoadFlags) -> Result<Ended, Error> {
     load::run(flags)
 }
 
-/// Carries `tpcc check` out, on a directory or a server.
+/// Executes `tpcc check`, on a directory or a server.
 pub(crate) fn check_anywhere(flags: &CheckFlags) -> Result<Ended, Error> {
     #[cfg(feature = "postgres")]
     if let Some(server) = resolve::remote::of_check(flags)? {
@@ -86,19 +87,19 @@ pub(crate) fn check_anywhere(flags: &CheckFlags) -> Result<Ended, Error> {
     check::run(flags)
 }
 
-/// File and renderer of the page of a run, if one is asked for.
+/// Returns the file and the renderer of the page of a run, if a page was requested.
 #[cfg(feature = "lab")]
 fn page_of(config: &RunConfig) -> Option<(&Path, RenderPage)> {
     config.report.as_deref().map(|path| (path, tpcc_lab::page::run::run_page as RenderPage))
 }
 
-/// Pages are the laboratory's.
+/// Returns none: without the laboratory there are no pages.
 #[cfg(not(feature = "lab"))]
 fn page_of(_: &RunConfig) -> Option<(&Path, RenderPage)> {
     None
 }
 
-/// Says which rules are broken, if some are.
+/// Returns the outcome of a command with this check, and prints the violated rules. An interrupted check is not a failure.
 fn verdict(checked: Option<&Audit>) -> Ended {
     match checked {
         Some(checked) if !checked.passed() && !checked.interrupted => {
@@ -109,14 +110,15 @@ fn verdict(checked: Option<&Audit>) -> Ended {
     }
 }
 
-/// How often progress is looked at.
+/// Interval between updates of the progress display.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Runs `work` on another thread while this one shows progress and hears Ctrl-C.
+/// Runs `work` on another thread. Until it ends, the calling thread calls `look` at every [`LOOK`], to show the progress and to
+/// check for signals.
 fn watch<R: Send>(work: impl FnOnce() -> R + Send, mut look: impl FnMut()) -> Result<R, Error> {
     let main = std::thread::current();
     std::thread::scope(|scope| {
-        let worker = threads::one(scope, "work", move || {
+        let worker = threads::spawn(scope, "work", move || {
             let result = work();
             main.unpark();
             result
@@ -129,7 +131,7 @@ fn watch<R: Send>(work: impl FnOnce() -> R + Send, mut look: impl FnMut()) -> Re
     })
 }
 
-/// Loads `warehouses` and says how far it is.
+/// Loads `warehouses` warehouses and shows the progress.
 fn load<D: Database>(
     config: &StoreConfig,
     hook: Option<&D::Hook>,
@@ -158,9 +160,9 @@ fn load<D: Database>(
     Ok((database, plan.loaded(), done.rows()))
 }
 
-/// "load  warehouse 7/20 [#######.............] 35%  412k rows/s  14 s left".
+/// Formats the progress of a load: "load  warehouse 7/20 [#######.............] 35%  412k rows/s  14 s left".
 fn load_line(plan: &loader::Population, rows: u64, elapsed: Duration) -> String {
-    // The plan's number is a mean: the lines of orders are random.
+    // `plan.rows()` is an expected value: the number of lines of an order is random.
     let share = (rows as f64 / plan.rows() as f64).min(1.0);
     let warehouse = ((share * f64::from(plan.warehouses)).ceil() as u32).max(1);
     let rate = rows as f64 / elapsed.as_secs_f64().max(1e-3);
@@ -174,7 +176,7 @@ fn load_line(plan: &loader::Population, rows: u64, elapsed: Duration) -> String 
     )
 }
 
-/// Checks all rules and says how far it is.
+/// Checks all consistency rules and shows the progress.
 fn check<E: Engine>(engine: &E, loaded: &Loaded, threads: usize) -> Result<Audit, Error> {
     let (done, mut shown) = (checker::WarehousesDone::default(), Progress::start());
     let checked = watch(
@@ -187,5 +189,5 @@ fn check<E: Engine>(engine: &E, loaded: &Loaded, threads: usize) -> Result<Audit
             });
         },
     )?;
-    checked.map_err(|error| error.told(|error| Error::failed(error.to_string())))
+    checked.map_err(|error| error.into_error(|error| Error::failed(error.to_string())))
 }

@@ -1,4 +1,4 @@
-//! `tpcc run`, `load` and `check` where the engine is a server that speaks PostgreSQL's protocol.
+//! `tpcc run`, `load` and `check` on a server that speaks PostgreSQL's protocol.
 
 use std::time::Instant;
 
@@ -26,7 +26,6 @@ use tpcc_core::workload::streams::say;
 use tpcc_core::workload::words::{counted, grouped};
 use tpcc_pg::{Postgres, QueriesDone, RemoteConfig};
 
-/// Carries `tpcc run` out.
 pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Error> {
     let json = JsonOut::open(config.json.as_deref())?;
     let files = RunFiles::open(super::page_of(config), config.csv.as_deref(), config.hdr.as_deref())?;
@@ -35,7 +34,7 @@ pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Er
     let loaded = match postgres.open()? {
         Some(loaded) => loaded,
         None => {
-            let _ = config.shape(config.warehouses_to_load())?;
+            let _ = config.resolve_counts(config.warehouses_to_load())?;
             fill(&postgres, remote, config.warehouses_to_load(), config.seed)?.0
         }
     };
@@ -45,9 +44,9 @@ pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Er
         return Err(Error::usage(format!("--warehouses {warehouses}: {shown} holds {held}"))
             .help(format!("{fewer}, or load {warehouses} into another database")));
     }
-    let shape = config.shape(loaded.warehouses)?;
-    memory::of_run(config, Some(shape.warehouses)).check()?;
-    let plan = plan(config, &shape);
+    let counts = config.resolve_counts(loaded.warehouses)?;
+    memory::of_run(config, Some(counts.warehouses)).check()?;
+    let plan = plan(config, &counts);
     if let Some(warning) = postgres.may_lose() {
         say(warning);
     }
@@ -65,10 +64,10 @@ pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Er
         server: server.server,
         server_version: server.server_version,
         sql_dialect: server.sql_dialect,
-        connections: Some(shape.workers),
+        connections: Some(counts.workers),
         durability: has_async.then(|| remote.durability.name().to_owned()),
         isolation: Some(remote.isolation.name().to_owned()),
-        ..report::run_config(config, &shape, &loaded)
+        ..report::run_config(config, &counts, &loaded)
     };
     let report = report::run(settings, Machine::describe(cpu), &measured, None, checked.as_ref());
     let (named, files_written) = files.write(&report, &measured.stats);
@@ -84,7 +83,6 @@ pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Er
     Ok(verdict(checked.as_ref()))
 }
 
-/// Carries `tpcc load` out.
 pub(super) fn load(flags: &LoadFlags, remote: &RemoteConfig) -> Result<Ended, Error> {
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let (cpu, start) = (CpuTime::now(), Instant::now());
@@ -125,7 +123,6 @@ pub(super) fn load(flags: &LoadFlags, remote: &RemoteConfig) -> Result<Ended, Er
     Ok(Ended::Well)
 }
 
-/// Carries `tpcc check` out.
 pub(super) fn check(flags: &CheckFlags, remote: &RemoteConfig) -> Result<Ended, Error> {
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let cpu = CpuTime::now();
@@ -159,7 +156,7 @@ pub(super) fn check(flags: &CheckFlags, remote: &RemoteConfig) -> Result<Ended, 
     Ok(verdict(Some(&checked)))
 }
 
-/// What a loaded database says about itself.
+/// Returns the settings in the report of `command` that describe a loaded database and its server.
 fn of(loaded: &Loaded, postgres: &Postgres, command: &str) -> model::Config {
     model::Config {
         warehouses: Some(loaded.warehouses),
@@ -170,7 +167,7 @@ fn of(loaded: &Loaded, postgres: &Postgres, command: &str) -> model::Config {
     }
 }
 
-/// Loads, and says how far it is.
+/// Loads the warehouses and shows the progress.
 fn fill(postgres: &Postgres, remote: &RemoteConfig, warehouses: u32, seed: u64) -> Result<(Loaded, u64), Error> {
     let plan = loader::Population::new(warehouses, Scale::FULL, seed, Clock::start().date(0));
     let (done, mut shown) = (loader::RowsDone::default(), Progress::start());
@@ -193,7 +190,7 @@ fn fill(postgres: &Postgres, remote: &RemoteConfig, warehouses: u32, seed: u64) 
     Ok((plan.loaded(), done.rows()))
 }
 
-/// Checks, and says how far it is.
+/// Checks the consistency conditions and shows the progress.
 fn audit(postgres: &Postgres, loaded: &Loaded) -> Result<Audit, Error> {
     let (done, mut shown) = (QueriesDone::default(), Progress::start());
     watch(

@@ -1,4 +1,4 @@
-//! `tpcc run`: load if needed, run, check, print.
+//! `tpcc run`: loads if needed, runs the workload, checks the database, and prints the results.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,10 +29,9 @@ use tpcc_core::workload::database::Database;
 use tpcc_core::workload::engine::Engine;
 use tpcc_core::workload::error::{Error, command};
 use tpcc_core::workload::loaded::Loaded;
-use tpcc_core::workload::settings::{EngineKind, LargePages, RunConfig, Scheduling, Shape, Speculate};
+use tpcc_core::workload::settings::{EngineKind, LargePages, ResolvedCounts, RunConfig, Scheduling, Speculate};
 use tpcc_core::workload::streams::say;
 
-/// Carries the command out.
 pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
     let config = resolve::run(flags)?;
     let code = (config.store.large_pages == LargePages::Code).then(move_to_large_pages).transpose()?;
@@ -76,7 +75,7 @@ pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
     }
 }
 
-/// Runs terminals on threads, paced if Deliveries have a result file.
+/// Runs the terminals on threads. They are paced if `results` is given.
 fn on_threads<E: Engine>(
     engine: &E,
     loaded: &Loaded,
@@ -91,7 +90,8 @@ fn on_threads<E: Engine>(
     }
 }
 
-/// Opens the result file of Deliveries, before hours of loading; none without pacing. Says when figures will be of the ramp-up.
+/// Opens the result file of deferred Deliveries, or returns none without pacing. Called before the load, which may take hours.
+/// Warns if the warm-up is shorter than the ramp-up of the terminals.
 fn results(config: &RunConfig) -> Result<Option<DeliveryResults>, Error> {
     let Some(path) = &config.delivery_results else { return Ok(None) };
     if config.length.warmup < RAMP_UP {
@@ -106,10 +106,10 @@ fn results(config: &RunConfig) -> Result<Option<DeliveryResults>, Error> {
     })
 }
 
-/// Three cycles of paced terminals, so that they are out of step with their starts.
+/// Ramp-up of paced terminals: after three cycles they are independent of their start times.
 const RAMP_UP: Duration = Duration::from_secs(60);
 
-/// Says that loops will have more threads than the machine has cores.
+/// Warns if speculative loops have more threads than the machine has cores.
 fn warn_of_threads(config: &RunConfig) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = config.store.workers * config.epoch_workers;
@@ -142,23 +142,23 @@ fn run_on<D: Database>(
     let (database, loaded) = match D::open(&config.store, hook)? {
         Some(opened) => opened,
         None => {
-            // What does not depend on the database is refused before hours of loading.
-            let _ = config.shape(config.warehouses_to_load())?;
+            // Wrong settings are refused before the load, which may take hours.
+            let _ = config.resolve_counts(config.warehouses_to_load())?;
             let (database, loaded, _) = load::<D>(&config.store, hook, config.warehouses_to_load(), config.seed)?;
             (database, loaded)
         }
     };
-    let shape = config.shape(loaded.warehouses)?;
-    memory::of_run(config, Some(shape.warehouses)).check()?;
+    let counts = config.resolve_counts(loaded.warehouses)?;
+    memory::of_run(config, Some(counts.warehouses)).check()?;
     if config.engine == EngineKind::Storage
-        && let Some(warning) = space::may_fill(&config.store, shape.workers, &config.length)
+        && let Some(warning) = space::may_fill(&config.store, counts.workers, &config.length)
     {
         say(warning);
     }
     if config.store.preload {
         database.preload()?;
     }
-    let plan = plan(config, &shape);
+    let plan = plan(config, &counts);
     let acks = config.acks.then(|| Sink::new(Box::new(std::io::stdout())));
     let mut shown = Progress::start();
     let measured = drive(&database, &loaded, &plan, acks.as_ref(), &mut |tick| shown.show(|| line(&plan, tick)))
@@ -169,13 +169,13 @@ fn run_on<D: Database>(
         false => None,
     };
     let memory = database.memory().map(|engine| report::large_pages(config.store.large_pages, engine, code, &measured));
-    let settings = report::run_config(config, &shape, &loaded);
+    let settings = report::run_config(config, &counts, &loaded);
     let report = report::run(settings, Machine::describe(cpu), &measured, memory, checked.as_ref());
     let (named, files_written) = files.write(&report, &measured.stats);
     let written = conclude(json, &report, text::run(&report, checked.as_ref()) + &named, acks.is_some());
     let closed = database.close();
     if let Some(why) = measured.failure {
-        // What ended the run may keep the database from closing as well: the next open recovers it.
+        // The failure that ended the run may also prevent a clean close. The next open recovers the database.
         let again = command("check", &config.store.shown(), "");
         return Err(Error::failed(why).help(format!("the figures are of the time until then; {again} opens it again")));
     }
@@ -185,12 +185,12 @@ fn run_on<D: Database>(
     Ok(verdict(checked.as_ref()))
 }
 
-/// What the driver is to run.
-pub(super) fn plan(config: &RunConfig, shape: &Shape) -> RunPlan {
+/// Returns the driver's plan of a run.
+pub(super) fn plan(config: &RunConfig, counts: &ResolvedCounts) -> RunPlan {
     RunPlan {
-        warehouses: shape.warehouses,
-        workers: shape.workers,
-        terminals: shape.terminals,
+        warehouses: counts.warehouses,
+        workers: counts.workers,
+        terminals: counts.terminals,
         mix: config.mix,
         steps: config.steps,
         admission: config.admission,
@@ -203,7 +203,7 @@ pub(super) fn plan(config: &RunConfig, shape: &Shape) -> RunPlan {
     }
 }
 
-/// "run   12/30 s  181.4k/s  p99 33 us  aborted 0.0002%  log 115 MB/s  hits 99.99%".
+/// Formats the progress of a run: "run   12/30 s  181.4k/s  p99 33 us  aborted 0.0002%  log 115 MB/s  hits 99.99%".
 pub(super) fn line(plan: &RunPlan, tick: &Tick) -> String {
     let (name, of) = match tick.is_warmup {
         true => ("warm", Some(plan.length.warmup)),

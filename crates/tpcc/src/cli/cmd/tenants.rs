@@ -1,4 +1,4 @@
-//! `tpcc tenants`: several databases in one process.
+//! `tpcc tenants`: compares scheduling policies for several databases in one process.
 
 use std::fmt::Write;
 
@@ -15,14 +15,13 @@ use tpcc_core::workload::settings::{Durability, StoreConfig};
 use tpcc_lab::reproduce::directory::Directory;
 use tpcc_lab::tenants::{self, TenantMix, TenantsReport, Warehouse};
 
-/// Carries the command out.
 pub(crate) fn run(flags: &TenantsFlags) -> Result<Ended, Error> {
     let plan = lab::tenants(flags)?;
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let measured = if plan.mix == TenantMix::Tpcc {
         let directory = Directory::open(None)?;
-        let usual = StoreConfig::usual(&directory.path().join("warehouse"), plan.terminals.max(2));
-        let config = StoreConfig { durability: Durability::Async, ..usual };
+        let defaults = StoreConfig::defaults(&directory.path().join("warehouse"), plan.terminals.max(2));
+        let config = StoreConfig { durability: Durability::Async, ..defaults };
         let (store, loaded, _) = load::<Store>(&config, None, 1, plan.seed)?;
         memory::lab::of_warehouses(plan.tenants, &store, &config)?;
         let warehouse = Warehouse { store, loaded, config };

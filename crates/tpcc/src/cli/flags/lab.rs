@@ -1,14 +1,14 @@
-//! Flags of the commands that experiment, measure and show.
+//! Flags of the laboratory's commands: experiments, measurements and tools.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use speculate::MOST_WORKERS;
-use tpcc_core::doors::history::Params;
+use tpcc_core::checkers::history::Params;
 use tpcc_core::workload::generate::deck::Mix;
 use tpcc_core::workload::generate::fresh_seed;
-use tpcc_core::workload::settings::{CtxPoints, Durability, Form, Isolation, Latches, Partition, Switch};
+use tpcc_core::workload::settings::{Durability, HistoryForm, Isolation, Latches, Partition, Switch, SwitchPoints};
 use tpcc_lab::footprint::geometry::Geometry;
 use tpcc_lab::latency::{CommitBy, ForwardWrites, LatencyMix, LatencySpeculate};
 use tpcc_lab::tenants::{Access, TenantMix, TenantPolicy};
@@ -21,7 +21,7 @@ use super::{DirectoryFlag, EngineFlags, JsonFlag, SchedulingFlags, SeedFlag};
 use crate::cli::values::lab::{geometry, probability, up_to};
 use crate::cli::values::{LEAST_POOL_MIB, MOST_MIB, ctx_points, number, seconds, seed};
 
-/// The commands that experiment, measure and show: what a program that only runs transactions has no need of.
+/// Commands of the laboratory: experiments, measurements and tools. A build without the feature `lab` has none of them.
 #[derive(Subcommand, Debug)]
 pub(crate) enum LabCommand {
     /// Measure the instruction cache footprint of operations and propose switch points
@@ -90,7 +90,7 @@ pub(crate) struct IndexFetchFlags {
     pub(crate) fetches: u64,
     /// Switch points, as 'tpcc run --ctx-points'
     #[arg(long, value_name = "FILE|all|none", default_value = "all", value_parser = ctx_points)]
-    pub(crate) ctx_points: CtxPoints,
+    pub(crate) ctx_points: SwitchPoints,
     /// Evict the instruction cache before each round
     #[arg(long)]
     pub(crate) cold: bool,
@@ -272,7 +272,7 @@ pub(crate) struct HistoryFlags {
     pub(crate) keys: u64,
     /// Form of the history: list-append (appends to lists) or register (writes and deletes of versions)
     #[arg(long, default_value = "list-append", value_name = "FORM")]
-    pub(crate) form: Form,
+    pub(crate) form: HistoryForm,
     /// Percentage of transactions that roll back voluntarily
     #[arg(long, value_name = "P", default_value = "5", value_parser = number::<u32, 0, 100>)]
     #[arg(allow_negative_numbers = true)]

@@ -1,13 +1,13 @@
-//! Settings of the commands that experiment, measure and show.
+//! Settings of the laboratory's commands.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tpcc_core::doors::history;
+use tpcc_core::checkers::history;
 use tpcc_core::driver::RunPlan;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::settings::{
-    Admission, Background, ClockKind, Durability, Form, Length, Partition, Scheduler, Scheduling, SiblingPolicy,
+    Admission, Background, ClockKind, Durability, HistoryForm, Length, Partition, Scheduler, Scheduling, SiblingPolicy,
     Speculate, StoreConfig, Switch,
 };
 use tpcc_core::workload::txn::StepOrder;
@@ -21,35 +21,35 @@ use crate::cli::flags::lab::{FootprintFlags, HistoryFlags, LatencyFlags, Tenants
 use crate::cli::flags::shell::ShellFlags;
 use crate::cli::memory;
 
-/// `tpcc history`.
+/// Settings of `tpcc history`.
 #[derive(Clone, Debug)]
 pub(crate) struct HistoryConfig {
-    /// How the engine is opened.
+    /// Settings of the engine.
     pub(crate) store: StoreConfig,
-    /// What is run.
+    /// Parameters of the random workload.
     pub(crate) params: history::Params,
-    /// What sessions are.
+    /// Kind of the sessions: threads, fibers, or threads with speculation.
     pub(crate) kind: history::SessionKind,
-    /// How sessions run, in words.
+    /// Description of the scheduler of the sessions, for the summary.
     pub(crate) scheduler: String,
-    /// The form as typed.
-    pub(crate) form: Form,
-    /// Where the history goes.
+    /// Form of the history, as given.
+    pub(crate) form: HistoryForm,
+    /// File of the history.
     pub(crate) out: PathBuf,
 }
 
-/// Resolves the program that `tpcc footprint` traces: one worker that does all that an engine's services do, too.
+/// Resolves the child process that `tpcc footprint` traces: one worker, which also does the background work of the engine.
 pub(crate) fn traced(flags: &FootprintFlags) -> (StoreConfig, RunPlan) {
-    let usual = StoreConfig::usual(flags.data.as_deref().unwrap_or(Path::new(DATA)), 1);
+    let defaults = StoreConfig::defaults(flags.data.as_deref().unwrap_or(Path::new(DATA)), 1);
     let config = StoreConfig {
         durability: Durability::Async,
         prefetch: flags.prefetch.is_on(),
         preload: true,
         background: Background::Inline,
         latches: flags.traced.latches,
-        // One warehouse fits what is usual; each further one takes this much more.
-        buffer_pool_mib: usual.buffer_pool_mib.max(256 + 200 * u64::from(flags.traced.of_warehouses)),
-        ..usual
+        // At least the default, and 256 MiB plus 200 MiB for each warehouse.
+        buffer_pool_mib: defaults.buffer_pool_mib.max(256 + 200 * u64::from(flags.traced.of_warehouses)),
+        ..defaults
     };
     let plan = RunPlan {
         warehouses: flags.traced.of_warehouses,
@@ -68,7 +68,7 @@ pub(crate) fn traced(flags: &FootprintFlags) -> (StoreConfig, RunPlan) {
     (config, plan)
 }
 
-/// Resolves `tpcc latency`: databases that the measuring thread serves itself.
+/// Resolves `tpcc latency`. The measuring thread does the background work of its databases.
 pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, Latencies), Error> {
     let config = on_disk("latency", flags.directory.data.as_deref(), &flags.engine, Some(1))?;
     let speculate = match flags.speculate {
@@ -85,7 +85,7 @@ pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, Latencies), 
         transactions: flags.transactions,
         seed: flags.random.seed,
         inject: flags.inject_violations,
-        // Only what is forwarded tells who wrote it.
+        // The profile names the source line of a write only if the write is forwarded.
         forwarding: flags.forwarding.unwrap_or(if flags.profile {
             ForwardWrites::Always
         } else {
@@ -100,7 +100,8 @@ pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, Latencies), 
 /// Resolves `tpcc tenants`.
 pub(crate) fn tenants(flags: &TenantsFlags) -> Result<TenantsPlan, Error> {
     if flags.mix == TenantMix::Tpcc {
-        // Rows and their uniform choice may be named, for comparisons of mixes: a warehouse has its own.
+        // --rows and --access uniform are accepted without effect, so that mixes can be compared under the same flags. A
+        // warehouse has its own rows and its own distribution of accesses.
         let other = flags.access.is_some_and(|access| access != Access::Uniform);
         means_nothing(&[("--access", other)], "--mix tpcc", "the mix has its own; leave it out")?;
     }
@@ -141,8 +142,8 @@ pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
     let transactions = at_most("--transactions", flags.transactions, most, "--transactions")?;
     let params = history::Params {
         form: match flags.form {
-            Form::ListAppend => history::Form::ListAppend,
-            Form::Register => history::Form::Register,
+            HistoryForm::ListAppend => history::Form::ListAppend,
+            HistoryForm::Register => history::Form::Register,
         },
         sessions: flags.sessions,
         transactions: transactions as u32,
@@ -162,7 +163,7 @@ pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
         prefetch: false,
         checkpoint_mib: 64,
         own_frames: frames_of_sessions(flags.partition)?,
-        ..StoreConfig::usual(&flags.data, params.sessions as usize)
+        ..StoreConfig::defaults(&flags.data, params.sessions as usize)
     };
     memory::lab::of_history(&store, &params).check()?;
     let (kind, scheduler) = match flags.speculate {
@@ -172,7 +173,7 @@ pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
     Ok(HistoryConfig { store, params, kind, scheduler, form: flags.form, out: flags.out })
 }
 
-/// Whether the threads of a history's sessions have frames of their own.
+/// Returns true if the threads of a history's sessions have frames of their own. Refuses client partitioning.
 fn frames_of_sessions(partition: Partition) -> Result<bool, Error> {
     if partition.of_clients() {
         let what = format!("--partition {}: means nothing here", partition.name());
@@ -181,11 +182,11 @@ fn frames_of_sessions(partition: Partition) -> Result<bool, Error> {
     Ok(partition.of_the_server())
 }
 
-/// What `tpcc shell` works with.
+/// Settings of `tpcc shell`.
 #[derive(Debug)]
 pub(crate) struct ShellConfig {
     pub(crate) store: StoreConfig,
-    /// What sessions are, unless threads.
+    /// Teams or sibling groups whose fibers run the sessions; none if sessions are threads.
     pub(crate) teams: Option<history::Teams>,
     pub(crate) table: String,
 }
@@ -201,8 +202,8 @@ pub(crate) fn shell(flags: ShellFlags) -> Result<ShellConfig, Error> {
     Ok(ShellConfig { store, teams, table: flags.table })
 }
 
-/// The teams or sibling groups of sessions on so many workers, if they are not threads. `homeless` says why the policy
-/// `packed` is refused.
+/// Returns the teams or sibling groups whose fibers run sessions on `workers` threads; none if sessions are threads. `homeless`
+/// is the reason in the error that refuses the policy `packed`.
 fn teams(scheduling: &Scheduling, workers: usize, homeless: &str) -> Result<Option<history::Teams>, Error> {
     match scheduling {
         Scheduling::Threads => Ok(None),
@@ -218,7 +219,7 @@ fn teams(scheduling: &Scheduling, workers: usize, homeless: &str) -> Result<Opti
     }
 }
 
-/// A number of `tpcc history` whose bound another flag gives.
+/// Checks a number of `tpcc history` whose maximum depends on another flag.
 fn at_most(flag: &str, given: u64, most: u64, explained: &str) -> Result<u64, Error> {
     if given <= most {
         return Ok(given);
@@ -227,7 +228,7 @@ fn at_most(flag: &str, given: u64, most: u64, explained: &str) -> Result<u64, Er
     Err(Error::usage(format!("{flag} {given}: at most {most}")).help(help))
 }
 
-/// Sessions whose steps run ahead of their transaction.
+/// Resolves sessions whose steps run speculatively on a second thread. Returns their kind and its description.
 fn sessions_ahead(flags: &HistoryFlags) -> Result<(history::SessionKind, String), Error> {
     use storage::Isolation::Serializable;
     let scheduler = flags.scheduling.scheduler;
@@ -235,7 +236,7 @@ fn sessions_ahead(flags: &HistoryFlags) -> Result<(history::SessionKind, String)
     let with = format!("--scheduler {}", scheduler.name());
     means_nothing(&[("--speculate", scheduler != Scheduler::Threads)], &with, help)?;
     let help = "versions are drawn while a row is locked; pass --form list-append, or leave --speculate out";
-    means_nothing(&[("--speculate", flags.form == Form::Register)], "--form register", help)?;
+    means_nothing(&[("--speculate", flags.form == HistoryForm::Register)], "--form register", help)?;
     let help = "below serializable nothing keeps a row away that was seen to be absent; leave one of the two out";
     let with = format!("--isolation {}", flags.isolation.name());
     means_nothing(&[("--speculate", flags.isolation.of_storage() != Serializable)], &with, help)?;
@@ -243,7 +244,7 @@ fn sessions_ahead(flags: &HistoryFlags) -> Result<(history::SessionKind, String)
     Ok((history::SessionKind::Ahead, format!("{threads}, steps ahead of their transaction")))
 }
 
-/// What the sessions of `tpcc history` are without speculation, and in words.
+/// Resolves the sessions of `tpcc history` without speculation. Returns their kind and its description.
 fn session_kind(
     flags: &SchedulingFlags,
     workers: Option<u64>,

@@ -1,5 +1,5 @@
-//! Between terminals and a worker: requests whose terminals wait for the answer, and the queue of deferred Deliveries (2.7).
-//! Both are bounded: a terminal has one request at a time, and a Delivery needs a place in the queue.
+//! Work of a worker: requests whose terminals wait for the response, and the queue of deferred Deliveries (2.7). Both are
+//! bounded: a terminal has one request at a time, and a Delivery needs a place in the queue.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,48 +9,48 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::workload::generate::input::Input;
 
-/// A deferred Delivery that waits for so long is run before requests, so that a busy worker does not forget it.
+/// Queue time after which a deferred Delivery runs before requests, so that it does not starve at a busy worker.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a terminal is told.
+/// Response to a terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PacedAnswer {
-    /// The order held an unused item.
+    /// True if the order contained an unused item and was rolled back.
     pub(super) rolled_back: bool,
-    /// From when the worker began it to its commit, nanoseconds.
+    /// Time from the start of the execution to the commit, in nanoseconds.
     pub(super) run_ns: u64,
-    /// From when the worker began it until its answer could leave, nanoseconds.
+    /// Time from the start of the execution until the response was durable, in nanoseconds.
     pub(super) service_ns: u64,
 }
 
-/// A terminal's transaction.
+/// A transaction of a terminal that waits for the response.
 #[derive(Debug)]
 pub(super) struct PacedRequest {
     pub(super) input: Input,
-    /// Where its answer goes, once it is durable.
+    /// Channel for the response, which is sent once the transaction is durable.
     pub(super) reply: oneshot::Sender<PacedAnswer>,
 }
 
-/// A Delivery whose terminal has been told that it is queued.
+/// A queued Delivery, whose terminal already has its response.
 #[derive(Debug)]
 pub(super) struct Deferred {
     pub(super) input: Input,
     pub(super) queued: Instant,
-    /// The same, in microseconds since 1970.
+    /// Time of queueing, in microseconds since 1970.
     pub(super) queued_us: u64,
-    /// It was queued while measuring.
+    /// True if it was queued during the measurement.
     pub(super) counts: bool,
-    /// Its place; free again when it is done.
+    /// Its place in the queue, released on drop.
     pub(super) _place: OwnedSemaphorePermit,
 }
 
-/// What a worker does next.
+/// Next work of a worker.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "moved once, and a box would be an allocation each")]
 pub(super) enum PacedWork {
     Request(PacedRequest),
     Deferred(Deferred),
-    /// There is nothing to do now.
+    /// No work is available.
     Nothing,
     /// The run is over.
     Over,
@@ -71,13 +71,13 @@ struct Queues {
     is_over: bool,
 }
 
-/// Bytes that an inbox takes for each terminal.
+/// Bytes of a terminal's entries in an inbox.
 pub(super) fn place_bytes() -> usize {
     size_of::<PacedRequest>() + size_of::<Deferred>()
 }
 
 impl Inbox {
-    /// For so many terminals; the queue of Deliveries has a place for each.
+    /// Creates an inbox for `terminals` terminals. The queue of Deliveries has one place per terminal.
     pub(super) fn new(terminals: usize) -> Inbox {
         let queues = Queues {
             requests: VecDeque::with_capacity(terminals),
@@ -91,7 +91,7 @@ impl Inbox {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands in a request; its answer comes through the channel, which is closed instead when the run is over.
+    /// Submits a request. Returns the channel of its response, which is closed without a response if the run ends.
     pub(super) fn ask(&self, input: Input) -> oneshot::Receiver<PacedAnswer> {
         let (reply, answer) = oneshot::channel();
         self.queues().requests.push_back(PacedRequest { input, reply });
@@ -99,7 +99,7 @@ impl Inbox {
         answer
     }
 
-    /// Queues a Delivery as soon as there is a place for it; false when the run is over.
+    /// Waits for a place in the queue and queues a Delivery. Returns false if the run is over.
     pub(super) async fn queue(&self, input: Input, queued_us: impl FnOnce() -> u64, counts: bool) -> bool {
         let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { return false };
         let deferred = Deferred { input, queued: Instant::now(), queued_us: queued_us(), counts, _place: place };
@@ -108,7 +108,7 @@ impl Inbox {
         true
     }
 
-    /// The next piece of work. Without any it waits for some, if `may_wait`.
+    /// Takes the next work. If there is none, waits for it if `may_wait` is set.
     pub(super) fn take(&self, may_wait: bool) -> PacedWork {
         let mut queues = self.queues();
         loop {
@@ -129,13 +129,13 @@ impl Inbox {
         }
     }
 
-    /// The run is over: nothing is given out any more.
+    /// Ends the run: no further work is returned.
     pub(super) fn close(&self) {
         self.queues().is_over = true;
         self.filled.notify_all();
     }
 
-    /// Deliveries that will not be run: since when each that counts has waited.
+    /// Queueing times of the Deliveries that will not be executed, without those that do not count.
     pub(super) fn left(&self) -> Vec<Instant> {
         self.queues().deferred.iter().filter(|deferred| deferred.counts).map(|deferred| deferred.queued).collect()
     }
@@ -147,10 +147,10 @@ mod tests {
 
     use super::*;
     use crate::workload::generate::input::{DeliveryInput, StockLevelInput};
-    use crate::workload::schema::rows::When;
+    use crate::workload::schema::rows::Timestamp;
 
     fn delivery(w: u32) -> Input {
-        Input::Delivery(DeliveryInput { w, districts: 10, carrier: NonZeroU8::MIN, now: When::at(1) })
+        Input::Delivery(DeliveryInput { w, districts: 10, carrier: NonZeroU8::MIN, now: Timestamp::at(1) })
     }
 
     fn request(w: u32) -> Input {

@@ -1,10 +1,10 @@
 //! Terminals with the keying and think times of clause 5.2, in front of the workers.
 //!
-//! Ten terminals a warehouse are tasks of one thread (tokio). Workers are plain threads, as without pacing: each takes
-//! requests from an inbox, sleeps while there is none, and answers through the request's own channel when its ticket is
-//! durable. So no thread is parked for a terminal, whatever it waits for. Deliveries are deferred (2.7): the terminal is
-//! answered when its request is queued, workers run it when no terminal waits, and a line of a result file says what became
-//! of it. The menu (5.2.5.1) takes no time.
+//! The ten terminals of a warehouse are tasks; the tasks of all terminals share one thread (tokio). Workers are plain
+//! threads, as without pacing. A worker takes requests from an inbox, sleeps if there are none, and responds through the
+//! channel of the request once its ticket is durable. No thread is parked for a waiting terminal. Deliveries are deferred
+//! (2.7): the terminal gets its response when its request is queued, a worker executes the Delivery when no terminal waits,
+//! and a line of the result file records the outcome. The menu (5.2.5.1) takes no time.
 
 pub mod figures;
 mod inbox;
@@ -35,11 +35,13 @@ use results::DeliveryResults;
 use terminals::{CountedCycles, Hall, Seat, Workers};
 use worker::{PacedShare, WorkerPlace};
 
-/// How many times as fast as specified terminals are, but in tests.
+/// Speed factor of terminals as specified. Tests use larger factors.
 pub const AS_SPECIFIED: u32 = 1;
 
-/// Runs `plan` on a loaded engine with paced terminals. `look` is called once a second. An error is a message for the user;
-/// what fails once the workers run is told with what was measured before.
+/// Runs `plan` on a loaded engine with paced terminals. `look` is called once per second.
+///
+/// # Errors
+/// A message for the user if the run cannot start. A later failure is in [`Measured::failure`], with the figures up to it.
 pub fn run<E: Engine>(
     engine: &E,
     loaded: &Loaded,
@@ -63,7 +65,7 @@ pub fn run<E: Engine>(
         .collect();
     let served = |worker| seats.iter().filter(|seat| seat.worker == worker).count();
     let inboxes: Arc<[Inbox]> = (0..plan.workers).map(|worker| Inbox::new(served(worker))).collect();
-    // Of each worker, and of the terminals' thread.
+    // One board per worker, and one for the thread of the terminals.
     let boards: Arc<[Board]> = (0..=plan.workers).map(|_| Board::default()).collect();
     let stop = Notify::new();
     let hall = Hall {
@@ -104,7 +106,7 @@ pub fn run<E: Engine>(
             }))
         };
         works.push(Box::new(sit));
-        let threads = threads::all(scope, "worker", works).map_err(|error| error.to_string())?;
+        let threads = threads::spawn_all(scope, "worker", works).map_err(|error| error.to_string())?;
         let mut failure = None;
         let (mut began, mut ended) = (None, None);
         let (series, interrupted, figures) = look_on(engine, plan, control, boards, clock, &mut look, |phase| {
@@ -137,7 +139,7 @@ pub fn run<E: Engine>(
                 Err(_) => failure = failure.or_else(panicked),
             }
         }
-        // What was queued and not begun stays undone.
+        // Deliveries that are still queued will not be executed.
         inboxes.iter().flat_map(Inbox::left).for_each(|queued| deferrals.left(queued.elapsed()));
         let mut cpu = None;
         if let (Some((from, cpu_before)), Some((to, cpu_after))) = (began, ended) {
@@ -162,19 +164,19 @@ pub fn run<E: Engine>(
     })
 }
 
-/// Bytes that a paced terminal takes: itself, its task, and its places in the inbox of its worker.
+/// Bytes of a paced terminal, with its task and its entries in the inbox of its worker.
 pub fn terminal_bytes() -> u64 {
     (Terminal::bytes(Mix::Standard) + terminals::task_bytes() + inbox::place_bytes()) as u64
 }
 
-/// What a thread of the run leaves.
+/// Result of a thread of the run.
 enum PacedEnd {
     Worker(PacedShare),
-    /// The thread of all terminals.
+    /// Result of the thread of all terminals.
     Terminals(Result<CountedCycles, String>),
 }
 
-/// Processor time of the whole process so far; none where the system does not say.
+/// CPU time of the whole process so far; `None` if the system does not report it.
 fn processor_time() -> Option<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
     let of = |time: nix::sys::time::TimeVal| {

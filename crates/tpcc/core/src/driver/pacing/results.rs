@@ -1,7 +1,7 @@
-//! The result file of deferred Deliveries (2.7.2): outside the database, a line for each that is done.
+//! Result file of deferred Deliveries (2.7.2): outside the database, one line per executed Delivery.
 //!
-//! `QUEUED DONE WAREHOUSE CARRIER 1:ORDER 2:ORDER .. 10:-`: both times in microseconds since 1970, for each district the
-//! order that was delivered, `-` where there was none.
+//! The format of a line is `QUEUED DONE WAREHOUSE CARRIER 1:ORDER 2:ORDER .. 10:-`. Both times are in microseconds
+//! since 1970. Each district has the delivered order, or `-` if it had none.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -12,10 +12,10 @@ use std::sync::{Mutex, PoisonError};
 use crate::workload::generate::input::DeliveryInput;
 use crate::workload::txn::delivery::DeliveryOutput;
 
-/// The first line.
+/// First line of the file.
 const HEADER: &str = "# queued_us done_us warehouse carrier district:order ..; - where a district had no order\n";
 
-/// The file, shared by workers.
+/// Result file, shared by the workers.
 #[derive(Debug)]
 pub struct DeliveryResults {
     path: PathBuf,
@@ -23,18 +23,18 @@ pub struct DeliveryResults {
 }
 
 impl DeliveryResults {
-    /// Opens the file and leaves what is in it.
+    /// Opens the file and keeps its content.
     pub fn open(path: &Path) -> io::Result<DeliveryResults> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         Ok(DeliveryResults { path: path.to_owned(), file: Mutex::new(file) })
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A run begins: what another one has left goes. A pipe or terminal has nothing that could go.
+    /// Truncates the file and writes the first line. A pipe or terminal is not truncated.
     pub(super) fn begin(&self) -> Result<(), String> {
         self.with(|file| {
             if file.metadata()?.is_file() {
@@ -45,7 +45,7 @@ impl DeliveryResults {
         })
     }
 
-    /// Writes a line; `line` is room for it.
+    /// Appends a line; `line` is its buffer.
     pub(super) fn write(
         &self,
         line: &mut String,
@@ -55,7 +55,7 @@ impl DeliveryResults {
         done_us: u64,
     ) -> Result<(), String> {
         line.clear();
-        // A string takes everything.
+        // Writing to a `String` cannot fail.
         let _ = write!(line, "{queued_us} {done_us} {} {}", input.w, input.carrier);
         for (district, order) in output.delivered.iter().enumerate() {
             let _ = match order {
@@ -78,7 +78,7 @@ mod tests {
     use std::num::NonZeroU8;
 
     use super::*;
-    use crate::workload::schema::rows::When;
+    use crate::workload::schema::rows::Timestamp;
 
     #[test]
     fn a_line_says_which_orders_were_delivered_and_which_districts_skipped() {
@@ -87,7 +87,7 @@ mod tests {
         let results = DeliveryResults::open(&path).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "of an earlier run");
         results.begin().unwrap();
-        let input = DeliveryInput { w: 3, districts: 3, carrier: NonZeroU8::new(7).unwrap(), now: When::at(0) };
+        let input = DeliveryInput { w: 3, districts: 3, carrier: NonZeroU8::new(7).unwrap(), now: Timestamp::at(0) };
         let output = DeliveryOutput { delivered: [Some(2101), None, Some(9)].into_iter().collect() };
         results.write(&mut String::new(), &input, &output, 10, 12).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();

@@ -1,8 +1,8 @@
-//! Paced terminals (5.2): each is a task that keys, asks, waits for the answer and thinks. All of them share one thread, apart
-//! from the workers.
+//! Paced terminals (5.2). Each is a task that keys, sends a request, waits for the response and thinks. All of them share
+//! one thread, separate from the workers.
 //!
-//! Starts are spread over one mean cycle, so that terminals do not ask in step and the load grows evenly while the run warms
-//! up. Cards come from a deck of 23 for each warehouse, which its ten terminals share (5.2.4.2).
+//! The first requests are spread over one mean cycle, so that terminals are not synchronised and the load grows evenly
+//! during the warm-up. Kinds are drawn from one deck of 23 cards per warehouse, which its ten terminals share (5.2.4.2).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,20 +25,20 @@ use crate::workload::generate::deck::{Deck, Kind};
 use crate::workload::generate::input::{Input, InputSpace};
 use crate::workload::time::nanos;
 
-/// Random streams of decks and of waits lie beyond those of terminals' inputs.
+/// Numbers of the random streams of decks and of waits start beyond those of the terminals' inputs.
 const DECKS: u64 = 1 << 40;
 const WAITS: u64 = 1 << 41;
 
-/// What answers terminals.
+/// Server of terminal requests.
 pub(super) trait TerminalServer: 'static {
-    /// Has a transaction run; none when the run is over.
+    /// Executes a transaction; `None` if the run is over.
     async fn ask(&self, worker: usize, input: Input) -> Option<PacedAnswer>;
 
-    /// Queues a Delivery, to be counted if it `counts`; false when the run is over.
+    /// Queues a Delivery; `counts` is set during the measurement. Returns false if the run is over.
     async fn queue(&self, worker: usize, input: Input, counts: bool) -> bool;
 }
 
-/// The workers.
+/// The workers, as the server of the terminals.
 pub(super) struct Workers {
     pub(super) inboxes: Arc<[Inbox]>,
     pub(super) clock: Clock,
@@ -55,28 +55,28 @@ impl TerminalServer for Workers {
     }
 }
 
-/// What terminals share.
+/// State that the terminals share.
 pub(super) struct Hall<S> {
     pub(super) server: S,
     pub(super) control: Arc<Control>,
-    /// Counters of all threads; the last are the terminals'.
+    /// Counters of all threads; the last entry is for the thread of the terminals.
     pub(super) boards: Arc<[Board]>,
     pub(super) clock: Clock,
     pub(super) world: InputSpace,
     pub(super) seed: u64,
-    /// How many times as fast as specified terminals are: 1, but in tests.
+    /// Speed factor of the terminals: 1 as specified, larger in tests.
     pub(super) speed: u32,
-    /// Woken when a terminal fails.
+    /// Thread to wake when a terminal panics.
     pub(super) main: Thread,
 }
 
-/// A terminal's place: what it asks for, and which worker serves it.
+/// A terminal and the number of the worker that serves it.
 pub(super) struct Seat {
     pub(super) terminal: Terminal,
     pub(super) worker: usize,
 }
 
-/// Bytes that the task of a terminal takes, which holds its seat.
+/// Bytes of a terminal's task, which contains its seat.
 pub(super) fn task_bytes() -> usize {
     fn of<A, B, C, F: Future>(_task: impl Fn(A, B, C) -> F) -> usize {
         size_of::<F>()
@@ -84,7 +84,7 @@ pub(super) fn task_bytes() -> usize {
     of(Shared::<Workers>::sit)
 }
 
-/// What terminals counted while measuring.
+/// Figures of all terminals over the measurement.
 #[derive(Debug)]
 pub(super) struct CountedCycles {
     pub(super) stats: Stats,
@@ -93,12 +93,12 @@ pub(super) struct CountedCycles {
 
 struct Shared<S> {
     hall: Hall<S>,
-    /// A deck and its random numbers for each warehouse.
+    /// Deck and random number generator of each warehouse.
     decks: RefCell<Vec<(Deck, Random)>>,
     counted: RefCell<CountedCycles>,
 }
 
-/// Runs the terminals on the calling thread until they are told to stop.
+/// Runs the terminals on the calling thread until `stop` is notified.
 pub(super) fn run<S: TerminalServer>(hall: Hall<S>, seats: Vec<Seat>, stop: &Notify) -> std::io::Result<CountedCycles> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     Ok(runtime.block_on(run_until(hall, seats, stop.notified())))
@@ -115,18 +115,18 @@ async fn run_until<S: TerminalServer>(hall: Hall<S>, seats: Vec<Seat>, stop: imp
         tasks.spawn_local(Rc::clone(&shared).sit(seat, random));
     }
     tasks.run_until(stop).await;
-    // Those that wait, for their answer or for the time to pass, are over with it.
+    // Ends the tasks that still wait for a response or a timer.
     drop(tasks);
     let none = CountedCycles { stats: Stats::new(), cycles: Cycles::default() };
     shared.counted.replace(none)
 }
 
 impl<S: TerminalServer> Shared<S> {
-    /// A terminal, from its first key to the end of the run.
+    /// Body of a terminal's task, until the end of the run.
     async fn sit(self: Rc<Self>, mut seat: Seat, mut random: Random) {
         let _alarm = Alarm { control: Arc::clone(&self.hall.control), main: self.hall.main.clone() };
         let speed = self.hall.speed;
-        let first = f64::from(random.within(0, u32::MAX)) / f64::from(u32::MAX);
+        let first = f64::from(random.in_range(0, u32::MAX)) / f64::from(u32::MAX);
         sleep(Duration::from_secs_f64(mean_cycle_s() * first) / speed).await;
         loop {
             let kind = self.deal(seat.terminal.warehouse());
@@ -147,7 +147,7 @@ impl<S: TerminalServer> Shared<S> {
             };
             let response = sent.elapsed();
             let pause = think(&mut random, asked(kind).think_mean) / speed;
-            // Asked and answered in the measured time (5.4.2).
+            // Counts only requests that were sent and answered during the measurement (5.4.2).
             if is_measured && self.hall.control.phase() == Phase::Measure {
                 self.count(&input, answer, keying, pause, response);
             }
@@ -159,7 +159,7 @@ impl<S: TerminalServer> Shared<S> {
         }
     }
 
-    /// The next card of a warehouse.
+    /// Draws the next card of a warehouse.
     fn deal(&self, warehouse: u32) -> Kind {
         let (deck, random) = &mut self.decks.borrow_mut()[warehouse as usize - 1];
         deck.draw(random)
@@ -169,7 +169,7 @@ impl<S: TerminalServer> Shared<S> {
         let CountedCycles { stats, cycles } = &mut *self.counted.borrow_mut();
         let kind = input.kind();
         stats.answered(kind, nanos(response));
-        // A Delivery that is queued is counted by the worker that runs it.
+        // A queued Delivery is counted by the worker that executes it.
         if let Some(answer) = answer {
             stats.ran(input, answer.rolled_back, 0, answer.run_ns);
             stats.served(kind, answer.service_ns);
@@ -178,7 +178,7 @@ impl<S: TerminalServer> Shared<S> {
     }
 }
 
-/// Ends the run if a terminal panics: a task's panic would go unheard.
+/// Ends the run if a terminal panics. The panic of a task is not reported otherwise.
 struct Alarm {
     control: Arc<Control>,
     main: Thread,
@@ -203,7 +203,7 @@ mod tests {
     use crate::workload::generate::nurand::Constants;
     use crate::workload::schema::Scale;
 
-    /// Answers everything after a while.
+    /// Server that responds after a fixed time.
     struct After(Duration);
 
     impl TerminalServer for After {
@@ -236,12 +236,12 @@ mod tests {
         (0..plan.terminals).map(seat).collect()
     }
 
-    /// Time passes at once when all tasks wait for it.
+    /// Runtime with a virtual clock, which advances at once when all tasks wait for it.
     fn paused() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
     }
 
-    /// So many warehouses' terminals for virtual hours, after one that is not counted.
+    /// Runs the terminals of `warehouses` for `hours` virtual hours, after one hour of warm-up.
     fn hours(warehouses: u32, hours: u32, after: Duration) -> CountedCycles {
         let plan = paced_plan(warehouses, 1);
         let hall = hall(warehouses, plan.seed, after, Phase::Warmup);
@@ -262,7 +262,7 @@ mod tests {
         let per_min = count(Kind::NewOrder) / 600.0 / 10.0;
         assert!((per_min / deck_maximum_per_min() - 1.0).abs() < 0.01, "{per_min}");
         assert!(per_min < MAXIMUM_PER_MIN);
-        // No kind has less than its least share (5.2.3).
+        // No kind is below its minimum share (5.2.3).
         let all = stats.completed() as f64;
         for (kind, least) in
             [(Kind::Payment, 0.43), (Kind::OrderStatus, 0.04), (Kind::Delivery, 0.04), (Kind::StockLevel, 0.04)]
@@ -284,14 +284,14 @@ mod tests {
         assert_eq!(limit_holds(&stats, Kind::NewOrder), Some(false));
         assert_eq!(limit_holds(&stats, Kind::StockLevel), Some(true), "it may take 20 s");
         assert_eq!(limit_holds(&stats, Kind::Delivery), Some(true), "it was only queued");
-        // Cycles of 20.7 s in the mean have become longer by 6 s, but for Deliveries.
+        // The mean cycle of 20.7 s is 6 s longer, except for Deliveries.
         let (share, wanted) = (cycles.share_of_offered().unwrap(), 20.7 / (20.7 + 6.0 * 22.0 / 23.0));
         assert!((share - wanted).abs() < 0.01, "{share} {wanted}");
         let per_min = stats.kinds[Kind::NewOrder as usize].counters.count as f64 / 600.0;
         assert!((per_min / (wanted * deck_maximum_per_min()) - 1.0).abs() < 0.03, "{per_min}");
     }
 
-    /// One terminal's start is anywhere in a cycle, so a few seconds in, few have asked, and after a cycle most.
+    /// Terminals start at a random point of a cycle: after a few seconds few have sent a request, after a cycle most have.
     #[test]
     fn starts_are_spread() {
         let asked_within = |seconds: u64| {
@@ -302,7 +302,7 @@ mod tests {
             let counted = paused().block_on(run_until(hall, seats, end));
             counted.stats.completed()
         };
-        // In the mean a terminal asks once in 20.7 s; the first time only after it has keyed.
+        // A terminal sends a request every 20.7 s on average, and its first one only after keying.
         let (early, later, late) = (asked_within(5), asked_within(21), asked_within(42));
         assert!((1..=40).contains(&early) && (60..=160).contains(&later), "{early} {later}");
         assert!((240..=360).contains(&late), "{late}");

@@ -1,7 +1,7 @@
-//! The floor: the workload on ordered maps of the standard library, by one thread. No locks, no log, no pages, no
-//! isolation, nothing durable. It says what an engine's services cost.
+//! The floor engine: the workload on ordered maps of the standard library, with one worker thread. It has no locks, no log,
+//! no pages, no isolation and no durability. As a baseline, it shows the cost of an engine's services.
 //!
-//! It can do the one thing that the workload cannot do without: undo an order that holds a wrong item number.
+//! It supports the one service that the workload requires: rollback of an order with an unused item number.
 
 mod loading;
 mod undo;
@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::workload::abort::{Abort, EngineError};
-use crate::workload::database::{Database, RegionFound, StructureFound};
+use crate::workload::database::{Database, RegionReport, StructureReport};
 use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session, Ticket};
 use crate::workload::error::Error;
 use crate::workload::load;
@@ -25,7 +25,7 @@ use crate::workload::settings::StoreConfig;
 pub use loading::Loading;
 use undo::Undo;
 
-/// A map for each table and index.
+/// One map for each table and each index.
 pub(super) struct Maps {
     tables: PerTable<RowMap>,
     indexes: PerIndex<EntryMap>,
@@ -54,7 +54,8 @@ impl Maps {
         I::of_mut(&mut self.indexes)
     }
 
-    /// Inserts a row and its index entries; false when the key is taken.
+    /// Inserts a row and its index entries. Returns false if a row has the key already; the new row has then replaced that
+    /// row.
     #[inline]
     fn put<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> bool {
         if self.table::<T>().insert(*key, *row).is_some() {
@@ -97,15 +98,15 @@ impl<T: TableDef> IndexVisitor<T> for DropEntry<'_, T> {
     }
 }
 
-/// What the maps cannot do.
+/// Error of the floor engine.
 #[derive(Debug, thiserror::Error)]
 pub enum FloorError {
-    /// A second row under one key.
+    /// A row with this key exists already.
     #[error("{table}: a row {key} is there already; this is a fault of the workload")]
     Duplicate {
-        /// Where.
+        /// Name of the table.
         table: &'static str,
-        /// Which.
+        /// The duplicate key.
         key: String,
     },
 }
@@ -120,13 +121,13 @@ fn duplicate<T: TableDef>(key: &T::Key) -> FloorError {
     FloorError::Duplicate { table: T::TABLE.name(), key: format!("{key:?}") }
 }
 
-/// The maps, for one worker at a time.
+/// The floor engine: maps that one worker at a time uses.
 pub struct Floor {
     maps: RwLock<Maps>,
 }
 
 impl Floor {
-    /// Takes loaded maps; adds what the load says about itself.
+    /// Creates the engine from loaded maps, and adds the description of the load (the rows of META).
     pub fn new(loading: Loading, loaded: &Loaded) -> Floor {
         let mut maps = loading.into_maps();
         maps.tables.meta.extend(loaded.rows());
@@ -135,7 +136,7 @@ impl Floor {
 }
 
 impl Floor {
-    /// Bytes that a warehouse takes, at most while it is loaded.
+    /// Maximum memory of a warehouse in bytes, which it needs during the load.
     pub fn warehouse_bytes() -> u64 {
         loading::warehouse_bytes(Scale::FULL)
     }
@@ -160,10 +161,10 @@ impl Engine for Floor {
     }
 }
 
-/// Reads for the checker.
+/// Reader for the consistency checker.
 pub struct FloorReader<'a>(RwLockReadGuard<'a, Maps>);
 
-/// The one worker's part: the maps, locked once for the whole run.
+/// Session of the single worker. It holds the write lock of the maps for the whole run.
 pub struct FloorSession<'a> {
     maps: RwLockWriteGuard<'a, Maps>,
     undo: Undo,
@@ -197,7 +198,7 @@ impl Session for FloorSession<'_> {
     }
 }
 
-/// One transaction on the maps.
+/// A transaction on the maps.
 pub struct FloorTransaction<'t> {
     maps: &'t mut Maps,
     undo: &'t mut Undo,
@@ -383,7 +384,7 @@ impl Database for Floor {
     ) -> Result<Option<Self>, Error> {
         let maps = Loading::new();
         let loaded = load::populate(plan, &maps, config.workers, progress);
-        match loaded.map_err(|error| error.told(|error| Error::failed(error.to_string())))? {
+        match loaded.map_err(|error| error.into_error(|error| Error::failed(error.to_string())))? {
             load::LoadEnd::Done => Ok(Some(Floor::new(maps, &plan.loaded()))),
             load::LoadEnd::Cancelled => Ok(None),
         }
@@ -397,7 +398,7 @@ impl Database for Floor {
         Ok(())
     }
 
-    fn structure(&self, _: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<StructureFound, Error> {
+    fn structure(&self, _: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<StructureReport, Error> {
         Err(Error::usage("--structure: the floor has no pages"))
     }
 
@@ -405,7 +406,7 @@ impl Database for Floor {
         Err(Error::usage("--fingerprint: the floor keeps nothing"))
     }
 
-    fn memory(&self) -> Option<Vec<RegionFound>> {
+    fn memory(&self) -> Option<Vec<RegionReport>> {
         None
     }
 

@@ -1,4 +1,4 @@
-//! Opening, loading and closing a database directory for the commands.
+//! Opening, loading and closing of database directories, for the commands.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::delayed::Delayed;
 use super::fiber_hook::StoreHook;
 use super::store::Store;
 use crate::engines::space;
-use crate::workload::database::{Database, PageFinding, RegionFound, StructureFound};
+use crate::workload::database::{Database, PageFinding, RegionReport, StructureReport};
 use crate::workload::engine::Engine;
 use crate::workload::error::{Error, command};
 use crate::workload::loaded::Loaded;
@@ -23,11 +23,11 @@ use crate::workload::streams::say;
 use crate::workload::words::counted;
 use crate::workload::{interrupt, load};
 
-/// Transactions beside the workers': those of the loader's and the checker's threads.
+/// Number of transactions in addition to the workers': those of the loader's and the checker's threads.
 const SPARE_TRANSACTIONS: usize = 16;
-/// The engine's bound on transactions at once.
+/// Maximum number of concurrent transactions of the engine.
 const MOST_TRANSACTIONS: usize = 1_000;
-/// The file that makes a directory a database.
+/// Name of the file that makes a directory a database.
 const CONTROL: &str = "control";
 
 impl Database for Store {
@@ -53,7 +53,7 @@ impl Database for Store {
         consent: &mut dyn FnMut(&str) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let shown = config.shown();
-        // Opened first: this takes the same claim.
+        // The database is opened and closed before the claim below, because both take the same lock of the directory.
         let goes = match DirectoryContents::look(config, None)? {
             DirectoryContents::Empty => None,
             DirectoryContents::Incomplete => None,
@@ -108,7 +108,7 @@ impl Database for Store {
         let db = open_files(options, config, true).map_err(|error| cannot_create(&error, &shown))?;
         let store = Store::on(db, config, hook)?;
         let loaded = load::populate(plan, &store, config.workers, progress);
-        match loaded.map_err(|error| error.told(|error| failed(error, &shown)))? {
+        match loaded.map_err(|error| error.into_error(|error| failed(error, &shown)))? {
             load::LoadEnd::Done => {
                 store.finish_load(&plan.loaded()).map_err(|error| failed(error, &shown))?;
                 Ok(Some(store))
@@ -125,7 +125,7 @@ impl Database for Store {
         self.database().verify_pages().map(drop).map_err(|error| below(&error, self.database().directory()))
     }
 
-    fn structure(&self, look: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<StructureFound, Error> {
+    fn structure(&self, look: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<StructureReport, Error> {
         let found =
             self.database().check_structure(look).map_err(|error| below(&error, self.database().directory()))?;
         let told = |finding: &storage::Finding| PageFinding {
@@ -135,7 +135,7 @@ impl Database for Store {
             what: finding.what.clone(),
             line: finding.to_string(),
         };
-        Ok(StructureFound {
+        Ok(StructureReport {
             passed: found.passed(),
             pages: found.pages,
             free_pages: found.free,
@@ -150,9 +150,9 @@ impl Database for Store {
         Store::fingerprint(self, look).map_err(|error| failed(error, self.database().directory()))
     }
 
-    fn memory(&self) -> Option<Vec<RegionFound>> {
+    fn memory(&self) -> Option<Vec<RegionReport>> {
         let given = self.database().large_pages().ok()?;
-        let found = |region: storage::MemoryRegion| RegionFound {
+        let found = |region: storage::MemoryRegion| RegionReport {
             name: region.name.to_owned(),
             bytes: region.bytes,
             resident: region.resident_bytes,
@@ -167,22 +167,22 @@ impl Database for Store {
     }
 }
 
-/// What a directory holds.
+/// Contents of a directory.
 enum DirectoryContents {
     /// No database.
     Empty,
-    /// A database of ours, whole.
+    /// A complete database of this workload.
     Whole(Box<Store>, Loaded),
-    /// What is left of a load that was broken off.
+    /// The rest of an interrupted load.
     Incomplete,
-    /// A database with other tables; one of them.
+    /// A database with other tables, and the name of one of them.
     OfOthers(String),
-    /// A database that cannot be opened, and why.
+    /// A database that cannot be opened, and the reason.
     Unreadable(Error),
 }
 
 impl DirectoryContents {
-    /// Opens what is there.
+    /// Opens the database and determines the contents.
     fn look(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<DirectoryContents, Error> {
         let shown = config.shown();
         let options = options(config, hook)?;
@@ -197,7 +197,8 @@ impl DirectoryContents {
         let names = db.table_names();
         let has = |table: &TableId| names.iter().any(|name| name == table.name());
         if !TableId::LOADED.iter().all(has) {
-            // A database of somebody else gets no tables of ours. Beside ours others may lie: those of the shell.
+            // A database of another program gets no tables of this workload. A database of this workload may have further
+            // tables, which the shell has created.
             let is_ours = |name: &String| TableId::ALL.iter().any(|table| table.name() == *name);
             return Ok(names
                 .into_iter()
@@ -227,8 +228,8 @@ impl Store {
     }
 }
 
-/// Opens a directory for the shell, creating the database and the table if they are not there. At most `sessions`
-/// transactions run at once.
+/// Opens a directory for the shell, and creates the database and the table if they do not exist. At most `sessions`
+/// transactions run at the same time.
 pub fn open_for_shell(
     config: &StoreConfig,
     hook: Arc<dyn Hook>,
@@ -242,11 +243,11 @@ pub fn open_for_shell(
     Ok((db, table))
 }
 
-/// Opens the files of the directory, which answer late if that is asked for.
+/// Opens the files of the directory, with the read delay of `config` if there is one.
 fn open_files(options: Options, config: &StoreConfig, create: bool) -> Result<storage::Database, OpenError> {
     if config.read_delay_us > 0 {
         let disk = if create { FileDisk::create(&config.data) } else { FileDisk::open(&config.data) };
-        // Without a directory the open below says what is wrong with it.
+        // If the directory cannot be opened, the call below reports the reason.
         if let Ok(disk) = disk {
             return options.open_on(Arc::new(Delayed::new(disk, Duration::from_micros(config.read_delay_us))));
         }
@@ -255,7 +256,7 @@ fn open_files(options: Options, config: &StoreConfig, create: bool) -> Result<st
 }
 
 impl Isolation {
-    /// As the storage engine calls it.
+    /// Returns the isolation level of the storage engine.
     pub fn of_storage(self) -> storage::Isolation {
         match self {
             Isolation::Serializable => storage::Isolation::Serializable,
@@ -272,7 +273,7 @@ fn durability(config: &StoreConfig) -> storage::Durability {
     }
 }
 
-/// How the engine is opened, with a hook that schedules it.
+/// Options of the storage engine, with an optional hook to a scheduler.
 pub fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Options, Error> {
     let team = config.team_size;
     let transactions = config.workers * team + SPARE_TRANSACTIONS;
@@ -319,7 +320,7 @@ pub fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Resul
     })
 }
 
-/// Says that a database is being recovered, and lets a signal break that off.
+/// Returns a callback that reports the recovery of a database on stderr, and that cancels the recovery after a signal.
 pub fn announce(shown: &str) -> impl FnMut(&Recovery) -> ControlFlow<()> + Send + 'static {
     let (shown, start, mut said) = (shown.to_owned(), Instant::now(), false);
     move |recovery| {

@@ -1,9 +1,9 @@
-//! One digest of everything that a database holds: equal for equal rows, whatever pages they lie on, in whichever order
-//! they were written, and whatever was deleted in between.
+//! Digest of the contents of a database. Equal rows give equal digests, regardless of their pages, of the order in which
+//! they were written, and of rows that were deleted in between.
 //!
-//! SHA-256 over all tables in the order of their names. For each: its name, then each row in key order as key and row,
-//! then a mark that ends the table. Names, keys and rows follow their length in four bytes, little-endian. Secondary
-//! indexes are left out: they follow from the rows.
+//! The digest is SHA-256 over all tables in the order of their names. Each table contributes its name, then each row in key
+//! order as key and row, then an end mark. Names, keys and rows follow their length in four bytes, little-endian. Secondary
+//! indexes are left out, because they are derived from the rows.
 
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -15,18 +15,19 @@ use super::store::{Store, StoreError};
 use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{PerTable, TableDef, TableFamily};
 
-/// Rows between two looks at whether to go on.
+/// Number of rows between two calls of `look`.
 const LOOK: u64 = 10_000;
-/// Above every key: none is longer.
+/// Upper bound of all keys: no key is longer.
 const LAST: [u8; 512] = [u8::MAX; 512];
-/// Ends a table. No key is so long.
+/// End mark of a table. No key has this length.
 const END: u32 = u32::MAX;
 
 impl Store {
-    /// The digest in hexadecimal, while nothing else runs; none if `look`, which hears the rows so far, broke it off.
+    /// Returns the digest in hexadecimal, or `None` if `look`, which receives the number of rows so far, has cancelled it.
+    /// No transaction may run meanwhile.
     ///
     /// # Errors
-    /// A page that cannot be read; a table of other programs that has indexes.
+    /// Fails if a page cannot be read, or if a table of another program has indexes.
     pub fn fingerprint(&self, look: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Option<String>, StoreError> {
         let mut names = self.db.table_names();
         names.sort_unstable();
@@ -34,9 +35,9 @@ impl Store {
         for name in names {
             let table = self.raw_table(&name)?;
             add(&mut digest, name.as_bytes());
-            // Nothing runs meanwhile, so rows need not be locked one by one.
+            // No transaction runs meanwhile, so rows need not be locked one by one.
             let reader = self.db.begin_at(Isolation::ReadCommitted)?;
-            reader.scan_raw(&table, &[], &LAST, |key, row| {
+            reader.raw().scan(&table, &[], &LAST, |key, row| {
                 add(&mut digest, key);
                 add(&mut digest, row);
                 rows += 1;
@@ -58,7 +59,7 @@ impl Store {
         })))
     }
 
-    /// The handle of a table that is there.
+    /// Returns the handle of an existing table.
     fn raw_table(&self, name: &str) -> Result<OpenTable<Raw, Raw>, StoreError> {
         let mut ours = Named { store: self, name, table: None };
         PerTable::<Nothing>::try_new(&mut ours)?;
@@ -75,7 +76,7 @@ fn add(digest: &mut Sha256, bytes: &[u8]) {
     digest.update(bytes);
 }
 
-/// Finds the workload's table of a name.
+/// Finds the workload's table with the name `name`.
 struct Named<'a> {
     store: &'a Store,
     name: &'a str,
@@ -112,14 +113,14 @@ pub(super) mod tests {
     use crate::workload::ops::{Ops, Read};
     use crate::workload::schema::Scale;
     use crate::workload::schema::keys::{CustomerKey, NewOrderKey, OrderLineKey};
-    use crate::workload::schema::rows::When;
+    use crate::workload::schema::rows::Timestamp;
     use crate::workload::schema::tables::{Customer, NewOrder, OrderLine};
 
-    /// A small database, loaded by some threads.
+    /// Creates a small database, loaded by `threads` threads.
     pub(in crate::engines::storage) fn loaded(pool: u64, threads: usize, seed: u64) -> Store {
         let db = Options::new().buffer_pool(pool).open_on(Arc::new(MemDisk::new())).unwrap();
         let store = Store::new(db, Isolation::Serializable, Durability::Async, true, false, None).unwrap();
-        let plan = load::Population::new(2, Scale::TINY, seed, When::at(77));
+        let plan = load::Population::new(2, Scale::TINY, seed, Timestamp::at(77));
         let done = load::populate(&plan, &store, threads, &load::RowsDone::default()).unwrap();
         assert_eq!(done, load::LoadEnd::Done);
         store.finish_load(&plan.loaded()).unwrap();
@@ -149,7 +150,8 @@ pub(super) mod tests {
     fn what_was_deleted_and_put_back_leaves_no_trace() {
         let store = loaded(8 << 20, 1, 5);
         let before = fingerprint(&store);
-        // Rows go and come back in another order, so that ghosts, splits and merges change the pages.
+        // The rows are deleted and inserted again in another order, so that ghost records, splits and merges change the
+        // pages.
         let mut lines = Vec::new();
         let (first, last) =
             (OrderLineKey { w: 1, d: 1, o: 0, number: 0 }, OrderLineKey { w: 1, d: 2, o: u32::MAX, number: u8::MAX });

@@ -1,5 +1,5 @@
-//! One district: its orders in chunks, each merged with its lines and its rows of NEW-ORDER, then its customers and the
-//! two secondary indexes.
+//! Check of one district. First its orders in chunks, each merged with its lines and its rows of NEW-ORDER; then its
+//! customers and the two secondary indexes.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::ControlFlow;
@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use super::history::Payments;
 use super::rule::{Invariant, Violations};
 use super::{DistrictRow, Totals};
-use crate::workload::generate::spread;
+use crate::workload::generate::hash64;
 use crate::workload::loaded::Loaded;
 use crate::workload::ops::{Direction, Read};
 use crate::workload::schema::TableId;
@@ -16,15 +16,15 @@ use crate::workload::schema::keys::{
 };
 use crate::workload::schema::tables::{Customer, CustomerByName, NewOrder, Order, OrderByCustomer, OrderLine};
 
-/// Orders in memory at once.
+/// Maximum number of orders in memory.
 #[cfg(not(test))]
 const CHUNK: usize = 16 * 1024;
-/// Small, so that tests meet the seams.
+/// Small, so that tests cover the boundaries of chunks.
 #[cfg(test)]
 const CHUNK: usize = 7;
 
-/// An order of the chunk, and what belongs to it.
-struct OrderSeen {
+/// An order of the chunk, with totals over its lines.
+struct OrderTotals {
     o: u32,
     c: u32,
     count: u8,
@@ -35,16 +35,16 @@ struct OrderSeen {
     delivered: i64,
 }
 
-/// What a customer's orders come to.
+/// Totals over a customer's orders.
 #[derive(Clone, Copy, Default)]
-struct CustomerSeen {
-    /// Cents of lines that have a delivery date.
+struct CustomerTotals {
+    /// Sum of the lines with a delivery date, in cents.
     delivered: i64,
-    /// Orders delivered since the load.
+    /// Number of orders delivered since the load.
     deliveries: u32,
 }
 
-/// A set of index entries, by number and sum of hashes: equal for the same entries in any order.
+/// Digest of a set of index entries: their number and the sum of their hashes. Equal sets have equal digests in any order.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct EntrySet {
     entries: u64,
@@ -57,7 +57,7 @@ impl EntrySet {
     }
 
     fn add_order(&mut self, c: u32, o: u32) {
-        self.add(spread(u64::from(c) << 32 | u64::from(o)));
+        self.add(hash64(u64::from(c) << 32 | u64::from(o)));
     }
 
     fn add(&mut self, hash: u64) {
@@ -66,14 +66,14 @@ impl EntrySet {
     }
 }
 
-/// Orders, looked up by numbers that ascend: each search goes on where the one before ended.
-struct Ascending<'o> {
-    orders: &'o mut [OrderSeen],
+/// Search for orders by ascending numbers. Each search continues at the position of the previous one.
+struct OrderCursor<'o> {
+    orders: &'o mut [OrderTotals],
     next: usize,
 }
 
-impl Ascending<'_> {
-    fn find(&mut self, o: u32) -> Option<&mut OrderSeen> {
+impl OrderCursor<'_> {
+    fn find(&mut self, o: u32) -> Option<&mut OrderTotals> {
         while self.orders.get(self.next).is_some_and(|order| order.o < o) {
             self.next += 1;
         }
@@ -81,7 +81,7 @@ impl Ascending<'_> {
     }
 }
 
-/// What is added up over a district's orders.
+/// Totals over a district's orders.
 struct Sums {
     orders: u64,
     largest: Option<u32>,
@@ -92,7 +92,7 @@ struct Sums {
     smallest_new: Option<u32>,
     largest_new: Option<u32>,
     index: EntrySet,
-    customers: Vec<CustomerSeen>,
+    customers: Vec<CustomerTotals>,
 }
 
 struct District<'a> {
@@ -124,14 +124,14 @@ pub(super) fn check<R: Read>(
         smallest_new: None,
         largest_new: None,
         index: EntrySet::default(),
-        customers: vec![CustomerSeen::default(); loaded.scale.customers as usize],
+        customers: vec![CustomerTotals::default(); loaded.scale.customers as usize],
     };
     let mut district = District { loaded, w, row, findings, totals, sums };
     let mut from = Some(0);
     while let Some(first) = from {
         from = district.chunk(reader, first)?;
     }
-    district.conclude(payments.taken(w, row.d));
+    district.check_totals(payments.taken(w, row.d));
     district.customers(reader, payments)?;
     district.order_index(reader)
 }
@@ -141,12 +141,12 @@ impl District<'_> {
         format!("warehouse {}, district {}", self.w, self.row.d)
     }
 
-    /// Checks up to [`CHUNK`] orders from number `first`; returns where the next chunk begins.
+    /// Checks up to [`CHUNK`] orders from number `first`; returns the first number of the next chunk.
     fn chunk<R: Read>(&mut self, reader: &mut R, first: u32) -> Result<Option<u32>, R::Error> {
         let (w, d) = (self.w, self.row.d);
-        let mut orders: Vec<OrderSeen> = Vec::new();
+        let mut orders: Vec<OrderTotals> = Vec::new();
         reader.scan::<Order>(&OrderKey { w, d, o: first }, &OrderKey { w, d, o: u32::MAX }, |key, row| {
-            orders.push(OrderSeen {
+            orders.push(OrderTotals {
                 o: key.o,
                 c: row.cold.c_id.get(),
                 count: row.cold.ol_cnt,
@@ -158,7 +158,7 @@ impl District<'_> {
             });
             if orders.len() == CHUNK { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        // The last chunk reaches to the end, to meet rows that have no order.
+        // The last chunk has no upper bound, so that it includes rows that have no order.
         let last = match orders.last() {
             Some(order) if orders.len() == CHUNK => order.o,
             _ => u32::MAX,
@@ -176,10 +176,10 @@ impl District<'_> {
         reader: &mut R,
         first: u32,
         last: u32,
-        orders: &mut [OrderSeen],
+        orders: &mut [OrderTotals],
     ) -> Result<(), R::Error> {
         let (w, d) = (self.w, self.row.d);
-        let mut orders = Ascending { orders, next: 0 };
+        let mut orders = OrderCursor { orders, next: 0 };
         reader.scan::<NewOrder>(&NewOrderKey { w, d, o: first }, &NewOrderKey { w, d, o: last }, |key, _| {
             self.sums.new_orders += 1;
             self.sums.smallest_new = self.sums.smallest_new.or(Some(key.o));
@@ -199,12 +199,12 @@ impl District<'_> {
         reader: &mut R,
         first: u32,
         last: u32,
-        orders: &mut [OrderSeen],
+        orders: &mut [OrderTotals],
     ) -> Result<(), R::Error> {
         let (w, d) = (self.w, self.row.d);
         let loaded_orders = self.loaded.scale.customers;
         let (from, to) = OrderLineKey::lines(w, d, first, last);
-        let mut orders = Ascending { orders, next: 0 };
+        let mut orders = OrderCursor { orders, next: 0 };
         reader.scan::<OrderLine>(&from, &to, |key, row| {
             self.sums.lines += 1;
             match orders.find(key.o) {
@@ -237,7 +237,7 @@ impl District<'_> {
         })
     }
 
-    fn order(&mut self, order: &OrderSeen) {
+    fn order(&mut self, order: &OrderTotals) {
         let (w, d, o) = (self.w, self.row.d, order.o);
         let sums = &mut self.sums;
         let expected = sums.largest.map_or(1, |largest| largest.wrapping_add(1));
@@ -283,8 +283,8 @@ impl District<'_> {
         }
     }
 
-    /// Conditions 2, 3, 4, 9 and 11.
-    fn conclude(&mut self, taken: i64) {
+    /// Checks conditions 2, 3, 4, 9 and 11.
+    fn check_totals(&mut self, taken: i64) {
         let at = self.at();
         let (row, sums) = (self.row, &self.sums);
         let last = row.next_o_id.saturating_sub(1);
@@ -321,7 +321,7 @@ impl District<'_> {
         self.totals.count(TableId::NewOrder, new);
     }
 
-    /// Conditions 10 and 12, the counters, and the index by name.
+    /// Checks conditions 10 and 12, the counters, and the index by name.
     fn customers<R: Read>(&mut self, reader: &mut R, payments: &Payments) -> Result<(), R::Error> {
         let (w, d) = (self.w, self.row.d);
         let expected = self.loaded.scale.customers;
@@ -375,7 +375,7 @@ impl District<'_> {
         let from = CustomerNameKey { w, d, last: [0; 16], first: [0; 16], c: 0 };
         let to = CustomerNameKey { w, d, last: [0xff; 16], first: [0xff; 16], c: u32::MAX };
         reader.scan_index::<CustomerByName>(&from, &to, Direction::Up, |key, primary| {
-            // Hashed as the table says it, so that an entry that leads elsewhere is found.
+            // The hash uses the customer number that the entry refers to, so that an entry for a wrong row is detected.
             entries.add_name(&key.last, &key.first, primary.c);
             ControlFlow::Continue(())
         })?;

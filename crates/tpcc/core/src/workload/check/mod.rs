@@ -1,8 +1,8 @@
-//! Consistency of a loaded database: the twelve conditions of clause 3.3.2 and some rules of our own ([`rule`]).
+//! Consistency check of a loaded database: the twelve conditions of clause 3.3.2 and additional rules ([`rule`]).
 //!
-//! Integers throughout. Memory is bounded: by the customers of a group of warehouses while HISTORY is added up
-//! ([`history`]), and by one district's customers and some thousand orders after that ([`district`]). Condition 11 is
-//! taken in its run-time form, because as written it holds for the initial population only.
+//! All sums are integers. Memory is bounded: by the customers of a group of warehouses for the sums over HISTORY
+//! ([`history`]), then for each thread by the customers and some thousand orders of one district ([`district`]). Condition
+//! 11 is checked in its run-time form, because the written form holds for the initial population only.
 
 mod district;
 mod history;
@@ -26,56 +26,56 @@ use crate::workload::threads::{self, SharedWorkError};
 use history::Payments;
 use rule::{Invariant, Violations};
 
-/// Rows of the nine tables, by [`TableId`].
+/// Number of rows of each of the nine tables, indexed by [`TableId`].
 pub type RowCounts = [u64; 9];
 
-/// What a check gave.
+/// Result of a check.
 #[derive(Debug)]
 pub struct Audit {
-    /// Against each rule.
+    /// Violations of each rule.
     pub findings: Violations,
-    /// The rules that were looked at, the twelve conditions among them.
-    pub asked: &'static [Invariant],
-    /// Rows of each table.
+    /// The rules that were checked, including the twelve conditions.
+    pub checked_rules: &'static [Invariant],
+    /// Number of rows of each table.
     pub rows: RowCounts,
-    /// Time taken.
+    /// Duration of the check in seconds.
     pub seconds: f64,
-    /// Whether Ctrl-C ended it early; then nothing is proved.
+    /// True if a signal ended the check early. Nothing is proved then.
     pub interrupted: bool,
 }
 
 impl Audit {
-    /// Whether every rule holds.
+    /// Returns true if the check is complete and every rule holds.
     pub fn passed(&self) -> bool {
-        !self.interrupted && self.asked.iter().all(|&rule| self.findings.of(rule).times == 0)
+        !self.interrupted && self.checked_rules.iter().all(|&rule| self.findings.of(rule).times == 0)
     }
 
-    /// How many of the twelve conditions hold.
+    /// Number of the twelve conditions that hold.
     pub fn conditions_held(&self) -> usize {
         Invariant::ALL.iter().filter(|rule| rule.condition().is_some() && self.findings.of(**rule).times == 0).count()
     }
 }
 
-/// Warehouses whose payments are added up in one pass over HISTORY: 30 MB.
+/// Number of warehouses in one pass over HISTORY. Their payment sums need 30 MB.
 const GROUP: u32 = 64;
 
-/// How far a check is.
+/// Progress of a check.
 #[derive(Default)]
 pub struct WarehousesDone {
     warehouses: AtomicU64,
 }
 
 impl WarehousesDone {
-    /// Warehouses done.
+    /// Number of checked warehouses.
     pub fn warehouses(&self) -> u64 {
         self.warehouses.load(Ordering::Relaxed)
     }
 }
 
-/// Checks everything with up to `threads` threads, while nothing else runs.
+/// Checks the whole database with up to `threads` threads. No transaction may run meanwhile.
 ///
 /// # Errors
-/// Those of the engine, or too few threads.
+/// Errors of the engine; an error if the system gives too few threads.
 pub fn check<E: Engine>(
     engine: &E,
     loaded: &Loaded,
@@ -112,12 +112,12 @@ pub fn check<E: Engine>(
             results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
         };
         let others = threads.min((last - first + 1) as usize).saturating_sub(1);
-        threads::together(others, "checker", run).map_err(SharedWorkError::Threads)?;
+        threads::run_shared(others, "checker", run).map_err(SharedWorkError::Threads)?;
         let mut parts = Vec::new();
         for result in results.into_inner().unwrap_or_else(PoisonError::into_inner) {
             parts.extend(result.map_err(SharedWorkError::Work)?);
         }
-        // In the order of warehouses, however they were divided.
+        // Sorted by warehouse, so that the result does not depend on the distribution over threads.
         parts.sort_unstable_by_key(|part| part.w);
         for part in parts {
             stock_sums[part.w as usize - 1] = part.stock;
@@ -140,11 +140,11 @@ pub fn check<E: Engine>(
             }
         }
     }
-    let asked = &Invariant::ALL;
-    Ok(Audit { findings, asked, rows: totals.rows, seconds: start.elapsed().as_secs_f64(), interrupted })
+    let checked_rules = &Invariant::ALL;
+    Ok(Audit { findings, checked_rules, rows: totals.rows, seconds: start.elapsed().as_secs_f64(), interrupted })
 }
 
-/// What was sold out of a warehouse's stock since the load.
+/// Sales from a warehouse's stock since the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sold {
     quantity: u64,
@@ -152,10 +152,10 @@ struct Sold {
     remote: u64,
 }
 
-/// What is added up over warehouses.
+/// Totals over warehouses.
 struct Totals {
     rows: RowCounts,
-    /// By supplying warehouse, from order lines.
+    /// Sales by supplying warehouse, computed from order lines.
     sold: Vec<Sold>,
 }
 
@@ -180,16 +180,16 @@ impl Totals {
     }
 }
 
-/// One warehouse's part.
+/// Result of the check of one warehouse.
 struct Part {
     w: u32,
     findings: Violations,
     totals: Totals,
-    /// From its own STOCK rows.
+    /// Sales computed from the warehouse's rows of STOCK.
     stock: Sold,
 }
 
-/// The columns of a DISTRICT row that are checked.
+/// Columns of a DISTRICT row that are checked.
 #[derive(Clone, Copy)]
 struct DistrictRow {
     d: u8,

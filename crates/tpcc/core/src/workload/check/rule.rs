@@ -1,6 +1,6 @@
-//! The rules that a database has to keep, and what was found against them.
+//! Consistency rules of a database, and violations of them.
 
-/// A rule. The first twelve are the specification's consistency conditions (3.3.2).
+/// A consistency rule. The first twelve are the consistency conditions of the specification (3.3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Invariant {
@@ -28,7 +28,7 @@ pub enum Invariant {
     C11,
     /// `C_BALANCE` + `C_YTD_PAYMENT` equals the customer's delivered amounts.
     C12,
-    /// Tables of fixed size have their number of rows.
+    /// Tables of fixed size have the expected number of rows.
     RowCounts,
     /// `O_ID` has no gap in a district.
     OrdersDense,
@@ -46,14 +46,14 @@ pub enum Invariant {
     OrderIndex,
 }
 
-/// How many of the rules are conditions of the specification.
+/// Number of rules that are conditions of the specification.
 pub const CONDITIONS: usize = 12;
 
-/// All rules.
+/// Number of rules.
 pub const RULES: usize = Invariant::OrderIndex as usize + 1;
 
 impl Invariant {
-    /// Every rule, conditions first.
+    /// All rules, conditions first.
     pub const ALL: [Invariant; RULES] = [
         Invariant::C1,
         Invariant::C2,
@@ -77,15 +77,15 @@ impl Invariant {
         Invariant::OrderIndex,
     ];
 
-    /// Those that can be told without reading an index by itself.
+    /// Rules that can be checked without a separate scan of an index.
     pub const WITHOUT_INDEXES: &[Invariant] = Self::ALL.split_at(Invariant::NameIndex as usize).0;
 
-    /// Number of a condition; none for the others.
+    /// Number of the condition; `None` for other rules.
     pub fn condition(self) -> Option<u8> {
         ((self as usize) < CONDITIONS).then_some(self as u8 + 1)
     }
 
-    /// As printed: "condition 2" or "rule stock-sums".
+    /// Name for reports: "condition 2" or "rule stock-sums".
     pub fn name(self) -> String {
         match self.condition() {
             Some(number) => format!("condition {number}"),
@@ -93,7 +93,7 @@ impl Invariant {
         }
     }
 
-    /// Short name, for JSON.
+    /// Short name for JSON.
     pub fn id(self) -> &'static str {
         match self {
             Invariant::C1 => "1",
@@ -119,7 +119,7 @@ impl Invariant {
         }
     }
 
-    /// What must hold.
+    /// Text of the rule.
     pub fn text(self) -> &'static str {
         match self {
             Invariant::C1 => "W_YTD = sum of D_YTD",
@@ -146,57 +146,57 @@ impl Invariant {
     }
 }
 
-/// Offending keys shown of each rule.
+/// Maximum number of violations shown for each rule.
 const SHOWN: usize = 10;
 
-/// What was found against one rule.
+/// Violations of one rule.
 #[derive(Clone, Debug, Default)]
-pub struct Broken {
-    /// How often.
+pub struct RuleViolations {
+    /// Number of violations.
     pub times: u64,
-    /// The first of them, with key and values.
+    /// Descriptions of the first violations, with key and values.
     pub first: Vec<String>,
 }
 
-/// What was found against every rule.
+/// Violations of every rule.
 #[derive(Clone, Debug)]
-pub struct Violations([Broken; RULES]);
+pub struct Violations([RuleViolations; RULES]);
 
 impl Violations {
-    /// Nothing.
+    /// Creates a value without violations.
     pub fn new() -> Violations {
-        Violations(std::array::from_fn(|_| Broken::default()))
+        Violations(std::array::from_fn(|_| RuleViolations::default()))
     }
 
-    /// Notes that a rule does not hold; `text` names the key and the values.
+    /// Records a violation of a rule; `text` gives the key and the values.
     #[cold]
     pub(super) fn add(&mut self, rule: Invariant, text: impl FnOnce() -> String) {
-        let broken = &mut self.0[rule as usize];
-        broken.times += 1;
-        if broken.first.len() < SHOWN {
-            broken.first.push(text());
+        let violations = &mut self.0[rule as usize];
+        violations.times += 1;
+        if violations.first.len() < SHOWN {
+            violations.first.push(text());
         }
     }
 
-    /// Notes how often a rule does not hold, with the first keys and values.
+    /// Records `times` violations of a rule, with the keys and values of the first ones.
     pub fn add_counted(&mut self, rule: Invariant, times: u64, first: Vec<String>) {
-        let broken = &mut self.0[rule as usize];
-        broken.times += times;
-        let room = SHOWN - broken.first.len();
-        broken.first.extend(first.into_iter().take(room));
+        let violations = &mut self.0[rule as usize];
+        violations.times += times;
+        let room = SHOWN - violations.first.len();
+        violations.first.extend(first.into_iter().take(room));
     }
 
-    /// Appends what was found after this.
+    /// Appends violations that were found later.
     pub(super) fn append(&mut self, later: Violations) {
-        for (broken, later) in self.0.iter_mut().zip(later.0) {
-            broken.times += later.times;
-            let room = SHOWN - broken.first.len();
-            broken.first.extend(later.first.into_iter().take(room));
+        for (violations, later) in self.0.iter_mut().zip(later.0) {
+            violations.times += later.times;
+            let room = SHOWN - violations.first.len();
+            violations.first.extend(later.first.into_iter().take(room));
         }
     }
 
-    /// What was found against one rule.
-    pub fn of(&self, rule: Invariant) -> &Broken {
+    /// Violations of one rule.
+    pub fn of(&self, rule: Invariant) -> &RuleViolations {
         &self.0[rule as usize]
     }
 }

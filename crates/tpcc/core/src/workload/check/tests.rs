@@ -1,4 +1,4 @@
-//! The checker must accept what the workload leaves behind and find every kind of damage.
+//! Tests of the checker: it accepts the database after a run of the workload, and detects every kind of damage.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::workload::load;
 use crate::workload::ops::Ops;
 use crate::workload::schema::Scale;
 use crate::workload::schema::keys::{CustomerKey, NewOrderKey, OrderKey, OrderLineKey};
-use crate::workload::schema::rows::When;
+use crate::workload::schema::rows::Timestamp;
 use crate::workload::schema::tables::{Customer, NewOrder, Order, OrderLine};
 use crate::workload::settings::Length;
 use crate::workload::txn::StepOrder;
 
 fn loaded(warehouses: u32, seed: u64) -> (Floor, Loaded) {
-    let plan = load::Population::new(warehouses, Scale::TINY, seed, When::at(77));
+    let plan = load::Population::new(warehouses, Scale::TINY, seed, Timestamp::at(77));
     let maps = Loading::new();
     assert_eq!(load::populate(&plan, &maps, 3, &load::RowsDone::default()).unwrap(), load::LoadEnd::Done);
     (Floor::new(maps, &plan.loaded()), plan.loaded())
@@ -102,7 +102,7 @@ fn a_run_of_any_mix_keeps_all_rules() {
     }
 }
 
-/// Something that damages a loaded database.
+/// Function that damages a loaded database.
 type Damage = fn(&mut crate::engines::floor::FloorTransaction<'_>);
 
 #[test]
@@ -137,7 +137,7 @@ fn each_damage_is_found() {
         }),
         ("a date gone", &[Invariant::C7], |t| {
             let key = OrderLineKey { w: 1, d: 1, o: 3, number: 2 };
-            t.update::<OrderLine, _>(&key, |hot, _| hot.delivery_d = When::NULL).unwrap();
+            t.update::<OrderLine, _>(&key, |hot, _| hot.delivery_d = Timestamp::NULL).unwrap();
         }),
         ("C_BALANCE", &[Invariant::C10, Invariant::C12], |t| {
             t.update::<Customer, _>(&CustomerKey { w: 2, d: 1, c: 30 }, |hot, _| hot.balance.set(0)).unwrap();
@@ -190,7 +190,7 @@ fn only_the_first_ten_are_shown() {
     assert_eq!(found.first[0], "warehouse 1, item 1: quantity 0");
 }
 
-/// Everything in a database, as text.
+/// Returns the rows of all tables but HISTORY and META, as text.
 fn dump(floor: &Floor) -> Vec<String> {
     let mut reader = floor.reader().unwrap();
     let mut rows = Vec::new();
@@ -220,7 +220,7 @@ fn dump(floor: &Floor) -> Vec<String> {
 #[test]
 fn a_load_depends_on_its_seed_alone() {
     let load = |seed, threads| {
-        let plan = load::Population::new(2, Scale::TINY, seed, When::at(77));
+        let plan = load::Population::new(2, Scale::TINY, seed, Timestamp::at(77));
         let maps = Loading::new();
         let _ = load::populate(&plan, &maps, threads, &load::RowsDone::default()).unwrap();
         dump(&Floor::new(maps, &plan.loaded()))
@@ -246,7 +246,7 @@ mod determinism {
     use crate::workload::schema::keys::HistoryKey;
     use crate::workload::txn::{self, Scratch, Verdict};
 
-    /// Runs the same inputs with either order of steps; returns all outputs and the state after them.
+    /// Runs the same inputs with the given order of steps; returns all outputs and the final state.
     fn history(steps: StepOrder, seed: u64) -> (Vec<String>, Vec<String>) {
         let (floor, loaded) = loaded(2, 4);
         let constants = Constants::for_run(&mut Random::stream(seed, 1), loaded.c_load);
@@ -259,7 +259,7 @@ mod determinism {
             for n in 1..=2_000 {
                 let kind = deck.draw(&mut random);
                 let place = HistoryKey { run: 1, terminal: 0, sequence: n };
-                let input = world.input(&mut random, kind, (n as u32 % 2 + 1, 1), When::at(n), place);
+                let input = world.input(&mut random, kind, (n as u32 % 2 + 1, 1), Timestamp::at(n), place);
                 let mut transaction = session.begin().unwrap();
                 let verdict = txn::run(&mut transaction, steps, &input, &mut scratch).unwrap();
                 match verdict {

@@ -10,15 +10,15 @@ use super::name::last_name;
 use super::nurand::Constants;
 use crate::workload::schema::Scale;
 use crate::workload::schema::keys::{CustomerKey, HistoryKey, Name};
-use crate::workload::schema::rows::When;
+use crate::workload::schema::rows::Timestamp;
 
-/// Most lines an order has.
+/// Maximum number of lines of an order.
 pub const MAX_LINES: usize = 15;
 
-/// One line of an order, as typed.
+/// One line of an order, as entered at the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineInput {
-    /// OL_I_ID; one that is not in ITEM makes the order roll back.
+    /// OL_I_ID. An item that is not in ITEM causes the rollback of the order.
     pub item: u32,
     /// OL_SUPPLY_W_ID.
     pub supply_w: u32,
@@ -29,29 +29,29 @@ pub struct LineInput {
 /// Input of New-Order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewOrderInput {
-    /// Who orders; the warehouse and district are the order's.
+    /// The ordering customer. The order has the same warehouse and district.
     pub customer: CustomerKey,
     /// O_ENTRY_D.
-    pub now: When,
-    /// What is ordered.
+    pub now: Timestamp,
+    /// Lines of the order.
     pub lines: ArrayVec<LineInput, MAX_LINES>,
-    /// Whether the generator made the last item a wrong one. For counting: transactions must not look at it.
+    /// True if the generator made the last item an unused one. For counters only: transactions must not read it.
     pub rolls_back: bool,
 }
 
-/// An order of any number of lines, as typed.
+/// An order of any number of lines, as entered at the terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderInput<'a> {
     /// As [`NewOrderInput::customer`].
     pub customer: CustomerKey,
     /// O_ENTRY_D.
-    pub now: When,
-    /// What is ordered.
+    pub now: Timestamp,
+    /// Lines of the order.
     pub lines: &'a [LineInput],
 }
 
 impl NewOrderInput {
-    /// As transactions see it.
+    /// Returns the order in the form that transactions use.
     #[inline]
     pub fn order(&self) -> OrderInput<'_> {
         OrderInput { customer: self.customer, now: self.now, lines: &self.lines }
@@ -62,23 +62,23 @@ impl NewOrderInput {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongOrderInput {
     customer: CustomerKey,
-    now: When,
+    now: Timestamp,
     lines: Vec<LineInput>,
 }
 
 impl LongOrderInput {
-    /// As transactions see it.
+    /// Returns the order in the form that transactions use.
     pub fn order(&self) -> OrderInput<'_> {
         OrderInput { customer: self.customer, now: self.now, lines: &self.lines }
     }
 }
 
-/// How a customer is told.
+/// Identification of a customer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum CustomerSelector {
     /// By number.
     Id(CustomerKey),
-    /// By last name, in (warehouse, district).
+    /// By last name: warehouse, district, name.
     Name(u32, u8, Name),
 }
 
@@ -89,22 +89,22 @@ pub struct PaymentInput {
     pub w: u32,
     /// District where the payment is taken.
     pub d: u8,
-    /// Who pays: 15% live elsewhere.
-    pub who: Who,
-    /// Cents.
+    /// The paying customer. 15% belong to another warehouse.
+    pub customer: CustomerSelector,
+    /// Amount in cents.
     pub amount: i64,
     /// H_DATE.
-    pub now: When,
-    /// Where the HISTORY row goes. It comes with the input, so that a transaction that runs again uses the same.
+    pub now: Timestamp,
+    /// Key of the HISTORY row. It is a part of the input, so that a retried transaction uses the same key.
     pub history: HistoryKey,
 }
 
 impl PaymentInput {
-    /// Whether the customer's warehouse is another one.
+    /// Returns true if the customer belongs to another warehouse.
     pub fn is_remote(&self) -> bool {
-        match self.who {
-            Who::Id(key) => key.w != self.w,
-            Who::Name(w, ..) => w != self.w,
+        match self.customer {
+            CustomerSelector::Id(key) => key.w != self.w,
+            CustomerSelector::Name(w, ..) => w != self.w,
         }
     }
 }
@@ -112,21 +112,21 @@ impl PaymentInput {
 /// Input of Order-Status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderStatusInput {
-    /// The customer that asks.
-    pub who: Who,
+    /// The inquiring customer.
+    pub customer: CustomerSelector,
 }
 
 /// Input of Delivery.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeliveryInput {
-    /// Warehouse.
+    /// Number of the warehouse.
     pub w: u32,
-    /// Districts 1..=this.
+    /// Number of districts of the warehouse.
     pub districts: u8,
     /// O_CARRIER_ID.
     pub carrier: NonZeroU8,
     /// OL_DELIVERY_D.
-    pub now: When,
+    pub now: Timestamp,
 }
 
 /// Input of Stock-Level.
@@ -136,11 +136,11 @@ pub struct StockLevelInput {
     pub w: u32,
     /// The terminal's district.
     pub d: u8,
-    /// Stock below this is low.
+    /// Stock below this threshold is low.
     pub threshold: i16,
 }
 
-/// Input of any of the five.
+/// Input of a transaction of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// New-Order.
@@ -155,41 +155,49 @@ pub enum Input {
     StockLevel(StockLevelInput),
 }
 
-/// What all terminals of a run share.
+/// Parameters of inputs that all terminals of a run share.
 #[derive(Clone, Copy, Debug)]
 pub struct InputSpace {
-    /// Sizes.
+    /// Sizes of the tables.
     pub scale: Scale,
-    /// Warehouses 1..=this take part.
+    /// Number of warehouses that take part, numbered from 1.
     pub warehouses: u32,
-    /// C of the run.
+    /// Constants C of the run.
     pub constants: Constants,
 }
 
 impl InputSpace {
-    /// Makes the input of one transaction of a terminal at home in (`w`, `d`). `history` must not have been used before.
+    /// Generates the input of one transaction for a terminal of the warehouse `w` and district `d`. `history` must not have
+    /// been used before.
     #[inline]
-    pub fn input(&self, random: &mut Random, kind: Kind, (w, d): (u32, u8), now: When, history: HistoryKey) -> Input {
+    pub fn input(
+        &self,
+        random: &mut Random,
+        kind: Kind,
+        (w, d): (u32, u8),
+        now: Timestamp,
+        history: HistoryKey,
+    ) -> Input {
         match kind {
             Kind::NewOrder => Input::NewOrder(self.new_order(random, w, now)),
             Kind::Payment => Input::Payment(self.payment(random, w, now, history)),
             Kind::OrderStatus => {
                 let d = self.district(random);
-                Input::OrderStatus(OrderStatusInput { who: self.who(random, w, d) })
+                Input::OrderStatus(OrderStatusInput { customer: self.selector(random, w, d) })
             }
             Kind::Delivery => {
-                let carrier = NonZeroU8::MIN.saturating_add(random.within(0, 9) as u8);
+                let carrier = NonZeroU8::MIN.saturating_add(random.in_range(0, 9) as u8);
                 Input::Delivery(DeliveryInput { w, districts: self.scale.districts, carrier, now })
             }
-            Kind::StockLevel => Input::StockLevel(StockLevelInput { w, d, threshold: random.within(10, 20) as i16 }),
+            Kind::StockLevel => Input::StockLevel(StockLevelInput { w, d, threshold: random.in_range(10, 20) as i16 }),
         }
     }
 
-    /// Makes the input of a New-Order of warehouse `w`: 5 to 15 lines; one order in a hundred ends with an unused item.
-    pub fn new_order(&self, random: &mut Random, w: u32, now: When) -> NewOrderInput {
+    /// Generates the input of a New-Order of warehouse `w`: 5 to 15 lines. One order in a hundred ends with an unused item.
+    pub fn new_order(&self, random: &mut Random, w: u32, now: Timestamp) -> NewOrderInput {
         let d = self.district(random);
         let c = self.constants.customer(random, self.scale.customers);
-        let count = random.within(5, MAX_LINES as u32);
+        let count = random.in_range(5, MAX_LINES as u32);
         let rolls_back = random.percent(1);
         let mut lines: ArrayVec<LineInput, MAX_LINES> = (0..count).map(|_| self.line(random, w)).collect();
         if rolls_back && let Some(last) = lines.last_mut() {
@@ -198,11 +206,11 @@ impl InputSpace {
         NewOrderInput { customer: CustomerKey { w, d, c }, now, lines, rolls_back }
     }
 
-    /// As New-Order, with ten times the lines.
-    pub fn long_order(&self, random: &mut Random, w: u32, now: When) -> LongOrderInput {
+    /// Generates a New-Order with ten times as many lines.
+    pub fn long_order(&self, random: &mut Random, w: u32, now: Timestamp) -> LongOrderInput {
         let d = self.district(random);
         let c = self.constants.customer(random, self.scale.customers);
-        let count = random.within(50, 150);
+        let count = random.in_range(50, 150);
         let rolls_back = random.percent(1);
         let mut lines: Vec<LineInput> = (0..count).map(|_| self.line(random, w)).collect();
         if rolls_back && let Some(last) = lines.last_mut() {
@@ -215,37 +223,37 @@ impl InputSpace {
     fn line(&self, random: &mut Random, w: u32) -> LineInput {
         let item = self.constants.item(random, self.scale.items);
         let supply_w = if random.percent(1) { self.other_warehouse(random, w) } else { w };
-        LineInput { item, supply_w, quantity: random.within(1, 10) as u8 }
+        LineInput { item, supply_w, quantity: random.in_range(1, 10) as u8 }
     }
 
-    fn payment(&self, random: &mut Random, w: u32, now: When, history: HistoryKey) -> PaymentInput {
+    fn payment(&self, random: &mut Random, w: u32, now: Timestamp, history: HistoryKey) -> PaymentInput {
         let d = self.district(random);
         let (c_w, c_d) =
             if random.percent(85) { (w, d) } else { (self.other_warehouse(random, w), self.district(random)) };
-        let who = self.who(random, c_w, c_d);
-        PaymentInput { w, d, who, amount: i64::from(random.within(100, 500_000)), now, history }
+        let customer = self.selector(random, c_w, c_d);
+        PaymentInput { w, d, customer, amount: i64::from(random.in_range(100, 500_000)), now, history }
     }
 
-    /// 60% by last name, 40% by number.
-    fn who(&self, random: &mut Random, w: u32, d: u8) -> Who {
+    /// Selects a customer, 60% by last name and 40% by number.
+    fn selector(&self, random: &mut Random, w: u32, d: u8) -> CustomerSelector {
         if random.percent(60) {
             let number = self.constants.last_name(random, self.scale.names);
-            Who::Name(w, d, last_name(number).padded())
+            CustomerSelector::Name(w, d, last_name(number).padded())
         } else {
-            Who::Id(CustomerKey { w, d, c: self.constants.customer(random, self.scale.customers) })
+            CustomerSelector::Id(CustomerKey { w, d, c: self.constants.customer(random, self.scale.customers) })
         }
     }
 
     fn district(&self, random: &mut Random) -> u8 {
-        random.within(1, u32::from(self.scale.districts)) as u8
+        random.in_range(1, u32::from(self.scale.districts)) as u8
     }
 
-    /// Uniform over the others; home where there is no other.
+    /// Selects one of the other warehouses uniformly; `home` if there is no other.
     fn other_warehouse(&self, random: &mut Random, home: u32) -> u32 {
         if self.warehouses == 1 {
             return home;
         }
-        let other = random.within(1, self.warehouses - 1);
+        let other = random.in_range(1, self.warehouses - 1);
         if other >= home { other + 1 } else { other }
     }
 }
@@ -265,13 +273,13 @@ mod tests {
         f64::from(part) / f64::from(of)
     }
 
-    /// The bands of clause 5.5.1.5, on a million draws.
+    /// Checks the bands of clause 5.5.1.5 on a million draws.
     #[test]
     fn new_orders_are_in_their_bands() {
         let (world, mut random) = (world(5), Random::stream(11, 1));
         let (orders, mut lines, mut remote, mut rolled_back, mut quantity, mut wrong) = (1_000_000, 0, 0, 0, 0u64, 0);
         for _ in 0..orders {
-            let input = world.new_order(&mut random, 3, When::at(1));
+            let input = world.new_order(&mut random, 3, Timestamp::at(1));
             lines += input.lines.len() as u32;
             rolled_back += u32::from(input.rolls_back);
             assert!((1..=10).contains(&input.customer.d) && (1..=3000).contains(&input.customer.c));
@@ -295,23 +303,23 @@ mod tests {
         let (world, mut random) = (world(5), Random::stream(11, 2));
         let (payments, mut remote, mut by_name, mut both) = (1_000_000, 0, 0, 0);
         for _ in 0..payments {
-            let input = world.payment(&mut random, 5, When::at(1), HISTORY);
-            let name = matches!(input.who, Who::Name(..));
+            let input = world.payment(&mut random, 5, Timestamp::at(1), HISTORY);
+            let name = matches!(input.customer, CustomerSelector::Name(..));
             remote += u32::from(input.is_remote());
             by_name += u32::from(name);
             both += u32::from(name && input.is_remote());
             assert!((100..=500_000).contains(&input.amount));
             if !input.is_remote() {
-                let d = match input.who {
-                    Who::Id(key) => key.d,
-                    Who::Name(_, d, _) => d,
+                let d = match input.customer {
+                    CustomerSelector::Id(key) => key.d,
+                    CustomerSelector::Name(_, d, _) => d,
                 };
                 assert_eq!(d, input.d);
             }
         }
         assert!((0.14..=0.16).contains(&share(remote, payments)));
         assert!((0.57..=0.63).contains(&share(by_name, payments)));
-        // Independent of each other: 9% are both.
+        // The two properties are independent: 9% of the payments have both.
         assert!((0.088..=0.092).contains(&share(both, payments)));
     }
 
@@ -319,8 +327,8 @@ mod tests {
     fn one_warehouse_has_no_other() {
         let (world, mut random) = (world(1), Random::stream(11, 3));
         for _ in 0..10_000 {
-            assert!(!world.payment(&mut random, 1, When::at(1), HISTORY).is_remote());
-            assert!(world.new_order(&mut random, 1, When::at(1)).lines.iter().all(|l| l.supply_w == 1));
+            assert!(!world.payment(&mut random, 1, Timestamp::at(1), HISTORY).is_remote());
+            assert!(world.new_order(&mut random, 1, Timestamp::at(1)).lines.iter().all(|l| l.supply_w == 1));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Random values as clauses 2.1.6 and 4.3.2 ask for, and the inputs of transactions made from them.
+//! Random values of clauses 2.1.6 and 4.3.2, and the inputs of transactions that are made from them.
 
 pub mod deck;
 pub mod input;
@@ -9,27 +9,27 @@ pub mod string;
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-/// A stream of random numbers. The generator is called by name, so that a seed gives the same data in every version.
+/// A stream of random numbers. The algorithm is fixed, so that a seed gives the same data in every version.
 #[derive(Clone, Debug)]
 pub struct Random(Pcg64);
 
 impl Random {
-    /// The stream for `place` (a table and warehouse, or a terminal) of everything that `seed` gives.
+    /// Returns the stream of `seed` for `place`, which is a table and warehouse, or a terminal.
     pub fn stream(seed: u64, place: u64) -> Random {
-        // Both halves of the state are spread: seeds and places are small numbers that differ in few bits.
-        let state = (u128::from(spread(seed)) << 64) | u128::from(spread(seed ^ spread(place)));
-        Random(Pcg64::new(state, u128::from(spread(place ^ 0x5d58_8b65_6c07_8965))))
+        // Both halves of the state are hashed, because seeds and places are small numbers that differ in few bits.
+        let state = (u128::from(hash64(seed)) << 64) | u128::from(hash64(seed ^ hash64(place)));
+        Random(Pcg64::new(state, u128::from(hash64(place ^ 0x5d58_8b65_6c07_8965))))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     #[inline]
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// Uniform over the closed range, without bias (Lemire's method).
+    /// Returns a uniform number from the closed range, without bias (Lemire's method).
     #[inline]
-    pub fn within(&mut self, low: u32, high: u32) -> u32 {
+    pub fn in_range(&mut self, low: u32, high: u32) -> u32 {
         debug_assert!(low <= high);
         let span = high.wrapping_sub(low).wrapping_add(1);
         if span == 0 {
@@ -45,33 +45,33 @@ impl Random {
         low + (product >> 32) as u32
     }
 
-    /// True with a probability of `percent` in 100.
+    /// Returns true with a probability of `percent` in 100.
     #[inline]
     pub fn percent(&mut self, percent: u32) -> bool {
-        self.within(1, 100) <= percent
+        self.in_range(1, 100) <= percent
     }
 
-    /// Puts the values in a random order, each order equally likely.
+    /// Shuffles the values. Each order is equally likely.
     pub fn shuffle<T>(&mut self, values: &mut [T]) {
         for last in (1..values.len()).rev() {
-            let other = self.within(0, last as u32) as usize;
+            let other = self.in_range(0, last as u32) as usize;
             values.swap(last, other);
         }
     }
 }
 
-/// A number whose bits all depend on all bits of `x` (the finaliser of SplitMix64).
-pub fn spread(x: u64) -> u64 {
+/// Hash of `x`: each bit of the result depends on all bits of `x` (the finaliser of SplitMix64).
+pub fn hash64(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
 
-/// A seed that differs from call to call and run to run.
+/// Returns a seed that differs between calls and between runs.
 pub fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
-    // 32 bits are enough to tell runs apart and short enough to be typed again.
+    // 32 bits are enough to distinguish runs, and short enough to be typed.
     u64::from(std::collections::hash_map::RandomState::new().build_hasher().finish() as u32)
 }
 
@@ -84,13 +84,13 @@ mod tests {
         let mut random = Random::stream(1, 1);
         let mut seen = [0u32; 7];
         for _ in 0..70_000 {
-            seen[random.within(3, 9) as usize - 3] += 1;
+            seen[random.in_range(3, 9) as usize - 3] += 1;
         }
         for n in seen {
-            // 10,000 expected, deviation 93: five of them.
+            // Expected: 10,000 with a standard deviation of 93. The bounds are five deviations away.
             assert!((9_535..=10_465).contains(&n), "{seen:?}");
         }
-        assert_eq!(random.within(5, 5), 5);
+        assert_eq!(random.in_range(5, 5), 5);
     }
 
     #[test]

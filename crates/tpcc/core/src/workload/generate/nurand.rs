@@ -1,21 +1,21 @@
-//! NURand (2.1.6) and its constants.
+//! The function NURand (2.1.6) and its constants.
 
 use super::Random;
 
-/// C_LAST.
+/// Constant A for C_LAST.
 const A_LAST: u32 = 255;
-/// C_ID.
+/// Constant A for C_ID.
 const A_CUSTOMER: u32 = 1_023;
-/// OL_I_ID.
+/// Constant A for OL_I_ID.
 const A_ITEM: u32 = 8_191;
 
-/// (((random(0..a) | random(low..high)) + c) mod (high - low + 1)) + low.
+/// Returns (((random(0..a) | random(low..high)) + c) mod (high - low + 1)) + low.
 #[inline]
 fn nurand(random: &mut Random, a: u32, c: u32, low: u32, high: u32) -> u32 {
-    // a + 1 is a power of two for every a in use.
+    // `a + 1` is a power of two for every `a` in use.
     debug_assert!((a + 1).is_power_of_two());
     let left = (random.bits() >> 32) as u32 & a;
-    let right = random.within(low, high);
+    let right = random.in_range(low, high);
     combine(left, right, c, low, high)
 }
 
@@ -24,10 +24,10 @@ fn combine(left: u32, right: u32, c: u32, low: u32, high: u32) -> u32 {
     ((left | right) + c) % (high - low + 1) + low
 }
 
-/// The three constants C. One set holds for all terminals of a run.
+/// The three constants C. All terminals of a run use the same set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constants {
-    /// For last names: as a number, 0..=255.
+    /// For the numbers of last names, 0..=255.
     pub last: u32,
     /// For customer numbers, 0..=1023.
     pub customer: u32,
@@ -36,46 +36,46 @@ pub struct Constants {
 }
 
 impl Constants {
-    /// Constants of a load.
+    /// Draws the constants of a load.
     pub fn for_load(random: &mut Random) -> Constants {
         Constants {
-            last: random.within(0, A_LAST),
-            customer: random.within(0, A_CUSTOMER),
-            item: random.within(0, A_ITEM),
+            last: random.in_range(0, A_LAST),
+            customer: random.in_range(0, A_CUSTOMER),
+            item: random.in_range(0, A_ITEM),
         }
     }
 
-    /// Constants of a run on data that was loaded with `c_load`: the distance of the two constants for last names has to
-    /// be legal (2.1.6.1), else the run would ask for other names than the load made frequent.
+    /// Draws the constants of a run on data that was loaded with `c_load`. The distance between the two constants for last
+    /// names must be legal (2.1.6.1); otherwise the run would request other names than those that the load made frequent.
     pub fn for_run(random: &mut Random, c_load: u32) -> Constants {
         let mut constants = Self::for_load(random);
-        // Every c_load in 0..=255 has at least 50 legal partners.
+        // Every `c_load` in 0..=255 has at least 50 legal values.
         while !legal(c_load, constants.last) {
-            constants.last = random.within(0, A_LAST);
+            constants.last = random.in_range(0, A_LAST);
         }
         constants
     }
 
-    /// A last name's number, 0..names.
+    /// Draws the number of a last name, 0..names.
     #[inline]
     pub fn last_name(&self, random: &mut Random, names: u32) -> u32 {
         nurand(random, A_LAST, self.last, 0, names - 1)
     }
 
-    /// A customer's number, 1..=customers.
+    /// Draws the number of a customer, 1..=customers.
     #[inline]
     pub fn customer(&self, random: &mut Random, customers: u32) -> u32 {
         nurand(random, A_CUSTOMER, self.customer, 1, customers)
     }
 
-    /// An item's number, 1..=items.
+    /// Draws the number of an item, 1..=items.
     #[inline]
     pub fn item(&self, random: &mut Random, items: u32) -> u32 {
         nurand(random, A_ITEM, self.item, 1, items)
     }
 }
 
-/// Whether a run may use `c_run` on data loaded with `c_load`.
+/// Returns true if a run may use `c_run` on data loaded with `c_load`.
 pub fn legal(c_load: u32, c_run: u32) -> bool {
     let delta = c_load.abs_diff(c_run);
     (65..=119).contains(&delta) && delta != 96 && delta != 112
@@ -85,7 +85,7 @@ pub fn legal(c_load: u32, c_run: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// Draws must follow the exact distribution, which small cases give by enumeration.
+    /// Compares draws with the exact distribution, which small cases give by enumeration.
     #[test]
     fn frequencies_are_exact() {
         for (a, c, low, high) in [(255, 123, 0, 999), (255, 0, 0, 29), (1_023, 700, 1, 300), (15, 9, 1, 10)] {

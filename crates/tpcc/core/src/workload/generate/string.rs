@@ -1,13 +1,13 @@
-//! Random strings (4.3.2.2, 4.3.2.7). A load writes some 60 MB of them per warehouse, so characters come two at a time out
-//! of tables indexed by bits of one random number.
+//! Random strings (4.3.2.2, 4.3.2.7). A load writes some 60 MB of them per warehouse. Characters therefore come two at a
+//! time from tables that are indexed by bits of one random number.
 
 use super::Random;
 use crate::workload::schema::text::Text;
 
-/// Letters, digits and two more: 64 characters, so that six bits choose one without bias.
+/// Letters, digits and two more characters: 64 in all, so that six bits select one without bias.
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
 
-/// Two characters for each number of 12 bits.
+/// Two characters for each 12-bit number.
 static PAIRS: [[u8; 2]; 4096] = {
     let mut pairs = [[0; 2]; 4096];
     let mut i = 0;
@@ -31,7 +31,7 @@ static DIGITS: [[u8; 4]; 10_000] = {
     digits
 };
 
-/// What marks a tenth of I_DATA and S_DATA.
+/// Mark in a tenth of the values of I_DATA and S_DATA.
 pub const ORIGINAL: &[u8; 8] = b"ORIGINAL";
 
 impl Random {
@@ -56,14 +56,14 @@ impl Random {
         }
     }
 
-    /// a-string of `low..=high` characters.
+    /// Returns an a-string of `low..=high` characters.
     #[inline]
     pub fn text<const N: usize>(&mut self, low: u32, high: u32) -> Text<N> {
-        let len = self.within(low, high) as usize;
+        let len = self.in_range(low, high) as usize;
         Text::filled(len, |out| self.letters(out))
     }
 
-    /// a-string of exactly N characters.
+    /// Returns an a-string of exactly N characters.
     #[inline]
     pub fn fixed<const N: usize>(&mut self) -> [u8; N] {
         let mut out = [0; N];
@@ -71,55 +71,55 @@ impl Random {
         out
     }
 
-    /// Two letters.
+    /// Returns two letters.
     pub fn state(&mut self) -> [u8; 2] {
-        [0; 2].map(|_: u8| ALPHABET[self.within(0, 51) as usize])
+        [0; 2].map(|_: u8| ALPHABET[self.in_range(0, 51) as usize])
     }
 
-    /// Four random digits, then 11111.
+    /// Returns four random digits, then 11111.
     pub fn zip(&mut self) -> [u8; 9] {
         let mut zip = [b'1'; 9];
-        zip[..4].copy_from_slice(&DIGITS[self.within(0, 9_999) as usize]);
+        zip[..4].copy_from_slice(&DIGITS[self.in_range(0, 9_999) as usize]);
         zip
     }
 
-    /// n-string of 16 digits.
+    /// Returns an n-string of 16 digits.
     pub fn phone(&mut self) -> [u8; 16] {
         let mut phone = [0; 16];
         for part in phone.chunks_exact_mut(4) {
-            part.copy_from_slice(&DIGITS[self.within(0, 9_999) as usize]);
+            part.copy_from_slice(&DIGITS[self.in_range(0, 9_999) as usize]);
         }
         phone
     }
 
-    /// a-string of 26..=50 characters; one in ten carries ORIGINAL somewhere.
+    /// Returns an a-string of 26..=50 characters. One in ten contains ORIGINAL at a random position.
     #[inline]
     pub fn data(&mut self) -> Text<50> {
-        let len = self.within(26, 50) as usize;
+        let len = self.in_range(26, 50) as usize;
         Text::filled(len, |out| {
             self.letters(out);
             if self.percent(10) {
-                let at = self.within(0, (len - ORIGINAL.len()) as u32) as usize;
+                let at = self.in_range(0, (len - ORIGINAL.len()) as u32) as usize;
                 out[at..at + ORIGINAL.len()].copy_from_slice(ORIGINAL);
             }
         })
     }
 }
 
-/// Whether `data` contains ORIGINAL. Every place is looked at for its first and its last letter, eight places at once and
-/// without a branch that could be mispredicted; one other text in a hundred has both by chance.
+/// Returns true if `data` contains ORIGINAL. The first and the last letter are compared at all positions, eight positions at
+/// once, without a branch that could be mispredicted. One other text in a hundred has both letters by chance.
 #[inline]
 pub fn is_original(data: &Text<50>) -> bool {
     const SPAN: usize = ORIGINAL.len() - 1;
     const ONES: u64 = u64::MAX / 255;
     const FIRST: u64 = ONES * ORIGINAL[0] as u64;
     const LAST: u64 = ONES * ORIGINAL[SPAN] as u64;
-    /// Where eight places begin; the last two stretches overlap.
+    /// Start offsets of the groups of eight positions. The last two groups overlap.
     const STRETCHES: [usize; 6] = [0, 8, 16, 24, 32, 35];
     let bytes = data.padded();
     let eight = |at: usize| bytes[at..].first_chunk::<8>().map_or(0, |eight| u64::from_ne_bytes(*eight));
     let may_be = STRETCHES.iter().fold(0, |may_be, &at| {
-        // A byte is zero where both letters are right.
+        // A byte is zero if both letters match.
         let wrong = (eight(at) ^ FIRST) | (eight(at + SPAN) ^ LAST);
         may_be | (wrong.wrapping_sub(ONES) & !wrong & (ONES << 7))
     });
@@ -149,7 +149,7 @@ mod tests {
     fn a_tenth_is_original() {
         let mut random = Random::stream(9, 9);
         let n = (0..100_000).filter(|_| is_original(&random.data())).count();
-        // 10,000 expected, deviation 95.
+        // Expected: 10,000 with a standard deviation of 95. The bounds are five deviations away.
         assert!((9_525..=10_475).contains(&n), "{n}");
     }
 

@@ -1,4 +1,4 @@
-//! CUSTOMER, its index by name, and HISTORY.
+//! Load of CUSTOMER, its index by name, and HISTORY.
 
 use zerocopy::little_endian::{I32, I64, U32};
 
@@ -14,7 +14,7 @@ use crate::workload::schema::tables::{Customer, CustomerByName, History};
 use crate::workload::schema::text::LongText;
 use crate::workload::schema::{IndexDef, Row, TableId};
 
-/// Fills all three.
+/// Fills both tables and the index.
 pub(super) fn customers<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDone) -> Result<LoadEnd, S::Error> {
     let mut customers = sink.table::<Customer>()?;
     let mut by_name = sink.index::<CustomerByName>()?;
@@ -31,7 +31,7 @@ pub(super) fn customers<S: BulkSink>(plan: &Population, sink: &S, progress: &Row
                 customers.push(&key, &row)?;
                 names.push(CustomerByName::key_of(&key, &row.cold));
 
-                // The loader is run 0, and the warehouse stands for the terminal.
+                // The loader is run 0; its terminal number is the warehouse number.
                 let sequence = u64::from(d - 1) * u64::from(plan.scale.customers) + u64::from(c);
                 let payment = HistoryCold {
                     c_id: U32::new(c),
@@ -71,11 +71,11 @@ fn paid_once() -> CustomerHot {
 
 fn customer(plan: &Population, random: &mut Random, c: u32) -> CustomerCold {
     let names = plan.scale.names;
-    // The first customers have all names in turn, so that every name occurs in every district.
+    // The first customers get all names in turn, so that every name occurs in every district.
     let name =
         if c <= names { c - 1 } else { Constants { last: plan.c_load, customer: 0, item: 0 }.last_name(random, names) };
     CustomerCold {
-        discount: I32::new(random.within(0, 5_000) as i32),
+        discount: I32::new(random.in_range(0, 5_000) as i32),
         credit: if random.percent(10) { BAD_CREDIT } else { GOOD_CREDIT },
         credit_lim: I64::new(5_000_000),
         since: plan.now,
@@ -84,6 +84,6 @@ fn customer(plan: &Population, random: &mut Random, c: u32) -> CustomerCold {
         middle: *b"OE",
         phone: random.phone(),
         address: address(random),
-        data: LongText::filled(random.within(300, 500) as usize, |out| random.letters(out)),
+        data: LongText::filled(random.in_range(300, 500) as usize, |out| random.letters(out)),
     }
 }

@@ -1,7 +1,7 @@
-//! The initial population (clause 4.3.3.1).
+//! Load of the initial population (clause 4.3.3.1).
 //!
-//! Every (table, warehouse) has a random stream of its own, so that the data depends on the seed alone and not on how the
-//! work was divided. Tables are streamed in key order through all warehouses: a *part* is a set of tables that one thread
+//! Each table of each warehouse has a random stream of its own, so that the data depends on the seed alone, not on the
+//! division of the work. Tables are written in key order through all warehouses. A *part* is a set of tables that one thread
 //! fills together.
 
 mod customers;
@@ -16,39 +16,39 @@ use std::sync::{Mutex, PoisonError};
 use crate::workload::generate::Random;
 use crate::workload::generate::nurand::Constants;
 use crate::workload::loaded::Loaded;
-use crate::workload::schema::rows::When;
+use crate::workload::schema::rows::Timestamp;
 use crate::workload::schema::{Scale, TableId};
 use crate::workload::threads::{self, SharedWorkError};
 use sink::BulkSink;
 
-/// What is to be loaded.
+/// Description of an initial population.
 #[derive(Clone, Copy, Debug)]
 pub struct Population {
-    /// Warehouses 1..=this.
+    /// Number of warehouses, numbered from 1.
     pub warehouses: u32,
-    /// Sizes.
+    /// Sizes of the tables.
     pub scale: Scale,
-    /// Everything random follows from it.
+    /// Seed of the random streams.
     pub seed: u64,
-    /// All dates.
-    pub now: When,
-    /// C of the last names.
+    /// Value of all dates.
+    pub now: Timestamp,
+    /// Constant C for last names.
     pub c_load: u32,
 }
 
 impl Population {
-    /// A plan whose constants follow from the seed.
-    pub fn new(warehouses: u32, scale: Scale, seed: u64, now: When) -> Population {
+    /// Creates a plan with constants derived from the seed.
+    pub fn new(warehouses: u32, scale: Scale, seed: u64, now: Timestamp) -> Population {
         let c_load = Constants::for_load(&mut Random::stream(seed, u64::MAX)).last;
         Population { warehouses, scale, seed, now, c_load }
     }
 
-    /// What the finished load says about itself.
+    /// Returns the description that a completed load stores in the database.
     pub fn loaded(&self) -> Loaded {
         Loaded { warehouses: self.warehouses, c_load: self.c_load, seed: self.seed, scale: self.scale }
     }
 
-    /// Rows that the load makes, about: lines are random.
+    /// Approximate number of rows of the load; the number of order lines is random.
     pub fn rows(&self) -> u64 {
         let Scale { items, districts, customers, .. } = self.scale;
         let district = u64::from(customers) * 14 + 1;
@@ -61,7 +61,8 @@ impl Population {
     }
 }
 
-/// Rows of a table that the load makes for each warehouse, about: lines are random. Items, which all warehouses share, are none.
+/// Approximate number of rows of a table per warehouse; the number of order lines is random. 0 for ITEM, which all
+/// warehouses share.
 pub fn rows_of_a_warehouse(table: TableId, scale: &Scale) -> u64 {
     let Scale { items, districts, customers, new_orders, .. } = *scale;
     let in_districts = |rows: u32| u64::from(districts) * u64::from(rows);
@@ -76,7 +77,7 @@ pub fn rows_of_a_warehouse(table: TableId, scale: &Scale) -> u64 {
     }
 }
 
-/// How far a load is; read by the thread that shows it.
+/// Progress of a load, read by the thread that displays it.
 #[derive(Default)]
 pub struct RowsDone {
     rows: AtomicU64,
@@ -84,47 +85,47 @@ pub struct RowsDone {
 }
 
 impl RowsDone {
-    /// Rows so far.
+    /// Number of rows so far.
     pub fn rows(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// Makes the load stop soon.
+    /// Requests that the load stop soon.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Counts rows; true when the load should stop. Called once for hundreds of rows.
+    /// Adds to the number of rows; returns true if the load should stop. Called once for many rows.
     fn add(&self, rows: u64) -> bool {
         self.rows.fetch_add(rows, Ordering::Relaxed);
         self.cancelled.load(Ordering::Relaxed)
     }
 }
 
-/// Whether a load came to its end.
+/// End of a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum LoadEnd {
-    /// Everything was pushed.
+    /// All rows were written.
     Done,
     /// [`RowsDone::cancel`] was called.
     Cancelled,
 }
 
-/// One thread's work.
+/// Function that fills one part.
 type Part<S> = fn(&Population, &S, &RowsDone) -> Result<LoadEnd, <S as BulkSink>::Error>;
 
-/// Fills `sink` with up to `threads` threads; the first error ends all of them.
+/// Fills `sink` with up to `threads` threads. The first error stops all of them.
 ///
 /// # Errors
-/// Those of the sink, or too few threads.
+/// Errors of the sink; an error if the system gives too few threads.
 pub fn populate<S: BulkSink>(
     plan: &Population,
     sink: &S,
     threads: usize,
     progress: &RowsDone,
 ) -> Result<LoadEnd, SharedWorkError<S::Error>> {
-    // The heaviest first, so that two threads end at about the same time: stock and items are half of all bytes.
+    // The largest part first, so that two threads end at about the same time: stock and items are half of all bytes.
     let parts: [Part<S>; 5] = [stock::stock, customers::customers, orders::orders, stock::items, places::places];
     let next = AtomicUsize::new(0);
     let result = Mutex::new(Ok(LoadEnd::Done));
@@ -142,6 +143,6 @@ pub fn populate<S: BulkSink>(
             }
         }
     };
-    threads::together(threads.clamp(1, parts.len()) - 1, "loader", work).map_err(SharedWorkError::Threads)?;
+    threads::run_shared(threads.clamp(1, parts.len()) - 1, "loader", work).map_err(SharedWorkError::Threads)?;
     result.into_inner().unwrap_or_else(PoisonError::into_inner).map_err(SharedWorkError::Work)
 }

@@ -1,4 +1,4 @@
-//! ORDER, its index by customer, ORDER-LINE and NEW-ORDER.
+//! Load of ORDER, its index by customer, ORDER-LINE and NEW-ORDER.
 
 use std::num::NonZeroU8;
 
@@ -7,11 +7,11 @@ use zerocopy::little_endian::{I64, U32};
 use super::sink::{Append, AppendIndex, BulkSink};
 use super::{LoadEnd, Population, RowsDone};
 use crate::workload::schema::keys::{NewOrderKey, OrderCustomerKey, OrderKey, OrderLineKey};
-use crate::workload::schema::rows::{OrderCold, OrderHot, OrderLineCold, OrderLineHot, When};
+use crate::workload::schema::rows::{OrderCold, OrderHot, OrderLineCold, OrderLineHot, Timestamp};
 use crate::workload::schema::tables::{NewOrder, Order, OrderByCustomer, OrderLine};
 use crate::workload::schema::{IndexDef, Row, TableId};
 
-/// Fills all four.
+/// Fills the three tables and the index.
 pub(super) fn orders<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDone) -> Result<LoadEnd, S::Error> {
     let mut orders = sink.table::<Order>()?;
     let mut by_customer = sink.index::<OrderByCustomer>()?;
@@ -24,8 +24,8 @@ pub(super) fn orders<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDo
         let mut random = plan.stream(TableId::Order, w);
         let mut line_random = plan.stream(TableId::OrderLine, w);
         for d in 1..=scale.districts {
-            // Each customer has exactly one order, in random order. Sorted first, so that a warehouse's permutation does
-            // not depend on the one before.
+            // Each customer has exactly one order, in random order. The list is sorted first, so that a warehouse's
+            // permutations do not depend on those of the previous warehouse.
             customers.sort_unstable();
             random.shuffle(&mut customers);
             entries.clear();
@@ -33,8 +33,8 @@ pub(super) fn orders<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDo
             for (o, &c) in (1..).zip(&customers) {
                 let is_delivered = o <= scale.delivered();
                 let key = OrderKey { w, d, o };
-                let count = random.within(5, 15) as u8;
-                let carrier = NonZeroU8::MIN.saturating_add(random.within(0, 9) as u8);
+                let count = random.in_range(5, 15) as u8;
+                let carrier = NonZeroU8::MIN.saturating_add(random.in_range(0, 9) as u8);
                 let cold = OrderCold { c_id: U32::new(c), entry_d: plan.now, ol_cnt: count, all_local: 1 };
                 let hot = OrderHot { carrier_id: is_delivered.then_some(carrier) };
                 orders.push(&key, &Row { hot, cold })?;
@@ -43,8 +43,8 @@ pub(super) fn orders<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDo
                     new_orders.push(&NewOrderKey { w, d, o }, &Row { hot: (), cold: () })?;
                 }
                 for number in 1..=count {
-                    let i_id = line_random.within(1, scale.items);
-                    let amount = if is_delivered { 0 } else { i64::from(line_random.within(1, 999_999)) };
+                    let i_id = line_random.in_range(1, scale.items);
+                    let amount = if is_delivered { 0 } else { i64::from(line_random.in_range(1, 999_999)) };
                     let cold = OrderLineCold {
                         i_id: U32::new(i_id),
                         supply_w_id: U32::new(w),
@@ -52,7 +52,7 @@ pub(super) fn orders<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDo
                         amount: I64::new(amount),
                         dist_info: line_random.fixed(),
                     };
-                    let hot = OrderLineHot { delivery_d: if is_delivered { plan.now } else { When::NULL } };
+                    let hot = OrderLineHot { delivery_d: if is_delivered { plan.now } else { Timestamp::NULL } };
                     lines.push(&OrderLineKey { w, d, o, number }, &Row { hot, cold })?;
                 }
                 rows += 2 + u64::from(count);

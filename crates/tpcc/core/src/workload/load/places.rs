@@ -1,4 +1,4 @@
-//! WAREHOUSE and DISTRICT.
+//! Load of WAREHOUSE and DISTRICT.
 
 use zerocopy::little_endian::{I32, I64, U32};
 
@@ -10,7 +10,7 @@ use crate::workload::schema::rows::{Address, DistrictCold, DistrictHot, Warehous
 use crate::workload::schema::tables::{District, Warehouse};
 use crate::workload::schema::{Row, TableId};
 
-/// What one customer has paid when the load ends, cents.
+/// Payment of each customer in the initial population, in cents.
 pub(super) const FIRST_PAYMENT: i64 = 1_000;
 
 pub(super) fn address(random: &mut Random) -> Address {
@@ -27,12 +27,12 @@ pub(super) fn address(random: &mut Random) -> Address {
 pub(super) fn places<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDone) -> Result<LoadEnd, S::Error> {
     let mut warehouses = sink.table::<Warehouse>()?;
     let mut districts = sink.table::<District>()?;
-    // 30,000.00 with 3,000 customers.
+    // This is 30,000.00 for 3,000 customers.
     let district_ytd = FIRST_PAYMENT * i64::from(plan.scale.customers);
     for w in 1..=plan.warehouses {
         let mut random = plan.stream(TableId::Warehouse, w);
         let cold = WarehouseCold {
-            tax: I32::new(random.within(0, 2_000) as i32),
+            tax: I32::new(random.in_range(0, 2_000) as i32),
             name: random.text(6, 10),
             address: address(&mut random),
         };
@@ -42,7 +42,7 @@ pub(super) fn places<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDo
         let mut random = plan.stream(TableId::District, w);
         for d in 1..=plan.scale.districts {
             let cold = DistrictCold {
-                tax: I32::new(random.within(0, 2_000) as i32),
+                tax: I32::new(random.in_range(0, 2_000) as i32),
                 name: random.text(6, 10),
                 address: address(&mut random),
             };

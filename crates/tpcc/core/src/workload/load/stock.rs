@@ -1,4 +1,4 @@
-//! ITEM and STOCK.
+//! Load of ITEM and STOCK.
 
 use zerocopy::little_endian::{I16, I64, U32, U64};
 
@@ -10,7 +10,7 @@ use crate::workload::schema::rows::{ItemCold, StockCold, StockHot};
 use crate::workload::schema::tables::{Item, Stock};
 use crate::workload::schema::{Row, RowOf, TableId};
 
-/// Rows between two reports of progress.
+/// Number of rows between two reports of progress.
 const STRIDE: u32 = 1_000;
 
 /// Fills ITEM.
@@ -19,8 +19,8 @@ pub(super) fn items<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDon
     let mut random = plan.stream(TableId::Item, 0);
     for i in 1..=plan.scale.items {
         let cold = ItemCold {
-            price: I64::new(i64::from(random.within(100, 10_000))),
-            im_id: U32::new(random.within(1, 10_000)),
+            price: I64::new(i64::from(random.in_range(100, 10_000))),
+            im_id: U32::new(random.in_range(1, 10_000)),
             name: random.text(14, 24),
             data: random.data(),
         };
@@ -51,12 +51,12 @@ pub(super) fn stock<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDon
 
 fn row(random: &mut Random) -> RowOf<Stock> {
     let hot = StockHot {
-        quantity: I16::new(random.within(10, 100) as i16),
+        quantity: I16::new(random.in_range(10, 100) as i16),
         ytd: U64::ZERO,
         order_cnt: U32::ZERO,
         remote_cnt: U32::ZERO,
     };
-    // 240 characters at once: a multiple of the ten that one random number gives.
+    // 240 characters in one call: a multiple of the ten that one random number gives.
     let mut dist = [[0; 24]; 10];
     random.letters(dist.as_flattened_mut());
     Row { hot, cold: StockCold { dist, data: random.data() } }

@@ -1,31 +1,31 @@
-//! Parts of rows: neighbouring columns that a transaction reads where it needs no others. An engine may then leave the
-//! rest of the row where it is: a customer has 655 bytes, and New-Order looks at 38 of them.
+//! Parts of rows: adjacent columns that a transaction reads without the others. An engine then need not access the rest of
+//! the row: a row of CUSTOMER has 674 bytes, of which New-Order reads 39.
 
 use zerocopy::little_endian::{I16, I32, I64, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::rows::{
-    Address, CustomerCold, CustomerHot, DistrictCold, DistrictHot, ItemCold, StockCold, StockHot, WarehouseCold,
-    WarehouseHot, When,
+    Address, CustomerCold, CustomerHot, DistrictCold, DistrictHot, ItemCold, StockCold, StockHot, Timestamp,
+    WarehouseCold, WarehouseHot,
 };
 use super::tables::{Customer, District, Item, Stock, Warehouse};
 use super::text::Text;
 use super::{Columns, Row, RowOf, TableDef};
 
-/// Neighbouring columns of a row of one table, laid out as there.
+/// Adjacent columns of the rows of one table, with the same layout as in the row.
 pub trait Part: Columns {
-    /// Whose rows they are part of.
+    /// The table of the rows.
     type Table: TableDef;
-    /// The byte of the row at which they begin.
+    /// Offset of the part in the row, in bytes.
     const AT: usize;
 
-    /// The part of a row.
+    /// Returns the part of a row.
     fn of(row: &RowOf<Self::Table>) -> Self;
 }
 
-/// A part that lies in the cold half, which an update of the hot half is shown.
+/// A part of the cold half. An update of the hot half can read it.
 pub trait ColdPart: Part {
-    /// The part of a cold half.
+    /// Returns the part of a cold half.
     fn of_cold(cold: &<Self::Table as TableDef>::Cold) -> Self;
 }
 
@@ -61,7 +61,7 @@ macro_rules! parts {
 
         parts!(@cold $name $table $half $($field)*);
 
-        // Each column lies where the row has it.
+        // Each column has the same offset as in the row.
         $(const _: () = assert!(
             <$name as Part>::AT + std::mem::offset_of!($name, $field)
                 == std::mem::offset_of!(Row<$hot, $cold>, $half.$field)
@@ -82,7 +82,7 @@ parts! {
         tax: I32,
     }
 
-    /// What New-Order looks at.
+    /// Columns that New-Order reads.
     CustomerTerms of Customer, CustomerHot, CustomerCold, from cold.discount {
         /// Discount (C_DISCOUNT), 1/10000.
         discount: I32,
@@ -91,13 +91,13 @@ parts! {
         /// Credit limit (C_CREDIT_LIM), cents.
         credit_lim: I64,
         /// Date of the customer's entry (C_SINCE).
-        since: When,
+        since: Timestamp,
         /// Last name (C_LAST).
         last: Text<16>,
     }
 
-    /// What Payment shows: all but C_DATA.
-    CustomerCard of Customer, CustomerHot, CustomerCold, from cold.discount {
+    /// Columns that Payment shows: all but C_DATA.
+    CustomerDetails of Customer, CustomerHot, CustomerCold, from cold.discount {
         /// Discount (C_DISCOUNT), 1/10000.
         discount: I32,
         /// Credit (C_CREDIT): GC, good, or BC, bad.
@@ -105,7 +105,7 @@ parts! {
         /// Credit limit (C_CREDIT_LIM), cents.
         credit_lim: I64,
         /// Date of the customer's entry (C_SINCE).
-        since: When,
+        since: Timestamp,
         /// Last name (C_LAST).
         last: Text<16>,
         /// First name (C_FIRST).
@@ -118,8 +118,8 @@ parts! {
         address: Address,
     }
 
-    /// What an order shows of an item.
-    ItemShown of Item, (), ItemCold, from cold.price {
+    /// Columns of an item that an order shows.
+    ItemDetails of Item, (), ItemCold, from cold.price {
         /// Price of the item (I_PRICE), cents.
         price: I64,
         /// Number of the image (I_IM_ID).
@@ -130,8 +130,8 @@ parts! {
         data: Text<50>,
     }
 
-    /// Nothing but what is updated.
-    CustomerUnseen of Customer, CustomerHot, CustomerCold, from cold.discount {}
+    /// No columns, for updates that read no cold column.
+    CustomerHotOnly of Customer, CustomerHot, CustomerCold, from cold.discount {}
 
     /// S_QUANTITY.
     StockQuantity of Stock, StockHot, StockCold, from hot.quantity {
@@ -152,9 +152,9 @@ mod tests {
             assert_eq!(P::of(row).as_bytes(), &row.as_bytes()[P::AT..P::AT + size_of::<P>()]);
         }
         same::<CustomerTerms>(row);
-        same::<CustomerCard>(row);
-        same::<CustomerUnseen>(row);
-        assert_eq!(CustomerCard::of_cold(&row.cold), CustomerCard::of(row));
-        assert!(CustomerCard::AT + size_of::<CustomerCard>() + 500 < size_of::<RowOf<Customer>>());
+        same::<CustomerDetails>(row);
+        same::<CustomerHotOnly>(row);
+        assert_eq!(CustomerDetails::of_cold(&row.cold), CustomerDetails::of(row));
+        assert!(CustomerDetails::AT + size_of::<CustomerDetails>() + 500 < size_of::<RowOf<Customer>>());
     }
 }

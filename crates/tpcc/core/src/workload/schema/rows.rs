@@ -7,21 +7,21 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::text::{LongText, Text};
 
-/// Date and time of day: microseconds since 1970, 0 where there is none (null).
+/// Date and time of day in microseconds since 1970; 0 is null.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct When(U64);
+pub struct Timestamp(U64);
 
-impl When {
+impl Timestamp {
     /// Null.
-    pub const NULL: When = When(U64::ZERO);
+    pub const NULL: Timestamp = Timestamp(U64::ZERO);
 
-    /// A moment, in microseconds since 1970; 0 would be null, so it becomes 1.
-    pub fn at(microseconds: u64) -> When {
-        When(U64::new(microseconds.max(1)))
+    /// Creates a time from microseconds since 1970. 0 would be null, so it becomes 1.
+    pub fn at(microseconds: u64) -> Timestamp {
+        Timestamp(U64::new(microseconds.max(1)))
     }
 
-    /// Whether there is no date.
+    /// Returns true if there is no date.
     pub fn is_null(self) -> bool {
         self.0 == U64::ZERO
     }
@@ -39,7 +39,7 @@ macro_rules! columns {
 }
 
 columns! {
-    /// Two streets, city, state, zip: in WAREHOUSE, DISTRICT and CUSTOMER.
+    /// Address columns of WAREHOUSE, DISTRICT and CUSTOMER: two streets, city, state, zip.
     Address {
         /// First line of the street.
         street_1: Text<20>,
@@ -53,12 +53,12 @@ columns! {
         zip: [u8; 9],
     }
 
-    /// WAREHOUSE, updated by Payment.
+    /// Hot columns of WAREHOUSE, updated by Payment.
     WarehouseHot {
         /// Sum of the payments taken (W_YTD), cents.
         ytd: I64,
     }
-    /// WAREHOUSE, the rest.
+    /// Cold columns of WAREHOUSE.
     WarehouseCold {
         /// Sales tax (W_TAX), 1/10000.
         tax: I32,
@@ -68,14 +68,14 @@ columns! {
         address: Address,
     }
 
-    /// DISTRICT, updated by New-Order (`next_o_id`) and Payment (`ytd`).
+    /// Hot columns of DISTRICT, updated by New-Order (`next_o_id`) and Payment (`ytd`).
     DistrictHot {
         /// Number of the next order (D_NEXT_O_ID).
         next_o_id: U32,
         /// Sum of the payments taken (D_YTD), cents.
         ytd: I64,
     }
-    /// DISTRICT, the rest.
+    /// Cold columns of DISTRICT.
     DistrictCold {
         /// Sales tax (D_TAX), 1/10000.
         tax: I32,
@@ -85,7 +85,7 @@ columns! {
         address: Address,
     }
 
-    /// CUSTOMER, updated by Payment and Delivery.
+    /// Hot columns of CUSTOMER, updated by Payment and Delivery.
     CustomerHot {
         /// Delivered amounts minus payments (C_BALANCE), cents.
         balance: I64,
@@ -96,7 +96,7 @@ columns! {
         /// Number of orders delivered since the load (C_DELIVERY_CNT).
         delivery_cnt: U32,
     }
-    /// CUSTOMER, the rest; `data` is rewritten by Payment when the credit is bad.
+    /// Cold columns of CUSTOMER. Payment rewrites `data` if the credit is bad.
     CustomerCold {
         /// Discount (C_DISCOUNT), 1/10000.
         discount: I32,
@@ -105,7 +105,7 @@ columns! {
         /// Credit limit (C_CREDIT_LIM), cents.
         credit_lim: I64,
         /// Date of the customer's entry (C_SINCE).
-        since: When,
+        since: Timestamp,
         /// Last name (C_LAST).
         last: Text<16>,
         /// First name (C_FIRST).
@@ -120,7 +120,7 @@ columns! {
         data: LongText,
     }
 
-    /// HISTORY.
+    /// Columns of HISTORY.
     HistoryCold {
         /// Number of the customer (H_C_ID).
         c_id: U32,
@@ -133,36 +133,36 @@ columns! {
         /// Warehouse that took the payment (H_W_ID).
         w_id: U32,
         /// Date of the payment (H_DATE).
-        date: When,
+        date: Timestamp,
         /// Amount paid (H_AMOUNT), cents.
         amount: I64,
         /// Names of the warehouse and the district; free text in loaded rows (H_DATA).
         data: Text<24>,
     }
 
-    /// ORDER, updated by Delivery: 1..10, or null while undelivered.
+    /// Hot columns of ORDER, updated by Delivery.
     OrderHot {
-        /// Number of the carrier (O_CARRIER_ID).
+        /// Number of the carrier (O_CARRIER_ID), 1 to 10; null while undelivered.
         carrier_id: Option<NonZeroU8>,
     }
-    /// ORDER, the rest.
+    /// Cold columns of ORDER.
     OrderCold {
         /// Number of the customer (O_C_ID).
         c_id: U32,
         /// Date of entry (O_ENTRY_D).
-        entry_d: When,
+        entry_d: Timestamp,
         /// Number of lines (O_OL_CNT).
         ol_cnt: u8,
         /// 1 if the home warehouse supplies all lines, else 0 (O_ALL_LOCAL).
         all_local: u8,
     }
 
-    /// ORDER-LINE, updated by Delivery: null while undelivered.
+    /// Hot columns of ORDER-LINE, updated by Delivery.
     OrderLineHot {
-        /// Date of delivery (OL_DELIVERY_D).
-        delivery_d: When,
+        /// Date of delivery (OL_DELIVERY_D); null while undelivered.
+        delivery_d: Timestamp,
     }
-    /// ORDER-LINE, the rest.
+    /// Cold columns of ORDER-LINE.
     OrderLineCold {
         /// Number of the item (OL_I_ID).
         i_id: U32,
@@ -176,7 +176,7 @@ columns! {
         dist_info: [u8; 24],
     }
 
-    /// ITEM.
+    /// Columns of ITEM.
     ItemCold {
         /// Price of the item (I_PRICE), cents.
         price: I64,
@@ -188,7 +188,7 @@ columns! {
         data: Text<50>,
     }
 
-    /// STOCK, updated by New-Order.
+    /// Hot columns of STOCK, updated by New-Order.
     StockHot {
         /// Quantity in stock (S_QUANTITY).
         quantity: I16,
@@ -199,7 +199,7 @@ columns! {
         /// Number of order lines from other warehouses since the load (S_REMOTE_CNT).
         remote_cnt: U32,
     }
-    /// STOCK, the rest.
+    /// Cold columns of STOCK.
     StockCold {
         /// Text for each district (S_DIST_01 .. S_DIST_10).
         dist: [[u8; 24]; 10],
@@ -207,20 +207,20 @@ columns! {
         data: Text<50>,
     }
 
-    /// One number about the database.
+    /// Column of META.
     MetaHot {
         /// Value of the fact.
         value: U64,
     }
 
-    /// The terminal's last transaction that wrote, where acknowledgements were asked for.
+    /// Column of ACKNOWLEDGED: the last transaction of a terminal that wrote, if acknowledgements are enabled.
     AckHot {
-        /// Number of the transaction among its terminal's.
+        /// Number of the transaction at its terminal.
         sequence: U64,
     }
 }
 
 /// C_CREDIT of a customer whose C_DATA records each payment.
 pub const BAD_CREDIT: [u8; 2] = *b"BC";
-/// C_CREDIT of the others.
+/// C_CREDIT of other customers.
 pub const GOOD_CREDIT: [u8; 2] = *b"GC";

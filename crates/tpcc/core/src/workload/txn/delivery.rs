@@ -1,7 +1,8 @@
 //! Delivery (2.7.4), as one transaction over all districts.
 //!
-//! With [`StepOrder::HotLast`] it goes table by table instead of district by district: all orders are taken, then marked, then
-//! their lines, then their customers. The rows of the next table are announced as a group while this one is worked on.
+//! With [`StepOrder::HotLast`], the order of steps is by table instead of by district: all orders are taken, then marked,
+//! then their lines are updated, then their customers. The rows of the next table are announced as a group before they are
+//! needed.
 
 use std::hint::black_box;
 
@@ -11,27 +12,27 @@ use super::{Failure, Overflow, Scratch, StepOrder, TxnResult, Verdict};
 use crate::workload::generate::input::DeliveryInput;
 use crate::workload::ops::{Ops, RowOps};
 use crate::workload::schema::keys::{CustomerKey, NewOrderKey, OrderKey, OrderLineKey};
-use crate::workload::schema::parts::CustomerUnseen;
+use crate::workload::schema::parts::CustomerHotOnly;
 use crate::workload::schema::tables::{Customer, NewOrder, Order, OrderLine};
 
-/// Most districts that a warehouse has.
+/// Maximum number of districts of a warehouse.
 const MAX_DISTRICTS: usize = 10;
 
-/// The line of the result file.
+/// Line of the result file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeliveryOutput {
-    /// For each district the order delivered, or none where the district was skipped.
+    /// Delivered order of each district; `None` for a district that was skipped.
     pub delivered: ArrayVec<Option<u32>, MAX_DISTRICTS>,
 }
 
 impl DeliveryOutput {
-    /// Districts without an undelivered order.
+    /// Number of districts without an undelivered order.
     pub fn skipped(&self) -> usize {
         self.delivered.iter().filter(|o| o.is_none()).count()
     }
 }
 
-/// Runs the transaction up to its end.
+/// Runs the transaction except for its final commit or rollback.
 pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, scratch: &mut Scratch) -> TxnResult<O> {
     let out = &mut scratch.out.delivery;
     out.delivered.clear();
@@ -51,7 +52,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, 
             for order in &orders {
                 customers.push(mark(ops, input, *order)?);
             }
-            ops.prefetch_part::<CustomerUnseen>(&customers);
+            ops.prefetch_part::<CustomerHotOnly>(&customers);
             let mut sums = [0; MAX_DISTRICTS];
             for (order, sum) in orders.iter().zip(&mut sums) {
                 *sum = date_lines(ops, input, *order)?;
@@ -80,18 +81,18 @@ pub fn district<O: RowOps>(ops: &mut O, input: &DeliveryInput, d: u8) -> Result<
     Ok(Some(order.o))
 }
 
-/// Removes the oldest NEW-ORDER row of a district.
+/// Removes the oldest NEW-ORDER row of a district; returns the key of its order.
 pub fn take<O: RowOps>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>, Failure<O::Error>> {
     let (from, to) = NewOrderKey::all(w, d);
     Ok(ops.remove_first_row::<NewOrder>(&from, &to)?.map(|NewOrderKey { w, d, o }| OrderKey { w, d, o }))
 }
 
-/// Writes O_CARRIER_ID; returns whose order it is.
+/// Writes O_CARRIER_ID; returns the customer of the order.
 fn mark<O: RowOps>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Result<CustomerKey, Failure<O::Error>> {
     Ok(mark_and_count(ops, input, order)?.0)
 }
 
-/// Writes O_CARRIER_ID; returns whose order it is, and how many lines it has.
+/// Writes O_CARRIER_ID; returns the customer of the order, and the number of its lines.
 pub fn mark_and_count<O: RowOps>(
     ops: &mut O,
     input: &DeliveryInput,
@@ -134,7 +135,7 @@ pub fn date_line<O: RowOps>(
 
 /// Adds the sum to C_BALANCE and counts the delivery.
 pub fn credit<O: RowOps>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
-    ops.update_row_part::<CustomerUnseen, _>(&customer, |hot, _| {
+    ops.update_row_part::<CustomerHotOnly, _>(&customer, |hot, _| {
         hot.balance.set(hot.balance.get().checked_add(sum).ok_or(Overflow("C_BALANCE"))?);
         hot.delivery_cnt.set(hot.delivery_cnt.get().checked_add(1).ok_or(Overflow("C_DELIVERY_CNT"))?);
         Ok(())

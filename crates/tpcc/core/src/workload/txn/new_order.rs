@@ -1,8 +1,8 @@
 //! New-Order (2.4.2).
 //!
-//! With [`StepOrder::HotLast`] the district's next order number, for which all orders of a district queue, is taken after
-//! customer, items and stock. All work is done before the order that holds an unused item number is rolled back: nothing
-//! looks at that number beforehand, and an item that is not found does not end the other lines.
+//! With [`StepOrder::HotLast`], the district's next order number, on which all orders of a district contend, is taken after
+//! customer, items and stock. An order with an unused item number does all its work before it is rolled back: that number is
+//! not checked beforehand, and a missing item does not end the other lines.
 
 use std::hint::black_box;
 
@@ -16,13 +16,13 @@ use crate::workload::ops::{Ops, RowOps};
 use crate::workload::schema::keys::{
     CustomerKey, DistrictKey, ItemKey, NewOrderKey, OrderKey, OrderLineKey, StockKey, WarehouseKey,
 };
-use crate::workload::schema::parts::{CustomerTerms, DistrictTax, ItemShown, WarehouseTax};
-use crate::workload::schema::rows::{OrderCold, OrderHot, OrderLineCold, OrderLineHot, StockHot, When};
+use crate::workload::schema::parts::{CustomerTerms, DistrictTax, ItemDetails, WarehouseTax};
+use crate::workload::schema::rows::{OrderCold, OrderHot, OrderLineCold, OrderLineHot, StockHot, Timestamp};
 use crate::workload::schema::tables::{Customer, District, NewOrder, Order, OrderLine, Stock, Warehouse};
 use crate::workload::schema::text::Text;
 use crate::workload::schema::{Row, RowOf};
 
-/// What the terminal shows.
+/// Output of the terminal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewOrderOutput {
     /// W_ID, D_ID, C_ID.
@@ -36,16 +36,16 @@ pub struct NewOrderOutput {
     /// O_ID.
     pub o_id: u32,
     /// O_ENTRY_D.
-    pub entry_d: When,
+    pub entry_d: Timestamp,
     /// W_TAX, 1/10000.
     pub w_tax: i32,
     /// D_TAX, 1/10000.
     pub d_tax: i32,
-    /// Cents.
+    /// Total amount in cents.
     pub total: i64,
-    /// The lines; their number is O_OL_CNT. Not shown when `invalid`.
+    /// Lines; their number is O_OL_CNT. Not shown if `invalid`.
     pub lines: ArrayVec<LineOutput, MAX_LINES>,
-    /// "Item number is not valid".
+    /// True if the message is "Item number is not valid".
     pub invalid: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct LineOutput {
     pub quantity: u8,
     /// S_QUANTITY after the order.
     pub stock: i16,
-    /// B when item and stock are both ORIGINAL, else G.
+    /// B if both item and stock are ORIGINAL, otherwise G.
     pub brand: u8,
     /// I_PRICE, cents.
     pub price: i64,
@@ -78,7 +78,7 @@ impl Default for NewOrderOutput {
             credit: [0; 2],
             discount: 0,
             o_id: 0,
-            entry_d: When::NULL,
+            entry_d: Timestamp::NULL,
             w_tax: 0,
             d_tax: 0,
             total: 0,
@@ -89,7 +89,7 @@ impl Default for NewOrderOutput {
 }
 
 impl NewOrderOutput {
-    /// Begins with what is known from the start.
+    /// Sets the fields that are known from the start.
     pub fn start(&mut self, order: OrderInput<'_>) {
         self.invalid = false;
         self.customer = order.customer;
@@ -97,7 +97,7 @@ impl NewOrderOutput {
     }
 }
 
-/// Runs the transaction up to its end.
+/// Runs the transaction except for its final commit or rollback.
 pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &NewOrderInput, scratch: &mut Scratch) -> TxnResult<O> {
     let (rows, out) = (&mut scratch.lines, &mut scratch.out.new_order);
     let order = input.order();
@@ -106,7 +106,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &NewOrderInput, 
     out.start(order);
     match steps {
         StepOrder::HotLast => {
-            // The customer comes along with the items.
+            // The customer's row is prefetched together with the items.
             prefetch(ops, order);
             let found = items(ops, order.lines, &mut out.lines)?;
             customer(ops, order, out)?;
@@ -141,21 +141,21 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &NewOrderInput, 
     Ok(if out.invalid { Verdict::Rollback } else { Verdict::Commit })
 }
 
-/// Announces the rows of an order but those of its lines. The customer comes along with the next rows that are looked for
-/// together.
+/// Announces the rows of an order except those of its lines. The customer's row is prefetched together with the rows of the
+/// next statement on several rows.
 pub(super) fn prefetch<O: Ops>(ops: &mut O, order: OrderInput<'_>) {
     let CustomerKey { w, d, .. } = order.customer;
-    // Any order number will do.
+    // Any order number is suitable.
     ops.prefetch_insert::<NewOrder>(&NewOrderKey { w, d, o: 0 });
     ops.prefetch_insert::<Order>(&OrderKey { w, d, o: 0 });
     ops.prefetch_insert::<OrderLine>(&OrderLineKey { w, d, o: 0, number: 0 });
     ops.prefetch_along::<CustomerTerms>(&order.customer);
 }
 
-/// The numbers of lines in the order of their stock rows, in which every transaction locks them.
+/// Returns the numbers of the lines, sorted by stock row: every transaction locks stock rows in this order.
 pub(super) fn by_stock(lines: &[LineInput]) -> impl Iterator<Item = usize> + use<> {
-    // Warehouse, item, line: equal stock rows stay in the order of lines.
-    // In one number of a machine word, which is compared without a branch.
+    // The sort key is warehouse, item, line: lines with equal stock rows keep their order. It is packed into one machine
+    // word, which is compared without a branch.
     let packed = |(i, line): (usize, &LineInput)| {
         debug_assert!(line.item >> ITEM_BITS == 0);
         u64::from(line.supply_w) << 32 | u64::from(line.item) << LINE_BITS | i as u64
@@ -165,7 +165,7 @@ pub(super) fn by_stock(lines: &[LineInput]) -> impl Iterator<Item = usize> + use
     order.into_iter().map(|packed| packed as usize % (1 << LINE_BITS))
 }
 
-/// Bits of a line's number, and of its item's.
+/// Number of bits of a line's number and of an item's number in the sort key.
 const LINE_BITS: u32 = 4;
 const ITEM_BITS: u32 = 32 - LINE_BITS;
 const _: () = assert!(MAX_LINES <= 1 << LINE_BITS);
@@ -212,7 +212,7 @@ pub(super) fn customer<O: Ops>(
     .ok_or_else(|| Failure::missing::<Customer>(&key))
 }
 
-/// Inserts NEW-ORDER and ORDER.
+/// Inserts the rows of NEW-ORDER and ORDER.
 pub(super) fn insert_order<O: Ops>(ops: &mut O, order: OrderInput<'_>, o: u32) -> Result<(), Failure<O::Error>> {
     let CustomerKey { w, d, c } = order.customer;
     ops.insert::<NewOrder>(&NewOrderKey { w, d, o }, &Row { hot: (), cold: () })?;
@@ -226,7 +226,7 @@ pub(super) fn insert_order<O: Ops>(ops: &mut O, order: OrderInput<'_>, o: u32) -
     Ok(())
 }
 
-/// All that line number `i` of order `o` does; none when there is no such item.
+/// Runs all steps of line number `i` of order `o`; returns `None` if the item does not exist.
 pub(super) fn line<O: RowOps>(
     ops: &mut O,
     order: OrderInput<'_>,
@@ -243,14 +243,15 @@ pub(super) fn line<O: RowOps>(
     Ok(Some(output))
 }
 
-/// Reads I_PRICE, I_NAME and I_DATA; false when there is no such item. Brand says for now whether the item is ORIGINAL.
+/// Reads I_PRICE, I_NAME and I_DATA; returns false if the item does not exist. The brand is provisional: it considers the
+/// item, but not the stock.
 pub(super) fn item<O: RowOps>(ops: &mut O, line: &LineInput) -> Result<(LineOutput, bool), Failure<O::Error>> {
     let mut output = LineOutput::of(line);
-    let found = ops.row_part::<ItemShown, _>(&ItemKey { i: line.item }, |item| output.show(item))?;
+    let found = ops.row_part::<ItemDetails, _>(&ItemKey { i: line.item }, |item| output.show(item))?;
     Ok((output, found.is_some()))
 }
 
-/// As [`item`] for all lines; tells which of them have an item.
+/// As [`item`], for all lines; returns true for each line whose item exists.
 pub(super) fn items<O: Ops>(
     ops: &mut O,
     lines: &[LineInput],
@@ -259,7 +260,7 @@ pub(super) fn items<O: Ops>(
     out.extend(lines.iter().map(LineOutput::of));
     let keys: ArrayVec<ItemKey, MAX_LINES> = lines.iter().map(|line| ItemKey { i: line.item }).collect();
     let mut found = [false; MAX_LINES];
-    ops.read_parts::<ItemShown>(&keys, |i, item| {
+    ops.read_parts::<ItemDetails>(&keys, |i, item| {
         found[i] = true;
         out[i].show(item);
     })?;
@@ -267,7 +268,7 @@ pub(super) fn items<O: Ops>(
 }
 
 impl LineOutput {
-    /// What is known from the input.
+    /// Creates the output with the fields of the input.
     fn of(line: &LineInput) -> LineOutput {
         LineOutput {
             supply_w: line.supply_w,
@@ -281,8 +282,8 @@ impl LineOutput {
         }
     }
 
-    /// Takes over what an order shows of an item. Brand says for now whether the item is ORIGINAL.
-    fn show(&mut self, item: &ItemShown) {
+    /// Sets the fields of the item. The brand is provisional: it considers the item, but not the stock.
+    fn show(&mut self, item: &ItemDetails) {
         self.name = item.name;
         self.price = item.price.get();
         self.brand = if is_original(&item.data) { b'B' } else { b'G' };
@@ -308,7 +309,7 @@ fn stock<O: RowOps>(ops: &mut O, customer: CustomerKey, line: &mut LineOutput) -
     Ok(dist_info)
 }
 
-/// As [`stock`] for lines in the order `by_stock`.
+/// As [`stock`], for the lines `by_stock`, in that order.
 pub(super) fn stocks<O: Ops>(
     ops: &mut O,
     order: OrderInput<'_>,
@@ -368,10 +369,10 @@ pub(super) fn order_line(
         amount: I64::new(line.amount),
         dist_info,
     };
-    (OrderLineKey { w, d, o, number: i as u8 + 1 }, Row { hot: OrderLineHot { delivery_d: When::NULL }, cold })
+    (OrderLineKey { w, d, o, number: i as u8 + 1 }, Row { hot: OrderLineHot { delivery_d: Timestamp::NULL }, cold })
 }
 
-/// sum(OL_AMOUNT) * (1 - C_DISCOUNT) * (1 + W_TAX + D_TAX), to the cent.
+/// sum(OL_AMOUNT) * (1 - C_DISCOUNT) * (1 + W_TAX + D_TAX), rounded to the cent.
 pub fn total(out: &NewOrderOutput, lines: &[LineOutput]) -> i64 {
     let sum: i64 = lines.iter().map(|line| line.amount).sum();
     let scaled = sum * i64::from(10_000 - out.discount) * i64::from(10_000 + out.w_tax + out.d_tax);

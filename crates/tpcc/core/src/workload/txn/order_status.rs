@@ -11,11 +11,11 @@ use crate::workload::generate::input::{MAX_LINES, OrderStatusInput};
 use crate::workload::ops::{Direction, Ops, RowOps};
 use crate::workload::schema::RowOf;
 use crate::workload::schema::keys::{CustomerKey, OrderCustomerKey, OrderKey, OrderLineKey};
-use crate::workload::schema::rows::When;
+use crate::workload::schema::rows::Timestamp;
 use crate::workload::schema::tables::{Customer, Order, OrderByCustomer, OrderLine};
 use crate::workload::schema::text::Text;
 
-/// What the terminal shows.
+/// Output of the terminal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderStatusOutput {
     /// C_W_ID, C_D_ID, C_ID.
@@ -31,10 +31,10 @@ pub struct OrderStatusOutput {
     /// O_ID.
     pub o_id: u32,
     /// O_ENTRY_D.
-    pub entry_d: When,
+    pub entry_d: Timestamp,
     /// O_CARRIER_ID, blank while undelivered.
     pub carrier: Option<NonZeroU8>,
-    /// The order's lines.
+    /// Lines of the order.
     pub lines: ArrayVec<OrderedLine, MAX_LINES>,
 }
 
@@ -50,7 +50,7 @@ pub struct OrderedLine {
     /// OL_AMOUNT, cents.
     pub amount: i64,
     /// OL_DELIVERY_D, blank while undelivered.
-    pub delivery_d: When,
+    pub delivery_d: Timestamp,
 }
 
 impl Default for OrderStatusOutput {
@@ -62,14 +62,14 @@ impl Default for OrderStatusOutput {
             last: Text::EMPTY,
             balance: 0,
             o_id: 0,
-            entry_d: When::NULL,
+            entry_d: Timestamp::NULL,
             carrier: None,
             lines: ArrayVec::new(),
         }
     }
 }
 
-/// Runs the transaction up to its end.
+/// Runs the transaction except for its final commit or rollback.
 pub(super) fn run<O: Ops>(ops: &mut O, input: &OrderStatusInput, scratch: &mut Scratch) -> TxnResult<O> {
     let (order, _) = newest_order(ops, input, scratch)?;
     let out = &mut scratch.out.order_status;
@@ -82,14 +82,14 @@ pub(super) fn run<O: Ops>(ops: &mut O, input: &OrderStatusInput, scratch: &mut S
     Ok(Verdict::Commit)
 }
 
-/// All but the lines: finds the customer and the newest order of that customer; returns which it is, and how many lines it
-/// has.
+/// Runs all steps except the lines: finds the customer and the newest order of that customer. Returns the key of the order
+/// and the number of its lines.
 pub fn newest_order<O: Ops>(
     ops: &mut O,
     input: &OrderStatusInput,
     scratch: &mut Scratch,
 ) -> Result<(OrderKey, u8), Failure<O::Error>> {
-    let key = customer::find(ops, input.who, scratch)?;
+    let key = customer::find(ops, input.customer, scratch)?;
     let out = &mut scratch.out.order_status;
     out.lines.clear();
     out.customer = key;
@@ -107,7 +107,7 @@ pub fn newest_order<O: Ops>(
         newest = Some(*order);
         ControlFlow::Break(())
     })?;
-    // Each customer has an order from the load on.
+    // Each customer has at least one order, because the load creates one.
     let order = newest.ok_or_else(|| Failure::missing::<Order>(&OrderKey { w: key.w, d: key.d, o: 0 }))?;
     out.o_id = order.o;
     let lines = ops
@@ -120,7 +120,7 @@ pub fn newest_order<O: Ops>(
     Ok((order, lines))
 }
 
-/// Line `number` of an order.
+/// Reads line `number` of an order.
 pub fn line<O: RowOps>(ops: &mut O, order: OrderKey, number: u8) -> Result<OrderedLine, Failure<O::Error>> {
     let key = OrderLineKey { w: order.w, d: order.d, o: order.o, number };
     ops.row::<OrderLine, _>(&key, shown)?.ok_or_else(|| Failure::missing::<OrderLine>(&key))

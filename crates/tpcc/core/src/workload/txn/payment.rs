@@ -1,7 +1,8 @@
 //! Payment (2.5.2).
 //!
-//! With [`StepOrder::HotLast`] D_YTD and W_YTD, for which all payments of a district and a warehouse queue, come after the
-//! customer. HISTORY follows them, because H_DATA is made of their names.
+//! With [`StepOrder::HotLast`], D_YTD and W_YTD, on which all payments of a district and a warehouse contend, are updated
+//! after the customer. The row of HISTORY is inserted after them, because H_DATA contains the names of the warehouse and the
+//! district.
 
 use std::hint::black_box;
 
@@ -13,27 +14,27 @@ use crate::workload::generate::input::PaymentInput;
 use crate::workload::ops::{Ops, RowOps};
 use crate::workload::schema::Row;
 use crate::workload::schema::keys::{CustomerKey, DistrictKey, WarehouseKey};
-use crate::workload::schema::parts::CustomerCard;
-use crate::workload::schema::rows::{Address, BAD_CREDIT, CustomerCold, CustomerHot, HistoryCold, When};
+use crate::workload::schema::parts::CustomerDetails;
+use crate::workload::schema::rows::{Address, BAD_CREDIT, CustomerCold, CustomerHot, HistoryCold, Timestamp};
 use crate::workload::schema::tables::{Customer, District, History, Warehouse};
 use crate::workload::schema::text::Text;
 
-/// What the terminal shows.
+/// Output of the terminal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PaymentOutput {
-    /// Everything of fixed size; none before the first Payment.
-    pub shown: Option<Shown>,
+    /// All fields of fixed size; `None` before the first Payment.
+    pub fields: Option<PaymentFields>,
     /// The first 200 characters of C_DATA, for bad credit.
     pub data: CustomerData,
 }
 
-/// The first characters of C_DATA.
+/// The first 200 characters of C_DATA.
 pub type CustomerData = ArrayVec<u8, 200>;
 
-/// The fields of fixed size.
+/// Output fields of fixed size.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shown {
-    /// Who paid.
+pub struct PaymentFields {
+    /// The paying customer.
     pub payer: Payer,
     /// W_STREET_1 .. W_ZIP.
     pub w_address: Address,
@@ -42,10 +43,10 @@ pub struct Shown {
     /// H_AMOUNT, cents.
     pub amount: i64,
     /// H_DATE.
-    pub date: When,
+    pub date: Timestamp,
 }
 
-/// The customer's columns.
+/// Columns of the paying customer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Payer {
     /// C_W_ID, C_D_ID, C_ID.
@@ -61,7 +62,7 @@ pub struct Payer {
     /// C_PHONE.
     pub phone: [u8; 16],
     /// C_SINCE.
-    pub since: When,
+    pub since: Timestamp,
     /// C_CREDIT.
     pub credit: [u8; 2],
     /// C_CREDIT_LIM, cents.
@@ -75,26 +76,26 @@ pub struct Payer {
 /// Name and address of a warehouse or district.
 pub type NameAndAddress = (Text<10>, Address);
 
-/// Runs the transaction up to its end.
+/// Runs the transaction except for its final commit or rollback.
 pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &PaymentInput, scratch: &mut Scratch) -> TxnResult<O> {
     let (warehouse, district, payer) = match steps {
         StepOrder::HotLast => {
             ops.prefetch_insert::<History>(&input.history);
-            let key = customer::find(ops, input.who, scratch)?;
+            let key = customer::find(ops, input.customer, scratch)?;
             let payer = payer(ops, input, key, &mut scratch.out.payment.data)?;
             let district = district(ops, input)?;
             (warehouse(ops, input)?, district, payer)
         }
         StepOrder::Spec => {
             let (warehouse, district) = (warehouse(ops, input)?, district(ops, input)?);
-            let key = customer::find(ops, input.who, scratch)?;
+            let key = customer::find(ops, input.customer, scratch)?;
             (warehouse, district, payer(ops, input, key, &mut scratch.out.payment.data)?)
         }
     };
     finish(ops, input, warehouse, district, payer, scratch)
 }
 
-/// Writes the payment's row of HISTORY, which is made of what the rest has read, and shows everything.
+/// Inserts the payment's row of HISTORY, which combines the values read before, and produces the output.
 pub fn finish<O: Ops>(
     ops: &mut O,
     input: &PaymentInput,
@@ -121,12 +122,12 @@ pub fn finish<O: Ops>(
     };
     ops.insert::<History>(&input.history, &Row { hot: (), cold: history })?;
     let out = &mut scratch.out.payment;
-    out.shown = Some(Shown { payer, w_address, d_address, amount: input.amount, date: input.now });
+    out.fields = Some(PaymentFields { payer, w_address, d_address, amount: input.amount, date: input.now });
     black_box(&*out);
     Ok(Verdict::Commit)
 }
 
-/// Adds the amount to W_YTD.
+/// Adds the amount to W_YTD; returns the warehouse's name and address.
 pub fn warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
     let key = WarehouseKey { w: input.w };
     ops.update_row::<Warehouse, _>(&key, |hot, cold| {
@@ -137,7 +138,7 @@ pub fn warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAnd
     .map_err(|o: Overflow| o.of::<Warehouse, _>())
 }
 
-/// Adds the amount to D_YTD.
+/// Adds the amount to D_YTD; returns the district's name and address.
 pub fn district<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
     let key = DistrictKey { w: input.w, d: input.d };
     ops.update_row::<District, _>(&key, |hot, cold| {
@@ -148,7 +149,7 @@ pub fn district<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndA
     .map_err(|o: Overflow| o.of::<District, _>())
 }
 
-/// Books the amount for the customer; `data` gets the beginning of C_DATA, for bad credit.
+/// Books the amount for the customer. For bad credit, `data` receives the first characters of C_DATA.
 pub fn payer<O: RowOps>(
     ops: &mut O,
     input: &PaymentInput,
@@ -156,7 +157,7 @@ pub fn payer<O: RowOps>(
     data: &mut CustomerData,
 ) -> Result<Payer, Failure<O::Error>> {
     let payer = ops
-        .update_row_part::<CustomerCard, _>(&key, |hot, cold| {
+        .update_row_part::<CustomerDetails, _>(&key, |hot, cold| {
             pay(hot, input.amount)?;
             Ok(Payer {
                 key,
@@ -177,7 +178,7 @@ pub fn payer<O: RowOps>(
     data.clear();
     if payer.credit == BAD_CREDIT {
         let front = record(key, input);
-        ops.rewrite_row::<Customer, _>(&key, |row| note(&mut row.cold, &front, data))?
+        ops.rewrite_row::<Customer, _>(&key, |row| prepend_record(&mut row.cold, &front, data))?
             .ok_or_else(|| Failure::missing::<Customer>(&key))?;
     }
     Ok(payer)
@@ -190,17 +191,17 @@ fn pay(hot: &mut CustomerHot, amount: i64) -> Result<(), Overflow> {
     Ok(())
 }
 
-/// Puts the payment in front of C_DATA and shows its beginning.
-fn note(cold: &mut CustomerCold, front: &[u8], shown: &mut CustomerData) {
+/// Inserts the payment's record at the beginning of C_DATA; copies the first characters of the result to `shown`.
+fn prepend_record(cold: &mut CustomerCold, front: &[u8], shown: &mut CustomerData) {
     cold.data.prepend(front);
     shown.clear();
     shown.extend(cold.data.as_bytes().iter().take(200).copied());
 }
 
-/// Longest record: six numbers of at most ten digits, cents, blanks.
+/// Maximum length of a record: six numbers of at most ten digits, cents, blanks.
 const RECORD: usize = 80;
 
-/// C_ID, C_D_ID, C_W_ID, D_ID, W_ID, H_AMOUNT as text.
+/// Returns C_ID, C_D_ID, C_W_ID, D_ID, W_ID, H_AMOUNT as text.
 fn record(key: CustomerKey, input: &PaymentInput) -> ArrayVec<u8, RECORD> {
     let mut text = ArrayVec::new();
     for number in [key.c, u32::from(key.d), key.w, u32::from(input.d), input.w] {
@@ -228,14 +229,21 @@ fn decimal(text: &mut ArrayVec<u8, RECORD>, mut number: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::generate::input::Who;
+    use crate::workload::generate::input::CustomerSelector;
     use crate::workload::schema::keys::HistoryKey;
 
     #[test]
     fn the_record_names_customer_place_and_amount() {
         let key = CustomerKey { w: 12, d: 10, c: 2999 };
         let history = HistoryKey { run: 1, terminal: 0, sequence: 0 };
-        let mut input = PaymentInput { w: 3, d: 4, who: Who::Id(key), amount: 123_405, now: When::at(1), history };
+        let mut input = PaymentInput {
+            w: 3,
+            d: 4,
+            customer: CustomerSelector::Id(key),
+            amount: 123_405,
+            now: Timestamp::at(1),
+            history,
+        };
         assert_eq!(&record(key, &input)[..], b"2999 10 12 4 3 1234.05 ");
         input.amount = 100;
         assert!(record(key, &input).ends_with(b" 1.00 "));

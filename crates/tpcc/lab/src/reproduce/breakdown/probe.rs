@@ -148,7 +148,7 @@ fn cycle() -> f64 {
 /// Nanoseconds of a mispredicted branch. Half of the random branches are mispredicted, and none of the regular ones.
 fn branch() -> f64 {
     let mut random = Random::stream(9, 0);
-    let bits: Vec<bool> = (0..STEPS).map(|_| random.within(0, 1) == 1).collect();
+    let bits: Vec<bool> = (0..STEPS).map(|_| random.in_range(0, 1) == 1).collect();
     let regular = vec![true; STEPS];
     let time = |bits: &[bool]| {
         least(|| {

@@ -13,7 +13,7 @@ use tpcc_core::engines::storage::fibers;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::generate::Random;
 use tpcc_core::workload::interrupt;
-use tpcc_core::workload::threads::{self, NoThread};
+use tpcc_core::workload::threads::{self, SpawnError};
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
@@ -59,7 +59,7 @@ impl Block {
         let n = (bytes / LINE).max(1);
         let mut next: Vec<u32> = (0..n as u32).collect();
         for last in (1..n).rev() {
-            next.swap(last, random.within(0, last as u32 - 1) as usize);
+            next.swap(last, random.in_range(0, last as u32 - 1) as usize);
         }
         let line = |next| Line { next: AtomicU32::new(next), word: AtomicU64::new(0) };
         Block { lines: next.into_iter().map(line).collect() }
@@ -308,7 +308,7 @@ fn median_ns(reads: usize, of_operation: usize, mut operation: impl FnMut(&mut u
 ///
 /// # Errors
 /// If there is no second thread.
-pub(super) fn remote_read_ns() -> Result<f64, NoThread> {
+pub(super) fn remote_read_ns() -> Result<f64, SpawnError> {
     const BLOCKS: usize = 384;
     const BYTES: usize = 256 << 10;
     const OPERATIONS: usize = BYTES / LINE / READS;
@@ -326,7 +326,7 @@ pub(super) fn remote_read_ns() -> Result<f64, NoThread> {
         }
     };
     let mut times: Vec<f64> = std::thread::scope(|scope| {
-        threads::one(scope, "reader", || {
+        threads::spawn(scope, "reader", || {
             for (n, block) in blocks.iter().enumerate() {
                 wait(&ours, n);
                 through(block);
@@ -341,7 +341,7 @@ pub(super) fn remote_read_ns() -> Result<f64, NoThread> {
             ours.store(n + 1, Ordering::Release);
             ns
         });
-        Ok::<_, NoThread>(times.collect())
+        Ok::<_, SpawnError>(times.collect())
     })?;
     // If a thread was preempted, the lines of the other one are gone: such rounds are left out.
     times.sort_unstable_by(f64::total_cmp);

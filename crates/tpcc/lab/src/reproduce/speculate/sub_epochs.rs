@@ -26,8 +26,11 @@ type CostLabel = (&'static str, fn(&DependenceCost) -> f64);
 pub(super) fn sub_epochs(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (rounds, loops) = if lab.quick { (5, 150) } else { (9, 600) };
     let data = lab.database(1)?;
-    let config =
-        StoreConfig { durability: Durability::Async, background: Background::Inline, ..StoreConfig::usual(&data, 1) };
+    let config = StoreConfig {
+        durability: Durability::Async,
+        background: Background::Inline,
+        ..StoreConfig::defaults(&data, 1)
+    };
     let Some((database, loaded)) = Store::open(&config, None)? else {
         return Err(Error::failed(format!("{}: no database there", config.shown())));
     };

@@ -12,7 +12,7 @@ use crate::reproduce::lab::{Lab, SEED};
 use crate::reproduce::report::{Series, Spread};
 use tpcc_core::report::machine::available_memory_bytes;
 use tpcc_core::workload::error::Error;
-use tpcc_core::workload::generate::spread;
+use tpcc_core::workload::generate::hash64;
 use tpcc_core::workload::interrupt;
 
 const ROW: usize = 100;
@@ -115,10 +115,10 @@ fn transaction(
     let mut sum = 0;
     for keys in keys.chunks(group.max(1)) {
         if group > 0 {
-            tx.prefetch_raw(keys.iter().map(|key| (*rows, &key[..], ROW)));
+            tx.raw().prefetch(keys.iter().map(|key| (*rows, &key[..], ROW)));
         }
         for key in keys {
-            sum += tx.read_raw(rows, key, |row| u64::from(row[0]))?.unwrap_or(0);
+            sum += tx.raw().read(rows, key, |row| u64::from(row[0]))?.unwrap_or(0);
         }
     }
     std::hint::black_box(sum);
@@ -128,7 +128,7 @@ fn transaction(
 
 /// Next number below `n` of a pseudo-random sequence (splitmix64).
 fn below(state: &mut u64, n: u64) -> u64 {
-    let drawn = spread(*state);
+    let drawn = hash64(*state);
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     ((u128::from(drawn) * u128::from(n)) >> 64) as u64
 }

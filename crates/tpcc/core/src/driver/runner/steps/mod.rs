@@ -1,6 +1,6 @@
-//! A worker whose transactions run as a team of fibers (STEPS, VLDB 2004): each fiber takes a terminal's transaction, runs it
-//! to its end, and takes the next. Which fiber runs is decided at points and by teams (see [`policy`]); which transactions
-//! are under way together is decided by their [admission](crate::driver::admission).
+//! Worker whose transactions run as a team of fibers (STEPS, VLDB 2004). Each fiber takes a transaction of a terminal, runs
+//! it to its end, and takes the next. Switch points and teams determine the fiber that runs (see [`policy`]); the
+//! [admission](crate::driver::admission) determines the concurrent transactions.
 
 mod points;
 pub mod policy;
@@ -21,42 +21,42 @@ use crate::driver::desk::{Desk, Job};
 use crate::engines::storage::fibers;
 use crate::workload::engine::Engine;
 use crate::workload::error::Error;
-use crate::workload::settings::{CtxPoints, TeamsOf};
+use crate::workload::settings::{SwitchPoints, TeamUnit};
 use policy::{StepsHook, hook_for};
 
-/// Teams of fibers.
+/// Runner with teams of fibers.
 pub struct StepsRunner {
     team_size: usize,
-    teams_of: TeamsOf,
-    /// None where fibers only take turns between transactions: a team of one, or an engine that knows no fibers.
+    teams_of: TeamUnit,
+    /// `None` if fibers switch only between transactions: for a team of one, or for an engine without fiber support.
     hook: Option<Arc<StepsHook>>,
-    /// Whether stacks ask for large pages.
+    /// True if stacks request large pages.
     large_stacks: bool,
 }
 
 impl StepsRunner {
-    /// Teams of `team_size` fibers that switch at these points. An engine must be opened with [`Self::hook`].
+    /// Creates a runner with teams of `team_size` fibers that switch at `points`. Open the engine with [`Self::hook`].
     ///
     /// # Errors
-    /// A file of points that cannot be read.
-    pub fn new(team_size: usize, teams_of: TeamsOf, points: &CtxPoints) -> Result<StepsRunner, Error> {
-        // Made for a team of one as well, which never switches, so that a wrong file is refused.
+    /// If the file of points cannot be read.
+    pub fn new(team_size: usize, teams_of: TeamUnit, points: &SwitchPoints) -> Result<StepsRunner, Error> {
+        // Built even for a team of one, which never switches, so that an invalid file is rejected.
         let hook = hook_for(teams_of, points)?;
         Ok(StepsRunner { team_size, teams_of, hook: (team_size > 1).then_some(hook), large_stacks: false })
     }
 
-    /// The same, with stacks in large pages if `large`.
+    /// Sets the use of large pages for stacks.
     pub fn large_stacks(self, large: bool) -> StepsRunner {
         StepsRunner { large_stacks: large, ..self }
     }
 
-    /// Fibers on an engine that knows none.
+    /// Creates a runner for an engine without fiber support.
     #[cfg(test)]
     pub fn without_hook(team_size: usize) -> StepsRunner {
-        StepsRunner { team_size, teams_of: TeamsOf::Transaction, hook: None, large_stacks: false }
+        StepsRunner { team_size, teams_of: TeamUnit::Transaction, hook: None, large_stacks: false }
     }
 
-    /// What the engine must be opened with; none for a team of one.
+    /// Hook that the engine must be opened with; `None` for a team of one.
     pub fn hook(&self) -> Option<Arc<StepsHook>> {
         self.hook.clone()
     }
@@ -84,9 +84,10 @@ impl Runner for StepsRunner {
             Some(operations) => {
                 let builder = builder.operations(operations).membership(Membership::PerOperation);
                 match self.teams_of {
-                    // The oldest first: the others gather meanwhile, and those who end together gather together again.
-                    TeamsOf::Transaction => builder.policy(OldestFirst),
-                    TeamsOf::Operation => builder.policy(LargestFirst),
+                    // Oldest team first: the other teams grow meanwhile, and fibers that end a transaction together start
+                    // the next one together.
+                    TeamUnit::Transaction => builder.policy(OldestFirst),
+                    TeamUnit::Operation => builder.policy(LargestFirst),
                 }
             }
         };
@@ -100,7 +101,7 @@ impl Runner for StepsRunner {
 }
 
 impl Conduct for &StepsRunner {
-    /// Joins the fiber to a team, where teams are of whole transactions.
+    /// Adds the fiber to a team, if teams execute whole transactions.
     #[inline]
     fn begins(&self, job: &Job) {
         if let Some(hook) = &self.hook {

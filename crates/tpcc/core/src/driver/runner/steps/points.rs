@@ -1,30 +1,30 @@
-//! Where the fibers of a team switch.
+//! Points at which the fibers of a team switch.
 
 use sched_steps::point::Bitmap;
 use sched_steps::team::Operations;
 use storage::{PointKind, PointSite, points};
 
 use crate::workload::error::Error;
-use crate::workload::settings::CtxPoints;
+use crate::workload::settings::SwitchPoints;
 
-/// Which points are to be live.
+/// Selection of live points.
 #[derive(Debug)]
 pub(super) enum Chosen {
     BuiltIn,
     All,
     None,
     Bitmap(Bitmap),
-    /// By number of the point: for which operations it is live, a bit each.
+    /// By point number: bit mask of the operations for which the point is live.
     These(Box<[u64]>),
 }
 
 impl Chosen {
-    pub(super) fn of(points: &CtxPoints) -> Result<Chosen, Error> {
+    pub(super) fn of(points: &SwitchPoints) -> Result<Chosen, Error> {
         Ok(match points {
-            CtxPoints::None => Chosen::None,
-            CtxPoints::All => Chosen::All,
-            CtxPoints::BuiltIn => Chosen::BuiltIn,
-            CtxPoints::File(path) => {
+            SwitchPoints::None => Chosen::None,
+            SwitchPoints::All => Chosen::All,
+            SwitchPoints::BuiltIn => Chosen::BuiltIn,
+            SwitchPoints::File(path) => {
                 let told = |e| {
                     Error::usage(format!("--ctx-points {e}"))
                         .help("'tpcc footprint --place FILE' writes one for this build; or pass all or none")
@@ -34,7 +34,7 @@ impl Chosen {
         })
     }
 
-    /// Whether a point is live for some operation.
+    /// Returns true if the point is live for any operation.
     pub(super) fn may_stop_at(&self, site: &'static PointSite) -> bool {
         match self {
             Chosen::None => false,
@@ -45,7 +45,7 @@ impl Chosen {
         }
     }
 
-    /// By number of the point: for which operations it is live, a bit each.
+    /// Bit mask of the operations for which a point is live, by point number.
     pub(super) fn live(&self, operations: &Operations) -> Box<[u64]> {
         let sites = points().iter();
         match self {
@@ -62,11 +62,11 @@ impl Chosen {
     }
 }
 
-/// Whether a point is live unless something else is asked for: those of group descents. There a stop waits for a dozen
-/// lines; in the descent of a single key it waits for one, which is near most of the time, and costs as much.
+/// Default selection: the points of group descents. A stop there covers the fetch of about a dozen cache lines. A stop in
+/// the descent of a single key covers one line, which is in a near cache most of the time, and costs the same.
 fn is_built_in(site: &PointSite) -> bool {
     site.kind() == PointKind::Data && site.name().starts_with(GROUPS)
 }
 
-/// How the names of the points in group descents begin.
+/// Name prefix of the points in group descents.
 pub(super) const GROUPS: &str = "btree/group-";

@@ -1,13 +1,13 @@
-//! What teams do together, as the policy of a [`FiberHook`].
+//! Team policy for the fibers of a [`FiberHook`]: joins and switches at the start of statements.
 //!
-//! Where a statement begins, fibers that run the same code run it together: with a team per operation, the paper's, the
-//! fiber joins the team for that statement; with a team per transaction, whose members are of one kind and go in step
-//! anyway, it lets the next one run, which costs a quarter.
+//! At the start of a statement, fibers that run the same code are brought together. With a team per operation, as in the
+//! paper, the fiber joins the team of that statement. With a team per transaction, whose members are of one kind and run in
+//! step anyway, the fiber lets the next one run, which is cheaper.
 //!
-//! Some rows are hot: every transaction of a warehouse or a district locks them. Where transactions of one warehouse may be
-//! under way together, a transaction lets no other run from the moment it asks for such a row until its end, so that no
-//! transaction of its team ever waits for one; all that comes after is one operation, `finish`. Where they are kept
-//! [apart](TeamPolicy::keep_apart), these are operations like the others.
+//! Some rows are hot: every transaction of a warehouse or a district locks them. If transactions of one warehouse may run
+//! concurrently, a transaction does not let others run from its first request of a hot row until its end. Therefore no
+//! transaction of its team ever waits for a hot row. Everything in that stretch is one operation, `finish`. If transactions
+//! are kept [apart](TeamPolicy::keep_apart), statements on hot rows are ordinary operations.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -22,93 +22,93 @@ use crate::engines::storage::fiber_hook::{FiberHook, FiberPolicy};
 use crate::workload::error::Error;
 use crate::workload::generate::deck::Kind;
 use crate::workload::schema::TableId;
-use crate::workload::settings::{CtxPoints, TeamsOf};
+use crate::workload::settings::{SwitchPoints, TeamUnit};
 
-/// Runs storage on teams of fibers.
+/// Engine hook that runs storage on teams of fibers.
 pub type StepsHook = FiberHook<TeamPolicy>;
 
-/// Which fibers run together, and where they switch.
+/// Decides which fibers run together and at which points they switch.
 #[derive(Debug)]
 pub struct TeamPolicy {
     chosen: Chosen,
     teams: OnceLock<Teams>,
-    /// What its teams do together.
-    teams_of: TeamsOf,
-    /// Transactions under way together are of different warehouses.
+    /// Unit of work that a team executes together.
+    teams_of: TeamUnit,
+    /// True if concurrent transactions are of different warehouses.
     apart: AtomicBool,
 }
 
-/// Which statement belongs to which team.
+/// Operations of a team, and the mapping of statements to them.
 #[derive(Debug)]
 struct Teams {
     operations: Operations,
-    /// By number of the point: for which operations it is live, a bit each.
+    /// By point number: bit mask of the operations for which the point is live.
     live: Box<[u64]>,
     begin: OperationId,
     finish: OperationId,
-    /// Whole transactions, by kind.
+    /// Operations for whole transactions, by kind.
     kinds: [OperationId; KINDS],
-    /// A whole transaction whose kind was not said.
+    /// Operation for a whole transaction of unknown kind.
     transaction: OperationId,
-    /// By operation.
+    /// Code stretch of each operation.
     stretches: [Stretch; u64::BITS as usize],
-    /// By number of the index and kind of statement, where transactions of one warehouse may be under way together;
-    /// none if the fiber stays in the team it is in.
+    /// Operation by index number and kind of statement, if transactions of one warehouse may run concurrently. `None` if
+    /// the fiber stays in its team.
     together: Box<[Option<OperationId>]>,
-    /// The same where they are kept apart.
+    /// The same mapping if transactions are kept apart.
     apart: Box<[Option<OperationId>]>,
 }
 
-/// Places of an index in a table of statements: a power of two, for the kinds of statements.
+/// Table entries per index, for the kinds of statements. A power of two.
 const PLACES: usize = 16;
 
 const _: () = assert!((OperationKind::Prefetch as usize) < PLACES);
 
-/// What a statement does, as far as the instruction cache is concerned.
+/// Code that a statement executes, as a unit of the instruction cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stretch {
-    /// It reads. All that begins a transaction fits the cache together: its begin, scans, fetches, announcements.
+    /// Reads. All code at the start of a transaction fits the cache together: begin, scans, fetches, prefetches.
     Reads,
-    /// It is about a hot row. Both tables of such rows are changed by the same code.
+    /// Accesses to hot rows. The same code updates both tables of hot rows.
     Hot,
-    /// It is on its own.
+    /// Code that shares the cache with no other statement.
     Alone,
 }
 
-/// Kinds of transactions.
+/// Number of transaction kinds.
 const KINDS: usize = Kind::ALL.len();
 
-/// The hook for fibers that switch at these points.
-pub fn hook_for(teams_of: TeamsOf, points: &CtxPoints) -> Result<Arc<StepsHook>, Error> {
+/// Creates a hook for fibers that switch at `points`.
+pub fn hook_for(teams_of: TeamUnit, points: &SwitchPoints) -> Result<Arc<StepsHook>, Error> {
     Ok(Arc::new(FiberHook::new(TeamPolicy::new(teams_of, Chosen::of(points)?))))
 }
 
-/// The hook for fibers that switch at points by their numbers: for which operations each is live, a bit each.
-pub fn hook_at(teams_of: TeamsOf, live: Box<[u64]>) -> Arc<StepsHook> {
+/// Creates a hook from a bit mask per point number: the operations for which the point is live.
+pub fn hook_at(teams_of: TeamUnit, live: Box<[u64]>) -> Arc<StepsHook> {
     Arc::new(FiberHook::new(TeamPolicy::new(teams_of, Chosen::These(live))))
 }
 
 impl TeamPolicy {
-    fn new(teams_of: TeamsOf, chosen: Chosen) -> TeamPolicy {
+    fn new(teams_of: TeamUnit, chosen: Chosen) -> TeamPolicy {
         TeamPolicy { chosen, teams: OnceLock::new(), teams_of, apart: AtomicBool::new(false) }
     }
 
-    /// Says whether transactions that are under way together are kept apart: of different warehouses.
+    /// Sets whether concurrent transactions are of different warehouses.
     pub fn keep_apart(&self, apart: bool) {
         self.apart.store(apart, Ordering::Relaxed);
     }
 
-    /// A transaction of this kind is about to begin. Where teams are of whole transactions the fiber joins one.
+    /// Called before a transaction of this kind begins. If teams execute whole transactions, the fiber joins one.
     #[inline]
     pub fn begins(&self, kind: Kind) {
-        if self.teams_of == TeamsOf::Transaction
+        if self.teams_of == TeamUnit::Transaction
             && let Some(teams) = self.teams.get()
         {
             team::begin_operation(teams.kinds[kind as usize]);
         }
     }
 
-    /// Whether a point is live that is not of a group descent.
+    /// Returns true if a point outside of group descents is live.
     pub fn stops_outside_of_groups(&self) -> bool {
         let is_outside = |site: &PointSite| !site.name().starts_with(GROUPS);
         self.teams
@@ -116,33 +116,33 @@ impl TeamPolicy {
             .is_some_and(|teams| points().iter().zip(&teams.live).any(|(s, live)| *live != 0 && is_outside(s)))
     }
 
-    /// The operations of a team's executor; none if there are no teams.
+    /// Operations for the executor of a team; `None` if there are no teams.
     pub fn operations(&self) -> Option<Operations> {
         self.teams.get().map(|teams| teams.operations.clone())
     }
 }
 
-/// The place of a kind of statement on an index in a table of statements.
+/// Position of a statement in the mapping, by index number and kind.
 #[inline]
 fn place(index: u32, kind: OperationKind) -> usize {
     index as usize * PLACES + kind as usize % PLACES
 }
 
 impl Teams {
-    /// What a statement is; none if the fiber stays in the team it is in.
+    /// Operation of a statement; `None` if the fiber stays in its team.
     #[inline]
     fn of(&self, operation: Operation, apart: bool) -> Option<OperationId> {
         let table = if apart { &self.apart } else { &self.together };
         table.get(place(operation.index, operation.kind)).copied().flatten()
     }
 
-    /// A statement of a transaction that a team goes through as a whole: the next mate runs first, unless the statement
-    /// goes on with the stretch of code that the one before it was in.
+    /// Processes the start of a statement whose team executes whole transactions. Lets the next team mate run first, unless
+    /// the statement continues the code stretch of the previous one.
     #[inline]
     fn go_on(&self, next: OperationId) {
         let now = team::current_part();
         if next == self.begin {
-            // Its begin was not said, or it begins again.
+            // The transaction did not announce its begin, or it is a retry.
             if now.is_none() || now != team::current_operation() {
                 team::begin_operation(self.transaction);
             }
@@ -165,7 +165,7 @@ impl Teams {
     }
 }
 
-/// A hop that is called, so that statements which need none save no registers for it.
+/// Never inlined, so that statements without a switch do not save registers for one.
 #[inline(never)]
 fn let_others_run() {
     if !std::thread::panicking() {
@@ -186,11 +186,11 @@ impl FiberPolicy for TeamPolicy {
     fn enter(&self, operation: Operation) {
         let Some(teams) = self.teams.get() else { return };
         let Some(next) = teams.of(operation, self.apart.load(Ordering::Relaxed)) else { return };
-        if self.teams_of == TeamsOf::Transaction {
+        if self.teams_of == TeamUnit::Transaction {
             return teams.go_on(next);
         }
         let now = team::current_operation();
-        // What is left of a transaction that has begun its last operation belongs to that.
+        // After the start of its last operation (`finish`), the rest of a transaction belongs to that operation.
         if now == Some(next) || (now == Some(teams.finish) && next != teams.begin) {
             return;
         }
@@ -240,7 +240,7 @@ impl FiberPolicy for TeamPolicy {
             together[place(*number, K::Prefetch)] = Some(announce);
             apart[place(*number, K::Prefetch)] = Some(announce);
         }
-        // A transaction that may hold a hot row stops nowhere.
+        // A transaction that may hold a hot row never stops at a point.
         let live = self.chosen.live(&operations).iter().map(|live| live & !finish.bit()).collect();
         let (together, apart) = (together.into(), apart.into());
         let _ =

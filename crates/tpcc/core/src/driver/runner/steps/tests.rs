@@ -1,4 +1,4 @@
-//! Teams on the storage engine: databases so small that everybody meets everybody.
+//! Tests of teams on the storage engine, with databases so small that conflicts are frequent.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::workload::check;
 use crate::workload::generate::deck::{Kind, Mix};
 use crate::workload::load;
 use crate::workload::loaded::Loaded;
-use crate::workload::schema::rows::When;
+use crate::workload::schema::rows::Timestamp;
 use crate::workload::schema::{Scale, TableId};
-use crate::workload::settings::{Admission, ClockKind, CtxPoints, Length, Scheduling, TeamsOf};
+use crate::workload::settings::{Admission, ClockKind, Length, Scheduling, SwitchPoints, TeamUnit};
 use crate::workload::txn::StepOrder;
 
 #[derive(Clone)]
@@ -30,14 +30,14 @@ struct How {
     workers: usize,
     terminals: u32,
     team_size: usize,
-    teams_of: TeamsOf,
-    points: CtxPoints,
+    teams_of: TeamUnit,
+    points: SwitchPoints,
     durability: Durability,
     latches: LatchKind,
     prefetch: bool,
     order: StepOrder,
     mix: Mix,
-    /// The usual one, if none.
+    /// Admission order; `None` for the default.
     admission: Option<Admission>,
 }
 
@@ -46,8 +46,8 @@ const HOW: How = How {
     workers: 1,
     terminals: 12,
     team_size: 8,
-    teams_of: TeamsOf::Transaction,
-    points: CtxPoints::BuiltIn,
+    teams_of: TeamUnit::Transaction,
+    points: SwitchPoints::BuiltIn,
     durability: Durability::Async,
     latches: LatchKind::Optimistic,
     prefetch: true,
@@ -81,13 +81,13 @@ fn open(how: &How, runner: &StepsRunner) -> (Store, Loaded) {
         hook.as_deref().map(|hook| hook as &dyn StoreHook),
     )
     .unwrap();
-    let plan = load::Population::new(how.warehouses, Scale::TINY, 1, When::at(1));
+    let plan = load::Population::new(how.warehouses, Scale::TINY, 1, Timestamp::at(1));
     let _ = load::populate(&plan, &store, 1, &load::RowsDone::default()).unwrap();
     store.finish_load(&plan.loaded()).unwrap();
     (store, plan.loaded())
 }
 
-/// Runs, and checks the twelve conditions.
+/// Runs transactions and checks the twelve consistency conditions.
 fn run(how: &How, transactions: u64) -> Measured {
     let runner = runner(how);
     let (store, loaded) = open(how, &runner);
@@ -97,7 +97,7 @@ fn run(how: &How, transactions: u64) -> Measured {
         terminals: how.terminals,
         mix: how.mix,
         steps: how.order,
-        admission: how.admission.unwrap_or(Admission::usual(how.team_size, scheduling(how).teams_of())),
+        admission: how.admission.unwrap_or(Admission::default_for(how.team_size, scheduling(how).teams_of())),
         placement: itas::Placement::Packed,
         pin: false,
         counters: false,
@@ -115,7 +115,7 @@ fn run(how: &How, transactions: u64) -> Measured {
 
 #[test]
 fn conditions_hold_after_teams() {
-    for (teams_of, operation) in [(TeamsOf::Operation, "begin"), (TeamsOf::Transaction, "payment")] {
+    for (teams_of, operation) in [(TeamUnit::Operation, "begin"), (TeamUnit::Transaction, "payment")] {
         let how = How { teams_of, ..HOW };
         let measured = run(&how, 4_000);
         assert_eq!(measured.teams.len(), 1);
@@ -123,22 +123,22 @@ fn conditions_hold_after_teams() {
         let of = teams.operations.iter().find(|of| of.name == operation).unwrap();
         assert!(of.begun >= 1_500 && of.mean_in > 2.0, "{of:?}");
         assert!(teams.mean_team > 2.0, "{teams:?}");
-        run(&How { points: CtxPoints::All, ..how.clone() }, 3_000);
-        run(&How { points: CtxPoints::None, ..how.clone() }, 3_000);
-        run(&How { latches: LatchKind::Plain, points: CtxPoints::All, ..how.clone() }, 3_000);
-        run(&How { prefetch: false, points: CtxPoints::All, ..how.clone() }, 3_000);
+        run(&How { points: SwitchPoints::All, ..how.clone() }, 3_000);
+        run(&How { points: SwitchPoints::None, ..how.clone() }, 3_000);
+        run(&How { latches: LatchKind::Plain, points: SwitchPoints::All, ..how.clone() }, 3_000);
+        run(&How { prefetch: false, points: SwitchPoints::All, ..how.clone() }, 3_000);
         run(&How { warehouses: 3, terminals: 30, team_size: 16, ..how.clone() }, 3_000);
         run(&How { mix: Mix::Payment, ..how.clone() }, 3_000);
         run(&How { admission: Some(Admission::Fifo), ..how }, 3_000);
     }
 }
 
-/// What the statements of two transactions in one team do in turns, by number of the statement.
+/// Order in which two transactions of one team execute their statements, as statement numbers.
 fn turns(statements: &[(OperationKind, u32)], keep_apart: bool) -> Vec<usize> {
-    let hook = hook_for(TeamsOf::Transaction, &CtxPoints::BuiltIn).unwrap();
+    let hook = hook_for(TeamUnit::Transaction, &SwitchPoints::BuiltIn).unwrap();
     let name = |table: TableId| table.name().to_owned();
     let indexes = [TableId::Warehouse, TableId::Stock, TableId::Item];
-    // No index has number 0.
+    // Index numbers start at 1.
     let numbered = (1..).zip(indexes).map(|(number, table)| (number, name(table), name(table)));
     hook.policy().know(&numbered.collect::<Vec<_>>()).unwrap();
     hook.policy().keep_apart(keep_apart);
@@ -177,11 +177,11 @@ fn a_team_goes_through_a_stretch_of_code_at_a_time() {
         (K::Commit, 0),
     ];
     assert_eq!(turns(&statements, true), [0, 1, 2, 0, 1, 2, 3, 3, 4, 4, 5, 6, 5, 6, 7, 7]);
-    // A transaction that may meet a mate at a hot row keeps the processor from there to its end.
+    // A transaction that may conflict with a team mate at a hot row keeps the CPU from there to its end.
     assert_eq!(turns(&statements, false), [0, 1, 2, 0, 1, 2, 3, 3, 4, 4, 5, 6, 7, 5, 6, 7]);
 }
 
-/// An announcement of rows of several tables is on no index, and a stretch of reading all the same.
+/// A prefetch of rows of several tables has no index, but belongs to the stretch of reads.
 #[test]
 fn announcements_belong_to_what_is_read_after_them() {
     use OperationKind as K;
@@ -190,17 +190,17 @@ fn announcements_belong_to_what_is_read_after_them() {
     assert_eq!(turns(&statements, true), [0, 0, 1, 1, 2, 3, 2, 3]);
 }
 
-/// Where there are warehouses enough, no transaction of a team waits for a mate: they are of different ones.
+/// With enough warehouses no transaction of a team waits for a team mate, because they are of different warehouses.
 #[test]
 fn those_of_a_team_are_kept_apart() {
-    for teams_of in [TeamsOf::Operation, TeamsOf::Transaction] {
+    for teams_of in [TeamUnit::Operation, TeamUnit::Transaction] {
         let how = How { warehouses: 8, terminals: 40, teams_of, mix: Mix::Payment, ..HOW };
         let measured = run(&how, 3_000);
         let (waits, begun) = (measured.teams[0].operations.iter())
             .fold((0, 0), |(waits, begun), operation| (waits + operation.strays, begun + operation.begun));
         assert!(begun >= 3_000, "{begun}");
         assert!(waits < 100, "{waits} strays");
-        run(&How { points: CtxPoints::All, mix: Mix::Standard, ..how.clone() }, 3_000);
+        run(&How { points: SwitchPoints::All, mix: Mix::Standard, ..how.clone() }, 3_000);
         run(&How { workers: 2, warehouses: 16, terminals: 64, mix: Mix::Standard, ..how }, 3_000);
     }
 }
@@ -208,17 +208,17 @@ fn those_of_a_team_are_kept_apart() {
 /// Two workers on one warehouse: a transaction that waits for a row is woken by the other thread.
 #[test]
 fn workers_wake_each_other() {
-    for points in [CtxPoints::BuiltIn, CtxPoints::All] {
+    for points in [SwitchPoints::BuiltIn, SwitchPoints::All] {
         run(&How { workers: 2, terminals: 16, team_size: 4, points, ..HOW }, 4_000);
     }
     run(&How { workers: 2, warehouses: 2, terminals: 20, ..HOW }, 4_000);
 }
 
-/// In the written order the contended rows come first, so that nearly everybody waits, and some wait in a ring.
+/// In the specified order hot rows are accessed first, so nearly all transactions wait, and some waits are deadlocks.
 #[test]
 fn those_who_wait_and_victims_get_through() {
     let measured =
-        run(&How { order: StepOrder::Spec, points: CtxPoints::All, workers: 2, terminals: 16, ..HOW }, 2_000);
+        run(&How { order: StepOrder::Spec, points: SwitchPoints::All, workers: 2, terminals: 16, ..HOW }, 2_000);
     assert_eq!(measured.stats.completed(), 2_000);
     run(&How { order: StepOrder::Spec, durability: Durability::Sync, ..HOW }, 1_000);
 }
@@ -235,8 +235,8 @@ fn a_team_of_one_is_no_team() {
     assert!(measured.teams.is_empty());
 }
 
-/// A fiber waits for another fiber of its thread, and is told where it would wait for itself; a limit on waits holds for
-/// fibers as for threads.
+/// A fiber can wait for another fiber of its thread. A wait for itself is an error. A lock timeout applies to fibers as to
+/// threads.
 #[test]
 fn a_fiber_never_waits_for_its_own_transactions() {
     const ROWS: storage::Table<u64, u64> = storage::Table::new("rows");
@@ -254,7 +254,7 @@ fn a_fiber_never_waits_for_its_own_transactions() {
                 first.put(&ROWS, &1, &1).unwrap();
                 let second = db.begin().unwrap();
                 assert!(matches!(second.get(&ROWS, &1), Err(TxnError::OwnTask { .. })));
-                // Until the other fiber waits, and if it may not for long, until it has given up.
+                // Waits until the other fiber waits; with a lock timeout, until that fiber has timed out.
                 let begun = waits + 2;
                 sched_steps::fiber::block_until(|| db.stats().lock_waits >= begun);
                 if limit.is_none() {

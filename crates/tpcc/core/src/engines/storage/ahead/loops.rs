@@ -1,5 +1,5 @@
-//! The loops of the workload's transactions that can run ahead of them (TLS paper, section 3), and the rest of each
-//! transaction in order.
+//! Loops of the workload's transactions that can run ahead of the transaction (TLS paper, section 3). The rest of each
+//! transaction runs in order.
 
 use smallvec::SmallVec;
 use speculate::{Dependence, LoopTrace, Options, Speculator, Stats};
@@ -11,7 +11,7 @@ use crate::workload::generate::input::{
 };
 use crate::workload::schema::TableId;
 use crate::workload::schema::keys::{ItemKey, StockKey};
-use crate::workload::schema::parts::ItemShown;
+use crate::workload::schema::parts::ItemDetails;
 use crate::workload::schema::tables::Stock;
 use crate::workload::txn::long_order::{self, LongOrderOutput};
 use crate::workload::txn::payment::{CustomerData, NameAndAddress, Payer};
@@ -28,16 +28,16 @@ pub enum TransactionLoop {
     Districts,
     /// The lines of each order that a Delivery delivers.
     DeliveredLines,
-    /// The orders that a Stock-Level looks at.
+    /// The orders that a Stock-Level reads.
     RecentOrders,
-    /// The two halves of a Payment: warehouse and district, and the customer.
+    /// The two halves of a Payment: warehouse and district, and customer.
     Accounts,
     /// The lines of the order that an Order-Status shows.
     StatusLines,
 }
 
 impl TransactionLoop {
-    /// The loop that pays best in the transaction that `input` asks for.
+    /// Returns the loop with the greatest benefit in the transaction of `input`.
     pub fn best_of(input: &Input) -> TransactionLoop {
         match input {
             Input::NewOrder(_) => TransactionLoop::OrderLines,
@@ -48,7 +48,7 @@ impl TransactionLoop {
         }
     }
 
-    /// Iterations of an epoch worth trying, the usual number first: epochs of 4 to 8 us.
+    /// Numbers of iterations per epoch to try, the usual number first: epochs of 4 to 8 us.
     pub fn grains(self) -> &'static [usize] {
         match self {
             TransactionLoop::OrderLines => &[5, 3],
@@ -60,20 +60,20 @@ impl TransactionLoop {
         }
     }
 
-    /// The usual number of iterations of an epoch.
+    /// The usual number of iterations per epoch.
     pub fn usual_grain(self) -> usize {
         self.grains().first().copied().unwrap_or(1)
     }
 }
 
-/// Runs loops of transactions ahead of them.
+/// Runs loops of transactions ahead of the transactions.
 pub struct Loops<'s> {
     rows: RowStore<'s>,
     speculator: Speculator<RowStore<'s>>,
     order: LongOrderOutput,
 }
 
-/// Keys of an epoch for which no memory is taken.
+/// Inline capacity for the announced keys of an epoch.
 const KEYS: usize = 32;
 
 type Ran = Result<Verdict, Failure<StoreError>>;
@@ -82,13 +82,14 @@ impl<'s> Loops<'s> {
     /// Starts the threads.
     ///
     /// # Errors
-    /// When a thread cannot be started.
+    /// Fails if a thread cannot be started.
     pub fn new(store: &'s Store, options: Options) -> Result<Loops<'s>, StoreError> {
         let speculator = Speculator::new(options).map_err(|error| StoreError::Speculation(error.to_string()))?;
         Ok(Loops { rows: RowStore::new(store), speculator, order: LongOrderOutput::default() })
     }
 
-    /// Runs a transaction of the workload up to its end, this loop of it ahead, in epochs of `grain` iterations.
+    /// Runs a transaction of the workload except for its final commit or rollback. Its loop runs ahead, in epochs of `grain`
+    /// iterations. `which` selects the loop of a Delivery, the only transaction with two loops.
     pub fn run(
         &mut self,
         tx: &mut StoreTransaction<'s>,
@@ -124,7 +125,7 @@ impl<'s> Loops<'s> {
                     let lines = order.lines[line..].iter().take(grain);
                     let keys = lines.flat_map(|line| {
                         [
-                            RowKey::of_part::<ItemShown>(&ItemKey { i: line.item }),
+                            RowKey::of_part::<ItemDetails>(&ItemKey { i: line.item }),
                             RowKey::of::<Stock>(&StockKey { w: line.supply_w, i: line.item }),
                         ]
                     });
@@ -137,7 +138,8 @@ impl<'s> Loops<'s> {
         Ok(long_order::finish(out))
     }
 
-    /// Payment: warehouse and district beside the customer. The row of HISTORY is made of what both have read.
+    /// Payment: the warehouse and district run in parallel with the customer. The row of HISTORY combines what both have
+    /// read.
     fn payment(
         &mut self,
         tx: &mut StoreTransaction<'s>,
@@ -145,13 +147,13 @@ impl<'s> Loops<'s> {
         grain: usize,
         scratch: &mut Scratch,
     ) -> Ran {
-        /// What a half has read.
+        /// Values that one half has read.
         enum Half {
             Places(NameAndAddress, NameAndAddress),
             Payer(Box<(Payer, CustomerData)>),
         }
         self.set_grain(grain)?;
-        let key = customer::find(tx, input.who, scratch)?;
+        let key = customer::find(tx, input.customer, scratch)?;
         let (mut places, mut payer) = (None, None);
         tx.run_ahead(
             &mut self.speculator,
@@ -179,7 +181,7 @@ impl<'s> Loops<'s> {
         payment::finish(tx, input, warehouse, district, payer, scratch)
     }
 
-    /// Order-Status: the order's lines run ahead.
+    /// Order-Status: the lines of the order run ahead.
     fn order_status(
         &mut self,
         tx: &mut StoreTransaction<'s>,
@@ -196,7 +198,7 @@ impl<'s> Loops<'s> {
             1..=lines,
             &[],
             |epoch, &number| order_status::line(epoch, order, number),
-            // As a scan would, up to the number that a terminal shows.
+            // As in a scan, limited to the number of lines that a terminal shows.
             |line| {
                 let _ = shown.try_push(line);
             },
@@ -205,7 +207,7 @@ impl<'s> Loops<'s> {
         Ok(Verdict::Commit)
     }
 
-    /// Delivery: its districts run ahead.
+    /// Delivery: the districts run ahead.
     fn districts(
         &mut self,
         tx: &mut StoreTransaction<'s>,
@@ -261,7 +263,7 @@ impl<'s> Loops<'s> {
         Ok(Verdict::Commit)
     }
 
-    /// Stock-Level: the orders that it looks at run ahead. Those of an epoch are read as one range.
+    /// Stock-Level: the orders that it reads run ahead. An epoch reads the lines of its orders as one range.
     fn stock_level(
         &mut self,
         tx: &mut StoreTransaction<'s>,
@@ -293,23 +295,23 @@ impl<'s> Loops<'s> {
         Ok(Verdict::Commit)
     }
 
-    /// A loop of so many iterations that do nothing.
+    /// Runs a loop of `epochs` iterations that do nothing.
     pub fn empty(&mut self, tx: &mut StoreTransaction<'s>, epochs: usize) -> Result<(), Failure<StoreError>> {
         self.set_grain(1)?;
         tx.run_ahead(&mut self.speculator, &self.rows, 0..epochs, &[], |_, _| Ok(()), drop)
     }
 
-    /// What the loops have done since the last call.
+    /// Returns the counters of the loops since the last call.
     pub fn take_stats(&mut self) -> Stats {
         self.speculator.take_stats()
     }
 
-    /// The dependences that rewound epochs, the dearest first.
+    /// Returns the dependences that have rewound epochs, the most expensive one first.
     pub fn profile(&mut self) -> Vec<Dependence> {
         self.speculator.profile()
     }
 
-    /// The traces of loops since the last call.
+    /// Returns the traces of the loops since the last call.
     pub fn take_traces(&mut self) -> Vec<LoopTrace> {
         self.speculator.take_traces()
     }
