@@ -17,11 +17,11 @@ fn lookups(db: &Database, rows: &Rows, random: &mut Random, n: u64, announce: bo
     let keys: [[u8; 8]; GROUP] = std::array::from_fn(|_| random.below(n).to_be_bytes());
     let tx = db.begin().expect("a free slot");
     if announce {
-        tx.prefetch_raw(keys.iter().map(|k| (*rows, &k[..], ROW)));
+        tx.raw().prefetch(keys.iter().map(|k| (*rows, &k[..], ROW)));
     }
     let mut sum = 0;
     for key in &keys {
-        let first = tx.read_raw(rows, key, |row| row[0]).expect("no deadlock");
+        let first = tx.raw().read(rows, key, |row| row[0]).expect("no deadlock");
         sum += u32::from(first.expect("a row"));
     }
     tx.commit_async().expect("a read-only commit");

@@ -30,7 +30,7 @@ fn record(c: &mut Criterion) {
     c.bench_function("lock/record/exclusive", |b| {
         b.iter_custom(|n| {
             inside(db, n, |tx, i| {
-                black_box(tx.update_raw(&rows, &key_at(i).to_be_bytes(), |row| row[0]).expect("a row"));
+                black_box(tx.raw_mut().update(&rows, &key_at(i).to_be_bytes(), |row| row[0]).expect("a row"));
             })
         });
     });
@@ -46,7 +46,7 @@ fn record(c: &mut Criterion) {
         b.iter_custom(|n| {
             inside(db, n, |tx, i| {
                 black_box(tx.get(&rows, &key_at(i)).expect("a row"));
-                black_box(tx.update_raw(&rows, &key_at(i).to_be_bytes(), |row| row[0]).expect("a row"));
+                black_box(tx.raw_mut().update(&rows, &key_at(i).to_be_bytes(), |row| row[0]).expect("a row"));
             })
         });
     });
@@ -56,7 +56,7 @@ fn record(c: &mut Criterion) {
             inside(db, n, |tx, i| {
                 let key = key_at(i).to_be_bytes();
                 let absent = [key[0], key[1], key[2], key[3], key[4], key[5], key[6], key[7], 1];
-                assert!(tx.read_raw(&rows, &absent, |_| ()).expect("no error").is_none());
+                assert!(tx.raw().read(&rows, &absent, |_| ()).expect("no error").is_none());
             })
         });
     });

@@ -2,7 +2,7 @@
 //!
 //! A lookup is a read of a row by key, with its lock, in a serializable transaction of 48 lookups, begin and commit
 //! included. All variants read random keys in the same way; all except `none` announce each group before they read it
-//! (`Transaction::prefetch_raw`). `LOOKUP_MIB` sets the size of the rows in MiB (default: 1,536).
+//! (`RawReader::prefetch`). `LOOKUP_MIB` sets the size of the rows in MiB (default: 1,536).
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ fn lookups(db: &Database, rows: &Rows, random: &mut Random, count: u64, group: u
     let mut sum = 0;
     for keys in keys.chunks(group.max(1)) {
         if group > 0 {
-            tx.prefetch_raw(keys.iter().map(|key| (*rows, &key[..], ROW)));
+            tx.raw().prefetch(keys.iter().map(|key| (*rows, &key[..], ROW)));
         }
         for key in keys {
-            let first = tx.read_raw(rows, key, |row| row[0]).expect("no deadlock");
+            let first = tx.raw().read(rows, key, |row| row[0]).expect("no deadlock");
             sum += u32::from(first.expect("a row"));
         }
     }

@@ -17,7 +17,7 @@ fn read(c: &mut Criterion) {
         b.iter(|| {
             let key = random.below(HOT_ROWS).to_be_bytes();
             let tx = db.begin().expect("a free slot");
-            let sum = tx.read_raw(&rows, &key, |row| row[0]).expect("a row");
+            let sum = tx.raw().read(&rows, &key, |row| row[0]).expect("a row");
             tx.commit_async().expect("a read-only commit");
             sum
         });
@@ -36,7 +36,7 @@ fn read(c: &mut Criterion) {
     c.bench_function("row/read/open-transaction", |b| {
         b.iter_custom(|n| {
             inside(db, n, |tx, i| {
-                black_box(tx.read_raw(&rows, &key_at(i).to_be_bytes(), |row| row[0]).expect("a row"));
+                black_box(tx.raw().read(&rows, &key_at(i).to_be_bytes(), |row| row[0]).expect("a row"));
             })
         });
     });
@@ -97,7 +97,7 @@ fn update(c: &mut Criterion) {
             inside(db, n, |tx, i| {
                 stamp += 1;
                 let key = key_at(i).to_be_bytes();
-                tx.update_raw(&rows, &key, |row| row[..8].copy_from_slice(&stamp.to_le_bytes())).expect("a row");
+                tx.raw_mut().update(&rows, &key, |row| row[..8].copy_from_slice(&stamp.to_le_bytes())).expect("a row");
             })
         });
     });
@@ -107,7 +107,7 @@ fn update(c: &mut Criterion) {
                 stamp += 1;
                 let key = key_at(i).to_be_bytes();
                 let change = |head: &mut [u8], _: &[u8]| head.copy_from_slice(&stamp.to_le_bytes());
-                tx.update_head_raw(&rows, &key, 8, change).expect("a row");
+                tx.raw_mut().update_head(&rows, &key, 8, change).expect("a row");
             })
         });
     });
@@ -123,7 +123,7 @@ fn update(c: &mut Criterion) {
         b.iter_custom(|n| {
             inside(db, n, |tx, i| {
                 stamp += 1;
-                tx.update_raw(&rows, &key_at(i).to_be_bytes(), |row| row.fill(stamp as u8)).expect("a row");
+                tx.raw_mut().update(&rows, &key_at(i).to_be_bytes(), |row| row.fill(stamp as u8)).expect("a row");
             })
         });
     });
@@ -152,7 +152,9 @@ fn inserts(n: u64, insert: impl Fn(&mut Transaction<'_>, &Rows, u64)) -> Duratio
 /// Inserts of rows of 100 bytes, splits included.
 fn insert(c: &mut Criterion) {
     c.bench_function("row/insert/open-transaction", |b| {
-        b.iter_custom(|n| inserts(n, |tx, rows, i| tx.insert_raw(rows, &i.to_be_bytes(), &row(i)).expect("a new key")));
+        b.iter_custom(|n| {
+            inserts(n, |tx, rows, i| tx.raw_mut().insert(rows, &i.to_be_bytes(), &row(i)).expect("a new key"))
+        });
     });
     c.bench_function("row/insert/open-transaction-typed", |b| {
         b.iter_custom(|n| inserts(n, |tx, rows, i| tx.insert(rows, &i, &row(i)).expect("a new key")));
@@ -162,7 +164,7 @@ fn insert(c: &mut Criterion) {
             inserts(n, |tx, rows, i| {
                 // Multiplication by an odd number permutes the 64-bit numbers.
                 let key = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-                tx.insert_raw(rows, &key.to_be_bytes(), &row(i)).expect("a new key");
+                tx.raw_mut().insert(rows, &key.to_be_bytes(), &row(i)).expect("a new key");
             })
         });
     });
@@ -183,11 +185,12 @@ fn scan(c: &mut Criterion) {
             let tx = db.begin().expect("a free slot");
             let mut sum = 0;
             let (first, last) = (from.to_be_bytes(), (from + RANGE - 1).to_be_bytes());
-            tx.scan_raw(&rows, &first, &last, |_, row| {
-                sum += u32::from(row[0]);
-                ControlFlow::Continue(())
-            })
-            .expect("rows");
+            tx.raw()
+                .scan(&rows, &first, &last, |_, row| {
+                    sum += u32::from(row[0]);
+                    ControlFlow::Continue(())
+                })
+                .expect("rows");
             tx.commit_async().expect("a read-only commit");
             sum
         });

@@ -20,7 +20,7 @@ fn commit(c: &mut Criterion) {
             stamp += 1;
             let key = random.below(HOT_ROWS).to_be_bytes();
             let mut tx = db.begin().expect("a free slot");
-            tx.update_raw(&rows, &key, |row| row[..8].copy_from_slice(&stamp.to_le_bytes())).expect("a row");
+            tx.raw_mut().update(&rows, &key, |row| row[..8].copy_from_slice(&stamp.to_le_bytes())).expect("a row");
             tx.commit_async().expect("an open log")
         });
     });
@@ -38,7 +38,7 @@ fn commit(c: &mut Criterion) {
             stamp += 1;
             let key = random.below(HOT_ROWS).to_be_bytes();
             let mut tx = db.begin().expect("a free slot");
-            tx.update_raw(&rows, &key, |row| row[..8].copy_from_slice(&stamp.to_le_bytes())).expect("a row");
+            tx.raw_mut().update(&rows, &key, |row| row[..8].copy_from_slice(&stamp.to_le_bytes())).expect("a row");
             tx.rollback().expect("pages in memory")
         });
     });
@@ -78,7 +78,7 @@ fn append(c: &mut Criterion) {
                 stamp = stamp.wrapping_add(1);
                 let key = random.below(N).to_be_bytes();
                 let mut tx = db.begin().expect("a free slot");
-                tx.update_raw(&wide, &key, |row| row[..bytes].fill(stamp)).expect("a row");
+                tx.raw_mut().update(&wide, &key, |row| row[..bytes].fill(stamp)).expect("a row");
                 tx.commit_async().expect("an open log")
             });
         });

@@ -29,7 +29,7 @@ fn main() {
     let on_bytes = || {
         inside(db, reads, |tx, i| {
             let first = |row: &[u8]| row.first_chunk().map(|row| u64::from_le_bytes(*row));
-            black_box(tx.read_raw(&rows, &key_at(i).to_be_bytes(), first).expect("a row"));
+            black_box(tx.raw().read(&rows, &key_at(i).to_be_bytes(), first).expect("a row"));
         })
     };
     let typed = || {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use benches::peers::report::{EngineReport, Report, Spread, Times, ratios, spreads, text, version};
 use benches::peers::{ENGINES, Operation, Subject, open};
 use clap::Parser;
-use tpcc_core::doors::peers::replace_file;
+use tpcc_core::peers::replace_file;
 
 /// The engine with which the others are compared.
 const BASE: &str = "storage";
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: &Flags) -> Result<(), (u8, String)> {
-    let names = chosen(flags.engines.as_deref()).map_err(|why| (2, why))?;
+    let names = select_engines(flags.engines.as_deref()).map_err(|why| (2, why))?;
     if let Some(file) = &flags.json {
         // The old contents stay until the new ones are complete.
         let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
@@ -67,7 +67,7 @@ fn run(flags: &Flags) -> Result<(), (u8, String)> {
 }
 
 /// Returns the engines to run, `storage` first.
-fn chosen(wanted: Option<&[String]>) -> Result<Vec<&'static str>, String> {
+fn select_engines(wanted: Option<&[String]>) -> Result<Vec<&'static str>, String> {
     let Some(wanted) = wanted else { return Ok(ENGINES.to_vec()) };
     let mut names = vec![BASE];
     for name in wanted {

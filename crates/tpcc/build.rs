@@ -1,5 +1,5 @@
-//! Tells the program which sources and compiler it was built from, and begins each of its segments at a large page of memory, so
-//! that its code can be moved to some (`--large-pages code`). Works without git and without a network.
+//! Records the sources and the compiler of the build in the program, and aligns its segments to large pages, so that its code
+//! can be moved to large pages (`--large-pages code`). Requires neither git nor a network.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ fn main() {
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
         println!("cargo:rustc-link-arg-bins=-Wl,-z,max-page-size=2097152");
     }
-    // Sources of every crate decide whether the tree is dirty; the log of HEAD moves with each commit.
+    // A change below `crates` can make the tree dirty, and each commit changes the log of HEAD.
     for path in ["../../crates", "../../.git/HEAD", "../../.git/logs/HEAD"] {
         if Path::new(path).exists() {
             println!("cargo:rerun-if-changed={path}");
@@ -22,7 +22,7 @@ fn main() {
     set("DIRTY", dirty.map_or("", |changes| if changes.is_empty() { "false" } else { "true" }));
     set("RUSTC", &output(&rustc, &["--version"]).unwrap_or_default());
     set("FLAGS", &flags);
-    // How it was built, where flags do not tell: `cargo xtask pgo` says that a profile was used.
+    // Properties of the build that its flags do not show: `cargo xtask pgo` reports here that it used a profile.
     println!("cargo:rerun-if-env-changed=TPCC_BUILT_WITH");
     set("WITH", &std::env::var("TPCC_BUILT_WITH").unwrap_or_default());
     set("PROFILE", &std::env::var("PROFILE").unwrap_or_default());

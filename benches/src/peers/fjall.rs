@@ -9,10 +9,10 @@ use fjall::{
     Snapshot,
 };
 use storage::Durability;
-use tpcc_core::doors::peers::{Access, Peer, PeerSession, PeerTransaction};
+use tpcc_core::peers::{Access, Peer, PeerSession, PeerTransaction};
 
 use super::syncer::Syncer;
-use super::{CACHE_BYTES, Failure, Rival};
+use super::{CACHE_BYTES, Engine, Failure};
 
 /// The database and its keyspaces.
 pub(super) struct Fjall {
@@ -29,7 +29,7 @@ impl From<fjall::Error> for Failure {
     }
 }
 
-impl Rival for Fjall {
+impl Engine for Fjall {
     const NAME: &'static str = "fjall";
     const SETTINGS: &'static str = "OptimisticTxDatabase, cache 1 GiB; sync: PersistMode::SyncData; async: manual_journal_persist, and a thread that persists every 20 ms";
 

@@ -10,13 +10,13 @@ use heed::{
     WithTls,
 };
 use storage::Durability;
-use tpcc_core::doors::peers::{Access, Peer, PeerSession, PeerTransaction};
+use tpcc_core::peers::{Access, Peer, PeerSession, PeerTransaction};
 
 use super::syncer::Syncer;
-use super::{Failure, Rival};
+use super::{Engine, Failure};
 
 /// Size of the address range for the file: more than any workload here writes. The file takes only the space in use.
-const LARGEST: usize = 16 << 30;
+const MAP_BYTES: usize = 16 << 30;
 
 type Table = Database<'static, Bytes, Bytes>;
 
@@ -45,14 +45,14 @@ impl From<heed::Error> for Failure {
     }
 }
 
-impl Rival for Lmdb {
+impl Engine for Lmdb {
     const NAME: &'static str = "lmdb";
     const SETTINGS: &'static str = "heed, map of 16 GiB; sync: defaults; async: MDB_NOSYNC, and a thread that syncs every 20 ms; loads by MDB_APPEND";
 
     #[allow(unsafe_code)]
     fn open(directory: &Path, durability: Durability, tables: &[&'static str]) -> Result<Lmdb, Failure> {
         let mut options = EnvOpenOptions::new();
-        options.map_size(LARGEST).max_dbs(tables.len() as u32);
+        options.map_size(MAP_BYTES).max_dbs(tables.len() as u32);
         if durability == Durability::Async {
             // SAFETY: without syncs, a loss of power may damage the file, but nothing else; locks are kept.
             unsafe { options.flags(EnvFlags::NO_SYNC) };

@@ -1,7 +1,7 @@
 //! Comparison of `storage` with other embedded engines under the same work, in the same run: `cargo xtask peers`. The rules
 //! are in `benches/PEERS.md`.
 //!
-//! Each engine is an adapter in one file that implements [`tpcc_core::doors::peers::Peer`]. The standard mix uses the same
+//! Each engine is an adapter in one file that implements [`tpcc_core::peers::Peer`]. The standard mix uses the same
 //! trait.
 
 mod fjall;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use ::storage::Durability;
 use subject::Instance;
 pub use subject::Subject;
-use tpcc_core::doors::peers::{Peer, PeerError};
+use tpcc_core::peers::{Peer, PeerError};
 pub use work::Operation;
 
 /// Memory that an engine may use for its cache, in bytes, if it is configurable.
@@ -34,7 +34,7 @@ const CACHE_BYTES: u64 = 1 << 30;
 const SYNC_EVERY: Duration = Duration::from_millis(20);
 
 /// An engine that can be opened in any directory, with any tables.
-trait Rival: Peer + Sized {
+trait Engine: Peer + Sized {
     /// Name on the command line and in the output.
     const NAME: &'static str;
     /// Settings, for the report.
@@ -92,7 +92,7 @@ pub const ENGINES: &[&str] = &[
 /// Returns an error if this build has no such engine, or it cannot be opened.
 pub fn open(name: &str, directory: &Path, rows: u64) -> Result<Box<dyn Subject>, String> {
     match name {
-        "storage" => Instance::<storage::Ours>::open(directory, rows),
+        "storage" => Instance::<storage::StorageEngine>::open(directory, rows),
         "redb" => Instance::<redb::Redb>::open(directory, rows),
         "fjall" => Instance::<fjall::Fjall>::open(directory, rows),
         #[cfg(feature = "peers-lmdb")]

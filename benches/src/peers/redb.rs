@@ -11,9 +11,9 @@ use redb::{
 };
 use self_cell::self_cell;
 use storage::Durability;
-use tpcc_core::doors::peers::{Access, Peer, PeerSession, PeerTransaction};
+use tpcc_core::peers::{Access, Peer, PeerSession, PeerTransaction};
 
-use super::{CACHE_BYTES, Failure, Rival, SYNC_EVERY};
+use super::{CACHE_BYTES, Engine, Failure, SYNC_EVERY};
 
 type Definition<'n> = TableDefinition<'n, &'static [u8], &'static [u8]>;
 type Reading = ReadOnlyTable<&'static [u8], &'static [u8]>;
@@ -58,7 +58,7 @@ impl Redb {
     }
 }
 
-impl Rival for Redb {
+impl Engine for Redb {
     const NAME: &'static str = "redb";
     const SETTINGS: &'static str = "cache 1 GiB; sync: Durability::Immediate; async: Durability::None, and Immediate for the first commit after 20 ms";
 

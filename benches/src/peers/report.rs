@@ -56,7 +56,7 @@ pub struct Spread {
 }
 
 /// Minimum number of rounds from which the interval excludes the smallest and the largest value.
-const ENOUGH: usize = 7;
+const MIN_ROUNDS: usize = 7;
 
 impl Spread {
     /// Computes the spread of the values of all rounds; `None` if there are none.
@@ -67,7 +67,7 @@ impl Spread {
         let middle = sorted.len() / 2;
         let median = if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
         Some(match sorted.len() {
-            n if n >= ENOUGH => Spread { median, low: sorted[1], high: sorted[n - 2] },
+            n if n >= MIN_ROUNDS => Spread { median, low: sorted[1], high: sorted[n - 2] },
             _ => Spread { median, low: first, high: last },
         })
     }
@@ -75,7 +75,7 @@ impl Spread {
     /// Describes the interval for `rounds` rounds, with its confidence: the probability that this number of fair coin
     /// tosses is not one-sided, where a toss that differs from all others is ignored if the outermost values are excluded.
     pub fn interval(rounds: usize) -> String {
-        let (which, outside) = if rounds >= ENOUGH {
+        let (which, outside) = if rounds >= MIN_ROUNDS {
             ("second smallest to second largest", 2.0 * (rounds as f64 + 1.0) / 2f64.powi(rounds as i32))
         } else {
             ("smallest to largest", 2.0 / 2f64.powi(rounds as i32))
@@ -121,7 +121,7 @@ pub fn text(report: &Report) -> String {
             None => writeln!(text),
         };
     }
-    let ours = report.engines.get("storage");
+    let storage = report.engines.get("storage");
     let _ = write!(text, "\n{:<26}{:>13}", "", "storage");
     for name in report.ratios.keys() {
         let _ = write!(text, "{name:>24}");
@@ -129,12 +129,19 @@ pub fn text(report: &Report) -> String {
     let _ = writeln!(text, "\n{:<26}{:>13}{:>24}", "", "one takes", "times as long");
     for operation in Operation::ALL {
         let id = operation.id();
-        let Some(own) = ours.and_then(|ours| ours.operations.get(id)) else { continue };
-        let _ = write!(text, "{id:<26}{:>13}", shown(own.median));
+        let Some(own) = storage.and_then(|storage| storage.operations.get(id)) else { continue };
+        let _ = write!(text, "{id:<26}{:>13}", format_ns(own.median));
         for ratios in report.ratios.values() {
             let cell = ratios.get(id).map_or_else(
                 || "-".to_owned(),
-                |ratio| format!("{} [{}, {}]", digits(ratio.median), digits(ratio.low), digits(ratio.high)),
+                |ratio| {
+                    format!(
+                        "{} [{}, {}]",
+                        format_ratio(ratio.median),
+                        format_ratio(ratio.low),
+                        format_ratio(ratio.high)
+                    )
+                },
             );
             let _ = write!(text, "{cell:>24}");
         }
@@ -143,7 +150,7 @@ pub fn text(report: &Report) -> String {
     text
 }
 
-fn digits(ratio: f64) -> String {
+fn format_ratio(ratio: f64) -> String {
     if ratio >= 100.0 {
         format!("{ratio:.0}")
     } else if ratio >= 10.0 {
@@ -153,7 +160,7 @@ fn digits(ratio: f64) -> String {
     }
 }
 
-fn shown(ns: f64) -> String {
+fn format_ns(ns: f64) -> String {
     if ns >= 1e6 {
         format!("{:.2} ms", ns / 1e6)
     } else if ns >= 1e4 {

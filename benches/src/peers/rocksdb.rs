@@ -11,10 +11,10 @@ use rocksdb::{
     SnapshotWithThreadMode, SstFileWriter, WriteOptions,
 };
 use storage::Durability;
-use tpcc_core::doors::peers::{Access, Peer, PeerSession, PeerTransaction};
+use tpcc_core::peers::{Access, Peer, PeerSession, PeerTransaction};
 
 use super::syncer::Syncer;
-use super::{CACHE_BYTES, Failure, Rival};
+use super::{CACHE_BYTES, Engine, Failure};
 
 type Db = OptimisticTransactionDB<SingleThreaded>;
 type Snapshot<'t> = SnapshotWithThreadMode<'t, Db>;
@@ -68,7 +68,7 @@ fn options() -> Options {
     options
 }
 
-impl Rival for RocksDb {
+impl Engine for RocksDb {
     const NAME: &'static str = "rocksdb";
     const SETTINGS: &'static str = "OptimisticTransactionDB, a snapshot a transaction, LRU cache 1 GiB, blocks of 16 KiB, bloom filters of 10 bits, LZ4; sync: WriteOptions::sync; async: manual_wal_flush, and a thread that flushes and syncs the log every 20 ms; loads by ingestion";
 

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use storage::Durability;
-use tpcc_core::doors::peers::{Access, Peer, PeerSession, PeerTransaction};
+use tpcc_core::peers::{Access, Peer, PeerSession, PeerTransaction};
 
-use super::{CACHE_BYTES, Failure, Rival, SYNC_EVERY};
+use super::{CACHE_BYTES, Engine, Failure, SYNC_EVERY};
 
 /// Maximum wait of a writer for another writer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The database and the statements on its tables.
 pub(super) struct Sqlite {
@@ -64,14 +64,14 @@ impl Sqlite {
 
 fn connect(file: &Path, durability: Durability) -> Result<Connection, Failure> {
     let connection = Connection::open(file)?;
-    connection.busy_timeout(PATIENCE)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "cache_size", -(CACHE_BYTES as i64 / 1024))?;
     connection.pragma_update(None, "synchronous", if durability == Durability::Sync { "FULL" } else { "NORMAL" })?;
     Ok(connection)
 }
 
-impl Rival for Sqlite {
+impl Engine for Sqlite {
     const NAME: &'static str = "sqlite";
     const SETTINGS: &'static str = "bundled, WAL, cache 1 GiB a connection, tables WITHOUT ROWID, statements prepared; sync: synchronous=FULL; async: NORMAL, and FULL for the first commit after 20 ms";
 

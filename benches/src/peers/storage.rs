@@ -4,12 +4,12 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use storage::{Database, Durability, OpenTable, Options, Raw, StorageError, Table, Transaction, TxnError};
-use tpcc_core::doors::peers::{Access, Peer, PeerSession, PeerTransaction};
+use tpcc_core::peers::{Access, Peer, PeerSession, PeerTransaction};
 
-use super::{CACHE_BYTES, Failure, Rival};
+use super::{CACHE_BYTES, Engine, Failure};
 
 /// The database and its tables.
-pub(super) struct Ours {
+pub(super) struct StorageEngine {
     db: Database,
     tables: Vec<OpenTable<Raw, Raw>>,
 }
@@ -26,23 +26,23 @@ impl From<StorageError> for Failure {
     }
 }
 
-impl Rival for Ours {
+impl Engine for StorageEngine {
     const NAME: &'static str = "storage";
     const SETTINGS: &'static str = "pool 1 GiB; serializable by locks; async: its flusher syncs within about 20 ms";
 
-    fn open(directory: &Path, durability: Durability, tables: &[&'static str]) -> Result<Ours, Failure> {
+    fn open(directory: &Path, durability: Durability, tables: &[&'static str]) -> Result<StorageEngine, Failure> {
         let options = Options::new().buffer_pool(CACHE_BYTES).durability(durability);
         let db = options.open(directory).map_err(Failure::new)?;
         let tables = tables.iter().map(|name| db.raw_table(&Table::<(), ()>::new(name))).collect::<Result<_, _>>()?;
-        Ok(Ours { db, tables })
+        Ok(StorageEngine { db, tables })
     }
 }
 
-impl Peer for Ours {
+impl Peer for StorageEngine {
     type Error = Failure;
-    type Session<'a> = &'a Ours;
+    type Session<'a> = &'a StorageEngine;
 
-    fn session(&self) -> Result<&Ours, Failure> {
+    fn session(&self) -> Result<&StorageEngine, Failure> {
         Ok(self)
     }
 
@@ -56,29 +56,29 @@ impl Peer for Ours {
     }
 }
 
-impl PeerSession for &Ours {
+impl PeerSession for &StorageEngine {
     type Error = Failure;
     type Transaction<'t>
-        = OursTransaction<'t>
+        = StorageTransaction<'t>
     where
         Self: 't;
 
-    fn begin(&self, _access: Access) -> Result<OursTransaction<'_>, Failure> {
-        Ok(OursTransaction { tables: &self.tables, tx: self.db.begin()? })
+    fn begin(&self, _access: Access) -> Result<StorageTransaction<'_>, Failure> {
+        Ok(StorageTransaction { tables: &self.tables, tx: self.db.begin()? })
     }
 }
 
 /// A transaction.
-pub(super) struct OursTransaction<'t> {
+pub(super) struct StorageTransaction<'t> {
     tables: &'t [OpenTable<Raw, Raw>],
     tx: Transaction<'t>,
 }
 
-impl PeerTransaction for OursTransaction<'_> {
+impl PeerTransaction for StorageTransaction<'_> {
     type Error = Failure;
 
     fn read<R>(&mut self, table: usize, key: &[u8], f: impl FnMut(&[u8]) -> R) -> Result<Option<R>, Failure> {
-        Ok(self.tx.read_raw(&self.tables[table], key, f)?)
+        Ok(self.tx.raw().read(&self.tables[table], key, f)?)
     }
 
     fn scan(
@@ -91,18 +91,18 @@ impl PeerTransaction for OursTransaction<'_> {
     ) -> Result<(), Failure> {
         let table = &self.tables[table];
         match down {
-            false => self.tx.scan_raw(table, from, to, f)?,
-            true => self.tx.scan_backward_raw(table, from, to, f)?,
+            false => self.tx.raw().scan(table, from, to, f)?,
+            true => self.tx.raw().scan_backward(table, from, to, f)?,
         }
         Ok(())
     }
 
     fn update<R>(&mut self, table: usize, key: &[u8], f: impl FnOnce(&mut [u8]) -> R) -> Result<Option<R>, Failure> {
-        Ok(self.tx.update_raw(&self.tables[table], key, |row| f(row))?)
+        Ok(self.tx.raw_mut().update(&self.tables[table], key, |row| f(row))?)
     }
 
     fn insert(&mut self, table: usize, key: &[u8], row: &[u8]) -> Result<bool, Failure> {
-        match self.tx.insert_raw(&self.tables[table], key, row) {
+        match self.tx.raw_mut().insert(&self.tables[table], key, row) {
             Ok(()) => Ok(true),
             Err(TxnError::DuplicateKey { .. }) => Ok(false),
             Err(error) => Err(error.into()),
@@ -110,7 +110,7 @@ impl PeerTransaction for OursTransaction<'_> {
     }
 
     fn take_first(&mut self, table: usize, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
-        Ok(self.tx.take_first_raw(&self.tables[table], from, to)?)
+        Ok(self.tx.raw_mut().take_first(&self.tables[table], from, to)?)
     }
 
     fn commit(self) -> Result<(), Failure> {

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use storage::Durability;
-use tpcc_core::doors::peers::{self, MixPlan};
+use tpcc_core::peers::{self, MixPlan};
 
-use super::work::{self, INSERTS, ROWS, TABLES, timed};
-use super::{Operation, Rival};
+use super::work::{self, INSERTS, ROWS, TABLES, measure_batches};
+use super::{Engine, Operation};
 use crate::Random;
 
 /// Engine under measurement.
@@ -36,37 +36,37 @@ pub trait Subject {
 }
 
 /// An engine with three databases: for `async` commits, for `sync` commits, and for the mix.
-pub(super) struct Instance<R> {
+pub(super) struct Instance<E> {
     directory: PathBuf,
     rows: u64,
-    later: R,
-    durable: R,
-    mix: Option<R>,
+    async_peer: E,
+    sync_peer: E,
+    mix: Option<E>,
     /// Key of the next insert.
     next: u64,
     /// Number of retried transactions of the mix.
     aborted: u64,
 }
 
-impl<R: Rival + 'static> Instance<R> {
+impl<E: Engine + 'static> Instance<E> {
     pub(super) fn open(directory: &Path, rows: u64) -> Result<Box<dyn Subject>, String> {
-        let directory = directory.join(R::NAME);
+        let directory = directory.join(E::NAME);
         let opened = |name: &str, durability| {
-            let peer = new::<R>(&directory.join(name), durability, &TABLES)?;
-            work::load(&peer, rows).map_err(|error| told::<R>(&error))?;
-            Ok::<R, String>(peer)
+            let peer = new::<E>(&directory.join(name), durability, &TABLES)?;
+            work::load(&peer, rows).map_err(|error| error_message::<E>(&error))?;
+            Ok::<E, String>(peer)
         };
-        let (later, durable) = (opened("async", Durability::Async)?, opened("sync", Durability::Sync)?);
-        Ok(Box::new(Instance { directory, rows, later, durable, mix: None, next: 0, aborted: 0 }))
+        let (async_peer, sync_peer) = (opened("async", Durability::Async)?, opened("sync", Durability::Sync)?);
+        Ok(Box::new(Instance { directory, rows, async_peer, sync_peer, mix: None, next: 0, aborted: 0 }))
     }
 
     /// Returns the database of the mix, with one warehouse.
-    fn mix(&mut self) -> Result<&R, String> {
+    fn mix(&mut self) -> Result<&E, String> {
         let mix = match self.mix.take() {
             Some(mix) => mix,
             None => {
-                let mix = new::<R>(&self.directory.join("mix"), Durability::Async, &peers::TABLES)?;
-                peers::load(&mix, 1, 7).map_err(|error| told::<R>(&error))?;
+                let mix = new::<E>(&self.directory.join("mix"), Durability::Async, &peers::TABLES)?;
+                peers::load(&mix, 1, 7).map_err(|error| error_message::<E>(&error))?;
                 mix
             }
         };
@@ -76,7 +76,7 @@ impl<R: Rival + 'static> Instance<R> {
     fn standard_mix(&mut self, workers: usize, round: u64, limit: Duration) -> Result<f64, String> {
         // The mix runs longer, so that checkpoints and compactions take part.
         let plan = MixPlan { workers, duration: 8 * limit, seed: round };
-        let done = peers::standard_mix(self.mix()?, &plan).map_err(|error| told::<R>(&error))?;
+        let done = peers::standard_mix(self.mix()?, &plan).map_err(|error| error_message::<E>(&error))?;
         self.aborted += done.aborted;
         Ok(1e9 / done.throughput_per_s)
     }
@@ -84,8 +84,9 @@ impl<R: Rival + 'static> Instance<R> {
     /// Loads a table into a new database, and removes the database.
     fn bulk_load(&self, round: u64) -> Result<f64, String> {
         let directory = self.directory.join(format!("bulk-{round}"));
-        let peer = new::<R>(&directory, Durability::Sync, &TABLES)?;
-        let loaded = timed(Duration::ZERO, || work::load(&peer, self.rows)).map_err(|error| told::<R>(&error));
+        let peer = new::<E>(&directory, Durability::Sync, &TABLES)?;
+        let loaded = measure_batches(Duration::ZERO, || work::load(&peer, self.rows))
+            .map_err(|error| error_message::<E>(&error));
         drop(peer);
         // Files that cannot be removed are removed with the parent directory.
         let _ = std::fs::remove_dir_all(&directory);
@@ -93,22 +94,22 @@ impl<R: Rival + 'static> Instance<R> {
     }
 }
 
-fn told<R: Rival>(error: &impl std::fmt::Display) -> String {
-    format!("{}: {error}", R::NAME)
+fn error_message<E: Engine>(error: &impl std::fmt::Display) -> String {
+    format!("{}: {error}", E::NAME)
 }
 
-fn new<R: Rival>(directory: &Path, durability: Durability, tables: &[&'static str]) -> Result<R, String> {
+fn new<E: Engine>(directory: &Path, durability: Durability, tables: &[&'static str]) -> Result<E, String> {
     std::fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-    R::open(directory, durability, tables).map_err(|error| told::<R>(&error))
+    E::open(directory, durability, tables).map_err(|error| error_message::<E>(&error))
 }
 
-impl<R: Rival + 'static> Subject for Instance<R> {
+impl<E: Engine + 'static> Subject for Instance<E> {
     fn name(&self) -> &'static str {
-        R::NAME
+        E::NAME
     }
 
     fn settings(&self) -> &'static str {
-        R::SETTINGS
+        E::SETTINGS
     }
 
     fn measure(&mut self, operation: Operation, round: u64, limit: Duration) -> Result<f64, String> {
@@ -119,15 +120,15 @@ impl<R: Rival + 'static> Subject for Instance<R> {
             Operation::Mix => return self.standard_mix(1, round, limit),
             Operation::MixTwo => return self.standard_mix(2, 1_000 + round, limit),
             Operation::BulkLoad => return self.bulk_load(round),
-            Operation::TwoWriters => return work::two_writers(&self.later, rows, limit, seed),
-            Operation::TwoWritersSync => return work::two_writers(&self.durable, rows, limit, seed),
+            Operation::TwoWriters => return work::two_writers(&self.async_peer, rows, limit, seed),
+            Operation::TwoWritersSync => return work::two_writers(&self.sync_peer, rows, limit, seed),
             _ => {}
         }
-        let peer = if operation == Operation::CommitSync { &self.durable } else { &self.later };
+        let peer = if operation == Operation::CommitSync { &self.sync_peer } else { &self.async_peer };
         let next = &mut self.next;
         let measured = peer.session().and_then(|session| {
             let session = &session;
-            timed(limit, || match operation {
+            measure_batches(limit, || match operation {
                 Operation::Read => work::read(session, random.below(rows)),
                 Operation::ReadMany => work::read_many(session, rows, &mut random),
                 Operation::Update => work::update(session, || random.below(rows), crate::PER_TRANSACTION),
@@ -136,7 +137,7 @@ impl<R: Rival + 'static> Subject for Instance<R> {
                 _ => work::update(session, || random.below(rows), 1),
             })
         });
-        measured.map_err(|error| told::<R>(&error))
+        measured.map_err(|error| error_message::<E>(&error))
     }
 
     fn conflicts(&self) -> u64 {
@@ -144,18 +145,23 @@ impl<R: Rival + 'static> Subject for Instance<R> {
     }
 
     fn check(&self) -> Result<Option<usize>, String> {
-        let expected =
-            [(&self.later, ROWS, self.rows), (&self.later, INSERTS, self.next), (&self.durable, ROWS, self.rows)];
+        let expected = [
+            (&self.async_peer, ROWS, self.rows),
+            (&self.async_peer, INSERTS, self.next),
+            (&self.sync_peer, ROWS, self.rows),
+        ];
         for (peer, table, rows) in expected {
-            let found = work::count(peer, table).map_err(|error| told::<R>(&error))?;
+            let found = work::count(peer, table).map_err(|error| error_message::<E>(&error))?;
             if found != rows {
-                return Err(told::<R>(&format!("{}: holds {found} rows, not {rows}", TABLES[table])));
+                return Err(error_message::<E>(&format!("{}: holds {found} rows, not {rows}", TABLES[table])));
             }
         }
         let Some(mix) = &self.mix else { return Ok(None) };
-        match peers::conditions(mix).map_err(|error| told::<R>(&error))? {
+        match peers::conditions(mix).map_err(|error| error_message::<E>(&error))? {
             (held, true) => Ok(Some(held)),
-            (held, false) => Err(told::<R>(&format!("{held} of 12 consistency conditions hold after the mix"))),
+            (held, false) => {
+                Err(error_message::<E>(&format!("{held} of 12 consistency conditions hold after the mix")))
+            }
         }
     }
 }

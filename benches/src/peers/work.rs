@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use tpcc_core::doors::peers::{Access, Peer, PeerError, PeerSession, PeerTransaction};
+use tpcc_core::peers::{Access, Peer, PeerError, PeerSession, PeerTransaction};
 
 use crate::{PER_TRANSACTION, ROW, Random, row};
 
@@ -78,7 +78,7 @@ impl Operation {
 }
 
 /// Repeats `batch` for about `limit`; returns nanoseconds per unit. `batch` returns the number of units that it did.
-pub(super) fn timed<E>(limit: Duration, mut batch: impl FnMut() -> Result<u64, E>) -> Result<f64, E> {
+pub(super) fn measure_batches<E>(limit: Duration, mut batch: impl FnMut() -> Result<u64, E>) -> Result<f64, E> {
     let start = Instant::now();
     let mut units = 0;
     loop {

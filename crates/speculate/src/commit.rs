@@ -10,27 +10,27 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use smallvec::SmallVec;
 
-use crate::epoch::{Diverged, Epoch};
+use crate::epoch::{Divergence, Epoch};
 use crate::error::LoopError;
 use crate::forward::Write;
 use crate::log::{Op, Source};
 use crate::mutant::{Mutant, is_mutant};
 use crate::quiet::{Quiet, QuietVec, quietly};
-use crate::shared::Stale;
+use crate::shared::StaleRead;
 use crate::store::{Seen, Store, Written};
-use crate::worker::{Attempt, Ending, InOrder, IteratorPanic, Loop, Returned, Worker};
+use crate::worker::{Attempt, Ending, InOrder, IterationResult, IteratorPanic, Loop, Worker};
 
 /// Number of writes of an epoch that need no heap allocation.
 const WRITES: usize = 64;
 
 /// Outcome of the body of an epoch, and of its last write to the store.
-type Committed<E, F> = (Ending<E>, Result<(), LoopError<E, F>>);
+type CommitOutcome<E, F> = (Ending<E>, Result<(), LoopError<E, F>>);
 
 impl<E> Ending<E> {
     /// Returns an error if the body did not repeat its recorded operations.
     fn deterministic<F>(self) -> Result<Ending<E>, LoopError<E, F>> {
         match self {
-            Ending::Diverged(Diverged { operation, site }) => Err(LoopError::NotDeterministic { operation, site }),
+            Ending::Diverged(Divergence { operation, site }) => Err(LoopError::NotDeterministic { operation, site }),
             ending => Ok(ending),
         }
     }
@@ -53,9 +53,9 @@ where
         attempt: &mut Attempt<'_, S, I::Item, T>,
         in_order: &mut InOrder<'_, S, H>,
         ending: Ending<E>,
-        of_iterator: IteratorPanic,
+        iterator_panic: IteratorPanic,
     ) -> Result<(), LoopError<E, S::Error>> {
-        let committing = AssertUnwindSafe(|| self.commit_iterations(attempt, in_order, ending, of_iterator));
+        let committing = AssertUnwindSafe(|| self.commit_iterations(attempt, in_order, ending, iterator_panic));
         let ended = catch_unwind(committing);
         if !matches!(ended, Ok(Ok(()))) {
             attempt.after_commit.0.drain(..attempt.done.after_commit).for_each(quietly);
@@ -68,7 +68,7 @@ where
         attempt: &mut Attempt<'_, S, I::Item, T>,
         in_order: &mut InOrder<'_, S, H>,
         ending: Ending<E>,
-        of_iterator: IteratorPanic,
+        iterator_panic: IteratorPanic,
     ) -> Result<(), LoopError<E, S::Error>> {
         let (ending, written) = if self.together {
             self.commit_together(attempt, in_order, ending)?
@@ -99,13 +99,13 @@ where
             (Ok(()), Some(failed)) => return Err(LoopError::Body(failed)),
             (Ok(()), None) => {}
         }
-        if let Some(panic) = of_iterator.and_then(Quiet::take) {
+        if let Some(panic) = iterator_panic.and_then(Quiet::take) {
             resume_unwind(panic);
         }
         let Worker { stats, log, .. } = &mut *attempt.worker;
         stats.epochs += 1;
         stats.operations += log.ops.len() as u64;
-        self.shared.note_size(log.ops.len(), log.bytes);
+        self.shared.record_size(log.ops.len(), log.bytes);
         Ok(())
     }
 
@@ -116,7 +116,7 @@ where
         attempt: &mut Attempt<'_, S, I::Item, T>,
         in_order: &mut InOrder<'_, S, H>,
         mut ending: Ending<E>,
-    ) -> Result<Committed<E, S::Error>, LoopError<E, S::Error>> {
+    ) -> Result<CommitOutcome<E, S::Error>, LoopError<E, S::Error>> {
         let stale = self.confirm(attempt, 0..attempt.worker.log.ops.len(), in_order.order)?;
         if stale.is_some() || matches!(ending, Ending::Unwound) {
             ending = self.run_in_order(attempt, stale, in_order.order);
@@ -127,7 +127,7 @@ where
         if written.is_ok() {
             // Reversed, so that the first result is popped first. Results left after a panic do not count.
             attempt.results.0.reverse();
-            while let Some(Returned { result, end }) = attempt.results.0.pop() {
+            while let Some(IterationResult { result, end }) = attempt.results.0.pop() {
                 (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
                 attempt.done.after_commit = end.after_commit;
             }
@@ -142,7 +142,7 @@ where
         attempt: &mut Attempt<'_, S, I::Item, T>,
         in_order: &mut InOrder<'_, S, H>,
         mut ending: Ending<E>,
-    ) -> Result<Committed<E, S::Error>, LoopError<E, S::Error>> {
+    ) -> Result<CommitOutcome<E, S::Error>, LoopError<E, S::Error>> {
         let mut results = std::mem::replace(attempt.results, QuietVec(Vec::new()));
         results.0.reverse();
         while attempt.done.iterations < attempt.items.len() {
@@ -159,7 +159,7 @@ where
                     ending = Ending::Unwound;
                 }
             }
-            let Some(Returned { result, end }) = results.0.pop() else { break };
+            let Some(IterationResult { result, end }) = results.0.pop() else { break };
             let written = attempt.done.operations..end.operations;
             self.write(&mut attempt.worker.log.ops, written.clone(), in_order.order)?;
             self.stamp(attempt, written);
@@ -178,7 +178,7 @@ where
     fn run_in_order(
         &self,
         attempt: &mut Attempt<'_, S, I::Item, T>,
-        stale: Option<Stale>,
+        stale: Option<StaleRead>,
         order: &mut S::Order,
     ) -> Ending<E> {
         match stale {
@@ -194,9 +194,9 @@ where
         attempt: &mut Attempt<'_, S, I::Item, T>,
         operations: Range<usize>,
         order: &mut S::Order,
-    ) -> Result<Option<Stale>, LoopError<E, S::Error>> {
+    ) -> Result<Option<StaleRead>, LoopError<E, S::Error>> {
         for at in operations.clone() {
-            if let Some(stale) = attempt.worker.log.stale(self.shared, attempt.number, at) {
+            if let Some(stale) = attempt.worker.log.stale_read(self.shared, attempt.number, at) {
                 return Ok(Some(stale));
             }
             let op = &attempt.worker.log.ops[at];
@@ -211,15 +211,15 @@ where
                 Op::Read { .. } => self.store_has(attempt, at, order)?,
                 Op::Scan { scan, .. } => scan.confirm(self.store, order)?,
                 // `then` may have replaced a value that an earlier iteration has read or written.
-                Op::Again { of, .. } if *of < operations.start => {
+                Op::RepeatedRead { of, .. } if *of < operations.start => {
                     is_mutant(Mutant::ForgetThen) || self.store_has(attempt, *of, order)?
                 }
-                Op::Write { .. } | Op::Again { .. } | Op::Escape { .. } => continue,
+                Op::Write { .. } | Op::RepeatedRead { .. } | Op::Escape { .. } => continue,
             };
-            let strikes = is_right && attempt.worker.strikes(self.inject);
-            attempt.worker.stats.injected += u64::from(strikes);
-            if strikes || !is_right {
-                return Ok(Some(Stale { at, writer: None, may_wait, injected: strikes }));
+            let injected = is_right && attempt.worker.injects_violation(self.inject);
+            attempt.worker.stats.injected += u64::from(injected);
+            if injected || !is_right {
+                return Ok(Some(StaleRead { at, writer: None, may_wait, injected }));
             }
         }
         Ok(None)
@@ -272,7 +272,7 @@ where
             }
             // Later epochs read only the last write of an epoch to a key.
             let hash = directory.hash(key);
-            if log.last(key, hash) == Some(at)
+            if log.last_op(key, hash) == Some(at)
                 && let Ok((_, stamp)) = self.store.peek(local, key)
             {
                 let is_it = |write: &Write<_, _>| write.epoch == number && write.operation == at;
@@ -299,7 +299,7 @@ where
         }
         let (ops, first) = (&*ops, range.start);
         let writes: SmallVec<[Written<'_, S>; WRITES]> =
-            ops[range].iter().filter_map(|op| op.written(ops, first)).collect();
+            ops[range].iter().filter_map(|op| op.store_write(ops, first)).collect();
         self.store.write_all(order, &writes).map_err(LoopError::Store)
     }
 }

@@ -8,28 +8,28 @@ use std::time::{Duration, Instant};
 
 use crate::forward::{Site, Write, WriteId};
 use crate::log::{Answer, Escape, Log, Op, Source, SubEpochs};
-use crate::shared::{BYTES, Shared, changed};
+use crate::shared::{BYTES, Shared, count_change};
 use crate::store::Store;
 use crate::sync::atomic::Ordering;
-use crate::sync::{Patience, Spin};
+use crate::sync::{Spin, TimeLimit};
 use crate::times::Timing;
 
 /// A homefree body that has executed this number of operations, and the same number again since it was found to be
 /// homefree, is run again in order: it may have read inconsistent values, and may never end.
-const LONG: usize = 1024;
+const LONG_BODY: usize = 1024;
 
 /// Maximum number of operations of a body between two checks for violations.
-const LOOK_AROUND: usize = 64;
+const CHECK_INTERVAL: usize = 64;
 
 /// Maximum wait of a read for earlier epochs: their bodies may themselves wait for something.
-const MOST_WAIT: Duration = Duration::from_millis(10);
+const MAX_WAIT: Duration = Duration::from_millis(10);
 
 /// Panic payload that unwinds a body. The body runs again or is abandoned.
-pub(crate) struct Unwind;
+pub(crate) struct UnwindPayload;
 
 /// A body performed a different operation when it ran again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Diverged {
+pub(crate) struct Divergence {
     pub(crate) operation: usize,
     pub(crate) site: Site,
 }
@@ -88,10 +88,10 @@ pub struct Epoch<'a, S: Store> {
     pub(crate) order: Option<&'a mut S::Order>,
     pub(crate) after_commit: &'a mut Vec<AfterCommit>,
     /// Generation at which the reads were last checked.
-    pub(crate) looked_at: u64,
+    pub(crate) checked_generation: u64,
     /// Operation at which a long body was first found to be homefree.
     pub(crate) homefree_since: Option<usize>,
-    pub(crate) diverged: Option<Diverged>,
+    pub(crate) diverged: Option<Divergence>,
     /// The store refused a locked read.
     pub(crate) refused: bool,
     pub(crate) waits: Waits,
@@ -99,7 +99,7 @@ pub struct Epoch<'a, S: Store> {
     /// Each iteration is followed by its `then`, which may replace values that this and earlier iterations have written.
     pub(crate) in_turn: bool,
     /// Index of the first operation of the current iteration.
-    pub(crate) begun_at: usize,
+    pub(crate) iteration_start: usize,
     /// `None` unless the loop is traced.
     pub(crate) timing: Option<Timing>,
 }
@@ -121,7 +121,7 @@ impl<S: Store> Epoch<'_, S> {
     #[track_caller]
     pub fn view<R>(&mut self, key: &S::Key, show: impl FnOnce(Option<&S::Value>) -> R) -> Result<R, S::Error> {
         let site = Location::caller();
-        if self.must_do() {
+        if self.must_execute() {
             self.read(key, site)?;
         } else if !self.is_read_of(key) {
             self.diverge(self.next);
@@ -133,7 +133,7 @@ impl<S: Store> Epoch<'_, S> {
     /// Returns true if the next recorded operation is a read of this key.
     fn is_read_of(&self, key: &S::Key) -> bool {
         let op = match &self.log.ops[self.next] {
-            Op::Again { of, .. } => &self.log.ops[*of],
+            Op::RepeatedRead { of, .. } => &self.log.ops[*of],
             op @ Op::Read { .. } => op,
             _ => return false,
         };
@@ -143,14 +143,14 @@ impl<S: Store> Epoch<'_, S> {
     /// Reads a key and records the result.
     fn read(&mut self, key: &S::Key, site: Site) -> Result<(), S::Error> {
         let hash = self.shared.directory.hash(key);
-        if let Some(of) = self.log.last(key, hash).filter(|of| *of >= self.own_from()) {
-            self.log.push_again(of, if self.in_turn { self.begun_at } else { 0 }, site);
+        if let Some(of) = self.log.last_op(key, hash).filter(|of| *of >= self.first_unwritten()) {
+            self.log.push_repeated_read(of, if self.in_turn { self.iteration_start } else { 0 }, site);
             return Ok(());
         }
         self.wait_at(site, Some((key, hash)));
         let last = self.last_before();
         let forwarded = last.and_then(|last| {
-            let first = self.shared.first_beside(self.number);
+            let first = self.shared.first_concurrent(self.number);
             self.shared.directory.newest((key, hash), first, last, |write| (write.value.clone(), write.id))
         });
         let (value, source) = match (forwarded, &mut self.order) {
@@ -178,8 +178,8 @@ impl<S: Store> Epoch<'_, S> {
     }
 
     /// Index of the epoch's first operation whose write may not be in the store yet.
-    pub(crate) fn own_from(&self) -> usize {
-        if self.in_turn && self.order.is_some() { self.begun_at } else { 0 }
+    pub(crate) fn first_unwritten(&self) -> usize {
+        if self.in_turn && self.order.is_some() { self.iteration_start } else { 0 }
     }
 
     /// Last epoch whose forwarded writes may not be in the store yet.
@@ -218,7 +218,7 @@ impl<S: Store> Epoch<'_, S> {
             return;
         }
         let hash = self.shared.directory.hash(&key);
-        let before = self.log.written(&key, hash, of);
+        let previous = self.log.prepare_write(&key, hash, of);
         if self.shared.forwards {
             let id = WriteId(self.ids.get());
             self.ids.set(id.0 + self.shared.changes.len() as u64);
@@ -226,11 +226,11 @@ impl<S: Store> Epoch<'_, S> {
             let write =
                 Write { id, epoch: self.number, operation: self.next, value: shared.clone(), site, stamp: None };
             self.shared.directory.publish((&key, hash), write);
-            changed(self.shared, self.worker);
-            self.looked_at += 1;
-            self.log.push(self.store, Op::Write { key, value: shared.into(), before, read_later: false, site }, hash);
+            count_change(self.shared, self.worker);
+            self.checked_generation += 1;
+            self.log.push(self.store, Op::Write { key, value: shared.into(), previous, read_later: false, site }, hash);
         } else {
-            self.log.push(self.store, Op::Write { key, value: value.into(), before, read_later: false, site }, hash);
+            self.log.push(self.store, Op::Write { key, value: value.into(), previous, read_later: false, site }, hash);
         }
         self.next += 1;
     }
@@ -267,7 +267,7 @@ impl<S: Store> Epoch<'_, S> {
     /// operation is a different one. An operation that must be executed first checks for violations.
     #[inline]
     pub(crate) fn replay<R>(&mut self, answer: impl FnOnce(&Op<S>) -> Option<R>) -> Option<R> {
-        if self.must_do() {
+        if self.must_execute() {
             return None;
         }
         let answer = answer(&self.log.ops[self.next]);
@@ -280,13 +280,13 @@ impl<S: Store> Epoch<'_, S> {
 
     /// Returns true if the next operation must be executed, after a check for violations; returns false if it is recorded.
     #[inline]
-    fn must_do(&mut self) -> bool {
+    fn must_execute(&mut self) -> bool {
         let must = self.next >= self.replayed;
         if must {
             if self.log.bytes > BYTES && self.order.is_none() {
-                self.look_at_bytes();
+                self.check_bytes();
             }
-            self.look_around();
+            self.check_violations();
             if let Some(timing) = &mut self.timing {
                 timing.operation(&mut self.log.times);
             }
@@ -302,15 +302,15 @@ impl<S: Store> Epoch<'_, S> {
     /// Checks for violations at regular intervals, at least as often as there are checkpoints: ends a body with wrong
     /// answers.
     #[inline]
-    fn look_around(&mut self) {
-        if self.order.is_none() && self.next.is_multiple_of(self.sub_epochs.operations.min(LOOK_AROUND)) {
-            self.look_around_now();
+    fn check_violations(&mut self) {
+        if self.order.is_none() && self.next.is_multiple_of(self.sub_epochs.operations.min(CHECK_INTERVAL)) {
+            self.check_violations_now();
         }
     }
 
     /// Ends the body if its log exceeds the limit on bytes.
     #[cold]
-    fn look_at_bytes(&mut self) {
+    fn check_bytes(&mut self) {
         if self.log.bytes > self.shared.bytes_budget() {
             self.give_up();
         }
@@ -319,18 +319,18 @@ impl<S: Store> Epoch<'_, S> {
     /// Ends the body; it continues in order.
     fn give_up(&mut self) -> ! {
         self.waits.gave_up = true;
-        resume_unwind(Box::new(Unwind));
+        resume_unwind(Box::new(UnwindPayload));
     }
 
-    fn look_around_now(&mut self) {
+    fn check_violations_now(&mut self) {
         if self.shared.stopped.load(Ordering::Relaxed) {
-            resume_unwind(Box::new(Unwind));
+            resume_unwind(Box::new(UnwindPayload));
         }
         let generation = self.shared.generation();
-        if generation != self.looked_at {
-            self.looked_at = generation;
-            if self.log.first_stale(self.shared, self.number).is_some() {
-                resume_unwind(Box::new(Unwind));
+        if generation != self.checked_generation {
+            self.checked_generation = generation;
+            if self.log.first_stale_read(self.shared, self.number).is_some() {
+                resume_unwind(Box::new(UnwindPayload));
             }
         }
         if self.next >= self.shared.budget() {
@@ -338,12 +338,13 @@ impl<S: Store> Epoch<'_, S> {
         }
         // No other check ends a long body that runs for ever because it has read inconsistent values. If this worker
         // commits for all workers, the body does not become the oldest before it ends.
-        if self.next >= LONG && (self.waits.commits_for_all || self.shared.token.load(Ordering::Acquire) == self.number)
+        if self.next >= LONG_BODY
+            && (self.waits.commits_for_all || self.shared.token.load(Ordering::Acquire) == self.number)
         {
             let since = *self.homefree_since.get_or_insert(self.next);
-            if self.next - since >= LONG {
+            if self.next - since >= LONG_BODY {
                 self.waits.gave_up = self.waits.commits_for_all;
-                resume_unwind(Box::new(Unwind));
+                resume_unwind(Box::new(UnwindPayload));
             }
         }
     }
@@ -369,9 +370,9 @@ impl<S: Store> Epoch<'_, S> {
         }
         self.waits.since = Some(Instant::now());
         // Under shuttle the wait has no limit, so that its models find epochs that wait for each other.
-        let (mut spin, patience) = (Spin::default(), Patience::begin(MOST_WAIT, u32::MAX));
-        while self.may_be_written(key) && !(spin.is_long() && patience.is_over()) {
-            self.look_around_now();
+        let (mut spin, time_limit) = (Spin::default(), TimeLimit::begin(MAX_WAIT, u32::MAX));
+        while self.may_be_written(key) && !(spin.is_long() && time_limit.is_over()) {
+            self.check_violations_now();
             spin.pause();
         }
         self.waits.end(Instant::now());
@@ -386,16 +387,16 @@ impl<S: Store> Epoch<'_, S> {
             return token < self.number;
         }
         let newest = key.zip(self.number.checked_sub(1)).and_then(|(key, last)| {
-            self.shared.directory.newest(key, self.shared.first_beside(self.number), last, |write| write.epoch)
+            self.shared.directory.newest(key, self.shared.first_concurrent(self.number), last, |write| write.epoch)
         });
         let first = newest.map_or(token, |epoch| token.max(epoch + 1));
-        self.shared.runs_any(first, self.number)
+        self.shared.is_any_running(first, self.number)
     }
 
     #[cold]
     fn diverge(&mut self, operation: usize) -> ! {
-        self.diverged = Some(Diverged { operation, site: self.log.ops[operation].site() });
-        resume_unwind(Box::new(Unwind));
+        self.diverged = Some(Divergence { operation, site: self.log.ops[operation].site() });
+        resume_unwind(Box::new(UnwindPayload));
     }
 }
 

@@ -58,11 +58,11 @@ impl<K, V, T> Default for Shard<K, V, T> {
 /// Returns the newest of the writes of the epochs from `first` to `last`.
 #[inline]
 fn newest_of<V, T>(writes: &[Write<V, T>], first: u64, last: u64) -> Option<&Write<V, T>> {
-    let mut beside = writes.iter().filter(|write| first <= write.epoch && write.epoch <= last);
+    let mut in_range = writes.iter().filter(|write| first <= write.epoch && write.epoch <= last);
     if is_mutant(Mutant::StaleForwarding) {
-        return beside.next();
+        return in_range.next();
     }
-    beside.max_by_key(|write| (write.epoch, write.operation))
+    in_range.max_by_key(|write| (write.epoch, write.operation))
 }
 
 // Small numbers under shuttle, so that keys share counters and shards, and a schedule costs less.
@@ -95,7 +95,7 @@ impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
 
     /// Returns the indexes of the counter and of the shard for a hash.
     #[inline]
-    fn places(hash: u64) -> (usize, usize) {
+    fn indexes(hash: u64) -> (usize, usize) {
         let hash = (hash >> 32) as usize;
         (hash % COUNTERS, hash / COUNTERS % SHARDS)
     }
@@ -109,7 +109,7 @@ impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
         last: u64,
         show: impl FnOnce(&Write<V, T>) -> R,
     ) -> Option<R> {
-        let (counter, shard) = Self::places(hash);
+        let (counter, shard) = Self::indexes(hash);
         if self.counters[counter].load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -138,7 +138,7 @@ impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
     }
 
     pub(crate) fn publish(&self, (key, hash): (&K, u64), write: Write<V, T>) {
-        let (counter, shard) = Self::places(hash);
+        let (counter, shard) = Self::indexes(hash);
         let counted = &self.shards[shard].writes;
         let mut shard = self.shards[shard].keys.lock();
         match shard.get_mut(key) {
@@ -157,7 +157,7 @@ impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
         is_wanted: impl Fn(&Write<V, T>) -> bool,
         stamp: Option<T>,
     ) -> Option<T> {
-        let mut shard = self.shards[Self::places(hash).1].keys.lock();
+        let mut shard = self.shards[Self::indexes(hash).1].keys.lock();
         let write = shard.get_mut(key)?.iter_mut().find(|write| is_wanted(write))?;
         std::mem::replace(&mut write.stamp, stamp)
     }
@@ -172,13 +172,13 @@ impl<K: Eq + Hash + Clone, V, T> Directory<K, V, T> {
         self.remove(key, |write| write.epoch <= last);
     }
 
-    fn remove(&self, key: &K, goes: impl Fn(&Write<V, T>) -> bool) {
-        let (counter, shard) = Self::places(self.hash(key));
+    fn remove(&self, key: &K, is_removed: impl Fn(&Write<V, T>) -> bool) {
+        let (counter, shard) = Self::indexes(self.hash(key));
         let counted = &self.shards[shard].writes;
         let mut shard = self.shards[shard].keys.lock();
         let Some(writes) = shard.get_mut(key) else { return };
         let before = writes.len();
-        writes.retain(|write| !goes(write));
+        writes.retain(|write| !is_removed(write));
         let gone = before - writes.len();
         if writes.is_empty() {
             shard.remove(key);

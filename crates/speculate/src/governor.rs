@@ -15,7 +15,7 @@ const UNCOUNTED: u32 = 2;
 /// Number of bursts of each way before the first choice.
 const ROUNDS: u32 = 4;
 /// Number of running times kept for each way.
-const REMEMBERED: usize = 12;
+const HISTORY_LEN: usize = 12;
 /// Minimum number of runs between trials.
 const SHORTEST_PAUSE: u32 = 1 << 10;
 /// Maximum number of runs between trials.
@@ -25,7 +25,7 @@ const LONGEST_PAUSE_AHEAD: u32 = 1 << 12;
 /// Trials take at most 1 / `SHARE` of the running time, unless the maximum pauses require more.
 const SHARE: f64 = 128.0;
 /// Maximum running time of another way, as a fraction of the time of way 0, at which it is chosen.
-const WORTH: f64 = 0.97;
+const MAX_TIME_RATIO: f64 = 0.97;
 
 /// Chooses among several ways to run a loop. Way 0 runs it in order.
 ///
@@ -99,11 +99,11 @@ impl Turn {
 
 impl Way {
     fn add(&mut self, time: f64) {
-        if self.times.len() < REMEMBERED {
+        if self.times.len() < HISTORY_LEN {
             self.times.push(time);
         } else {
             self.times[self.next] = time;
-            self.next = (self.next + 1) % REMEMBERED;
+            self.next = (self.next + 1) % HISTORY_LEN;
         }
     }
 
@@ -208,7 +208,7 @@ impl Governor {
         let mut best = 0;
         for (way, known) in self.ways.iter().enumerate().skip(1) {
             let (time, best_time) = (known.time(), self.ways[best].time());
-            if time < best_time && time <= WORTH * in_order {
+            if time < best_time && time <= MAX_TIME_RATIO * in_order {
                 best = way;
             }
         }
@@ -216,8 +216,8 @@ impl Governor {
         self.confirmed = if best == self.chosen { self.confirmed + 1 } else { 0 };
         let extra = self.ways[tried].time() / self.ways[best].time() - 1.0;
         // A trial of a way that takes `extra` longer must be a small share of the runs up to the next trial.
-        let dear = if extra.is_finite() { (SHARE * f64::from(BURST) * extra.max(0.0)) as u32 } else { 0 };
-        self.pause = (SHORTEST_PAUSE << self.confirmed.min(6)).max(dear).min(longest);
+        let min_pause = if extra.is_finite() { (SHARE * f64::from(BURST) * extra.max(0.0)) as u32 } else { 0 };
+        self.pause = (SHORTEST_PAUSE << self.confirmed.min(6)).max(min_pause).min(longest);
         self.chosen = best;
         self.phase = Phase::Settled { left: self.pause };
     }

@@ -89,7 +89,7 @@ mod error;
 mod fork;
 mod forward;
 mod governor;
-mod last;
+mod last_op;
 mod log;
 mod mailbox;
 mod mutant;

@@ -5,12 +5,12 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::forward::{Site, WriteId};
-use crate::last::Last;
+use crate::last_op::LastOpTable;
 use crate::mutant::{Mutant, is_mutant};
 use crate::prefetch::prefetch_write;
 use crate::quiet::quietly;
 use crate::scan::Scan;
-use crate::shared::{Shared, Stale};
+use crate::shared::{Shared, StaleRead};
 use crate::store::{RangeRow, Seen, Store, Written};
 use crate::times::Times;
 
@@ -51,7 +51,7 @@ pub(crate) enum Op<S: Store> {
         key: S::Key,
         value: Answer<S::Value>,
         /// Previous operation of the epoch on the key.
-        before: Option<Before>,
+        previous: Option<PreviousOp>,
         /// A later iteration of the epoch has read this write, and `then` may replace the value before that iteration
         /// commits.
         read_later: bool,
@@ -63,7 +63,7 @@ pub(crate) enum Op<S: Store> {
         site: Site,
     },
     /// A repeated read of a key, which gets the value of the earlier operation `of` of the epoch.
-    Again {
+    RepeatedRead {
         of: usize,
         site: Site,
     },
@@ -75,18 +75,18 @@ pub(crate) enum Op<S: Store> {
 
 /// Previous operation of an epoch on a key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Before {
+pub(crate) enum PreviousOp {
     /// An operation on the key alone: its index in the log.
     Op(usize),
     /// A read of a range: its index in the log, and the row of the key in it.
     Row(usize, usize),
 }
 
-impl Before {
+impl PreviousOp {
     /// Index of the operation in the log.
-    fn place(self) -> usize {
+    fn index(self) -> usize {
         match self {
-            Before::Op(at) | Before::Row(at, _) => at,
+            PreviousOp::Op(at) | PreviousOp::Row(at, _) => at,
         }
     }
 }
@@ -126,18 +126,18 @@ impl<V> From<Option<Arc<V>>> for Answer<V> {
 impl<S: Store> Op<S> {
     /// Returns the write for the store, if this operation is a write. `ops` are the operations of the epoch. Reads before
     /// `first` were confirmed before an earlier `then`, so they no longer serve as hints.
-    pub(crate) fn written<'o>(&'o self, ops: &'o [Op<S>], first: usize) -> Option<Written<'o, S>> {
-        let Op::Write { key, value, before, .. } = self else { return None };
-        let confirmed = before.filter(|before| before.place() >= first);
+    pub(crate) fn store_write<'o>(&'o self, ops: &'o [Op<S>], first: usize) -> Option<Written<'o, S>> {
+        let Op::Write { key, value, previous, .. } = self else { return None };
+        let confirmed = previous.filter(|previous| previous.index() >= first);
         let seen = match confirmed {
-            Some(Before::Op(at)) => match &ops[at] {
+            Some(PreviousOp::Op(at)) => match &ops[at] {
                 Op::Read { key, value, source: Source::Store(stamp), .. } => {
                     Some(Seen { key, value: value.get(), stamp, to_write: true })
                 }
                 _ => None,
             },
-            Some(Before::Row(at, row)) => match &ops[at] {
-                Op::Scan { scan, .. } => scan.seen(row).map(|RangeRow { key, value, stamp }| Seen {
+            Some(PreviousOp::Row(at, row)) => match &ops[at] {
+                Op::Scan { scan, .. } => scan.store_row(row).map(|RangeRow { key, value, stamp }| Seen {
                     key,
                     value: Some(value),
                     stamp,
@@ -155,7 +155,7 @@ impl<S: Store> Op<S> {
         match self {
             Op::Read { key, value, .. } | Op::Write { key, value, .. } => store.size(key, value.get()),
             Op::Scan { scan, .. } => scan.bytes(store),
-            Op::Again { .. } | Op::Escape { .. } => 0,
+            Op::RepeatedRead { .. } | Op::Escape { .. } => 0,
         }
     }
 
@@ -164,7 +164,7 @@ impl<S: Store> Op<S> {
             Op::Read { site, .. }
             | Op::Write { site, .. }
             | Op::Scan { site, .. }
-            | Op::Again { site, .. }
+            | Op::RepeatedRead { site, .. }
             | Op::Escape { site, .. } => site,
         }
     }
@@ -173,7 +173,7 @@ impl<S: Store> Op<S> {
 /// Operations of an epoch, in order. Later epochs reuse the memory.
 pub(crate) struct Log<S: Store> {
     pub(crate) ops: Vec<Op<S>>,
-    last: Last,
+    last_ops: LastOpTable,
     /// Indexes of the range reads in `ops`.
     scans: Vec<usize>,
     /// Stamps of the epoch's own writes that the store has and later iterations have read, in ascending order of
@@ -182,7 +182,7 @@ pub(crate) struct Log<S: Store> {
     /// Size of the keys and values that the operations keep, in bytes as counted by [`Store::size`].
     pub(crate) bytes: usize,
     /// Number of operations before the log was last cleared.
-    had: usize,
+    previous_len: usize,
     /// Start times of the operations, if the loop is traced.
     pub(crate) times: Times,
 }
@@ -191,19 +191,19 @@ impl<S: Store> Log<S> {
     pub(crate) fn new() -> Log<S> {
         Log {
             ops: Vec::new(),
-            last: Last::default(),
+            last_ops: LastOpTable::default(),
             scans: Vec::new(),
             stamps: Vec::new(),
             bytes: 0,
-            had: 0,
+            previous_len: 0,
             times: Times::default(),
         }
     }
 
     /// Returns the last operation on a key with this hash: its first read, or a write.
     #[inline]
-    pub(crate) fn last(&self, key: &S::Key, hash: u64) -> Option<usize> {
-        self.last
+    pub(crate) fn last_op(&self, key: &S::Key, hash: u64) -> Option<usize> {
+        self.last_ops
             .find(hash, |at| matches!(&self.ops[at], Op::Read { key: k, .. } | Op::Write { key: k, .. } if k == key))
     }
 
@@ -213,20 +213,20 @@ impl<S: Store> Log<S> {
         let ops = &self.ops;
         let (Op::Read { key, .. } | Op::Write { key, .. }) = &op else { unreachable!("an operation on a key") };
         let same = |at: usize| matches!(&ops[at], Op::Read { key: k, .. } | Op::Write { key: k, .. } if k == key);
-        self.last.set(hash, ops.len(), same);
+        self.last_ops.set(hash, ops.len(), same);
         self.bytes += op.bytes(store);
         self.ops.push(op);
     }
 
     /// Adds a repeated read of a key, which gets the value of operation `of`. The current iteration begins at operation
-    /// `begun_at`.
-    pub(crate) fn push_again(&mut self, of: usize, begun_at: usize, site: Site) {
-        if of < begun_at
+    /// `iteration_start`.
+    pub(crate) fn push_repeated_read(&mut self, of: usize, iteration_start: usize, site: Site) {
+        if of < iteration_start
             && let Op::Write { read_later, .. } = &mut self.ops[of]
         {
             *read_later = true;
         }
-        self.ops.push(Op::Again { of, site });
+        self.ops.push(Op::RepeatedRead { of, site });
     }
 
     /// Adds a read of a range.
@@ -248,14 +248,14 @@ impl<S: Store> Log<S> {
     /// Marks the earlier reads of a key that is about to be written, so that they take the write lock from the start;
     /// returns the previous operation on the key. `of` is a range read and the row of the key in it as read from the store,
     /// if the caller knows them.
-    pub(crate) fn written(&mut self, key: &S::Key, hash: u64, of: Option<(usize, usize)>) -> Option<Before> {
-        let last = self.last(key, hash);
+    pub(crate) fn prepare_write(&mut self, key: &S::Key, hash: u64, of: Option<(usize, usize)>) -> Option<PreviousOp> {
+        let last = self.last_op(key, hash);
         if let Some(last) = last
             && let Op::Read { to_write, .. } = &mut self.ops[last]
         {
             *to_write = true;
         }
-        let mut before = last.map(Before::Op).or(of.map(|(at, row)| Before::Row(at, row)));
+        let mut previous = last.map(PreviousOp::Op).or(of.map(|(at, row)| PreviousOp::Row(at, row)));
         for &at in &self.scans {
             let Op::Scan { scan, .. } = &mut self.ops[at] else { continue };
             if of.is_some_and(|(of, _)| of == at) {
@@ -263,18 +263,18 @@ impl<S: Store> Log<S> {
             } else if scan.contains(key) {
                 scan.to_write = true;
                 if last.is_none() && of.is_none() {
-                    before = scan.row(key).map(|row| Before::Row(at, row));
+                    previous = scan.position(key).map(|row| PreviousOp::Row(at, row));
                 }
             }
         }
-        before
+        previous
     }
 
     /// Returns the key of a first read or a write.
     pub(crate) fn key(&self, at: usize) -> Option<&S::Key> {
         match &self.ops[at] {
             Op::Read { key, .. } | Op::Write { key, .. } => Some(key),
-            Op::Again { .. } | Op::Scan { .. } | Op::Escape { .. } => None,
+            Op::RepeatedRead { .. } | Op::Scan { .. } | Op::Escape { .. } => None,
         }
     }
 
@@ -282,7 +282,7 @@ impl<S: Store> Log<S> {
     pub(crate) fn value(&self, at: usize) -> Option<&S::Value> {
         match &self.ops[at] {
             Op::Read { value, .. } | Op::Write { value, .. } => value.get(),
-            Op::Again { of, .. } => self.value(*of),
+            Op::RepeatedRead { of, .. } => self.value(*of),
             Op::Scan { .. } | Op::Escape { .. } => None,
         }
     }
@@ -305,14 +305,14 @@ impl<S: Store> Log<S> {
         }
         self.bytes = 0;
         quietly(|| self.stamps.retain(|(of, _)| *of < at));
-        self.last.clear();
+        self.last_ops.clear();
         while self.scans.pop_if(|last| *last >= at).is_some() {}
         let ops = &self.ops;
         for (at, op) in ops.iter().enumerate() {
             if let Op::Read { key, .. } | Op::Write { key, .. } = op {
                 let same =
                     |at: usize| matches!(&ops[at], Op::Read { key: k, .. } | Op::Write { key: k, .. } if k == key);
-                self.last.set(hash(key), at, same);
+                self.last_ops.set(hash(key), at, same);
             }
         }
     }
@@ -323,16 +323,16 @@ impl<S: Store> Log<S> {
     }
 
     /// Prefetches the cache lines for the number of operations that the log had before; another core may have read them.
-    pub(crate) fn expect(&mut self) {
-        let lines = self.had.saturating_mul(size_of::<Op<S>>());
+    pub(crate) fn prefetch(&mut self) {
+        let lines = self.previous_len.saturating_mul(size_of::<Op<S>>());
         prefetch_write(self.ops.spare_capacity_mut().as_ptr().cast(), lines);
     }
 
     /// Removes all operations.
     pub(crate) fn clear(&mut self) {
-        self.had = self.ops.len();
+        self.previous_len = self.ops.len();
         self.ops.clear();
-        self.last.clear();
+        self.last_ops.clear();
         self.scans.clear();
         self.bytes = 0;
         self.stamps.clear();
@@ -343,14 +343,14 @@ impl<S: Store> Log<S> {
 impl<S: Store> Log<S> {
     /// Checks that the read at `at` would still get the same value from the earlier epochs; otherwise returns the
     /// violation.
-    pub(crate) fn stale(&self, shared: &Shared<S>, epoch: u64, at: usize) -> Option<Stale> {
+    pub(crate) fn stale_read(&self, shared: &Shared<S>, epoch: u64, at: usize) -> Option<StaleRead> {
         // Without forwarding, the store detects the writes of earlier epochs.
         if !shared.forwards {
             return None;
         }
         let (key, hash, source) = match &self.ops[at] {
             Op::Read { key, hash, source, .. } => (key, hash, source),
-            Op::Scan { scan, .. } => return scan.stale(shared, epoch, at),
+            Op::Scan { scan, .. } => return scan.stale_read(shared, epoch, at),
             _ => return None,
         };
         let read = match source {
@@ -360,17 +360,17 @@ impl<S: Store> Log<S> {
             Source::Locked | Source::Failed => return None,
         };
         let newest = shared.last_before(epoch).and_then(|last| {
-            shared.directory.newest((key, *hash), shared.first_beside(epoch), last, |write| (write.id, write.site))
+            shared.directory.newest((key, *hash), shared.first_concurrent(epoch), last, |write| (write.id, write.site))
         });
         if newest.map(|(id, _)| id) == read {
             return None;
         }
-        Some(Stale { at, writer: newest.map(|(_, site)| site), may_wait: true, injected: false })
+        Some(StaleRead { at, writer: newest.map(|(_, site)| site), may_wait: true, injected: false })
     }
 
     /// Returns the first read that missed a write of an earlier epoch.
-    pub(crate) fn first_stale(&self, shared: &Shared<S>, epoch: u64) -> Option<Stale> {
-        (0..self.ops.len()).find_map(|at| self.stale(shared, epoch, at))
+    pub(crate) fn first_stale_read(&self, shared: &Shared<S>, epoch: u64) -> Option<StaleRead> {
+        (0..self.ops.len()).find_map(|at| self.stale_read(shared, epoch, at))
     }
 
     /// Removes the writes of a committed epoch from the directory; no epoch in flight can have read them.

@@ -11,29 +11,29 @@ use crate::sync::thread_local;
 
 thread_local! {
     /// True while this thread works on a loop on its own stack.
-    static AT_WORK: Cell<bool> = const { Cell::new(false) };
+    static IN_LOOP: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Guard that marks this thread as working on a loop.
-pub(crate) struct AtWork {
+pub(crate) struct LoopGuard {
     is_marked: bool,
 }
 
-impl AtWork {
+impl LoopGuard {
     /// Marks the thread; returns `None` inside the body of a loop.
-    pub(crate) fn begin() -> Option<AtWork> {
+    pub(crate) fn begin() -> Option<LoopGuard> {
         let is_marked = is_own_stack();
-        if is_marked && AT_WORK.with(|at_work| at_work.replace(true)) {
+        if is_marked && IN_LOOP.with(|in_loop| in_loop.replace(true)) {
             return None;
         }
-        Some(AtWork { is_marked })
+        Some(LoopGuard { is_marked })
     }
 }
 
-impl Drop for AtWork {
+impl Drop for LoopGuard {
     fn drop(&mut self) {
         if self.is_marked {
-            AT_WORK.with(|at_work| at_work.set(false));
+            IN_LOOP.with(|in_loop| in_loop.set(false));
         }
     }
 }
@@ -95,10 +95,10 @@ mod tests {
     #[test]
     fn a_thread_has_one_mark_at_a_time() {
         for _ in 0..2 {
-            let outer = AtWork::begin();
-            assert!(outer.is_some() && AtWork::begin().is_none());
+            let outer = LoopGuard::begin();
+            assert!(outer.is_some() && LoopGuard::begin().is_none());
         }
-        let other = std::thread::scope(|s| s.spawn(|| AtWork::begin().is_some()).join());
+        let other = std::thread::scope(|s| s.spawn(|| LoopGuard::begin().is_some()).join());
         assert!(other.unwrap_or(false));
     }
 }

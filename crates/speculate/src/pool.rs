@@ -15,10 +15,10 @@ use crate::fork::Process;
 use crate::quiet::discard;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::thread::{self, JoinHandle, Thread};
-use crate::sync::{Mutex, Patience, Spin};
+use crate::sync::{Mutex, Spin, TimeLimit};
 
 /// Time that an idle thread spins before it sleeps.
-const PATIENCE: Duration = Duration::from_micros(200);
+const SPIN_TIME: Duration = Duration::from_micros(200);
 
 /// Closure that all threads run, each with its number. It lives until [`Pool::broadcast`] returns.
 #[derive(Clone, Copy)]
@@ -83,7 +83,7 @@ impl Pool {
         }
         let job_of_any_lifetime: *const (dyn Fn(usize) + Sync + '_) = job;
         // SAFETY: only the lifetime changes. A thread calls the closure only between its load of `jobs` and its decrement
-        // of `running`, and this function returns or unwinds only after `running` has reached 0 (`AllEnded`), so the
+        // of `running`, and this function returns or unwinds only after `running` has reached 0 (`JoinGuard`), so the
         // closure outlives each call.
         let job_static = unsafe {
             std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), *const (dyn Fn(usize) + Sync + 'static)>(
@@ -96,7 +96,7 @@ impl Pool {
         // SeqCst, as in `next_job`: either the thread sees the new number before it sleeps, or this thread sees it asleep.
         self.shared.jobs.fetch_add(1, Ordering::SeqCst);
         self.wake();
-        let ended = AllEnded(&self.shared);
+        let ended = JoinGuard(&self.shared);
         job(0);
         drop(ended);
         let panic = self.shared.panic.lock().take();
@@ -148,9 +148,9 @@ impl Drop for Pool {
 }
 
 /// Guard that waits, on drop, until all other threads have finished the job.
-struct AllEnded<'a>(&'a Shared);
+struct JoinGuard<'a>(&'a Shared);
 
-impl Drop for AllEnded<'_> {
+impl Drop for JoinGuard<'_> {
     fn drop(&mut self) {
         let mut spin = Spin::default();
         while self.0.running.load(Ordering::Acquire) > 0 {
@@ -171,11 +171,11 @@ fn serve(shared: &Shared, number: usize) {
             let job = unsafe { &*job };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(number + 1))) {
                 // Only the first panic is reported.
-                let mut told = shared.panic.lock();
-                match &*told {
-                    None => *told = Some(panic),
+                let mut first_panic = shared.panic.lock();
+                match &*first_panic {
+                    None => *first_panic = Some(panic),
                     Some(_) => {
-                        drop(told);
+                        drop(first_panic);
                         discard(panic);
                     }
                 }
@@ -187,7 +187,7 @@ fn serve(shared: &Shared, number: usize) {
 
 /// Waits for a job other than number `done`; returns `None` when the pool is dropped.
 fn next_job(shared: &Shared, number: usize, done: u64) -> Option<u64> {
-    let patience = Patience::begin(PATIENCE, 3);
+    let time_limit = TimeLimit::begin(SPIN_TIME, 3);
     let mut spin = Spin::default();
     loop {
         let jobs = shared.jobs.load(Ordering::Acquire);
@@ -198,7 +198,7 @@ fn next_job(shared: &Shared, number: usize, done: u64) -> Option<u64> {
             return None;
         }
         spin.pause();
-        if spin.is_long() && shared.awake.load(Ordering::Relaxed) == 0 && patience.is_over() {
+        if spin.is_long() && shared.awake.load(Ordering::Relaxed) == 0 && time_limit.is_over() {
             let asleep = &shared.asleep[number];
             asleep.store(true, Ordering::SeqCst);
             let idle = || {

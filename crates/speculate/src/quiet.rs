@@ -26,16 +26,16 @@ pub(crate) fn discard(payload: Box<dyn Any + Send>) {
 
 /// Drops all values, one by one; returns the first panic of a destructor.
 pub(crate) fn drop_each<T>(values: &mut Vec<T>) -> std::thread::Result<()> {
-    let mut told = Ok(());
+    let mut first_panic = Ok(());
     for value in values.drain(..) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
-            match told {
-                Ok(()) => told = Err(payload),
+            match first_panic {
+                Ok(()) => first_panic = Err(payload),
                 Err(_) => discard(payload),
             }
         }
     }
-    told
+    first_panic
 }
 
 /// Values of an epoch. Values left when the vector is dropped are discarded, and panics of their destructors are not

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::epoch::Epoch;
 use crate::forward::Site;
 use crate::log::{Op, Source};
-use crate::scan::{Expected, Scan, forwarded};
+use crate::scan::{ExpectedRows, Scan, forwarded_writes};
 use crate::store::{KeyAndValue, KeyRange, RangeStore};
 
 impl<S: RangeStore> Epoch<'_, S> {
@@ -37,7 +37,7 @@ impl<S: RangeStore> Epoch<'_, S> {
     ) -> Result<(), S::Error> {
         let at = self.scan(KeyRange { first, last }, most, Location::caller())?;
         if let Some(scan) = self.log.scan(at) {
-            let mut rows = (0..scan.len()).map_while(|row| scan.got(row));
+            let mut rows = (0..scan.len()).map_while(|row| scan.returned_row(row));
             let _ = rows.try_for_each(|(key, value)| show(key, value));
         }
         Ok(())
@@ -60,13 +60,13 @@ impl<S: RangeStore> Epoch<'_, S> {
         let rows = self.log.scan(at).map_or(0, Scan::len);
         for row in 0..rows {
             let Some(scan) = self.log.scan(at) else { break };
-            let Some((key, value)) = scan.got(row) else { break };
+            let Some((key, value)) = scan.returned_row(row) else { break };
             let value = match change(key, value) {
                 Change::Keep => continue,
                 Change::Replace(value) => Some(value),
                 Change::Delete => None,
             };
-            let (key, of) = (key.clone(), scan.row_of_seen(row).map(|row| (at, row)));
+            let (key, of) = (key.clone(), scan.store_index(row).map(|row| (at, row)));
             self.write(key, value, of, site);
         }
         Ok(rows)
@@ -80,20 +80,25 @@ impl<S: RangeStore> Epoch<'_, S> {
             return Ok(at);
         }
         self.wait_at(site, None);
-        let over = self.last_before().map_or_else(Vec::new, |_| forwarded::<S>(self.shared, self.number, &range));
-        let all = own(self, &range, self.own_from()..self.next);
+        let overlays =
+            self.last_before().map_or_else(Vec::new, |_| forwarded_writes::<S>(self.shared, self.number, &range));
+        let all = own_writes(self, &range, self.first_unwritten()..self.next);
         // Writes of earlier iterations, which the store has received when it confirms the range.
-        let written = if self.in_turn { own(self, &range, self.own_from()..self.begun_at) } else { Vec::new() };
+        let written = if self.in_turn {
+            own_writes(self, &range, self.first_unwritten()..self.iteration_start)
+        } else {
+            Vec::new()
+        };
         // Additional rows of the store, because the overlaid writes may delete some.
-        let asked = most.saturating_add(over.len() + all.len());
+        let store_limit = most.saturating_add(overlays.len() + all.len());
         let (seen, mut rows) = match &mut self.order {
             Some(order) => {
-                let read = self.store.read_range(order, &range, asked).inspect_err(|_| self.refused = true);
+                let read = self.store.read_range(order, &range, store_limit).inspect_err(|_| self.refused = true);
                 (None, read?)
             }
-            None => match self.store.peek_range(self.local, &range, asked) {
-                Ok(seen) if over.is_empty() && all.is_empty() => {
-                    let expected = Expected::AsSeen { most: asked };
+            None => match self.store.peek_range(self.local, &range, store_limit) {
+                Ok(seen) if overlays.is_empty() && all.is_empty() => {
+                    let expected = ExpectedRows::AsSeen { most: store_limit };
                     self.log.push_scan(self.store, Scan::new(range, Some(seen), expected, Vec::new(), None), site);
                     self.next += 1;
                     return Ok(at);
@@ -112,19 +117,19 @@ impl<S: RangeStore> Epoch<'_, S> {
             },
         };
         // Nothing is known of the range behind the last row that was requested from the store.
-        let whole = rows.len() < asked;
+        let whole = rows.len() < store_limit;
         let known = rows.last().map(|(key, _)| key.clone()).filter(|_| !whole);
-        overlay(&mut rows, known.as_ref(), over.iter().map(|(key, _, _, value)| (key, value.as_deref())));
+        overlay(&mut rows, known.as_ref(), overlays.iter().map(|(key, _, _, value)| (key, value.as_deref())));
         overlay(&mut rows, known.as_ref(), written.iter().map(|(key, value)| (key, value.as_ref())));
-        let expected = if over.is_empty() && written.is_empty() {
-            Expected::AsSeen { most: asked }
+        let expected = if overlays.is_empty() && written.is_empty() {
+            ExpectedRows::AsSeen { most: store_limit }
         } else {
             let last = known.clone().unwrap_or_else(|| range.last.clone());
-            Expected::With { range: KeyRange { first: range.first.clone(), last }, rows: rows.clone() }
+            ExpectedRows::Overlaid { range: KeyRange { first: range.first.clone(), last }, rows: rows.clone() }
         };
         overlay(&mut rows, known.as_ref(), all.iter().map(|(key, value)| (key, value.as_ref())));
         rows.truncate(most);
-        let forwarded = over.into_iter().map(|(_, id, ..)| id).collect();
+        let forwarded = overlays.into_iter().map(|(_, id, ..)| id).collect();
         self.log.push_scan(self.store, Scan::new(range, seen, expected, forwarded, Some(rows.into())), site);
         self.next += 1;
         Ok(at)
@@ -159,7 +164,7 @@ fn overlay<'w, K: Ord + Clone + 'w, V: Clone + 'w>(
 }
 
 /// Returns the writes of these operations to keys of a range: the last value of each key, `None` if it was deleted.
-fn own<S: RangeStore>(
+fn own_writes<S: RangeStore>(
     epoch: &Epoch<'_, S>,
     range: &KeyRange<S::Key>,
     operations: Range<usize>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::LoopError;
 use crate::forward::{Site, WriteId};
-use crate::shared::{Shared, Stale};
+use crate::shared::{Shared, StaleRead};
 use crate::store::{KeyAndValue, KeyRange, RangeRow, RangeStore, SeenRange, SeenRows, Store};
 
 /// Rows that a body got, in ascending order. A body that is run again gets the same rows.
@@ -14,13 +14,13 @@ pub(crate) type Rows<S> = Arc<[KeyAndValue<S>]>;
 pub(crate) struct Scan<S: Store> {
     pub(crate) range: KeyRange<S::Key>,
     /// Rows that the store returned; `None` if the read was a locked read in order.
-    seen: Option<Vec<RangeRow<S>>>,
+    store_rows: Option<Vec<RangeRow<S>>>,
     /// Rows that the store should have when all earlier epochs have committed.
-    expected: Expected<S>,
+    expected: ExpectedRows<S>,
     /// Writes of earlier epochs that were overlaid on the rows, in the order of keys.
     forwarded: Vec<WriteId>,
     /// Rows that the body got; `None` if they are the rows of the store.
-    laid: Option<Rows<S>>,
+    returned_rows: Option<Rows<S>>,
     /// The epoch also writes keys of the range.
     pub(crate) to_write: bool,
     /// Functions of [`RangeStore`], for code that knows only [`Store`].
@@ -28,27 +28,27 @@ pub(crate) struct Scan<S: Store> {
 }
 
 /// Rows that a range of the store should have in order.
-pub(crate) enum Expected<S: Store> {
+pub(crate) enum ExpectedRows<S: Store> {
     /// The first rows of the range, at most `most`, are the rows that were read.
     AsSeen { most: usize },
     /// Writes of earlier epochs, or of iterations that are followed by their `then`, are overlaid on the rows that were
     /// read: in `range`, the store has exactly `rows`.
-    With { range: KeyRange<S::Key>, rows: Vec<(S::Key, S::Value)> },
+    Overlaid { range: KeyRange<S::Key>, rows: Vec<(S::Key, S::Value)> },
 }
 
 /// Functions that only a store with ranges has.
 struct Vtable<S: Store> {
     contains: fn(&KeyRange<S::Key>, &S::Key) -> bool,
     position: fn(&[RangeRow<S>], &S::Key) -> Option<usize>,
-    confirm: Confirm<S>,
-    forwarded: Forwarded<S>,
+    confirm: ConfirmFn<S>,
+    forwarded_writes: ForwardedWritesFn<S>,
 }
 
 /// See [`RangeStore::confirm_range`].
-type Confirm<S> = fn(&S, &mut <S as Store>::Order, SeenRange<'_, S>) -> Result<bool, <S as Store>::Error>;
+type ConfirmFn<S> = fn(&S, &mut <S as Store>::Order, SeenRange<'_, S>) -> Result<bool, <S as Store>::Error>;
 
 /// Returns the newest writes of earlier epochs to keys of a range, in the order of keys.
-type Forwarded<S> = fn(&Shared<S>, u64, &KeyRange<<S as Store>::Key>) -> Vec<Overlay<S>>;
+type ForwardedWritesFn<S> = fn(&Shared<S>, u64, &KeyRange<<S as Store>::Key>) -> Vec<Overlay<S>>;
 
 /// A write that is overlaid on a range: its key, number, site and value.
 pub(crate) type Overlay<S> = (<S as Store>::Key, WriteId, Site, Option<Arc<<S as Store>::Value>>);
@@ -56,58 +56,59 @@ pub(crate) type Overlay<S> = (<S as Store>::Key, WriteId, Site, Option<Arc<<S as
 impl<S: RangeStore> Scan<S> {
     pub(crate) fn new(
         range: KeyRange<S::Key>,
-        seen: Option<Vec<RangeRow<S>>>,
-        expected: Expected<S>,
+        store_rows: Option<Vec<RangeRow<S>>>,
+        expected: ExpectedRows<S>,
         forwarded: Vec<WriteId>,
-        laid: Option<Rows<S>>,
+        returned_rows: Option<Rows<S>>,
     ) -> Scan<S> {
         let vtable = Vtable {
             contains: KeyRange::contains,
             position: |rows: &[RangeRow<S>], key| rows.binary_search_by(|row| row.key.cmp(key)).ok(),
             confirm: S::confirm_range,
-            forwarded: self::forwarded::<S>,
+            forwarded_writes: forwarded_writes::<S>,
         };
-        Scan { range, seen, expected, forwarded, laid, to_write: false, vtable }
+        Scan { range, store_rows, expected, forwarded, returned_rows, to_write: false, vtable }
     }
 }
 
 impl<S: Store> Scan<S> {
     /// Number of rows that the body got.
     pub(crate) fn len(&self) -> usize {
-        self.laid.as_ref().map_or(self.seen.as_ref().map_or(0, Vec::len), |rows| rows.len())
+        self.returned_rows.as_ref().map_or(self.store_rows.as_ref().map_or(0, Vec::len), |rows| rows.len())
     }
 
     /// Size of the keys and values that the scan keeps, in bytes.
     pub(crate) fn bytes(&self, store: &S) -> usize {
         let size = |(key, value): (&S::Key, &S::Value)| store.size(key, Some(value));
-        let seen = self.seen.iter().flatten().map(|row| size((&row.key, &row.value)));
-        let laid = self.laid.iter().flat_map(|rows| rows.iter()).map(|(key, value)| size((key, value)));
+        let store_rows = self.store_rows.iter().flatten().map(|row| size((&row.key, &row.value)));
+        let returned_rows =
+            self.returned_rows.iter().flat_map(|rows| rows.iter()).map(|(key, value)| size((key, value)));
         let expected: &[_] = match &self.expected {
-            Expected::AsSeen { .. } => &[],
-            Expected::With { rows, .. } => rows,
+            ExpectedRows::AsSeen { .. } => &[],
+            ExpectedRows::Overlaid { rows, .. } => rows,
         };
-        seen.chain(laid).chain(expected.iter().map(|(key, value)| size((key, value)))).sum()
+        store_rows.chain(returned_rows).chain(expected.iter().map(|(key, value)| size((key, value)))).sum()
     }
 
     /// Returns a row that the body got.
-    pub(crate) fn got(&self, row: usize) -> Option<(&S::Key, &S::Value)> {
-        match &self.laid {
+    pub(crate) fn returned_row(&self, row: usize) -> Option<(&S::Key, &S::Value)> {
+        match &self.returned_rows {
             Some(rows) => rows.get(row).map(|(key, value)| (key, value)),
-            None => self.seen(row).map(|row| (&row.key, &row.value)),
+            None => self.store_row(row).map(|row| (&row.key, &row.value)),
         }
     }
 
     /// Returns all rows that the body got.
     pub(crate) fn rows(&self) -> Rows<S> {
-        match &self.laid {
+        match &self.returned_rows {
             Some(rows) => Arc::clone(rows),
-            None => self.seen.iter().flatten().map(|row| (row.key.clone(), row.value.clone())).collect(),
+            None => self.store_rows.iter().flatten().map(|row| (row.key.clone(), row.value.clone())).collect(),
         }
     }
 
     /// Converts the index of a row that the body got to the index among the store's rows, if the body got these.
-    pub(crate) fn row_of_seen(&self, row: usize) -> Option<usize> {
-        self.laid.is_none().then_some(row)
+    pub(crate) fn store_index(&self, row: usize) -> Option<usize> {
+        self.returned_rows.is_none().then_some(row)
     }
 
     /// Returns true if a key is in the range.
@@ -117,38 +118,38 @@ impl<S: Store> Scan<S> {
 
     /// Returns the index of a key among the store's rows, if the range is confirmed without overlaid writes: otherwise an
     /// earlier epoch may have deleted the row since.
-    pub(crate) fn row(&self, key: &S::Key) -> Option<usize> {
-        if matches!(self.expected, Expected::With { .. }) {
+    pub(crate) fn position(&self, key: &S::Key) -> Option<usize> {
+        if matches!(self.expected, ExpectedRows::Overlaid { .. }) {
             return None;
         }
-        self.seen.as_ref().and_then(|rows| (self.vtable.position)(rows, key))
+        self.store_rows.as_ref().and_then(|rows| (self.vtable.position)(rows, key))
     }
 
     /// Returns a row of the store, as the unlocked read returned it.
-    pub(crate) fn seen(&self, row: usize) -> Option<&RangeRow<S>> {
-        self.seen.as_ref().and_then(|rows| rows.get(row))
+    pub(crate) fn store_row(&self, row: usize) -> Option<&RangeRow<S>> {
+        self.store_rows.as_ref().and_then(|rows| rows.get(row))
     }
 
     /// Checks that the overlaid writes of earlier epochs are still the newest; otherwise returns the violation.
-    pub(crate) fn stale(&self, shared: &Shared<S>, epoch: u64, at: usize) -> Option<Stale> {
-        self.seen.as_ref()?;
-        let now = (self.vtable.forwarded)(shared, epoch, &self.range);
+    pub(crate) fn stale_read(&self, shared: &Shared<S>, epoch: u64, at: usize) -> Option<StaleRead> {
+        self.store_rows.as_ref()?;
+        let now = (self.vtable.forwarded_writes)(shared, epoch, &self.range);
         if now.iter().map(|(_, id, ..)| id).eq(&self.forwarded) {
             return None;
         }
         let writer = now.iter().find(|(_, id, ..)| !self.forwarded.contains(id)).map(|(_, _, site, _)| *site);
-        Some(Stale { at, writer, may_wait: true, injected: false })
+        Some(StaleRead { at, writer, may_wait: true, injected: false })
     }
 
     /// Locks the range; returns true if it still has the rows that were read.
     pub(crate) fn confirm<E>(&self, store: &S, order: &mut S::Order) -> Result<bool, LoopError<E, S::Error>> {
-        let Some(rows) = &self.seen else { return Ok(true) };
+        let Some(rows) = &self.store_rows else { return Ok(true) };
         let to_write = self.to_write;
         let seen = match &self.expected {
-            Expected::AsSeen { most } => {
+            ExpectedRows::AsSeen { most } => {
                 SeenRange { range: &self.range, most: *most, rows: SeenRows::Peeked(rows), to_write }
             }
-            Expected::With { range, rows } => {
+            ExpectedRows::Overlaid { range, rows } => {
                 SeenRange { range, most: usize::MAX, rows: SeenRows::Overlaid(rows), to_write }
             }
         };
@@ -156,12 +157,16 @@ impl<S: Store> Scan<S> {
     }
 }
 
-/// See [`Forwarded`].
-pub(crate) fn forwarded<S: RangeStore>(shared: &Shared<S>, epoch: u64, range: &KeyRange<S::Key>) -> Vec<Overlay<S>> {
+/// See [`ForwardedWritesFn`].
+pub(crate) fn forwarded_writes<S: RangeStore>(
+    shared: &Shared<S>,
+    epoch: u64,
+    range: &KeyRange<S::Key>,
+) -> Vec<Overlay<S>> {
     let Some(last) = shared.last_before(epoch) else { return Vec::new() };
     let mut found: Vec<Overlay<S>> = Vec::new();
     shared.directory.each_newest(
-        shared.first_beside(epoch),
+        shared.first_concurrent(epoch),
         last,
         |key| range.contains(key),
         |key, write| found.push((key.clone(), write.id, write.site, write.value.clone())),

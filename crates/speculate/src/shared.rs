@@ -48,7 +48,7 @@ impl<S: Store> Shared<S> {
 
     /// Returns true if reads may wait for the end of the bodies of earlier epochs.
     #[inline]
-    fn tells_ends(&self) -> bool {
+    fn tracks_running(&self) -> bool {
         !self.wait_sites.is_empty() && self.forwards
     }
 
@@ -56,7 +56,7 @@ impl<S: Store> Shared<S> {
     /// before the epoch withdraws a write.
     #[inline]
     pub(crate) fn body_begins(&self, worker: usize, epoch: u64) {
-        if self.tells_ends() {
+        if self.tracks_running() {
             self.running[worker].store(epoch, Ordering::Release);
         }
     }
@@ -64,13 +64,13 @@ impl<S: Store> Shared<S> {
     /// Records that a worker has run a body and has forwarded its writes.
     #[inline]
     pub(crate) fn body_has_ended(&self, worker: usize) {
-        if self.tells_ends() {
+        if self.tracks_running() {
             self.running[worker].store(NONE, Ordering::Release);
         }
     }
 
     /// Returns true if the body of any epoch in `first..end` is running.
-    pub(crate) fn runs_any(&self, first: u64, end: u64) -> bool {
+    pub(crate) fn is_any_running(&self, first: u64, end: u64) -> bool {
         self.running.iter().any(|epoch| (first..end).contains(&epoch.load(Ordering::Acquire)))
     }
 
@@ -86,7 +86,7 @@ impl<S: Store> Shared<S> {
     }
 
     /// Records the size of a committing epoch. The caller holds the token.
-    pub(crate) fn note_size(&self, operations: usize, bytes: usize) {
+    pub(crate) fn record_size(&self, operations: usize, bytes: usize) {
         for (most, new) in [(&self.most_operations, operations), (&self.most_bytes, bytes)] {
             if new > most.load(Ordering::Relaxed) {
                 most.store(new, Ordering::Relaxed);
@@ -95,7 +95,7 @@ impl<S: Store> Shared<S> {
     }
 
     /// Resets the state for a new loop.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn reset(&mut self) {
         *self.token.get_mut() = 0;
         *self.most_operations.get_mut() = 0;
         *self.most_bytes.get_mut() = 0;
@@ -110,16 +110,16 @@ impl<S: Store> Shared<S> {
     }
 
     /// First epoch that can be in flight together with `epoch`, which is in flight.
-    pub(crate) fn first_beside(&self, epoch: u64) -> u64 {
+    pub(crate) fn first_concurrent(&self, epoch: u64) -> u64 {
         (epoch + 1).saturating_sub(self.window)
     }
 }
 
 /// Guard that ends the loop on drop, also during a panic, unless it is forgotten: the other workers must not wait for this
 /// one.
-pub(crate) struct StopUnlessDone<'a, S: Store>(pub(crate) &'a Shared<S>);
+pub(crate) struct StopGuard<'a, S: Store>(pub(crate) &'a Shared<S>);
 
-impl<S: Store> Drop for StopUnlessDone<'_, S> {
+impl<S: Store> Drop for StopGuard<'_, S> {
     fn drop(&mut self) {
         self.0.stopped.store(true, Ordering::Release);
     }
@@ -127,7 +127,7 @@ impl<S: Store> Drop for StopUnlessDone<'_, S> {
 
 /// A violated read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stale {
+pub(crate) struct StaleRead {
     /// Index of the read in the log.
     pub(crate) at: usize,
     /// Site of the missed write, if an earlier epoch made it.
@@ -139,7 +139,7 @@ pub(crate) struct Stale {
 }
 
 /// Records that a worker has forwarded or withdrawn a write.
-pub(crate) fn changed<S: Store>(shared: &Shared<S>, worker: usize) {
+pub(crate) fn count_change<S: Store>(shared: &Shared<S>, worker: usize) {
     let changes = &shared.changes[worker];
     changes.store(changes.load(Ordering::Relaxed) + 1, Ordering::Release);
 }

@@ -89,7 +89,7 @@ pub fn simulate(trace: &LoopTrace, machine: &Machine) -> Simulated {
         let hop = if cpu == passed_by { 0 } else { machine.hop_ns };
         let steps = Steps::of(epoch, machine.shared);
         let begun = free[cpu];
-        let run = Run { epoch, steps: &steps, machine, begun, homefree: passed_at + hop };
+        let run = EpochRun { epoch, steps: &steps, machine, begun, homefree: passed_at + hop };
         let ended = run.speculate(&mut writes);
         let committed = ended.homefree + epoch.in_order_ns;
         writes.commit(epoch.number, committed);
@@ -155,7 +155,7 @@ impl Steps {
 
 /// A write of an epoch, with the interval in which other epochs can see it.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct WriteInterval {
     epoch: u64,
     step: usize,
     from: u64,
@@ -166,7 +166,7 @@ struct Seen {
 /// All writes so far. The writes of a variable are in the order of epochs.
 #[derive(Default)]
 struct Writes {
-    of: HashMap<Variable, Vec<Seen>>,
+    by_variable: HashMap<Variable, Vec<WriteInterval>>,
     /// Commit times of epochs, in the order of epochs.
     committed: Vec<(u64, u64)>,
 }
@@ -174,9 +174,9 @@ struct Writes {
 impl Writes {
     /// Returns the writes of a variable that are relevant for an epoch at a time: those of earlier epochs, back to one that
     /// had committed by then.
-    fn beside(&self, variable: Variable, epoch: u64, at: u64) -> SmallVec<[Seen; 16]> {
+    fn relevant_writes(&self, variable: Variable, epoch: u64, at: u64) -> SmallVec<[WriteInterval; 16]> {
         let mut found = SmallVec::new();
-        for write in self.of.get(&variable).into_iter().flatten().rev() {
+        for write in self.by_variable.get(&variable).into_iter().flatten().rev() {
             if write.epoch >= epoch {
                 continue;
             }
@@ -195,25 +195,25 @@ impl Writes {
 
     /// Returns the first time after `at` at which an epoch's read of a variable would get a different value than at `at`.
     fn changes_after(&self, variable: Variable, epoch: u64, at: u64) -> Option<u64> {
-        let beside = self.beside(variable, epoch, at);
+        let writes = self.relevant_writes(variable, epoch, at);
         let newest =
-            |time: u64| beside.iter().filter(|w| w.from <= time && time < w.to).map(|w| (w.epoch, w.step)).max();
+            |time: u64| writes.iter().filter(|w| w.from <= time && time < w.to).map(|w| (w.epoch, w.step)).max();
         let mut later: SmallVec<[u64; 32]> =
-            beside.iter().flat_map(|w| [w.from, w.to]).filter(|&time| time > at && time < u64::MAX).collect();
+            writes.iter().flat_map(|w| [w.from, w.to]).filter(|&time| time > at && time < u64::MAX).collect();
         later.sort_unstable();
         let got = newest(at);
         later.into_iter().find(|&time| newest(time) != got)
     }
 
-    fn publish(&mut self, variable: Variable, write: Seen) {
-        self.of.entry(variable).or_default().push(write);
+    fn publish(&mut self, variable: Variable, write: WriteInterval) {
+        self.by_variable.entry(variable).or_default().push(write);
     }
 
     /// Withdraws the writes of the newest epoch from a step on.
     fn withdraw(&mut self, steps: &Steps, epoch: u64, from_step: usize, at: u64) {
         let variables: HashSet<_> = steps.0[from_step..].iter().flat_map(|step| &step.writes).collect();
         for variable in variables {
-            let own = self.of.get_mut(variable).into_iter().flatten().rev().take_while(|w| w.epoch == epoch);
+            let own = self.by_variable.get_mut(variable).into_iter().flatten().rev().take_while(|w| w.epoch == epoch);
             for write in own.filter(|w| w.step >= from_step && w.to == u64::MAX) {
                 write.to = at.max(write.from);
             }
@@ -226,13 +226,13 @@ impl Writes {
 
     /// Returns true if an epoch has committed a write of a variable between two times.
     fn committed_between(&self, variable: Variable, from: u64, to: u64) -> bool {
-        let written = self.of.get(&variable).into_iter().flatten().rev().filter(|w| w.to == u64::MAX);
+        let written = self.by_variable.get(&variable).into_iter().flatten().rev().filter(|w| w.to == u64::MAX);
         written.map(|w| self.committed_at(w.epoch)).any(|at| from < at && at <= to)
     }
 }
 
 /// An epoch on its processor.
-struct Run<'a> {
+struct EpochRun<'a> {
     epoch: &'a EpochTrace,
     steps: &'a Steps,
     machine: &'a Machine,
@@ -242,30 +242,30 @@ struct Run<'a> {
 }
 
 /// Outcome of the speculative part of an epoch.
-struct Ended {
+struct SpeculationOutcome {
     homefree: u64,
     failed_ns: u64,
     violations: u64,
 }
 
-impl Run<'_> {
+impl EpochRun<'_> {
     /// Runs the body until it is correct and the token has arrived.
-    fn speculate(&self, writes: &mut Writes) -> Ended {
+    fn speculate(&self, writes: &mut Writes) -> SpeculationOutcome {
         let steps = &self.steps.0;
         // Offset to add to a step's time in the body: later runs begin later.
         let mut offset = vec![self.begun; steps.len()];
         let mut end = self.begun + self.epoch.body_ns;
-        let mut ended = Ended { homefree: end.max(self.homefree), failed_ns: 0, violations: 0 };
+        let mut ended = SpeculationOutcome { homefree: end.max(self.homefree), failed_ns: 0, violations: 0 };
         let mut waited = 0;
         self.publish(writes, &offset, 0);
-        while let Some((step, noticed)) = self.violation(writes, &offset, end, ended.homefree) {
+        while let Some((step, detected)) = self.violation(writes, &offset, end, ended.homefree) {
             let checkpoint = self.checkpoint(step);
             let resumed = steps[checkpoint].at;
             ended.violations += 1;
-            waited += noticed.saturating_sub(end);
-            writes.withdraw(self.steps, self.epoch.number, checkpoint, noticed);
-            offset[checkpoint..].fill(noticed - resumed.min(noticed));
-            end = noticed + self.epoch.body_ns.saturating_sub(resumed);
+            waited += detected.saturating_sub(end);
+            writes.withdraw(self.steps, self.epoch.number, checkpoint, detected);
+            offset[checkpoint..].fill(detected - resumed.min(detected));
+            end = detected + self.epoch.body_ns.saturating_sub(resumed);
             self.publish(writes, &offset, checkpoint);
             ended.homefree = end.max(self.homefree);
         }
@@ -285,16 +285,16 @@ impl Run<'_> {
         }
         let found = reads.filter_map(|(i, variable)| {
             let changed = writes.changes_after(variable, self.epoch.number, offset[i] + steps[i].at)?;
-            (changed <= homefree).then(|| (self.noticed(changed, offset, end), i))
+            (changed <= homefree).then(|| (self.detection_time(changed, offset, end), i))
         });
-        found.min().map(|(noticed, i)| (i, noticed))
+        found.min().map(|(detected, i)| (i, detected))
     }
 
     /// Time at which an epoch detects an event: at its next check, or at once while it waits.
-    fn noticed(&self, at: u64, offset: &[u64], end: u64) -> u64 {
+    fn detection_time(&self, at: u64, offset: &[u64], end: u64) -> u64 {
         let every = self.machine.sub_epochs.1.clamp(1, 64);
-        let looks = self.steps.0.iter().enumerate().step_by(every).map(|(i, step)| offset[i] + step.at);
-        looks.filter(|&look| look >= at).min().unwrap_or(end.max(at))
+        let checks = self.steps.0.iter().enumerate().step_by(every).map(|(i, step)| offset[i] + step.at);
+        checks.filter(|&check| check >= at).min().unwrap_or(end.max(at))
     }
 
     fn checkpoint(&self, step: usize) -> usize {
@@ -305,8 +305,9 @@ impl Run<'_> {
     fn publish(&self, writes: &mut Writes, offset: &[u64], from_step: usize) {
         for (i, step) in self.steps.0.iter().enumerate().skip(from_step) {
             for &variable in &step.writes {
-                let seen = Seen { epoch: self.epoch.number, step: i, from: offset[i] + step.at, to: u64::MAX };
-                writes.publish(variable, seen);
+                let write =
+                    WriteInterval { epoch: self.epoch.number, step: i, from: offset[i] + step.at, to: u64::MAX };
+                writes.publish(variable, write);
             }
         }
     }

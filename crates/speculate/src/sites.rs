@@ -58,121 +58,121 @@ impl fmt::Display for SourcePlace {
 
 /// Read counts of a site that was violated at least once.
 #[derive(Clone, Copy, Debug)]
-struct Reads {
+struct SiteReads {
     site: Site,
     /// Number of correct reads since the first violation.
-    right: u64,
+    correct: u64,
     violated: u64,
 }
 
-impl Reads {
+impl SiteReads {
     /// Minimum number of reads before the share of violated reads is judged.
-    const ENOUGH: u64 = 32;
+    const MIN_READS: u64 = 32;
 
     /// Returns true if more than a quarter of the reads was violated; `None` if there are too few reads to decide.
     fn are_often_violated(&self) -> Option<bool> {
-        let all = self.right + self.violated;
-        (all >= Reads::ENOUGH).then_some(4 * self.violated > all)
+        let all = self.correct + self.violated;
+        (all >= SiteReads::MIN_READS).then_some(4 * self.violated > all)
     }
 }
 
 /// Read counts of violated sites, of one worker in one loop.
 #[derive(Debug, Default)]
-pub(crate) struct Violated(Vec<Reads>);
+pub(crate) struct ReadCounts(Vec<SiteReads>);
 
-impl Violated {
+impl ReadCounts {
     /// Returns true if no site is counted.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    fn of(&mut self, site: Site) -> Option<&mut Reads> {
+    fn of(&mut self, site: Site) -> Option<&mut SiteReads> {
         self.0.iter_mut().find(|reads| std::ptr::eq(reads.site, site) || reads.site == site)
     }
 
     /// Counts a wrong read.
-    pub(crate) fn violated(&mut self, site: Site) {
-        self.counts(site);
+    pub(crate) fn count_violated(&mut self, site: Site) {
+        self.add_site(site);
         if let Some(reads) = self.of(site) {
             reads.violated += 1;
         }
     }
 
     /// Counts a read of a committed epoch.
-    pub(crate) fn right(&mut self, site: Site) {
+    pub(crate) fn count_correct(&mut self, site: Site) {
         if let Some(reads) = self.of(site) {
-            reads.right += 1;
+            reads.correct += 1;
         }
     }
 
     /// Starts counting the reads of a site.
-    fn counts(&mut self, site: Site) {
+    fn add_site(&mut self, site: Site) {
         if self.of(site).is_none() {
-            self.0.push(Reads { site, right: 0, violated: 0 });
+            self.0.push(SiteReads { site, correct: 0, violated: 0 });
         }
     }
 }
 
 /// State of a read site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    Guess,
+enum SiteState {
+    Speculate,
     /// Reads wait, for this number of further loops.
     Wait(u32),
     /// Waiting did not help: reads speculate, for this number of further loops.
-    WaitInVain(u32),
+    WaitFailed(u32),
 }
 
 /// All sites with counted violations.
 #[derive(Debug, Default)]
-pub(crate) struct Suspects(Vec<(Reads, Standing)>);
+pub(crate) struct SiteStats(Vec<(SiteReads, SiteState)>);
 
 /// Number of loops for which a decision about a site holds.
-const HOLDS: u32 = 256;
+const DECISION_LOOPS: u32 = 256;
 
-impl Suspects {
+impl SiteStats {
     /// Adds the counts of a worker in a loop.
-    pub(crate) fn add(&mut self, counted: &mut Violated) {
+    pub(crate) fn add(&mut self, counted: &mut ReadCounts) {
         for reads in counted.0.drain(..) {
             match self.0.iter_mut().find(|(known, _)| known.site == reads.site) {
                 Some((known, _)) => {
-                    known.right += reads.right;
+                    known.correct += reads.correct;
                     known.violated += reads.violated;
                 }
-                None => self.0.push((reads, Standing::Guess)),
+                None => self.0.push((reads, SiteState::Speculate)),
             }
         }
     }
 
     /// Makes a worker count the reads of these sites in the next loop.
-    pub(crate) fn have_counted(&self, by: &mut Violated) {
-        self.0.iter().for_each(|(reads, _)| by.counts(reads.site));
+    pub(crate) fn start_counting(&self, counts: &mut ReadCounts) {
+        self.0.iter().for_each(|(reads, _)| counts.add_site(reads.site));
     }
 
     /// Decides, after a loop, at which sites reads wait in the next loop.
-    pub(crate) fn judge(&mut self) {
-        for (reads, standing) in &mut self.0 {
-            let next = match (*standing, reads.are_often_violated()) {
-                (Standing::Guess, Some(true)) => Standing::Wait(HOLDS),
-                (Standing::Wait(_), Some(true)) => Standing::WaitInVain(HOLDS),
-                (Standing::Wait(0) | Standing::WaitInVain(0), _) => Standing::Guess,
-                (Standing::Wait(loops), _) => Standing::Wait(loops - 1),
-                (Standing::WaitInVain(loops), _) => Standing::WaitInVain(loops - 1),
-                (Standing::Guess, _) => Standing::Guess,
+    pub(crate) fn update_states(&mut self) {
+        for (reads, state) in &mut self.0 {
+            let next = match (*state, reads.are_often_violated()) {
+                (SiteState::Speculate, Some(true)) => SiteState::Wait(DECISION_LOOPS),
+                (SiteState::Wait(_), Some(true)) => SiteState::WaitFailed(DECISION_LOOPS),
+                (SiteState::Wait(0) | SiteState::WaitFailed(0), _) => SiteState::Speculate,
+                (SiteState::Wait(loops), _) => SiteState::Wait(loops - 1),
+                (SiteState::WaitFailed(loops), _) => SiteState::WaitFailed(loops - 1),
+                (SiteState::Speculate, _) => SiteState::Speculate,
             };
-            if std::mem::discriminant(&next) != std::mem::discriminant(standing) {
-                (reads.right, reads.violated) = (0, 0);
+            if std::mem::discriminant(&next) != std::mem::discriminant(state) {
+                (reads.correct, reads.violated) = (0, 0);
             } else if reads.are_often_violated().is_some() {
                 // Halves the counts, so that older reads weigh less.
-                (reads.right, reads.violated) = (reads.right / 2, reads.violated / 2);
+                (reads.correct, reads.violated) = (reads.correct / 2, reads.violated / 2);
             }
-            *standing = next;
+            *state = next;
         }
     }
 
     /// The sites at which reads wait.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = Site> {
-        self.0.iter().filter(|(_, standing)| matches!(standing, Standing::Wait(_))).map(|(reads, _)| reads.site)
+        self.0.iter().filter(|(_, state)| matches!(state, SiteState::Wait(_))).map(|(reads, _)| reads.site)
     }
 }
 
@@ -182,8 +182,8 @@ pub(crate) struct WaitSites(Vec<SourcePlace>);
 
 impl WaitSites {
     /// Combines the listed places and the sites that were violated often.
-    pub(crate) fn of(listed: &[SourcePlace], suspects: &Suspects) -> WaitSites {
-        let others = suspects.waiting().filter(|site| !listed.iter().any(|place| place.is_of(site)));
+    pub(crate) fn of(listed: &[SourcePlace], site_stats: &SiteStats) -> WaitSites {
+        let others = site_stats.waiting().filter(|site| !listed.iter().any(|place| place.is_of(site)));
         WaitSites(listed.iter().copied().chain(others.map(SourcePlace::from)).collect())
     }
 
@@ -228,43 +228,43 @@ mod tests {
         }
     }
 
-    /// Simulates a loop with `right` correct reads and `violated` wrong reads of a site; returns true if its reads then
+    /// Simulates a loop with `correct` correct reads and `violated` wrong reads of a site; returns true if its reads then
     /// wait.
-    fn after(suspects: &mut Suspects, site: Site, right: u64, violated: u64) -> bool {
-        let mut worker = Violated::default();
-        suspects.have_counted(&mut worker);
-        (0..violated).for_each(|_| worker.violated(site));
-        (0..right).for_each(|_| worker.right(site));
-        suspects.add(&mut worker);
-        suspects.judge();
-        suspects.waiting().any(|waits| waits == site)
+    fn after(site_stats: &mut SiteStats, site: Site, correct: u64, violated: u64) -> bool {
+        let mut worker = ReadCounts::default();
+        site_stats.start_counting(&mut worker);
+        (0..violated).for_each(|_| worker.count_violated(site));
+        (0..correct).for_each(|_| worker.count_correct(site));
+        site_stats.add(&mut worker);
+        site_stats.update_states();
+        site_stats.waiting().any(|waits| waits == site)
     }
 
     #[test]
     fn a_site_waits_while_more_than_a_quarter_of_its_reads_is_violated() {
-        let (mut suspects, often, rarely) = (Suspects::default(), Location::caller(), Location::caller());
-        assert!(!after(&mut suspects, often, 10, 10), "too few to tell");
-        assert!(after(&mut suspects, often, 10, 10));
+        let (mut site_stats, often, rarely) = (SiteStats::default(), Location::caller(), Location::caller());
+        assert!(!after(&mut site_stats, often, 10, 10), "too few to tell");
+        assert!(after(&mut site_stats, often, 10, 10));
         for _ in 0..100 {
-            assert!(!after(&mut suspects, rarely, 30, 10));
-            assert!(after(&mut suspects, often, 100, 1));
+            assert!(!after(&mut site_stats, rarely, 30, 10));
+            assert!(after(&mut site_stats, often, 100, 1));
         }
         // The site is tested again after some time.
-        assert!((0..HOLDS).any(|_| !after(&mut suspects, often, 100, 1)));
-        assert!(after(&mut suspects, often, 20, 20));
+        assert!((0..DECISION_LOOPS).any(|_| !after(&mut site_stats, often, 100, 1)));
+        assert!(after(&mut site_stats, often, 20, 20));
         // A wait that does not help ends.
-        assert!(!after(&mut suspects, often, 20, 20));
-        assert!(!after(&mut suspects, often, 20, 20));
+        assert!(!after(&mut site_stats, often, 20, 20));
+        assert!(!after(&mut site_stats, often, 20, 20));
     }
 
     #[test]
     fn reads_are_counted_from_the_first_violation_of_their_site_on() {
         let site = Location::caller();
-        let mut worker = Violated::default();
-        worker.right(site);
+        let mut worker = ReadCounts::default();
+        worker.count_correct(site);
         assert!(worker.is_empty());
-        worker.violated(site);
-        worker.right(site);
-        assert_eq!((worker.0[0].right, worker.0[0].violated), (1, 1));
+        worker.count_violated(site);
+        worker.count_correct(site);
+        assert_eq!((worker.0[0].correct, worker.0[0].violated), (1, 1));
     }
 }

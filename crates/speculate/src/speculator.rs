@@ -10,11 +10,11 @@ use crate::epoch::Epoch;
 use crate::error::{BuildError, LoopError, MOST_WORKERS, OptionsError};
 use crate::forward::{Directory, Site};
 use crate::log::SubEpochs;
-use crate::nesting::AtWork;
+use crate::nesting::LoopGuard;
 use crate::pool::Pool;
 use crate::quiet::{discard, quietly};
-use crate::shared::{Shared, StopUnlessDone};
-use crate::sites::{SourcePlace, Suspects, WaitSites, Waiting};
+use crate::shared::{Shared, StopGuard};
+use crate::sites::{SiteStats, SourcePlace, WaitSites, Waiting};
 use crate::stats::{Dependence, Profile, Stats};
 use crate::store::Store;
 use crate::sync::Mutex;
@@ -193,16 +193,16 @@ pub struct Speculator<S: Store> {
     workers: Box<[CachePadded<Mutex<Worker<S>>>]>,
     profile: Profile,
     stats: Stats,
-    heat: Heat,
+    violation_rate: ViolationRate,
     /// Places at which reads wait, as listed by the program.
     listed: Vec<SourcePlace>,
-    suspects: Suspects,
+    site_stats: SiteStats,
     traces: Vec<LoopTrace>,
 }
 
 /// Recent rate of violations, which switches adaptive forwarding on.
 #[derive(Debug, Default)]
-struct Heat {
+struct ViolationRate {
     /// Number of further loops that forward writes.
     forwarding: u32,
     /// Numbers of epochs and violations, halved repeatedly so that older loops weigh less.
@@ -211,9 +211,9 @@ struct Heat {
 }
 
 /// Number of loops that forward writes after too many violations.
-const FORWARD_FOR: u32 = 256;
+const FORWARDING_LOOPS: u32 = 256;
 
-impl Heat {
+impl ViolationRate {
     /// Adds the counts of a loop.
     fn add(&mut self, epochs: u64, violations: u64) {
         self.epochs += epochs;
@@ -221,7 +221,7 @@ impl Heat {
         self.forwarding = self.forwarding.saturating_sub(1);
         if self.epochs >= 64 {
             if 8 * self.violations > self.epochs {
-                self.forwarding = FORWARD_FOR;
+                self.forwarding = FORWARDING_LOOPS;
             }
             (self.epochs, self.violations) = (self.epochs / 2, self.violations / 2);
         }
@@ -236,7 +236,7 @@ impl<S: Store> Speculator<S> {
     pub fn new(options: Options) -> Result<Speculator<S>, BuildError> {
         options.check()?;
         let Options { workers, seed, .. } = options;
-        let (listed, suspects) = (options.places()?, Suspects::default());
+        let (listed, site_stats) = (options.places()?, SiteStats::default());
         Ok(Speculator {
             options,
             pool: Pool::new(workers - 1).map_err(BuildError::Thread)?,
@@ -249,15 +249,15 @@ impl<S: Store> Speculator<S> {
                 window: 1,
                 forwards: false,
                 changes: (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
-                wait_sites: WaitSites::of(&listed, &suspects),
+                wait_sites: WaitSites::of(&listed, &site_stats),
                 running: (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
             },
             workers: (0..workers).map(|i| CachePadded::new(Mutex::new(Worker::new(i, seed)))).collect(),
             profile: Profile::default(),
             stats: Stats::default(),
-            heat: Heat::default(),
+            violation_rate: ViolationRate::default(),
             listed,
-            suspects,
+            site_stats,
             traces: Vec::new(),
         })
     }
@@ -352,20 +352,20 @@ impl<S: Store> Speculator<S> {
         if !self.pool.is_here() {
             return Err(LoopError::Forked);
         }
-        let Some(_at_work) = AtWork::begin() else { return Err(LoopError::Nested) };
+        let Some(_loop_guard) = LoopGuard::begin() else { return Err(LoopError::Nested) };
         let begun = Instant::now();
-        let Speculator { options, pool, shared, workers, heat, listed, suspects, traces, .. } = self;
-        let done = |workers: &mut [CachePadded<Mutex<Worker<S>>>]| {
-            let done = |worker: &mut CachePadded<Mutex<Worker<S>>>| worker.get_mut().stats.done();
-            workers.iter_mut().map(done).fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
+        let Speculator { options, pool, shared, workers, violation_rate, listed, site_stats, traces, .. } = self;
+        let totals = |workers: &mut [CachePadded<Mutex<Worker<S>>>]| {
+            let counts = |worker: &mut CachePadded<Mutex<Worker<S>>>| worker.get_mut().stats.epochs_and_violations();
+            workers.iter_mut().map(counts).fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
         };
-        let before = done(workers);
-        shared.begin();
+        let before = totals(workers);
+        shared.reset();
         shared.forwards = workers.len() > 1
             && match options.forwarding {
                 Forwarding::Always => true,
                 Forwarding::Never => false,
-                Forwarding::Adaptive => heat.forwarding > 0 || !shared.wait_sites.is_empty(),
+                Forwarding::Adaptive => violation_rate.forwarding > 0 || !shared.wait_sites.is_empty(),
             };
         let others = workers.len() - 1;
         let by_caller = options.committer == Committer::Caller && others > 0;
@@ -379,7 +379,7 @@ impl<S: Store> Speculator<S> {
             sequential: !options.speculate,
             together,
             traced: traces.len() < options.traces,
-            learns: options.waiting == Waiting::Adaptive,
+            counts_reads: options.waiting == Waiting::Adaptive,
             inject: (options.inject * INJECT_ALL as f64).round() as u64,
             feed: Mutex::new(Feed { items: items.into_iter(), epochs: 0, over: false }),
             body,
@@ -390,9 +390,9 @@ impl<S: Store> Speculator<S> {
         let setup_ns = ns_between(begun, Instant::now());
         let ran = catch_unwind(AssertUnwindSafe(|| {
             pool.broadcast(&|me| {
-                let _at_work = if me > 0 { AtWork::begin() } else { None };
+                let _loop_guard = if me > 0 { LoopGuard::begin() } else { None };
                 // Stops the loop if any embedder code panics, so that no other worker waits for this one.
-                let stop = StopUnlessDone(work.shared);
+                let stop = StopGuard(work.shared);
                 let worker = &mut workers[me].lock();
                 match &work.mail {
                     Some(boxes) if me > 0 => work.help(me, worker, &boxes[me - 1]),
@@ -409,20 +409,20 @@ impl<S: Store> Speculator<S> {
         let error = error.into_inner();
         // Values that an ordinary loop would drop at its end.
         let mut dropped = catch_unwind(AssertUnwindSafe(|| drop((feed, body, in_order))));
-        let after = done(workers);
-        heat.add(after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+        let after = totals(workers);
+        violation_rate.add(after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
         if options.waiting == Waiting::Adaptive {
-            workers.iter_mut().for_each(|worker| suspects.add(&mut worker.get_mut().violated));
-            suspects.judge();
-            workers.iter_mut().for_each(|worker| suspects.have_counted(&mut worker.get_mut().violated));
+            workers.iter_mut().for_each(|worker| site_stats.add(&mut worker.get_mut().read_counts));
+            site_stats.update_states();
+            workers.iter_mut().for_each(|worker| site_stats.start_counting(&mut worker.get_mut().read_counts));
         }
         let mut whole = ran.is_ok() && !*shared.stopped.get_mut();
         let mut epochs = Vec::new();
         for worker in workers {
             let worker = worker.get_mut();
             epochs.append(&mut worker.traces);
-            let forgotten = catch_unwind(AssertUnwindSafe(|| {
-                worker.forget(|epoch, log| {
+            let discarded = catch_unwind(AssertUnwindSafe(|| {
+                worker.discard_logs(|epoch, log| {
                     if whole {
                         log.retire(shared, epoch);
                     }
@@ -431,15 +431,15 @@ impl<S: Store> Speculator<S> {
                     }
                 });
             }));
-            if forgotten.is_err() || ran.is_err() {
+            if discarded.is_err() || ran.is_err() {
                 // A panic may have left the worker in any state, so nothing of this loop is kept for the next one.
-                worker.begin_anew();
+                worker.reset();
             }
-            whole &= forgotten.is_ok();
+            whole &= discarded.is_ok();
             dropped = match dropped {
-                Ok(()) => forgotten,
+                Ok(()) => discarded,
                 Err(first) => {
-                    forgotten.unwrap_or_else(discard);
+                    discarded.unwrap_or_else(discard);
                     Err(first)
                 }
             };
@@ -453,7 +453,7 @@ impl<S: Store> Speculator<S> {
             shared.directory.clear();
         }
         if options.waiting == Waiting::Adaptive {
-            shared.wait_sites = WaitSites::of(listed, suspects);
+            shared.wait_sites = WaitSites::of(listed, site_stats);
         }
         match (ran, error, dropped) {
             (Ok(()), None, Ok(())) => Ok(()),
@@ -487,7 +487,7 @@ impl<S: Store> Speculator<S> {
     pub fn wait_at(&mut self, read: Site) {
         if !self.listed.contains(&read.into()) {
             self.listed.push(read.into());
-            self.shared.wait_sites = WaitSites::of(&self.listed, &self.suspects);
+            self.shared.wait_sites = WaitSites::of(&self.listed, &self.site_stats);
         }
     }
 

@@ -36,7 +36,7 @@ pub struct Stats {
 
 impl Stats {
     /// Returns the numbers of epochs and of violations that were not injected.
-    pub(crate) fn done(&self) -> (u64, u64) {
+    pub(crate) fn epochs_and_violations(&self) -> (u64, u64) {
         (self.epochs, self.violations.saturating_sub(self.injected))
     }
 }
@@ -89,7 +89,7 @@ pub struct Dependence {
 pub(crate) struct Profile(HashMap<(Site, Writer), (u64, u64, u64)>);
 
 impl Profile {
-    pub(crate) fn note(&mut self, read: Site, written: Writer, rewound: u64, lost_ns: u64) {
+    pub(crate) fn record(&mut self, read: Site, written: Writer, rewound: u64, lost_ns: u64) {
         let sum = self.0.entry((read, written)).or_default();
         *sum = (sum.0 + 1, sum.1 + rewound, sum.2 + lost_ns);
     }

@@ -47,35 +47,35 @@ impl Spin {
 }
 
 /// Time limit of a wait. Under shuttle, a limit on the number of checks.
-pub(crate) struct Patience {
+pub(crate) struct TimeLimit {
     #[cfg(not(shuttle))]
     begun: Instant,
     #[cfg(not(shuttle))]
-    most: Duration,
+    limit: Duration,
     #[cfg(shuttle)]
-    looks: std::cell::Cell<u32>,
+    checks: std::cell::Cell<u32>,
 }
 
-impl Patience {
-    /// Starts the time limit. `_looks` is the limit under shuttle.
+impl TimeLimit {
+    /// Starts the time limit. `_checks` is the limit under shuttle.
     #[cfg_attr(shuttle, allow(unused_variables, reason = "there is no time under shuttle"))]
-    pub(crate) fn begin(most: Duration, _looks: u32) -> Patience {
-        Patience {
+    pub(crate) fn begin(limit: Duration, _checks: u32) -> TimeLimit {
+        TimeLimit {
             #[cfg(not(shuttle))]
             begun: Instant::now(),
             #[cfg(not(shuttle))]
-            most,
+            limit,
             #[cfg(shuttle)]
-            looks: _looks.into(),
+            checks: _checks.into(),
         }
     }
 
     /// Returns true if the limit has been exceeded.
     pub(crate) fn is_over(&self) -> bool {
         #[cfg(not(shuttle))]
-        return self.begun.elapsed() > self.most;
+        return self.begun.elapsed() > self.limit;
         #[cfg(shuttle)]
-        return self.looks.replace(self.looks.get().saturating_sub(1)) == 0;
+        return self.checks.replace(self.checks.get().saturating_sub(1)) == 0;
     }
 }
 

@@ -62,9 +62,9 @@ pub(crate) fn of_epoch<S: Store>(store: &S, number: u64, log: &Log<S>, hash: imp
     let describe = |op: &Op<S>| match op {
         Op::Read { key, .. } => (OpKind::Read, key_of(key)),
         Op::Write { key, .. } => (OpKind::Write, key_of(key)),
-        Op::Again { of, .. } => (OpKind::Read, log.key(*of).map(key_of).unwrap_or_default()),
+        Op::RepeatedRead { of, .. } => (OpKind::Read, log.key(*of).map(key_of).unwrap_or_default()),
         Op::Scan { scan, .. } => {
-            let keys = (0..scan.len()).filter_map(|row| scan.got(row)).map(|(key, _)| hash(key)).collect();
+            let keys = (0..scan.len()).filter_map(|row| scan.returned_row(row)).map(|(key, _)| hash(key)).collect();
             (OpKind::Read, (keys, store.group(&scan.range.first)))
         }
         Op::Escape { .. } => (OpKind::Escape, <_>::default()),

@@ -9,14 +9,14 @@ use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
-use crate::epoch::{AfterCommit, Diverged, Epoch, Unwind, Waits};
+use crate::epoch::{AfterCommit, Divergence, Epoch, UnwindPayload, Waits};
 use crate::error::LoopError;
 use crate::log::{Log, Op, SubEpochs};
 use crate::mailbox::Mailbox;
 use crate::mutant::{Mutant, is_mutant};
 use crate::quiet::{Quiet, QuietVec, drop_each, quietly};
-use crate::shared::{Shared, Stale, StopUnlessDone, changed};
-use crate::sites::Violated;
+use crate::shared::{Shared, StaleRead, StopGuard, count_change};
+use crate::sites::ReadCounts;
 use crate::stats::{Profile, Stats, Writer};
 use crate::store::Store;
 use crate::sync::atomic::Ordering;
@@ -39,7 +39,7 @@ pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E, T> {
     /// The epochs record traces.
     pub(crate) traced: bool,
     /// Reads at violated sites are counted.
-    pub(crate) learns: bool,
+    pub(crate) counts_reads: bool,
     /// Number of reads to violate on purpose, out of [`INJECT_ALL`].
     pub(crate) inject: u64,
     pub(crate) feed: Mutex<Feed<I>>,
@@ -51,7 +51,7 @@ pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E, T> {
 }
 
 /// One mailbox for each worker except worker 0.
-pub(crate) type Mail<S, It, T, E> = Box<[CachePadded<Mailbox<Posted<S, It, T, E>>>]>;
+pub(crate) type Mail<S, It, T, E> = Box<[CachePadded<Mailbox<PostedEpoch<S, It, T, E>>>]>;
 
 /// Value of `Loop::inject` that violates every read.
 pub(crate) const INJECT_ALL: u64 = 1 << 32;
@@ -83,7 +83,7 @@ pub(crate) struct Worker<S: Store> {
     pub(crate) stats: Stats,
     pub(crate) profile: Profile,
     /// Counts of reads at violated sites; empty unless loops learn at which sites reads should wait.
-    pub(crate) violated: Violated,
+    pub(crate) read_counts: ReadCounts,
     /// Traces of the committed epochs of the current loop, if it is traced.
     pub(crate) traces: Vec<EpochTrace>,
 }
@@ -100,14 +100,14 @@ impl<S: Store> Worker<S> {
             random: (seed ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             stats: Stats::default(),
             profile: Profile::default(),
-            violated: Violated::default(),
+            read_counts: ReadCounts::default(),
             traces: Vec::new(),
         }
     }
 
     /// Discards the logs of a loop that has ended, and undoes the escaped operations of uncommitted epochs. Calls
     /// `committed` for each epoch whose writes are still in the directory of forwarded writes.
-    pub(crate) fn forget(&mut self, mut committed: impl FnMut(u64, &Log<S>)) {
+    pub(crate) fn discard_logs(&mut self, mut committed: impl FnMut(u64, &Log<S>)) {
         self.log.rewind(0, |_| 0, |_, _| ());
         for mut log in self.waiting.drain(..) {
             log.rewind(0, |_| 0, |_, _| ());
@@ -121,16 +121,16 @@ impl<S: Store> Worker<S> {
     }
 
     /// Discards all logs, which a panic may have left in any state, and keeps the counters.
-    pub(crate) fn begin_anew(&mut self) {
+    pub(crate) fn reset(&mut self) {
         let logs = std::iter::once(std::mem::replace(&mut self.log, Log::new()));
         let logs = logs.chain(self.waiting.drain(..)).chain(self.retired.drain(..).map(|(_, log)| log));
         logs.chain(self.spare.drain(..)).for_each(|log| quietly(|| drop(log)));
         quietly(|| self.local = S::Local::default());
-        self.violated = Violated::default();
+        self.read_counts = ReadCounts::default();
     }
 
     /// Retires the log of a committed epoch, and runs the epoch's after-commit closures.
-    fn committed(&mut self, number: u64, mut after_commit: QuietVec<AfterCommit>) {
+    fn finish_epoch(&mut self, number: u64, mut after_commit: QuietVec<AfterCommit>) {
         let log = std::mem::replace(&mut self.log, self.spare.pop().unwrap_or_else(Log::new));
         self.count_reads(&log);
         self.retired.push_back((number, log));
@@ -140,21 +140,21 @@ impl<S: Store> Worker<S> {
     /// Counts the reads of a committed epoch at violated sites.
     #[inline]
     fn count_reads(&mut self, log: &Log<S>) {
-        if !self.violated.is_empty() {
+        if !self.read_counts.is_empty() {
             let is_read = |op: &&Op<S>| matches!(op, Op::Read { .. } | Op::Scan { .. });
-            log.ops.iter().filter(is_read).for_each(|op| self.violated.right(op.site()));
+            log.ops.iter().filter(is_read).for_each(|op| self.read_counts.count_correct(op.site()));
         }
     }
 
     /// Takes back an epoch that another worker has committed.
-    fn collect<It, T, E>(&mut self, mailbox: &Mailbox<Posted<S, It, T, E>>) {
+    fn collect<It, T, E>(&mut self, mailbox: &Mailbox<PostedEpoch<S, It, T, E>>) {
         if let Some(epoch) = mailbox.collect() {
-            self.keep(epoch);
+            self.finish_posted(epoch);
         }
     }
 
-    fn keep<It, T, E>(&mut self, epoch: Posted<S, It, T, E>) {
-        let Posted { number, log, mut after_commit, mut items, .. } = epoch;
+    fn finish_posted<It, T, E>(&mut self, epoch: PostedEpoch<S, It, T, E>) {
+        let PostedEpoch { number, log, mut after_commit, mut items, .. } = epoch;
         self.count_reads(&log);
         self.retired.push_back((number, log));
         after_commit.0.drain(..).for_each(|run| run());
@@ -162,7 +162,7 @@ impl<S: Store> Worker<S> {
     }
 
     /// Returns true if a read is to be violated on purpose. Uses a xorshift generator, whose quality is not critical.
-    pub(crate) fn strikes(&mut self, inject: u64) -> bool {
+    pub(crate) fn injects_violation(&mut self, inject: u64) -> bool {
         if inject == 0 {
             return false;
         }
@@ -174,7 +174,7 @@ impl<S: Store> Worker<S> {
 }
 
 /// Result of an iteration, and the position at which the iteration ended.
-pub(crate) struct Returned<T> {
+pub(crate) struct IterationResult<T> {
     pub(crate) result: T,
     pub(crate) end: Progress,
 }
@@ -200,20 +200,20 @@ pub(crate) enum Ending<E> {
     Panicked(Quiet<Box<dyn Any + Send>>),
     /// The body was unwound: its answers were wrong, or it has to continue in order.
     Unwound,
-    Diverged(Diverged),
+    Diverged(Divergence),
 }
 
 /// An epoch that has run and is posted for another worker to commit, or is returned after the commit.
-pub(crate) struct Posted<S: Store, It, T, E> {
+pub(crate) struct PostedEpoch<S: Store, It, T, E> {
     number: u64,
     items: QuietVec<It>,
     log: Log<S>,
-    results: QuietVec<Returned<T>>,
+    results: QuietVec<IterationResult<T>>,
     after_commit: QuietVec<AfterCommit>,
     checkpoint: usize,
     ran_ns: u64,
     ending: Ending<E>,
-    of_iterator: IteratorPanic,
+    iterator_panic: IteratorPanic,
     committed: bool,
 }
 
@@ -223,13 +223,13 @@ pub(crate) struct Attempt<'w, S: Store, It, T> {
     pub(crate) items: &'w [It],
     pub(crate) worker: &'w mut Worker<S>,
     me: usize,
-    pub(crate) results: &'w mut QuietVec<Returned<T>>,
+    pub(crate) results: &'w mut QuietVec<IterationResult<T>>,
     pub(crate) after_commit: QuietVec<AfterCommit>,
     /// Part of the epoch that the store and `then` have received.
     pub(crate) done: Progress,
     /// Number of operations that the next run replays.
     pub(crate) checkpoint: usize,
-    looked_at: u64,
+    checked_generation: u64,
     /// The store refused a locked read of the last run.
     pub(crate) refused: bool,
     /// The last run was ended so that the epoch continues in order.
@@ -246,7 +246,7 @@ impl<'w, S: Store, It, T> Attempt<'w, S, It, T> {
         items: &'w [It],
         worker: &'w mut Worker<S>,
         me: usize,
-        results: &'w mut QuietVec<Returned<T>>,
+        results: &'w mut QuietVec<IterationResult<T>>,
     ) -> Attempt<'w, S, It, T> {
         Attempt {
             number,
@@ -257,7 +257,7 @@ impl<'w, S: Store, It, T> Attempt<'w, S, It, T> {
             after_commit: QuietVec(Vec::new()),
             done: Progress::default(),
             checkpoint: 0,
-            looked_at: 0,
+            checked_generation: 0,
             refused: false,
             gave_up: false,
             ran_ns: 0,
@@ -278,8 +278,8 @@ where
         let (mut items, mut results) = (QuietVec(Vec::new()), QuietVec(Vec::new()));
         loop {
             let free_since = self.traced.then(Instant::now);
-            let (number, of_iterator) = self.take(me, &mut items);
-            if items.0.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
+            let (number, iterator_panic) = self.take(me, &mut items);
+            if items.0.is_empty() && iterator_panic.is_none() || self.shared.stopped.load(Ordering::Acquire) {
                 if me == 0 && self.mail.is_some() {
                     self.commit_rest(worker);
                 }
@@ -287,30 +287,30 @@ where
             }
             self.retire(worker, free_since);
             let mut attempt = Attempt::new(number, &items.0, &mut *worker, me, &mut results);
-            if !self.run(&mut attempt, of_iterator) {
+            if !self.run(&mut attempt, iterator_panic) {
                 return;
             }
             let after_commit = attempt.after_commit;
-            worker.committed(number, after_commit);
+            worker.finish_epoch(number, after_commit);
             while me == 0 && self.commit_posted(worker) == Some(true) {}
         }
     }
 
     /// Runs epochs on a worker that leaves the commits to worker 0. The worker has at most one posted epoch and one running
     /// epoch.
-    pub(crate) fn help(&self, me: usize, worker: &mut Worker<S>, mailbox: &Mailbox<Posted<S, I::Item, T, E>>) {
+    pub(crate) fn help(&self, me: usize, worker: &mut Worker<S>, mailbox: &Mailbox<PostedEpoch<S, I::Item, T, E>>) {
         let mut posted = false;
         loop {
             let free_since = self.traced.then(Instant::now);
             let (mut items, mut results) = (QuietVec(Vec::new()), QuietVec(Vec::new()));
-            let (number, of_iterator) = self.take(me, &mut items);
-            if items.0.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
+            let (number, iterator_panic) = self.take(me, &mut items);
+            if items.0.is_empty() && iterator_panic.is_none() || self.shared.stopped.load(Ordering::Acquire) {
                 break;
             }
             self.retire(worker, free_since);
             let mut attempt = Attempt::new(number, &items.0, &mut *worker, me, &mut results);
             let mut ending = if self.sequential { Ending::Unwound } else { self.speculate(&mut attempt) };
-            self.tell_given_up(&attempt);
+            self.report_given_up(&attempt);
             let waits_since = Instant::now();
             let mut spin = Spin::default();
             while posted && !mailbox.has_returned() {
@@ -318,10 +318,10 @@ where
                     self.take_back(worker, mailbox);
                     return;
                 }
-                match self.mend(&mut attempt) {
-                    Some(mended) => {
-                        ending = mended;
-                        self.tell_given_up(&attempt);
+                match self.rerun_if_violated(&mut attempt) {
+                    Some(rerun) => {
+                        ending = rerun;
+                        self.report_given_up(&attempt);
                     }
                     None => spin.pause(),
                 }
@@ -333,7 +333,7 @@ where
             }
             let log = std::mem::replace(&mut worker.log, worker.spare.pop().unwrap_or_else(Log::new));
             let committed = false;
-            let epoch = Posted {
+            let epoch = PostedEpoch {
                 number,
                 items,
                 log,
@@ -342,7 +342,7 @@ where
                 checkpoint,
                 ran_ns,
                 ending,
-                of_iterator,
+                iterator_panic,
                 committed,
             };
             // The body counts as ended even if it was unwound: this worker does no more work for the epoch, and worker 0
@@ -365,16 +365,16 @@ where
     }
 
     /// Reports a body that was given up as ended: worker 0 continues it at the commit, and must not wait for its end first.
-    fn tell_given_up(&self, attempt: &Attempt<'_, S, I::Item, T>) {
+    fn report_given_up(&self, attempt: &Attempt<'_, S, I::Item, T>) {
         if attempt.gave_up {
             self.shared.body_has_ended(attempt.me);
         }
     }
 
     /// Takes back the posted epoch after an early end of the loop, unless the epoch is being committed.
-    fn take_back(&self, worker: &mut Worker<S>, mailbox: &Mailbox<Posted<S, I::Item, T, E>>) {
+    fn take_back(&self, worker: &mut Worker<S>, mailbox: &Mailbox<PostedEpoch<S, I::Item, T, E>>) {
         match mailbox.take() {
-            Some(epoch) if epoch.committed => worker.keep(epoch),
+            Some(epoch) if epoch.committed => worker.finish_posted(epoch),
             Some(epoch) => worker.waiting.push(epoch.log),
             None => {}
         }
@@ -386,7 +386,7 @@ where
         let token = self.shared.token.load(Ordering::Relaxed);
         let Some(mailbox) = boxes.iter().find(|mailbox| mailbox.holds(token)) else { return Some(false) };
         let Some(mut posted) = mailbox.take() else { return Some(false) };
-        let stop = StopUnlessDone(self.shared);
+        let stop = StopGuard(self.shared);
         let homefree = Instant::now();
         worker.waiting.push(std::mem::replace(&mut worker.log, posted.log));
         let mut attempt = Attempt {
@@ -398,7 +398,7 @@ where
             after_commit: posted.after_commit,
             done: Progress::default(),
             checkpoint: posted.checkpoint,
-            looked_at: 0,
+            checked_generation: 0,
             refused: false,
             gave_up: false,
             ran_ns: posted.ran_ns,
@@ -406,7 +406,7 @@ where
         };
         let committed = {
             let mut in_order = self.in_order.lock();
-            self.commit(&mut attempt, &mut in_order, posted.ending, posted.of_iterator)
+            self.commit(&mut attempt, &mut in_order, posted.ending, posted.iterator_panic)
         };
         let after_commit = attempt.after_commit;
         let in_order_ns = ns_between(homefree, Instant::now());
@@ -420,8 +420,8 @@ where
         std::mem::forget(stop);
         let own = worker.waiting.pop().unwrap_or_else(Log::new);
         let log = std::mem::replace(&mut worker.log, own);
-        let (ending, of_iterator) = (Ending::Done, None);
-        mailbox.give_back(Posted { log, after_commit, ending, of_iterator, committed: true, ..posted });
+        let (ending, iterator_panic) = (Ending::Done, None);
+        mailbox.give_back(PostedEpoch { log, after_commit, ending, iterator_panic, committed: true, ..posted });
         Some(true)
     }
 
@@ -439,13 +439,13 @@ where
     }
 
     /// Runs an epoch that waits for the token again, if an earlier epoch has changed a row that it has read.
-    fn mend(&self, attempt: &mut Attempt<'_, S, I::Item, T>) -> Option<Ending<E>> {
+    fn rerun_if_violated(&self, attempt: &mut Attempt<'_, S, I::Item, T>) -> Option<Ending<E>> {
         let generation = self.shared.generation();
-        if generation == attempt.looked_at || self.sequential {
+        if generation == attempt.checked_generation || self.sequential {
             return None;
         }
-        attempt.looked_at = generation;
-        let stale = attempt.worker.log.first_stale(self.shared, attempt.number)?;
+        attempt.checked_generation = generation;
+        let stale = attempt.worker.log.first_stale_read(self.shared, attempt.number)?;
         self.rewind(attempt, stale);
         Some(self.speculate(attempt))
     }
@@ -464,7 +464,7 @@ where
             match catch_unwind(AssertUnwindSafe(|| feed.items.next())) {
                 Ok(Some(item)) => items.push(item),
                 Ok(None) => feed.over = true,
-                Err(of_iterator) => (feed.over, panic) = (true, Some(Quiet::new(of_iterator))),
+                Err(iterator_panic) => (feed.over, panic) = (true, Some(Quiet::new(iterator_panic))),
             }
         }
         if !items.is_empty() || panic.is_some() {
@@ -501,8 +501,8 @@ where
     }
 
     /// Runs an epoch until it has committed; returns false if the loop has ended before or with it.
-    fn run(&self, attempt: &mut Attempt<'_, S, I::Item, T>, of_iterator: IteratorPanic) -> bool {
-        let stop = StopUnlessDone(self.shared);
+    fn run(&self, attempt: &mut Attempt<'_, S, I::Item, T>, iterator_panic: IteratorPanic) -> bool {
+        let stop = StopGuard(self.shared);
         let mut ending = if self.sequential { Ending::Unwound } else { self.speculate(attempt) };
         let waits_since = attempt.ended.unwrap_or_else(Instant::now);
         let (mut homefree, mut waited, mut spin) = (waits_since, false, Spin::default());
@@ -517,8 +517,8 @@ where
                 None => return false,
             }
             // A violation that is detected during the wait is repaired during the wait.
-            match self.mend(attempt) {
-                Some(mended) => (ending, spin) = (mended, Spin::default()),
+            match self.rerun_if_violated(attempt) {
+                Some(rerun) => (ending, spin) = (rerun, Spin::default()),
                 None => spin.pause(),
             }
         }
@@ -533,7 +533,7 @@ where
         }
         let committed = {
             let mut in_order = self.in_order.lock();
-            self.commit(attempt, &mut in_order, ending, of_iterator)
+            self.commit(attempt, &mut in_order, ending, iterator_panic)
         };
         let in_order_ns = ns_between(homefree, Instant::now());
         attempt.worker.stats.in_order_ns += in_order_ns;
@@ -563,7 +563,7 @@ where
             if attempt.gave_up || self.shared.token.load(Ordering::Acquire) == attempt.number {
                 return ending;
             }
-            match attempt.worker.log.first_stale(self.shared, attempt.number) {
+            match attempt.worker.log.first_stale_read(self.shared, attempt.number) {
                 Some(stale) => self.rewind(attempt, stale),
                 // The earlier epoch has withdrawn the missed write: the answers were correct after all.
                 None => attempt.checkpoint = attempt.worker.log.ops.len(),
@@ -584,7 +584,7 @@ where
         let worker = &mut *attempt.worker;
         let begun = Instant::now();
         if attempt.checkpoint == 0 && order.is_none() {
-            worker.log.expect();
+            worker.log.prefetch();
         }
         let timing = self.traced.then(|| Timing::begin(&mut worker.log.times, done.iterations > 0, attempt.checkpoint));
         let mut epoch = Epoch {
@@ -599,23 +599,23 @@ where
             replayed: attempt.checkpoint,
             order,
             after_commit: &mut attempt.after_commit.0,
-            looked_at: attempt.looked_at,
+            checked_generation: attempt.checked_generation,
             homefree_since: None,
             diverged: None,
             refused: false,
             waits: Waits::new(attempt.me == 0 && self.mail.is_some()),
             ids: &worker.ids,
             in_turn: !self.together,
-            begun_at: done.operations,
+            iteration_start: done.operations,
             timing,
         };
         let results = &mut *attempt.results;
         let run = catch_unwind(AssertUnwindSafe(|| {
             for (item, iterations) in items.iter().zip(done.iterations + 1..) {
-                epoch.begun_at = epoch.next;
+                epoch.iteration_start = epoch.next;
                 let result = (self.body)(&mut epoch, item)?;
                 let end = Progress { iterations, operations: epoch.next, after_commit: epoch.after_commit.len() };
-                results.0.push(Returned { result, end });
+                results.0.push(IterationResult { result, end });
             }
             Ok(())
         }));
@@ -625,7 +625,7 @@ where
             timing.end(&mut epoch.log.times);
         }
         let diverged = epoch.diverged;
-        attempt.looked_at = epoch.looked_at;
+        attempt.checked_generation = epoch.checked_generation;
         attempt.refused = epoch.refused;
         let ended = Instant::now();
         if epoch.waits.number > 0 {
@@ -642,11 +642,11 @@ where
             // The body ended early although its answers were the same.
             Ok(run) if let Some(operation) = unfinished => {
                 quietly(|| drop(run));
-                Ending::Diverged(Diverged { operation, site: worker.log.ops[operation].site() })
+                Ending::Diverged(Divergence { operation, site: worker.log.ops[operation].site() })
             }
             Ok(Ok(())) => Ending::Done,
             Ok(Err(error)) => Ending::Failed(Quiet::new(error)),
-            Err(unwound) if unwound.is::<Unwind>() => Ending::Unwound,
+            Err(unwound) if unwound.is::<UnwindPayload>() => Ending::Unwound,
             Err(panic) => Ending::Panicked(Quiet::new(panic)),
         };
         // If iterations are committed one by one, further iterations of the epoch may follow.
@@ -658,7 +658,7 @@ where
     }
 
     /// Rewinds an epoch to the checkpoint before a wrong read.
-    pub(crate) fn rewind(&self, attempt: &mut Attempt<'_, S, I::Item, T>, stale: Stale) {
+    pub(crate) fn rewind(&self, attempt: &mut Attempt<'_, S, I::Item, T>, stale: StaleRead) {
         let Attempt { number, me, worker, .. } = attempt;
         let site = worker.log.ops[stale.at].site();
         // Operations that the store and `then` have received are not rewound.
@@ -673,7 +673,7 @@ where
             |key, at| {
                 if shared.forwards && !is_mutant(Mutant::SkipChain) {
                     shared.directory.withdraw(key, *number, at);
-                    changed(shared, *me);
+                    count_change(shared, *me);
                 }
             },
         );
@@ -685,9 +685,9 @@ where
         worker.stats.rewound += rewound as u64;
         worker.stats.rewound_ns += lost;
         let writer = stale.writer.map_or(Writer::Other, Writer::Epoch);
-        worker.profile.note(site, writer, rewound as u64, lost);
-        if self.learns && stale.may_wait && !stale.injected {
-            worker.violated.violated(site);
+        worker.profile.record(site, writer, rewound as u64, lost);
+        if self.counts_reads && stale.may_wait && !stale.injected {
+            worker.read_counts.count_violated(site);
         }
         attempt.checkpoint = replayed;
     }

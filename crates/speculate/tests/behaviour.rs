@@ -203,7 +203,7 @@ fn a_body_that_is_not_deterministic_is_told() {
 }
 
 /// Returns a counter that another thread increments, when it has stopped changing or after 20 seconds.
-fn when_still(count: &AtomicUsize) -> usize {
+fn wait_until_unchanged(count: &AtomicUsize) -> usize {
     let begun = std::time::Instant::now();
     let mut quiet = (0, 0);
     while quiet.1 < 10_000 && begun.elapsed().as_secs() < 20 {
@@ -225,7 +225,7 @@ fn a_body_that_is_led_astray_stops() {
             if *item == 0 {
                 epoch.put(1, 1);
                 // The other body has seen only one of the two writes, and continues to read.
-                held.store(when_still(&reads), Ordering::Relaxed);
+                held.store(wait_until_unchanged(&reads), Ordering::Relaxed);
                 epoch.put(2, 1);
             } else {
                 while epoch.get(&1)? != epoch.get(&2)? {
@@ -249,7 +249,7 @@ fn a_body_that_is_led_astray_keeps_little() {
         let mut speculator = Speculator::new(options).unwrap();
         let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
             if *item == 0 {
-                held.store(when_still(&writes), Ordering::Relaxed);
+                held.store(wait_until_unchanged(&writes), Ordering::Relaxed);
                 epoch.put(1, 1);
             } else {
                 // This body ends once the other one has committed.
@@ -441,12 +441,12 @@ fn traces_have_what_epochs_did() {
 }
 
 /// An empty store that refuses writes of some keys and reads of others.
-struct Refuses;
+struct RefusingStore;
 
 const NO_WRITES: u8 = 7;
 const NO_READS: u8 = 8;
 
-impl Store for Refuses {
+impl Store for RefusingStore {
     type Key = u8;
     type Value = u8;
     type Stamp = ();
@@ -458,7 +458,7 @@ impl Store for Refuses {
         if *key == NO_READS { Err("not peeked at") } else { Ok((None, ())) }
     }
 
-    fn confirm(&self, _: &mut (), _: Seen<'_, Refuses>) -> Result<bool, &'static str> {
+    fn confirm(&self, _: &mut (), _: Seen<'_, RefusingStore>) -> Result<bool, &'static str> {
         Ok(true)
     }
 
@@ -466,7 +466,7 @@ impl Store for Refuses {
         if *key == NO_READS { Err("not read") } else { Ok(None) }
     }
 
-    fn write(&self, _: &mut (), write: &Written<'_, Refuses>) -> Result<(), &'static str> {
+    fn write(&self, _: &mut (), write: &Written<'_, RefusingStore>) -> Result<(), &'static str> {
         if *write.key == NO_WRITES { Err("not written") } else { Ok(()) }
     }
 }
@@ -475,11 +475,11 @@ impl Store for Refuses {
 fn a_write_that_was_refused_is_told_rather_than_the_failure_of_the_body_after_it() {
     for grain in 1..4 {
         let mut speculator = Speculator::new(Options::new().grain(grain)).unwrap();
-        let body = |epoch: &mut Epoch<'_, Refuses>, item: &u8| {
+        let body = |epoch: &mut Epoch<'_, RefusingStore>, item: &u8| {
             epoch.put(*item, 0);
             if *item == NO_WRITES { Err("the body's") } else { Ok(()) }
         };
-        let ended = speculator.run(&Refuses, &mut (), 0..20, body, |(), ()| Ok(()));
+        let ended = speculator.run(&RefusingStore, &mut (), 0..20, body, |(), ()| Ok(()));
         assert!(matches!(ended, Err(LoopError::Store("not written"))), "{ended:?}");
     }
 }
@@ -488,13 +488,13 @@ fn a_write_that_was_refused_is_told_rather_than_the_failure_of_the_body_after_it
 fn a_read_that_was_refused_is_told_rather_than_what_fails_after_it() {
     for grain in 1..4 {
         let mut speculator = Speculator::new(Options::new().grain(grain)).unwrap();
-        let body = |epoch: &mut Epoch<'_, Refuses>, item: &u8| {
+        let body = |epoch: &mut Epoch<'_, RefusingStore>, item: &u8| {
             if *item == NO_READS {
                 epoch.put(NO_WRITES, 0);
             }
             epoch.get(item).map(drop)
         };
-        let ended = speculator.run(&Refuses, &mut (), NO_READS - 2..20, body, |(), ()| Ok(()));
+        let ended = speculator.run(&RefusingStore, &mut (), NO_READS - 2..20, body, |(), ()| Ok(()));
         assert!(matches!(ended, Err(LoopError::Body("not read"))), "{ended:?}");
     }
 }

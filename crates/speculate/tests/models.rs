@@ -16,7 +16,7 @@ use std::sync::Arc;
 use common::{Locks, Rows};
 #[cfg(feature = "mutants")]
 use loops::NOT_GIVEN_BACK;
-use loops::{KEYS, NOT_SEQUENTIAL, Step, Taking, compare};
+use loops::{KEYS, NOT_SEQUENTIAL, ResultClosure, Step, compare};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
@@ -75,7 +75,7 @@ fn random_loop(options: Options, waits: u8) {
     let items: Vec<Vec<Step>> = (0..2 + below(4)).map(steps).collect();
     compare(
         options.inject_violations(one_of(&[0.0, 0.0, 0.2]), below(1 << 20)),
-        one_of(&[Taking::Collects, Taking::Runs, Taking::Writes]),
+        one_of(&[ResultClosure::Collects, ResultClosure::Runs, ResultClosure::Writes]),
         &before,
         &items,
         false,
@@ -170,7 +170,7 @@ fn shuttle_a_violation_goes_down_the_chain_of_readers() {
         let items: Vec<Vec<Step>> = (0..4).map(link).collect();
         compare(
             options.inject_violations(one_of(&[0.0, 0.3]), below(1 << 20)),
-            one_of(&[Taking::Runs, Taking::Writes]),
+            one_of(&[ResultClosure::Runs, ResultClosure::Writes]),
             &BTreeMap::new(),
             &items,
             false,
@@ -199,8 +199,14 @@ fn shuttle_a_read_that_waits_is_right() {
         let committer = one_of(&[Committer::Caller, Committer::Owner]);
         let items = vec![vec![Step::Read(1), Step::Write(1)]; 4];
         let options = Options::new().workers(3).committer(committer);
-        let stats =
-            compare(options, one_of(&[Taking::Collects, Taking::Runs]), &BTreeMap::new(), &items, false, u8::MAX);
+        let stats = compare(
+            options,
+            one_of(&[ResultClosure::Collects, ResultClosure::Runs]),
+            &BTreeMap::new(),
+            &items,
+            false,
+            u8::MAX,
+        );
         assert_eq!(stats.violations, 0);
         WAITS.fetch_add(stats.waits, Ordering::Relaxed);
     });

@@ -4,7 +4,7 @@
 mod common;
 mod loops;
 
-use loops::{KEYS, Step, Taking, compare};
+use loops::{KEYS, ResultClosure, Step, compare};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use speculate::{Committer, Forwarding, Options, Waiting};
@@ -60,7 +60,7 @@ proptest! {
     #[test]
     fn a_loop_does_what_it_does_sequentially(
         options in options(),
-        taking in prop_oneof![Just(Taking::Collects), Just(Taking::Runs), Just(Taking::Writes)],
+        taking in prop_oneof![Just(ResultClosure::Collects), Just(ResultClosure::Runs), Just(ResultClosure::Writes)],
         before in prop::collection::btree_map(0..KEYS, 0u64..1000, 0..12),
         items in vec(vec(step(), 0..20), 0..24),
         traces: bool,

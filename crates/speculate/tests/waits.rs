@@ -51,11 +51,11 @@ fn loop_with(speculator: &mut Speculator<Rows>, holds: impl Fn(&Stats) -> bool) 
     }
 }
 
-fn guesses(stats: &Stats) -> bool {
+fn has_many_violations(stats: &Stats) -> bool {
     stats.violations > EPOCHS / 4
 }
 
-fn waits(stats: &Stats) -> bool {
+fn has_many_waits(stats: &Stats) -> bool {
     10 * stats.violations <= EPOCHS && stats.waits > EPOCHS / 4
 }
 
@@ -65,14 +65,14 @@ fn a_known_dependence_violates_nothing_where_its_reads_wait() {
         for forwarding in [Forwarding::Adaptive, Forwarding::Always, Forwarding::Never] {
             let options = Options::new().committer(committer).forwarding(forwarding);
             let mut speculator = Speculator::new(options).unwrap();
-            assert_eq!(loop_with(&mut speculator, guesses).waits, 0);
+            assert_eq!(loop_with(&mut speculator, has_many_violations).waits, 0);
             let read = speculator.profile()[0].read;
             speculator.wait_at(read);
             assert_eq!(speculator.waits_at(), [read.to_string()]);
-            loop_with(&mut speculator, waits);
+            loop_with(&mut speculator, has_many_waits);
             // The place as another run of the program would specify it.
             let places: &'static [&'static str] = vec![&*read.to_string().leak()].leak();
-            loop_with(&mut Speculator::new(options.wait_at(places)).unwrap(), waits);
+            loop_with(&mut Speculator::new(options.wait_at(places)).unwrap(), has_many_waits);
         }
     }
 }
@@ -86,7 +86,7 @@ fn a_site_that_is_violated_often_waits_in_later_loops() {
         assert!(begun.elapsed() < Duration::from_secs(60), "the last of many loops: {stats:?}");
     }
     assert_eq!(speculator.waits_at(), [speculator.profile()[0].read.to_string()]);
-    loop_with(&mut speculator, waits);
+    loop_with(&mut speculator, has_many_waits);
     // Without a dependence, reads of no site wait.
     let mut speculator = Speculator::new(Options::new().waiting(Waiting::Adaptive)).unwrap();
     for _ in 0..20 {

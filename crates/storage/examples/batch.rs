@@ -2,7 +2,7 @@
 
 use storage::{Database, Options, Table, TxnError};
 
-/// Pieces in stock, by article.
+/// Number of pieces in stock, by article.
 const STOCK: Table<u64, i64> = Table::new("stock");
 
 const ARTICLES: u64 = 100_000;
@@ -15,10 +15,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         db.transact(|tx| tx.put_many(&STOCK, part))?;
     }
 
-    // The rows of an order lie far apart: each would be a walk through memory of its own. Asked for together, they come
-    // at the same time.
+    // The rows of an order lie far apart, so each single read would wait for memory. One statement for all rows waits
+    // for memory once.
     let order: Vec<u64> = (0..15).map(|line| line * 7_919 % ARTICLES).collect();
-    // Found by its name once, here, instead of at each statement.
+    // The table is looked up by name once, instead of in each statement.
     let stock = db.table(&STOCK)?;
     let left = db.transact(|tx| {
         let pieces = tx.get_many(&stock, &order)?;

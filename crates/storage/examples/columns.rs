@@ -1,4 +1,4 @@
-//! Statements on some columns of a row: what they do not name is neither read nor logged.
+//! Statements on some columns of a row: the other columns are neither read nor logged.
 //!
 //! `cargo run -p lockstep-storage --example columns`
 
@@ -7,24 +7,24 @@ use std::error::Error;
 use storage::{Database, Options, Table, columns, record};
 
 record! {
-    /// An article in a warehouse. Columns of fixed size come first: they lie at the same place in every row.
+    /// An article in a warehouse. Columns of fixed size come first: they have the same position in every row.
     pub struct Article: Row("article", 1) {
-        /// Pieces on the shelf.
+        /// Number of pieces on the shelf.
         pub pieces: u32,
-        /// Pieces that are on their way.
+        /// Number of ordered pieces.
         pub ordered: u32,
-        /// Price of one in cents.
+        /// Price of a piece in cents.
         pub cents: i64,
-        /// What customers read.
+        /// Text for customers.
         pub description: String,
     }
 }
 columns! {
-    /// What changes when something is sold.
+    /// The columns that a sale reads or changes.
     pub struct Shelf of Article {
-        /// Pieces on the shelf.
+        /// Number of pieces on the shelf.
         pub pieces: u32,
-        /// Price of one in cents.
+        /// Price of a piece in cents.
         pub cents: i64,
     }
 }

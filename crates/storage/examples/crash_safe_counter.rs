@@ -1,7 +1,8 @@
-//! A counter that survives its process.
+//! A counter that survives a crash of its process.
 //!
-//! The program runs itself as a child, which counts and then ends without closing the database, in the middle of a
-//! transaction. The parent opens the database again: every acknowledged count is there, and nothing else.
+//! The program starts itself as a child process. The child increments the counter and then exits in the middle of a
+//! transaction, without closing the database. The parent opens the database again: it has every acknowledged increment,
+//! and nothing else.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -11,7 +12,7 @@ use storage::{Database, Options, RecoveryPass, Table, TxnError};
 
 const COUNTERS: Table<String, u64> = Table::new("counters");
 
-/// Adds one. When this returns, the new value is on disk.
+/// Adds one to the counter. The new value is on disk when this returns.
 fn count(db: &Database, name: &str) -> Result<u64, TxnError> {
     db.transact(|tx| {
         let next = tx.get_for_update(&COUNTERS, name)?.unwrap_or(0) + 1;
@@ -27,9 +28,9 @@ fn child(directory: &Path) -> Result<(), Box<dyn std::error::Error>> {
     }
     let mut tx = db.begin()?;
     tx.put(&COUNTERS, "visits", &1_000_000)?;
-    // Time for the log to reach the disk, so that restart has something to undo.
+    // Gives the log time to reach the disk, so that the restart has changes to undo.
     std::thread::sleep(std::time::Duration::from_millis(50));
-    // No commit, no destructor: for the database this is a crash.
+    // No commit, no destructor: a crash for the database.
     std::process::exit(0)
 }
 

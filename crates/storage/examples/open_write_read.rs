@@ -1,21 +1,21 @@
-//! Opens a database, writes in a transaction, reads back after reopening.
+//! Opens a database, writes in a transaction, and reads the rows after reopening.
 
 use storage::{Database, Options, Table, TxnError};
 
-/// Account numbers and their balances in cents.
+/// Account balances in cents, by account number.
 const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = std::env::temp_dir().join(format!("lockstep-open-{}", std::process::id()));
 
-    // The library's defaults: durable commits (`sync`), serializable, created if there is nothing.
+    // The defaults: durable commits (`sync`), serializable, created if it does not exist.
     let db = Database::open(&directory, Options::new())?;
     db.transact(|tx| {
         tx.put(&ACCOUNTS, &1, &10_000)?;
         tx.put(&ACCOUNTS, &2, &2_500)
     })?;
 
-    // Moves money. A deadlock's victim is run again; any other error rolls back.
+    // Moves money. A deadlock victim runs again; any other error rolls back.
     let left = db.transact(|tx| {
         let from = tx.get_for_update(&ACCOUNTS, &1)?.unwrap_or(0) - 500;
         let to = tx.get_for_update(&ACCOUNTS, &2)?.unwrap_or(0) + 500;
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })?;
     println!("account 1 has {left} cents left");
 
-    // A transaction that is dropped has not happened.
+    // Dropping a transaction rolls it back.
     let mut tx = db.begin()?;
     tx.put(&ACCOUNTS, &1, &0)?;
     drop(tx);

@@ -1,11 +1,11 @@
-//! Ranges of a table and of a secondary index, from both ends.
+//! Scans of a table and of a secondary index, from both ends.
 
 use storage::{Database, Options, SecondaryIndex, Table, TxnError};
 
-/// Cars by number; the row is the owner.
+/// Car owners, by car number.
 const CARS: Table<u32, String> = Table::new("cars").with_index::<ByOwner>();
 
-/// The cars of an owner. The engine keeps it with the table, in the same transactions.
+/// Secondary index on the owner. The engine maintains it in the same transactions as the table.
 struct ByOwner;
 
 impl SecondaryIndex for ByOwner {
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let of_ada: Vec<(u32, String)> = tx.range_by::<ByOwner>(&CARS, ada.clone()..=ada)?.collect::<Result<_, _>>()?;
     println!("of ada: {of_ada:?}");
     assert_eq!(of_ada.len(), 2);
-    // What this transaction has read stays as it is, gaps included, until it ends.
+    // Rows and gaps that this transaction has read do not change until it ends.
     tx.commit()?;
     db.close()?;
     std::fs::remove_dir_all(directory)?;

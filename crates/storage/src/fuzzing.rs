@@ -7,7 +7,7 @@ use crate::log::decode_record;
 use crate::page::header::Kind;
 use crate::page::layout::RECORD_HEAD;
 use crate::page::slotted::Format;
-use crate::page::sound::flaw;
+use crate::page::sound::find_defect;
 use crate::page::{PageBytes, PageMut, PageRef, header};
 use crate::recovery::checkpoint::CheckpointBody;
 use crate::table::codec::{Key, Row, key_from};
@@ -33,7 +33,7 @@ pub fn page(bytes: &[u8]) {
         let _ = (p.child_position(key), p.child(at), p.covers(key), p.key(at.min(700)), p.low_fence(), p.high_fence());
     }
     let _ = header::damage(page.as_bytes(), id, true);
-    if flaw(page.as_bytes(), id).is_some() {
+    if find_defect(page.as_bytes(), id).is_some() {
         return;
     }
     let p = PageRef::of(&page);
@@ -61,12 +61,12 @@ pub fn page(bytes: &[u8]) {
         } else if !there && p.has_room(key.len(), row.len()) {
             PageMut::of(&mut page).insert(at, key, 0, &row, 0);
         }
-        assert_eq!(flaw(page.as_bytes(), id), None, "a sound page stays sound");
+        assert_eq!(find_defect(page.as_bytes(), id), None, "a sound page stays sound");
     }
     while PageRef::of(&page).count() > 0 {
         let middle = PageRef::of(&page).count() / 2;
         PageMut::of(&mut page).remove(middle);
-        assert_eq!(flaw(page.as_bytes(), id), None, "a sound page stays sound");
+        assert_eq!(find_defect(page.as_bytes(), id), None, "a sound page stays sound");
     }
 }
 
@@ -102,7 +102,7 @@ fn sections(body: &[u8]) {
         let before = page.clone();
         let done = ops::apply(&section, &mut PageMut::of(&mut page));
         let id = PageRef::of(&page).id();
-        match flaw(page.as_bytes(), id) {
+        match find_defect(page.as_bytes(), id) {
             None => assert!(done, "what fits can be done: {section:?}"),
             // An image may hold any page; redo checks the result.
             Some(_) if whole => page = before,

@@ -16,7 +16,7 @@
 //! /// Balances in cents.
 //! const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
 //!
-//! /// Your own error type: whatever a [`TxnError`] turns into.
+//! /// Your own error type, with a conversion from [`TxnError`].
 //! #[derive(Debug)]
 //! enum BankError {
 //!     Overdrawn { missing: i64 },
@@ -47,7 +47,7 @@
 //! })?;
 //! assert_eq!(left, 15);
 //!
-//! // The same by hand: a transaction that is dropped has not happened.
+//! // Without a closure: dropping a transaction rolls it back.
 //! let mut tx = db.begin()?;
 //! tx.put(&ACCOUNTS, &2, &100)?;
 //! let all: Vec<(u64, i64)> = tx.range(&ACCOUNTS, ..)?.collect::<Result<_, _>>()?;
@@ -70,7 +70,8 @@
 //! by the engine. The traits [`Key`] (order-preserving) and [`Row`] encode types as bytes. Integers, `bool`, strings,
 //! bytes, arrays, options and tuples implement them, and [`record!`] implements them for a struct in one line.
 //! [`columns!`] names the columns of such a row that a statement needs. The catalog stores the names and versions of
-//! the codecs, so that a table is never read with other types. Statements whose names end in `_raw` take encoded bytes.
+//! the codecs, so that a table is never read with other types. [`Transaction::raw`] and
+//! [`Transaction::raw_mut`] have the statements on encoded bytes.
 //! [`Database::drop_table`] and [`Database::truncate`] remove all rows at once, [`Transaction::delete_range`] removes
 //! those of a range; [`Database::alter_indexes`] changes the secondary indexes of a table that has rows;
 //! [`Database::sizes`] returns the space that tables occupy. [`Transaction::read_value`] and
@@ -200,6 +201,7 @@ pub use db::cursor::Cursor;
 pub use db::database::{Database, Stats};
 pub use db::memory::{LargePagesGiven, MemoryRegion};
 pub use db::options::{MIN_POOL_BYTES, Options};
+pub use db::raw::{RawDatabase, RawReader, RawWriter};
 pub use db::remove::DatabaseFiles;
 pub use db::savepoint::Savepoint;
 pub use db::services::{ServiceThreads, Services};
@@ -235,7 +237,7 @@ pub mod record_parts {
 /// Optimistic reads: rows are read without locks, then locked and compared. For programs that compute ahead of their
 /// transactions.
 ///
-/// [`Database::peek_raw`] reads from any thread; [`Transaction::confirm_raw`] locks and compares.
+/// [`RawDatabase::peek`] reads from any thread; [`RawWriter::confirm`] locks and compares.
 pub mod optimistic {
     pub use crate::db::optimistic::{Peeker, Place};
 }

@@ -1,4 +1,4 @@
-//! Reads and updates in place of rows that are in memory allocate nothing.
+//! Reads, and updates in place, of rows in memory do not allocate.
 #![allow(unsafe_code, clippy::unwrap_used, reason = "an allocator that counts; a failure is told where it happens")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -13,29 +13,29 @@ const NAMES: Table<String, u64> = Table::new("names");
 const BYTES: Table<Vec<u8>, [u8; 40]> = Table::new("bytes");
 
 thread_local! {
-    /// Allocations of this thread.
+    /// Number of allocations of this thread.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
 struct Counting;
 
-// SAFETY: every call goes on to the system's allocator with the arguments unchanged. The counter is constant at its
-// start and has no destructor, so that using it allocates nothing.
+// SAFETY: every call is forwarded to the system allocator with unchanged arguments. The counter is constant-initialized
+// and has no destructor, so using it does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
@@ -64,7 +64,7 @@ fn a_row_is_found_by_a_borrowed_key_without_an_allocation() {
             assert!(tx.update(&NAMES, name.as_str(), &(round + 1)).unwrap());
         }
     };
-    // Buffers grow, locks are taken, the tables are opened.
+    // Warm-up: buffers grow, locks are taken, the tables are opened.
     once(&mut tx, 1);
     let before = ALLOCATIONS.get();
     once(&mut tx, 2);

@@ -1,5 +1,5 @@
-//! Reads and updates in place of rows in memory allocate nothing, nor do typed ones, from the first statement of a
-//! transaction on. (The first transactions of a slot make buffers, which stay.)
+//! Raw and typed reads, and updates in place, of rows in memory do not allocate, from the first statement of a
+//! transaction on. (The first transactions of a slot allocate buffers, which are kept.)
 
 #![allow(unsafe_code, clippy::unwrap_used)]
 
@@ -10,44 +10,44 @@ use std::sync::Arc;
 use storage::disk::MemDisk;
 use storage::{Background, Database, Durability, Options, Table, Transaction};
 
-/// The system's allocator, counting.
+/// The system allocator with a counter.
 struct Counting;
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
 thread_local! {
-    /// How often this thread has asked for memory.
+    /// Number of allocations requested by this thread.
     static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
 fn note() {
-    // A thread that ends allocates too, when its counter is gone.
+    // A thread that is ending also allocates, after its counter is destroyed.
     let _ = ASKED.try_with(|asked| asked.set(asked.get() + 1));
 }
 
-// SAFETY: every call goes on to the system's allocator unchanged; counting allocates nothing.
+// SAFETY: every call is forwarded to the system allocator unchanged; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         note();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         note();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.realloc(ptr, layout, size) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -62,7 +62,7 @@ fn filled() -> Database {
     db
 }
 
-/// Times that the statements of a transaction ask for memory when transactions like it have run before.
+/// Returns the number of allocations of a transaction's statements after similar transactions have run.
 fn asked_by(db: &Database, statements: impl Fn(&mut Transaction<'_>)) -> u64 {
     let mut asked = 0;
     for _ in 0..4 {
@@ -86,7 +86,7 @@ fn the_counter_counts() {
 fn reads_allocate_nothing() {
     let db = filled();
     let table = db.table(&ROWS).unwrap();
-    let raw = asked_by(&db, |tx| assert!(tx.read_raw(&table, &7u64.to_be_bytes(), |_| ()).unwrap().is_some()));
+    let raw = asked_by(&db, |tx| assert!(tx.raw().read(&table, &7u64.to_be_bytes(), |_| ()).unwrap().is_some()));
     assert_eq!(raw, 0, "on bytes");
     let typed = asked_by(&db, |tx| {
         assert_eq!(tx.get(&table, &7).unwrap(), Some(7));
@@ -103,7 +103,7 @@ fn updates_in_place_allocate_nothing() {
     let table = db.table(&ROWS).unwrap();
     let raw = asked_by(&db, |tx| {
         let change = |row: &mut Vec<u8>| row[0] ^= 1;
-        assert!(tx.update_raw(&table, &7u64.to_be_bytes(), change).unwrap().is_some());
+        assert!(tx.raw_mut().update(&table, &7u64.to_be_bytes(), change).unwrap().is_some());
     });
     assert_eq!(raw, 0, "on bytes");
     let typed = asked_by(&db, |tx| {

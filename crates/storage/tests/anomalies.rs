@@ -1,7 +1,8 @@
-//! Each read at each place beside each write: what a level promises of what was read holds, in both directions.
+//! Each kind of read at each position, combined with each kind of write: the guarantees of the isolation level hold for
+//! the rows that were read, in both orders.
 //!
-//! One thread runs both transactions: a statement that would have to wait for the other one is refused at once
-//! ([`TxnError::OwnTask`]), and that refusal is the lock that was wanted.
+//! One thread runs both transactions: a statement that would have to wait for the other transaction is refused at once
+//! ([`TxnError::OwnTask`]). The refusal proves that the expected lock is held.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -17,7 +18,7 @@ use storage::{Database, Isolation, LatchKind, OpenTable, Transaction, TxnError};
 /// A key and its row, encoded.
 type Pair = (Vec<u8>, Vec<u8>);
 
-/// Keys are these numbers; the odd ones have rows.
+/// Number of keys; the odd ones have rows.
 const KEYS: u8 = 6;
 
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
@@ -28,14 +29,14 @@ fn key(n: u8) -> Vec<u8> {
     vec![n]
 }
 
-/// The key as the table of types encodes it.
+/// Returns the key as the typed table encodes it.
 fn encoded(n: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
     storage::Key::encode(&key(n), &mut bytes);
     bytes
 }
 
-/// A row that the index orders by `class`. Of long ones few fill a page, so that gaps lie at the ends of leaves.
+/// Returns a row that the index orders by `class`. Few long rows fill a page, so that gaps lie at the ends of leaves.
 fn row(class: u8, long: bool) -> Vec<u8> {
     let mut row = vec![class; if long { 3500 } else { 12 }];
     row[1] = 0;
@@ -50,21 +51,21 @@ fn fill(db: &Database, long: bool) {
     .unwrap();
 }
 
-/// Every way to read, at every place.
+/// Returns every kind of read, at every position.
 fn reads<'a>(db: &'a Database, rows: &'a OpenTable<Vec<u8>, Vec<u8>>) -> Vec<(String, Read<'a>)> {
     let mut all: Vec<(String, Read<'a>)> = Vec::new();
     let one = |n: u8, found: Option<Vec<u8>>| Ok(found.into_iter().map(|row| (key(n), row)).collect());
     for n in 0..=KEYS {
         all.push((format!("get {n}"), Box::new(move |tx| one(n, tx.get(rows, &key(n))?))));
         all.push((format!("get for update {n}"), Box::new(move |tx| one(n, tx.get_for_update(rows, &key(n))?))));
-        all.push((format!("read {n}"), Box::new(move |tx| one(n, tx.read_raw(rows, &encoded(n), <[u8]>::to_vec)?))));
+        all.push((format!("read {n}"), Box::new(move |tx| one(n, tx.raw().read(rows, &encoded(n), <[u8]>::to_vec)?))));
         all.push((
             format!("confirm {n}"),
             Box::new(move |tx| {
                 let mut peeker = Peeker::default();
-                let (seen, place) = db.peek_raw(&mut peeker, rows, &encoded(n))?;
+                let (seen, place) = db.raw().peek(&mut peeker, rows, &encoded(n))?;
                 let seen = seen.map(<[u8]>::to_vec);
-                let holds = tx.confirm_raw(rows, &encoded(n), &place, seen.as_deref(), false)?;
+                let holds = tx.raw_mut().confirm(rows, &encoded(n), &place, seen.as_deref(), false)?;
                 Ok(if holds { seen.into_iter().map(|row| (key(n), row)).collect() } else { vec![(vec![], vec![])] })
             }),
         ));
@@ -90,7 +91,7 @@ fn reads<'a>(db: &'a Database, rows: &'a OpenTable<Vec<u8>, Vec<u8>>) -> Vec<(St
                     what("scan"),
                     Box::new(move |tx| {
                         let mut found = Rows::new();
-                        tx.scan_raw(rows, &encoded(from), &encoded(to), |key, row| {
+                        tx.raw().scan(rows, &encoded(from), &encoded(to), |key, row| {
                             found.push((key.to_vec(), row.to_vec()));
                             stop(&found)
                         })?;
@@ -101,7 +102,7 @@ fn reads<'a>(db: &'a Database, rows: &'a OpenTable<Vec<u8>, Vec<u8>>) -> Vec<(St
                     what("scan downwards"),
                     Box::new(move |tx| {
                         let mut found = Rows::new();
-                        tx.scan_backward_raw(rows, &encoded(from), &encoded(to), |key, row| {
+                        tx.raw().scan_backward(rows, &encoded(from), &encoded(to), |key, row| {
                             found.push((key.to_vec(), row.to_vec()));
                             stop(&found)
                         })?;
@@ -112,7 +113,7 @@ fn reads<'a>(db: &'a Database, rows: &'a OpenTable<Vec<u8>, Vec<u8>>) -> Vec<(St
                     what("lock range"),
                     Box::new(move |tx| {
                         let mut found = Rows::new();
-                        tx.lock_range_raw(rows, (&encoded(from), &encoded(to)), most, false, |key, row| {
+                        tx.raw_mut().lock_range(rows, (&encoded(from), &encoded(to)), most, false, |key, row| {
                             found.push((key.to_vec(), row.to_vec()));
                             ControlFlow::Continue(())
                         })?;
@@ -139,7 +140,7 @@ fn reads<'a>(db: &'a Database, rows: &'a OpenTable<Vec<u8>, Vec<u8>>) -> Vec<(St
                         Box::new(move |tx| {
                             let mut found = Rows::new();
                             let (from, to) = ([from], [to, 0xFF]);
-                            tx.scan_index_raw(rows, 0, &from, &to, descending, |entry, key| {
+                            tx.raw().scan_index(rows, 0, &from, &to, descending, |entry, key| {
                                 found.push((entry.to_vec(), key.to_vec()));
                                 stop(&found)
                             })?;
@@ -160,7 +161,7 @@ fn reads<'a>(db: &'a Database, rows: &'a OpenTable<Vec<u8>, Vec<u8>>) -> Vec<(St
     all
 }
 
-/// Every way to write, at every place.
+/// Returns every kind of write, at every position.
 fn writes(rows: &OpenTable<Vec<u8>, Vec<u8>>, long: bool) -> Vec<(String, Write<'_>)> {
     let mut all: Vec<(String, Write<'_>)> = Vec::new();
     let unless_there = |result: Result<(), TxnError>| match result {
@@ -171,7 +172,7 @@ fn writes(rows: &OpenTable<Vec<u8>, Vec<u8>>, long: bool) -> Vec<(String, Write<
         all.push((format!("insert {n}"), Box::new(move |tx| unless_there(tx.insert(rows, &key(n), &row(n, long))))));
         all.push((
             format!("insert run {n}"),
-            Box::new(move |tx| unless_there(tx.insert_run_raw(rows, &[(&encoded(n), &row(n, long))]))),
+            Box::new(move |tx| unless_there(tx.raw_mut().insert_run(rows, &[(&encoded(n), &row(n, long))]))),
         ));
         all.push((format!("put {n}"), Box::new(move |tx| tx.put(rows, &key(n), &row(KEYS - n, long)))));
         all.push((format!("put many {n}"), Box::new(move |tx| tx.put_many(rows, &[(key(n), row(KEYS - n, long))]))));
@@ -179,7 +180,7 @@ fn writes(rows: &OpenTable<Vec<u8>, Vec<u8>>, long: bool) -> Vec<(String, Write<
         all.push((format!("delete range {n}"), Box::new(move |tx| tx.delete_range(rows, key(n)..=key(n)).map(drop))));
         all.push((
             format!("take first {n}"),
-            Box::new(move |tx| tx.take_first_raw(rows, &encoded(n), &encoded(n)).map(drop)),
+            Box::new(move |tx| tx.raw_mut().take_first(rows, &encoded(n), &encoded(n)).map(drop)),
         ));
     }
     all
@@ -189,8 +190,8 @@ fn open(isolation: Isolation, latches: LatchKind) -> Database {
     small().isolation(isolation).latches(latches).open_on(Arc::new(MemDisk::new())).unwrap()
 }
 
-/// A transaction reads, another one writes and commits if it may, and the first reads again. Returns how many writes
-/// went through, and how many were refused.
+/// One transaction reads, another one writes and commits if it can, and the first one reads again. Returns the numbers
+/// of successful and of refused writes.
 fn read_beside_writes(isolation: Isolation, long: bool, holds: impl Fn(&Rows, &Rows) -> bool) -> (usize, usize) {
     let db = open(isolation, LatchKind::Optimistic);
     let rows = db.table(&ROWS).unwrap();
@@ -230,7 +231,7 @@ fn what_a_serializable_transaction_has_read_stays() {
 #[test]
 fn rows_that_a_repeatable_read_has_seen_stay() {
     let (through, refused) = read_beside_writes(Isolation::RepeatableRead, false, |before, after| {
-        // A new row may push others out of a range of which the first few are read, and changes how many there are.
+        // A new row may displace others from a read of the first few rows of a range, and changes the count of rows.
         let is_new = |row: &(Vec<u8>, Vec<u8>)| before.iter().all(|old| old.0 != row.0);
         let is_count = before.iter().any(|(key, _)| key.len() == size_of::<u64>());
         is_count || before.iter().all(|row| after.contains(row) || after.iter().any(is_new))
@@ -238,7 +239,7 @@ fn rows_that_a_repeatable_read_has_seen_stay() {
     assert!(through > 1_000 && refused > 1_000, "{through} writes, {refused} refused");
 }
 
-/// A row that was written and not committed is never read, at any level: the reader waits, or sees what was there.
+/// An uncommitted row is never read, at any level: the reader waits, or reads the previous row.
 #[test]
 fn no_level_reads_what_is_not_committed() {
     for isolation in [Isolation::Serializable, Isolation::RepeatableRead, Isolation::ReadCommitted] {
@@ -263,7 +264,7 @@ fn no_level_reads_what_is_not_committed() {
     }
 }
 
-/// A range that ends at any key, or between two, beside rows that the transaction itself has deleted.
+/// A range that ends at any key, or between two keys, next to rows that the transaction itself has deleted.
 #[test]
 fn a_range_may_end_at_every_key_beside_the_transactions_own_ghosts() {
     for long in [false, true] {
@@ -284,16 +285,18 @@ fn a_range_may_end_at_every_key_beside_the_transactions_own_ghosts() {
                     let mut seen = [Vec::new(), Vec::new()];
                     let (low, high) = (encoded(from), encoded(to));
                     let [up, down] = &mut seen;
-                    tx.scan_raw(&rows, &low, &high, |key, _| {
-                        up.push(key[0]);
-                        ControlFlow::Continue(())
-                    })
-                    .unwrap();
-                    tx.scan_backward_raw(&rows, &low, &high, |key, _| {
-                        down.push(key[0]);
-                        ControlFlow::Continue(())
-                    })
-                    .unwrap();
+                    tx.raw()
+                        .scan(&rows, &low, &high, |key, _| {
+                            up.push(key[0]);
+                            ControlFlow::Continue(())
+                        })
+                        .unwrap();
+                    tx.raw()
+                        .scan_backward(&rows, &low, &high, |key, _| {
+                            down.push(key[0]);
+                            ControlFlow::Continue(())
+                        })
+                        .unwrap();
                     seen[1].reverse();
                     assert_eq!(seen, [within.clone(), within.clone()], "{what}");
                     let keys = |found: Vec<Result<Pair, TxnError>>| -> Vec<u8> {
@@ -310,12 +313,12 @@ fn a_range_may_end_at_every_key_beside_the_transactions_own_ghosts() {
                     };
                     assert_eq!(entries(false), within, "{what}");
                     assert_eq!(entries(true).into_iter().rev().collect::<Vec<_>>(), within, "{what}");
-                    assert_eq!(tx.count_raw(&rows, &low, &high).unwrap(), within.len() as u64, "{what}");
+                    assert_eq!(tx.raw().count(&rows, &low, &high).unwrap(), within.len() as u64, "{what}");
                     assert_eq!(tx.count(&rows, key(from)..key(to)).unwrap(), before.len() as u64, "{what}");
-                    let taken = tx.take_first_raw(&rows, &low, &high).unwrap();
+                    let taken = tx.raw_mut().take_first(&rows, &low, &high).unwrap();
                     assert_eq!(taken, within.first().map(|n| encoded(*n)), "{what}");
                     let more = within.len().saturating_sub(1) as u64;
-                    assert_eq!(tx.delete_range_raw(&rows, &low, &high).unwrap(), more, "{what}");
+                    assert_eq!(tx.raw_mut().delete_range(&rows, &low, &high).unwrap(), more, "{what}");
                     tx.rollback().unwrap();
                 }
             }

@@ -1,4 +1,4 @@
-//! The public statements, one after the other, on a disk in memory.
+//! The public statements, on a disk in memory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -60,7 +60,7 @@ fn many_rows_split_pages_and_are_found_from_both_ends() {
     for latches in [LatchKind::Optimistic, LatchKind::Plain] {
         let db = options().latches(latches).open_on(Arc::new(MemDisk::new())).unwrap();
         let n = 20_000u64;
-        // An order that is neither ascending nor local.
+        // Neither ascending nor local order.
         for chunk in (0..n).map(|i| i * 7919 % n).collect::<Vec<_>>().chunks(500) {
             db.transact(|tx| {
                 for key in chunk {

@@ -1,4 +1,4 @@
-//! Bulk loads beside transactions that use the table.
+//! Bulk loads concurrent with transactions that use the table.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -17,11 +17,11 @@ fn rows(tx: &mut Transaction<'_>) -> usize {
         rows += 1;
         ControlFlow::Continue(())
     };
-    tx.scan_raw(&ROWS, &[], &[255; 9], visit).unwrap();
+    tx.raw().scan(&ROWS, &[], &[255; 9], visit).unwrap();
     rows
 }
 
-/// A part of a table appears once no transaction relies on the table's being empty any more.
+/// A loaded part becomes visible only after all transactions have ended that rely on the table being empty.
 #[test]
 fn a_part_waits_for_the_readers_of_the_empty_table() {
     let db = Options::new().buffer_pool(8 << 20).open_on(Arc::new(MemDisk::new())).unwrap();
@@ -47,7 +47,7 @@ fn a_part_waits_for_the_readers_of_the_empty_table() {
     assert_eq!(rows(&mut db.begin().unwrap()), 1000);
 }
 
-/// A row that comes into the table while a part is loaded stays, and the part is refused.
+/// A row that is inserted while a part is loaded stays, and the part is refused.
 #[test]
 fn a_part_of_a_table_that_is_no_longer_empty_is_refused() {
     let db = Options::new().buffer_pool(8 << 20).open_on(Arc::new(MemDisk::new())).unwrap();
@@ -71,7 +71,7 @@ const UNIQUE: Table<u64, u64> = Table::new("unique").with_index::<Halves>();
 
 const OTHER: Table<u64, u64> = Table::new("other");
 
-/// No two rows are equal.
+/// Unique index: no two rows are equal.
 struct Halves;
 impl SecondaryIndex for Halves {
     type Key = u64;
@@ -94,7 +94,7 @@ enum BrokenOff {
     Part(u64),
 }
 
-/// The pages of a load that is broken off are given back, and other tables use them.
+/// The pages of a cancelled load are freed, and other tables reuse them.
 #[test]
 fn a_load_that_is_broken_off_leaves_no_pages_behind() {
     use BrokenOff::{AfterRows, ByRows, BySameValues, Empty, Part as PartAfter};
@@ -130,13 +130,13 @@ fn a_load_that_is_broken_off_leaves_no_pages_behind() {
             is_whole(&db);
             assert_eq!(db.begin().unwrap().count(&UNIQUE, ..).unwrap(), 0, "{how:?}, round {round}");
         }
-        // Other trees grow in its pages.
+        // Other trees grow in the freed pages.
         let size = db.sizes().unwrap().data_file;
         for n in 0..60u64 {
             db.transact(|tx| (0..50).try_for_each(|i| tx.put(&OTHER, &(n * 50 + i), &n))).unwrap();
         }
         assert_eq!(db.sizes().unwrap().data_file, size, "{how:?}");
-        // A load that comes to its end keeps its pages.
+        // A completed load keeps its pages.
         let mut load = db.bulk_load(&unique).unwrap();
         (0..30_000).for_each(|n| load.push(&n, &n).unwrap());
         assert_eq!(load.finish().unwrap(), 30_000);
@@ -148,7 +148,7 @@ fn a_load_that_is_broken_off_leaves_no_pages_behind() {
     }
 }
 
-/// The pages of a table, and what the structure check finds in the database.
+/// Checks the structure of the database and the rows of the loaded table.
 fn loaded(db: &Database, rows: u64) {
     is_whole(db);
     let tx = db.begin().unwrap();
@@ -161,8 +161,8 @@ fn loaded(db: &Database, rows: u64) {
     assert_eq!(found, rows);
 }
 
-/// A load is cut off by a kill and done again, with three kills in a row, while everything is read in between: the table
-/// has the rows of the load that came to its end, and the file does not grow with each try.
+/// A load is interrupted by a process kill three times in a row, with preloads and other writes in between. The fourth
+/// load completes: the table has its rows, and the file does not grow with each attempt.
 #[test]
 fn a_load_that_kills_cut_off_leaves_nothing_behind() {
     for crash in [Crash::All, Crash::Nothing, Crash::Random(5)] {
@@ -199,8 +199,8 @@ fn a_load_that_kills_cut_off_leaves_nothing_behind() {
     }
 }
 
-/// Two kills: in the first life a load has written pages past commits that were not durable; the second life takes the
-/// same page numbers for rows of its own.
+/// Two process kills. Before the first one, a load has written pages after commits that were not durable; before the
+/// second one, other rows use the same page numbers.
 #[test]
 fn pages_of_a_load_do_not_hide_later_changes() {
     let disk = SimDisk::new(4);
@@ -227,7 +227,7 @@ fn pages_of_a_load_do_not_hide_later_changes() {
     assert_eq!(db.begin().unwrap().count(&OTHER, 100..).unwrap(), 19_900);
 }
 
-/// Rows of a table without any, in each way that leaves ghosts, can be loaded.
+/// A table without rows can be loaded, for each way in which ghosts were left in it.
 #[test]
 fn a_table_of_ghosts_is_empty() {
     for n in [1, 20_000u64] {
@@ -242,7 +242,7 @@ fn a_table_of_ghosts_is_empty() {
         assert_eq!(load.finish().unwrap(), 5_000);
         is_whole(&db);
 
-        // A stranger comes and goes while a part is loaded.
+        // Another transaction inserts and deletes a row while a part is loaded.
         let mut part = db.bulk_load_part(&rows, Part::Rows).unwrap();
         (0..9_000u64).for_each(|key| part.push_raw(&key.to_be_bytes(), &(key * 3).to_le_bytes()).unwrap());
         let mut tx = db.begin().unwrap();
@@ -257,7 +257,7 @@ fn a_table_of_ghosts_is_empty() {
     }
 }
 
-/// A part waits for the transaction whose row is in its way, and not longer.
+/// A part waits for the transaction whose row conflicts with it, and no longer than that.
 #[test]
 fn a_part_waits_for_a_row_that_may_be_taken_back() {
     let db = Options::new().buffer_pool(8 << 20).open_on(Arc::new(MemDisk::new())).unwrap();
@@ -278,7 +278,7 @@ fn a_part_waits_for_a_row_that_may_be_taken_back() {
     });
 }
 
-/// Several loads at once, whose extents lie between each other, of which some are broken off.
+/// Several concurrent loads with interleaved extents, some of which are cancelled.
 #[test]
 fn loads_beside_each_other_share_the_file() {
     const SECOND: Table<u64, u64> = Table::new("second");
@@ -302,7 +302,7 @@ fn loads_beside_each_other_share_the_file() {
         }
         db.transact(|tx| (0..3_000).try_for_each(|key| tx.put(&OTHER, &key, &key))).unwrap();
         is_whole(&db);
-        // The pages given back are used again.
+        // The freed pages are reused.
         let size = db.sizes().unwrap().data_file;
         if drops == 7 {
             let mut load = db.bulk_load(&tables[0]).unwrap();
@@ -322,7 +322,7 @@ fn loads_beside_each_other_share_the_file() {
     }
 }
 
-/// A load that finds the disk full gives its pages back: the log had room for that.
+/// A load that fills the disk frees its pages: the log has reserved space for that.
 #[test]
 fn a_load_that_finds_the_disk_full_leaves_a_sound_database() {
     let disk = SimDisk::new(2);

@@ -1,4 +1,4 @@
-//! When checkpoints are taken.
+//! Timing of checkpoints.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -12,8 +12,8 @@ use storage::{Table, TxnError};
 
 const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
 
-/// The service estimated the gain of a checkpoint only five times in a second, in which a fast log grows by fifty times
-/// the distance allowed between two checkpoints.
+/// Regression: the service estimated the gain of a checkpoint only five times per second, while a fast log grows in one
+/// second by fifty times the allowed distance between two checkpoints.
 #[test]
 fn checkpoints_keep_up_with_a_fast_log() {
     const EVERY: u64 = 1 << 20;
@@ -31,7 +31,7 @@ fn checkpoints_keep_up_with_a_fast_log() {
             Ok::<_, TxnError>(())
         })
         .unwrap();
-        // Some 60 MiB in a second.
+        // About 60 MiB per second.
         now_ns.fetch_add(150_000, Ordering::Relaxed);
         db.step().unwrap();
     }

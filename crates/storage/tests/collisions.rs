@@ -1,4 +1,4 @@
-//! Keys that share the names of their locks: they may wait for each other, with no other effect.
+//! Keys that share lock names: they may wait for each other, without any other effect.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -19,7 +19,7 @@ const FIRST: Table<(), ()> = Table::new("first");
 const SECOND: Table<(), ()> = Table::new("second");
 const INDEXED: Table<(), ()> = Table::new("indexed").with_raw_index("by_tail", false, 8, by_tail);
 
-/// Orders rows by the bytes behind their first eight.
+/// Index function: orders rows by the bytes after the first eight.
 fn by_tail(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     row.get(8..).map(|tail| out.extend_from_slice(&tail[..tail.len().min(3)])).is_some()
 }
@@ -32,7 +32,7 @@ fn tables(db: &Database) -> [Raw; 3] {
     [db.raw_table(&FIRST).unwrap(), db.raw_table(&SECOND).unwrap(), db.raw_table(&INDEXED).unwrap()]
 }
 
-/// Key number `n`: some short and some long, some with equal beginnings.
+/// Returns key number `n`: some keys are short and some long, some have common prefixes.
 fn key(n: u64) -> Vec<u8> {
     let mut key = (n as u32 / 16).to_be_bytes().to_vec();
     key.resize(if n.is_multiple_of(5) { 40 } else { 6 }, 7);
@@ -40,7 +40,7 @@ fn key(n: u64) -> Vec<u8> {
     key
 }
 
-/// At least eight bytes, so that every row has a head to count in.
+/// Returns a row of at least eight bytes, so that every row has a counter.
 fn row(rng: &mut Rng) -> Vec<u8> {
     let more = [0, 3, 40, 300][rng.below(4) as usize];
     rng.bytes(8 + more)
@@ -51,7 +51,7 @@ fn count(head: &mut [u8]) {
     head[..8].copy_from_slice(&next.to_le_bytes());
 }
 
-/// A random statement, and the same on a map; both give the same answer.
+/// Runs a random statement on the table and on a map, and compares the results.
 fn statement(tx: &mut Transaction<'_>, table: &Raw, model: &mut Rows, rng: &mut Rng, indexed: bool) {
     let n = rng.below(120);
     let (one, other) = (key(n), key(n + rng.below(12)));
@@ -64,13 +64,13 @@ fn statement(tx: &mut Transaction<'_>, table: &Raw, model: &mut Rows, rng: &mut 
     match rng.below(12) {
         0 => {
             let keys: Vec<_> = (0..1 + rng.below(20)).map(|_| key_of(rng.below(120))).collect();
-            tx.prefetch_raw(keys.iter().map(|key| (*table, key.as_slice(), 64)));
-            tx.prefetch_insert_raw(table, &keys[0]);
+            tx.raw().prefetch(keys.iter().map(|key| (*table, key.as_slice(), 64)));
+            tx.raw_mut().prefetch_insert(table, &keys[0]);
         }
-        1 | 2 => assert_eq!(tx.read_raw(table, &key, <[u8]>::to_vec).unwrap().as_ref(), model.get(&key), "{key:?}"),
+        1 | 2 => assert_eq!(tx.raw().read(table, &key, <[u8]>::to_vec).unwrap().as_ref(), model.get(&key), "{key:?}"),
         3 => {
             let row = row(rng);
-            match tx.insert_raw(table, &key, &row) {
+            match tx.raw_mut().insert(table, &key, &row) {
                 Ok(()) => assert!(model.insert(key, row).is_none()),
                 Err(TxnError::DuplicateKey { .. }) => assert!(model.contains_key(&key)),
                 Err(error) => panic!("{error}"),
@@ -78,12 +78,12 @@ fn statement(tx: &mut Transaction<'_>, table: &Raw, model: &mut Rows, rng: &mut 
         }
         4 => {
             let row = row(rng);
-            let done = tx.update_raw(table, &key, |bytes| bytes.clone_from(&row)).unwrap();
+            let done = tx.raw_mut().update(table, &key, |bytes| bytes.clone_from(&row)).unwrap();
             assert_eq!(done.is_some(), model.contains_key(&key));
             model.entry(key).and_modify(|there| *there = row);
         }
         5 => {
-            let done = tx.update_head_raw(table, &key, 8, |head, _| count(head)).unwrap();
+            let done = tx.raw_mut().update_head(table, &key, 8, |head, _| count(head)).unwrap();
             assert_eq!(done.is_some(), model.contains_key(&key));
             model.entry(key).and_modify(|row| count(row));
         }
@@ -91,17 +91,17 @@ fn statement(tx: &mut Transaction<'_>, table: &Raw, model: &mut Rows, rng: &mut 
             let keys: Vec<_> = (0..rng.below(40)).map(|_| key_of(rng.below(120))).collect();
             let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
             tx.find_together(rng.below(4) > 0);
-            tx.prefetch_along_raw(table, &key, 8);
-            let done = tx.update_heads_raw(table, &borrowed, 8, |_, head, _| count(head)).unwrap();
+            tx.raw_mut().prefetch_along(table, &key, 8);
+            let done = tx.raw_mut().update_heads(table, &borrowed, 8, |_, head, _| count(head)).unwrap();
             assert_eq!(done, keys.iter().filter(|key| model.contains_key(*key)).count());
             for key in keys {
                 model.entry(key).and_modify(|row| count(row));
             }
         }
-        7 => assert_eq!(tx.delete_raw(table, &key).unwrap(), model.remove(&key).is_some()),
+        7 => assert_eq!(tx.raw_mut().delete(table, &key).unwrap(), model.remove(&key).is_some()),
         8 => {
             let first = in_range(model).first().map(|(key, _)| key.clone());
-            assert_eq!(tx.take_first_raw(table, &key, &to).unwrap(), first);
+            assert_eq!(tx.raw_mut().take_first(table, &key, &to).unwrap(), first);
             first.map(|key| model.remove(&key));
         }
         9 => {
@@ -110,11 +110,11 @@ fn statement(tx: &mut Transaction<'_>, table: &Raw, model: &mut Rows, rng: &mut 
                 found.push((key.to_vec(), row.to_vec()));
                 ControlFlow::Continue(())
             };
-            tx.scan_raw(table, &key, &to, visit).unwrap();
+            tx.raw().scan(table, &key, &to, visit).unwrap();
             assert_eq!(found, in_range(model));
         }
         10 if !indexed => {
-            let done = tx.update_run_raw(table, &key, &to, |_, row| count(row)).unwrap();
+            let done = tx.raw_mut().update_run(table, &key, &to, |_, row| count(row)).unwrap();
             let there = in_range(model);
             assert_eq!(done, there.len());
             for (key, _) in there {
@@ -126,7 +126,7 @@ fn statement(tx: &mut Transaction<'_>, table: &Raw, model: &mut Rows, rng: &mut 
             let mut rows = rows;
             rows.sort();
             let borrowed: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
-            match tx.insert_run_raw(table, &borrowed) {
+            match tx.raw_mut().insert_run(table, &borrowed) {
                 Ok(()) => rows.into_iter().for_each(|(key, row)| assert!(model.insert(key, row).is_none())),
                 Err(TxnError::DuplicateKey { .. }) => assert!(rows.iter().any(|(key, _)| model.contains_key(key))),
                 Err(error) => panic!("{error}"),
@@ -135,7 +135,7 @@ fn statement(tx: &mut Transaction<'_>, table: &Raw, model: &mut Rows, rng: &mut 
     }
 }
 
-/// Every row of the tables and of their indexes.
+/// Compares every row of the tables and of their indexes with the models.
 fn check(db: &Database, tables: &[Raw; 3], models: &[Rows; 3]) {
     let tx = db.begin().unwrap();
     for (table, model) in tables.iter().zip(models) {
@@ -144,7 +144,7 @@ fn check(db: &Database, tables: &[Raw; 3], models: &[Rows; 3]) {
             found.insert(key.to_vec(), row.to_vec());
             ControlFlow::Continue(())
         };
-        tx.scan_raw(table, &[], &[255; 9], visit).unwrap();
+        tx.raw().scan(table, &[], &[255; 9], visit).unwrap();
         assert!(found == *model);
     }
     let mut entries = 0;
@@ -153,7 +153,7 @@ fn check(db: &Database, tables: &[Raw; 3], models: &[Rows; 3]) {
         entries += 1;
         ControlFlow::Continue(())
     };
-    tx.scan_index_raw(&tables[2], 0, &[], &[255; 9], false, visit).unwrap();
+    tx.raw().scan_index(&tables[2], 0, &[], &[255; 9], false, visit).unwrap();
     assert_eq!(entries, models[2].len());
 }
 
@@ -191,8 +191,8 @@ fn statements_on_keys_that_share_names_do_what_they_do_on_others() {
     }
 }
 
-/// Transfers between accounts in two tables, by threads whose transactions exchange their record locks for table locks
-/// now and then: what is taken from one account comes to another, and every reader sees the same sum.
+/// Concurrent transfers between accounts in two tables, with occasional lock escalation: every reader reads the same
+/// sum.
 #[test]
 fn transactions_whose_keys_share_names_stay_apart() {
     const ACCOUNTS: u64 = 12;
@@ -201,7 +201,7 @@ fn transactions_whose_keys_share_names_stay_apart() {
         let tables = &tables(&db)[..2];
         let hundred = 100u64.to_le_bytes();
         for table in tables {
-            db.transact(|tx| (0..ACCOUNTS).try_for_each(|n| tx.insert_raw(table, &key(n), &hundred))).unwrap();
+            db.transact(|tx| (0..ACCOUNTS).try_for_each(|n| tx.raw_mut().insert(table, &key(n), &hundred))).unwrap();
         }
         let sums = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -218,7 +218,7 @@ fn transactions_whose_keys_share_names_stay_apart() {
                                 let sum = u64::from_le_bytes((*row).try_into().unwrap()).wrapping_add(by);
                                 row.copy_from_slice(&sum.to_le_bytes());
                             };
-                            tx.update_head_raw(&tables[table as usize], &key(n), 8, change).map(drop)
+                            tx.raw_mut().update_head(&tables[table as usize], &key(n), 8, change).map(drop)
                         };
                         let moved = db.transact(|tx| {
                             moves.iter().try_for_each(|[from, a, to, b]| {
@@ -235,7 +235,7 @@ fn transactions_whose_keys_share_names_stay_apart() {
                                         sum = sum.wrapping_add(u64::from_le_bytes(row.try_into().unwrap()));
                                         ControlFlow::Continue(())
                                     };
-                                    tx.scan_raw(table, &[], &[255; 9], visit)?;
+                                    tx.raw().scan(table, &[], &[255; 9], visit)?;
                                 }
                                 Ok::<_, TxnError>(sum)
                             });
@@ -251,21 +251,21 @@ fn transactions_whose_keys_share_names_stay_apart() {
     }
 }
 
-/// Lock names of one database do not predict those of another: no client can construct keys that collide.
+/// Lock names of one database do not predict those of another, so no client can construct colliding keys.
 #[test]
 fn names_are_drawn_anew_for_every_database() {
-    // With one bit a key and the table's end share a name or not, which shows in whether a reader of the end waits for
-    // a writer of the key. The test only asks that databases differ in it.
+    // With one bit, a key and the end of the table either share a lock name or not: if they do, a reader of the end
+    // waits for a writer of the key. The test requires that databases differ in this.
     let shares = |id: u64| {
         let db = options(1).database_id(id).open_on(Arc::new(MemDisk::new())).unwrap();
         let [table, ..] = tables(&db);
-        db.transact(|tx| (0..2).try_for_each(|n| tx.insert_raw(&table, &key(n), &[0; 8]))).unwrap();
+        db.transact(|tx| (0..2).try_for_each(|n| tx.raw_mut().insert(&table, &key(n), &[0; 8]))).unwrap();
         let mut writer = db.begin().unwrap();
-        writer.update_head_raw(&table, &key(0), 8, |head, _| count(head)).unwrap();
+        writer.raw_mut().update_head(&table, &key(0), 8, |head, _| count(head)).unwrap();
         std::thread::scope(|scope| {
             let (db, table) = (&db, &table);
-            // Begun by its own thread, so that this thread waits.
-            let read = scope.spawn(move || db.begin().unwrap().read_raw(table, &key(1), |_| ()).unwrap());
+            // Begun by a separate thread, so that it is not refused as a conflict within this thread.
+            let read = scope.spawn(move || db.begin().unwrap().raw().read(table, &key(1), |_| ()).unwrap());
             while db.stats().lock_waits == 0 && !read.is_finished() {
                 std::thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! Statements on some columns of a row: what they read and write, what they leave alone, what they log and undo.
+//! Statements on some columns of a row: the bytes that they read, write, log and undo.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 #![allow(clippy::single_range_in_vec_init, reason = "lists of one range of columns")]
 
@@ -122,26 +122,31 @@ fn ranges_of_bytes_may_be_several_and_open() {
     let db = open(&SimDisk::new(1));
     let table = db.raw_table(&Table::<(), ()>::new("bytes")).unwrap();
     let mut tx = db.begin().unwrap();
-    tx.insert_raw(&table, b"k", b"0123456789").unwrap();
+    tx.raw_mut().insert(&table, b"k", b"0123456789").unwrap();
     let read = |tx: &storage::Transaction<'_>, parts: &[std::ops::Range<usize>]| {
-        String::from_utf8(tx.read_columns_raw(&table, b"k", parts, <[u8]>::to_vec).unwrap().unwrap()).unwrap()
+        String::from_utf8(tx.raw().read_columns(&table, b"k", parts, <[u8]>::to_vec).unwrap().unwrap()).unwrap()
     };
     assert_eq!(read(&tx, &[7..9, 0..2]), "7801");
     assert_eq!(read(&tx, &[8..usize::MAX]), "89");
     assert_eq!(read(&tx, &[0..1, 5..11, 0..3]), "0", "a part that the row does not have ends it");
-    let seen = tx.update_columns_raw(&table, b"k", &[3..5, 8..usize::MAX, 0..1], |part, rest| {
+    let seen = tx.raw_mut().update_columns(&table, b"k", &[3..5, 8..usize::MAX, 0..1], |part, rest| {
         let seen = [part, rest].concat();
         part.copy_from_slice(b"xy");
         seen
     });
     assert_eq!(seen.unwrap().as_deref(), Some(&b"34890"[..]));
     assert_eq!(read(&tx, &[0..usize::MAX]), "012xy56789");
-    assert_eq!(tx.update_columns_raw(&table, b"k", &[5..11, 0..8], |_, _| ()).unwrap(), None, "the row is too short");
-    let open = tx.update_columns_raw(&table, b"k", &[5..usize::MAX], |_, _| ());
+    assert_eq!(
+        tx.raw_mut().update_columns(&table, b"k", &[5..11, 0..8], |_, _| ()).unwrap(),
+        None,
+        "the row is too short"
+    );
+    let open = tx.raw_mut().update_columns(&table, b"k", &[5..usize::MAX], |_, _| ());
     assert!(matches!(open, Err(TxnError::Schema { .. })), "{open:?}");
 }
 
-/// Rows of several keys are read as one by one: keys that are absent, deleted or repeated, and rows that are too short.
+/// One statement on several keys reads the same rows as single reads: for absent, deleted and repeated keys, and short
+/// rows.
 #[test]
 fn several_rows_are_read_as_each_alone() {
     let db = open(&SimDisk::new(1));
@@ -150,34 +155,35 @@ fn several_rows_are_read_as_each_alone() {
     db.transact(|tx| {
         for n in (0..3000).filter(|n| n % 3 > 0) {
             let row: Vec<u8> = (0..n % 90).map(|i| (n + i) as u8).collect();
-            tx.insert_raw(&table, &key(n), &row)?;
+            tx.raw_mut().insert(&table, &key(n), &row)?;
         }
         Ok::<(), TxnError>(())
     })
     .unwrap();
     let mut tx = db.begin().unwrap();
     for n in (1..3000).step_by(30) {
-        assert!(tx.delete_raw(&table, &key(n)).unwrap());
-        tx.update_raw(&table, &key(n + 1), |row| row.push(7)).unwrap();
+        assert!(tx.raw_mut().delete(&table, &key(n)).unwrap());
+        tx.raw_mut().update(&table, &key(n + 1), |row| row.push(7)).unwrap();
     }
     let mut x = 11_u32;
     for len in [0, 1, 15, 16, 17, 60] {
         let keys: Vec<Vec<u8>> = (0..len)
             .map(|_| {
                 x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                // Neighbours and others, now and then one again.
+                // Neighbouring and distant keys, sometimes repeated.
                 key(if x >> 31 == 0 { x >> 20 } else { 500 + (x >> 24) % 16 })
             })
             .collect();
         let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         for parts in [&[0..usize::MAX][..], &[4..8, 0..2], &[40..41], &[]] {
             let mut together = vec![None; keys.len()];
-            tx.read_columns_of_raw(&table, &borrowed, parts, |at, row| {
-                assert_eq!(together[at].replace(row.to_vec()), None, "each key once");
-            })
-            .unwrap();
+            tx.raw()
+                .read_columns_of(&table, &borrowed, parts, |at, row| {
+                    assert_eq!(together[at].replace(row.to_vec()), None, "each key once");
+                })
+                .unwrap();
             for (key, together) in borrowed.iter().zip(together) {
-                let alone = tx.read_columns_raw(&table, key, parts, <[u8]>::to_vec).unwrap();
+                let alone = tx.raw().read_columns(&table, key, parts, <[u8]>::to_vec).unwrap();
                 assert_eq!(together, alone, "{key:?} {parts:?}");
             }
         }
@@ -188,7 +194,7 @@ fn several_rows_are_read_as_each_alone() {
 fn a_row_that_is_too_short_for_its_columns_is_damage() {
     let db = open(&SimDisk::new(1));
     let mut tx = db.begin().unwrap();
-    tx.insert_raw(&ACCOUNTS, &1u64.to_be_bytes(), b"short").unwrap();
+    tx.raw_mut().insert(&ACCOUNTS, &1u64.to_be_bytes(), b"short").unwrap();
     assert!(matches!(tx.get_columns::<_, _, Balance>(&ACCOUNTS, &1), Err(TxnError::Decode { .. })));
     assert!(matches!(tx.update_columns(&ACCOUNTS, &1, |_: &mut Balance| ()), Err(TxnError::Decode { .. })));
 }

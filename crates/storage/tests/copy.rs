@@ -1,4 +1,4 @@
-//! Copies of a database that is being written to: each has exactly the transactions that had committed by its end.
+//! Copies of a database during writes: each copy has exactly the transactions that had committed by its end.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -17,17 +17,17 @@ use storage::{
 };
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-/// The changes of each writer since it began: `None` is a delete.
+/// Changes of each writer's transaction: `None` is a delete.
 type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 const WRITERS: usize = 4;
 
-/// Writers on one thread, interleaved by a seed. Each has keys of its own, so none waits for another.
+/// Writers on one thread, interleaved from a seed. The writers use disjoint keys, so they never wait for each other.
 struct Writers<'db> {
     db: &'db Database,
     rng: Rng,
     open: Vec<Option<(Transaction<'db>, Changes)>>,
-    /// The states that a reader may find, oldest first, each with the position from which on.
+    /// The states that a reader may find, oldest first, each with the log position from which on it is valid.
     states: Vec<(Lsn, Model)>,
 }
 
@@ -57,11 +57,11 @@ impl<'db> Writers<'db> {
         }
     }
 
-    /// One statement, or the end, of some writer's transaction.
+    /// Runs one statement, or the end, of the transaction of a random writer.
     fn step(&mut self) {
         let writer = self.rng.below(WRITERS as u64) as usize;
         let Some((mut tx, mut changes)) = self.open[writer].take() else {
-            // Gaps that a reader has locked would make writers wait for each other.
+            // At a higher level, gap locks of readers would make writers wait for each other.
             let tx = self.db.begin_at(Isolation::ReadCommitted).unwrap();
             self.open[writer] = Some((tx, Changes::new()));
             return;
@@ -110,7 +110,7 @@ fn contents(db: &Database) -> Model {
     tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect()
 }
 
-/// No page is lost either: a copy gives back those of a load that was under way.
+/// Checks that no page is lost: a copy also frees the pages of a load that was running.
 fn is_whole(db: &Database) {
     let structure = db.check_structure(|_, _| ControlFlow::Continue(())).unwrap();
     assert!(structure.passed(), "{:?}", structure.findings);
@@ -139,7 +139,7 @@ fn one(seed: u64) {
         match rng.below(6) {
             0 => db.step().unwrap(),
             1 => db.checkpoint().unwrap(),
-            // A load that writes past the log, begun and ended while pages are copied.
+            // A load that writes without the log, begun and ended while pages are copied.
             2 if loads && load.is_none() => {
                 let mut begun = db.bulk_load(&numbers).unwrap();
                 (0..20_000).for_each(|n| begun.push(&n, &(n * 3)).unwrap());
@@ -171,7 +171,7 @@ fn one(seed: u64) {
     drop(writers);
     db.close().unwrap();
 
-    // The copy restarts, with power loss in the middle of it now and then.
+    // The copy restarts, sometimes with a power loss in the middle.
     let mut target = target.crash(Crash::Nothing);
     if rng.once_in(3) {
         target.power_off_after(1 + rng.below(60));
@@ -188,7 +188,7 @@ fn one(seed: u64) {
         assert!(rows.is_empty() || rows.iter().copied().eq((0..20_000).map(|n| (n, n * 3))), "half a load");
         assert!(at > copied.end || !rows.is_empty(), "the load was over at {at}, before {}", copied.end);
     }
-    // It is a database like any other.
+    // The copy is a normal database.
     copy.transact(|tx| tx.put(&ROWS, &[99], &vec![1])).unwrap();
     copy.close().unwrap();
     let copy = opened(&target);
@@ -205,7 +205,7 @@ fn a_copy_made_while_writers_run_is_what_had_been_committed_at_its_end() {
     }
 }
 
-/// A database with some pages, and an open transaction that a copy must not have.
+/// Returns a database with some pages, and an open transaction that a copy must not contain.
 fn source(seed: u64) -> (SimDisk, Database) {
     let disk = SimDisk::new(seed);
     let db = common::open(&disk);
@@ -232,7 +232,7 @@ fn a_copy_broken_off_by_a_crash_is_refused_and_the_original_goes_on() {
         let opened = small().create(false).open_on(on(&after));
         match (&result, opened) {
             (_, Ok(copy)) => {
-                // Only a complete copy opens.
+                // Only a complete copy can be opened.
                 assert_eq!(contents(&copy), expected, "after {calls} calls");
                 is_whole(&copy);
                 outcomes[0] += 1;
@@ -274,13 +274,13 @@ fn a_full_disk_takes_the_copy_back_and_leaves_the_original_alone() {
         assert_eq!(target.list().unwrap(), [""; 0], "{part}: something is left");
         db.transact(|tx| tx.put(&ROWS, &[200], &vec![part as u8])).unwrap();
     }
-    // With space the same directory can be used.
+    // After space is added, the same directory can be used.
     target.set_capacity(u64::MAX);
     db.copy_on(on(&target), |_| ControlFlow::Continue(())).unwrap();
     assert_eq!(contents(&opened(&target)), contents(&db));
 }
 
-/// A file that comes into the directory meanwhile ends the copy, and is not removed with the copy's own files.
+/// A file that appears in the directory during the copy ends the copy, and is not removed with the copy's files.
 #[test]
 fn a_copy_that_fails_removes_no_file_of_others() {
     let (_, db) = source(6);
@@ -308,8 +308,8 @@ fn a_copy_that_fails_removes_no_file_of_others() {
     }
 }
 
-/// Ends a copy at each time that its listener is told, as `end` does it. Nothing is left, and `is_ended` says whether the copy has
-/// ended so.
+/// Ends a copy by `end` at each progress report in turn. Checks that no file is left, and that `is_ended` accepts the
+/// result.
 fn ended_anywhere_leaves_nothing(
     end: fn() -> ControlFlow<()>,
     is_ended: fn(&std::thread::Result<Result<storage::Copied, CopyError>>) -> bool,
@@ -364,7 +364,7 @@ fn nothing_is_copied_over_something_that_exists() {
     assert!(matches!(error, CopyError::InUse { .. }), "{error}");
 }
 
-/// Files of the original are not taken for files of the copy.
+/// Files of the original are not accepted as files of the copy.
 #[test]
 fn a_copy_is_another_database() {
     let (source, db) = source(9);
@@ -381,7 +381,7 @@ fn a_copy_is_another_database() {
     assert!(error.to_string().contains("belongs to another database"), "{error}");
 }
 
-/// A disk whose data file is, at the first look at a page, now and then torn, as a page that is just being written is.
+/// A disk that sometimes returns a torn page at the first read, as if the page were being written.
 #[derive(Debug)]
 struct Tearing {
     disk: SimDisk,
@@ -474,7 +474,7 @@ fn pages_that_are_torn_when_they_are_read_are_read_again() {
     is_whole(&copy);
 }
 
-/// A page that is damaged for good is not copied without an error.
+/// A permanently damaged page makes the copy fail.
 #[test]
 fn damage_is_told_and_not_copied() {
     let disk = SimDisk::new(6);
@@ -494,8 +494,8 @@ fn damage_is_told_and_not_copied() {
 
 const PAIRS: [Table<u64, u64>; 2] = [Table::new("first"), Table::new("second")];
 
-/// Threads write the same number into two tables, one transaction each; a copy has both or neither, and all numbers
-/// that were acknowledged before it began.
+/// Each transaction of several threads writes the same number into two tables. A copy has both rows or neither, and all
+/// numbers that were acknowledged before the copy began.
 #[test]
 fn a_copy_made_beside_threads_has_whole_transactions() {
     let options = || Options::new().buffer_pool(2 << 20).log_segment(256 << 10).checkpoint_every(1 << 20);
@@ -523,7 +523,7 @@ fn a_copy_made_beside_threads_has_whole_transactions() {
             });
         }
         for _ in 0..4 {
-            // Each copy sees some work.
+            // Some commits happen before each copy.
             let seen = done[0].load(Ordering::Acquire);
             while done[0].load(Ordering::Acquire) < seen + 50 && !stop.load(Ordering::Relaxed) {
                 std::thread::yield_now();

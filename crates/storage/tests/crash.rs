@@ -1,8 +1,8 @@
-//! Random work on a simulated disk, power loss at a random call, restart, comparison with a model.
+//! Random work on a simulated disk, power loss at a random call, restart, and comparison with a model.
 //!
-//! What must hold after restart: every acknowledged commit is there; of the others a prefix in commit order is there,
-//! each as a whole; nothing of a transaction that did not commit; indexes agree with rows; all pages read without
-//! error.
+//! Conditions after the restart: every acknowledged commit is there; of the other commits, a prefix in commit order is
+//! there, each completely; no change of an uncommitted transaction is there; indexes match the rows; all pages can be
+//! read.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -21,7 +21,7 @@ fn settings(seed: u64) -> Options {
     small().latches(latches).durability(durability)
 }
 
-/// Few enough keys to be hit again, some of them long.
+/// Returns one of few keys, so that keys repeat; some are long.
 fn key(rng: &mut Rng, keys: u64) -> Vec<u8> {
     let n = rng.below(keys);
     let mut key = n.to_be_bytes()[4..].to_vec();
@@ -31,9 +31,9 @@ fn key(rng: &mut Rng, keys: u64) -> Vec<u8> {
     key
 }
 
-/// The statements of one transaction, applied to `model` as far as they succeed.
+/// Runs the statements of one transaction, and applies the successful ones to `model`.
 fn work(tx: &mut Transaction<'_>, rng: &mut Rng, keys: u64, model: &mut Model) -> Result<(), TxnError> {
-    // Mostly deletes for a while, so that leaves empty and merge.
+    // Sometimes mostly deletes, so that leaves become empty and merge.
     let shrinking = rng.once_in(4);
     for _ in 0..1 + rng.below(if shrinking { 120 } else { 30 }) {
         let key = key(rng, keys);
@@ -50,7 +50,7 @@ fn work(tx: &mut Transaction<'_>, rng: &mut Rng, keys: u64, model: &mut Model) -
                 model.insert(key, row);
             }
             4 => {
-                // Fails with half of its work done: a row is inserted before its long index entry is refused.
+                // This insert fails after half of its work: the row is inserted before its long index entry is refused.
                 let long = vec![9; 2044];
                 match tx.insert(&ROWS, &long, &vec![1, 2]) {
                     Err(TxnError::KeyTooLong { .. }) => {}
@@ -87,14 +87,14 @@ fn contents(db: &Database) -> Model {
     model
 }
 
-/// The committed states that a restart may find, oldest first, and when each commit is durable.
+/// The committed states that a restart may find, oldest first, each with the position that makes it durable.
 struct History {
     states: Vec<(Lsn, Model)>,
-    /// States below this one must not be found.
+    /// Index of the oldest state that may be found.
     acknowledged: usize,
 }
 
-/// Works until power is lost or `steps` are over; true if it was lost.
+/// Works until power is lost or `steps` have run; returns true if power was lost.
 fn run(db: &Database, rng: &mut Rng, keys: u64, steps: u64, history: &mut History) -> bool {
     for _ in 0..steps {
         let mut model = history.states.last().map(|s| s.1.clone()).unwrap_or_default();
@@ -114,7 +114,7 @@ fn run(db: &Database, rng: &mut Rng, keys: u64, steps: u64, history: &mut Histor
                 history.states.push((at, model));
             }
             _ => {
-                // Whatever commit returns, the commit may be found.
+                // The commit may be found after a restart, whatever the call returns.
                 history.states.push((Lsn::ZERO, model));
                 let durable = tx.commit();
                 let Ok(()) = durable else { return true };
@@ -160,7 +160,7 @@ fn one(seed: u64, keys: u64) -> bool {
         let crashed = disk.crash(how);
         std::mem::forget(open);
         disk = crashed;
-        // Restart, itself interrupted up to twice.
+        // The restart is itself interrupted up to twice.
         for _ in 0..rng.below(3) {
             disk.power_off_after(1 + rng.below(40));
             match settings(seed).open_on(on(&disk)) {
@@ -193,7 +193,7 @@ fn one(seed: u64, keys: u64) -> bool {
 
 fn seeds(from: u64, n: u64, keys: u64) {
     let mut off = 0;
-    // SEEDS=5000 for a long night, SEED=17 for one of them.
+    // Set SEEDS=5000 for a long run, SEED=17 to repeat a single seed.
     let n = std::env::var("SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(n);
     let first = std::env::var("SEED").ok().and_then(|s| s.parse().ok());
     for seed in first.map_or(from..from + n, |s: u64| s..s + 1) {
@@ -216,7 +216,7 @@ fn crashes_with_more_rows_than_the_pool_holds() {
     seeds(10_000, 100, 2500);
 }
 
-/// The canary: on a disk whose syncs do nothing the same checks must fail.
+/// Canary: on a disk whose syncs have no effect, the same checks must fail.
 #[test]
 fn a_disk_that_lies_is_found_out() {
     let mut caught = 0;
@@ -234,7 +234,7 @@ fn a_disk_that_lies_is_found_out() {
     assert_eq!(caught, 5);
 }
 
-/// A write or sync of the log that fails closes the instance; the next open finds every acknowledged commit.
+/// A failed write or sync of the log closes the instance; the next open finds every acknowledged commit.
 #[test]
 fn a_failed_write_or_sync_closes_the_instance() {
     for (call, seed) in [(Call::Write, 1), (Call::Sync, 2), (Call::Write, 3), (Call::Sync, 4)] {
@@ -257,14 +257,13 @@ fn a_failed_write_or_sync_closes_the_instance() {
         let after = disk.crash(Crash::Random(seed));
         let db = small().open_on(on(&after)).unwrap();
         let found: Vec<u8> = contents(&db).into_keys().map(|k| k[0]).collect();
-        // The commit in flight may be there or not.
+        // The commit in progress may be there or not.
         assert!(found == acknowledged || found == (0..=40).collect::<Vec<_>>(), "{call:?}: {found:?}");
         db.transact(|tx| tx.put(&ROWS, &[250], &vec![])).unwrap();
     }
 }
 
-/// A sync that fails for lack of space has lost data like any other: it is not tried again, and nothing is
-/// acknowledged.
+/// A sync that fails for lack of space loses data like any failed sync: it is not retried, and nothing is acknowledged.
 #[test]
 fn a_sync_that_finds_no_space_closes_the_instance() {
     for n in 1..4 {
@@ -272,7 +271,7 @@ fn a_sync_that_finds_no_space_closes_the_instance() {
         let db = small().open_on(on(&disk)).unwrap();
         db.transact(|tx| tx.put(&ROWS, &[1], &vec![1])).unwrap();
         disk.plan(Some(Call::Sync), When::Once(n), Fault::Enospc);
-        // The log's, the data file's or the control file's sync.
+        // The failed sync is of the log, the data file or the control file.
         let failed = db.checkpoint().and_then(|()| db.checkpoint());
         assert!(matches!(failed, Err(storage::StorageError::Io { op: "sync", .. })), "{failed:?}");
         let error = db.transact(|tx| tx.put(&ROWS, &[2], &vec![2])).unwrap_err();
@@ -282,7 +281,7 @@ fn a_sync_that_finds_no_space_closes_the_instance() {
     }
 }
 
-/// A full disk is not a broken disk: the transaction rolls back, and work goes on when there is space.
+/// A full disk is not a broken disk: the transaction rolls back, and service resumes when there is space.
 #[test]
 fn a_full_disk_rolls_back_and_goes_on() {
     let disk = SimDisk::new(5);

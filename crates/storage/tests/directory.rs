@@ -1,5 +1,5 @@
-//! The directory of a database: it is the one that was opened, whatever its path later leads to; it has one owner; and
-//! files in it that are not the database's are never changed.
+//! The directory of a database: it stays the directory that was opened, even if the path later leads to another one; it
+//! has one owner; and other files in it are never changed.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -52,14 +52,14 @@ fn numbers(dir: &Path) -> Vec<(u64, u64)> {
     rows
 }
 
-/// Every regular file of a directory with its bytes.
+/// Returns the name and content of every regular file of a directory.
 fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(dir).unwrap().map(Result::unwrap);
     let regular = entries.filter(|entry| entry.file_type().unwrap().is_file());
     regular.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect()
 }
 
-/// Runs the ignored test `name` of this file in a process of its own, in `dir`.
+/// Runs the ignored test `name` of this file in a separate process, in `dir`.
 fn in_a_process(name: &str, dir: &Path) {
     let mut child = Command::new(std::env::current_exe().unwrap());
     let output = child.args([name, "--exact", "--ignored", "--nocapture"]).current_dir(dir).output().unwrap();
@@ -71,8 +71,8 @@ fn in_a_process(name: &str, dir: &Path) {
     );
 }
 
-/// A program that opens `bank` by a relative path and then changes its directory still writes to the same database, and
-/// not to one that has the same name there.
+/// A program that opens `bank` by a relative path and then changes its working directory still writes to the same
+/// database, not to another one of the same name.
 #[test]
 fn a_relative_path_means_what_it_meant_when_it_was_opened() {
     let dir = Directory::new("chdir");
@@ -94,16 +94,16 @@ fn child_that_changes_its_directory() {
     let db = options().background(Background::Inline).open("bank").unwrap();
     put(&db, 0..1);
     std::env::set_current_dir("../second").unwrap();
-    // Several segments are made, several checkpoints taken and segments used again.
+    // Segments are created and recycled, and checkpoints are taken.
     for row in 1..5_000 {
         put(&db, row..row + 1);
         db.step().unwrap();
     }
-    // It ends as if it were killed: the next open recovers.
+    // The process ends as if killed: the next open recovers.
     std::process::exit(0);
 }
 
-/// If any file of a database is a symbolic link, the database is refused and the link's target stays unchanged.
+/// If any file of a database is a symbolic link, the database is refused and the link's target is unchanged.
 #[test]
 fn links_are_refused_and_what_they_lead_to_stays() {
     let dir = Directory::new("links");
@@ -136,13 +136,13 @@ fn links_are_refused_and_what_they_lead_to_stays() {
         }
     }
     assert_eq!(numbers(&away).len(), 2_000);
-    // A link to the directory is another name for it, and nothing more.
+    // A link to the directory is only another name for it.
     symlink(&away, dir.join("alias")).unwrap();
     assert_eq!(numbers(&dir.join("alias")).len(), 2_000);
 }
 
-/// A file may have grown before its bytes came, or hold what was on the disk before: after a power loss nothing is known
-/// of bytes that were not synced. The database beside it opens.
+/// After a power loss a file may be longer than its written bytes, or have old disk content: unsynced bytes are
+/// undefined. A `lock` file of any such content does not prevent the database from opening.
 #[test]
 fn a_lock_file_of_any_content_keeps_no_database_closed() {
     let dir = Directory::new("lock-content");
@@ -161,7 +161,7 @@ fn a_lock_file_of_any_content_keeps_no_database_closed() {
         let is_number = left.trim_ascii().iter().all(u8::is_ascii_digit) && !left.trim_ascii().is_empty();
         assert!(is_number || left == content, "the number of a process, or what it was: {left:?}");
     }
-    // Alone in a directory it is another program's, unless no program wrote it.
+    // A lone `lock` file belongs to another program, unless its content is that of an unwritten file.
     let alone = dir.join("alone");
     fs::create_dir(&alone).unwrap();
     fs::write(alone.join("lock"), "years of work").unwrap();
@@ -172,7 +172,7 @@ fn a_lock_file_of_any_content_keeps_no_database_closed() {
     options().open(&alone).unwrap().close().unwrap();
 }
 
-/// Where a database is created, an existing file with one of its names stays as it is.
+/// Creating a database does not overwrite an existing file with one of its names.
 #[test]
 fn nothing_is_made_over_what_exists() {
     let dir = Directory::new("over");
@@ -207,7 +207,7 @@ fn nothing_is_made_over_what_exists() {
     }
 }
 
-/// A file that has the name of a log segment and is none is neither used again nor removed.
+/// A file with the name of a log segment but other content is neither recycled nor removed.
 #[test]
 fn a_file_called_like_a_segment_stays() {
     let dir = Directory::new("segment");
@@ -229,7 +229,7 @@ fn a_file_called_like_a_segment_stays() {
     assert_eq!(numbers(&bank).len(), 3_000);
 }
 
-/// Deleting removes exactly the database's own files, and only when no process has it open.
+/// Deletion removes exactly the database's own files, and only if no process has it open.
 #[test]
 fn deleting_takes_only_what_is_the_databases() {
     let dir = Directory::new("delete");
@@ -262,7 +262,7 @@ fn deleting_takes_only_what_is_the_databases() {
     assert_eq!(left.len(), foreign.len());
     assert!(left.values().all(|bytes| bytes == b"years of work") && bank.join("lost+found").is_dir());
     assert!(DatabaseFiles::claim(&bank).unwrap().is_some_and(|rest| rest.bytes() == 0));
-    // The rest of an unfinished copy is a part of a database, too.
+    // The files of an unfinished copy also belong to a database.
     let copy = dir.join("copy");
     fs::create_dir(&copy).unwrap();
     fs::write(copy.join("copying"), "").unwrap();
@@ -271,7 +271,7 @@ fn deleting_takes_only_what_is_the_databases() {
     assert!(!copy.join("copying").exists() && !copy.join("pages.0").exists());
 }
 
-/// Files whose names only begin like a database's are not the database's.
+/// Files whose names only resemble those of a database do not belong to it.
 #[test]
 fn names_that_are_not_quite_ours_are_foreign() {
     for name in ["log.txt", "log.", "log.01", "pages.doc", "pages.1", "control.old", "LOCK", "n\u{f6}tes"] {
@@ -284,7 +284,7 @@ fn names_that_are_not_quite_ours_are_foreign() {
     }
 }
 
-/// The lock is on the directory: removing or replacing the file `lock` lets no other process in.
+/// The lock is on the directory: removing or replacing the file `lock` does not admit another process.
 #[test]
 fn a_lock_file_that_is_removed_lets_no_second_owner_in() {
     let dir = Directory::new("lock");
@@ -312,7 +312,7 @@ fn child_that_is_a_second_owner() {
     assert!(matches!(options().open("."), Err(OpenError::InUse { .. })));
 }
 
-/// A directory that was renamed while it was open is still the same one.
+/// A directory that is renamed while it is open stays the directory of the database.
 #[test]
 fn a_directory_may_be_renamed_while_it_is_open() {
     let dir = Directory::new("renamed");

@@ -1,5 +1,5 @@
-//! Settings, positions, names, numbers and handles at their ends: 0, 1, the largest, and those of another database. Each
-//! has its expected result; none panics, hangs or spins.
+//! Extreme settings, positions, names, numbers and handles: 0, 1, the maximum, and values of another database. Each has
+//! its expected result; none panics, hangs or spins.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -19,7 +19,7 @@ use storage::{
 
 const NOTHING: Duration = Duration::ZERO;
 
-/// Runs `test` and fails if it does not end.
+/// Runs `test` and fails if it does not end within a minute.
 fn within_a_minute(what: &str, test: impl FnOnce() + Send + 'static) {
     let (ended, end) = std::sync::mpsc::channel();
     let running = std::thread::spawn(move || {
@@ -81,7 +81,7 @@ fn a_lock_timeout_may_be_any_duration() {
     });
 }
 
-/// Databases whose services are driven in each way that needs no program.
+/// Opens databases in each background mode that needs no steps by the program.
 fn driven() -> Vec<(&'static str, Database)> {
     let services = Services::new().unwrap();
     let open = |options: Options| options.durability(Durability::Async).open_on(Arc::new(MemDisk::new())).unwrap();
@@ -114,7 +114,7 @@ fn a_position_that_the_log_has_not_reached_is_refused_at_once() {
                     "{way}: {refused}"
                 );
                 assert!(refused.to_string().contains(&at.to_string()), "it names the position: {refused}");
-                // What is committed later becomes durable, whether anything asks or not.
+                // A later commit becomes durable without a request.
                 let mut tx = db.begin().unwrap();
                 tx.put(&NUMBERS, &1, &at.0).unwrap();
                 let own = tx.commit_async().unwrap();
@@ -125,7 +125,7 @@ fn a_position_that_the_log_has_not_reached_is_refused_at_once() {
     });
 }
 
-/// The program steps the services, and the waiting thread must not be the one that does.
+/// The program steps the services, so a waiting thread must not be the stepping one.
 #[test]
 fn a_stepped_flusher_has_nothing_to_do_for_a_position_beyond_the_log() {
     let db = small().background(Background::Stepped).open_on(Arc::new(MemDisk::new())).unwrap();
@@ -144,7 +144,7 @@ fn settings_at_their_ends_work_or_are_refused_by_name() {
     let superlatches = |words| options().latches(LatchKind::Super).latch_words(words);
     let services = Services::with_threads(ServiceThreads { log: 1, pages: 1, reads: 0 }).unwrap();
     let at = |now| options().clock(Arc::new(AtomicU64::new(now)));
-    // The setting that is refused, or none.
+    // Name of the refused setting, or `None`.
     let table: Vec<(&str, Options, Option<&str>)> = vec![
         ("pool 0", options().buffer_pool(0), Some("buffer_pool")),
         ("pool 1", options().buffer_pool(1), Some("buffer_pool")),
@@ -221,7 +221,7 @@ fn settings_at_their_ends_work_or_are_refused_by_name() {
     });
 }
 
-/// The simulated clock stands at its end: nothing overflows.
+/// With the simulated clock at its maximum nothing overflows.
 #[test]
 fn a_clock_may_stand_at_its_end() {
     let now = Arc::new(AtomicU64::new(u64::MAX - 100_000_000));
@@ -241,7 +241,8 @@ fn a_clock_may_stand_at_its_end() {
     db.close().unwrap();
 }
 
-/// A pool of any size opens: more than the largest file is as good as that, or the system has no such address space.
+/// A pool of any size opens; one larger than the largest file has the effect of that size, unless address space is
+/// missing.
 #[test]
 #[cfg_attr(miri, ignore)]
 fn a_pool_may_be_larger_than_any_file() {
@@ -307,7 +308,7 @@ fn names_of_tables_have_their_ends() {
         assert_eq!(db.drop_table(name).unwrap(), there, "{name}");
         assert!(!db.drop_table(name).unwrap());
     }
-    // Statements that read or delete make no table, whatever its name.
+    // Statements that read or delete do not create a table, whatever its name.
     let mut tx = db.begin().unwrap();
     assert_eq!(tx.get(&ONE, &1).unwrap(), None);
     assert!(!tx.delete(&ONE, &1).unwrap());
@@ -322,7 +323,7 @@ fn numbers_of_indexes_and_parts_are_refused_out_of_bounds() {
     let rows = db.table(&ROWS).unwrap();
     let tx = db.begin().unwrap();
     for (index, is_there) in [(0, true), (1, false), (7, false), (8, false), (usize::MAX, false)] {
-        let scanned = tx.scan_index_raw(&rows, index, &[], &[0xFF], false, |_, _| ControlFlow::Continue(()));
+        let scanned = tx.raw().scan_index(&rows, index, &[], &[0xFF], false, |_, _| ControlFlow::Continue(()));
         assert_eq!(scanned.is_ok(), is_there, "{index}");
         assert!(is_there || matches!(scanned, Err(TxnError::Schema { .. })));
     }
@@ -340,36 +341,36 @@ fn what_another_database_gave_is_refused_and_changes_nothing() {
     let mine = db.raw_table(&NUMBERS).unwrap();
     other.transact(|tx| tx.put(&ROWS, &[1], &vec![1])).unwrap();
     let theirs = other.raw_table(&NUMBERS).unwrap();
-    other.transact(|tx| tx.put_raw(&theirs, b"k", b"theirs")).unwrap();
-    db.transact(|tx| tx.put_raw(&mine, b"k", b"mine")).unwrap();
+    other.transact(|tx| tx.raw_mut().put(&theirs, b"k", b"theirs")).unwrap();
+    db.transact(|tx| tx.raw_mut().put(&mine, b"k", b"mine")).unwrap();
     let foreign = |error: TxnError| assert!(matches!(error, TxnError::ForeignHandle { .. }), "{error}");
 
     let mut tx = db.begin().unwrap();
-    foreign(tx.put_raw(&theirs, b"k", b"x").unwrap_err());
-    foreign(tx.read_raw(&theirs, b"k", <[u8]>::to_vec).unwrap_err());
-    foreign(tx.count_raw(&theirs, b"", b"z").unwrap_err());
+    foreign(tx.raw_mut().put(&theirs, b"k", b"x").unwrap_err());
+    foreign(tx.raw().read(&theirs, b"k", <[u8]>::to_vec).unwrap_err());
+    foreign(tx.raw().count(&theirs, b"", b"z").unwrap_err());
     foreign(tx.lock_table(&theirs, storage::TableLock::Exclusive).unwrap_err());
     foreign(db.bulk_load(&theirs).unwrap_err());
     foreign(db.bulk_load_part(&theirs, Part::Rows).unwrap_err());
-    // Hints are left out.
-    tx.prefetch_raw([(theirs, &b"k"[..], 64)].into_iter());
-    tx.prefetch_along_raw(&theirs, b"k", usize::MAX);
-    tx.prefetch_insert_raw(&theirs, b"k");
+    // Hints are ignored.
+    tx.raw().prefetch([(theirs, &b"k"[..], 64)].into_iter());
+    tx.raw_mut().prefetch_along(&theirs, b"k", usize::MAX);
+    tx.raw_mut().prefetch_insert(&theirs, b"k");
 
-    // A peeker and its places serve any database; a place of another one is not used.
+    // A peeker and its positions work with any database; a position of another database is not used.
     let mut peeker = Peeker::default();
-    other.announce_raw(&mut peeker, [(theirs, &b"k"[..], 64), (mine, &b"k"[..], 64)].into_iter());
-    foreign(db.peek_raw(&mut peeker, &theirs, b"k").map(drop).unwrap_err());
-    let (_, place) = other.peek_raw(&mut peeker, &theirs, b"k").unwrap();
-    assert!(tx.confirm_raw(&mine, b"k", &place, Some(b"mine"), true).unwrap());
-    assert!(!tx.confirm_raw(&mine, b"k", &place, Some(b"theirs"), true).unwrap());
-    assert_eq!(tx.replace_many_raw(&mine, [(&b"k"[..], place, &b"new!"[..])].into_iter()).unwrap(), 1);
+    other.raw().announce(&mut peeker, [(theirs, &b"k"[..], 64), (mine, &b"k"[..], 64)].into_iter());
+    foreign(db.raw().peek(&mut peeker, &theirs, b"k").map(drop).unwrap_err());
+    let (_, place) = other.raw().peek(&mut peeker, &theirs, b"k").unwrap();
+    assert!(tx.raw_mut().confirm(&mine, b"k", &place, Some(b"mine"), true).unwrap());
+    assert!(!tx.raw_mut().confirm(&mine, b"k", &place, Some(b"theirs"), true).unwrap());
+    assert_eq!(tx.raw_mut().replace_many(&mine, [(&b"k"[..], place, &b"new!"[..])].into_iter()).unwrap(), 1);
 
-    // So is a savepoint, of another transaction or database; an age is only an age.
+    // A savepoint of another transaction or database is also refused; an age is accepted from anywhere.
     let mut of_other = other.begin().unwrap();
     let savepoint = of_other.savepoint();
     assert!(matches!(tx.rollback_to(savepoint), Err(TxnError::Savepoint)));
-    assert_eq!(tx.read_raw(&mine, b"k", <[u8]>::to_vec).unwrap().as_deref(), Some(&b"new!"[..]));
+    assert_eq!(tx.raw().read(&mine, b"k", <[u8]>::to_vec).unwrap().as_deref(), Some(&b"new!"[..]));
     let age = of_other.age();
     tx.commit().unwrap();
     db.begin_again(Isolation::Serializable, age).unwrap().commit().unwrap();
@@ -380,14 +381,14 @@ fn calls_of_a_database_may_break_off_or_be_of_no_use() {
     let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
     let db = small().open_on(Arc::clone(&disk)).unwrap();
     works(&db);
-    // A step of any service, with whatever drives them.
+    // A step of any service is harmless in any background mode.
     for service in
         [Service::Flusher, Service::SegmentMaker, Service::Cleaner, Service::Checkpointer, Service::PageReader]
     {
         db.step_service(service).unwrap();
     }
     db.check_structure(|_, _| ControlFlow::Break(())).map(drop).unwrap();
-    // A copy onto itself, onto what holds something, and one that is broken off at once.
+    // A copy onto itself, onto a directory that is not empty, and a copy that is cancelled at once.
     assert!(matches!(db.copy_on(disk, |_| ControlFlow::Continue(())), Err(CopyError::NotEmpty { .. })));
     assert!(matches!(db.copy_to(""), Err(CopyError::Directory { .. })));
     let target: Arc<dyn Disk> = Arc::new(MemDisk::new());
@@ -407,13 +408,13 @@ fn a_directory_that_is_none_is_told_by_its_name() {
     assert!(DatabaseFiles::claim("").unwrap().is_none());
 }
 
-/// The types of a table are checked however it is named.
+/// A handle for statements on bytes works with any table.
 #[test]
 fn handles_of_bytes_serve_any_table() {
     const RAW: Table<Raw, Raw> = Table::new("raw");
     let db = common::open(&SimDisk::new(3));
     let raw = db.raw_table(&RAW).unwrap();
-    db.transact(|tx| tx.put_raw(&raw, b"", b"")).unwrap();
-    assert_eq!(db.begin().unwrap().read_raw(&raw, b"", <[u8]>::len).unwrap(), Some(0));
+    db.transact(|tx| tx.raw_mut().put(&raw, b"", b"")).unwrap();
+    assert_eq!(db.begin().unwrap().raw().read(&raw, b"", <[u8]>::len).unwrap(), Some(0));
     assert!(matches!(db.table(&Table::<u64, u64>::new("raw")), Err(TxnError::OtherCodec { .. })));
 }

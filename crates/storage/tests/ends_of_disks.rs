@@ -1,4 +1,4 @@
-//! Names, offsets and lengths of disks at their ends, on each disk alike.
+//! Extreme names, offsets and lengths, on each kind of disk.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 use std::io::{ErrorKind, IoSlice};
@@ -17,7 +17,7 @@ impl Drop for Directory {
     }
 }
 
-/// Each disk, empty, by name.
+/// Runs `test` on each kind of disk, empty, with a name for messages.
 fn each(name: &str, test: impl Fn(&str, &dyn Disk)) {
     let path = std::env::temp_dir().join(format!("lockstep-ends-{name}-{}", std::process::id()));
     let directory = Directory(path);
@@ -60,7 +60,7 @@ fn offsets_and_lengths_have_their_ends() {
             read_exact_at(&*file, &mut [], off).unwrap();
         }
         for off in FAR {
-            // There is nothing, or the system refuses such an offset.
+            // The file ends before the offset, or the system refuses the offset.
             assert!(matches!(file.read_at(&mut [0; 8], off), Ok(0) | Err(_)), "{name}, {off}");
             assert!(file.write_at(&[1; 8], off).is_err(), "{name}, {off}");
             assert!(write_all_at(&*file, &[1; 8], off).is_err(), "{name}, {off}");
@@ -77,7 +77,7 @@ fn offsets_and_lengths_have_their_ends() {
             file.set_len(len).unwrap();
             assert_eq!(file.len().unwrap(), len, "{name}");
         }
-        // Space beyond the end is zeros, and what was cut is gone.
+        // Space beyond the end reads as zeros, and truncated bytes are gone.
         let mut all = [7; 3];
         read_exact_at(&*file, &mut all, 0).unwrap();
         assert_eq!(&all, b"a\0\0", "{name}");
@@ -86,7 +86,7 @@ fn offsets_and_lengths_have_their_ends() {
     });
 }
 
-/// A file as long as a number can say: what does not fit is refused, and the disk goes on.
+/// Lengths that do not fit memory are refused, and the disk stays usable.
 #[test]
 fn a_length_that_no_memory_holds_is_refused() {
     let memory = MemDisk::new();
@@ -115,7 +115,7 @@ fn a_length_that_no_memory_holds_is_refused() {
 fn faults_of_a_simulated_disk_have_their_ends() {
     let disk = SimDisk::new(1);
     let file = disk.open("f", OpenMode::CreateNew).unwrap();
-    // The first call is the next one, and so is the one before it.
+    // Both 0 and 1 mean the next call.
     for n in [0, 1] {
         disk.plan(Some(Call::Write), When::Once(n), Fault::Eio);
         assert!(file.write_at(b"x", 0).is_err());

@@ -1,5 +1,5 @@
-//! Arguments of statements at their ends: keys, rows, ranges, columns and counts that are empty, the largest, larger,
-//! reversed. Each has its expected result; none panics, and after each the transaction goes on.
+//! Extreme arguments of statements: keys, rows, ranges, columns and counts that are empty, maximal, too large, or
+//! reversed. Each has its expected result; none panics, and the transaction stays usable after each.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -13,11 +13,11 @@ use storage::optimistic::Peeker;
 use storage::{Codec, Columns, Database, OpenTable, Part, Raw, Row, SecondaryIndex, Table, TxnError};
 
 const PLAIN: Table<Raw, Raw> = Table::new("plain");
-/// An index on all bytes from the third on.
+/// An index on all bytes of the row from the third on.
 const TAILS: Table<Raw, Raw> = Table::new("tails").with_raw_index("tail", false, 2, tail);
-/// Longest key.
+/// Maximum length of a key.
 const LONGEST_KEY: usize = 2048;
-/// About the longest row that lies beside its key in a page.
+/// About the maximum length of a row that fits in a page with its key.
 const LONG_ROW: usize = 4000;
 const ALL: [u8; LONGEST_KEY + 1] = [0xFF; LONGEST_KEY + 1];
 
@@ -32,11 +32,12 @@ fn open() -> Database {
 fn rows(db: &Database, table: &OpenTable<Raw, Raw>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut found = Vec::new();
     let tx = db.begin().unwrap();
-    tx.scan_raw(table, &[], &ALL, |key, row| {
-        found.push((key.to_vec(), row.to_vec()));
-        ControlFlow::Continue(())
-    })
-    .unwrap();
+    tx.raw()
+        .scan(table, &[], &ALL, |key, row| {
+            found.push((key.to_vec(), row.to_vec()));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
     found
 }
 
@@ -52,17 +53,17 @@ fn keys_and_rows_of_every_length_are_written_or_refused() {
         for key_len in [0, 1, LONGEST_KEY - 200, LONGEST_KEY, LONGEST_KEY + 1, 70_000] {
             for row_len in [0, 1, 2, LONG_ROW, 8192, 70_000] {
                 let (key, row) = (vec![7; key_len], vec![8; row_len]);
-                // The entry of an index holds the key as well.
+                // The index entry contains the key as well.
                 let entry = if table_is(&db, &table, "tails") && row_len > 2 { (row_len - 2).min(100) } else { 0 };
                 let fits = key_len + entry <= LONGEST_KEY;
                 let what = format!("{table:?}, key of {key_len}, row of {row_len}");
                 let mut tx = db.begin().unwrap();
                 let answers = [
-                    tx.insert_raw(&table, &key, &row),
-                    tx.put_raw(&table, &key, &row),
-                    tx.insert_run_raw(&table, &[(&key, &row)]),
-                    tx.update_raw(&table, &key, |old| old.clone_from(&row)).map(drop),
-                    tx.replace_many_raw(&table, std::iter::empty()).map(drop),
+                    tx.raw_mut().insert(&table, &key, &row),
+                    tx.raw_mut().put(&table, &key, &row),
+                    tx.raw_mut().insert_run(&table, &[(&key, &row)]),
+                    tx.raw_mut().update(&table, &key, |old| old.clone_from(&row)).map(drop),
+                    tx.raw_mut().replace_many(&table, std::iter::empty()).map(drop),
                 ];
                 for (n, answer) in answers.iter().enumerate() {
                     match answer {
@@ -71,8 +72,8 @@ fn keys_and_rows_of_every_length_are_written_or_refused() {
                         Err(error) => assert!(!fits && is_too_long(error), "{what}: statement {n}: {error}"),
                     }
                 }
-                assert_eq!(tx.read_raw(&table, &key, <[u8]>::len).unwrap(), fits.then_some(row_len), "{what}");
-                assert_eq!(tx.delete_raw(&table, &key).unwrap(), fits, "{what}");
+                assert_eq!(tx.raw().read(&table, &key, <[u8]>::len).unwrap(), fits.then_some(row_len), "{what}");
+                assert_eq!(tx.raw_mut().delete(&table, &key).unwrap(), fits, "{what}");
                 tx.commit().unwrap();
             }
         }
@@ -85,12 +86,12 @@ fn table_is(db: &Database, table: &OpenTable<Raw, Raw>, name: &str) -> bool {
     format!("{:?}", db.raw_table(if name == "tails" { &TAILS } else { &PLAIN }).unwrap()) == format!("{table:?}")
 }
 
-/// Ten rows under the keys 10, 12 .. 28.
+/// Inserts ten rows with the keys 10, 12 .. 28.
 fn ten(db: &Database, table: &OpenTable<Raw, Raw>) {
-    db.transact(|tx| (10..30).step_by(2).try_for_each(|n| tx.put_raw(table, &[n], &[n, 1, n]))).unwrap();
+    db.transact(|tx| (10..30).step_by(2).try_for_each(|n| tx.raw_mut().put(table, &[n], &[n, 1, n]))).unwrap();
 }
 
-/// Bounds of keys, inclusive, with the number of rows between them.
+/// Inclusive bounds of keys, with the number of rows between them.
 const RANGES: [(&[u8], &[u8], u64); 12] = [
     (&[], &ALL, 10),
     (&[], &[], 0),
@@ -119,21 +120,21 @@ fn ranges_of_bytes_may_be_empty_reversed_or_everything() {
             *seen += 1;
             ControlFlow::Continue(())
         };
-        tx.scan_raw(&table, from, to, |_, _| on(&mut seen[0])).unwrap();
-        tx.scan_backward_raw(&table, from, to, |_, _| on(&mut seen[1])).unwrap();
+        tx.raw().scan(&table, from, to, |_, _| on(&mut seen[0])).unwrap();
+        tx.raw().scan_backward(&table, from, to, |_, _| on(&mut seen[1])).unwrap();
         let mut peeker = Peeker::default();
         for most in [0, 1, usize::MAX] {
             let (mut peeked, mut locked) = (0, 0);
-            db.peek_range_raw(&mut peeker, &table, (from, to), most, |_, _, _| on(&mut peeked)).unwrap();
-            tx.lock_range_raw(&table, (from, to), most, false, |_, _| on(&mut locked)).unwrap();
+            db.raw().peek_range(&mut peeker, &table, (from, to), most, |_, _, _| on(&mut peeked)).unwrap();
+            tx.raw_mut().lock_range(&table, (from, to), most, false, |_, _| on(&mut locked)).unwrap();
             assert_eq!((peeked, locked), (expected.min(most as u64), expected.min(most as u64)), "{what}, {most}");
         }
-        seen[2] = tx.count_raw(&table, from, to).unwrap();
-        seen[3] = tx.update_run_raw(&table, from, to, |_, row| row[1] = 9).unwrap() as u64;
+        seen[2] = tx.raw().count(&table, from, to).unwrap();
+        seen[3] = tx.raw_mut().update_run(&table, from, to, |_, row| row[1] = 9).unwrap() as u64;
         assert_eq!(seen, [expected; 4], "{what}");
-        let first = tx.take_first_raw(&table, from, to).unwrap();
+        let first = tx.raw_mut().take_first(&table, from, to).unwrap();
         assert_eq!(first.is_some(), expected > 0, "{what}");
-        assert_eq!(tx.delete_range_raw(&table, from, to).unwrap(), expected.saturating_sub(1), "{what}");
+        assert_eq!(tx.raw_mut().delete_range(&table, from, to).unwrap(), expected.saturating_sub(1), "{what}");
         tx.rollback().unwrap();
         assert_eq!(rows(&db, &table).len(), 10, "{what}");
     }
@@ -143,12 +144,13 @@ fn ranges_of_bytes_may_be_empty_reversed_or_everything() {
         for descending in [false, true] {
             let mut seen = 0;
             let tx = db.begin().unwrap();
-            tx.scan_index_raw(&indexed, 0, from, to, descending, |_, _| {
-                seen += 1;
-                ControlFlow::Continue(())
-            })
-            .unwrap();
-            // An entry is longer than the bound it begins with.
+            tx.raw()
+                .scan_index(&indexed, 0, from, to, descending, |_, _| {
+                    seen += 1;
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
+            // An index entry is longer than the bound, which is a prefix of it.
             let expected = if (from, to) == (&[10], &[28]) { 9 } else { expected };
             assert_eq!(seen, expected, "entries from {from:?} to {to:?}, descending: {descending}");
         }
@@ -186,7 +188,7 @@ fn ranges_of_types_may_be_empty_reversed_or_everything() {
             tx.rollback().unwrap();
         }
     }
-    // Bytes that have no successor of their length.
+    // Keys of bytes that have no successor of their length.
     let keys: Vec<Vec<u8>> = vec![vec![], vec![0], vec![0, 0], vec![254], vec![255], vec![255; 100]];
     db.transact(|tx| keys.iter().try_for_each(|key| tx.put(&ROWS, key, key))).unwrap();
     let mut tx = db.begin().unwrap();
@@ -208,13 +210,13 @@ fn ranges_of_types_may_be_empty_reversed_or_everything() {
     tx.commit().unwrap();
 }
 
-/// Parts of a row of five bytes, with what a statement shows of them.
+/// Parts of a row of five bytes, with the bytes that a statement returns for them.
 #[test]
 #[expect(clippy::single_range_in_vec_init, clippy::reversed_empty_ranges, reason = "lists of parts, odd ones too")]
 fn parts_of_rows_may_be_empty_reversed_or_beyond_the_row() {
     let db = open();
     let table = db.raw_table(&PLAIN).unwrap();
-    db.transact(|tx| tx.put_raw(&table, b"k", b"abcde")).unwrap();
+    db.transact(|tx| tx.raw_mut().put(&table, b"k", b"abcde")).unwrap();
     let most = usize::MAX;
     let cases: [(&[Range<usize>], &[u8]); 16] = [
         (&[], b""),
@@ -237,22 +239,29 @@ fn parts_of_rows_may_be_empty_reversed_or_beyond_the_row() {
     for (columns, expected) in cases {
         let what = format!("{columns:?}");
         let mut tx = db.begin().unwrap();
-        let read = tx.read_columns_raw(&table, b"k", columns, <[u8]>::to_vec).unwrap();
+        let read = tx.raw().read_columns(&table, b"k", columns, <[u8]>::to_vec).unwrap();
         assert_eq!(read.as_deref(), Some(expected), "{what}");
         let mut several = Vec::new();
-        tx.read_columns_of_raw(&table, &[b"k", b"none", b"k"], columns, |n, part| several.push((n, part.to_vec())))
+        tx.raw()
+            .read_columns_of(&table, &[b"k", b"none", b"k"], columns, |n, part| several.push((n, part.to_vec())))
             .unwrap();
         assert_eq!(several, [(0, expected.to_vec()), (2, expected.to_vec())], "{what}");
         let mut peeker = Peeker::default();
-        let (peeked, place) = db.peek_columns_raw(&mut peeker, &table, b"k", columns).unwrap();
+        let (peeked, place) = db.raw().peek_columns(&mut peeker, &table, b"k", columns).unwrap();
         assert_eq!(peeked, Some(expected), "{what}");
         let peeked = peeked.map(<[u8]>::to_vec);
-        assert!(tx.confirm_columns_raw(&table, b"k", &place, (columns, peeked.as_deref()), true).unwrap(), "{what}");
-        assert!(!tx.confirm_columns_raw(&table, b"k", &place, (columns, Some(b"other")), true).unwrap(), "{what}");
-        // Of an update the first part is changed, and must have an end.
+        assert!(
+            tx.raw_mut().confirm_columns(&table, b"k", &place, (columns, peeked.as_deref()), true).unwrap(),
+            "{what}"
+        );
+        assert!(
+            !tx.raw_mut().confirm_columns(&table, b"k", &place, (columns, Some(b"other")), true).unwrap(),
+            "{what}"
+        );
+        // An update changes the first part, which must have an end.
         let first = columns.first().cloned().unwrap_or(0..0);
-        let changed = tx.update_columns_raw(&table, b"k", columns, |part, _| part.fill(b'z'));
-        let many = tx.update_columns_of_raw(&table, &[b"k"], columns, |_, part, _| part.fill(b'z'));
+        let changed = tx.raw_mut().update_columns(&table, b"k", columns, |part, _| part.fill(b'z'));
+        let many = tx.raw_mut().update_columns_of(&table, &[b"k"], columns, |_, part, _| part.fill(b'z'));
         if first.end.max(first.start) == most {
             assert!(matches!(changed, Err(TxnError::Schema { .. })), "{what}: {changed:?}");
             assert!(matches!(many, Err(TxnError::Schema { .. })), "{what}: {many:?}");
@@ -263,35 +272,36 @@ fn parts_of_rows_may_be_empty_reversed_or_beyond_the_row() {
             let part = if first.start < first.end && fits { first } else { 0..0 };
             let mut expected = b"abcde".to_vec();
             expected[part].fill(b'z');
-            assert_eq!(tx.read_raw(&table, b"k", <[u8]>::to_vec).unwrap(), Some(expected), "{what}");
+            assert_eq!(tx.raw().read(&table, b"k", <[u8]>::to_vec).unwrap(), Some(expected), "{what}");
         }
         tx.rollback().unwrap();
     }
     for (len, shown) in [(0, Some(5)), (5, Some(0)), (6, None), (most - 1, None)] {
         let mut tx = db.begin().unwrap();
-        let rest = tx.update_head_raw(&table, b"k", len, |_, rest| rest.len()).unwrap();
+        let rest = tx.raw_mut().update_head(&table, b"k", len, |_, rest| rest.len()).unwrap();
         assert_eq!(rest, shown, "{len}");
-        tx.update_heads_raw(&table, &[b"k", b"none"], len, |_, head, _| head.fill(b'y')).unwrap();
-        tx.update_heads_raw(&table, &[], len, |_, _, _| ()).unwrap();
+        tx.raw_mut().update_heads(&table, &[b"k", b"none"], len, |_, head, _| head.fill(b'y')).unwrap();
+        tx.raw_mut().update_heads(&table, &[], len, |_, _, _| ()).unwrap();
     }
-    let refused = db.begin().unwrap().update_head_raw(&table, b"k", most, |_, _| ());
+    let refused = db.begin().unwrap().raw_mut().update_head(&table, b"k", most, |_, _| ());
     assert!(matches!(refused, Err(TxnError::Schema { .. })));
 }
 
-/// An update in place ends where an index begins, one byte before and one behind.
+/// An update in place that ends at the first indexed byte, one byte before it and one byte after it.
 #[test]
 fn an_update_in_place_may_reach_to_an_index_and_no_further() {
     let db = open();
     let table = db.raw_table(&TAILS).unwrap();
-    db.transact(|tx| tx.put_raw(&table, b"k", b"abcde")).unwrap();
+    db.transact(|tx| tx.raw_mut().put(&table, b"k", b"abcde")).unwrap();
     let entries = |expected: &[u8]| {
         let mut found = Vec::new();
         let tx = db.begin().unwrap();
-        tx.scan_index_raw(&table, 0, &[], &ALL, false, |entry, _| {
-            found.push(entry.to_vec());
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+        tx.raw()
+            .scan_index(&table, 0, &[], &ALL, false, |entry, _| {
+                found.push(entry.to_vec());
+                ControlFlow::Continue(())
+            })
+            .unwrap();
         assert_eq!(found, [[expected, b"k"].concat()]);
     };
     for (part, allowed) in [
@@ -308,22 +318,25 @@ fn an_update_in_place_may_reach_to_an_index_and_no_further() {
     ] {
         let mut tx = db.begin().unwrap();
         let columns = [part.clone()];
-        let one = tx.update_columns_raw(&table, b"k", &columns, |part, _| part.fill(b'x'));
-        let many = tx.update_columns_of_raw(&table, &[b"k"], &columns, |_, part, _| part.fill(b'x'));
+        let one = tx.raw_mut().update_columns(&table, b"k", &columns, |part, _| part.fill(b'x'));
+        let many = tx.raw_mut().update_columns_of(&table, &[b"k"], &columns, |_, part, _| part.fill(b'x'));
         assert_eq!((one.is_ok(), many.is_ok()), (allowed, allowed), "{part:?}: {one:?}");
         assert!(allowed || matches!(one, Err(TxnError::Schema { .. })), "{part:?}");
         if part.start == 0 {
             let heads = [
-                tx.update_head_raw(&table, b"k", part.end, |head, _| head.fill(b'x')).map(drop),
-                tx.update_heads_raw(&table, &[b"k"], part.end, |_, head, _| head.fill(b'x')).map(drop),
+                tx.raw_mut().update_head(&table, b"k", part.end, |head, _| head.fill(b'x')).map(drop),
+                tx.raw_mut().update_heads(&table, &[b"k"], part.end, |_, head, _| head.fill(b'x')).map(drop),
             ];
             assert!(heads.iter().all(|head| head.is_ok() == allowed), "{part:?}: {heads:?}");
         }
         tx.commit().unwrap();
         entries(b"cde");
     }
-    assert!(matches!(db.begin().unwrap().update_run_raw(&table, b"", b"z", |_, _| ()), Err(TxnError::Schema { .. })));
-    db.transact(|tx| tx.update_raw(&table, b"k", |row| row[2] = b'X')).unwrap();
+    assert!(matches!(
+        db.begin().unwrap().raw_mut().update_run(&table, b"", b"z", |_, _| ()),
+        Err(TxnError::Schema { .. })
+    ));
+    db.transact(|tx| tx.raw_mut().update(&table, b"k", |row| row[2] = b'X')).unwrap();
     entries(b"Xde");
 }
 
@@ -333,9 +346,9 @@ fn lists_of_keys_and_rows_may_be_empty_repeated_or_out_of_order() {
     for table in [&PLAIN, &TAILS] {
         let table = db.raw_table(table).unwrap();
         let mut tx = db.begin().unwrap();
-        tx.insert_run_raw(&table, &[]).unwrap();
+        tx.raw_mut().insert_run(&table, &[]).unwrap();
         let run = |tx: &mut storage::Transaction<'_>, keys: [&[u8]; 2]| {
-            tx.insert_run_raw(&table, &keys.map(|key| (key, &b"row"[..])))
+            tx.raw_mut().insert_run(&table, &keys.map(|key| (key, &b"row"[..])))
         };
         run(&mut tx, [b"a", b"b"]).unwrap();
         assert!(matches!(
@@ -344,14 +357,13 @@ fn lists_of_keys_and_rows_may_be_empty_repeated_or_out_of_order() {
         ));
         assert!(matches!(run(&mut tx, [b"d", b"c"]), Err(TxnError::NotAscending { .. })));
         assert!(matches!(run(&mut tx, [b"b", b"c"]), Err(TxnError::DuplicateKey { .. })));
-        tx.read_columns_of_raw(&table, &[], &[], |_, _| panic!("no key was given")).unwrap();
-        assert_eq!(tx.update_columns_of_raw(&table, &[], &[], |_, _, _| panic!("no key was given")).unwrap(), 0);
-        tx.prefetch_raw(
-            [(table, &b""[..], 0), (table, &ALL[..], usize::MAX), (table, &[1; 70_000][..], 1)].into_iter(),
-        );
-        tx.prefetch_along_raw(&table, &[], usize::MAX);
-        tx.prefetch_insert_raw(&table, &[]);
-        tx.prefetch_insert_raw(&table, &ALL);
+        tx.raw().read_columns_of(&table, &[], &[], |_, _| panic!("no key was given")).unwrap();
+        assert_eq!(tx.raw_mut().update_columns_of(&table, &[], &[], |_, _, _| panic!("no key was given")).unwrap(), 0);
+        tx.raw()
+            .prefetch([(table, &b""[..], 0), (table, &ALL[..], usize::MAX), (table, &[1; 70_000][..], 1)].into_iter());
+        tx.raw_mut().prefetch_along(&table, &[], usize::MAX);
+        tx.raw_mut().prefetch_insert(&table, &[]);
+        tx.raw_mut().prefetch_insert(&table, &ALL);
         tx.commit().unwrap();
         assert_eq!(rows(&db, &table).len(), 2);
     }
@@ -374,7 +386,7 @@ fn a_bulk_load_may_be_empty_and_refuses_what_does_not_fit() {
     db.verify_pages().unwrap();
 }
 
-/// Eight bytes, of which columns of every kind are declared.
+/// A row of eight bytes, for declarations of all kinds of columns.
 #[derive(Debug, PartialEq)]
 struct Eight([u8; 8]);
 impl Row for Eight {
@@ -387,7 +399,7 @@ impl Row for Eight {
     }
 }
 
-/// The bytes from `FROM` to `TO`, which are written with so many more (or fewer, below zero).
+/// Columns from byte `FROM` to `TO` that encode to `MORE` additional bytes (fewer if negative).
 struct Bytes<const FROM: usize, const TO: usize, const MORE: isize>(Vec<u8>);
 impl<const FROM: usize, const TO: usize, const MORE: isize> Columns<Eight> for Bytes<FROM, TO, MORE> {
     const RANGE: Range<usize> = FROM..TO;
@@ -400,7 +412,7 @@ impl<const FROM: usize, const TO: usize, const MORE: isize> Columns<Eight> for B
     }
 }
 
-/// The last four bytes.
+/// An index on the last four bytes.
 struct ByLast;
 impl SecondaryIndex for ByLast {
     type Key = u64;
@@ -443,13 +455,13 @@ fn columns_of_a_codec_that_breaks_its_promise_are_refused() {
     }
 }
 
-/// The bytes from the fourth on, as the index sees the encoded row.
+/// Index function: the bytes from the fourth on of the encoded row.
 fn from_fourth(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(&row[4..]);
     true
 }
 
-/// Columns before, across and behind the first byte that an index depends on: the index follows.
+/// Updates of columns before, across and after the first indexed byte: the index is maintained.
 #[test]
 fn columns_across_the_begin_of_an_index_move_its_entries() {
     const EIGHTS: Table<u64, Eight> = Table::new("eights").with_raw_index("from_fourth", false, 4, from_fourth);
@@ -462,11 +474,12 @@ fn columns_across_the_begin_of_an_index_move_its_entries() {
         let tx = db.begin().unwrap();
         assert_eq!(tx.get(&EIGHTS, &1).unwrap(), Some(Eight(expected)), "{FROM}..{TO}");
         let mut entries = Vec::new();
-        tx.scan_index_raw(&EIGHTS, 0, &[], &ALL, false, |entry, _| {
-            entries.push(entry[..4].to_vec());
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+        tx.raw()
+            .scan_index(&EIGHTS, 0, &[], &ALL, false, |entry, _| {
+                entries.push(entry[..4].to_vec());
+                ControlFlow::Continue(())
+            })
+            .unwrap();
         assert_eq!(entries, [expected[4..].to_vec()], "{FROM}..{TO}");
     }
     let db = open();
@@ -483,7 +496,7 @@ fn columns_across_the_begin_of_an_index_move_its_entries() {
     assert!(structure.findings.is_empty(), "{:?}", structure.findings);
 }
 
-/// Parts of a row that are longer than two bytes can count.
+/// Parts of a row whose length does not fit two bytes.
 #[test]
 fn parts_of_a_row_may_have_any_length() {
     for len in [0, 1, 65_534, 65_535, 65_536, 70_000] {
@@ -499,7 +512,7 @@ fn parts_of_a_row_may_have_any_length() {
     assert_eq!(<(u8, Vec<u8>, String)>::decode(&endless), None);
 }
 
-/// A codec whose values have another size than it promises.
+/// A codec whose values encode to another size than it declares.
 #[derive(Debug)]
 struct Liar;
 impl Row for Liar {

@@ -1,4 +1,4 @@
-//! A database many times larger than its pool: remembered places must not outlive their pages.
+//! A database many times larger than its pool: cached positions must not outlive their pages.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ fn counter(row: &[u8]) -> u64 {
     u64::from_le_bytes(row[..8].try_into().unwrap())
 }
 
-/// Several writers announce rows, then add to them; every addition must be there at the end.
+/// Several writers announce rows and then add to them; every addition must be there at the end.
 #[test]
 fn no_update_is_lost_when_pages_come_and_go() {
     let db = Options::new()
@@ -48,16 +48,16 @@ fn no_update_is_lost_when_pages_come_and_go() {
                     let keys: Vec<&[u8]> = keys.iter().map(|k| k.as_slice()).collect();
                     let together = x % 2 == 0;
                     db.transact(|tx| {
-                        tx.prefetch_raw(keys.iter().map(|key| (rows, *key, 400)));
+                        tx.raw().prefetch(keys.iter().map(|key| (rows, *key, 400)));
                         let add = |head: &mut [u8]| {
                             let next = counter(head) + 1;
                             head.copy_from_slice(&next.to_le_bytes());
                         };
                         if together {
-                            assert_eq!(tx.update_heads_raw(&rows, &keys, 8, |_, head, _| add(head))?, 10);
+                            assert_eq!(tx.raw_mut().update_heads(&rows, &keys, 8, |_, head, _| add(head))?, 10);
                         } else {
                             for key in &keys {
-                                tx.update_head_raw(&rows, key, 8, |head, _| add(head))?.unwrap();
+                                tx.raw_mut().update_head(&rows, key, 8, |head, _| add(head))?.unwrap();
                             }
                         }
                         Ok::<_, TxnError>(())

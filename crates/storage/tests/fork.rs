@@ -1,4 +1,4 @@
-//! A database in a process that was forked from the one that opened it.
+//! A database in a forked child of the process that opened it.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 #![allow(unsafe_code)]
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::NUMBERS;
 use storage::{Database, Options, StorageError, TxnError};
 
-/// What the child is refused, as the status that it ends with.
+/// Returns the refusals in the child, encoded as its exit status.
 fn in_the_child(db: Database) -> i32 {
     let wrote = db.transact(|tx| tx.put(&NUMBERS, &1, &2));
     let begun = db.begin().map(drop);
@@ -26,7 +26,7 @@ fn a_forked_child_is_refused_and_the_parent_goes_on() {
     let directory = std::env::temp_dir().join(format!("storage-fork-{}", std::process::id()));
     let db = Database::open(&directory, Options::new()).unwrap();
     db.transact(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
-    // SAFETY: the child does nothing but be refused, and ends without the destructors of this process.
+    // SAFETY: the child only makes calls that are refused, and exits without running destructors of this process.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: ends the child.
@@ -35,7 +35,7 @@ fn a_forked_child_is_refused_and_the_parent_goes_on() {
     assert!(child > 0, "no child: {}", std::io::Error::last_os_error());
     let (begun, mut status) = (Instant::now(), 0);
     let ended = loop {
-        // SAFETY: the child is this process's own; the status has a place.
+        // SAFETY: the child belongs to this process; the status pointer is valid.
         let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
         if ended != 0 {
             break ended;

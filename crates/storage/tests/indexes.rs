@@ -1,5 +1,5 @@
-//! Indexes of a table that has rows: built and dropped, with crashes and errors on the way, while other transactions
-//! use the table.
+//! Building and dropping indexes of a table that has rows, with crashes and errors in the middle, while other
+//! transactions use the table.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -16,7 +16,7 @@ use storage::{Database, Options, Raw, Rule, SecondaryIndex, StorageError, Table,
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The same table without an index, with another one, and with both.
+/// The table `ROWS` without an index, with another index, and with both.
 const PLAIN: Table<Vec<u8>, Vec<u8>> = Table::new("rows");
 const LONG: Table<Vec<u8>, Vec<u8>> = Table::new("rows").with_index::<ByLength>();
 const BOTH: Table<Vec<u8>, Vec<u8>> = Table::new("rows").with_index::<ByHead>().with_index::<ByLength>();
@@ -34,7 +34,7 @@ impl SecondaryIndex for ByLength {
     }
 }
 
-/// The rows in the order of an index: its value, then the key.
+/// Returns the rows in the order of an index: by index key, then by key.
 fn ordered<I>(model: &Model) -> Vec<(Vec<u8>, Vec<u8>)>
 where
     I: SecondaryIndex<Key = Vec<u8>, Row = Vec<u8>, By: Ord>,
@@ -44,7 +44,7 @@ where
     rows.into_iter().map(|(_, key, row)| (key, row)).collect()
 }
 
-/// Checks that the table has these rows under these indexes, and that every other declaration of it is refused.
+/// Checks that the table has these rows and indexes, and that every other declaration of it is refused.
 fn is(db: &Database, table: &Table<Vec<u8>, Vec<u8>>, at: usize, model: &Model) {
     let tx = db.begin().unwrap();
     let rows: Model = tx.range(table, ..).unwrap().map(Result::unwrap).collect();
@@ -70,7 +70,7 @@ fn is_whole(db: &Database) {
     assert_eq!(orphans(db), 0);
 }
 
-/// Pages that belong to no tree; all others must be sound.
+/// Returns the number of pages that belong to no tree; all other pages must pass the check.
 fn orphans(db: &Database) -> usize {
     let structure = db.check_structure(|_, _| ControlFlow::Continue(())).unwrap();
     let (orphans, other): (Vec<_>, Vec<_>) = structure.findings.iter().partition(|f| f.rule == Rule::Orphan);
@@ -79,7 +79,7 @@ fn orphans(db: &Database) -> usize {
     orphans.len()
 }
 
-/// Long keys, so that a few hundred rows make several levels, in both trees.
+/// Returns a long key, so that a few hundred rows make several levels in both trees.
 fn key(n: u64) -> Vec<u8> {
     let mut key = n.to_be_bytes().to_vec();
     key.resize(300, 7);
@@ -123,7 +123,7 @@ fn any_change_of_indexes_gives_those_declared() {
                 Err(error) => panic!("{error}"),
             }
             drop(tx);
-            // From now on the engine maintains the indexes.
+            // From here on the engine maintains the indexes.
             let mut tx = db.begin().unwrap();
             for _ in 0..60 {
                 let (key, size) = (key(rng.below(300)), rng.below(300) as usize);
@@ -172,7 +172,7 @@ fn indexes_that_come_and_go_leave_no_pages_behind() {
     is(&db, &PLAIN, 0, &model);
 }
 
-/// Power loss after each call to the disk, and again in the restart: the indexes are the old ones or the new ones.
+/// Power loss after each call of the disk, and again during the restart: the indexes are the old ones or the new ones.
 fn crashes(from: usize, to: usize) {
     let (mut before, mut after, mut lost) = (0, 0, 0);
     let (mut calls, mut tries) = (0, 0);
@@ -203,7 +203,7 @@ fn crashes(from: usize, to: usize) {
         let at = if db.table(ALL[to]).is_ok() { to } else { from };
         assert!(result.is_err() || at == to, "after {calls} calls: it had been done");
         is(&db, ALL[at], at, &model);
-        // A tree whose creation was the last record of the log.
+        // A tree whose creation was the last record of the log may lose its page.
         let lose = orphans(&db);
         assert!(lose <= 1, "after {calls} calls: {lose} pages");
         lost += lose;
@@ -212,7 +212,7 @@ fn crashes(from: usize, to: usize) {
         } else {
             before += 1
         }
-        // And the database goes on working.
+        // The database stays usable.
         db.alter_indexes(ALL[to]).unwrap();
         is(&db, ALL[to], to, &model);
         assert_eq!(orphans(&db), lose);
@@ -309,7 +309,7 @@ fn a_full_disk_leaves_the_table_as_it_was() {
 const NUMBERS: Table<u64, u64> = Table::new("numbers");
 const SINGLE: Table<u64, u64> = Table::new("numbers").with_index::<Single>();
 
-/// No two rows are equal.
+/// Unique index: no two rows may be equal.
 struct Single;
 impl SecondaryIndex for Single {
     type Key = u64;
@@ -322,7 +322,7 @@ impl SecondaryIndex for Single {
     }
 }
 
-/// Rows that meet in one run, and in two.
+/// Equal rows within one sorted run, and in two runs.
 #[test]
 fn a_unique_index_is_not_built_over_rows_that_are_equal() {
     let db = Options::new().buffer_pool(2 << 20).open_on(Arc::new(MemDisk::new())).unwrap();
@@ -362,28 +362,29 @@ fn other_types_and_other_names_are_refused() {
     assert!(matches!(db.alter_indexes(&SIGNED), Err(TxnError::OtherCodec { .. })));
     const TWICE: Table<u64, u64> = Table::new("numbers").with_index::<Single>().with_index::<Single>();
     assert!(matches!(db.alter_indexes(&TWICE), Err(TxnError::Schema { .. })));
-    // On bytes, with an index that is a function of them.
+    // Indexes on encoded bytes, computed by a function.
     fn last(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
         out.extend_from_slice(&row[row.len() - 1..]);
         true
     }
     const BYTES: Table<Raw, Raw> = Table::new("numbers").with_raw_index("last", false, 0, last);
-    let raw = db.alter_indexes_raw(&BYTES).unwrap();
+    let raw = db.raw().alter_indexes(&BYTES).unwrap();
     let mut tx = db.begin().unwrap();
-    tx.put_raw(&raw, &2u64.to_be_bytes(), &[0, 0, 0, 0, 0, 0, 0, 1]).unwrap();
+    tx.raw_mut().put(&raw, &2u64.to_be_bytes(), &[0, 0, 0, 0, 0, 0, 0, 1]).unwrap();
     let mut found = 0;
-    tx.scan_index_raw(&raw, 0, &[1], &[1, 255], false, |_, _| {
-        found += 1;
-        ControlFlow::Continue(())
-    })
-    .unwrap();
+    tx.raw()
+        .scan_index(&raw, 0, &[1], &[1, 255], false, |_, _| {
+            found += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
     assert_eq!(found, 1);
     tx.commit().unwrap();
     db.alter_indexes(&SINGLE).unwrap();
     is_whole(&db);
 }
 
-/// A place where an index function waits for the test: 1 while it is to wait, 2 once it waits.
+/// Gate at which an index function waits for the test: 1 requests the wait, 2 confirms it.
 static GATE: AtomicU32 = AtomicU32::new(0);
 
 struct Slow;
@@ -403,8 +404,8 @@ impl SecondaryIndex for Slow {
     }
 }
 
-/// A change waits for the transactions that have used the table; a statement that comes while an index is built waits,
-/// and is refused. A copy that is made meanwhile has the table as it was before the change.
+/// A change of indexes waits for the transactions that have used the table. A statement that begins while an index is
+/// built waits, and is then refused. A copy during the change has the table with the old indexes.
 #[test]
 fn others_wait_for_a_change_of_indexes_and_it_for_them() {
     const SLOW: Table<u64, u64> = Table::new("numbers").with_index::<Slow>();
@@ -435,7 +436,7 @@ fn others_wait_for_a_change_of_indexes_and_it_for_them() {
         let writer = scope.spawn(|| db.transact(|tx| tx.put(&NUMBERS, &1, &7)));
         waits(2);
         assert!(!change.is_finished() && !writer.is_finished());
-        // Other tables are not affected, nor is the creation of one.
+        // Other tables are not affected, nor is the creation of a table.
         db.transact(|tx| tx.put(&PLAIN, &[1], &vec![2])).unwrap();
         GATE.store(0, Ordering::SeqCst);
         change.join().unwrap().unwrap();
@@ -450,7 +451,7 @@ fn others_wait_for_a_change_of_indexes_and_it_for_them() {
     assert_eq!(copy.begin().unwrap().count(&NUMBERS, ..).unwrap(), 1000);
     is_whole(&copy);
 
-    // The function panics in the middle.
+    // The index function panics in the middle.
     db.alter_indexes(&NUMBERS).unwrap();
     db.transact(|tx| tx.put(&NUMBERS, &999, &6_660)).unwrap();
     let caught = catch_unwind(AssertUnwindSafe(|| db.alter_indexes(&SLOW).map(drop)));

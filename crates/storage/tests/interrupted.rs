@@ -1,4 +1,5 @@
-//! Signals interrupt calls of the file system. The C library's functions are replaced here: one call in `EVERY` is interrupted.
+//! Interrupted system calls. The C library's functions are replaced here: one call in `EVERY` is interrupted by a
+//! signal.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![allow(clippy::unwrap_used)]
 #![allow(unsafe_code)]
@@ -14,11 +15,11 @@ use storage::{Database, Durability, Options, TxnError};
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static EVERY: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// Whether this call is interrupted.
+/// Returns true if this call is to be interrupted.
 fn is_interrupted() -> bool {
     let interrupted = (CALLS.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(EVERY.load(Ordering::Relaxed));
     if interrupted {
-        // SAFETY: the calling thread's own.
+        // SAFETY: the location belongs to the calling thread.
         unsafe { *libc::__errno_location() = libc::EINTR };
     }
     interrupted
@@ -29,7 +30,7 @@ extern "C" fn fallocate64(file: c_int, mode: c_int, offset: i64, len: i64) -> c_
     if is_interrupted() {
         return -1;
     }
-    // SAFETY: what the caller has asked for.
+    // SAFETY: forwards the arguments of the caller.
     unsafe { libc::syscall(libc::SYS_fallocate, file, mode, offset, len) as c_int }
 }
 
@@ -38,7 +39,7 @@ extern "C" fn unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
     if is_interrupted() {
         return -1;
     }
-    // SAFETY: what the caller has asked for.
+    // SAFETY: forwards the arguments of the caller.
     unsafe { libc::syscall(libc::SYS_unlinkat, dir, path, flags) as c_int }
 }
 
@@ -47,7 +48,7 @@ extern "C" fn fsync(file: c_int) -> c_int {
     if is_interrupted() {
         return -1;
     }
-    // SAFETY: what the caller has asked for.
+    // SAFETY: forwards the arguments of the caller.
     unsafe { libc::syscall(libc::SYS_fsync, file) as c_int }
 }
 

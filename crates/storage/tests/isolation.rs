@@ -1,4 +1,4 @@
-//! The guarantees of each isolation level, with threads that use the same rows.
+//! Guarantees of each isolation level, with threads that use the same rows.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -27,12 +27,12 @@ fn all_levels(f: impl Fn(Isolation, LatchKind)) {
     }
 }
 
-/// Writers do this many rounds at least, and go on until readers have got this many answers: that their transactions
-/// overlap must not depend on how the system schedules threads.
+/// Minimum number of rounds of writers, and number of reader answers after which writers stop: transactions must
+/// overlap, however the system schedules the threads.
 const ROUNDS: usize = 800;
 const ANSWERS: usize = 3;
 
-/// Money moves between few accounts; the sum stays. Under serializable and repeatable read every reader sees it too.
+/// Transfers between few accounts keep the sum. Under serializable and repeatable read every reader reads this sum too.
 #[test]
 fn transfers_keep_the_sum() {
     all_levels(|isolation, latches| {
@@ -45,7 +45,7 @@ fn transfers_keep_the_sum() {
             let reader = scope.spawn(|| {
                 let _told = StopOnPanic(&stop);
                 while !stop.load(Ordering::Relaxed) {
-                    // A balance may be below zero for a while.
+                    // A balance may be temporarily negative.
                     let add = |sum: u64, r: Result<(u64, u64), TxnError>| Ok::<_, TxnError>(sum.wrapping_add(r?.1));
                     let sum = db.transact(|tx| tx.range(&NUMBERS, ..)?.try_fold(0, add)).unwrap();
                     if isolation != Isolation::ReadCommitted {
@@ -86,8 +86,8 @@ fn transfers_keep_the_sum() {
     });
 }
 
-/// A reader of the beginning of one range does not block a transaction that appends to the range before, wherever
-/// leaves end.
+/// A reader of the start of a range does not block a transaction that appends to the preceding range, for any leaf
+/// boundaries.
 #[test]
 fn a_range_that_was_read_ends_at_its_beginning() {
     for before in 1..16 {
@@ -111,8 +111,8 @@ fn a_range_that_was_read_ends_at_its_beginning() {
     }
 }
 
-/// Rows come and go while a counter row says how many there are: under serializable every count of the range, forward
-/// or backward, equals the counter, and so do the rows of a cursor.
+/// Rows are inserted and deleted, and a counter row has their number. Under serializable every count of the range,
+/// forward or backward, equals the counter, and so does the number of rows of a cursor.
 #[test]
 fn a_range_has_no_phantoms_under_serializable() {
     for latches in LATCHES {
@@ -134,7 +134,8 @@ fn a_range_has_no_phantoms_under_serializable() {
                             let row = vec![1; rng.below(1500) as usize];
                             let delete = rng.once_in(2);
                             db.transact(|tx| {
-                                // The row first, so that it may come into a range whose reader waits at the counter.
+                                // The row is changed before the counter, so that it may appear in a range whose reader
+                                // waits for the counter.
                                 let change = if delete {
                                     u64::MAX * u64::from(tx.delete(&ROWS, &key)?)
                                 } else {
@@ -195,7 +196,7 @@ fn a_range_has_no_phantoms_under_serializable() {
     }
 }
 
-/// A range read twice, with an insert into it in between: the levels differ.
+/// A range is read twice, with an insert into it in between: the levels differ.
 #[test]
 fn phantoms_and_changes_by_level() {
     all_levels(|isolation, latches| {
@@ -213,7 +214,7 @@ fn phantoms_and_changes_by_level() {
                     done.store(true, Ordering::Release);
                 })
             });
-            // Each statement ends, or waits for a lock.
+            // Waits until each statement has ended or waits for a lock.
             let ended = || usize::from(inserted.load(Ordering::Acquire)) + usize::from(updated.load(Ordering::Acquire));
             while ended() as u64 + (db.stats().lock_waits - waits) < 2 {
                 std::thread::yield_now();
@@ -236,8 +237,8 @@ fn phantoms_and_changes_by_level() {
     });
 }
 
-/// Two rows, each set by a transaction that saw the other unset. Read locks (serializable, repeatable read) prevent it
-/// for rows that exist; under read committed it happens.
+/// Write skew: two rows, each set by a transaction that read the other as unset. Read locks (serializable, repeatable
+/// read) prevent it for existing rows; under read committed it happens.
 #[test]
 fn write_skew_by_level() {
     all_levels(|isolation, latches| {
@@ -341,7 +342,7 @@ fn rollback_finds_rows_that_splits_have_moved() {
             let key = (k * 100).to_be_bytes().to_vec();
             match k % 4 {
                 0 => drop(tx.delete(&ROWS, &key).unwrap()),
-                // Shrinks the row, so that undo needs room again.
+                // Shrinks the row, so that undo needs space again.
                 1 => tx.put(&ROWS, &key, &vec![2; 3]).unwrap(),
                 2 => tx.put(&ROWS, &key, &vec![2; 300]).unwrap(),
                 _ => tx.insert(&ROWS, (k * 100 + 50).to_be_bytes().as_ref(), &vec![3; 100]).unwrap(),
@@ -368,8 +369,8 @@ fn rollback_finds_rows_that_splits_have_moved() {
     }
 }
 
-/// A cursor over an index has fetched entries ahead of the rows it has returned. Under read committed such a row may
-/// change its value meanwhile: then it is not in the range.
+/// A cursor over an index fetches entries ahead of the rows that it returns. Under read committed the index key of such
+/// a row may change in between: then the row is not in the range and must not be returned.
 #[test]
 fn a_row_that_has_left_the_range_of_an_index_is_not_shown() {
     for latches in LATCHES {
@@ -402,7 +403,7 @@ fn a_row_that_has_left_the_range_of_an_index_is_not_shown() {
     }
 }
 
-/// A victim whose closure hides the error has not had its effect: it is run again all the same.
+/// A deadlock victim whose closure hides the error had no effect: it runs again all the same.
 #[test]
 fn a_victim_that_hides_it_is_run_again() {
     let db = open(Isolation::Serializable, LatchKind::Optimistic);
@@ -443,13 +444,13 @@ fn a_victim_that_hides_it_is_run_again() {
     assert_eq!(rows, [(0, 2), (1, 2)]);
 }
 
-/// A rollback that cannot read the log leaves rows of a transaction that never committed in memory, and releases its
-/// locks. No reader may commit with such rows, not even one that writes nothing.
+/// A rollback that cannot read the log leaves rows of an uncommitted transaction in memory and releases its locks. No
+/// reader may commit after reading such rows, not even a read-only one.
 #[test]
 fn what_a_failed_rollback_leaves_is_never_read() {
     for level in LEVELS {
         let disk = SimDisk::new(13);
-        // The pages stay in memory: only the log cannot be read.
+        // The pages stay in memory; only the log cannot be read.
         let settings = || small().buffer_pool(8 << 20).log_buffer(512 << 10);
         let db = settings().open_on(on(&disk)).unwrap();
         db.transact(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
@@ -457,14 +458,14 @@ fn what_a_failed_rollback_leaves_is_never_read() {
         assert_eq!(early.get(&NUMBERS, &2).unwrap(), None);
         let mut tx = db.begin().unwrap();
         tx.put(&NUMBERS, &1, &2).unwrap();
-        // More than the log keeps in memory.
+        // More bytes than the log keeps in memory.
         for key in 0..250u64 {
             tx.put(&ROWS, &key.to_be_bytes(), &vec![7; 3_000]).unwrap();
         }
         disk.plan(Some(Call::Read), When::From(1), Fault::Eio);
         assert!(matches!(tx.rollback(), Err(TxnError::Storage(StorageError::Io { .. }))), "{level:?}");
         disk.heal();
-        // Without waiting for the log, which makes no more progress.
+        // The commit does not wait for the log, which makes no progress any more.
         let read = || -> Result<Option<u64>, TxnError> {
             let tx = db.begin_at(level)?;
             let found = tx.get(&NUMBERS, &1)?;

@@ -1,5 +1,5 @@
-//! Rows and keys that do not fit a page: every statement on them against a model, with rollbacks, crashes and a look at
-//! what they leave behind.
+//! Rows and keys that do not fit a page: every statement compared with a model, with rollbacks and crashes, and checks
+//! of the space left behind.
 #![allow(
     clippy::unwrap_used,
     unreachable_pub,
@@ -22,7 +22,7 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const PLAIN: Table<Vec<u8>, Vec<u8>> = Table::new("plain");
 
-/// Lengths of values around each border: of slots, of chunks and of leaves.
+/// Returns lengths of values around each limit: of slots, of chunks and of leaves.
 fn len(rng: &mut Rng) -> usize {
     let border = [0, 2, 16, 1900, 3968, 2 * 3968, 4 * 3968, 8192, 9 * 3968][rng.below(9) as usize];
     match rng.below(4) {
@@ -38,7 +38,7 @@ fn value(rng: &mut Rng) -> Vec<u8> {
     (0..len).map(|i| first.wrapping_add((i / 7) as u8)).collect()
 }
 
-/// Keys of few bytes and of up to 2,046, some with a long prefix in common, some without.
+/// Returns keys of few bytes and of up to 2,046, some with a long common prefix, some without.
 fn key(n: u64) -> Vec<u8> {
     let mut key = vec![1 + (n % 7) as u8];
     match n % 5 {
@@ -73,7 +73,7 @@ fn check(db: &Database, model: &Model) {
     assert!(structure.passed(), "{:?}", &structure.findings[..structure.findings.len().min(5)]);
 }
 
-/// One transaction of random statements. Returns what the table holds if it commits.
+/// Runs one transaction of random statements. Returns the content of the table if it commits.
 fn statements(db: &Database, model: &Model, rng: &mut Rng) -> (bool, Model) {
     let mut tx = db.begin().unwrap();
     let mut now = model.clone();
@@ -146,7 +146,7 @@ fn statements_equal_a_map() {
         let isolation = [Isolation::Serializable, Isolation::ReadCommitted][seed as usize % 2];
         let open = || {
             let options = Options::new().buffer_pool(2 << 20).log_segment(1 << 20).log_buffer(1 << 20);
-            // No service changes pages while they are checked.
+            // No service changes pages during the check.
             options.isolation(isolation).transactions(4).background(Background::Inline).open_on(disk.clone()).unwrap()
         };
         let (mut db, mut rng, mut model) = (open(), Rng(seed), Model::new());
@@ -163,7 +163,7 @@ fn statements_equal_a_map() {
     }
 }
 
-/// Crashes at any time: committed values are whole, and none of the others is left.
+/// Crashes at any time: committed values are complete, and nothing of the others is left.
 #[test]
 fn crashes_lose_nothing_and_leave_nothing() {
     for seed in 0..25 {
@@ -175,7 +175,7 @@ fn crashes_lose_nothing_and_leave_nothing() {
             for _ in 0..1 + rng.below(12) {
                 model = statements(&db, &model, &mut rng).1;
             }
-            // One that does not end.
+            // A transaction that does not end before the crash.
             let mut open_one = db.begin().unwrap();
             for _ in 0..4 {
                 let (key, row) = (key(rng.below(60)), value(&mut rng));
@@ -198,7 +198,7 @@ fn crashes_lose_nothing_and_leave_nothing() {
     }
 }
 
-/// Space of values that were replaced, deleted or rolled back is used again.
+/// Space of replaced, deleted or rolled back values is reused.
 #[test]
 fn space_is_used_again() {
     let disk = Arc::new(MemDisk::new());
@@ -208,7 +208,7 @@ fn space_is_used_again() {
         assert!(structure.passed(), "{:?}", structure.findings);
         structure.pages - structure.free
     };
-    // What no transaction needs any more is given back in the background, which rests between its steps.
+    // Unneeded values are freed in the background, which pauses between its steps.
     let comes_to = |db: &Database, most: u64| {
         for _ in 0..500 {
             if pages(db) <= most {
@@ -255,92 +255,99 @@ fn space_is_used_again() {
     db.close().unwrap();
 }
 
-/// Raw statements: parts of a row, changes in place, runs, peeks, index entries that are too long for a slot.
+/// Raw statements: parts of a row, updates in place, runs, optimistic reads, index entries that are too long for a
+/// slot.
 #[test]
 fn statements_on_bytes() {
     let db = small().open_on(Arc::new(MemDisk::new())).unwrap();
     let table = db.raw_table(&Table::<Raw, Raw>::new("bytes")).unwrap();
     let big: Vec<u8> = (0..30_000u32).map(|i| (i / 3) as u8).collect();
     let mut tx = db.begin().unwrap();
-    tx.insert_run_raw(&table, &[(b"a", b"small"), (b"b", &big), (b"c", &big[..5000]), (b"d", b"small")]).unwrap();
+    tx.raw_mut().insert_run(&table, &[(b"a", b"small"), (b"b", &big), (b"c", &big[..5000]), (b"d", b"small")]).unwrap();
     tx.commit().unwrap();
     let mut tx = db.begin().unwrap();
     let part = |tx: &storage::Transaction<'_>, columns: &[std::ops::Range<usize>]| {
-        tx.read_columns_raw(&table, b"b", columns, <[u8]>::to_vec).unwrap().unwrap()
+        tx.raw().read_columns(&table, b"b", columns, <[u8]>::to_vec).unwrap().unwrap()
     };
     assert_eq!(part(&tx, &[5..9, 3960..4000, 29_999..30_000]), [&big[5..9], &big[3960..4000], &big[29_999..]].concat());
     assert_eq!(part(&tx, &[29_990..usize::MAX]), big[29_990..]);
     assert!(part(&tx, &[30_001..30_002]).is_empty() && part(&tx, &[]).is_empty());
     let mut seen = Vec::new();
-    tx.read_columns_of_raw(&table, &[b"a", b"b", b"x", b"c"], &[0..3], |i, row| seen.push((i, row.to_vec()))).unwrap();
+    tx.raw()
+        .read_columns_of(&table, &[b"a", b"b", b"x", b"c"], &[0..3], |i, row| seen.push((i, row.to_vec())))
+        .unwrap();
     assert_eq!(seen, [(0, b"sma".to_vec()), (1, big[..3].to_vec()), (3, big[..3].to_vec())]);
-    // In place, across a border of chunks.
+    // An update in place across a chunk boundary.
     let mut expected = big.clone();
     expected[3965..3975].fill(7);
-    tx.update_columns_raw(&table, b"b", &[3965..3975, 0..1], |part, rest| {
-        assert_eq!((&*part, rest), (&big[3965..3975], &big[..1]));
-        part.fill(7);
-    })
-    .unwrap()
-    .unwrap();
+    tx.raw_mut()
+        .update_columns(&table, b"b", &[3965..3975, 0..1], |part, rest| {
+            assert_eq!((&*part, rest), (&big[3965..3975], &big[..1]));
+            part.fill(7);
+        })
+        .unwrap()
+        .unwrap();
     assert!(part(&tx, &[0..usize::MAX]) == expected);
-    tx.update_raw(&table, b"b", |row| row[29_999] = 1).unwrap();
+    tx.raw_mut().update(&table, b"b", |row| row[29_999] = 1).unwrap();
     expected[29_999] = 1;
-    assert_eq!(tx.update_heads_raw(&table, &[b"a", b"b", b"c"], 2, |_, head, _| head.fill(3)).unwrap(), 3);
+    assert_eq!(tx.raw_mut().update_heads(&table, &[b"a", b"b", b"c"], 2, |_, head, _| head.fill(3)).unwrap(), 3);
     expected[..2].fill(3);
     assert!(part(&tx, &[0..usize::MAX]) == expected);
-    let changed = tx.update_run_raw(&table, b"a", b"d", |_, row| *row.last_mut().unwrap() = 9).unwrap();
+    let changed = tx.raw_mut().update_run(&table, b"a", b"d", |_, row| *row.last_mut().unwrap() = 9).unwrap();
     assert_eq!(changed, 4);
     *expected.last_mut().unwrap() = 9;
     let mut rows = Vec::new();
-    tx.scan_raw(&table, b"a", b"z", |key, row| {
-        rows.push((key.to_vec(), row.to_vec()));
-        ControlFlow::Continue(())
-    })
-    .unwrap();
+    tx.raw()
+        .scan(&table, b"a", b"z", |key, row| {
+            rows.push((key.to_vec(), row.to_vec()));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
     assert!(rows.len() == 4 && rows[1].1 == expected && rows[0].1 == b"\x03\x03al\x09");
     let mut back = Vec::new();
-    tx.scan_backward_raw(&table, b"a", b"z", |key, row| {
-        back.push((key.to_vec(), row.to_vec()));
-        ControlFlow::Continue(())
-    })
-    .unwrap();
+    tx.raw()
+        .scan_backward(&table, b"a", b"z", |key, row| {
+            back.push((key.to_vec(), row.to_vec()));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
     back.reverse();
     assert!(back == rows);
-    assert_eq!(tx.count_raw(&table, b"a", b"z").unwrap(), 4);
+    assert_eq!(tx.raw().count(&table, b"a", b"z").unwrap(), 4);
     tx.commit().unwrap();
 
     let mut peeker = Peeker::default();
-    let (row, place) = db.peek_raw(&mut peeker, &table, b"b").unwrap();
+    let (row, place) = db.raw().peek(&mut peeker, &table, b"b").unwrap();
     let row = row.unwrap().to_vec();
     assert!(row == expected);
     let mut peeked = Vec::new();
-    db.peek_range_raw(&mut peeker, &table, (b"a", b"z"), 9, |key, row, _| {
-        peeked.push((key.to_vec(), row.to_vec()));
-        ControlFlow::Continue(())
-    })
-    .unwrap();
+    db.raw()
+        .peek_range(&mut peeker, &table, (b"a", b"z"), 9, |key, row, _| {
+            peeked.push((key.to_vec(), row.to_vec()));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
     assert!(peeked == rows);
     let mut tx = db.begin().unwrap();
-    assert!(tx.confirm_raw(&table, b"b", &place, Some(&row), true).unwrap());
-    assert!(!tx.confirm_raw(&table, b"b", &place, Some(&row[1..]), true).unwrap());
-    let replaced = tx.replace_many_raw(&table, [(&b"b"[..], place, &row[1..])].into_iter()).unwrap();
+    assert!(tx.raw_mut().confirm(&table, b"b", &place, Some(&row), true).unwrap());
+    assert!(!tx.raw_mut().confirm(&table, b"b", &place, Some(&row[1..]), true).unwrap());
+    let replaced = tx.raw_mut().replace_many(&table, [(&b"b"[..], place, &row[1..])].into_iter()).unwrap();
     assert_eq!(replaced, 1);
     assert!(part(&tx, &[0..usize::MAX]) == row[1..]);
-    // Sixteen bytes over a reference, which has as many.
-    tx.put_raw(&table, b"b", &[5; 16]).unwrap();
+    // A row of sixteen bytes, the length of a reference, replaces a large value.
+    tx.raw_mut().put(&table, b"b", &[5; 16]).unwrap();
     assert_eq!(part(&tx, &[0..usize::MAX]), [5; 16]);
-    assert_eq!(tx.take_first_raw(&table, b"b", b"z").unwrap().unwrap(), b"b");
-    assert_eq!(tx.take_first_raw(&table, b"b", b"z").unwrap().unwrap(), b"c");
-    assert_eq!(tx.take_first_raw(&table, b"b", b"z").unwrap().unwrap(), b"d");
-    assert_eq!(tx.take_first_raw(&table, b"b", b"z").unwrap(), None);
+    assert_eq!(tx.raw_mut().take_first(&table, b"b", b"z").unwrap().unwrap(), b"b");
+    assert_eq!(tx.raw_mut().take_first(&table, b"b", b"z").unwrap().unwrap(), b"c");
+    assert_eq!(tx.raw_mut().take_first(&table, b"b", b"z").unwrap().unwrap(), b"d");
+    assert_eq!(tx.raw_mut().take_first(&table, b"b", b"z").unwrap(), None);
     tx.commit().unwrap();
     let structure = db.check_structure(|_, _| ControlFlow::Continue(())).unwrap();
     assert!(structure.passed() && structure.large_values == 0, "{:?}", structure.findings);
     db.close().unwrap();
 }
 
-/// A number that is all there is of a long row in its index.
+/// An index on the length of the row.
 #[derive(Debug)]
 struct ByLen;
 impl SecondaryIndex for ByLen {
@@ -354,7 +361,8 @@ impl SecondaryIndex for ByLen {
 }
 const BY_LEN: Table<Vec<u8>, Vec<u8>> = Table::new("plain").with_index::<ByLen>();
 
-/// Entries that hold a key of 2,000 bytes twice, in an index made before the rows, and after, and by a load.
+/// Entries that contain a key of 2,000 bytes twice, in an index created before the rows, after them, and by a bulk
+/// load.
 #[test]
 fn indexes_of_long_keys_and_long_rows() {
     let keys: Vec<Vec<u8>> = (0..40u8).map(|n| [vec![n + 1], vec![7; 2000], vec![n + 1]].concat()).collect();
@@ -391,7 +399,7 @@ fn indexes_of_long_keys_and_long_rows() {
     }
     load.finish().unwrap();
     right(&loaded);
-    // Other rows under the same keys, and none.
+    // The rows are replaced under the same keys, then deleted.
     for db in [before, after, loaded] {
         for (n, key) in keys.iter().enumerate() {
             db.transact(|tx| tx.put(&BY_LEN, key, &row(39 - n))).unwrap();
@@ -407,7 +415,7 @@ fn indexes_of_long_keys_and_long_rows() {
     }
 }
 
-/// A copy taken while values come and go has whole ones.
+/// A copy made while values are written and deleted has complete values.
 #[test]
 fn copies_have_whole_values() {
     let disk = SimDisk::new(3);
@@ -425,7 +433,7 @@ fn copies_have_whole_values() {
     db.close().unwrap();
 }
 
-/// Readers that keep no lock see whole values, whatever is replaced beneath them.
+/// Readers without locks read complete values during replacements.
 #[test]
 fn readers_without_locks_see_whole_values() {
     let options = || Options::new().buffer_pool(4 << 20).log_segment(1 << 20).log_buffer(1 << 20).transactions(8);
@@ -484,14 +492,15 @@ fn readers_without_locks_see_whole_values() {
             let mut peeker = Peeker::default();
             while running() {
                 for n in 0..8u8 {
-                    let (row, _) = db.peek_raw(&mut peeker, &raw, &[n + 1, 0, 0]).unwrap();
+                    let (row, _) = db.raw().peek(&mut peeker, &raw, &[n + 1, 0, 0]).unwrap();
                     assert!(row.is_none_or(whole), "row {n}");
                 }
-                db.peek_range_raw(&mut peeker, &raw, (&[0], &[99]), 9, |_, row, _| {
-                    assert!(whole(row));
-                    ControlFlow::Continue(())
-                })
-                .unwrap();
+                db.raw()
+                    .peek_range(&mut peeker, &raw, (&[0], &[99]), 9, |_, row, _| {
+                        assert!(whole(row));
+                        ControlFlow::Continue(())
+                    })
+                    .unwrap();
             }
         });
     });
@@ -502,7 +511,7 @@ fn readers_without_locks_see_whole_values() {
     db.close().unwrap();
 }
 
-/// A source that gives few bytes at a time, and then fails or ends.
+/// A source that returns few bytes at a time, and then fails or ends.
 struct Source {
     left: usize,
     fails: bool,
@@ -567,8 +576,8 @@ fn rows_are_read_and_written_piece_by_piece() {
 
 const BY_LEN_OTHER: Table<Vec<u8>, Vec<u8>> = Table::new("other").with_index::<ByLen>();
 
-/// Undo finds the pages that it needs: rows under the longest keys grow back on leaves that others have filled, on a disk
-/// that is full.
+/// Undo finds the pages that it needs: on a full disk, rows with the longest keys get their old length back on leaves
+/// that other rows have filled.
 #[test]
 fn rows_under_long_keys_grow_back_on_a_full_disk() {
     let key = |n: usize| [vec![1 + (n * 97 % 250) as u8, 1 + n as u8], vec![1 + n as u8; 2044]].concat();

@@ -1,6 +1,6 @@
-//! No service makes segments of the log ahead of need: each statement that finds none left makes the next one itself,
-//! and the engine asserts that no page is latched then. The same runs with few record locks before a table lock,
-//! because escalation looks at all locks of a transaction and asserts the same.
+//! Log segments are not created ahead of need: each statement that finds none left creates the next one itself, and the
+//! engine asserts that no page is latched then. The test also runs with a low escalation threshold, because lock
+//! escalation visits all locks of a transaction and asserts the same.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -21,7 +21,7 @@ fn rows(db: &Database) -> Rows {
     tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect()
 }
 
-/// A transaction of every kind of statement that writes, some of which split leaves and roots.
+/// Runs a transaction with every kind of writing statement, some of which split leaves and roots.
 fn transaction(db: &Database, rng: &mut Rng, expected: &mut Rows) {
     let mut tx = db.begin().unwrap();
     let mut after = expected.clone();

@@ -1,4 +1,4 @@
-//! The log has no room just when the tree's structure changes: the change is not made, in memory either.
+//! The log has no space during a structure change of a tree: then the change is not made, in memory either.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -15,7 +15,7 @@ fn rows(db: &Database) -> Vec<(Vec<u8>, Vec<u8>)> {
     tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect()
 }
 
-/// A database on a full disk, whose log many updates have filled further.
+/// Returns a database on a full disk, with a log nearly filled by updates.
 fn nearly_full(disk: &SimDisk, updates: u64) -> Database {
     let db = small().open_on(on(disk)).unwrap();
     db.transact(|tx| tx.put(&NUMBERS, &0, &0)).unwrap();
@@ -28,8 +28,8 @@ fn nearly_full(disk: &SimDisk, updates: u64) -> Database {
     db
 }
 
-/// The root of a small table grows with a record of two pages' images. With the log nearly full to different degrees,
-/// some of these records are the one that does not fit.
+/// The growth of a small table's root logs a record with the images of two pages. With the log filled to different
+/// degrees, some of these records do not fit.
 #[test]
 fn a_root_that_could_not_grow_is_as_it_was() {
     let mut refused = 0;
@@ -47,7 +47,7 @@ fn a_root_that_could_not_grow_is_as_it_was() {
                     Err(error) => panic!("{error}"),
                 }
             }
-            // There is space again.
+            // The disk has space again.
             disk.set_capacity(u64::MAX);
         }
         expected.sort();
@@ -59,7 +59,8 @@ fn a_root_that_could_not_grow_is_as_it_was() {
     assert!(refused > 100, "the log was full {refused} times");
 }
 
-/// A page that a refused growth leaves in memory is not mistaken for the page that a load has written past the pool.
+/// A page that a refused growth leaves in memory is not mistaken for a page that a bulk load has written without the
+/// pool.
 #[test]
 fn a_bulk_load_after_a_refusal_keeps_all_its_rows() {
     let mut refused = 0;
@@ -91,7 +92,7 @@ fn a_bulk_load_after_a_refusal_keeps_all_its_rows() {
     assert!(refused > 20, "the log was full {refused} times");
 }
 
-/// A process died on a full disk. The restart needs no room: what it writes has its place, in the pool or not.
+/// A process died on a full disk. The restart needs only reserved space, also if its pages do not fit the pool.
 #[test]
 fn a_database_that_was_killed_on_a_full_disk_opens_on_it() {
     for seed in 0..12 {
@@ -106,7 +107,7 @@ fn a_database_that_was_killed_on_a_full_disk_opens_on_it() {
         let (mut refused, mut n) = (0, 0);
         while refused < 8 && n < 6000 {
             n += 1;
-            // One of them new, which takes pages.
+            // One of the keys is new, so that pages are allocated.
             let keys: Vec<u64> = (0..4).map(|_| rng.below(expected.len() as u64)).collect();
             let new = expected.len() as u64;
             let written = db.transact(|tx| {
@@ -129,13 +130,13 @@ fn a_database_that_was_killed_on_a_full_disk_opens_on_it() {
             }
         }
         assert_eq!(refused, 8, "seed {seed}: the disk was not full");
-        // Something to undo; how much of it has room does not matter.
+        // A running transaction to undo; some of its updates may fail for lack of space.
         let mut running = db.begin().unwrap();
         let _ = (0..9).try_for_each(|key| running.put(&WIDE, &(key * 37), &row(255)));
         std::mem::forget(running);
         let mut left = disk.crash(if seed % 2 == 0 { Crash::All } else { Crash::Random(seed) });
         std::mem::forget(db);
-        // The next restart completes one that is interrupted, on the full disk as well.
+        // An interrupted restart is completed by the next one, also on the full disk.
         left.power_off_after(rng.below(300));
         let cut = small().open_on(on(&left));
         let off = left.is_off();

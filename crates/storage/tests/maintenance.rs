@@ -1,4 +1,4 @@
-//! Calls that change whole tables take none of the places of the program's transactions.
+//! Calls that change whole tables use no transaction slots of the program.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn is_full(db: &Database) {
     assert!(matches!(db.begin(), Err(TxnError::Storage(StorageError::TooManyTransactions { .. }))));
 }
 
-/// Loads a table as a whole, then another by its parts, by two threads.
+/// Loads one table as a whole, then another one by its parts on two threads.
 fn load(db: &Database, table: &OpenTable<u64, u64>) {
     let mut whole = db.bulk_load(table).unwrap();
     for key in 0..500u64 {
@@ -57,7 +57,7 @@ fn load(db: &Database, table: &OpenTable<u64, u64>) {
     });
 }
 
-/// Every such call, while every transaction there is room for is open and has written.
+/// Every such call, while the maximum number of transactions is open and all have written.
 #[test]
 fn a_full_server_is_maintained() {
     for transactions in [1, 2, 128] {
@@ -90,7 +90,7 @@ fn a_full_server_is_maintained() {
     }
 }
 
-/// More loads at once than there are places: the next is refused by its kind, and goes through once one has ended.
+/// With more concurrent loads than slots, the next load is refused, and succeeds after one has ended.
 #[test]
 fn loads_have_a_limit_of_their_own() {
     let db = open(1);
@@ -103,7 +103,7 @@ fn loads_have_a_limit_of_their_own() {
         matches!(&refused, TxnError::Storage(error @ StorageError::TooMuchMaintenance { limit: 64 }) if error.is_retryable()),
         "{refused}"
     );
-    // Users' transactions, and creating a table, do not count.
+    // User transactions, and the creation of a table, do not count.
     db.transact(|tx| tx.put(&PLAIN, &1, &1)).unwrap();
     drop(loads.pop());
     let mut last = db.bulk_load(&tables[64]).unwrap();

@@ -1,4 +1,4 @@
-//! Statements on many rows at once answer as the same statements one by one.
+//! Statements on many rows have the same results as single statements.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -13,7 +13,7 @@ use storage::{Database, Options, SecondaryIndex, Table, TxnError};
 const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
 const NAMES: Table<u32, String> = Table::new("names").with_index::<ByName>();
 
-/// No two rows have one name.
+/// Unique index: no two rows have the same name.
 struct ByName;
 
 impl SecondaryIndex for ByName {
@@ -66,7 +66,7 @@ fn a_row_that_cannot_be_put_takes_the_others_back() {
     assert!(matches!(refused, Err(TxnError::DuplicateKey { .. })), "{refused:?}");
     let all = [Some(name("ada")), Some(name("grace")), None, None];
     assert_eq!(tx.get_many(&NAMES, &[1, 2, 3, 4]).unwrap(), all);
-    // A name that an earlier row of the statement gives up is free for a later one.
+    // A name that an earlier row of the statement releases is free for a later row.
     tx.put_many(&NAMES, &[(2, name("barbara")), (5, name("grace"))]).unwrap();
     assert_eq!(tx.get_many(&NAMES, &[5, 2]).unwrap(), [Some(name("grace")), Some(name("barbara"))]);
     tx.commit().unwrap();

@@ -1,6 +1,5 @@
-//! Sound pages that lie where they should not: a write that went astray, was lost, or an older copy of a page. Every
-//! statement gives the right answer or says which page is damaged; none panics, and none writes a row where no search finds
-//! it.
+//! Valid pages in wrong places: misdirected writes, lost writes, and older copies of pages. Every statement returns the
+//! right answer or names the damaged page; none panics, and none writes a row where no search finds it.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -15,10 +14,10 @@ use storage::{Background, Database, SecondaryIndex, StorageError, Table, Transac
 
 const PAGE: usize = 8192;
 const KIND: usize = 8;
-/// First page never used, on page 1.
+/// Offset of the first unused page number on page 1.
 const SPACE_END: usize = 32;
 
-/// Long keys, so that few rows make a tree of three levels.
+/// A table with long keys, so that few rows make a tree of three levels.
 const ROWS: Table<Vec<u8>, Vec<u8>> = Table::new("rows").with_index::<ByHead>();
 const OTHERS: Table<u64, u64> = Table::new("others");
 
@@ -65,7 +64,7 @@ fn open(disk: &MemDisk, pool: u64) -> Database {
     small().buffer_pool(pool).background(Background::Inline).open_on(Arc::new(disk.clone())).unwrap()
 }
 
-/// A closed database with what it had an hour ago, and its rows.
+/// Returns the files of a closed database, an older version of them, and the rows.
 fn made() -> (Files, Files, Rows) {
     let disk = MemDisk::new();
     let mut rows = Rows::new();
@@ -94,13 +93,13 @@ fn u32_at(page: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(page[at..at + 4].try_into().unwrap())
 }
 
-/// Pages of trees.
+/// Returns the numbers of the pages of trees.
 fn tree_pages(files: &Files) -> Vec<u32> {
     let end = u32_at(page(files, 1).unwrap(), SPACE_END);
     (2..end).filter(|n| matches!(page(files, *n), Some(page) if matches!(page[KIND], 1 | 2))).collect()
 }
 
-/// The page's bytes under another number.
+/// Returns the page's bytes with another page number.
 fn under(bytes: &[u8], number: u32) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[4..8].copy_from_slice(&number.to_le_bytes());
@@ -121,7 +120,7 @@ fn disk_of(files: &Files) -> MemDisk {
     disk
 }
 
-/// Right, or told.
+/// Checks that a result is right or reports damage.
 fn told<T>(what: &str, result: Result<T, TxnError>, is_right: impl FnOnce(&T) -> bool) -> Option<T> {
     match result {
         Ok(value) => {
@@ -133,7 +132,7 @@ fn told<T>(what: &str, result: Result<T, TxnError>, is_right: impl FnOnce(&T) ->
     }
 }
 
-/// One statement on a key, and what it must say and leave.
+/// Runs one statement on a key, and checks its result and its effect.
 fn statement(tx: &mut Transaction<'_>, rng: &mut Rng, now: &mut Rows, what: &str, exact: bool) -> bool {
     let n = rng.below(KEYS + 20);
     let (key, new) = (key(n), row(n, 9));
@@ -184,7 +183,7 @@ fn statement(tx: &mut Transaction<'_>, rng: &mut Rng, now: &mut Rows, what: &str
     true
 }
 
-/// Many statements in transactions, some of which roll back; true if damage was told.
+/// Runs many statements in transactions, some of which roll back; returns true if damage was reported.
 fn statements(db: &Database, rng: &mut Rng, rows: &mut Rows, what: &str, exact: bool) -> bool {
     let mut damaged = false;
     for _ in 0..30 {
@@ -206,7 +205,7 @@ fn statements(db: &Database, rng: &mut Rng, rows: &mut Rows, what: &str, exact: 
     damaged
 }
 
-/// One page in the place of another, or an older copy of itself, in a database that is opened then.
+/// One page replaced by another page, or by an older copy of itself, before the database is opened.
 #[test]
 fn a_page_in_the_wrong_place_is_told() {
     let (files, older, rows) = made();
@@ -258,8 +257,8 @@ fn a_page_in_the_wrong_place_is_told() {
     assert!(found.iter().all(|found| *found > 5), "told {found:?} times");
 }
 
-/// The same while the database is open, with a pool that is smaller than it: pages leave memory and come back wrong, inner
-/// ones over leaves that are still there.
+/// The same while the database is open, with a pool smaller than the database: pages are evicted and read back wrong,
+/// also inner pages above leaves that are still in the pool.
 #[test]
 fn a_page_that_comes_back_wrong_is_told() {
     let (files, older, rows) = made();
@@ -294,7 +293,7 @@ fn a_page_that_comes_back_wrong_is_told() {
         let what = format!("seed {seed}: page {to} comes back wrong");
         for _ in 0..4 {
             found += usize::from(statements(&db, &mut rng, &mut now, &what, exact));
-            // Other pages take the room of those that were used.
+            // Other pages evict those that were used.
             if let Ok(tx) = db.begin() {
                 let _ = tx.count(&OTHERS, ..);
             }

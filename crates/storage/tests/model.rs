@@ -1,5 +1,5 @@
-//! A table with an index against an ordered map: random statements, rollbacks, closing and opening, in a pool that
-//! holds a part of the rows.
+//! A table with an index is compared with an ordered map: random statements, rollbacks, closing and opening, with a
+//! pool that holds a part of the rows.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -20,13 +20,13 @@ enum Step {
     Insert(u16, usize, u8),
     Put(u16, usize, u8),
     Delete(u16),
-    /// Deletes everything in a range: ghosts, merges, a root that shrinks.
+    /// Deletes all rows of a range: leaves ghosts, merges pages, shrinks the root.
     Clear(u16, u16),
-    /// Ascending inserts in the middle.
+    /// Inserts ascending keys in the middle.
     Run(u16, usize),
     Get(u16),
     Range(u16, u16, bool),
-    /// Takes from both ends alternately.
+    /// Reads from both ends alternately.
     BothEnds(u16, u16),
     ByHead(u8, bool),
     Commit,
@@ -34,7 +34,7 @@ enum Step {
     Reopen,
 }
 
-/// Keys of 0 to 2046 bytes (2048 encoded), in another order than their numbers.
+/// Returns keys of 0 to 2046 bytes (2048 encoded), in another order than their numbers.
 fn key(n: u16) -> Vec<u8> {
     if n == 0 {
         return Vec::new();
@@ -69,7 +69,7 @@ fn row(len: usize, byte: u8) -> Vec<u8> {
     (0..len).map(|i| byte.wrapping_add((i % 7) as u8)).collect()
 }
 
-/// Whether the index entry is within bounds: with a long key it may not be.
+/// Returns true if the index entry exceeds the maximum length, which is possible with a long key.
 fn too_long(key: &[u8], row: &[u8]) -> bool {
     let head = &row[..row.len().min(2)];
     let zeros = head.iter().filter(|b| **b == 0).count();

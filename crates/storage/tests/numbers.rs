@@ -1,4 +1,4 @@
-//! Tables that come and go: their numbers and names are used again, and no statement takes one for another.
+//! Dropped and created tables: numbers and names are reused, and no statement confuses two tables.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -37,7 +37,7 @@ fn in_memory() -> Database {
     Options::new().buffer_pool(4 << 20).open_on(Arc::new(MemDisk::new())).unwrap()
 }
 
-/// The number that a handle shows.
+/// Returns the number in a handle's debug output.
 fn number(handle: &Handle) -> u32 {
     let shown = format!("{handle:?}");
     shown.trim_start_matches("OpenTable(").trim_end_matches(')').parse().unwrap()
@@ -51,7 +51,7 @@ fn is_whole(db: &Database) {
 /// A table of the model.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Modelled {
-    /// No two tables of one name, or forms of one table, have the same.
+    /// Unique identifier of a table's version.
     form: u64,
     indexed: bool,
     rows: BTreeMap<u64, u64>,
@@ -63,12 +63,12 @@ struct World {
     rng: Rng,
     tables: BTreeMap<String, Modelled>,
     forms: u64,
-    /// Handles, with the name and the form of their tables.
+    /// Handles, with the name and the version of their tables.
     handles: Vec<(Handle, String, u64)>,
-    /// Declarations that are kept, as a program keeps them.
+    /// Cached declarations, as a program would keep them.
     kept: BTreeMap<(String, bool), Declared>,
     peeker: Peeker,
-    /// Uses that were refused because the table had gone.
+    /// Number of uses that were refused because the table was gone.
     refused: u64,
 }
 
@@ -99,7 +99,7 @@ impl World {
         format!("table {}", self.rng.below(NAMES))
     }
 
-    /// The table of this name in the model, which is there then.
+    /// Returns the model's table of this name, and creates it if necessary.
     fn there(&mut self, name: &str) -> &mut Modelled {
         let indexed = self.rng.once_in(2);
         let forms = &mut self.forms;
@@ -109,7 +109,7 @@ impl World {
         })
     }
 
-    /// Its declaration: one that was kept, or another.
+    /// Returns a declaration of the table: a cached one or a new one.
     fn declaration(&mut self, name: &str) -> Declared {
         let indexed = self.there(name).indexed;
         let kept = self.kept.remove(&(name.to_owned(), indexed));
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// Uses every handle: those of tables that are no more are refused, whatever has their number.
+    /// Uses every handle: handles of dropped tables are refused, even if another table has the number.
     fn use_handles(&mut self) {
         let (mut refused, mut peeker) = (0, std::mem::take(&mut self.peeker));
         for (handle, name, form) in &self.handles {
@@ -186,7 +186,7 @@ impl World {
             let now = self.tables.get(name).filter(|table| table.form == *form);
             let key = self.rng.clone().below(60);
             let tx = db.begin().unwrap();
-            let peeked = db.peek_raw(&mut peeker, handle, &key.to_be_bytes()).map(|(row, _)| row.map(<[u8]>::to_vec));
+            let peeked = db.raw().peek(&mut peeker, handle, &key.to_be_bytes()).map(|(row, _)| row.map(<[u8]>::to_vec));
             match (tx.get(handle, &key), peeked, now) {
                 (Ok(row), Ok(peeked), Some(table)) => {
                     assert_eq!(row.as_ref(), table.rows.get(&key), "{name}");
@@ -200,7 +200,7 @@ impl World {
         self.peeker = peeker;
     }
 
-    /// A cursor that has not fetched anything yet, of a table that is dropped and made anew meanwhile.
+    /// Opens a cursor, then drops and recreates its table before the first fetch.
     fn cursor(&mut self) {
         let name = self.name();
         let table = self.declaration(&name);
@@ -323,11 +323,11 @@ fn tables_come_and_go_as_in_a_model() {
     assert!(refused > 200, "{refused} uses of tables that had gone");
 }
 
-/// However many tables there were, the numbers in use are about as many as there are beside each other; also while a
-/// transaction was open all the time, once it has ended.
+/// The numbers in use are about as many as the tables that exist at the same time, however many were created before.
+/// This also holds after a transaction that was open all the time has ended.
 #[test]
 fn numbers_are_those_of_tables_beside_each_other() {
-    // A thread of the database's own that looks at tables would let numbers rest for as long as the system keeps it.
+    // No background threads: a thread that uses tables would keep numbers resting for as long as it is not scheduled.
     let db = small().open_on(Arc::new(MemDisk::new())).unwrap();
     let one = |n: u64| {
         let table = declared(&format!("job {n}"), n.is_multiple_of(2));
@@ -353,7 +353,7 @@ fn numbers_are_those_of_tables_beside_each_other() {
     assert_eq!(db.table_names(), ["changed"]);
 }
 
-/// Handles, places, loads of a dropped table, while another has its number.
+/// Handles, positions and loads of a dropped table, after another table has got its number.
 #[test]
 fn what_was_of_a_dropped_table_is_refused_by_the_one_with_its_number() {
     let db = in_memory();
@@ -361,8 +361,8 @@ fn what_was_of_a_dropped_table_is_refused_by_the_one_with_its_number() {
     db.transact(|tx| tx.put(&old, &1, &10)).unwrap();
     let mut peeker = Peeker::default();
     let keys = [1u64.to_be_bytes()];
-    db.announce_raw(&mut peeker, keys.iter().map(|key| (old, key.as_slice(), 8)));
-    let (_, place) = db.peek_raw(&mut peeker, &old, &keys[0]).unwrap();
+    db.raw().announce(&mut peeker, keys.iter().map(|key| (old, key.as_slice(), 8)));
+    let (_, place) = db.raw().peek(&mut peeker, &old, &keys[0]).unwrap();
     assert!(db.drop_table("old").unwrap());
     let new = (0..10)
         .find_map(|n| {
@@ -381,22 +381,22 @@ fn what_was_of_a_dropped_table_is_refused_by_the_one_with_its_number() {
     dropped(begin().range(&old, ..).map(drop));
     dropped(begin().lock_table(&old, storage::TableLock::Exclusive));
     dropped(begin().get_many(&old, &[1]).map(drop));
-    dropped(begin().confirm_raw(&old, &keys[0], &place, None, true).map(drop));
-    dropped(db.peek_raw(&mut peeker, &old, &keys[0]).map(drop));
-    dropped(db.peek_range_raw(&mut peeker, &old, (&[], &[0xff; 9]), 9, |_, _, _| panic!("a row of another table")));
+    dropped(begin().raw_mut().confirm(&old, &keys[0], &place, None, true).map(drop));
+    dropped(db.raw().peek(&mut peeker, &old, &keys[0]).map(drop));
+    dropped(db.raw().peek_range(&mut peeker, &old, (&[], &[0xff; 9]), 9, |_, _, _| panic!("a row of another table")));
     dropped(db.bulk_load(&old).map(drop));
     dropped(db.bulk_load_part(&old, Part::Rows).map(drop));
-    // The old place of the old row, for the new table: it is no row of that.
+    // The cached position of the old row, used for the new table, confirms no row of the new table.
     let mut tx = begin();
     let row = 20u64.to_le_bytes();
-    assert!(!tx.confirm_raw(&new, &keys[0], &place, Some(&10u64.to_le_bytes()), true).unwrap());
-    let seen = db.peek_raw(&mut peeker, &new, &keys[0]).unwrap().0.map(<[u8]>::to_vec);
-    assert!(tx.confirm_raw(&new, &keys[0], &place, seen.as_deref(), true).unwrap(), "{row:?}");
+    assert!(!tx.raw_mut().confirm(&new, &keys[0], &place, Some(&10u64.to_le_bytes()), true).unwrap());
+    let seen = db.raw().peek(&mut peeker, &new, &keys[0]).unwrap().0.map(<[u8]>::to_vec);
+    assert!(tx.raw_mut().confirm(&new, &keys[0], &place, seen.as_deref(), true).unwrap(), "{row:?}");
     drop(tx);
     assert_eq!(begin().get(&new, &1).unwrap(), Some(20));
 }
 
-/// A statement that has found a table and waits for its lock, while the table is dropped and others are made.
+/// A statement that has found a table waits for its lock, while the table is dropped and others are created.
 #[test]
 fn who_waits_for_a_dropped_table_never_gets_another() {
     let db = in_memory();
@@ -440,7 +440,7 @@ fn who_waits_for_a_dropped_table_never_gets_another() {
                 })
             })
             .collect();
-        // As often as it takes until all of this has happened, or a thread has failed.
+        // Repeats until all of this has happened, or a thread has failed.
         let is_over =
             |threads: &[std::thread::ScopedJoinHandle<'_, ()>]| threads.iter().any(|thread| thread.is_finished());
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
@@ -492,7 +492,7 @@ fn names_have_one_to_two_hundred_bytes() {
     }
 }
 
-/// One declaration for two databases, and one that outlives its table.
+/// One declaration used in two databases, and one that outlives its table.
 #[test]
 fn a_declaration_finds_its_table_in_each_database() {
     let (one, other) = (in_memory(), in_memory());
@@ -508,12 +508,12 @@ fn a_declaration_finds_its_table_in_each_database() {
             assert_eq!(other.begin().unwrap().get(&table, &1).unwrap(), Some(1000 + round));
         }
     }
-    // The types are compared where the table is found first.
+    // The types are compared at the first lookup.
     let wrong = Table::<u64, String, _>::named("shared by both");
     assert!(matches!(other.begin().unwrap().get(&wrong, &1), Err(TxnError::OtherCodec { .. })));
 }
 
-/// Thousands beside each other: made, listed, measured, found again after a kill, and dropped.
+/// Thousands of tables: created, listed, measured, found again after a process kill, and dropped.
 #[test]
 fn thousands_of_tables_lie_beside_each_other() {
     const TABLES: u64 = 3_000;
@@ -523,7 +523,7 @@ fn thousands_of_tables_lie_beside_each_other() {
     for (n, table) in (0..).zip(&all) {
         db.transact(|tx| tx.put(table, &n, &(n + 1))).unwrap();
     }
-    // One transaction in all of them.
+    // One transaction that writes to all of them.
     db.transact(|tx| (0..).zip(&all).try_for_each(|(n, table)| tx.put(table, &n, &(3 * n)))).unwrap();
     db.checkpoint().unwrap();
     let left = disk.crash(Crash::Nothing);
@@ -554,7 +554,7 @@ fn resident() -> u64 {
     statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).map_or(0, |pages: u64| pages * 4096)
 }
 
-/// What fifty thousand tables beside each other take, on files.
+/// Measures the cost of fifty thousand tables, on files.
 #[test]
 #[ignore = "prints figures"]
 fn timing_of_fifty_thousand_tables() {

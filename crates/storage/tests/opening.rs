@@ -1,4 +1,4 @@
-//! Opening databases that exist and that do not, and pages that are damaged.
+//! Opening of existing and missing databases, and damaged pages.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -77,7 +77,7 @@ fn a_pool_too_small_is_refused() {
     assert!(matches!(error, OpenError::Setting { setting: "buffer_pool", .. }));
 }
 
-/// One copy of the control file may be damaged, not both; another format is distinguished from damage.
+/// One copy of the control file may be damaged, but not both; another format is distinguished from damage.
 #[test]
 fn damage_to_the_control_file() {
     let disk = SimDisk::new(1);
@@ -88,7 +88,7 @@ fn damage_to_the_control_file() {
     for copy in 0..2 {
         let one = disk.crash(storage::disk::Crash::All);
         assert!(one.flip("control", copy * 4096 + 20, 3));
-        // The older copy names an older checkpoint: restart has more to do, and may find that its log has been removed.
+        // The older copy names an older checkpoint: the restart has more work, and its log may have been removed.
         match small().open_on(on(&one)) {
             Ok(db) => assert_eq!(db.begin().unwrap().get(&NUMBERS, &1).unwrap(), Some(2)),
             Err(error) => assert!(matches!(error, OpenError::Storage(StorageError::CorruptFile { .. })), "{error}"),

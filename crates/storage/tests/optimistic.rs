@@ -1,4 +1,4 @@
-//! Rows read without locks, and locked later where they were found.
+//! Optimistic reads: rows are read without locks, and later locked at their cached positions.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -31,7 +31,7 @@ fn key(n: u64) -> [u8; 8] {
 type Handle = OpenTable<Raw, Raw>;
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What was seen, a while ago, of these parts of a row.
+/// Columns of a row that were read some time ago.
 struct Old {
     key: [u8; 8],
     place: Place,
@@ -44,7 +44,7 @@ fn whole() -> Vec<Range<usize>> {
     vec![0..usize::MAX]
 }
 
-/// All of a row, or some parts of it, which may lie behind its end.
+/// Returns the range of the whole row, or some ranges, which may lie beyond its end.
 fn some_columns(rng: &mut Rng) -> Vec<Range<usize>> {
     if rng.once_in(3) {
         return whole();
@@ -57,7 +57,7 @@ fn some_columns(rng: &mut Rng) -> Vec<Range<usize>> {
     if first.start.is_multiple_of(2) { vec![first] } else { vec![first, part()] }
 }
 
-/// These parts of a row, one behind the other, up to the first that it does not have.
+/// Returns these parts of a row, concatenated, up to the first that the row does not have.
 fn parts(row: &[u8], columns: &[Range<usize>]) -> Vec<u8> {
     let of = |part: &Range<usize>| row.get(part.start..if part.end == usize::MAX { row.len() } else { part.end });
     columns.iter().map_while(of).flatten().copied().collect()
@@ -66,15 +66,16 @@ fn parts(row: &[u8], columns: &[Range<usize>]) -> Vec<u8> {
 fn all(db: &Database, table: &Handle) -> Rows {
     let mut rows = Rows::new();
     let tx = db.begin().unwrap();
-    tx.scan_raw(table, &[], &[0xFF; 9], |key, row| {
-        rows.insert(key.to_vec(), row.to_vec());
-        ControlFlow::Continue(())
-    })
-    .unwrap();
+    tx.raw()
+        .scan(table, &[], &[0xFF; 9], |key, row| {
+            rows.insert(key.to_vec(), row.to_vec());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
     rows
 }
 
-/// Places of any age: leaves have been split, merged and given to other pages since.
+/// Cached positions of any age: in between, leaves were split, merged and replaced by other pages.
 #[test]
 fn what_is_confirmed_is_what_is_there() {
     for seed in 0..24 {
@@ -92,15 +93,15 @@ fn what_is_confirmed_is_what_is_there() {
             for _ in 0..rng.below(30) {
                 let key = key(rng.below(600));
                 if rng.once_in(3) {
-                    assert_eq!(tx.delete_raw(table, &key).unwrap(), rows.remove(&key[..]).is_some());
+                    assert_eq!(tx.raw_mut().delete(table, &key).unwrap(), rows.remove(&key[..]).is_some());
                 } else {
                     let len = rng.below(300) as usize + 1;
                     let row = rng.bytes(len);
-                    tx.put_raw(table, &key, &row).unwrap();
+                    tx.raw_mut().put(table, &key, &row).unwrap();
                     rows.insert(key.to_vec(), row);
                 }
             }
-            // Rows that were seen are written over, where they still are what was seen.
+            // Rows that were read are replaced, if they are unchanged.
             let mut seen = Vec::new();
             while !old.is_empty() && !rng.once_in(12) {
                 let Old { key, mut place, columns, row } = old.swap_remove(rng.below(old.len() as u64) as usize);
@@ -108,13 +109,14 @@ fn what_is_confirmed_is_what_is_there() {
                 if rng.once_in(10)
                     && let Some(other) = old.last()
                 {
-                    // Another key's place costs a search.
+                    // The position of another key costs a search.
                     place = other.place;
                 }
-                let same = tx.confirm_columns_raw(table, &key, &place, (&columns, row.as_deref()), to_write).unwrap();
+                let same =
+                    tx.raw_mut().confirm_columns(table, &key, &place, (&columns, row.as_deref()), to_write).unwrap();
                 assert_eq!(same, rows.get(&key[..]).map(|row| parts(row, &columns)) == row, "{key:?} {columns:?}");
                 let new = rows.get(&key[..]).map_or_else(|| b"absent".to_vec(), |row| rng.bytes(row.len()));
-                // Another length now and then, and the same key twice.
+                // Sometimes another length, and sometimes the same key twice.
                 let new = if rng.once_in(6) { rng.bytes(20) } else { new };
                 seen.push((key, place, new.clone()));
                 if rng.once_in(8) {
@@ -123,7 +125,7 @@ fn what_is_confirmed_is_what_is_there() {
             }
             let found = seen.iter().filter(|(key, ..)| rows.contains_key(&key[..])).count();
             let written = seen.iter().map(|(key, place, row)| (&key[..], *place, &row[..]));
-            assert_eq!(tx.replace_many_raw(table, written).unwrap(), found);
+            assert_eq!(tx.raw_mut().replace_many(table, written).unwrap(), found);
             for (key, _, row) in seen {
                 rows.entry(key.to_vec()).and_modify(|old| *old = row);
             }
@@ -135,13 +137,13 @@ fn what_is_confirmed_is_what_is_there() {
             }
             let keys: Vec<[u8; 8]> = (0..rng.below(40)).map(|_| key(rng.below(600))).collect();
             if rng.once_in(2) {
-                db.announce_raw(&mut peeker, keys.iter().map(|key| (*table, &key[..], 64)));
+                db.raw().announce(&mut peeker, keys.iter().map(|key| (*table, &key[..], 64)));
             }
             for key in keys {
-                let (row, _) = db.peek_raw(&mut peeker, table, &key).unwrap();
+                let (row, _) = db.raw().peek(&mut peeker, table, &key).unwrap();
                 assert_eq!(row, rows.get(&key[..]).map(|row| &row[..]));
                 let columns = some_columns(&mut rng);
-                let (row, place) = db.peek_columns_raw(&mut peeker, table, &key, &columns).unwrap();
+                let (row, place) = db.raw().peek_columns(&mut peeker, table, &key, &columns).unwrap();
                 let row = row.map(<[u8]>::to_vec);
                 assert_eq!(row, rows.get(&key[..]).map(|row| parts(row, &columns)), "{key:?} {columns:?}");
                 old.push(Old { key, place, columns, row });
@@ -149,12 +151,13 @@ fn what_is_confirmed_is_what_is_there() {
             let (from, to) = (key(rng.below(600)), key(rng.below(600)));
             let mut ranged = Vec::new();
             let most = rng.below(200) as usize;
-            db.peek_range_raw(&mut peeker, table, (&from, &to), most + 1, |key, row, place| {
-                ranged.push((key.to_vec(), row.to_vec()));
-                old.push(Old { key: key.try_into().unwrap(), place, columns: whole(), row: Some(row.to_vec()) });
-                ControlFlow::Continue(())
-            })
-            .unwrap();
+            db.raw()
+                .peek_range(&mut peeker, table, (&from, &to), most + 1, |key, row, place| {
+                    ranged.push((key.to_vec(), row.to_vec()));
+                    old.push(Old { key: key.try_into().unwrap(), place, columns: whole(), row: Some(row.to_vec()) });
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
             let bounds = (Bound::Included(from.to_vec()), Bound::Included(to.to_vec()));
             let expected: Vec<_> = if from > to {
                 Vec::new()
@@ -173,77 +176,77 @@ fn what_is_confirmed_is_what_is_there() {
 fn what_is_confirmed_stays() {
     let db = options().open_on(Arc::new(MemDisk::new())).unwrap();
     let table = db.raw_table(&PLAIN).unwrap();
-    db.transact(|tx| (0..9).step_by(2).try_for_each(|n| tx.insert_raw(&table, &key(n), b"row"))).unwrap();
+    db.transact(|tx| (0..9).step_by(2).try_for_each(|n| tx.raw_mut().insert(&table, &key(n), b"row"))).unwrap();
     let mut peeker = Peeker::default();
     let mut seen = |n| {
-        let (row, place) = db.peek_raw(&mut peeker, &table, &key(n)).unwrap();
+        let (row, place) = db.raw().peek(&mut peeker, &table, &key(n)).unwrap();
         (place, row.map(<[u8]>::to_vec))
     };
     let (two, three, six) = (seen(2), seen(3), seen(6));
     let mut tx = db.begin().unwrap();
     for (n, (place, row), to_write) in [(2, &two, false), (3, &three, false), (6, &six, true)] {
-        assert!(tx.confirm_raw(&table, &key(n), place, row.as_deref(), to_write).unwrap());
+        assert!(tx.raw_mut().confirm(&table, &key(n), place, row.as_deref(), to_write).unwrap());
     }
-    // At the place of another key: what is locked is the key.
-    assert!(tx.confirm_raw(&table, &key(8), &two.0, Some(b"row"), true).unwrap());
+    // With the position of another key, the given key is locked.
+    assert!(tx.raw_mut().confirm(&table, &key(8), &two.0, Some(b"row"), true).unwrap());
     let mut other = db.begin().unwrap();
     let waits = |result: Result<_, TxnError>| matches!(result, Err(TxnError::OwnTask { .. }));
-    assert_eq!(other.read_raw(&table, &key(2), |_| ()).unwrap(), Some(()), "a reader shares");
-    assert!(waits(other.put_raw(&table, &key(2), b"new")));
-    assert!(waits(other.insert_raw(&table, &key(3), b"new")));
-    assert!(waits(other.read_raw(&table, &key(6), |_| ()).map(drop)));
-    assert!(waits(other.read_raw(&table, &key(8), |_| ()).map(drop)));
+    assert_eq!(other.raw().read(&table, &key(2), |_| ()).unwrap(), Some(()), "a reader shares");
+    assert!(waits(other.raw_mut().put(&table, &key(2), b"new")));
+    assert!(waits(other.raw_mut().insert(&table, &key(3), b"new")));
+    assert!(waits(other.raw().read(&table, &key(6), |_| ()).map(drop)));
+    assert!(waits(other.raw().read(&table, &key(8), |_| ()).map(drop)));
     drop(tx);
-    other.put_raw(&table, &key(2), b"new").unwrap();
-    other.insert_raw(&table, &key(3), b"new").unwrap();
+    other.raw_mut().put(&table, &key(2), b"new").unwrap();
+    other.raw_mut().insert(&table, &key(3), b"new").unwrap();
     other.commit().unwrap();
     let mut tx = db.begin().unwrap();
     for (n, (place, row)) in [(2, two), (3, three)] {
-        assert!(!tx.confirm_raw(&table, &key(n), &place, row.as_deref(), false).unwrap());
+        assert!(!tx.raw_mut().confirm(&table, &key(n), &place, row.as_deref(), false).unwrap());
     }
 }
 
-/// A peek sees what is not committed; the transaction that confirms waits for it.
+/// An optimistic read returns uncommitted rows; the transaction that confirms waits for the writer.
 #[test]
 fn a_peek_may_see_what_is_rolled_back() {
     let db = options().open_on(Arc::new(MemDisk::new())).unwrap();
     let table = db.raw_table(&PLAIN).unwrap();
     let mut writer = db.begin().unwrap();
-    writer.insert_raw(&table, &key(1), b"soon gone").unwrap();
+    writer.raw_mut().insert(&table, &key(1), b"soon gone").unwrap();
     let mut peeker = Peeker::default();
-    let (row, place) = db.peek_raw(&mut peeker, &table, &key(1)).unwrap();
+    let (row, place) = db.raw().peek(&mut peeker, &table, &key(1)).unwrap();
     let row = row.map(<[u8]>::to_vec);
     assert_eq!(row.as_deref(), Some(&b"soon gone"[..]));
     writer.rollback().unwrap();
     let mut tx = db.begin().unwrap();
-    assert!(!tx.confirm_raw(&table, &key(1), &place, row.as_deref(), false).unwrap());
+    assert!(!tx.raw_mut().confirm(&table, &key(1), &place, row.as_deref(), false).unwrap());
 }
 
-/// Places, announcements and handles of one database do nothing in another.
+/// Positions, announcements and handles of one database have no effect in another.
 #[test]
 fn places_of_another_database_do_no_harm() {
     let dbs = [0, 1].map(|_| options().open_on(Arc::new(MemDisk::new())).unwrap());
     let tables = dbs.each_ref().map(|db| db.raw_table(&PLAIN).unwrap());
     for (db, table) in dbs.iter().zip(&tables) {
-        db.transact(|tx| (0..500).try_for_each(|n| tx.insert_raw(table, &key(n), b"a"))).unwrap();
+        db.transact(|tx| (0..500).try_for_each(|n| tx.raw_mut().insert(table, &key(n), b"a"))).unwrap();
     }
     let mut peeker = Peeker::default();
     let keys: Vec<_> = (0..500).map(key).collect();
     for key in &keys {
-        dbs[0].announce_raw(&mut peeker, std::iter::once((tables[0], &key[..], 8)));
-        let (row, place) = dbs[0].peek_raw(&mut peeker, &tables[0], key).unwrap();
+        dbs[0].raw().announce(&mut peeker, std::iter::once((tables[0], &key[..], 8)));
+        let (row, place) = dbs[0].raw().peek(&mut peeker, &tables[0], key).unwrap();
         let row = row.map(<[u8]>::to_vec);
         let mut tx = dbs[1].begin().unwrap();
-        assert!(tx.confirm_raw(&tables[1], key, &place, row.as_deref(), true).unwrap());
-        assert_eq!(tx.replace_many_raw(&tables[1], std::iter::once((&key[..], place, &b"c"[..]))).unwrap(), 1);
-        dbs[1].peek_raw(&mut peeker, &tables[1], key).unwrap();
+        assert!(tx.raw_mut().confirm(&tables[1], key, &place, row.as_deref(), true).unwrap());
+        assert_eq!(tx.raw_mut().replace_many(&tables[1], std::iter::once((&key[..], place, &b"c"[..]))).unwrap(), 1);
+        dbs[1].raw().peek(&mut peeker, &tables[1], key).unwrap();
         tx.commit_async().unwrap();
     }
-    assert!(matches!(dbs[1].peek_raw(&mut peeker, &tables[0], &keys[0]), Err(TxnError::ForeignHandle { .. })));
+    assert!(matches!(dbs[1].raw().peek(&mut peeker, &tables[0], &keys[0]), Err(TxnError::ForeignHandle { .. })));
     assert!(all(&dbs[1], &tables[1]).values().all(|row| row == b"c"));
 }
 
-/// Rows replaced together are one change: there after a crash if they were committed, and not otherwise.
+/// Rows replaced together are one change: after a crash all are there if the change was committed, and none otherwise.
 #[test]
 fn rows_replaced_together_survive_a_crash_together() {
     for seed in 0..40 {
@@ -252,20 +255,20 @@ fn rows_replaced_together_survive_a_crash_together() {
         let db = common::open(&disk);
         let table = db.raw_table(&PLAIN).unwrap();
         let rows = 400;
-        db.transact(|tx| (0..rows).try_for_each(|n| tx.insert_raw(&table, &key(n), &[0; 100]))).unwrap();
+        db.transact(|tx| (0..rows).try_for_each(|n| tx.raw_mut().insert(&table, &key(n), &[0; 100]))).unwrap();
         let mut peeker = Peeker::default();
         let mut rounds = 0;
         for round in 1..=rng.below(20) as u8 + 1 {
             let mut tx = db.begin().unwrap();
             let mut seen = Vec::new();
             for n in 0..rows {
-                let (_, place) = db.peek_raw(&mut peeker, &table, &key(n)).unwrap();
+                let (_, place) = db.raw().peek(&mut peeker, &table, &key(n)).unwrap();
                 seen.push((key(n), place));
             }
             let row = [round; 100];
-            tx.replace_many_raw(&table, seen.iter().map(|(key, place)| (&key[..], *place, &row[..]))).unwrap();
+            tx.raw_mut().replace_many(&table, seen.iter().map(|(key, place)| (&key[..], *place, &row[..]))).unwrap();
             if rng.once_in(5) {
-                // The crash finds it running.
+                // The crash interrupts this transaction.
                 std::mem::forget(tx);
                 break;
             }
@@ -281,12 +284,12 @@ fn rows_replaced_together_survive_a_crash_together() {
     }
 }
 
-/// Peeks beside writers: each row is whole.
+/// Optimistic reads concurrent with writers: each row is complete.
 #[test]
 fn a_peek_never_sees_half_a_row() {
     let db = options().open_on(Arc::new(MemDisk::new())).unwrap();
     let table = db.raw_table(&PLAIN).unwrap();
-    db.transact(|tx| (0..40).try_for_each(|n| tx.insert_raw(&table, &key(n), &[0; 200]))).unwrap();
+    db.transact(|tx| (0..40).try_for_each(|n| tx.raw_mut().insert(&table, &key(n), &[0; 200]))).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (db, table, done) = (&db, &table, &done);
@@ -299,15 +302,15 @@ fn a_peek_never_sees_half_a_row() {
                     while !done.load(Ordering::Relaxed) || looks < 1_000 {
                         let key = key(rng.below(60));
                         if rng.once_in(2) {
-                            db.announce_raw(&mut peeker, std::iter::once((*table, &key[..], 200)));
+                            db.raw().announce(&mut peeker, std::iter::once((*table, &key[..], 200)));
                         }
-                        let (row, _) = db.peek_raw(&mut peeker, table, &key).unwrap();
+                        let (row, _) = db.raw().peek(&mut peeker, table, &key).unwrap();
                         assert!(row.is_none_or(whole));
                         let show = |_: &[u8], row: &[u8], _| {
                             assert!(whole(row));
                             ControlFlow::Continue(())
                         };
-                        db.peek_range_raw(&mut peeker, table, (&key, &[0xFF; 8]), usize::MAX, show).unwrap();
+                        db.raw().peek_range(&mut peeker, table, (&key, &[0xFF; 8]), usize::MAX, show).unwrap();
                         looks += 1;
                     }
                 })
@@ -318,10 +321,10 @@ fn a_peek_never_sees_half_a_row() {
             let mut tx = db.begin().unwrap();
             let key = key(rng.below(60));
             if rng.once_in(3) {
-                tx.delete_raw(table, &key).unwrap();
+                tx.raw_mut().delete(table, &key).unwrap();
             } else {
                 let row = vec![rng.next() as u8; rng.below(400) as usize + 1];
-                tx.put_raw(table, &key, &row).unwrap();
+                tx.raw_mut().put(table, &key, &row).unwrap();
             }
             tx.commit_async().unwrap();
         }

@@ -1,4 +1,4 @@
-//! Points: where they are met, that no latch is held there, and that reads across a point are validated.
+//! Points: the operations that reach them, the absence of latches there, and the validation of reads across a point.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,14 +19,14 @@ const ROWS: Table<u64, [u8; 200]> = Table::new("rows");
 type Work = Box<dyn FnMut(u32)>;
 
 thread_local! {
-    /// The function that this thread calls at a point; none on threads that are not under test.
+    /// The function that this thread calls at a point; `None` on threads that are not under test.
     static AT_POINT: RefCell<Option<Work>> = const { RefCell::new(None) };
     static BUSY: Cell<bool> = const { Cell::new(false) };
     static ENTERED: RefCell<Vec<Operation>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls the thread's function at each point: it does the work of another fiber. (Debug builds assert at each point
-/// that the caller holds no latch; that work would wait for ever for a latch that it needs.)
+/// Calls the thread's function at each point, as if another fiber ran. (Debug builds assert at each point that the
+/// caller holds no latch; otherwise the function could wait forever for a latch.)
 #[derive(Debug, Default)]
 struct Interrupting {
     threads: ThreadHook,
@@ -39,7 +39,7 @@ impl Hook for Interrupting {
     }
 
     fn point(&self, site: u32) {
-        // Statements have points of their own, outside every descent.
+        // Statements have separate points, outside every descent.
         if storage::points()[site as usize].name().starts_with("btree/") {
             self.points.fetch_add(1, Ordering::Relaxed);
         }
@@ -149,8 +149,8 @@ fn under_latch_coupling_no_point_is_met_inside_a_descent() {
     assert_eq!(hook.points.load(Ordering::Relaxed), before);
 }
 
-/// At every point of a statement another transaction changes the tree under it: splits the leaf that the statement is
-/// on its way to, deletes rows, changes them. Each statement must have the same result as alone.
+/// At every point of a statement another transaction changes the tree: splits the leaf to which the statement descends,
+/// deletes rows, updates rows. Each statement must have the same result as without these changes.
 #[test]
 fn what_is_read_across_a_point_is_validated() {
     let (db, _) = open(LatchKind::Optimistic);
@@ -160,7 +160,7 @@ fn what_is_read_across_a_point_is_validated() {
     let mut salt = 1u64;
     let mut round = 0u64;
     let work = move |_| {
-        // Fills the leaves around with rows that the statements do not read; sometimes deletes some.
+        // Fills the surrounding leaves with rows that the statements do not read; sometimes deletes some.
         round += 1;
         let base = (round / 40 % 3000) * STEP;
         other
@@ -209,7 +209,7 @@ fn what_is_read_across_a_point_is_validated() {
     assert!(all.len() > 6000, "the others have inserted: {}", all.len());
 }
 
-/// A place that the transaction remembers, on a leaf that still covers the key, needs no descent at all.
+/// A cached position in a leaf that still covers the key needs no descent.
 #[test]
 fn a_put_descends_once_and_not_at_all_where_its_place_is_remembered() {
     let (db, _hook) = open(LatchKind::Optimistic);

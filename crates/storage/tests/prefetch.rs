@@ -1,4 +1,4 @@
-//! `prefetch` changes no answer: a row that was announced is read as any other.
+//! `prefetch` changes no result: an announced row is read like any other.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -9,11 +9,11 @@ use common::{ROWS, Rng};
 use storage::disk::MemDisk;
 use storage::{Database, OpenTable, Options, Transaction};
 
-/// Many tenants with the same numbers, each with a leaf or two of its own: their slots hold the same bytes.
+/// Many tenants with the same numbers, each in one or two separate leaves, whose slots have the same bytes.
 const TENANTS: u64 = 500;
 const NUMBERS: u64 = 500;
 
-/// Names of tenants are far apart, in no order.
+/// The keys of tenants are far apart, in random order.
 fn key(tenant: u64, number: u64) -> Vec<u8> {
     let name = tenant << 22 | Rng(tenant).next() >> 42;
     [(name as u32).to_be_bytes(), (number as u32).to_be_bytes()].concat()
@@ -36,7 +36,8 @@ fn loaded() -> Database {
     db
 }
 
-/// Announces rows of random tenants and numbers below these, and reads them: each is there or not as `is_there` says.
+/// Announces rows of random tenants and numbers below the given bounds, and reads them: `is_there` says which ones
+/// exist.
 fn announce_and_read(
     tx: &mut Transaction<'_>,
     rows: OpenTable<Vec<u8>, Vec<u8>>,
@@ -46,16 +47,16 @@ fn announce_and_read(
 ) {
     let wanted: Vec<(u64, u64)> = (0..16).map(|_| (rng.next() % tenants, rng.next() % numbers)).collect();
     let keys: Vec<Vec<u8>> = wanted.iter().map(|(tenant, number)| key(*tenant, *number)).collect();
-    tx.prefetch_raw(keys.iter().map(|key| (rows, key.as_slice(), 64)));
+    tx.raw().prefetch(keys.iter().map(|key| (rows, key.as_slice(), 64)));
     for ((tenant, number), key) in wanted.into_iter().zip(&keys) {
-        let found = tx.read_raw(&rows, key, <[u8]>::to_vec).unwrap();
+        let found = tx.raw().read(&rows, key, <[u8]>::to_vec).unwrap();
         let expected = is_there(tenant, number).then(|| row(tenant, number));
         assert_eq!(found, expected, "tenant {tenant}, number {number}");
     }
 }
 
-/// A shortcut that led to the wrong leaf mistook keys that are the same behind the prefix of their leaf: orders of one
-/// district were delivered in another's name.
+/// Regression: a shortcut led to the wrong leaf and confused keys that are equal after the prefixes of their leaves:
+/// orders of one district were delivered for another.
 #[test]
 fn announced_rows_are_those_of_their_keys() {
     let db = loaded();
@@ -69,7 +70,7 @@ fn announced_rows_are_those_of_their_keys() {
     }
 }
 
-/// The same while rows come and go, so that leaves split, merge and come back elsewhere.
+/// The same while rows are inserted and deleted, so that leaves split, merge and move.
 #[test]
 fn announced_rows_are_found_wherever_they_have_gone() {
     let db = loaded();
@@ -83,9 +84,9 @@ fn announced_rows_are_found_wherever_they_have_gone() {
         for number in from..(from + 100).min(NUMBERS) {
             let known = &mut there[(tenant * NUMBERS + number) as usize];
             if *known {
-                assert!(tx.delete_raw(&rows, &key(tenant, number)).unwrap());
+                assert!(tx.raw_mut().delete(&rows, &key(tenant, number)).unwrap());
             } else {
-                tx.insert_raw(&rows, &key(tenant, number), &row(tenant, number)).unwrap();
+                tx.raw_mut().insert(&rows, &key(tenant, number), &row(tenant, number)).unwrap();
             }
             *known = !*known;
         }

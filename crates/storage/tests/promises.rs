@@ -1,4 +1,4 @@
-//! What each statement on one key locks when it finds no row: the key, and nothing beside it.
+//! Locks of each statement on one key that finds no row: the key, and nothing else.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -10,7 +10,7 @@ use std::thread;
 use storage::disk::MemDisk;
 use storage::{Database, Durability, Isolation, Options, SecondaryIndex, Table, Transaction, TxnError};
 
-/// Rows under numbers, with a unique index on the row.
+/// Rows by number, with a unique index on the row.
 const ROWS: Table<u64, u64> = Table::new("rows").with_index::<ByRow>();
 
 #[derive(Debug)]
@@ -36,16 +36,18 @@ fn raw(key: u64) -> [u8; 8] {
 const ABSENT: [(&str, Statement); 13] = [
     ("get", |tx, key| tx.get(&ROWS, &key).map(drop)),
     ("get_many", |tx, key| tx.get_many(&ROWS, &[key]).map(drop)),
-    ("read_raw", |tx, key| tx.read_raw(&ROWS, &raw(key), |_| ()).map(drop)),
-    ("read_columns_of_raw", |tx, key| tx.read_columns_of_raw(&ROWS, &[&raw(key)], &[0..4, 4..8], |_, _| ()).map(drop)),
+    ("read_raw", |tx, key| tx.raw().read(&ROWS, &raw(key), |_| ()).map(drop)),
+    ("read_columns_of_raw", |tx, key| {
+        tx.raw().read_columns_of(&ROWS, &[&raw(key)], &[0..4, 4..8], |_, _| ()).map(drop)
+    }),
     ("get_for_update", |tx, key| tx.get_for_update(&ROWS, &key).map(drop)),
-    ("read_for_update_raw", |tx, key| tx.read_for_update_raw(&ROWS, &raw(key), |_| ()).map(drop)),
+    ("read_for_update_raw", |tx, key| tx.raw().read_for_update(&ROWS, &raw(key), |_| ()).map(drop)),
     ("update", |tx, key| tx.update(&ROWS, &key, &1).map(drop)),
-    ("update_raw", |tx, key| tx.update_raw(&ROWS, &raw(key), |_| ()).map(drop)),
-    ("update_head_raw", |tx, key| tx.update_head_raw(&ROWS, &raw(key), 0, |_, _| ()).map(drop)),
-    ("update_heads_raw", |tx, key| tx.update_heads_raw(&ROWS, &[&raw(key)], 0, |_, _, _| ()).map(drop)),
+    ("update_raw", |tx, key| tx.raw_mut().update(&ROWS, &raw(key), |_| ()).map(drop)),
+    ("update_head_raw", |tx, key| tx.raw_mut().update_head(&ROWS, &raw(key), 0, |_, _| ()).map(drop)),
+    ("update_heads_raw", |tx, key| tx.raw_mut().update_heads(&ROWS, &[&raw(key)], 0, |_, _, _| ()).map(drop)),
     ("delete", |tx, key| tx.delete(&ROWS, &key).map(drop)),
-    ("delete_raw", |tx, key| tx.delete_raw(&ROWS, &raw(key)).map(drop)),
+    ("delete_raw", |tx, key| tx.raw_mut().delete(&ROWS, &raw(key)).map(drop)),
     ("delete, after it was there", |tx, key| {
         tx.insert(&ROWS, &key, &key)?;
         tx.delete(&ROWS, &key)?;
@@ -53,13 +55,13 @@ const ABSENT: [(&str, Statement); 13] = [
     }),
 ];
 
-/// Statements that make a row.
+/// Statements that insert a row.
 const NEW: [(&str, Statement); 5] = [
     ("insert", |tx, key| tx.insert(&ROWS, &key, &key)),
     ("put", |tx, key| tx.put(&ROWS, &key, &key)),
     ("put_many", |tx, key| tx.put_many(&ROWS, &[(key, key)])),
-    ("insert_raw", |tx, key| tx.insert_raw(&ROWS, &raw(key), &raw(key))),
-    ("put_raw", |tx, key| tx.put_raw(&ROWS, &raw(key), &raw(key))),
+    ("insert_raw", |tx, key| tx.raw_mut().insert(&ROWS, &raw(key), &raw(key))),
+    ("put_raw", |tx, key| tx.raw_mut().put(&ROWS, &raw(key), &raw(key))),
 ];
 
 fn open() -> Database {
@@ -69,7 +71,7 @@ fn open() -> Database {
     db
 }
 
-/// Neither waits for the other: rows come beside a key that was found absent, or that was made.
+/// No waits: other transactions insert rows next to a key that was found absent or inserted.
 #[test]
 fn keys_beside_one_that_was_looked_for_come_without_a_wait() {
     for (first_name, first) in ABSENT.iter().chain(&NEW) {
@@ -87,7 +89,7 @@ fn keys_beside_one_that_was_looked_for_come_without_a_wait() {
     }
 }
 
-/// What was found absent stays absent under serializable; below it nothing is promised.
+/// A key that was found absent stays absent under serializable; lower levels guarantee nothing.
 #[test]
 fn a_key_that_was_found_absent_stays_absent() {
     for isolation in [Isolation::Serializable, Isolation::RepeatableRead, Isolation::ReadCommitted] {
@@ -114,8 +116,8 @@ fn a_key_that_was_found_absent_stays_absent() {
     }
 }
 
-/// Two transactions find a key absent, each its own or both the same one, and insert it: no deadlock, if they said that
-/// they would write. (Two that only read the same key and then insert it cannot both be right.)
+/// Two transactions find a key absent, different keys or the same one, and insert it: no deadlock, if they announced
+/// the write. (Two transactions that only read the same key and then insert it cannot both succeed.)
 #[test]
 fn who_looks_and_inserts_does_not_deadlock() {
     for (name, look) in &ABSENT[4..ABSENT.len() - 1] {
@@ -127,7 +129,7 @@ fn who_looks_and_inserts_does_not_deadlock() {
                 let db = &db;
                 scope.spawn(move || {
                     for round in 0..40u64 {
-                        // Each third round all of them look for one key; a row that is there is deleted again.
+                        // In each third round all threads search for the same key; an existing row is deleted again.
                         let key = if round % 3 == 0 { 5_000 } else { 1_000 + 10 * round + thread };
                         db.transact(|tx| {
                             look(tx, key)?;
@@ -146,7 +148,7 @@ fn who_looks_and_inserts_does_not_deadlock() {
     }
 }
 
-/// A put of a new key waits for no other one, as an insert.
+/// A put of a new key does not wait for puts of other keys, like an insert.
 #[test]
 fn puts_of_new_keys_do_not_meet() {
     let db = open();
@@ -186,7 +188,7 @@ fn puts_of_new_keys_do_not_meet() {
     assert_eq!(db.begin().unwrap().count(&ROWS, 10_000..).unwrap(), 4_000);
 }
 
-/// A put of a new key falls into a range that another transaction has read, and waits for it.
+/// A put of a new key in a range that another transaction has read waits for that transaction.
 #[test]
 fn a_put_waits_for_readers_of_its_range() {
     for (name, new) in NEW {
@@ -206,8 +208,8 @@ fn a_put_waits_for_readers_of_its_range() {
     }
 }
 
-/// Entries of a unique index are keys like others: a value that another transaction has not committed, or has not yet
-/// given up, is waited for, and values beside it are not.
+/// Entries of a unique index are keys like others: an insert waits for a value that another transaction has inserted or
+/// deleted without committing, and not for other values.
 #[test]
 fn unique_values_are_locked_one_by_one() {
     let db = open();

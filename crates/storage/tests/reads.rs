@@ -1,4 +1,4 @@
-//! A page that is missing stops only the fiber that wants it: two transactions of one thread, as fibers would run them.
+//! A missing page blocks only the fiber that needs it: two transactions of one thread, run as fibers would run them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use storage::disk::{Disk, DiskFile, DiskLock, LockError, MemDisk, OpenMode};
 use storage::{BlockReason, Database, Hook, Isolation, Options, Table, ThreadHook, TxnError, WaitToken};
 
-/// A disk that answers no reads of pages while its door is closed.
+/// A disk that blocks reads of pages while its gate is closed.
 #[derive(Clone, Debug)]
 struct Door {
     disk: MemDisk,
     is_shut: Arc<AtomicBool>,
     fails: Arc<AtomicBool>,
-    /// Reads of pages that have begun.
+    /// Number of reads of pages that have begun.
     begun: Arc<AtomicU64>,
 }
 
@@ -105,7 +105,7 @@ impl DiskFile for Behind {
 
 type Mate = Box<dyn FnOnce() + Send>;
 
-/// Runs another fiber on the thread of the one that blocks.
+/// Runs another fiber on the thread of the blocked one.
 #[derive(Default)]
 struct Mates {
     mates: Mutex<VecDeque<Mate>>,
@@ -149,7 +149,7 @@ impl Hook for Mates {
 
 const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
 
-/// A disk with a thousand rows on some seventy pages.
+/// Returns a disk with a thousand rows on about seventy pages.
 fn loaded() -> Result<Door, Box<dyn std::error::Error>> {
     let door = Door::new();
     let loading = Options::new().open_on(Arc::new(door.clone()))?;
@@ -185,7 +185,8 @@ fn while_one_transaction_waits_for_a_page_another_of_its_thread_goes_on() {
     assert_eq!(get(&db, 0).unwrap(), 0);
     assert!(went_on.load(Ordering::Acquire));
 
-    // A read that the disk refuses is an error of the transaction that asked, and the next one asks again.
+    // A read that the disk refuses is an error of the transaction that needs the page; the next transaction tries
+    // again.
     door.fails.store(true, Ordering::Release);
     let error = get(&db, 500).unwrap_err();
     assert!(error.to_string().contains("read at byte"), "{error}");

@@ -1,4 +1,4 @@
-//! Restart after single, chosen crashes. Random ones are in `crash.rs`.
+//! Restarts after specific crashes. Random crashes are in `crash.rs`.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -21,7 +21,7 @@ fn put(db: &Database, key: u64, row: u64) {
     db.transact(|tx| tx.put(&NUMBERS, &key, &row)).unwrap();
 }
 
-/// Rows of `bytes` bytes, all in the data file.
+/// Returns a database with rows of `bytes` bytes, all in the data file.
 fn with_counts(disk: &SimDisk, rows: u64, bytes: usize) -> Database {
     let db = open(disk);
     db.transact(|tx| (0..rows).try_for_each(|key| tx.insert(&COUNTS, &key, &vec![0; bytes]))).unwrap();
@@ -29,24 +29,24 @@ fn with_counts(disk: &SimDisk, rows: u64, bytes: usize) -> Database {
     db
 }
 
-/// One statement that counts the rows of these keys, in this order.
+/// Runs one statement that increments the counters of these keys, in this order.
 fn count(tx: &mut storage::Transaction<'_>, keys: &[u64]) -> Result<(), TxnError> {
     let keys: Vec<_> = keys.iter().map(|key| key.to_be_bytes()).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-    let rows = tx.update_heads_raw(&COUNTS, &keys, 1, |_, head, _| head[0] += 1)?;
+    let rows = tx.raw_mut().update_heads(&COUNTS, &keys, 1, |_, head, _| head[0] += 1)?;
     assert_eq!(rows, keys.len());
     Ok(())
 }
 
-/// How often each row was counted; rows never counted are left out.
+/// Returns the counter of each row; rows with a zero counter are left out.
 fn counts(db: &Database) -> BTreeMap<u64, u8> {
     let tx = db.begin().unwrap();
     let rows = tx.range(&COUNTS, ..).unwrap().map(Result::unwrap);
     rows.map(|(key, row)| (key, row[0])).filter(|(_, count)| *count > 0).collect()
 }
 
-/// The record of one statement named pages A, B, A. Redo took its sections of one page to be adjacent and skipped the
-/// third, because A had the record's LSN by then: a durable commit was half lost.
+/// Regression: the record of one statement changed the pages A, B, A. Redo assumed that the sections of a page are
+/// adjacent and skipped the third section, because A already had the record's LSN: half of a durable commit was lost.
 #[test]
 fn a_statement_that_comes_back_to_a_page_is_redone_as_a_whole() {
     let disk = SimDisk::new(1);
@@ -57,8 +57,8 @@ fn a_statement_that_comes_back_to_a_page_is_redone_as_a_whole() {
     assert_eq!(counts(&open(&after)), [(1, 1), (2, 1), (199, 1)].into());
 }
 
-/// The same for statements on any keys in any order, repeated ones too, of transactions that commit, roll back, or are
-/// running when power is lost: redone, compensated, undone.
+/// The same for statements on arbitrary keys in any order, also repeated, of transactions that commit, roll back, or
+/// are running at the power loss: redo, compensation, undo.
 #[test]
 fn statements_in_any_order_of_keys_survive_whole_or_not_at_all() {
     for seed in 0..30 {
@@ -66,7 +66,7 @@ fn statements_in_any_order_of_keys_survive_whole_or_not_at_all() {
         let db = with_counts(&disk, 600, 60);
         let mut expected = BTreeMap::new();
         for _ in 0..12 {
-            // Few leaves, so that statements come back to them.
+            // Few leaves, so that statements return to them.
             let keys: Vec<u64> = (0..2 + rng.below(30)).map(|_| rng.below(600)).collect();
             let mut tx = db.begin().unwrap();
             count(&mut tx, &keys).unwrap();
@@ -80,12 +80,12 @@ fn statements_in_any_order_of_keys_survive_whole_or_not_at_all() {
         let mut running = db.begin().unwrap();
         let keys: Vec<u64> = (0..30).map(|_| rng.below(600)).collect();
         count(&mut running, &keys).unwrap();
-        // Its record becomes durable with this one.
+        // The record of the running transaction becomes durable with this commit.
         db.transact(|tx| tx.put(&NUMBERS, &0, &0)).unwrap();
         std::mem::forget(running);
         let after = disk.crash(if rng.once_in(2) { Crash::Nothing } else { Crash::All });
         std::mem::forget(db);
-        // Restart begins anew wherever it is interrupted, also while it undoes a statement.
+        // The restart begins again after any interruption, also during the undo of a statement.
         after.power_off_after(rng.below(60));
         let first = small().open_on(on(&after));
         let again = after.crash(Crash::All);
@@ -94,16 +94,17 @@ fn statements_in_any_order_of_keys_survive_whole_or_not_at_all() {
     }
 }
 
-/// Redo that evicts pages puts copies of them aside, over copies that it may have been repaired from.
+/// Redo that evicts pages writes copies of them to the control file, over copies from which the restart may have
+/// repaired pages.
 #[test]
 fn redo_in_a_pool_that_is_too_small_for_its_changes_repeats_all() {
     for seed in 0..24 {
         let (disk, mut rng) = (SimDisk::new(seed), Rng(seed));
-        // Some four times as many pages as the pool has frames.
+        // About four times as many pages as the pool has frames.
         let rows = 3500;
         let db = with_counts(&disk, rows, 1000);
         let mut expected = BTreeMap::new();
-        // Little log: what redo reads next is in memory before the first page is evicted.
+        // The log is short: redo has read it into memory before the first page is evicted.
         for _ in 0..10 + rng.below(50) {
             let keys: Vec<u64> = (0..16).map(|_| rng.below(rows)).collect();
             db.transact(|tx| count(tx, &keys)).unwrap();
@@ -116,8 +117,8 @@ fn redo_in_a_pool_that_is_too_small_for_its_changes_repeats_all() {
     }
 }
 
-/// A transaction that announced itself to checkpoints and then logged nothing was listed as unfinished, with a record
-/// of another transaction as its last; restart then undid that record.
+/// Regression: a transaction that was visible to checkpoints but had logged nothing was listed as unfinished, with a
+/// record of another transaction as its last record; the restart then undid that record.
 #[test]
 fn a_transaction_that_logged_nothing_is_no_loser() {
     let disk = SimDisk::new(1);
@@ -126,7 +127,7 @@ fn a_transaction_that_logged_nothing_is_no_loser() {
     let mut other = db.begin().unwrap();
     let mut idle = db.begin().unwrap();
     let key = 1u64.to_be_bytes();
-    assert_eq!(idle.update_run_raw(&NUMBERS, &key, &key, |_, _| ()).unwrap(), 1);
+    assert_eq!(idle.raw_mut().update_run(&NUMBERS, &key, &key, |_, _| ()).unwrap(), 1);
     idle.commit().unwrap();
     other.put(&NUMBERS, &2, &20).unwrap();
     other.commit().unwrap();
@@ -136,7 +137,7 @@ fn a_transaction_that_logged_nothing_is_no_loser() {
     assert_eq!(all(&open(&after)), [(1, 10), (2, 20)]);
 }
 
-/// The same, by way of a full disk.
+/// The same on a full disk.
 #[test]
 fn a_transaction_whose_first_record_found_no_space_is_no_loser() {
     let disk = SimDisk::new(2);
@@ -144,7 +145,7 @@ fn a_transaction_whose_first_record_found_no_space_is_no_loser() {
     put(&db, 1, 10);
     let mut other = db.begin().unwrap();
     disk.set_capacity(disk.used());
-    // Fills the log until it takes no more.
+    // Fills the log until it is full.
     let mut rows = 0u64;
     let error = loop {
         let mut tx = db.begin().unwrap();
@@ -166,7 +167,7 @@ fn a_transaction_whose_first_record_found_no_space_is_no_loser() {
     assert_eq!(db.begin().unwrap().range(&ROWS, ..).unwrap().count() as u64, rows);
 }
 
-/// Without its control file a database must not be taken for an empty directory.
+/// A database without its control file must not be mistaken for an empty directory.
 #[test]
 fn a_lost_control_file_does_not_wipe_the_database() {
     use storage::disk::Disk;
@@ -181,7 +182,7 @@ fn a_lost_control_file_does_not_wipe_the_database() {
     assert_eq!(disk.open("pages.0", storage::disk::OpenMode::Existing).unwrap().len().unwrap(), length);
 }
 
-/// A crash while the files are created leaves a directory that can be opened.
+/// After a crash during the creation of the files, the directory can be opened.
 #[test]
 fn a_crash_during_creation_is_created_again() {
     for calls in 0..60 {
@@ -201,7 +202,7 @@ fn a_crash_during_creation_is_created_again() {
     }
 }
 
-/// Rows and index entries of a bulk load appear together or not at all, whenever power is lost.
+/// Rows and index entries of a bulk load appear atomically, for a power loss at any moment.
 #[test]
 fn a_bulk_load_is_whole_or_absent() {
     let load = |db: &Database| -> Result<(), TxnError> {
@@ -255,7 +256,7 @@ fn a_cancelled_recovery_is_done_by_a_later_open() {
         for key in 100..300 {
             open_tx.put(&NUMBERS, &key, &0).unwrap();
         }
-        // Its records become durable with this one.
+        // The records of the running transaction become durable with this commit.
         put(&db, 50, 50);
         std::mem::forget(open_tx);
         let after = disk.crash(Crash::Nothing);

@@ -1,4 +1,4 @@
-//! Rollbacks of long transactions: most of their records have left the log's buffer and are read back from its files.
+//! Rollbacks of long transactions: most of their records have left the log buffer and are read back from the log files.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -12,8 +12,8 @@ use storage::{Database, Transaction};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// One random statement on [`ROWS`], and on the model. Keys are near each other or anywhere, so that rollback stays in
-/// a leaf or leaves it; rows have any length, so that they move.
+/// Runs one random statement on [`ROWS`] and on the model. Keys are close to each other or random, so that the rollback
+/// stays in a leaf or changes leaves. Rows have random lengths, so that they move.
 fn statement(tx: &mut Transaction<'_>, now: &mut Rows, rng: &mut Rng, near: &mut u64) {
     *near = if rng.once_in(8) { rng.below(4000) } else { (*near + rng.below(3)) % 4000 };
     let key = near.to_be_bytes()[6..].to_vec();
@@ -40,7 +40,7 @@ fn sound(db: &Database, seed: u64) {
     assert!(structure.findings.is_empty(), "seed {seed}: {:?}", structure.findings);
 }
 
-/// Rows that are committed before the transaction that is rolled back begins.
+/// Returns a database with rows that are committed before the rolled back transaction begins.
 fn with_rows(disk: &SimDisk, rng: &mut Rng) -> (Database, Rows) {
     let db = open(disk);
     let mut committed = Rows::new();
@@ -51,14 +51,13 @@ fn with_rows(disk: &SimDisk, rng: &mut Rng) -> (Database, Rows) {
     (db, committed)
 }
 
-/// Statements with as many bytes of records as the log's buffer has, or more, with other transactions' records in
-/// between.
+/// Runs statements whose log records fill the log buffer or more, with records of other transactions in between.
 fn long(db: &Database, tx: &mut Transaction<'_>, now: &mut Rows, rng: &mut Rng) {
     let mut near = 0;
     for n in 0..1800 {
         statement(tx, now, rng, &mut near);
         if rng.once_in(40) {
-            // Records of other transactions: few, or more than a piece that is read.
+            // Records of other transactions: few, or more than one read of the log reader.
             let others = if rng.once_in(6) { 300 } else { 3 };
             db.transact(|tx| (0..others).try_for_each(|key| tx.put(&NUMBERS, &key, &n))).unwrap();
         }
@@ -78,7 +77,7 @@ fn long_rollbacks_restore_what_was() {
         assert!(rows(&mut tx) == now, "seed {seed}");
         tx.rollback_to(place).unwrap();
         assert!(rows(&mut tx) == then, "seed {seed}");
-        // Compensation records lie between these and the earlier ones.
+        // Compensation records lie between these records and the earlier ones.
         now = then;
         long(&db, &mut tx, &mut now, &mut rng);
         assert!(rows(&mut tx) == now, "seed {seed}");
@@ -90,10 +89,10 @@ fn long_rollbacks_restore_what_was() {
     }
 }
 
-/// Power is lost at calls of the disk all through a long rollback, and again in the restart that continues it.
+/// Power loss at calls of the disk throughout a long rollback, and again in the restart that continues it.
 #[test]
 fn long_rollbacks_survive_crashes_all_through() {
-    // Every seventh, in about eight seconds; the odd step meets calls of every kind.
+    // Only every seventh call, to limit the run time; the odd step covers calls of every kind.
     for calls in (0..).step_by(7) {
         let (disk, mut rng) = (SimDisk::new(7), Rng(7));
         let (db, committed) = with_rows(&disk, &mut rng);

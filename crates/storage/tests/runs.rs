@@ -1,5 +1,5 @@
-//! Rows that arrive in runs, each run's keys ascending, against an ordered map: a thread's memory of the last insert
-//! must never put a row anywhere but where a search would.
+//! Rows inserted in runs of ascending keys are compared with an ordered map: the cached position of a thread's last
+//! insert must never place a row differently from a search.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 use std::collections::BTreeMap;
@@ -14,19 +14,19 @@ const EVENTS: Table<u64, Vec<u8>> = Table::new("events");
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The next rows of a run, one by one.
+    /// Inserts the next rows of a run, one by one.
     Append {
         run: u8,
         rows: u8,
         bytes: u16,
     },
-    /// The next rows of a run, in one statement.
+    /// Inserts the next rows of a run, in one statement.
     AppendRun {
         run: u8,
         rows: u8,
         bytes: u16,
     },
-    /// A row into a hole, perhaps just above the run's newest, perhaps an existing one.
+    /// Inserts a row between others, perhaps just above the run's newest row, perhaps with an existing key.
     Between {
         run: u8,
         at: u16,
@@ -35,13 +35,13 @@ enum Step {
         run: u8,
         at: u16,
     },
-    /// Deletes a whole run: pages become empty and are given back.
+    /// Deletes a whole run: pages become empty and are freed.
     Clear {
         run: u8,
     },
     Commit,
     Rollback,
-    /// The other of two databases, in the same thread and with the same keys.
+    /// Switches to the other of two databases, in the same thread and with the same keys.
     Other,
     Reopen,
 }
@@ -67,7 +67,7 @@ struct Side {
     disk: Arc<MemDisk>,
     db: Option<Database>,
     committed: Model,
-    /// Newest number of each run, ever: numbers are not used again.
+    /// Highest number ever used in each run: numbers are not reused.
     newest: [u64; 6],
 }
 
@@ -87,7 +87,7 @@ fn key(run: u8, number: u64) -> u64 {
     u64::from(run) << 32 | number
 }
 
-/// Steps up to the end of a transaction.
+/// Runs steps until the end of a transaction.
 fn transaction(side: &mut Side, steps: &mut impl Iterator<Item = Step>) -> Option<Step> {
     let db = side.db.as_ref().unwrap();
     let mut model = side.committed.clone();
@@ -110,7 +110,7 @@ fn transaction(side: &mut Side, steps: &mut impl Iterator<Item = Step>) -> Optio
                 }
                 let keys: Vec<[u8; 8]> = batch.iter().map(|(key, _)| key.to_be_bytes()).collect();
                 let rows: Vec<_> = keys.iter().zip(&batch).map(|(key, (_, row))| (&key[..], &row[..])).collect();
-                tx.insert_run_raw(&EVENTS, &rows).unwrap();
+                tx.raw_mut().insert_run(&EVENTS, &rows).unwrap();
                 model.extend(batch);
             }
             Some(Step::Between { run, at }) => {
@@ -120,7 +120,7 @@ fn transaction(side: &mut Side, steps: &mut impl Iterator<Item = Step>) -> Optio
                     Err(TxnError::DuplicateKey { .. }) => assert!(model.contains_key(&key), "{key:#x} was not there"),
                     Err(e) => panic!("{e}"),
                 }
-                // The run goes on above it.
+                // The run continues above this row.
                 side.newest[usize::from(run)] = side.newest[usize::from(run)].max(u64::from(at));
             }
             Some(Step::Delete { run, at }) => {
@@ -152,7 +152,7 @@ fn same(side: &Side) {
     let found: Vec<(u64, Vec<u8>)> = tx.range(&EVENTS, ..).unwrap().map(Result::unwrap).collect();
     let expected: Vec<(u64, Vec<u8>)> = side.committed.iter().map(|(key, row)| (*key, row.clone())).collect();
     assert!(found == expected, "{} rows, {} expected", found.len(), expected.len());
-    // By key: a search misses a row that is in a wrong leaf.
+    // Read by key: a search misses a row that is in a wrong leaf.
     for (key, row) in &side.committed {
         assert_eq!(tx.get(&EVENTS, key).unwrap().as_ref(), Some(row), "{key:#x}");
     }

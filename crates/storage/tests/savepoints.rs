@@ -1,4 +1,4 @@
-//! Savepoints, and the statements on bytes that have a typed twin.
+//! Savepoints, and raw statements that correspond to typed ones.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -10,7 +10,7 @@ use common::{NUMBERS, ROWS, Rng, open};
 use storage::disk::{Crash, SimDisk};
 use storage::{Isolation, TableLock, TxnError};
 
-/// Random statements and savepoints against a map and its copies; after the end, and after opening again.
+/// Random statements and savepoints are compared with a map and its copies, at the end and after reopening.
 #[test]
 fn going_back_restores_what_was() {
     for seed in 0..60 {
@@ -80,7 +80,7 @@ fn a_savepoint_is_of_one_transaction() {
     let mut of_other = other.begin().unwrap();
     let foreign = of_other.savepoint();
     assert!(matches!(two.rollback_to(foreign), Err(TxnError::Savepoint)));
-    // To one savepoint, again and again.
+    // Repeated rollbacks to one savepoint.
     let again = two.savepoint();
     for value in 10..13 {
         two.put(&NUMBERS, &1, &value).unwrap();
@@ -91,8 +91,8 @@ fn a_savepoint_is_of_one_transaction() {
     two.commit().unwrap();
 }
 
-/// A transaction goes back to one savepoint again and again, or to its begin; power is lost on the way, or after a
-/// checkpoint, and restart finds what was committed.
+/// A transaction rolls back repeatedly to one savepoint or to its start. After a power loss in the middle, or after a
+/// checkpoint, the restart restores the committed rows.
 #[test]
 fn going_back_again_and_again_survives_a_crash() {
     for seed in 0..40 {
@@ -137,7 +137,7 @@ fn going_back_again_and_again_survives_a_crash() {
         if commits {
             tx.commit().unwrap();
         } else {
-            // Leaked: nothing rolls it back but the restart.
+            // Leaked: only the restart rolls it back.
             std::mem::forget(tx);
             now = committed;
         }
@@ -164,16 +164,17 @@ fn bytes_have_the_statements_that_values_have() {
     let key = |n: u64| n.to_be_bytes();
     let mut tx = db.begin().unwrap();
     for n in [5, 1, 3, 1] {
-        tx.put_raw(&NUMBERS, &key(n), &(n * 10).to_le_bytes()).unwrap();
+        tx.raw_mut().put(&NUMBERS, &key(n), &(n * 10).to_le_bytes()).unwrap();
     }
-    assert_eq!(tx.read_for_update_raw(&NUMBERS, &key(3), <[u8]>::to_vec).unwrap().unwrap(), 30u64.to_le_bytes());
-    assert_eq!(tx.read_for_update_raw(&NUMBERS, &key(4), |_| ()).unwrap(), None);
+    assert_eq!(tx.raw().read_for_update(&NUMBERS, &key(3), <[u8]>::to_vec).unwrap().unwrap(), 30u64.to_le_bytes());
+    assert_eq!(tx.raw().read_for_update(&NUMBERS, &key(4), |_| ()).unwrap(), None);
     let mut seen = Vec::new();
-    tx.scan_backward_raw(&NUMBERS, &key(1), &key(4), |k, row| {
-        seen.push((k.to_vec(), row.to_vec()));
-        ControlFlow::Continue(())
-    })
-    .unwrap();
+    tx.raw()
+        .scan_backward(&NUMBERS, &key(1), &key(4), |k, row| {
+            seen.push((k.to_vec(), row.to_vec()));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
     let expected = [3, 1].map(|n: u64| (key(n).to_vec(), (n * 10).to_le_bytes().to_vec()));
     assert_eq!(seen, expected);
     tx.commit().unwrap();

@@ -1,4 +1,4 @@
-//! Databases that share the threads of their background work.
+//! Databases that share background threads.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -35,7 +35,7 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// A disk that calls back before each sync of a log file.
+/// A disk with a callback before each sync of a log file.
 #[derive(Clone)]
 struct Watched {
     disk: SimDisk,
@@ -112,7 +112,7 @@ impl DiskFile for WatchedFile {
     }
 }
 
-/// Whether the calling thread is one that writes logs for several databases.
+/// Returns true on a thread that writes logs for several databases.
 fn is_log_service() -> bool {
     std::thread::current().name() == Some("log-service")
 }
@@ -133,7 +133,7 @@ fn commits_of_several_databases_are_durable_in_both_modes() {
         });
         let expected: Vec<_> = (0..100).map(|n| (n, n * 2)).collect();
         let at_once: Vec<SimDisk> = disks.iter().map(|disk| disk.crash(Crash::Nothing)).collect();
-        // Nothing asks for the flush of an asynchronous commit: the flusher looks by itself.
+        // Nothing requests the flush of an asynchronous commit: the flusher checks periodically.
         for db in &dbs {
             let end = db.begin().unwrap().commit_async().unwrap();
             wait_until("an asynchronous commit becomes durable", || db.durable() >= end);
@@ -163,7 +163,7 @@ fn checkpoints_are_taken_and_pages_written_for_all() {
     let dbs: Vec<Database> = disks.iter().map(open).collect();
     for round in 0..200 {
         for db in &dbs {
-            // More rows than fit into the pool.
+            // More rows than fit the pool.
             db.transact(|tx| (0..400).try_for_each(|n| tx.put(&NUMBERS, &(round * 400 + n), &n))).unwrap();
         }
     }
@@ -254,7 +254,7 @@ fn a_panic_in_a_step_closes_its_database_alone() {
     assert_eq!(rows(&bad), [(1, 1)]);
 }
 
-/// Lets a disk that hangs go on when it is dropped, also by a panic: threads wait for it.
+/// Releases a hanging disk when dropped, also by a panic: threads wait for it.
 struct Released<'a>(&'a AtomicBool);
 
 impl Drop for Released<'_> {
@@ -263,7 +263,7 @@ impl Drop for Released<'_> {
     }
 }
 
-/// A sync that does not end keeps one of two threads.
+/// A sync that does not end occupies one of two threads.
 #[test]
 fn a_disk_that_hangs_leaves_the_other_threads_to_the_other_databases() {
     let services = Services::with_threads(ServiceThreads { log: 2, pages: 1, reads: 1 }).unwrap();
@@ -302,7 +302,7 @@ fn a_disk_that_hangs_leaves_the_other_threads_to_the_other_databases() {
     slow.close().unwrap();
 }
 
-/// With one thread for all logs the others wait for slow syncs, but each gets its turn.
+/// With one thread for all logs, the other databases wait for slow syncs, but each gets its turn.
 #[test]
 fn a_slow_disk_delays_others_on_one_thread_and_no_more() {
     let services = Services::with_threads(ONE_EACH).unwrap();
@@ -355,7 +355,7 @@ fn handle_and_databases_are_dropped_in_any_order() {
     }
 }
 
-/// The thread that panics closes nothing in order: the database is abandoned, and its place in the lanes is given up.
+/// A panic does not close the database cleanly: the database is abandoned and removed from the lanes.
 #[test]
 fn a_database_dropped_by_a_panic_leaves_the_threads_to_others() {
     let services = Services::with_threads(ONE_EACH).unwrap();

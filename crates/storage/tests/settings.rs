@@ -1,4 +1,4 @@
-//! What each setting changes: that it is taken, not only that odd values of it are refused.
+//! The effect of each setting, beyond the refusal of invalid values.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -94,7 +94,7 @@ fn memory_is_of_the_sizes_asked_for() {
     assert_eq!(region(own().lock_table(1 << 16), "lock_table"), (1 << 16) * 8);
 }
 
-/// Frames of threads' own serve every thread, in a pool of several shards that pages are evicted from.
+/// Per-thread frames serve all threads, in a pool of several shards with evictions.
 #[test]
 fn frames_of_homes_are_given_once() {
     for homes in [FrameHomes::Shared, FrameHomes::PerThread] {
@@ -147,7 +147,7 @@ fn page_checksums_find_damage_unless_they_are_off() {
         let tx = db.begin().ok()?;
         Some(tx.count(&ROWS, ..))
     };
-    // A page whose bytes there are those of a row, which nothing else checks.
+    // The bytes of the page there belong to a row, which no other check covers.
     let found = (8..80).any(|page| {
         let copy = disk.crash(Crash::All);
         assert!(copy.flip("pages.0", page * storage::PAGE_SIZE as u64 + 6_000, 1));
@@ -182,7 +182,7 @@ fn locks_become_a_tables_at_the_number_given() {
     assert_eq!(escalations(u32::MAX), 0);
 }
 
-/// With names of one bit two keys nearly always share a lock; with all bits no two of these do.
+/// With lock names of one bit, two keys nearly always share a lock; with all bits, no two of these do.
 #[test]
 fn keys_share_names_where_names_are_short() {
     let waits = |bits| {
@@ -205,7 +205,7 @@ fn a_database_is_made_only_where_that_is_wanted() {
     small().create(false).open_on(Arc::new(disk)).unwrap();
 }
 
-/// An older transaction closes a ring with each run of the closure, which is the victim each time.
+/// In each run of the closure an older transaction closes a cycle, and the closure is the victim each time.
 #[test]
 fn a_victim_is_run_again_as_often_as_said() {
     for reruns in [0, 1, 3] {
@@ -225,7 +225,7 @@ fn a_victim_is_run_again_as_often_as_said() {
                     older.put(&NUMBERS, &0, &8).unwrap();
                 }
             });
-            // Dropped here, also by a panic: then the other thread ends.
+            // Moved into this scope: dropping them at its end, also by a panic, ends the other thread.
             let (go, is_ready, mut runs) = (go, is_ready, 0);
             let failed: Result<(), TxnError> = db.transact(|tx| {
                 runs += 1;
@@ -330,7 +330,7 @@ fn services_are_driven_by_what_was_said() {
         let db = memory(own().background(background).durability(Durability::Async));
         db.transact(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
         let end = db.begin().unwrap().commit_async().unwrap();
-        // Nothing asks: threads look by themselves.
+        // Nothing requests a flush: the threads check periodically.
         let looks = if background == Background::Threads { 2_000 } else { 20 };
         let by_itself = (0..looks).any(|_| {
             std::thread::sleep(Duration::from_millis(10));

@@ -1,4 +1,4 @@
-//! Reads through a shared reference: nested ones, several cursors, and statements that begin inside another one.
+//! Reads through a shared reference: nested reads, several cursors, and statements that begin inside another one.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -12,7 +12,7 @@ use common::{NUMBERS, Rng};
 use storage::disk::MemDisk;
 use storage::{Database, Isolation, Options, Table, Transaction, TxnError};
 
-/// Few rows fit a page.
+/// A table with few rows per page.
 const WIDE: Table<u64, [u8; 500]> = Table::new("wide");
 const LEVELS: [Isolation; 3] = [Isolation::Serializable, Isolation::RepeatableRead, Isolation::ReadCommitted];
 
@@ -24,7 +24,7 @@ fn row(n: u64) -> [u8; 500] {
     [n as u8; 500]
 }
 
-/// A table of many pages, some rows of which this transaction has written or deleted.
+/// Writes or deletes some rows of a table of many pages in this transaction.
 fn changed(tx: &mut Transaction<'_>, rng: &mut Rng, rows: &mut BTreeMap<u64, [u8; 500]>) {
     for _ in 0..60 {
         let key = rng.next() % 120;
@@ -78,32 +78,36 @@ fn closures_keep_their_rows_while_they_read_others() {
     let tx = db.begin().unwrap();
     let key = |n: u64| n.to_be_bytes();
     let (mut up, mut down) = (0, 100);
-    tx.scan_raw(&WIDE, &key(0), &key(99), |outer, outer_row| {
-        assert_eq!((outer, outer_row), (&key(up)[..], &row(up)[..]));
-        let mut within = 0;
-        tx.scan_raw(&WIDE, &key(0), &key(99), |inner, inner_row| {
-            tx.read_raw(&WIDE, outer, |read| {
-                let other = tx.read_raw(&WIDE, inner, |other| assert_eq!(other, inner_row)).unwrap();
-                assert!(other.is_some() && read == outer_row);
-            })
-            .unwrap();
-            assert_eq!((inner, inner_row), (&key(within)[..], &row(within)[..]));
-            within += 1;
+    tx.raw()
+        .scan(&WIDE, &key(0), &key(99), |outer, outer_row| {
+            assert_eq!((outer, outer_row), (&key(up)[..], &row(up)[..]));
+            let mut within = 0;
+            tx.raw()
+                .scan(&WIDE, &key(0), &key(99), |inner, inner_row| {
+                    tx.raw()
+                        .read(&WIDE, outer, |read| {
+                            let other = tx.raw().read(&WIDE, inner, |other| assert_eq!(other, inner_row)).unwrap();
+                            assert!(other.is_some() && read == outer_row);
+                        })
+                        .unwrap();
+                    assert_eq!((inner, inner_row), (&key(within)[..], &row(within)[..]));
+                    within += 1;
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
+            assert_eq!((within, outer, outer_row), (100, &key(up)[..], &row(up)[..]));
+            up += 1;
             ControlFlow::Continue(())
         })
         .unwrap();
-        assert_eq!((within, outer, outer_row), (100, &key(up)[..], &row(up)[..]));
-        up += 1;
-        ControlFlow::Continue(())
-    })
-    .unwrap();
-    tx.scan_backward_raw(&WIDE, &key(0), &key(99), |outer, outer_row| {
-        down -= 1;
-        assert_eq!(tx.count(&WIDE, down..).unwrap(), 100 - down);
-        assert_eq!((outer, outer_row), (&key(down)[..], &row(down)[..]));
-        ControlFlow::Continue(())
-    })
-    .unwrap();
+    tx.raw()
+        .scan_backward(&WIDE, &key(0), &key(99), |outer, outer_row| {
+            down -= 1;
+            assert_eq!(tx.count(&WIDE, down..).unwrap(), 100 - down);
+            assert_eq!((outer, outer_row), (&key(down)[..], &row(down)[..]));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
     assert_eq!((up, down), (100, 0));
 }
 
@@ -114,8 +118,8 @@ fn after_a_panic_in_a_nested_closure_the_transaction_goes_on() {
     (0..10).for_each(|key| tx.put(&NUMBERS, &key, &key).unwrap());
     let (from, to) = (0u64.to_be_bytes(), 9u64.to_be_bytes());
     let nested = || {
-        tx.scan_raw(&NUMBERS, &from, &to, |key, _| {
-            tx.read_raw(&NUMBERS, key, |_| panic!("the program's own")).unwrap();
+        tx.raw().scan(&NUMBERS, &from, &to, |key, _| {
+            tx.raw().read(&NUMBERS, key, |_| panic!("the program's own")).unwrap();
             ControlFlow::Continue(())
         })
     };
@@ -126,7 +130,8 @@ fn after_a_panic_in_a_nested_closure_the_transaction_goes_on() {
     assert_eq!(db.begin().unwrap().count(&NUMBERS, ..).unwrap(), 11);
 }
 
-/// Two cursors of one transaction lock what one would: no other transaction inserts between rows that either has read.
+/// Two cursors of one transaction lock as much as one would: no other transaction inserts between rows that either has
+/// read.
 #[test]
 fn nested_reads_lock_the_gaps_that_they_see() {
     let db = open();

@@ -1,4 +1,4 @@
-//! What many small databases cost a process. One test alone: it looks at the whole process.
+//! Memory and threads of many small databases. This file has a single test, because it measures the whole process.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
@@ -11,18 +11,18 @@ use storage::{Database, Durability, Options, Services};
 
 const DATABASES: usize = 32;
 
-/// Bytes of memory that the process has.
+/// Resident memory of the process in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// Threads of the process.
+/// Number of threads of the process.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// Waits until the process has so many threads: one that has been joined may still be on its way out.
+/// Waits until the process has this number of threads: a joined thread may still be exiting.
 fn assert_threads(expected: usize, what: &str) {
     let begin = Instant::now();
     while threads() != expected {
@@ -46,7 +46,7 @@ fn many_small_databases_cost_little_memory_and_no_threads() {
     let services = Services::new().unwrap();
     let serving = threads();
     assert_eq!(serving - at_first, 7, "the number that `ServiceThreads` says");
-    // The first database pays for what the process needs once.
+    // The first database includes memory that the process needs only once.
     let first = smallest().services(&services).open(directory.join("first")).unwrap();
     put_all(&first, 1000);
 
@@ -77,7 +77,7 @@ fn many_small_databases_cost_little_memory_and_no_threads() {
     drop(first);
     assert_threads(at_first, "the threads outlive handle and databases");
 
-    // By default each has its own.
+    // By default each database has its own threads.
     let own = smallest().open(directory.join("first")).unwrap();
     assert_threads(at_first + 4, "a database of its own");
     drop(own);

@@ -1,4 +1,4 @@
-//! Space that deleted rows took is used again, without a reader that happens to come along.
+//! Space of deleted rows is reused without any reader passing by.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -13,7 +13,7 @@ use storage::{Database, Options, Table, TableLock, TxnError};
 
 const PAGE: u64 = 8192;
 
-/// Steps the services as often as they have anything to do within a second or so.
+/// Steps the services 300 times, with short pauses.
 fn settle(db: &Database) {
     for _ in 0..300 {
         db.step().unwrap();
@@ -21,7 +21,7 @@ fn settle(db: &Database) {
     }
 }
 
-/// Bytes of all pages that belong to tables.
+/// Returns the total size of the pages of tables.
 fn of_tables(db: &Database) -> u64 {
     db.sizes()
         .unwrap()
@@ -52,7 +52,7 @@ fn rows_under_growing_keys_leave_nothing_behind() {
         }
         settle(&db);
         files.push(db.sizes().unwrap().data_file);
-        // A root for the rows and one for the index.
+        // Only the roots of the rows and of the index are left.
         assert_eq!(of_tables(&db), 2 * PAGE, "round {round}");
     }
     assert!(files.iter().all(|bytes| *bytes == files[0]), "{files:?}");
@@ -135,11 +135,12 @@ fn sizes_tell_what_lives_and_what_is_dead() {
     let row = vec![7; 100];
     db.transact(|tx| (0..2000).try_for_each(|i| tx.put(&ROWS, &key(i), &row))).unwrap();
     settle(&db);
-    // A row with its key, a slot and its version; an entry with the row's head, key and again the key.
+    // Bytes of a row with its key, a slot and its version; bytes of an index entry with the row's head, the key and the
+    // key again.
     let (of_row, of_entry) = (108 + 16, 2 + 8 + 8 + 16);
     let about = |bytes: u64, rows: u64| {
         let expected = rows * (of_row + of_entry);
-        // What all keys of a page begin with is stored once, and zeros in a key are escaped.
+        // The common prefix of a page's keys is stored once, and zeros in a key are escaped.
         bytes <= expected * 12 / 10 && bytes >= expected * 8 / 10
     };
     let sizes = db.sizes().unwrap();
@@ -165,7 +166,7 @@ fn sizes_tell_what_lives_and_what_is_dead() {
     assert!(about(table.live, 1500) && table.dead == 0, "{table:?}");
 }
 
-/// A transaction that relies on the absence of a row keeps others from inserting it, ghosts or none.
+/// A transaction that relies on the absence of a row prevents its insertion, with or without a ghost.
 #[test]
 fn a_gap_that_is_locked_under_a_ghosts_key_stays_locked() {
     let db = small().lock_timeout(std::time::Duration::from_millis(20)).open_on(on(&SimDisk::new(5))).unwrap();
@@ -202,7 +203,7 @@ fn what_was_left_before_a_restart_is_found() {
             db.close().unwrap();
         }
         let db = options().open_on(on(&disk)).unwrap();
-        // Closing does the most of it, and a crash none.
+        // A close purges most of it, and a crash nothing.
         assert_eq!(of_tables(&db) > 50 * PAGE, crash);
         for _ in 0..2000 {
             now.fetch_add(60_000_000, Ordering::Relaxed);
@@ -213,7 +214,7 @@ fn what_was_left_before_a_restart_is_found() {
     }
 }
 
-/// Purging beside writers that insert, delete, revive and roll back at the same places.
+/// Purging concurrent with writers that insert, delete, revive and roll back in the same places.
 #[test]
 fn threads_find_their_rows_while_ghosts_go() {
     const THREADS: u64 = 3;
@@ -276,7 +277,7 @@ fn all(db: &Database) -> Vec<(Vec<u8>, Vec<u8>)> {
     db.transact(|tx| tx.range(&ROWS, ..)?.collect::<Result<_, TxnError>>()).unwrap()
 }
 
-/// A database most of whose rows have gone, in any order, and a table that was made when the file was large.
+/// Returns a database most of whose rows were deleted in random order, and a table created when the file was large.
 fn thinned(disk: &SimDisk, rows: u64, seed: u64) -> Database {
     let db = open(disk);
     let mut rng = Rng(seed);
@@ -307,7 +308,7 @@ fn the_file_gets_as_short_as_what_is_in_it() {
     is_whole(&db);
     let again = db.compact().unwrap();
     assert_eq!((again.before, again.after), (compacted.after, compacted.after));
-    // It goes on as ever, and what it has given back it gets again.
+    // The database stays usable, and the file can grow again.
     db.transact(|tx| (0..5000_u64).try_for_each(|i| tx.put(&NUMBERS, &i, &i))).unwrap();
     db.close().unwrap();
     let db = open(&disk);
@@ -423,7 +424,7 @@ fn compacting_beside_writers_and_a_copy() {
     let _ = std::fs::remove_dir_all(&directory);
 }
 
-/// Beside load that never pauses the service keeps up, and a thread of its own does it.
+/// Under load without pauses the purge service, in its own thread, keeps up.
 #[test]
 fn the_background_keeps_up_with_rows_that_are_put_and_deleted() {
     let directory = std::env::temp_dir().join(format!("lockstep-keeps-up-{}", std::process::id()));

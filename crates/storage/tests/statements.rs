@@ -1,4 +1,4 @@
-//! The guarantees of single statements: atomic, typed errors, no half-made changes.
+//! Guarantees of single statements: atomicity, typed errors, no partial changes.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -19,7 +19,7 @@ fn a_table_declared_with_other_indexes_is_refused() {
     let disk = Arc::new(MemDisk::new());
     let db = Options::new().buffer_pool(8 << 20).open_on(disk.clone()).unwrap();
     db.table(&ROWS).unwrap();
-    // In the same process, where the table is open already, ...
+    // In the process that has the table open ...
     assert!(matches!(db.table(&PLAIN), Err(TxnError::Schema { .. })));
     let mut tx = db.begin().unwrap();
     assert!(matches!(tx.put(&PLAIN, &[1], &vec![2]), Err(TxnError::Schema { .. })));
@@ -61,8 +61,8 @@ fn a_duplicate_in_a_unique_index_takes_the_statement_back_and_no_more() {
     let rows: [(Vec<u8>, Vec<u8>); 3] =
         [5u64, 6, 7].map(|k| (k.to_be_bytes().to_vec(), (if k == 6 { 100 } else { k }).to_le_bytes().to_vec()));
     let run: Vec<(&[u8], &[u8])> = rows.iter().map(|(k, r)| (k.as_slice(), r.as_slice())).collect();
-    refused(tx.insert_run_raw(&UNIQUE, &run));
-    // Another row may take a value at once that is given up, and rows without a value do not conflict.
+    refused(tx.raw_mut().insert_run(&UNIQUE, &run));
+    // Another row may at once take a released value, and rows without a value do not conflict.
     tx.put(&UNIQUE, &1, &101).unwrap();
     tx.put(&UNIQUE, &3, &100).unwrap();
     tx.put(&UNIQUE, &8, &0).unwrap();
@@ -86,7 +86,7 @@ fn sizes_are_checked_and_named() {
     // Two bytes end the key's encoding.
     let longest = vec![1; 2046];
     let head = vec![b'x'; 4000];
-    // The index entry would be longer than a key may be: the row is undone.
+    // The index entry would be longer than the maximum key: the insert of the row is undone.
     assert!(matches!(tx.insert(&ROWS, &longest, &head), Err(TxnError::KeyTooLong { bytes: 2052, limit: 2048, .. })));
     assert_eq!(tx.get(&ROWS, &longest).unwrap(), None);
     tx.insert(&ROWS, &longest, &vec![]).unwrap();
@@ -112,7 +112,7 @@ fn a_bulk_load_refuses_what_a_statement_would() {
     assert!(matches!(load.push(&vec![5], &vec![]), Err(TxnError::NotAscending { .. })));
     assert!(matches!(load.push(&vec![4], &vec![]), Err(TxnError::NotAscending { .. })));
     assert!(matches!(load.push(&vec![6; 2600], &vec![]), Err(TxnError::KeyTooLong { bytes: 2602, .. })));
-    // Dropped: nothing was loaded, and its pages do no harm.
+    // Dropping the load discards its rows, and its pages do no harm.
     drop(load);
     db.verify_pages().unwrap();
     let mut load = db.bulk_load(&table).unwrap();
@@ -150,7 +150,7 @@ fn guards_roll_back_and_slots_are_limited() {
     assert_eq!(a.get(&NUMBERS, &2).unwrap(), None);
 }
 
-/// A run of updates that fails half-way leaves no half.
+/// A run of updates that fails in the middle is undone completely.
 #[test]
 fn a_failed_run_of_updates_takes_back_its_first_part() {
     let disk = SimDisk::new(4);
@@ -167,13 +167,14 @@ fn a_failed_run_of_updates_takes_back_its_first_part() {
     for fail_at in [1, 20, 100] {
         let mut tx = db.begin().unwrap();
         disk.plan(Some(Call::Read), When::Once(fail_at), Fault::Eio);
-        let result = tx.update_run_raw(&PLAIN, &0u64.to_be_bytes(), &u64::MAX.to_be_bytes(), |_, row| row.fill(0));
+        let result =
+            tx.raw_mut().update_run(&PLAIN, &0u64.to_be_bytes(), &u64::MAX.to_be_bytes(), |_, row| row.fill(0));
         disk.heal();
         failures += usize::from(matches!(result, Err(TxnError::Storage(StorageError::Io { .. }))));
         if result.is_ok() {
             continue;
         }
-        // The statement failed, the transaction is open, and commits without any change.
+        // The statement failed; the transaction stays open, and commits without any change.
         tx.commit().unwrap();
         let after: Vec<_> = db.begin().unwrap().range(&PLAIN, ..).unwrap().map(Result::unwrap).collect();
         assert!(before == after, "rows changed by a failed statement (read {fail_at})");
@@ -181,7 +182,7 @@ fn a_failed_run_of_updates_takes_back_its_first_part() {
     assert!(failures >= 2);
 }
 
-/// A cursor that loses a deadlock ends its transaction like any other statement, so that `transact` runs it again.
+/// A deadlock in a cursor ends its transaction as in any other statement, so that `transact` runs it again.
 #[test]
 fn a_deadlock_in_a_cursor_is_run_again() {
     for by_index in [false, true] {
@@ -254,7 +255,7 @@ fn after_a_deadlock_only_rolling_back_is_left() {
     assert!(rows == [(1, 11), (2, 11)] || rows == [(1, 12), (2, 12)], "{rows:?}");
 }
 
-/// `put` never finds a duplicate, whatever other transactions do meanwhile.
+/// `put` never finds a duplicate, whatever other transactions do concurrently.
 #[test]
 fn put_replaces_or_inserts_at_every_level() {
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
@@ -281,7 +282,7 @@ fn put_replaces_or_inserts_at_every_level() {
     }
 }
 
-/// Under read committed an index entry may go before its row is read: the row is skipped.
+/// Under read committed an index entry's row may be deleted before it is read: the row is skipped.
 #[test]
 fn index_cursors_pass_over_rows_that_go_meanwhile() {
     let db = Options::new()
@@ -303,8 +304,8 @@ fn index_cursors_pass_over_rows_that_go_meanwhile() {
     }
 }
 
-/// A leaf with one row, and a second that does not fit behind it: the transaction itself has read the gap to be divided.
-/// It waited for itself without end.
+/// Regression: a leaf has one row, and a second row does not fit after it; the transaction itself has read the gap that
+/// is divided. It waited forever for itself.
 #[test]
 fn a_put_behind_a_lone_large_row_splits_its_own_gap() {
     let db = memory();
@@ -321,7 +322,7 @@ fn a_put_behind_a_lone_large_row_splits_its_own_gap() {
     assert_eq!(db.begin().unwrap().range(&ROWS, ..).unwrap().count(), 7);
 }
 
-/// Fences are keys of any length, whatever the rows about them have: splits and bulk loads leave room for them.
+/// Fences may be longer than the keys of neighbouring rows: splits and bulk loads leave space for them.
 #[test]
 fn long_keys_between_short_ones_find_room() {
     let row = |i: u32| -> (Vec<u8>, Vec<u8>) {
@@ -346,7 +347,7 @@ fn long_keys_between_short_ones_find_room() {
         assert_eq!(tx.get(&ROWS, &row(i).0).unwrap(), Some(row(i).1));
     }
     drop(tx);
-    // [small, large, large]: the middle by bytes leaves nearly everything, and a long fence, on the right.
+    // [small, large, large]: the middle by bytes would leave nearly all bytes, and a long fence, on the right.
     let db = memory();
     for round in 0..40u8 {
         db.transact(|tx| {
@@ -360,7 +361,7 @@ fn long_keys_between_short_ones_find_room() {
     assert_eq!(db.begin().unwrap().range(&ROWS, ..).unwrap().map(Result::unwrap).count(), 160);
 }
 
-/// Removing ghosts is optional: a scan reads on when the log has no room for it.
+/// Removing ghosts is optional: a scan continues if the log has no space for the removal.
 #[test]
 fn a_full_disk_does_not_stop_readers() {
     let disk = SimDisk::new(6);
@@ -380,11 +381,11 @@ fn a_full_disk_does_not_stop_readers() {
     assert!(reopened.is_err(), "the directory is taken while it is open");
 }
 
-/// Pages that deletes have freed are used again where the file cannot grow.
+/// Pages freed by deletes are reused if the file cannot grow.
 #[test]
 fn a_full_disk_has_the_pages_of_the_free_list() {
     let disk = SimDisk::new(7);
-    // A log that has all its room from the first.
+    // A log that has allocated all its space from the start.
     let db = small().log_segment(16 << 20).checkpoint_every(12 << 20).open_on(on(&disk)).unwrap();
     let row = |n: u64| (n.to_be_bytes().to_vec(), vec![7u8; 1000]);
     let put = |n: u64| db.transact(|tx| tx.put(&ROWS, &row(n).0, &row(n).1));
@@ -401,7 +402,7 @@ fn a_full_disk_has_the_pages_of_the_free_list() {
     for key in 0..900 {
         db.transact(|tx| tx.delete(&ROWS, &row(key).0).map(drop)).unwrap();
     }
-    // A scan removes the deleted rows, and now and then a leaf that has become empty.
+    // A scan removes the deleted rows, and sometimes a leaf that has become empty.
     for _ in 0..200 {
         assert_eq!(db.begin().unwrap().range(&ROWS, ..).unwrap().count() as u64, n - 900);
     }
@@ -413,7 +414,7 @@ fn a_full_disk_has_the_pages_of_the_free_list() {
     assert!(structure().passed() && structure().free < free);
 }
 
-/// Rows that are indexed by their first eight bytes, which are unique.
+/// An index on the first eight bytes of the row, which are unique.
 struct ByNumber;
 impl SecondaryIndex for ByNumber {
     type Key = u64;
@@ -427,17 +428,18 @@ impl SecondaryIndex for ByNumber {
 }
 const WIDE: Table<u64, Vec<u8>> = Table::new("wide").with_index::<ByNumber>();
 
-/// A statement fails at its last row, and its undo cannot read the log: half of it remains. It must never commit.
+/// A statement fails at its last row, and its undo cannot read the log, so that a part of its changes remains. They
+/// must never commit.
 #[test]
 fn a_statement_that_cannot_be_taken_back_ends_its_transaction() {
     for heals in [true, false] {
         let disk = SimDisk::new(11);
-        // The pages stay in memory: only the log cannot be read.
+        // The pages stay in memory; only the log cannot be read.
         let db = small().buffer_pool(8 << 20).log_buffer(512 << 10).open_on(on(&disk)).unwrap();
         let table = db.table(&WIDE).unwrap();
         let mut tx = db.begin().unwrap();
         tx.insert(&NUMBERS, &1, &1).unwrap();
-        // More than the log keeps in memory; the last row's number exists already.
+        // More bytes than the log keeps in memory; the last row's number exists already.
         let rows: Vec<([u8; 8], Vec<u8>)> = (0..250u64)
             .map(|i| {
                 let mut row = vec![7; 3_000];
@@ -447,7 +449,7 @@ fn a_statement_that_cannot_be_taken_back_ends_its_transaction() {
             .collect();
         let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
         disk.plan(Some(Call::Read), When::From(1), Fault::Eio);
-        let error = tx.insert_run_raw(&table, &rows).unwrap_err();
+        let error = tx.raw_mut().insert_run(&table, &rows).unwrap_err();
         assert!(matches!(error, TxnError::Storage(StorageError::Io { .. })), "{error}");
         assert!(matches!(tx.get(&NUMBERS, &1), Err(TxnError::Ended)));
         assert!(matches!(tx.put(&NUMBERS, &2, &2), Err(TxnError::Ended)));
@@ -474,7 +476,7 @@ fn a_statement_that_cannot_be_taken_back_ends_its_transaction() {
     }
 }
 
-/// An answer that says why nothing was done reveals what was read, which must not be lost afterwards.
+/// An error may reveal rows that were read; these must be durable before the error is returned.
 #[test]
 fn an_error_is_told_when_what_it_read_is_durable() {
     let disk = SimDisk::new(12);
@@ -491,7 +493,7 @@ fn an_error_is_told_when_what_it_read_is_durable() {
     assert!(db.durable() >= end);
 }
 
-/// A closure that hides a deadlock is run again like any other: its half-made changes are gone.
+/// A closure that hides a deadlock runs again like any other: its partial changes are gone.
 #[test]
 fn a_victim_is_run_again_whatever_its_closure_returns() {
     for returns_ok in [true, false] {
@@ -540,7 +542,7 @@ fn a_victim_is_run_again_whatever_its_closure_returns() {
     }
 }
 
-/// A table may be named for the first time in the only transaction there is room for.
+/// A table may be used for the first time in the only transaction that the limit allows.
 #[test]
 fn a_table_is_created_within_the_last_transaction() {
     let db = Options::new().buffer_pool(8 << 20).transactions(1).open_on(Arc::new(MemDisk::new())).unwrap();
@@ -552,7 +554,7 @@ fn a_table_is_created_within_the_last_transaction() {
     assert_eq!(db.begin().unwrap().get(&NUMBERS, &1).unwrap(), Some(1));
 }
 
-/// The end of a bulk load is one record, whatever the table's indexes and however small the log's memory.
+/// The end of a bulk load is one record, for any number of indexes and the smallest log buffer.
 #[test]
 fn a_table_with_many_indexes_is_loaded_through_a_small_log_buffer() {
     fn extract(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
@@ -566,7 +568,7 @@ fn a_table_with_many_indexes_is_loaded_through_a_small_log_buffer() {
     let db = small().log_buffer(512 << 10).open_on(on(&disk)).unwrap();
     let open_table = db.table(&table).unwrap();
     let mut load = db.bulk_load(&open_table).unwrap();
-    // About as much as fits in every root, so that their images have no hole.
+    // Rows that nearly fill every root, so that the page images have no gap.
     for key in 0..25u64 {
         load.push(&key, &vec![key as u8; 250]).unwrap();
     }
@@ -577,17 +579,18 @@ fn a_table_with_many_indexes_is_loaded_through_a_small_log_buffer() {
     let tx = db.begin().unwrap();
     for index in 0..NAMES.len() {
         let mut entries = 0;
-        tx.scan_index_raw(&open_table, index, &[], &[u8::MAX; 400], false, |_, _| {
-            entries += 1;
-            std::ops::ControlFlow::Continue(())
-        })
-        .unwrap();
+        tx.raw()
+            .scan_index(&open_table, index, &[], &[u8::MAX; 400], false, |_, _| {
+                entries += 1;
+                std::ops::ControlFlow::Continue(())
+            })
+            .unwrap();
         assert_eq!(entries, 25);
     }
 }
 
-/// Rows that a transaction makes shorter give their room to other rows, and the disk is full when it rolls back: the
-/// rows grow back nevertheless, for that room was kept, and nothing is closed.
+/// A transaction makes rows shorter, other rows use the space, and the disk is full when the transaction rolls back.
+/// The rows still get their old length back, because space was reserved, and the instance is not closed.
 #[test]
 fn rows_made_shorter_grow_back_on_a_full_disk() {
     const FAT: Table<u64, Vec<u8>> = Table::new("fat");
@@ -595,16 +598,16 @@ fn rows_made_shorter_grow_back_on_a_full_disk() {
     const ROWS: u64 = 40;
     let disk = SimDisk::new(14);
     let db = small().log_segment(16 << 20).checkpoint_every(1 << 30).open_on(on(&disk)).unwrap();
-    // Two to a page.
+    // Two rows per page.
     db.transact(|tx| (0..ROWS).try_for_each(|k| tx.put(&FAT, &(k * 1000), &vec![1; 3_900]))).unwrap();
     let mut shorter = db.begin().unwrap();
     for k in 0..ROWS {
         shorter.put(&FAT, &(k * 1000), &vec![2; 10]).unwrap();
     }
-    // Other rows fill their pages again.
+    // Other rows fill the pages again.
     db.transact(|tx| (0..ROWS * 10).try_for_each(|i| tx.put(&FAT, &(i / 10 * 1000 + i % 10 + 1), &vec![3; 350])))
         .unwrap();
-    // And the disk is full, with the room that it had given to the data file before.
+    // Fills the disk, including the space allocated to the data file before.
     disk.set_capacity(disk.used());
     let mut junk = 0;
     let full = loop {
@@ -616,7 +619,7 @@ fn rows_made_shorter_grow_back_on_a_full_disk() {
     };
     let TxnError::Storage(StorageError::NoSpace { file }) = &full else { panic!("{full}") };
     assert!(file.contains("pages"), "{file}");
-    // No more room can be kept, so no more rows can be made shorter; the statement returns an error and changes
+    // No more space can be reserved, so no more rows can be made shorter; the statement returns an error and changes
     // nothing.
     assert!(matches!(shorter.put(&FAT, &1, &vec![5; 9]), Err(TxnError::Storage(StorageError::NoSpace { .. }))));
     shorter.rollback().unwrap();
@@ -633,7 +636,7 @@ fn rows_made_shorter_grow_back_on_a_full_disk() {
     db.verify_pages().unwrap();
 }
 
-/// The room kept for undo is free for all when the transaction has ended.
+/// Space reserved for undo is released when the transaction has ended.
 #[test]
 fn room_kept_for_undo_is_given_back() {
     let disk = SimDisk::new(15);

@@ -1,7 +1,6 @@
-//! Each way to read, in each state that an instance can be in: a read needs neither the log nor room on the disk.
+//! Each kind of read, in each state of an instance: a read needs neither the log nor disk space.
 //!
-//! An instance that is closed, or being closed, is in no table here: `Database::close` takes the database, so nothing is left
-//! to read with.
+//! Closed instances are not tested: `Database::close` consumes the database, so no read is possible.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -15,10 +14,10 @@ use storage::disk::{Call, Fault, MemDisk, SimDisk, When};
 use storage::optimistic::Peeker;
 use storage::{CopyError, Database, OpenTable, Options, SecondaryIndex, StorageError, Table, TableLock, TxnError};
 
-/// Rows 1,000 to 1,999, of which each says its own number; ghosts before them, and every other row behind 2,000 a ghost.
+/// Rows 1,000 to 1,999, each with its number; ghosts before them, and from 2,000 on every second row is a ghost.
 const ROWS: Table<u64, Vec<u8>> = Table::new("rows").with_index::<ByNumber>();
 const MISSING: Table<u64, u64> = Table::new("missing");
-/// What transactions write that are refused.
+/// Table for writes that are refused.
 const OTHERS: Table<u64, Vec<u8>> = Table::new("others");
 
 const ALIVE: u64 = 1_200;
@@ -35,24 +34,24 @@ impl SecondaryIndex for ByNumber {
     }
 }
 
-/// Few of these fit a page, the many ghosts at the begin apart.
+/// Returns a row. Few rows fit a page, except the many ghosts at the start.
 fn row(key: u64) -> Vec<u8> {
     let mut row = vec![7; if key < 1_000 { 150 } else { 1_500 }];
     row[..8].copy_from_slice(&key.to_be_bytes());
     row
 }
 
-/// An instance to read from, with the number of rows that live.
+/// An instance to read from, with its table and its disk.
 struct Subject {
     db: Database,
     rows: OpenTable<u64, Vec<u8>>,
     disk: SimDisk,
 }
 
-/// A result, in kinds that callers tell apart.
+/// Kind of a result, as callers distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
-    /// So many rows, or whatever the way counts.
+    /// Success, with the number of rows or another count of the read.
     Right(u64),
     /// `StorageError::Poisoned`.
     Poisoned,
@@ -94,7 +93,7 @@ fn raw(key: u64) -> [u8; 8] {
 
 type Way = fn(&Subject) -> Result<u64, Told>;
 
-/// Ways that read rows, with what they read.
+/// Kinds of reads of rows, with their expected results.
 const WAYS: [(&str, u64, Way); 38] = [
     ("get", 1, |s| Ok(u64::from(s.db.begin()?.get(&ROWS, &1_500)? == Some(row(1_500))))),
     ("get, a deleted row", 1, |s| Ok(u64::from(s.db.begin()?.get(&ROWS, &500)?.is_none()))),
@@ -105,24 +104,24 @@ const WAYS: [(&str, u64, Way); 38] = [
         let found = s.db.begin()?.get_many(&ROWS, &[1, 1_001, 1_002, 999, 1_999])?;
         Ok(found.iter().flatten().count() as u64)
     }),
-    ("read_raw", 1, |s| Ok(u64::from(s.db.begin()?.read_raw(&ROWS, &raw(1_500), |_| ())?.is_some()))),
+    ("read_raw", 1, |s| Ok(u64::from(s.db.begin()?.raw().read(&ROWS, &raw(1_500), |_| ())?.is_some()))),
     ("read_for_update_raw", 1, |s| {
-        Ok(u64::from(s.db.begin()?.read_for_update_raw(&ROWS, &raw(1_500), |_| ())?.is_some()))
+        Ok(u64::from(s.db.begin()?.raw().read_for_update(&ROWS, &raw(1_500), |_| ())?.is_some()))
     }),
     ("read_columns_raw", 1_500, |s| {
         let number = |bytes: &[u8]| u64::from_be_bytes(*bytes.first_chunk().unwrap());
-        let found = s.db.begin()?.read_columns_raw(&ROWS, &raw(1_500), &[0..4, 4..8], number)?;
+        let found = s.db.begin()?.raw().read_columns(&ROWS, &raw(1_500), &[0..4, 4..8], number)?;
         Ok(found.unwrap())
     }),
     ("read_columns_of_raw", 2, |s| {
         let mut found = 0;
         let keys: [&[u8]; 3] = [&raw(1_500), &raw(5), &raw(1_501)];
-        s.db.begin()?.read_columns_of_raw(&ROWS, &keys, &[0..4, 4..8], |_, _| found += 1)?;
+        s.db.begin()?.raw().read_columns_of(&ROWS, &keys, &[0..4, 4..8], |_, _| found += 1)?;
         Ok(found)
     }),
     ("prefetch", 1, |s| s.db.begin()?.prefetch(&ROWS, &[1, 1_500, 9_000]).map(|()| 1).map_err(Told::from)),
     ("prefetch_raw", 1, |s| {
-        s.db.begin()?.prefetch_raw([1, 1_500].map(raw).iter().map(|key| (s.rows, &key[..], 8)));
+        s.db.begin()?.raw().prefetch([1, 1_500].map(raw).iter().map(|key| (s.rows, &key[..], 8)));
         Ok(1)
     }),
     ("range", ALIVE, |s| {
@@ -179,10 +178,10 @@ const WAYS: [(&str, u64, Way); 38] = [
     }),
     ("count", ALIVE, |s| Ok(s.db.begin()?.count(&ROWS, ..)?)),
     ("count of ghosts", 0, |s| Ok(s.db.begin()?.count(&ROWS, ..1_000)?)),
-    ("count_raw", 1_000, |s| Ok(s.db.begin()?.count_raw(&ROWS, &raw(0), &raw(1_999))?)),
+    ("count_raw", 1_000, |s| Ok(s.db.begin()?.raw().count(&ROWS, &raw(0), &raw(1_999))?)),
     ("scan_raw", 1_000, |s| {
         let mut rows = 0;
-        s.db.begin()?.scan_raw(&ROWS, &raw(0), &raw(1_999), |_, _| {
+        s.db.begin()?.raw().scan(&ROWS, &raw(0), &raw(1_999), |_, _| {
             rows += 1;
             ControlFlow::Continue(())
         })?;
@@ -190,7 +189,7 @@ const WAYS: [(&str, u64, Way); 38] = [
     }),
     ("scan_backward_raw", 1_000, |s| {
         let mut rows = 0;
-        s.db.begin()?.scan_backward_raw(&ROWS, &raw(0), &raw(1_999), |_, _| {
+        s.db.begin()?.raw().scan_backward(&ROWS, &raw(0), &raw(1_999), |_, _| {
             rows += 1;
             ControlFlow::Continue(())
         })?;
@@ -198,7 +197,7 @@ const WAYS: [(&str, u64, Way); 38] = [
     }),
     ("scan_index_raw", 1_000, |s| {
         let mut rows = 0;
-        s.db.begin()?.scan_index_raw(&ROWS, 0, &raw(0), &raw(2_000), false, |_, _| {
+        s.db.begin()?.raw().scan_index(&ROWS, 0, &raw(0), &raw(2_000), false, |_, _| {
             rows += 1;
             ControlFlow::Continue(())
         })?;
@@ -206,7 +205,7 @@ const WAYS: [(&str, u64, Way); 38] = [
     }),
     ("scan_index_raw, backwards", 1_000, |s| {
         let mut rows = 0;
-        s.db.begin()?.scan_index_raw(&ROWS, 0, &raw(0), &raw(2_000), true, |_, _| {
+        s.db.begin()?.raw().scan_index(&ROWS, 0, &raw(0), &raw(2_000), true, |_, _| {
             rows += 1;
             ControlFlow::Continue(())
         })?;
@@ -214,20 +213,20 @@ const WAYS: [(&str, u64, Way); 38] = [
     }),
     ("peek_raw", 1, |s| {
         let mut peeker = Peeker::default();
-        Ok(u64::from(s.db.peek_raw(&mut peeker, &s.rows, &raw(1_500))?.0.is_some()))
+        Ok(u64::from(s.db.raw().peek(&mut peeker, &s.rows, &raw(1_500))?.0.is_some()))
     }),
     ("peek_columns_raw", 1, |s| {
         let mut peeker = Peeker::default();
-        Ok(u64::from(s.db.peek_columns_raw(&mut peeker, &s.rows, &raw(1_500), &[0..4, 4..8])?.0.is_some()))
+        Ok(u64::from(s.db.raw().peek_columns(&mut peeker, &s.rows, &raw(1_500), &[0..4, 4..8])?.0.is_some()))
     }),
     ("announce_raw", 1, |s| {
         let mut peeker = Peeker::default();
-        s.db.announce_raw(&mut peeker, [1_500, 3].map(raw).iter().map(|key| (s.rows, &key[..], 8)));
-        Ok(u64::from(s.db.peek_raw(&mut peeker, &s.rows, &raw(1_500))?.0.is_some()))
+        s.db.raw().announce(&mut peeker, [1_500, 3].map(raw).iter().map(|key| (s.rows, &key[..], 8)));
+        Ok(u64::from(s.db.raw().peek(&mut peeker, &s.rows, &raw(1_500))?.0.is_some()))
     }),
     ("peek_range_raw", 1_000, |s| {
         let (mut peeker, mut rows) = (Peeker::default(), 0);
-        s.db.peek_range_raw(&mut peeker, &s.rows, (&raw(0), &raw(1_999)), usize::MAX, |_, _, _| {
+        s.db.raw().peek_range(&mut peeker, &s.rows, (&raw(0), &raw(1_999)), usize::MAX, |_, _, _| {
             rows += 1;
             ControlFlow::Continue(())
         })?;
@@ -235,17 +234,17 @@ const WAYS: [(&str, u64, Way); 38] = [
     }),
     ("confirm_raw", 2, |s| {
         let mut peeker = Peeker::default();
-        let (seen, place) = s.db.peek_raw(&mut peeker, &s.rows, &raw(1_500))?;
+        let (seen, place) = s.db.raw().peek(&mut peeker, &s.rows, &raw(1_500))?;
         let seen = seen.map(<[u8]>::to_vec);
         let mut tx = s.db.begin()?;
-        let same = tx.confirm_raw(&s.rows, &raw(1_500), &place, seen.as_deref(), false)?;
-        let (none, place) = s.db.peek_raw(&mut peeker, &s.rows, &raw(400))?;
+        let same = tx.raw_mut().confirm(&s.rows, &raw(1_500), &place, seen.as_deref(), false)?;
+        let (none, place) = s.db.raw().peek(&mut peeker, &s.rows, &raw(400))?;
         assert!(none.is_none());
-        Ok(u64::from(same) + u64::from(tx.confirm_raw(&s.rows, &raw(400), &place, None, false)?))
+        Ok(u64::from(same) + u64::from(tx.raw_mut().confirm(&s.rows, &raw(400), &place, None, false)?))
     }),
     ("lock_range_raw", 1_000, |s| {
         let mut rows = 0;
-        s.db.begin()?.lock_range_raw(&s.rows, (&raw(0), &raw(1_999)), usize::MAX >> 8, false, |_, _| {
+        s.db.begin()?.raw_mut().lock_range(&s.rows, (&raw(0), &raw(1_999)), usize::MAX >> 8, false, |_, _| {
             rows += 1;
             ControlFlow::Continue(())
         })?;
@@ -269,7 +268,7 @@ const WAYS: [(&str, u64, Way); 38] = [
     }),
 ];
 
-/// Ways that cannot fail.
+/// Reads that cannot fail.
 fn told_always(s: &Subject) {
     assert_eq!(s.db.table_names(), ["others", "rows"]);
     assert_eq!(s.db.indexes().len(), 3);
@@ -284,7 +283,7 @@ fn copies(s: &Subject) -> Result<u64, Told> {
     Ok(copy.begin()?.count(&ROWS, ..)?)
 }
 
-/// Ends as a reader: with what it has read acknowledged.
+/// Reads and waits until the result may be acknowledged.
 fn answers(s: &Subject) -> Result<u64, Told> {
     let tx = s.db.begin()?;
     let found = tx.get(&ROWS, &1_500)?;
@@ -308,7 +307,7 @@ fn open(pool: u64) -> Subject {
     Subject { db, rows, disk }
 }
 
-/// Puts rows until that is refused; returns with what.
+/// Puts rows until one is refused; returns the kind of refusal.
 fn fill(db: &Database, bytes: usize) -> Told {
     for n in 0..100_000 {
         if let Err(error) = db.transact(|tx| tx.put(&OTHERS, &(1 + n), &vec![9; bytes])) {
@@ -318,10 +317,10 @@ fn fill(db: &Database, bytes: usize) -> Told {
     panic!("nothing was refused");
 }
 
-/// What brings an instance into a state.
+/// Function that brings an instance into a state.
 type Bring = fn(&Subject);
 
-/// The states, and what brings an instance there.
+/// The states, and the functions that bring an instance there.
 const STATES: [(&str, Bring); 6] = [
     ("open", |_| {}),
     ("closed to commits: a sync failed", |s| {
@@ -330,7 +329,7 @@ const STATES: [(&str, Bring); 6] = [
         assert!(refused.is_err());
     }),
     ("closed to commits: a write failed, and all pages are dirty", |s| {
-        // As many rows as change all pages that the pool has.
+        // Changes as many rows as make all pages of the pool dirty.
         let change = |tx: &mut storage::Transaction<'_>| -> Result<(), TxnError> {
             (1_000..2_000).try_for_each(|key| tx.put(&ROWS, &key, &row(key)))
         };
@@ -344,7 +343,7 @@ const STATES: [(&str, Bring); 6] = [
     }),
     ("log full", |s| {
         s.disk.set_capacity(s.disk.used());
-        // Updates of one row take log and no pages.
+        // Updates of one row use the log and no pages.
         let update = |n: u64| s.db.transact(|tx| tx.put(&OTHERS, &0, &vec![n as u8; 100 + (n % 2) as usize]));
         let refused = (0..100_000).find_map(|n| update(n).err());
         assert!(refused.is_none_or(|error| Told::from(error) == Told::NoSpace));
@@ -366,7 +365,7 @@ fn compare<T: PartialEq + Debug>(wrong: &mut Vec<String>, state: &str, way: &str
     }
 }
 
-/// With a pool that holds all, and with the smallest, which holds a part.
+/// With a pool that holds all pages, and with the smallest pool, which holds a part.
 #[test]
 fn every_way_to_read_works_in_every_state() {
     let mut wrong = Vec::new();
@@ -381,7 +380,7 @@ fn every_way_to_read_works_in_every_state() {
             }
             told_always(&subject);
             let is_closed = state.contains("closed");
-            // What needs the log says so, with the reason.
+            // Calls that need the log return an error with the reason.
             let expected = |right| if is_closed { Told::Poisoned } else { Told::Right(right) };
             let copied = copies(&subject).map_or_else(|told| told, Told::Right);
             compare(&mut wrong, &state, "copy_on", copied, expected(ALIVE));
@@ -392,7 +391,7 @@ fn every_way_to_read_works_in_every_state() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What a rollback has left that failed half-way was never committed: nothing that reads rows shows it.
+/// Changes left by a failed rollback were never committed: no read of rows returns them.
 #[test]
 fn what_is_not_sound_in_memory_is_not_read() {
     let subject = open(16 << 20);
@@ -405,7 +404,7 @@ fn what_is_not_sound_in_memory_is_not_read() {
     let mut wrong = Vec::new();
     for (way, right, read) in WAYS {
         let told = read(&subject).map_or_else(|told| told, Told::Right);
-        // Pages may be looked at as pages.
+        // Calls that read pages, not rows, are allowed.
         let expected = match way {
             "table" | "sizes" | "verify_pages" | "preload" => Told::Right(right),
             "check_structure" => continue,

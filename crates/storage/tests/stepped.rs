@@ -1,4 +1,4 @@
-//! Services that the program steps: the test chooses what happens between the steps of one service.
+//! Services stepped by the program: the test chooses the work between the steps of a service.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -13,8 +13,7 @@ use storage::{Background, BlockReason, Database, Hook, Service, TxnError, WaitTo
 
 type Act = Box<dyn FnOnce(&Database) + Send>;
 
-/// One thread does everything: a transaction that waits for the log first does the prepared work, then steps the
-/// flusher.
+/// Hook for a single thread: a transaction that waits for the log first runs the prepared work, then steps the flusher.
 #[derive(Default)]
 struct Meanwhile {
     db: OnceLock<Database>,
@@ -83,8 +82,8 @@ fn commits_wait_for_the_flusher_s_step() {
     assert_eq!(db.begin().unwrap().get(&ROWS, &[1]).unwrap(), Some(vec![2]));
 }
 
-/// A page that changes while it is written stays dirty; a checkpoint that is taken then names a position in the log
-/// at which a record begins, so that a restart can read from there.
+/// A page that changes while it is written stays dirty. A checkpoint taken then names a log position at which a record
+/// begins, so that a restart can read from there.
 #[test]
 fn a_page_that_changed_while_it_was_written_does_not_spoil_the_checkpoint() {
     let disk = SimDisk::new(2);

@@ -1,5 +1,5 @@
-//! The structure check: it passes sound databases, and finds each kind of damage where it was planted. Checksums are
-//! made right again, so that no other check finds the damage first.
+//! The structure check: it passes sound databases, and finds each kind of planted damage. Checksums are recomputed, so
+//! that no other check finds the damage first.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -13,7 +13,7 @@ use storage::disk::{Disk, MemDisk, OpenMode};
 use storage::{Database, Rule, Structure};
 
 const PAGE: usize = 8192;
-/// Fields of a page, see `FORMAT.md`; a fence's length lies behind its offset.
+/// Offsets of fields of a page, see `FORMAT.md`; the length of a fence follows its offset.
 const LSN: usize = 64;
 const HEAP_FREE: usize = 80;
 const GHOSTS: usize = 82;
@@ -26,18 +26,18 @@ const INDEX: usize = 12;
 const PREFIX: usize = 16;
 const HINTS: usize = 32;
 const SLOTS: usize = 96;
-/// Fields of the allocator's page.
+/// Offsets of fields of the allocator's page.
 const SPACE_END: usize = 32;
 const SPACE_FREE: usize = 36;
 const FREE: u8 = 0;
 const LEAF: u8 = 1;
 const INNER: u8 = 2;
-/// Numbers of the indexes in the order of their making: the catalog's own is 1.
+/// Numbers of the indexes in the order of their creation: the catalog's own is 1.
 const ROWS_BY_KEY: u32 = 2;
 const ROWS_BY_HEAD: u32 = 3;
 const BY_NUMBER: u32 = 4;
 
-/// All files of a closed database.
+/// All files of a closed database: names and contents.
 type Files = Vec<(String, Vec<u8>)>;
 
 fn options() -> storage::Options {
@@ -54,7 +54,7 @@ fn made() -> Files {
         (0..600u32).try_for_each(|n| tx.put(&rows, n.to_be_bytes().as_ref(), &rng.bytes(100)))
     })
     .unwrap();
-    // Pages become free when scans meet ghosts and leaves merge.
+    // Pages are freed when scans find ghosts and leaves merge.
     db.transact(|tx| (500..1500).try_for_each(|n| tx.delete(&numbers, &n).map(drop))).unwrap();
     for _ in 0..3 {
         db.transact(|tx| tx.range(&numbers, ..)?.try_for_each(|row| row.map(drop))).unwrap();
@@ -84,7 +84,7 @@ fn check(files: &Files) -> Structure {
     open(files).check_structure(|_, _| ControlFlow::Continue(())).unwrap()
 }
 
-/// The data file, to damage.
+/// The data file, for planting damage.
 struct Pages<'a>(&'a mut Vec<u8>);
 
 impl Pages<'_> {
@@ -106,7 +106,7 @@ impl Pages<'_> {
         self.page(number)[..4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// The first page of a kind (and, unless free, of an index) for which `fits` holds.
+    /// Returns the first page of a kind (and, unless free, of an index) for which `fits` returns true.
     fn find(&mut self, kind: u8, index: u32, fits: impl Fn(&mut Self, u32) -> bool) -> u32 {
         let end = self.u32(1, SPACE_END);
         (3..end)
@@ -118,7 +118,7 @@ impl Pages<'_> {
     }
 }
 
-/// Damages a copy with `plant`, which returns the page and the rule that it breaks; the check must report the same.
+/// Damages a copy with `plant`, which returns the page and the violated rule; the check must report both.
 fn found(plant: impl FnOnce(&mut Pages<'_>) -> (u32, Rule)) -> Structure {
     let mut files = made();
     let data = files.iter_mut().find(|(name, _)| name == "pages.0").unwrap();
@@ -130,7 +130,7 @@ fn found(plant: impl FnOnce(&mut Pages<'_>) -> (u32, Rule)) -> Structure {
     result
 }
 
-/// Findings of no other rule than this.
+/// Checks that all findings are of this rule.
 fn only(result: &Structure, rule: Rule) {
     assert!(result.findings.iter().all(|f| f.rule == rule), "{:?}", result.findings);
 }
@@ -149,7 +149,7 @@ fn what_the_engine_makes_passes() {
     assert!(result.free >= 2, "{} free pages", result.free);
 }
 
-/// Each keeps the purge service from its work; none waits for the other.
+/// Each check pauses the purge service; neither waits for the other.
 #[test]
 fn a_check_may_run_within_another() {
     let db = open(&made());
@@ -259,7 +259,7 @@ fn a_free_list_that_leads_into_a_tree() {
     });
 }
 
-/// A thread that splits the very leaf that is called free holds its latch, and must not wait for it.
+/// A thread that splits a leaf which the free list also contains holds the leaf's latch, and must not wait for it.
 #[test]
 fn who_takes_a_page_of_a_tree_from_the_free_list_is_told() {
     let mut files = made();
@@ -275,7 +275,7 @@ fn who_takes_a_page_of_a_tree_from_the_free_list_is_told() {
         let ended = db.transact(|tx| (2000..9000u64).try_for_each(|n| tx.put(&numbers, &n, &n)));
         send.send(ended.unwrap_err().to_string()).unwrap();
     });
-    // Without an end after minutes: it hangs, and is not merely late.
+    // After minutes without an end it hangs, and is not merely slow.
     let told = told.recv_timeout(std::time::Duration::from_secs(600)).expect("it waits for ever");
     assert!(told.contains(&format!("page {last} is free, but it is in use")), "{told}");
 }
@@ -304,7 +304,7 @@ fn a_row_without_its_entry() {
     only(&result, Rule::Secondary);
 }
 
-/// The key that an entry's value at `at` is: up to the two zeros that end it.
+/// Returns the key in an entry's value at `at`: up to the two zeros that end it.
 fn pages_key(page: &[u8], at: usize) -> Vec<u8> {
     let mut end = at;
     while !(page[end] == 0 && page[end + 1] == 0) {
@@ -313,7 +313,7 @@ fn pages_key(page: &[u8], at: usize) -> Vec<u8> {
     page[at..end + 2].to_vec()
 }
 
-/// The leaf of the rows that holds a key.
+/// Returns the leaf of rows that contains a key.
 fn holder_of(pages: &mut Pages<'_>, key: &[u8]) -> u32 {
     let key = key.to_vec();
     pages.find(LEAF, ROWS_BY_KEY, |pages, n| {
@@ -350,7 +350,7 @@ fn a_page_from_the_future() {
     let result = found(|pages| {
         let page = pages.find(LEAF, BY_NUMBER, |_, _| true);
         pages.put(page, LSN, &(1u64 << 50).to_le_bytes());
-        // Refused as soon as it is read; the rule on LSNs remains for pages that changed in memory.
+        // The page is refused when it is read; the rule on LSNs remains for pages that changed in memory.
         (page, Rule::Readable)
     });
     assert!(result.findings.iter().any(|f| f.what.contains("its LSN is")), "{:?}", result.findings);

@@ -1,4 +1,4 @@
-//! Load that does not end: the log's files stay within their limit, and what holds the log is named.
+//! Continuous load: the log files stay within their limit, and the holder of the log is named.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -17,7 +17,7 @@ const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
 const KIB: u64 = 1 << 10;
 const LIMIT: u64 = 2 << 20;
 
-/// A log of at most 2 MiB, in files of 64 KiB.
+/// Options with a log of at most 2 MiB, in files of 64 KiB.
 fn options() -> Options {
     Options::new()
         .durability(Durability::Async)
@@ -34,12 +34,12 @@ fn on_disk(disk: &MemDisk) -> u64 {
     logs.filter_map(|name| disk.open(name, OpenMode::Existing).ok()?.len().ok()).sum()
 }
 
-/// Puts rows at random places, some ten at a time.
+/// Puts ten random rows.
 fn some(tx: &mut Transaction<'_>, rng: &mut Rng) -> Result<(), TxnError> {
     (0..10).try_for_each(|_| tx.put(&ROWS, &rng.below(4000), &vec![rng.below(256) as u8; 300]))
 }
 
-/// Two threads under full load while `f` runs, which is told the largest size of the log so far.
+/// Runs two threads under full load during `f`, which gets the maximum size of the log so far.
 fn under_load(db: &Database, disk: &MemDisk, f: impl FnOnce(&AtomicU64)) -> u64 {
     let (stop, most, full) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -107,7 +107,7 @@ fn the_log_stays_within_its_limit_whoever_does_the_work() {
     }
 }
 
-/// A pool so small that the cleaner never comes to its end with making room.
+/// A pool so small that the cleaner never has enough free frames.
 #[test]
 fn the_log_stays_within_its_limit_in_a_pool_that_is_always_short() {
     let disk = MemDisk::new();
@@ -137,15 +137,15 @@ fn a_transaction_that_holds_the_log_is_named_and_writers_are_refused_until_it_en
     assert!(holder.bytes > LIMIT / 4 && told.contains("larger 'checkpoint_every'"), "{told}");
     assert_eq!(db.stats().log_holder.and_then(|holder| holder.transaction), Some(age));
     assert!(on_disk(&disk) <= LIMIT);
-    // It can do either: its end has room.
+    // The transaction can commit or roll back: its end has reserved space.
     long.commit().unwrap();
-    // Before the next checkpoint, which may never come.
+    // Checked before the next checkpoint, which may never happen.
     assert_ne!(db.stats().log_holder.and_then(|holder| holder.transaction), Some(age));
     until(|| db.transact(|tx| some(tx, &mut rng)).is_ok());
     for _ in 0..2000 {
         db.transact(|tx| some(tx, &mut rng)).unwrap();
     }
-    // The database's own service may be about to end a transaction.
+    // The database's own service may have a transaction that is about to end.
     until(|| db.stats().log_holder.is_none());
     assert_eq!(db.begin().unwrap().get(&ROWS, &1_000_000).unwrap(), Some(vec![1]));
 }

@@ -1,4 +1,4 @@
-//! Transactions that hold a table lock: they write rows without record locks.
+//! Transactions with a table lock: they write rows without record locks.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -18,7 +18,7 @@ fn filled(escalate_at: u32) -> Database {
     db
 }
 
-/// Deletes rows, then fills their page, then rolls all of it back.
+/// Deletes rows, then fills their page, then rolls everything back.
 fn delete_fill_and_roll_back(mut tx: Transaction<'_>) {
     for n in 0..20 {
         assert!(tx.delete(&ROWS, &key(n * 10)).unwrap());
@@ -36,7 +36,7 @@ fn assert_as_before(db: &Database) {
     assert_eq!(rows, before);
 }
 
-/// The deleted rows' ghosts stay while the transaction may still revive them, though no record lock names them.
+/// The ghosts of deleted rows stay while the transaction may revive them, although no record lock names them.
 #[test]
 fn rollback_under_a_table_lock_finds_what_was_deleted() {
     let db = filled(5000);
@@ -46,7 +46,7 @@ fn rollback_under_a_table_lock_finds_what_was_deleted() {
     assert_as_before(&db);
 }
 
-/// The same where the table lock has replaced many record locks.
+/// The same after lock escalation has replaced many record locks by the table lock.
 #[test]
 fn rollback_after_escalation_finds_what_was_deleted() {
     let db = filled(8);

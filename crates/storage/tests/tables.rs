@@ -1,4 +1,4 @@
-//! Operations on many rows or whole tables: range deletes, counts, dropping, emptying, sizes; with crashes at every
+//! Operations on many rows or whole tables: range deletes, counts, drops, truncations, sizes; with crashes at every
 //! step.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
@@ -29,7 +29,7 @@ fn is_whole(db: &Database) {
     db.verify_pages().unwrap();
 }
 
-/// Long keys, so that a few hundred rows make three levels.
+/// Returns a long key, so that a few hundred rows make three levels.
 fn key(n: u64) -> Vec<u8> {
     let mut key = n.to_be_bytes().to_vec();
     key.resize(380, 7);
@@ -180,19 +180,20 @@ fn act(db: &Database, what: What) -> Result<bool, TxnError> {
     }
 }
 
-/// Power loss after each call to the disk, again in the restart that finishes: all of the table is there, or nothing.
+/// Power loss after each call of the disk, and again in the restart that completes the work: all of the table is there,
+/// or nothing.
 fn crashes(what: What) {
     let (mut before, mut after) = (0, 0);
     let mut calls = 0;
     loop {
-        // Each of the first calls, and fewer and fewer of the later ones.
+        // Each of the first calls, and ever fewer of the later ones.
         calls += 1 + calls / 12;
         assert!(calls < 20_000, "it never ends");
         let disk = SimDisk::new(calls);
         let db = common::open(&disk);
         let model = fill(&db, 900, calls);
         db.transact(|tx| tx.put(&NUMBERS, &1, &7)).unwrap();
-        // Of a transaction that restart has to roll back, in another table.
+        // A transaction that the restart must roll back, in another table.
         let mut open = db.begin().unwrap();
         open.put(&NUMBERS, &2, &9).unwrap();
         disk.power_off_after(calls);
@@ -223,7 +224,7 @@ fn crashes(what: What) {
         } else {
             before += 1
         }
-        // And the database goes on working.
+        // The database stays usable.
         let model = fill(&db, 30, 5);
         act(&db, what).unwrap();
         assert!(contents(&db) != model);
@@ -245,8 +246,8 @@ fn a_crash_leaves_all_rows_of_a_table_that_is_emptied_or_none() {
     crashes(What::Empty);
 }
 
-/// A transaction that waits for a table which is dropped meanwhile gets an error; a transaction that names the table
-/// finds none, and creates another.
+/// A transaction that waits for a table gets an error if the table is dropped. A transaction that names the table then
+/// finds none, and creates a new one.
 #[test]
 fn who_waits_for_a_table_that_is_dropped_is_told() {
     const COUNTS: Table<u64, u64> = Table::new("counts");
@@ -289,7 +290,7 @@ fn who_waits_for_a_table_that_is_dropped_is_told() {
             })
             .collect();
         for round in 0..60 {
-            // Until both kinds have done some work.
+            // Waits until both kinds of threads have done some work.
             while db.begin().unwrap().count(&COUNTS, ..).unwrap_or(0) == 0 && !stop.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
@@ -314,7 +315,7 @@ fn a_full_disk_lets_a_table_be_dropped_later() {
     let db = common::open(&disk);
     let model = fill(&db, 300, 4);
     disk.set_capacity(disk.used());
-    // Rows until the log is full.
+    // Inserts rows until the log is full.
     let mut n = 0;
     while db.transact(|tx| tx.put(&NUMBERS, &n, &n)).is_ok() {
         n += 1;

@@ -1,5 +1,4 @@
-//! What a database knows about its tables: their codecs, their indexes, whether they exist, and which database a handle
-//! belongs to.
+//! Checks of table declarations and handles: codecs, indexes, the existence of tables, and the database of a handle.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 use std::ops::ControlFlow;
@@ -20,7 +19,7 @@ fn memory() -> Database {
     open(&Arc::new(MemDisk::new()))
 }
 
-/// How opening `table` is refused: part, stored and asked codec.
+/// Returns the refusal of opening `table`: part, stored codec and declared codec.
 fn refused<K: Key, V: Row>(db: &Database, table: &Table<K, V>) -> Option<[String; 3]> {
     let tx = db.begin().unwrap();
     let by_statement = tx.range(table, ..).map(drop);
@@ -61,7 +60,7 @@ impl SecondaryIndex for ByLength {
     }
 }
 
-/// A `Table<u64, String>` over a `Table<u64, i64>` returned rows that no transaction had written.
+/// Regression: a `Table<u64, String>` over a `Table<u64, i64>` returned rows that no transaction had written.
 #[test]
 fn a_table_is_opened_only_with_the_codecs_it_was_created_with() {
     const NAMED: Table<(u32, String), String> = Table::new("named").with_index::<ByName>();
@@ -85,7 +84,7 @@ fn a_table_is_opened_only_with_the_codecs_it_was_created_with() {
         assert_eq!(refused(db, &by_length), three(["index by_name", "str", "u64"]));
         assert_eq!(refused(db, &ACCOUNTS), None);
         assert_eq!(refused(db, &NAMED), None);
-        // Another declaration of the same.
+        // Another declaration with the same name and types.
         assert_eq!(refused(db, &Table::<u64, i64>::new(&String::from("accounts").leak()[..])), None);
         let mut tx = db.begin().unwrap();
         assert_eq!(tx.get(&ACCOUNTS, &1).unwrap(), Some(20));
@@ -98,12 +97,12 @@ fn a_table_is_opened_only_with_the_codecs_it_was_created_with() {
     }
 }
 
-/// A key that is not made anew for every access to its row.
+/// Rows are found by borrowed keys, without creating a new key for every access.
 #[test]
 fn rows_under_text_and_bytes_are_found_by_what_is_borrowed() {
     const NAMES: Table<String, u64> = Table::new("names");
     const BYTES: Table<Vec<u8>, String> = Table::new("bytes");
-    /// As in a program that knows only that it has a key.
+    /// As in a generic program that only has some key.
     fn exchange<K: Key, V: Row>(db: &Database, table: &impl AsTable<K, V>, key: &K, row: &V) -> Option<V> {
         db.transact(|tx| {
             let old = tx.get_for_update(table, key.borrow())?;
@@ -143,9 +142,9 @@ fn statements_on_bytes_ask_for_no_codec() {
     db.transact(|tx| tx.put(&ACCOUNTS, &1, &20)).unwrap();
     let raw = db.raw_table(&Table::<(), ()>::new("accounts")).unwrap();
     let tx = db.begin().unwrap();
-    assert_eq!(tx.read_raw(&raw, &1u64.to_be_bytes(), <[u8]>::to_vec).unwrap(), Some(20i64.to_le_bytes().to_vec()));
+    assert_eq!(tx.raw().read(&raw, &1u64.to_be_bytes(), <[u8]>::to_vec).unwrap(), Some(20i64.to_le_bytes().to_vec()));
     drop(tx);
-    // Created without types, it cannot be opened with any.
+    // A table created without types cannot be opened with any.
     db.raw_table(&Table::<u64, i64>::new("bytes")).unwrap();
     assert_eq!(refused(&db, &Table::<u64, i64>::new("bytes")), three(["key", "raw", "u64"]));
     db.raw_table(&Table::<(), ()>::new("bytes")).unwrap();
@@ -162,7 +161,7 @@ impl SecondaryIndex for ByOther {
     }
 }
 
-/// The declaration that was opened first decided the index's content, and another one wrote entries that were never
+/// Regression: the first declaration determined the content of the index, and another one wrote entries that were never
 /// found.
 #[test]
 fn an_index_has_one_declaration_in_a_process() {
@@ -194,13 +193,13 @@ fn an_index_has_one_declaration_in_a_process() {
     drop(tx);
     db.table(&FIRST).unwrap();
     db.table(&raw(0, first_byte)).unwrap();
-    // An index of the same name, asked of a table that was declared with the other.
+    // Another index of the same name, on a table that was declared with the first one.
     let tx = db.begin().unwrap();
     assert!(matches!(tx.range_by::<ByOther>(&FIRST, ..), Err(TxnError::Schema { .. })));
     assert_eq!(tx.range_by::<ByName>(&FIRST, ..).unwrap().count(), 1);
 }
 
-/// A handle of another database was taken for the table that had its number.
+/// Regression: a handle of another database was accepted for the table with the same number.
 #[test]
 fn a_handle_is_good_for_the_open_database_that_gave_it() {
     const OTHER: Table<u64, i64> = Table::new("other");
@@ -244,24 +243,24 @@ fn only_writes_create_a_table() {
     assert_eq!(tx.range(&MISSPELT, ..).unwrap().count(), 0);
     assert_eq!(tx.range(&MISSPELT, ..).unwrap().rev().count(), 0);
     assert!(!tx.update(&MISSPELT, &1, &1).unwrap() && !tx.delete(&MISSPELT, &1).unwrap());
-    assert_eq!(tx.read_raw(&MISSPELT, &bytes, |_| ()).unwrap(), None);
-    assert_eq!(tx.update_raw(&MISSPELT, &bytes, |_| ()).unwrap(), None);
-    assert_eq!(tx.update_head_raw(&MISSPELT, &bytes, 1, |_, _| ()).unwrap(), None);
-    assert_eq!(tx.update_heads_raw(&MISSPELT, &[&bytes], 1, |_, _, _| ()).unwrap(), 0);
-    assert_eq!(tx.update_run_raw(&MISSPELT, &[], &bytes, |_, _| ()).unwrap(), 0);
-    assert!(!tx.delete_raw(&MISSPELT, &bytes).unwrap());
-    assert_eq!(tx.take_first_raw(&MISSPELT, &[], &bytes).unwrap(), None);
-    tx.scan_raw(&MISSPELT, &[], &bytes, |_, _| ControlFlow::Continue(())).unwrap();
-    tx.scan_index_raw(&MISSPELT, 0, &[], &bytes, false, |_, _| ControlFlow::Continue(())).unwrap();
+    assert_eq!(tx.raw().read(&MISSPELT, &bytes, |_| ()).unwrap(), None);
+    assert_eq!(tx.raw_mut().update(&MISSPELT, &bytes, |_| ()).unwrap(), None);
+    assert_eq!(tx.raw_mut().update_head(&MISSPELT, &bytes, 1, |_, _| ()).unwrap(), None);
+    assert_eq!(tx.raw_mut().update_heads(&MISSPELT, &[&bytes], 1, |_, _, _| ()).unwrap(), 0);
+    assert_eq!(tx.raw_mut().update_run(&MISSPELT, &[], &bytes, |_, _| ()).unwrap(), 0);
+    assert!(!tx.raw_mut().delete(&MISSPELT, &bytes).unwrap());
+    assert_eq!(tx.raw_mut().take_first(&MISSPELT, &[], &bytes).unwrap(), None);
+    tx.raw().scan(&MISSPELT, &[], &bytes, |_, _| ControlFlow::Continue(())).unwrap();
+    tx.raw().scan_index(&MISSPELT, 0, &[], &bytes, false, |_, _| ControlFlow::Continue(())).unwrap();
     tx.prefetch(&MISSPELT, &[1]).unwrap();
     tx.lock_table(&MISSPELT, TableLock::Shared).unwrap();
     tx.lock_table(&MISSPELT, TableLock::IntentShared).unwrap();
     assert!(db.table_names().is_empty());
-    // The absence that it has locked itself does not block it.
+    // The absence that the transaction itself has locked does not block it.
     tx.put(&MISSPELT, &1, &2).unwrap();
     assert_eq!(tx.get(&MISSPELT, &1).unwrap(), Some(2));
     assert_eq!(db.table_names(), ["acounts"]);
-    // The rows go, the table stays.
+    // The rows are rolled back, the table stays.
     tx.rollback().unwrap();
     assert_eq!(db.table_names(), ["acounts"]);
     assert_eq!(db.begin().unwrap().get(&MISSPELT, &1).unwrap(), None);
@@ -269,7 +268,7 @@ fn only_writes_create_a_table() {
     assert_eq!(db.table_names(), ["acounts", "locked"]);
 }
 
-/// A transaction that has found a table empty because it did not exist finds it so until its end.
+/// A transaction that found a table empty because it did not exist finds it empty until its end.
 #[test]
 fn a_table_that_was_read_before_it_existed_stays_empty_to_its_reader() {
     type Create = fn(&Database);
@@ -295,7 +294,7 @@ fn a_table_that_was_read_before_it_existed_stays_empty_to_its_reader() {
             });
             assert_eq!(db.table_names(), ["accounts"]);
         }
-        // At lower levels no lock keeps new rows away.
+        // At lower levels no lock prevents new rows.
         let db = memory();
         let reader = db.begin_at(Isolation::ReadCommitted).unwrap();
         assert_eq!(reader.get(&ACCOUNTS, &1).unwrap(), None);
@@ -303,7 +302,7 @@ fn a_table_that_was_read_before_it_existed_stays_empty_to_its_reader() {
     }
 }
 
-/// Counting in tables that do not exist yet, by threads at once: none is lost and none stops.
+/// Concurrent increments in tables that do not exist yet: no increment is lost, and no thread hangs.
 #[test]
 fn counting_from_nothing_loses_nothing() {
     const THREADS: i64 = 4;

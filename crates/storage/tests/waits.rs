@@ -1,4 +1,4 @@
-//! Waits that could not end, and waits with a limit: conflicts within a thread, and the limit on waits for locks.
+//! Waits that could not end, and waits with a limit: conflicts within a thread, and lock timeouts.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -24,7 +24,7 @@ fn open(options: Options) -> Database {
     db
 }
 
-/// Spins until so many have begun to wait for a lock.
+/// Spins until this number of lock waits has begun.
 fn until_waits(db: &Database, waits: u64) {
     while db.stats().lock_waits < waits {
         thread::yield_now();
@@ -48,24 +48,24 @@ const STATEMENTS: [(&str, Statement); 16] = [
     ("range", |tx| tx.range(&NUMBERS, 41..=50)?.try_for_each(|row| row.map(drop))),
     ("backward", |tx| tx.range(&NUMBERS, 41..=50)?.rev().try_for_each(|row| row.map(drop))),
     ("lock_table", |tx| tx.lock_table(&NUMBERS, TableLock::Exclusive)),
-    ("read_raw", |tx| tx.read_raw(&NUMBERS, &50u64.to_be_bytes(), |_| ()).map(drop)),
-    ("update_raw", |tx| tx.update_raw(&NUMBERS, &50u64.to_be_bytes(), |_| ()).map(drop)),
-    ("update_head_raw", |tx| tx.update_head_raw(&NUMBERS, &50u64.to_be_bytes(), 8, |_, _| ()).map(drop)),
-    ("update_heads_raw", |tx| tx.update_heads_raw(&NUMBERS, &[&50u64.to_be_bytes()], 8, |_, _, _| ()).map(drop)),
-    ("delete_raw", |tx| tx.delete_raw(&NUMBERS, &50u64.to_be_bytes()).map(drop)),
-    ("take_first_raw", |tx| tx.take_first_raw(&NUMBERS, &41u64.to_be_bytes(), &50u64.to_be_bytes()).map(drop)),
+    ("read_raw", |tx| tx.raw().read(&NUMBERS, &50u64.to_be_bytes(), |_| ()).map(drop)),
+    ("update_raw", |tx| tx.raw_mut().update(&NUMBERS, &50u64.to_be_bytes(), |_| ()).map(drop)),
+    ("update_head_raw", |tx| tx.raw_mut().update_head(&NUMBERS, &50u64.to_be_bytes(), 8, |_, _| ()).map(drop)),
+    ("update_heads_raw", |tx| tx.raw_mut().update_heads(&NUMBERS, &[&50u64.to_be_bytes()], 8, |_, _, _| ()).map(drop)),
+    ("delete_raw", |tx| tx.raw_mut().delete(&NUMBERS, &50u64.to_be_bytes()).map(drop)),
+    ("take_first_raw", |tx| tx.raw_mut().take_first(&NUMBERS, &41u64.to_be_bytes(), &50u64.to_be_bytes()).map(drop)),
     ("scan_raw", |tx| {
-        tx.scan_raw(&NUMBERS, &41u64.to_be_bytes(), &50u64.to_be_bytes(), |_, _| ControlFlow::Continue(()))
+        tx.raw().scan(&NUMBERS, &41u64.to_be_bytes(), &50u64.to_be_bytes(), |_, _| ControlFlow::Continue(()))
     }),
 ];
 
-/// The second transaction waited for ever.
+/// Regression: the second transaction waited forever.
 #[test]
 fn a_second_transaction_of_a_thread_is_told_that_the_first_is_in_the_way() {
     let db = open(Options::new());
     for (name, statement) in STATEMENTS {
         let mut first = db.begin().unwrap();
-        // Locks the row and the gap, in a mode that is compatible with no other.
+        // Locks the row and the gap, in a mode that conflicts with every other.
         first.lock_table(&NUMBERS, TableLock::IntentExclusive).unwrap();
         first.range(&NUMBERS, 41..=50).unwrap().for_each(|row| assert!(row.is_ok()));
         first.put(&NUMBERS, &50, &7).unwrap();
@@ -85,7 +85,7 @@ fn a_second_transaction_of_a_thread_is_told_that_the_first_is_in_the_way() {
         inner.get(&NUMBERS, &50)
     });
     is_own(begin_inside);
-    // Without a conflict two transactions are allowed.
+    // Two transactions of a thread are allowed if they do not conflict.
     db.transact(|tx| {
         tx.put(&NUMBERS, &50, &7)?;
         db.transact(|inner| inner.put(&NUMBERS, &0, &7))
@@ -93,7 +93,7 @@ fn a_second_transaction_of_a_thread_is_told_that_the_first_is_in_the_way() {
     .unwrap();
 }
 
-/// A table that the thread itself has found missing is not created behind its back, nor does the creation wait for it.
+/// A table on whose absence the thread itself relies is not created, and the creation does not wait for the thread.
 #[test]
 fn creating_a_table_that_an_own_transaction_relies_on_is_refused() {
     const MISSING: Table<u64, u64> = Table::new("missing");
@@ -105,8 +105,8 @@ fn creating_a_table_that_an_own_transaction_relies_on_is_refused() {
     db.table(&MISSING).unwrap();
 }
 
-/// The thread waits for another one, which waits for the first transaction of this thread, whichever of them closes the
-/// cycle.
+/// The thread waits for another thread, which waits for the first transaction of this thread, no matter which of them
+/// closes the cycle.
 #[test]
 fn the_way_back_to_the_own_thread_may_lead_over_others() {
     for this_thread_closes in [true, false] {
@@ -196,7 +196,7 @@ fn a_wait_that_lasts_too_long_fails_its_statement_and_no_more() {
     STATEMENTS.iter().for_each(|(_, statement)| statement(&mut tx).unwrap());
 }
 
-/// Waits that end in time, too late, and in cycles, all at once: nothing is lost and no transaction is left waiting.
+/// Waits that end in time, too late, and in cycles, all at once: no update is lost and no transaction waits forever.
 #[test]
 fn timeouts_and_deadlocks_beside_each_other() {
     const THREADS: u64 = 4;
@@ -222,7 +222,7 @@ fn timeouts_and_deadlocks_beside_each_other() {
                             })();
                             match step {
                                 Ok(()) => added += 1,
-                                // The transaction goes on without this one.
+                                // The transaction continues without this statement.
                                 Err(TxnError::LockTimeout { .. }) => {}
                                 Err(TxnError::Deadlock { .. }) => break,
                                 Err(error) => panic!("seed {seed}: {error}"),

@@ -1,10 +1,10 @@
 //! `tpcc`: a workload derived from TPC-C, and the engines it runs on. Not a TPC-C result.
 //!
-//! The [`guide`] has a page for each door: to rerun a paper, to measure a mechanism, to read an ablation, to bring an engine.
+//! The [`guide`] has four pages: rerun a paper, measure a mechanism, read an ablation, run the workload on another engine.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
-/// Pages for those who come to rerun, to measure or to embed.
+/// Guides to reproductions of papers, to measurements, and to engines of other crates.
 pub mod guide {
     #[doc = include_str!("../guide/rerun_a_paper.md")]
     pub mod rerun_a_paper {}
@@ -41,10 +41,10 @@ use tpcc_core::report::build::{self, BuildFacts};
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::streams;
 
-/// Status of a run or check that failed.
+/// Exit status of a command whose check failed.
 const FAILED: u8 = 1;
 
-/// The command line, for a fuzzer.
+/// Parser of the command line, for a fuzzer and for checks of documents.
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod fuzzing {
@@ -55,12 +55,15 @@ pub mod fuzzing {
     use crate::cli::resolve::{self, on_disk};
     use tpcc_core::workload::error::Error;
 
-    /// The command line, for those who hold its words against it.
+    /// Returns the definition of the command line, to which documents and help texts are compared.
     pub fn command() -> clap::Command {
         Cli::command()
     }
 
-    /// Parses words as the command line and resolves what it says; an error must say something.
+    /// Parses `words` as a command line and resolves the settings.
+    ///
+    /// # Panics
+    /// If an error has an empty message, or is not a usage error.
     pub fn command_line(words: &[String]) {
         let resolved: Result<(), Error> =
             match Cli::try_parse_from(std::iter::once("tpcc").chain(words.iter().map(String::as_str))) {
@@ -84,7 +87,7 @@ pub mod fuzzing {
                     Command::InLab(LabCommand::Shell(f)) => {
                         on_disk("shell", f.data.as_deref(), &f.engine, Some(1)).map(drop)
                     }
-                    // A file of points would be read.
+                    // With --ctx-points, resolving reads a file.
                     Command::InLab(LabCommand::History(f)) if f.scheduling.ctx_points.is_none() => {
                         resolve::lab::history(f).map(drop)
                     }
@@ -100,7 +103,7 @@ pub mod fuzzing {
     }
 }
 
-/// The command: parses the command line, does what it says, gives the exit status.
+/// Parses the command line, executes the command, and returns its exit status.
 pub fn main() -> ExitCode {
     build::declare(built());
     let words: Vec<OsString> = std::env::args_os().collect();
@@ -129,10 +132,10 @@ pub fn main() -> ExitCode {
     interrupt::status().unwrap_or(status)
 }
 
-/// The build of this program, which `build.rs` has found out.
+/// Returns the properties of this build, as recorded by `build.rs`.
 fn built() -> BuildFacts {
-    // The optimiser must not see these texts: the program's code would depend on the state of the tree, and a profile would not
-    // fit a build of the same sources.
+    // `black_box` hides these texts from the optimiser. Otherwise the program's code would depend on the state of the tree, and
+    // a profile would not fit another build of the same sources.
     black_box(BuildFacts {
         version: env!("CARGO_PKG_VERSION"),
         commit: env!("TPCC_BUILD_COMMIT"),
@@ -145,7 +148,7 @@ fn built() -> BuildFacts {
     })
 }
 
-/// Carries out a command that experiments, measures or shows.
+/// Executes a command of the laboratory.
 #[cfg(feature = "lab")]
 fn in_lab(command: LabCommand) -> Result<Ended, Error> {
     match command {
@@ -161,7 +164,7 @@ fn in_lab(command: LabCommand) -> Result<Ended, Error> {
     }
 }
 
-/// Prints a help text or the version, or what is wrong with the words.
+/// Prints a help text, the version, or the error of the command line, and returns the exit status.
 fn told(error: &clap::Error, words: &[OsString]) -> ExitCode {
     if error.use_stderr() {
         return fail(&in_our_words(error, words.get(1).and_then(|word| word.to_str()).unwrap_or_default()));

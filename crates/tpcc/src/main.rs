@@ -1,4 +1,4 @@
-//! The `tpcc` command; see the library of the same name.
+//! The `tpcc` command, implemented in the library of the same name.
 
 fn main() -> std::process::ExitCode {
     tpcc::main()

@@ -5,12 +5,12 @@ use std::path::Path;
 use super::BuildError;
 
 /// Creates a directory and its parents.
-pub(super) fn make(directory: &Path) -> Result<(), BuildError> {
+pub(super) fn create_directory(directory: &Path) -> Result<(), BuildError> {
     std::fs::create_dir_all(directory).map_err(|e| BuildError::new(format!("{}: {e}", directory.display())))
 }
 
 /// Removes a directory with its contents, if it exists, for example after an interrupted command.
-pub(super) fn remove(directory: &Path) -> Result<(), BuildError> {
+pub(super) fn remove_directory(directory: &Path) -> Result<(), BuildError> {
     match std::fs::remove_dir_all(directory) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
             Err(BuildError::new(format!("{}: cannot be removed: {e}", directory.display())))

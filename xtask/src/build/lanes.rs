@@ -22,7 +22,7 @@ struct State<'a, T, E> {
 ///
 /// # Errors
 /// Returns the first error of `prepare` or `finish`. No task is started after it; running tasks continue to their end.
-pub(super) fn carry_out<T: Task, P, E: Send>(
+pub(super) fn run_all<T: Task, P, E: Send>(
     tasks: &[T],
     lanes: usize,
     prepare: impl Fn(&T, usize) -> Result<P, E> + Sync,
@@ -32,7 +32,7 @@ pub(super) fn carry_out<T: Task, P, E: Send>(
     let changed = Condvar::new();
     let lane = |number: usize| {
         while let Some(task) = next(&state, &changed) {
-            let preparing = Preparing { state: &state, changed: &changed, name: task.preparation() };
+            let preparing = PreparationGuard { state: &state, changed: &changed, name: task.preparation() };
             let prepared = prepare(task, number).map_err(|e| failed(&state, &changed, e));
             drop(preparing);
             let Ok(prepared) = prepared else { return };
@@ -58,13 +58,13 @@ fn failed<T, E>(state: &Mutex<State<'_, T, E>>, changed: &Condvar, error: E) {
 }
 
 /// A preparation in progress. When it ends, in any way, the tasks that wait for it continue.
-struct Preparing<'s, 'a, T, E> {
+struct PreparationGuard<'s, 'a, T, E> {
     state: &'s Mutex<State<'a, T, E>>,
     changed: &'s Condvar,
     name: Option<String>,
 }
 
-impl<T, E> Drop for Preparing<'_, '_, T, E> {
+impl<T, E> Drop for PreparationGuard<'_, '_, T, E> {
     fn drop(&mut self) {
         let mut held = lock(self.state);
         if let Some(name) = &self.name {
@@ -107,9 +107,9 @@ mod tests {
 
     use super::*;
 
-    struct Numbered(usize, Option<&'static str>);
+    struct NumberedTask(usize, Option<&'static str>);
 
-    impl Task for Numbered {
+    impl Task for NumberedTask {
         fn preparation(&self) -> Option<String> {
             self.1.map(str::to_owned)
         }
@@ -118,10 +118,10 @@ mod tests {
     #[test]
     fn a_preparation_is_made_by_one_lane_while_others_go_on() {
         let tasks = [(0, Some("a")), (1, Some("a")), (2, None), (3, Some("b")), (4, Some("a")), (5, None)];
-        let tasks = tasks.map(|(number, preparation)| Numbered(number, preparation));
+        let tasks = tasks.map(|(number, preparation)| NumberedTask(number, preparation));
         let (making, made) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
         let done = Mutex::new(Vec::new());
-        let prepare = |task: &Numbered, _| {
+        let prepare = |task: &NumberedTask, _| {
             if let Some(name) = task.1 {
                 assert!(!lock(&making).contains(&name), "two lanes make {name}");
                 lock(&making).push(name);
@@ -133,11 +133,11 @@ mod tests {
             }
             Ok::<_, ()>(task.0)
         };
-        let finish = |_: &Numbered, number, _| {
+        let finish = |_: &NumberedTask, number, _| {
             lock(&done).push(number);
             Ok(())
         };
-        carry_out(&tasks, 3, prepare, finish).unwrap();
+        run_all(&tasks, 3, prepare, finish).unwrap();
         let mut done = done.into_inner().unwrap();
         done.sort_unstable();
         assert_eq!(done, [0, 1, 2, 3, 4, 5]);
@@ -146,37 +146,38 @@ mod tests {
 
     #[test]
     fn a_failed_preparation_is_not_made_again() {
-        let tasks = [0, 1, 2].map(|number| Numbered(number, Some("a")));
+        let tasks = [0, 1, 2].map(|number| NumberedTask(number, Some("a")));
         let begun = Mutex::new(0);
-        let prepare = |_: &Numbered, _| {
+        let prepare = |_: &NumberedTask, _| {
             *lock(&begun) += 1;
             std::thread::sleep(Duration::from_millis(20));
             Err::<(), _>("no")
         };
-        assert_eq!(carry_out(&tasks, 3, prepare, |_, (), _| Ok(())), Err("no"));
+        assert_eq!(run_all(&tasks, 3, prepare, |_, (), _| Ok(())), Err("no"));
         assert_eq!(begun.into_inner().unwrap(), 1);
     }
 
     #[test]
     fn a_preparation_that_panics_ends_all_lanes() {
-        let tasks = [0, 1, 2].map(|number| Numbered(number, Some("a")));
-        let prepare = |_: &Numbered, _| -> Result<(), ()> { panic!("a preparation panics") };
+        let tasks = [0, 1, 2].map(|number| NumberedTask(number, Some("a")));
+        let prepare = |_: &NumberedTask, _| -> Result<(), ()> { panic!("a preparation panics") };
         let ended =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| carry_out(&tasks, 3, prepare, |_, (), _| Ok(()))));
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run_all(&tasks, 3, prepare, |_, (), _| Ok(()))));
         assert!(ended.is_err());
     }
 
     #[test]
     fn nothing_is_begun_after_a_failure() {
         for failing in ["prepare", "finish"] {
-            let tasks = [0, 1, 2, 3].map(|number| Numbered(number, Some("a")));
+            let tasks = [0, 1, 2, 3].map(|number| NumberedTask(number, Some("a")));
             let begun = Mutex::new(0);
-            let prepare = |task: &Numbered, _| {
+            let prepare = |task: &NumberedTask, _| {
                 *lock(&begun) += 1;
                 if failing == "prepare" && task.0 == 1 { Err("no") } else { Ok(()) }
             };
-            let finish = |task: &Numbered, (), _| if failing == "finish" && task.0 == 1 { Err("no") } else { Ok(()) };
-            assert_eq!(carry_out(&tasks, 1, prepare, finish), Err("no"));
+            let finish =
+                |task: &NumberedTask, (), _| if failing == "finish" && task.0 == 1 { Err("no") } else { Ok(()) };
+            assert_eq!(run_all(&tasks, 1, prepare, finish), Err("no"));
             assert_eq!(begun.into_inner().unwrap(), 2, "{failing}");
         }
     }

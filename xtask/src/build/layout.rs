@@ -8,15 +8,16 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
 
-use super::files::{copy, make};
+use super::directories::BuildDirectories;
+use super::files::{copy, create_directory};
 use super::pgo::{
-    Measuring, Written, counted, does_its_job, measure, plain, tell, timed, training, version, with_feedback,
+    Measuring, Report, build_plain, check_program, measure, throughput, training, transaction_counts, version,
+    with_feedback, write_report,
 };
 use super::profile::{MergedProfile, train};
-use super::tools::{Compiler, ran};
+use super::tools::{Compiler, run_command};
 use super::variant::Variant;
-use super::workshop::Workshop;
-use super::{BuildError, say, target};
+use super::{BuildError, print_progress, target};
 
 /// Options of the block layout. Instructions keep their lengths, because a context switch between fibers depends on the
 /// length of the jump behind it.
@@ -56,30 +57,31 @@ fn build(flags: &BoltFlags) -> Result<(), BuildError> {
     let compiler = Compiler::here()?;
     let layout = Layout::tools(&compiler)?;
     let directory = target("bolt");
-    make(&directory)?;
-    let reference = plain()?;
-    let trained = || MergedProfile::of(&Variant::default(), &compiler, &training(&[]), &Workshop::of(&target("pgo")));
+    create_directory(&directory)?;
+    let reference = build_plain()?;
+    let trained =
+        || MergedProfile::of(&Variant::default(), &compiler, &training(&[]), &BuildDirectories::of(&target("pgo")));
     let profile = (!flags.plain).then(trained).transpose()?;
     let mut variant = profile.as_ref().map(with_feedback).unwrap_or_default();
     variant.name = if flags.plain { "plain-to-lay-out" } else { "feedback-to-lay-out" }.into();
     variant.built_with += if flags.plain { "block layout" } else { ", block layout" };
     variant.program_flags.push(KEEP_RELOCATIONS.into());
-    let built = variant.build(&compiler, &Workshop::of(&directory))?;
-    let fit = profile.as_ref().map(|profile| profile.fit(&built)).transpose()?;
+    let built = variant.build(&compiler, &BuildDirectories::of(&directory))?;
+    let fit = profile.as_ref().map(|profile| profile.check_fit(&built)).transpose()?;
     let binary = directory.join("tpcc");
     lay_out(&layout, &built.program, &binary, &directory)?;
-    does_its_job(&binary)?;
+    check_program(&binary)?;
     let measured = measure(&flags.measuring, &reference, "block layout", &binary)?;
-    let written = Written {
+    let report = Report {
         binary: &binary,
         version: version(&binary),
         profile: profile.as_ref(),
         mismatches: fit.map(|fit| fit.mismatches),
         functions_without_profile: fit.map(|fit| fit.unknown),
-        counted: counted(&measured),
-        timed: timed(&measured, flags.measuring.rounds()),
+        counted: transaction_counts(&measured),
+        timed: throughput(&measured, flags.measuring.rounds()),
     };
-    tell(&flags.measuring, &written)
+    write_report(&flags.measuring, &report)
 }
 
 /// Linker flag to keep relocations: BOLT moves functions only if it knows every relocation.
@@ -112,15 +114,17 @@ pub(super) fn lay_out(layout: &Layout, program: &Path, binary: &Path, directory:
     for old in parts(directory)? {
         std::fs::remove_file(&old).map_err(|e| BuildError::new(format!("{}: {e}", old.display())))?;
     }
-    say("laying out: instrumenting");
-    ran(Command::new(bolt)
-        .arg(program)
-        .arg("-instrument")
-        .arg("-shorten-instructions=0")
-        .arg("-o")
-        .arg(&instrumented)
-        .arg(format!("--instrumentation-file={}", counts.display()))
-        .arg("--instrumentation-file-append-pid"))?;
+    print_progress("laying out: instrumenting");
+    run_command(
+        Command::new(bolt)
+            .arg(program)
+            .arg("-instrument")
+            .arg("-shorten-instructions=0")
+            .arg("-o")
+            .arg(&instrumented)
+            .arg(format!("--instrumentation-file={}", counts.display()))
+            .arg("--instrumentation-file-append-pid"),
+    )?;
     train(&instrumented, &directory.join("train"), &training(&[]))?;
     let parts = parts(directory)?;
     if parts.is_empty() {
@@ -134,14 +138,16 @@ pub(super) fn lay_out(layout: &Layout, program: &Path, binary: &Path, directory:
         return Err(BuildError::new(format!("{}: {}", merge.display(), said.trim())));
     }
     std::fs::write(&merged, output.stdout).map_err(|e| BuildError::new(format!("{}: {e}", merged.display())))?;
-    say("laying out: writing");
+    print_progress("laying out: writing");
     let laid_out = directory.join("tpcc-laid-out");
-    ran(Command::new(bolt)
-        .arg(program)
-        .arg("-o")
-        .arg(&laid_out)
-        .arg(format!("-data={}", merged.display()))
-        .args(LAYOUT))?;
+    run_command(
+        Command::new(bolt)
+            .arg(program)
+            .arg("-o")
+            .arg(&laid_out)
+            .arg(format!("-data={}", merged.display()))
+            .args(LAYOUT),
+    )?;
     copy(&laid_out, binary)?;
     for part in parts.iter().chain([&laid_out, &instrumented]) {
         let _ = std::fs::remove_file(part);

@@ -12,15 +12,15 @@ use clap::Args;
 use serde::Serialize;
 use tpcc_lab::reproduce::builds::{self, Build, BuildFigures, Comparison, Listed, Matrix, Timing};
 
-use super::files::{copy, make, remove};
-use super::lanes::{Task, carry_out, lock};
+use super::directories::{BuildDirectories, wrapper};
+use super::files::{copy, create_directory, remove_directory};
+use super::lanes::{Task, lock, run_all};
 use super::layout::{self, Layout, lay_out};
-use super::pgo::{plain, training, version};
+use super::pgo::{build_plain, training, version};
 use super::profile::{MergedProfile, commit, key};
 use super::tools::Compiler;
-use super::variant::{Built, Commands, Engine, Variant};
-use super::workshop::{Workshop, wrapper};
-use super::{BuildError, say, target};
+use super::variant::{BuildOutput, Commands, Engine, Variant};
+use super::{BuildError, print_progress, target};
 
 /// The flags of `cargo xtask ablate-build`.
 #[derive(Debug, Args)]
@@ -79,7 +79,7 @@ const ALL: Row = Row {
 };
 
 /// No link-time optimisation, and several codegen units per crate: calls between crates remain calls.
-const APART: &[(&str, &str)] = &[("LTO", "off"), ("CODEGEN_UNITS", "16")];
+const SEPARATE_CRATES: &[(&str, &str)] = &[("LTO", "off"), ("CODEGEN_UNITS", "16")];
 
 /// Lazy binding: calls to functions of other shared objects go through the procedure linkage table, which binds a function
 /// at its first call. If all functions are bound at the start, the compiler calls through the table of addresses instead.
@@ -99,20 +99,20 @@ const SPLIT: &str = "-Cllvm-args=-enable-split-machine-functions";
 const KEEP_SECTIONS: &str = "-Clink-arg=-Wl,-z,keep-text-section-prefix";
 
 /// The engine in a shared object, without a profile, because its functions have other names there.
-const SHARED: Row = Row { name: builds::SHARED, engine: Engine::Shared, ..SWITCHED_OFF };
+const SHARED: Row = Row { name: builds::SHARED, engine: Engine::Shared, ..BUILD_OPTIONS_OFF };
 
 /// All options of a build off.
-const SWITCHED_OFF: Row = Row {
+const BUILD_OPTIONS_OFF: Row = Row {
     name: builds::SWITCHED_OFF,
     feedback: Feedback::Off,
     grouping: false,
     program_flags: &[],
-    profile: APART,
+    profile: SEPARATE_CRATES,
     ..ALL
 };
 
 /// Everything off for which the table has a row.
-const NOTHING: Row = Row { name: builds::NOTHING, features: &["seqcst"], run: "--prefetch off", ..SWITCHED_OFF };
+const ALL_OFF: Row = Row { name: builds::NOTHING, features: &["seqcst"], run: "--prefetch off", ..BUILD_OPTIONS_OFF };
 
 /// The builds, in the order of the table.
 const ROWS: &[Row] = &[
@@ -121,7 +121,7 @@ const ROWS: &[Row] = &[
     Row { name: builds::FEEDBACK, grouping: false, ..ALL },
     Row { name: builds::LAID_OUT, grouping: false, laid_out: true, ..ALL },
     Row { name: "splitting", program_flags: &[ALL.program_flags[0], SPLIT], ..ALL },
-    Row { name: builds::APART, profile: APART, ..ALL },
+    Row { name: builds::APART, profile: SEPARATE_CRATES, ..ALL },
     SHARED,
     Row { name: builds::SHARED_LAZY, flags: &[LAZY_BINDING], ..SHARED },
     Row { name: "crates in parts, linked whole", profile: PARTS, ..ALL },
@@ -134,9 +134,9 @@ const ROWS: &[Row] = &[
     Row { name: "sequentially consistent", features: &["seqcst"], ..ALL },
     Row { name: "no prefetch", run: "--prefetch off", ..ALL },
     Row { name: "this processor", flags: &["-Ctarget-cpu=native"], ..ALL },
-    Row { name: builds::ONLY_FEEDBACK, feedback: Feedback::On, ..NOTHING },
-    SWITCHED_OFF,
-    NOTHING,
+    Row { name: builds::ONLY_FEEDBACK, feedback: Feedback::On, ..ALL_OFF },
+    BUILD_OPTIONS_OFF,
+    ALL_OFF,
 ];
 
 /// Runs the command.
@@ -159,7 +159,7 @@ fn ablate(flags: &AblateFlags) -> Result<(), BuildError> {
     let compared = |build: &&Listed| build.name == builds::PLAIN || is_wanted(&build.name, only);
     let builds: Vec<Build> = matrix.builds.iter().filter(compared).map(Listed::build).collect();
     let measured = measure(&builds, flags.rounds)?;
-    say(&table(&measured));
+    print_progress(&table(&measured));
     let Some(json) = &flags.json else { return Ok(()) };
     let text = serde_json::to_string_pretty(&measured).map_err(|e| BuildError::new(e.to_string()))?;
     std::fs::write(json, text + "\n").map_err(|e| BuildError::new(format!("{}: {e}", json.display())))
@@ -167,27 +167,27 @@ fn ablate(flags: &AblateFlags) -> Result<(), BuildError> {
 
 /// Results of a build at 1 warehouse, and its throughput at 20.
 #[derive(Debug, Serialize)]
-struct Measured {
+struct BuildResults {
     #[serde(flatten)]
     one_warehouse: BuildFigures,
     timed_20_warehouses: Option<Timing>,
 }
 
 /// Counts the instructions of builds, and times them at 1 and at 20 warehouses.
-fn measure(builds: &[Build], rounds: usize) -> Result<Vec<Measured>, BuildError> {
+fn measure(builds: &[Build], rounds: usize) -> Result<Vec<BuildResults>, BuildError> {
     let data = directory().join("data");
     // Databases from earlier runs would change the results.
-    remove(&data)?;
+    remove_directory(&data)?;
     let how = Comparison { warehouses: 1, workers: 1, flags: "", rounds, seconds: 3, counted: true };
     let one = builds::compare(builds, how, Some(&data)).map_err(BuildError::new)?;
     let how = Comparison { warehouses: 20, counted: false, ..how };
     let twenty = builds::compare(builds, how, Some(&data)).map_err(BuildError::new)?;
-    remove(&data)?;
+    remove_directory(&data)?;
     let timings = twenty.into_iter().map(|build| build.timed);
     Ok(one
         .into_iter()
         .zip(timings)
-        .map(|(one, timed)| Measured { one_warehouse: one, timed_20_warehouses: timed })
+        .map(|(one, timed)| BuildResults { one_warehouse: one, timed_20_warehouses: timed })
         .collect())
 }
 
@@ -214,14 +214,14 @@ fn lanes() -> usize {
 fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
     let compiler = Compiler::here()?;
     let directory = directory();
-    make(&directory)?;
+    create_directory(&directory)?;
     let list = directory.join(builds::LIST);
     let key = key(&compiler, &training(&[]), "")?;
     let mut matrix = Matrix::read(&list).ok().filter(|matrix| matrix.key == key).unwrap_or_default();
     (matrix.key, matrix.commit) = (key, commit());
     // The plain release is listed beside the rows, because it is the build that users have.
     if matrix.program(builds::PLAIN).is_none() {
-        let program = plain()?;
+        let program = build_plain()?;
         // A separate copy, because other commands rebuild the plain release.
         let kept = directory.join("tpcc-plain-release");
         copy(&program, &kept)?;
@@ -239,11 +239,11 @@ fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
     let matrix = Mutex::new(matrix);
     // Created before the lanes start, so that they find it.
     wrapper()?;
-    let workshop = |lane| Workshop::numbered(&directory, lane);
-    let prepare = |row: &&Row, lane| row.prepare(&compiler, &workshop(lane));
-    carry_out(&missing, lanes(), prepare, |row, ready, lane| {
-        let Some(ready) = ready else { return Ok(()) };
-        let program = row.build(&compiler, ready, &workshop(lane))?;
+    let directories = |lane| BuildDirectories::numbered(&directory, lane);
+    let prepare = |row: &&Row, lane| row.prepare(&compiler, &directories(lane));
+    run_all(&missing, lanes(), prepare, |row, inputs, lane| {
+        let Some(inputs) = inputs else { return Ok(()) };
+        let program = row.build(&compiler, inputs, &directories(lane))?;
         let mut matrix = lock(&matrix);
         matrix.add(listed(row.name, &program, row.run, &row.how()));
         write(&matrix, &list)
@@ -321,34 +321,39 @@ impl Row {
     }
 
     /// Makes the profile of the row; returns `None` if a required tool is not installed.
-    fn prepare(&self, compiler: &Compiler, workshop: &Workshop) -> Result<Option<Ready>, BuildError> {
+    fn prepare(&self, compiler: &Compiler, directories: &BuildDirectories) -> Result<Option<BuildInputs>, BuildError> {
         let layout = match self.tools(compiler) {
             Ok(layout) => layout,
             Err(missing) => {
-                say(&format!("{}: left out, {missing}", self.name));
+                print_progress(&format!("{}: left out, {missing}", self.name));
                 return Ok(None);
             }
         };
         let (mut variant, mut profile) = (self.variant(), None);
         if self.feedback == Feedback::On {
-            let made = MergedProfile::of(&variant, compiler, &training(&[]), workshop)?;
+            let made = MergedProfile::of(&variant, compiler, &training(&[]), directories)?;
             variant.workspace_flags.extend(made.flags());
             variant.built_with += ", profile feedback";
             profile = Some(made);
         }
-        Ok(Some(Ready { variant, profile, layout }))
+        Ok(Some(BuildInputs { variant, profile, layout }))
     }
 
     /// Builds the program of the row.
-    fn build(&self, compiler: &Compiler, ready: Ready, workshop: &Workshop) -> Result<PathBuf, BuildError> {
-        let Ready { mut variant, profile, layout } = ready;
-        let Some(layout) = layout else { return fitting(profile.as_ref(), variant.build(compiler, workshop)?) };
+    fn build(
+        &self,
+        compiler: &Compiler,
+        inputs: BuildInputs,
+        directories: &BuildDirectories,
+    ) -> Result<PathBuf, BuildError> {
+        let BuildInputs { mut variant, profile, layout } = inputs;
+        let Some(layout) = layout else { return fitting(profile.as_ref(), variant.build(compiler, directories)?) };
         variant.program_flags.push(layout::KEEP_RELOCATIONS.into());
         variant.built_with += ", block layout";
-        let directory = &workshop.programs;
+        let directory = &directories.programs;
         let laid_out = directory.join(format!("tpcc-{}", variant.name));
         variant.name += "-to-lay-out";
-        let program = fitting(profile.as_ref(), variant.build(compiler, workshop)?)?;
+        let program = fitting(profile.as_ref(), variant.build(compiler, directories)?)?;
         lay_out(&layout, &program, &laid_out, directory)?;
         Ok(laid_out)
     }
@@ -361,27 +366,27 @@ impl Task for &Row {
 }
 
 /// Returns the program of a build. Its profile, if any, must fit.
-fn fitting(profile: Option<&MergedProfile>, built: Built) -> Result<PathBuf, BuildError> {
+fn fitting(profile: Option<&MergedProfile>, built: BuildOutput) -> Result<PathBuf, BuildError> {
     if let Some(profile) = profile {
-        profile.fit(&built)?;
+        profile.check_fit(&built)?;
     }
     Ok(built.program)
 }
 
 /// Inputs of the build of a row.
-struct Ready {
+struct BuildInputs {
     variant: Variant,
     profile: Option<MergedProfile>,
     layout: Option<Layout>,
 }
 
 /// Formats the results as a text table.
-fn table(measured: &[Measured]) -> String {
+fn table(measured: &[BuildResults]) -> String {
     let mut text = format!(
         "{:<30} {:>12} {:>9} {:>9} {:>9}  {:<21}  {}\n",
         "a transaction of the mix", "instructions", "I1", "D1", "mispred.", "by the plain release", "at 20 warehouses"
     );
-    for Measured { one_warehouse: row, timed_20_warehouses: twenty } in measured {
+    for BuildResults { one_warehouse: row, timed_20_warehouses: twenty } in measured {
         let count = |of: fn(&builds::PerTransaction) -> f64| {
             row.counted.as_ref().map_or("-".to_owned(), |counted| format!("{:.0}", of(counted)))
         };

@@ -3,6 +3,7 @@
 //! A build is a [`variant::Variant`]; its files are below `target/pgo`, `target/bolt` or `target/ablate`, and
 //! `target/release` keeps the plain release.
 
+mod directories;
 mod files;
 mod lanes;
 mod layout;
@@ -12,7 +13,6 @@ mod profile;
 mod shared;
 mod tools;
 mod variant;
-mod workshop;
 
 pub(crate) use layout::{BoltFlags, run as bolt};
 pub(crate) use matrix::{AblateFlags, run as ablate};
@@ -61,6 +61,6 @@ fn root() -> PathBuf {
 }
 
 /// Prints a progress message.
-fn say(what: &str) {
+fn print_progress(what: &str) {
     eprintln!("{what}");
 }

@@ -7,12 +7,12 @@ use clap::Args;
 use serde::Serialize;
 use tpcc_lab::reproduce::builds::{Build, BuildFigures, Comparison, compare};
 
-use super::files::{copy, make, remove};
-use super::profile::{Fit, MergedProfile, TRAINING};
+use super::directories::BuildDirectories;
+use super::files::{copy, create_directory, remove_directory};
+use super::profile::{MergedProfile, ProfileFit, TRAINING};
 use super::tools::Compiler;
 use super::variant::{Variant, cargo};
-use super::workshop::Workshop;
-use super::{BuildError, root, say, target};
+use super::{BuildError, print_progress, root, target};
 
 /// Flags of `cargo xtask pgo`.
 #[derive(Debug, Args)]
@@ -49,7 +49,7 @@ impl Measuring {
 
 /// Contents of the `--json` file.
 #[derive(Debug, Serialize)]
-pub(super) struct Written<'a> {
+pub(super) struct Report<'a> {
     /// Path of the program.
     pub(super) binary: &'a Path,
     /// Version that the program reports.
@@ -62,14 +62,14 @@ pub(super) struct Written<'a> {
     /// Number of functions of the build that the profile does not contain.
     pub(super) functions_without_profile: Option<usize>,
     /// Cachegrind's counts per transaction; null if valgrind is missing.
-    pub(super) counted: Option<Counted>,
+    pub(super) counted: Option<TransactionCounts>,
     /// Interleaved timing against the plain release build; null with `--rounds 0`.
-    pub(super) timed: Option<Timed>,
+    pub(super) timed: Option<Throughput>,
 }
 
 /// Counts per transaction of the standard mix, 1 warehouse.
 #[derive(Debug, Serialize)]
-pub(super) struct Counted {
+pub(super) struct TransactionCounts {
     instructions: f64,
     instructions_plain: f64,
     instructions_ratio: f64,
@@ -83,7 +83,7 @@ pub(super) struct Counted {
 
 /// Throughput at 1 warehouse on 1 worker.
 #[derive(Debug, Serialize)]
-pub(super) struct Timed {
+pub(super) struct Throughput {
     rounds: usize,
     per_second: f64,
     ratio: f64,
@@ -104,15 +104,15 @@ pub(crate) fn run(flags: &PgoFlags) -> ExitCode {
 
 fn build(flags: &PgoFlags) -> Result<(), BuildError> {
     let compiler = Compiler::here()?;
-    make(&target("pgo"))?;
-    let workshop = Workshop::of(&target("pgo"));
+    create_directory(&target("pgo"))?;
+    let directories = BuildDirectories::of(&target("pgo"));
     let profile = match &flags.profile {
         Some(path) => MergedProfile::named(path, &Variant::default(), &compiler)?,
-        None => MergedProfile::of(&Variant::default(), &compiler, &training(&flags.train), &workshop)?,
+        None => MergedProfile::of(&Variant::default(), &compiler, &training(&flags.train), &directories)?,
     };
-    let plain = plain()?;
-    let built = with_feedback(&profile).build(&compiler, &workshop)?;
-    let Fit { mismatches, unknown } = profile.fit(&built)?;
+    let plain = build_plain()?;
+    let built = with_feedback(&profile).build(&compiler, &directories)?;
+    let ProfileFit { mismatches, unknown } = profile.check_fit(&built)?;
     if mismatches > 0 {
         // This build has no flags that could change a function.
         return Err(BuildError::new(format!(
@@ -122,23 +122,23 @@ fn build(flags: &PgoFlags) -> Result<(), BuildError> {
     }
     let binary = target("pgo").join("tpcc");
     copy(&built.program, &binary)?;
-    does_its_job(&binary)?;
+    check_program(&binary)?;
     let measured = measure(&flags.measuring, &plain, "profile feedback", &binary)?;
-    let written = Written {
+    let report = Report {
         binary: &binary,
         version: version(&binary),
         profile: Some(&profile),
         mismatches: Some(mismatches),
         functions_without_profile: Some(unknown),
-        counted: counted(&measured),
-        timed: timed(&measured, flags.measuring.rounds),
+        counted: transaction_counts(&measured),
+        timed: throughput(&measured, flags.measuring.rounds),
     };
     let known = 100.0 * profile.functions_run as f64 / profile.functions.max(1) as f64;
-    say(&format!(
+    print_progress(&format!(
         "profile   {} functions, {known:.0}% of them ran; made from {}; {mismatches} do not fit, {unknown} are new",
         profile.functions, profile.commit
     ));
-    tell(&flags.measuring, &written)
+    write_report(&flags.measuring, &report)
 }
 
 /// Returns the requested training runs, or the default ones.
@@ -157,8 +157,8 @@ pub(super) fn with_feedback(profile: &MergedProfile) -> Variant {
 }
 
 /// Builds the plain release, as a user does; returns a copy of the program.
-pub(super) fn plain() -> Result<PathBuf, BuildError> {
-    say("building the plain release");
+pub(super) fn build_plain() -> Result<PathBuf, BuildError> {
+    print_progress("building the plain release");
     let status = cargo()
         .current_dir(root())
         .args(["build", "--release", "--quiet", "--locked", "--package", "tpcc", "--target-dir"])
@@ -169,18 +169,18 @@ pub(super) fn plain() -> Result<PathBuf, BuildError> {
         return Err(BuildError::new("the plain release build failed"));
     }
     let program = target("pgo").join("tpcc-plain");
-    make(&target("pgo"))?;
+    create_directory(&target("pgo"))?;
     copy(&target("release").join("tpcc"), &program)?;
     Ok(program)
 }
 
 /// Runs transactions alone and in teams, because a build may break fibers, and checks that the database is consistent
 /// afterwards.
-pub(super) fn does_its_job(program: &Path) -> Result<(), BuildError> {
+pub(super) fn check_program(program: &Path) -> Result<(), BuildError> {
     let data = target("pgo").join("job");
     for scheduler in ["threads", "steps"] {
         let _ = std::fs::remove_dir_all(&data);
-        say(&format!("checking that {} does its job, scheduler {scheduler}", program.display()));
+        print_progress(&format!("checking that {} does its job, scheduler {scheduler}", program.display()));
         let ended = Command::new(program)
             .args(["run", "--duration", "2", "--warmup", "0", "--scheduler", scheduler, "--data"])
             .arg(&data)
@@ -209,15 +209,15 @@ pub(super) fn measure(
     let comparison = Comparison { warehouses: 1, workers: 1, flags: "", rounds: how.rounds, seconds: 4, counted: true };
     // A database from an earlier command would change the comparison.
     let data = target("pgo").join("data");
-    remove(&data)?;
+    remove_directory(&data)?;
     let measured = compare(&builds, comparison, Some(&data)).map_err(BuildError::new)?;
-    remove(&data)?;
+    remove_directory(&data)?;
     measured.try_into().map_err(|_| BuildError::new("fewer builds were measured than given"))
 }
 
-pub(super) fn counted([plain, this]: &[BuildFigures; 2]) -> Option<Counted> {
+pub(super) fn transaction_counts([plain, this]: &[BuildFigures; 2]) -> Option<TransactionCounts> {
     let (plain, this) = (plain.counted?, this.counted?);
-    Some(Counted {
+    Some(TransactionCounts {
         instructions: this.instructions,
         instructions_plain: plain.instructions,
         instructions_ratio: this.instructions / plain.instructions,
@@ -230,9 +230,9 @@ pub(super) fn counted([plain, this]: &[BuildFigures; 2]) -> Option<Counted> {
     })
 }
 
-pub(super) fn timed([_, this]: &[BuildFigures; 2], rounds: usize) -> Option<Timed> {
+pub(super) fn throughput([_, this]: &[BuildFigures; 2], rounds: usize) -> Option<Throughput> {
     let timed = this.timed?;
-    Some(Timed {
+    Some(Throughput {
         rounds,
         per_second: timed.per_second,
         ratio: timed.ratio,
@@ -247,26 +247,26 @@ pub(super) fn version(program: &Path) -> String {
 }
 
 /// Prints the results, and writes them to the `--json` file, if requested.
-pub(super) fn tell(how: &Measuring, written: &Written<'_>) -> Result<(), BuildError> {
-    if let Some(c) = &written.counted {
+pub(super) fn write_report(how: &Measuring, report: &Report<'_>) -> Result<(), BuildError> {
+    if let Some(c) = &report.counted {
         let line = |of: f64, plain: f64| format!("{of:.0} of {plain:.0} ({:.3})", of / plain);
-        say(&format!(
+        print_progress(&format!(
             "counted   a transaction: instructions {}, instruction misses {}, mispredictions {}",
             line(c.instructions, c.instructions_plain),
             line(c.i1, c.i1_plain),
             line(c.mispredictions, c.mispredictions_plain)
         ));
     } else {
-        say("counted   nothing: valgrind is missing (apt-get install valgrind)");
+        print_progress("counted   nothing: valgrind is missing (apt-get install valgrind)");
     }
-    if let Some(t) = &written.timed {
-        say(&format!(
+    if let Some(t) = &report.timed {
+        print_progress(&format!(
             "timed     {:.0} transactions a second, {:.3} [{:.3} {:.3}] of the plain release, {} rounds",
             t.per_second, t.ratio, t.ratio_low, t.ratio_high, t.rounds
         ));
     }
-    say(&format!("built     {} ({})", written.binary.display(), written.version));
+    print_progress(&format!("built     {} ({})", report.binary.display(), report.version));
     let Some(json) = &how.json else { return Ok(()) };
-    let text = serde_json::to_string_pretty(written).map_err(|e| BuildError::new(e.to_string()))?;
+    let text = serde_json::to_string_pretty(report).map_err(|e| BuildError::new(e.to_string()))?;
     std::fs::write(json, text + "\n").map_err(|e| BuildError::new(format!("{}: {e}", json.display())))
 }

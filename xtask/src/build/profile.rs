@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use super::files::make;
+use super::directories::BuildDirectories;
+use super::files::create_directory;
 use super::tools::{Compiler, output};
-use super::variant::{Built, Engine, Variant};
-use super::workshop::Workshop;
-use super::{BuildError, root, say, target};
+use super::variant::{BuildOutput, Engine, Variant};
+use super::{BuildError, print_progress, root, target};
 
 /// Seed of the training databases and runs.
 const SEED: &str = "60317";
@@ -54,21 +54,21 @@ impl MergedProfile {
         base: &Variant,
         compiler: &Compiler,
         training: &[String],
-        workshop: &Workshop,
+        directories: &BuildDirectories,
     ) -> Result<MergedProfile, BuildError> {
         let settings = base.settings();
         let key = key(compiler, training, &settings)?;
         let directory = target("pgo");
         let known = directory.join(format!("profile-{key}.json"));
         if let Some(profile) = read(&known).filter(|profile| profile.path.is_file()) {
-            say("the profile of these sources is there already");
+            print_progress("the profile of these sources is there already");
             return Ok(profile);
         }
         let profdata = compiler.profdata()?;
         let raw = directory.join(format!("raw-{key}"));
         // Removes the files of an earlier, interrupted training. It is no error if there are none.
         let _ = fs::remove_dir_all(&raw);
-        make(&raw)?;
+        create_directory(&raw)?;
         let instrumented = Variant {
             name: format!("instrumented-{key}"),
             built_with: "instrumented for profile feedback".into(),
@@ -79,7 +79,7 @@ impl MergedProfile {
             engine: Engine::InProgram,
             ..base.clone()
         };
-        let program = instrumented.build(compiler, workshop)?.program;
+        let program = instrumented.build(compiler, directories)?.program;
         train(&program, &directory.join(format!("train-{key}")), training)?;
         let path = directory.join(format!("profile-{key}.profdata"));
         let merged = Command::new(&profdata).args(["merge", "-o"]).arg(&path).arg(&raw).output();
@@ -144,18 +144,18 @@ impl MergedProfile {
 
 /// Mismatches between a profile and a build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Fit {
+pub(super) struct ProfileFit {
     /// Number of functions that the profile has in another form.
     pub(super) mismatches: usize,
     /// Number of functions that the profile does not contain, because they were not instrumented.
     pub(super) unknown: usize,
 }
 
-impl Fit {
+impl ProfileFit {
     /// Counts the compiler's warnings.
-    fn of(warnings: &str) -> Fit {
+    fn of(warnings: &str) -> ProfileFit {
         let lines = |what: &str| warnings.lines().filter(|line| line.to_ascii_lowercase().contains(what)).count();
-        Fit {
+        ProfileFit {
             mismatches: lines("hash mismatch") + lines("counter mismatch"),
             unknown: lines("no profile data available for function"),
         }
@@ -165,8 +165,8 @@ impl Fit {
 impl MergedProfile {
     /// Returns an error if more than 5% of the functions of a build do not fit the profile with which it was made: the
     /// compiler ignores mismatches. Flags of a build may change a few functions.
-    pub(super) fn fit(&self, built: &Built) -> Result<Fit, BuildError> {
-        let fit = Fit::of(&built.warnings);
+    pub(super) fn check_fit(&self, built: &BuildOutput) -> Result<ProfileFit, BuildError> {
+        let fit = ProfileFit::of(&built.warnings);
         if (fit.mismatches + fit.unknown) as u64 * 20 <= self.functions {
             return Ok(fit);
         }
@@ -185,7 +185,7 @@ impl MergedProfile {
 pub(super) fn train(program: &Path, data: &Path, training: &[String]) -> Result<(), BuildError> {
     let _ = fs::remove_dir_all(data);
     let tpcc = |words: &[&str]| {
-        say(&format!("training: tpcc {}", words.join(" ")));
+        print_progress(&format!("training: tpcc {}", words.join(" ")));
         let mut command = Command::new(program);
         command.args(words).arg("--data").arg(data).stdin(Stdio::null());
         let ended = command.output().map_err(|e| BuildError::new(format!("{}: {e}", program.display())))?;
@@ -329,12 +329,12 @@ mod tests {
                        discarded\n";
         let mismatch = "warning: tpcc.9a6c4b7c4a0f33e5-cgu.0: function control flow change detected (hash mismatch) f Hash = 1 \
                         up to 116 count discarded\n";
-        let built = |warnings: String| Built { program: PathBuf::from("tpcc-a"), warnings };
+        let built = |warnings: String| BuildOutput { program: PathBuf::from("tpcc-a"), warnings };
         let profile = profile(40, PathBuf::from("a.profdata"));
         let few = built([unknown, mismatch].concat());
-        assert_eq!(profile.fit(&few).unwrap(), Fit { mismatches: 1, unknown: 1 });
+        assert_eq!(profile.check_fit(&few).unwrap(), ProfileFit { mismatches: 1, unknown: 1 });
         for many in [unknown.repeat(3), mismatch.repeat(3)] {
-            let said = profile.fit(&built(many)).unwrap_err().to_string();
+            let said = profile.check_fit(&built(many)).unwrap_err().to_string();
             assert!(said.contains("tpcc-a: the profile knows 40 functions"), "{said}");
         }
     }
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn a_profile_of_other_sources_is_refused() {
         let directory = std::env::temp_dir().join(format!("xtask-profile-{}", std::process::id()));
-        make(&directory).unwrap();
+        create_directory(&directory).unwrap();
         let path = directory.join("old.profdata");
         let compiler = Compiler { described: "rustc".into(), host: "here".into(), llvm: 1 };
         let named = || MergedProfile::named(&path, &Variant::default(), &compiler).unwrap_err().to_string();

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::files::{copy, make};
+use super::files::{copy, create_directory};
 use super::tools::{Compiler, output};
 use super::{BuildError, root};
 
@@ -24,7 +24,7 @@ pub(super) fn sources(copied: &Path) -> Result<PathBuf, BuildError> {
     for file in files.split('\0').filter(|file| !file.is_empty()) {
         let (from, to) = (root().join(file), copied.join(file));
         if let Some(parent) = to.parent() {
-            make(parent)?;
+            create_directory(parent)?;
         }
         // A tracked file that was deleted is not a source.
         if from.is_file() {
@@ -60,9 +60,14 @@ pub(super) fn program_flags(program: &str) -> [String; 1] {
 }
 
 /// Copies the shared objects of a build to a directory beside the program.
-pub(super) fn keep(built: &Path, directory: &Path, program: &str, compiler: &Compiler) -> Result<(), BuildError> {
+pub(super) fn copy_libraries(
+    built: &Path,
+    directory: &Path,
+    program: &str,
+    compiler: &Compiler,
+) -> Result<(), BuildError> {
     let kept = directory.join(libraries(program));
-    make(&kept)?;
+    create_directory(&kept)?;
     copy(&built.join("libstorage.so"), &kept.join("libstorage.so"))?;
     let standard = compiler
         .libraries()

@@ -67,7 +67,7 @@ pub(crate) fn output(command: &mut Command) -> Option<String> {
 }
 
 /// Runs a command to completion.
-pub(super) fn ran(command: &mut Command) -> Result<(), BuildError> {
+pub(super) fn run_command(command: &mut Command) -> Result<(), BuildError> {
     let name = command.get_program().to_string_lossy().into_owned();
     let ended =
         command.stdin(Stdio::null()).output().map_err(|e| BuildError::new(format!("{name}: cannot be run: {e}")))?;

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::directories::{BuildDirectories, WRAPPED_FLAGS, wrapper};
 use super::files::copy;
-use super::tools::{Compiler, last_lines, ran};
-use super::workshop::{WRAPPED_FLAGS, Workshop, wrapper};
-use super::{BuildError, root, say, shared};
+use super::tools::{Compiler, last_lines, run_command};
+use super::{BuildError, print_progress, root, shared};
 
 /// Location of the engine's code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(super) struct Variant {
 
 /// A program, with the output of the compiler.
 #[derive(Clone, Debug)]
-pub(super) struct Built {
+pub(super) struct BuildOutput {
     /// Path of a copy that no later build replaces.
     pub(super) program: PathBuf,
     /// Warnings of the compiler and of cargo.
@@ -72,8 +72,8 @@ impl Variant {
     }
 
     /// Builds the variant.
-    pub(super) fn build(&self, compiler: &Compiler, workshop: &Workshop) -> Result<Built, BuildError> {
-        say(&format!("building {}: a release build takes minutes", self.name));
+    pub(super) fn build(&self, compiler: &Compiler, directories: &BuildDirectories) -> Result<BuildOutput, BuildError> {
+        print_progress(&format!("building {}: a release build takes minutes", self.name));
         let name = format!("tpcc-{}", self.name);
         let (mut flags, mut program_flags) = (self.flags.clone(), self.program_flags.clone());
         let sources = match self.engine {
@@ -81,7 +81,7 @@ impl Variant {
             Engine::Shared => {
                 flags.extend(shared::FLAGS.iter().map(|&flag| flag.to_owned()));
                 program_flags.extend(shared::program_flags(&name));
-                shared::sources(&workshop.sources)?
+                shared::sources(&directories.sources)?
             }
         };
         if self.commands == Commands::All {
@@ -104,10 +104,10 @@ impl Variant {
             .args(["rustc", "--release", "--locked", "--package", "tpcc", "--bin", "tpcc"])
             .args(["--config", &format!("profile.release.package.tpcc.codegen-units={units}")])
             .args(["--target", &compiler.host, "--target-dir"])
-            .arg(&workshop.build);
+            .arg(&directories.build);
         if self.commands == Commands::Runs {
             // Cargo does not detect that the wrapper's flags have changed since the build before.
-            clean(&sources, compiler, workshop)?;
+            clean(&sources, compiler, directories)?;
             cargo
                 .arg("--no-default-features")
                 .env("RUSTC_WORKSPACE_WRAPPER", wrapper()?)
@@ -123,13 +123,13 @@ impl Variant {
         if !output.status.success() {
             return Err(BuildError::new(format!("the build of {} failed:\n{}", self.name, last_lines(&warnings, 20))));
         }
-        let built = workshop.build.join(&compiler.host).join("release");
-        let program = workshop.programs.join(&name);
+        let built = directories.build.join(&compiler.host).join("release");
+        let program = directories.programs.join(&name);
         copy(&built.join("tpcc"), &program)?;
         if self.engine == Engine::Shared {
-            shared::keep(&built, &workshop.programs, &name, compiler)?;
+            shared::copy_libraries(&built, &directories.programs, &name, compiler)?;
         }
-        Ok(Built { program, warnings })
+        Ok(BuildOutput { program, warnings })
     }
 }
 
@@ -159,9 +159,9 @@ const CRATES: [&str; 8] =
     ["lockstep-storage", "sched-steps", "lockstep-speculate", "itas", "tpcc-core", "tpcc-pg", "tpcc-lab", "tpcc"];
 
 /// Removes the build output of the workspace crates, and keeps that of their dependencies.
-fn clean(sources: &Path, compiler: &Compiler, workshop: &Workshop) -> Result<(), BuildError> {
+fn clean(sources: &Path, compiler: &Compiler, directories: &BuildDirectories) -> Result<(), BuildError> {
     let mut command = cargo();
     command.current_dir(sources).args(["clean", "--release", "--target", &compiler.host, "--target-dir"]);
-    command.arg(&workshop.build).args(CRATES.iter().flat_map(|name| ["--package", name]));
-    ran(&mut command)
+    command.arg(&directories.build).args(CRATES.iter().flat_map(|name| ["--package", name]));
+    run_command(&mut command)
 }

@@ -2,7 +2,7 @@
 //! `cargo xtask peers`.
 
 mod commands;
-mod house;
+mod crates;
 mod peers;
 
 use std::io;
@@ -23,7 +23,7 @@ pub(crate) struct PictureFlags {
 type Picture = (&'static str, fn(&Path) -> io::Result<String>);
 
 const PICTURES: [Picture; 3] =
-    [(house::FILE, house::draw), (peers::FILE, peers::draw), (commands::FILE, commands::draw)];
+    [(crates::FILE, crates::draw), (peers::FILE, peers::draw), (commands::FILE, commands::draw)];
 
 /// Runs the command.
 pub(crate) fn run(flags: &PictureFlags) -> ExitCode {

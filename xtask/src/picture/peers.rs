@@ -13,7 +13,7 @@ const MEASURED: &str = "docs/peers.json";
 
 /// The parts of the `cargo xtask peers --json` file that are drawn.
 #[derive(Deserialize)]
-struct Measured {
+struct PeerResults {
     rounds: usize,
     ratios: BTreeMap<String, BTreeMap<String, Ratio>>,
 }
@@ -70,9 +70,9 @@ const RIGHT: f64 = 30.0;
 pub(super) fn draw(root: &Path) -> io::Result<String> {
     let text = std::fs::read_to_string(root.join(MEASURED))
         .map_err(|error| io::Error::new(error.kind(), format!("{MEASURED}: {error}; 'cargo xtask peers' makes it")))?;
-    let measured: Measured = serde_json::from_str(&text)
+    let measured: PeerResults = serde_json::from_str(&text)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("{MEASURED}: {error}")))?;
-    if let Some(name) = not_drawn(&measured) {
+    if let Some(name) = unknown_name(&measured) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             format!("{MEASURED}: {name}: the picture has no place for it"),
@@ -82,14 +82,14 @@ pub(super) fn draw(root: &Path) -> io::Result<String> {
 }
 
 /// Returns a measured engine or operation that the picture does not know.
-fn not_drawn(measured: &Measured) -> Option<&str> {
+fn unknown_name(measured: &PeerResults) -> Option<&str> {
     let engine = measured.ratios.keys().find(|name| ENGINES.iter().all(|(known, ..)| known != name));
     let operations = || measured.ratios.values().flat_map(BTreeMap::keys);
     let operation = || operations().find(|id| ROWS.iter().all(|(known, _)| known != id));
     engine.or_else(operation).map(String::as_str)
 }
 
-fn picture(measured: &Measured) -> String {
+fn picture(measured: &PeerResults) -> String {
     let rows: Vec<(&str, &str)> =
         ROWS.into_iter().filter(|(id, _)| measured.ratios.values().any(|of| of.contains_key(*id))).collect();
     let all = || measured.ratios.values().flat_map(BTreeMap::values);
@@ -183,7 +183,7 @@ mod tests {
             ("redb".to_owned(), of(&[("point-read", 3.0), ("scan-100", 0.5)])),
             ("fjall".to_owned(), of(&[("point-read", 250.0)])),
         ]);
-        let svg = picture(&Measured { rounds: 9, ratios });
+        let svg = picture(&PeerResults { rounds: 9, ratios });
         // One more of each is in the legend.
         assert_eq!((svg.matches("<circle").count(), svg.matches("<rect").count()), (3, 2));
         for text in ["point read", "scan of 100 rows", ">0.1<", ">1000<", "9 rounds"] {
@@ -198,7 +198,7 @@ mod tests {
         let of = |engine: &str, id: &str| {
             let ratio = Ratio { median: 1.0, low: 1.0, high: 1.0 };
             let ratios = BTreeMap::from([(engine.to_owned(), BTreeMap::from([(id.to_owned(), ratio)]))]);
-            not_drawn(&Measured { rounds: 1, ratios }).map(str::to_owned)
+            unknown_name(&PeerResults { rounds: 1, ratios }).map(str::to_owned)
         };
         assert_eq!(of("redb", "scan-100"), None);
         assert_eq!(of("leveldb", "scan-100").as_deref(), Some("leveldb"));

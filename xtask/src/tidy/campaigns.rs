@@ -17,7 +17,7 @@ const INTERFACE: [&str; 2] = ["crates/storage/src/db/", "crates/storage/src/io/s
 const CAMPAIGNS: [&str; 2] = ["xtask/campaigns/src/sim/", "xtask/campaigns/src/torture/"];
 
 /// Methods that no campaign can call, with the reasons.
-const NOT_THERE: [(&str, &str); 8] = [
+const UNCALLED_METHODS: [(&str, &str); 8] = [
     ("claim", "takes a directory of files: tests/directory.rs"),
     ("foreign", "names files of a directory: tests/directory.rs"),
     ("passed", "campaigns look at the findings, of which some are no failure after a crash"),
@@ -36,7 +36,7 @@ pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
     }
     let public = public(code);
     for (name, (file, line)) in &public {
-        let excused = NOT_THERE.iter().any(|(other, _)| other == name);
+        let excused = UNCALLED_METHODS.iter().any(|(other, _)| other == name);
         let what = match (called.contains(name), excused) {
             (false, false) => {
                 format!("no campaign calls `{name}`: let `xtask/campaigns/src/sim` do it, or say why not")
@@ -46,7 +46,7 @@ pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
         };
         findings.push(Finding { file: file.clone(), line: *line, rule: RULE, what });
     }
-    for (name, _) in NOT_THERE.iter().filter(|(name, _)| !public.contains_key(*name)) {
+    for (name, _) in UNCALLED_METHODS.iter().filter(|(name, _)| !public.contains_key(*name)) {
         let what = format!("there is no public method `{name}` to excuse");
         findings.push(Finding { file: "xtask/src/tidy/campaigns.rs".to_owned(), line: 1, rule: RULE, what });
     }
@@ -86,14 +86,14 @@ fn called(code: &Code) -> BTreeSet<String> {
     for file in code.files.iter().filter(|file| CAMPAIGNS.iter().any(|of| file.path.starts_with(of))) {
         for item in &file.syntax.items {
             if !matches!(item, Item::Mod(inner) if is_test(&inner.attrs)) {
-                behind_dots(item.to_token_stream(), &mut names);
+                collect_called(item.to_token_stream(), &mut names);
             }
         }
     }
     names
 }
 
-fn behind_dots(tokens: TokenStream, names: &mut BTreeSet<String>) {
+fn collect_called(tokens: TokenStream, names: &mut BTreeSet<String>) {
     let mut before = None;
     for token in tokens {
         match token {
@@ -105,7 +105,7 @@ fn behind_dots(tokens: TokenStream, names: &mut BTreeSet<String>) {
                 before = None;
             }
             TokenTree::Group(group) => {
-                behind_dots(group.stream(), names);
+                collect_called(group.stream(), names);
                 before = None;
             }
             TokenTree::Literal(_) => before = None,

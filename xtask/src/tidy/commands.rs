@@ -12,7 +12,7 @@ use crate::Cli;
 pub(super) const RULE: &str = "command";
 
 /// Beginnings of commands, each with the program that parses the rest.
-const BEGINNINGS: [(&str, Program); 4] = [
+const PREFIXES: [(&str, Program); 4] = [
     ("cargo run --release -p tpcc -- ", Program::Tpcc),
     ("target/release/tpcc ", Program::Tpcc),
     ("tpcc ", Program::Tpcc),
@@ -68,7 +68,7 @@ pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
 
 /// Returns the error with which a command of this workspace would be refused.
 fn refusal(text: &str) -> Option<String> {
-    let (begin, program) = BEGINNINGS.iter().find(|(begin, _)| text.starts_with(begin))?;
+    let (begin, program) = PREFIXES.iter().find(|(begin, _)| text.starts_with(begin))?;
     let rest = &text[begin.len()..];
     // Usage with placeholders, and shell code that uses the output.
     if rest.contains(['[', '<', '{', '*']) || rest.contains("...") || text.contains("->") {
@@ -78,7 +78,11 @@ fn refusal(text: &str) -> Option<String> {
     let words = shlex::split(rest)?;
     // Prose about `tpcc` in code format does not begin with one of its commands.
     let first = words.first()?;
-    if !first.starts_with('-') && !is_subcommand(*program, first) && text.split(' ').count() > 1 && !looks_typed(text) {
+    if !first.starts_with('-')
+        && !is_subcommand(*program, first)
+        && text.split(' ').count() > 1
+        && !is_command_line(text)
+    {
         return None;
     }
     let error = command(*program)
@@ -90,8 +94,8 @@ fn refusal(text: &str) -> Option<String> {
         return None;
     }
     // Words in capitals are placeholders of values.
-    let stands_for = |word: &String| word.chars().all(|c| c.is_ascii_uppercase());
-    if error.kind() == ErrorKind::InvalidValue && words.iter().any(stands_for) {
+    let is_placeholder = |word: &String| word.chars().all(|c| c.is_ascii_uppercase());
+    if error.kind() == ErrorKind::InvalidValue && words.iter().any(is_placeholder) {
         return None;
     }
     let error = error.to_string();
@@ -99,7 +103,7 @@ fn refusal(text: &str) -> Option<String> {
     Some(format!("`{text}` is refused: {first}"))
 }
 
-fn looks_typed(text: &str) -> bool {
+fn is_command_line(text: &str) -> bool {
     text.starts_with("cargo") || text.starts_with("target/") || text.contains(" --")
 }
 

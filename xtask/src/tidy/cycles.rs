@@ -10,11 +10,11 @@ pub(super) const RULE: &str = "circle";
 pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
     for of in &code.crates {
         for (parent, edges) in siblings(of) {
-            for circle in circles(&edges) {
-                let names: Vec<&str> = circle.iter().map(String::as_str).collect();
+            for cycle in find_cycles(&edges) {
+                let names: Vec<&str> = cycle.iter().map(String::as_str).collect();
                 let file = of.modules.get(&parent).map_or_else(String::new, |module| module.file.clone());
-                let arrows: Vec<String> = (circle.iter())
-                    .flat_map(|from| edges[from].iter().filter(|(to, _)| circle.contains(*to)).map(move |e| (from, e)))
+                let arrows: Vec<String> = (cycle.iter())
+                    .flat_map(|from| edges[from].iter().filter(|(to, _)| cycle.contains(*to)).map(move |e| (from, e)))
                     .map(|(from, (to, (file, line)))| format!("{from} -> {to} ({file}:{line})"))
                     .collect();
                 let what = format!("{} use each other: {}", names.join(", "), arrows.join(", "));
@@ -46,17 +46,17 @@ fn siblings(of: &Crate) -> BTreeMap<Path, Edges> {
 }
 
 /// Returns the sets of two or more modules in which each module reaches all others.
-fn circles(edges: &Edges) -> Vec<BTreeSet<String>> {
+fn find_cycles(edges: &Edges) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<&String, BTreeSet<&String>> = edges.keys().map(|from| (from, reach(edges, from))).collect();
     let mut found: Vec<BTreeSet<String>> = Vec::new();
     for from in edges.keys() {
-        if found.iter().any(|circle| circle.contains(from)) {
+        if found.iter().any(|cycle| cycle.contains(from)) {
             continue;
         }
         let both = |to: &&&String| reached[**to].contains(from);
-        let circle: BTreeSet<String> = reached[from].iter().filter(both).map(|to| (*to).clone()).collect();
-        if circle.len() > 1 {
-            found.push(circle);
+        let cycle: BTreeSet<String> = reached[from].iter().filter(both).map(|to| (*to).clone()).collect();
+        if cycle.len() > 1 {
+            found.push(cycle);
         }
     }
     found

@@ -6,14 +6,14 @@ use super::tree::Tree;
 pub(super) const RULE: &str = "length";
 
 /// Maximum number of lines of a source file.
-const LONGEST: usize = 800;
+const MAX_LINES: usize = 800;
 
 pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     for (path, text) in tree.ending(".rs") {
         let lines = text.lines().count();
-        if lines > LONGEST {
-            let what = format!("{lines} lines; more than {LONGEST} hold more than one idea");
-            findings.push(Finding { file: path.to_owned(), line: LONGEST + 1, rule: RULE, what });
+        if lines > MAX_LINES {
+            let what = format!("{lines} lines; more than {MAX_LINES} hold more than one idea");
+            findings.push(Finding { file: path.to_owned(), line: MAX_LINES + 1, rule: RULE, what });
         }
     }
 }
@@ -24,7 +24,7 @@ mod tests {
 
     #[test]
     fn the_first_line_too_many_is_found() {
-        for (lines, expected) in [(LONGEST, 0), (LONGEST + 1, 1)] {
+        for (lines, expected) in [(MAX_LINES, 0), (MAX_LINES + 1, 1)] {
             let tree = Tree::of(&[("crates/x/src/lib.rs", &"//\n".repeat(lines))]);
             let mut findings = Vec::new();
             check(&tree, &mut findings);

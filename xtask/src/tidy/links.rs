@@ -11,7 +11,7 @@ use super::tree::Tree;
 pub(super) const RULE: &str = "link";
 
 /// First parts of paths from the root of the workspace.
-const TOPS: [&str; 4] = ["crates/", "xtask/", "benches/", ".ci/"];
+const TOP_FOLDERS: [&str; 4] = ["crates/", "xtask/", "benches/", ".ci/"];
 
 pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     let anchors: BTreeMap<&str, Vec<String>> = tree.ending(".md").map(|(path, text)| (path, anchors(text))).collect();
@@ -56,7 +56,7 @@ pub(super) fn line_of(text: &str, at: usize) -> usize {
 
 /// Returns true for a path from the root, without placeholders.
 fn is_path(code: &str) -> bool {
-    TOPS.iter().any(|top| code.starts_with(top))
+    TOP_FOLDERS.iter().any(|top| code.starts_with(top))
         && code.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-'))
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Each rule is a function from the [`Tree`] to [`Finding`]s, in its own file, with tests that plant a violation.
 
+mod arguments;
 mod campaigns;
 mod code;
 mod commands;
 mod cycles;
 mod dates;
-mod ends;
 mod graph;
 mod length;
 mod links;
@@ -61,7 +61,7 @@ const RULES: [&str; 12] = [
     modules::RULE,
     names::RULE,
     safety::RULE,
-    ends::RULE,
+    arguments::RULE,
     campaigns::RULE,
     links::RULE,
     commands::RULE,
@@ -104,7 +104,7 @@ fn check(tree: &Tree) -> BTreeSet<Finding> {
     length::check(tree, &mut findings);
     names::check(&code, &mut findings);
     safety::check(&code, &mut findings);
-    ends::check(&code, &mut findings);
+    arguments::check(&code, &mut findings);
     campaigns::check(&code, &mut findings);
     links::check(tree, &mut findings);
     commands::check(tree, &mut findings);

@@ -20,7 +20,7 @@ const ORDERS: [(&str, &[&str]); 8] = [
             "mutant",
             "store",
             "prefetch",
-            "last",
+            "last_op",
             "forward",
             "error",
             "sites",
@@ -62,7 +62,7 @@ const ORDERS: [(&str, &[&str]); 8] = [
             "runtime",
         ],
     ),
-    ("crates/tpcc/core", &["workload", "engines", "driver", "report", "doors"]),
+    ("crates/tpcc/core", &["workload", "engines", "driver", "report", "peers", "checkers"]),
     (
         "crates/tpcc/lab",
         &[

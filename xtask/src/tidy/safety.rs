@@ -11,28 +11,28 @@ pub(super) const RULE: &str = "safety";
 
 pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
     for file in &code.files {
-        let mut seen = Unsafe { file, begun: Vec::new(), findings };
-        seen.visit_file(&file.syntax);
+        let mut visitor = UnsafeVisitor { file, start_lines: Vec::new(), findings };
+        visitor.visit_file(&file.syntax);
     }
 }
 
 /// Visitor of a file, with the start lines of the enclosing items and statements: a comment may be above the innermost one.
-struct Unsafe<'a> {
+struct UnsafeVisitor<'a> {
     file: &'a File,
-    begun: Vec<usize>,
+    start_lines: Vec<usize>,
     findings: &'a mut Vec<Finding>,
 }
 
-impl Unsafe<'_> {
+impl UnsafeVisitor<'_> {
     fn within(&mut self, line: usize, visit: impl FnOnce(&mut Self)) {
-        self.begun.push(line);
+        self.start_lines.push(line);
         visit(self);
-        self.begun.pop();
+        self.start_lines.pop();
     }
 
-    fn demand(&mut self, line: usize) {
+    fn require_comment(&mut self, line: usize) {
         // Only the innermost statement counts: a comment proves one thing.
-        let above = [Some(line), self.begun.last().copied()];
+        let above = [Some(line), self.start_lines.last().copied()];
         if !above.into_iter().flatten().any(|line| is_proved(&self.file.text, line)) {
             let what = "`unsafe` without a `// SAFETY:` comment that proves it".to_owned();
             self.findings.push(Finding { file: self.file.path.clone(), line, rule: RULE, what });
@@ -47,7 +47,7 @@ impl Unsafe<'_> {
                 TokenTree::Ident(ident) if ident == "unsafe" => unsafe_at = Some(ident.span().start().line),
                 TokenTree::Group(group) => {
                     if let (Some(line), Delimiter::Brace) = (unsafe_at.take(), group.delimiter()) {
-                        self.demand(line);
+                        self.require_comment(line);
                     }
                     self.tokens(group.stream());
                 }
@@ -57,7 +57,7 @@ impl Unsafe<'_> {
     }
 }
 
-impl<'ast> Visit<'ast> for Unsafe<'_> {
+impl<'ast> Visit<'ast> for UnsafeVisitor<'_> {
     fn visit_stmt(&mut self, stmt: &'ast syn::Stmt) {
         self.within(stmt.span().start().line, |this| visit::visit_stmt(this, stmt));
     }
@@ -75,13 +75,13 @@ impl<'ast> Visit<'ast> for Unsafe<'_> {
     }
 
     fn visit_expr_unsafe(&mut self, block: &'ast syn::ExprUnsafe) {
-        self.demand(block.unsafe_token.span.start().line);
+        self.require_comment(block.unsafe_token.span.start().line);
         visit::visit_expr_unsafe(self, block);
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
         if let Some(token) = &item.unsafety {
-            self.demand(token.span.start().line);
+            self.require_comment(token.span.start().line);
         }
         visit::visit_item_impl(self, item);
     }

@@ -132,7 +132,7 @@ fn refused_in_order(result: u64) -> bool {
 
 /// Kind of the closure that receives the results of the iterations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taking {
+pub(crate) enum ResultClosure {
     /// A closure without access to the store.
     Collects,
     /// A closure that runs in order and may fail.
@@ -152,15 +152,15 @@ fn written_in_order(result: u64) -> Option<(u8, Option<u64>)> {
 }
 
 /// An operation in the form of a trace: its kind, its group (for rows: the key), and its number of keys.
-type Told = (OpKind, u64, usize);
+type OpSummary = (OpKind, u64, usize);
 
 /// Source location of a read in a body: the same for the oracle and for epochs.
 type Site = &'static Location<'static>;
 
 /// The oracle: a map, the number of units taken, the operations performed, and the read sites.
-struct Plain<'a>(&'a mut BTreeMap<u8, u64>, &'a mut i64, &'a mut Vec<Told>, &'a mut HashSet<Site>);
+struct Oracle<'a>(&'a mut BTreeMap<u8, u64>, &'a mut i64, &'a mut Vec<OpSummary>, &'a mut HashSet<Site>);
 
-impl Data for Plain<'_> {
+impl Data for Oracle<'_> {
     fn get(&mut self, key: u8) -> Option<u64> {
         self.2.push((OpKind::Read, u64::from(key), 1));
         self.3.insert(Location::caller());
@@ -197,15 +197,15 @@ impl Data for Plain<'_> {
     }
 }
 
-struct Speculative<'a, 'e>(&'a mut Epoch<'e, Rows>, &'a Arc<AtomicI64>);
+struct EpochData<'a, 'e>(&'a mut Epoch<'e, Rows>, &'a Arc<AtomicI64>);
 
-fn sure<T>(result: Result<T, Infallible>) -> T {
+fn unwrap_infallible<T>(result: Result<T, Infallible>) -> T {
     result.unwrap_or_else(|never| match never {})
 }
 
-impl Data for Speculative<'_, '_> {
+impl Data for EpochData<'_, '_> {
     fn get(&mut self, key: u8) -> Option<u64> {
-        sure(self.0.get(&key))
+        unwrap_infallible(self.0.get(&key))
     }
     fn put(&mut self, key: u8, value: u64) {
         self.0.put(key, value);
@@ -214,7 +214,7 @@ impl Data for Speculative<'_, '_> {
         self.0.delete(key);
     }
     fn range(&mut self, first: u8, last: u8, most: usize) -> Vec<(u8, u64)> {
-        sure(self.0.range(first, last, most)).to_vec()
+        unwrap_infallible(self.0.range(first, last, most)).to_vec()
     }
     fn change_each(&mut self, first: u8, last: u8, most: usize, number: u64) -> usize {
         let Ok(rows) = self.0.change_each(first, last, most, |_, &value| changed(value, number));
@@ -233,7 +233,7 @@ impl Data for Speculative<'_, '_> {
 /// selects the read sites that wait for earlier epochs.
 pub(crate) fn compare(
     options: Options,
-    taking: Taking,
+    taking: ResultClosure,
     before: &BTreeMap<u8, u64>,
     items: &[Vec<Step>],
     traces: bool,
@@ -243,12 +243,14 @@ pub(crate) fn compare(
     let (mut results, mut escaped, mut done, mut sites) = (Vec::new(), 0, Vec::new(), HashSet::new());
     let mut end = End::Done;
     for (item, steps) in items.iter().enumerate() {
-        let iteration = || iterate(&mut Plain(&mut rows, &mut escaped, &mut done, &mut sites), item as u64, steps);
+        let iteration = || iterate(&mut Oracle(&mut rows, &mut escaped, &mut done, &mut sites), item as u64, steps);
         match catch_unwind(AssertUnwindSafe(iteration)) {
-            Ok(Ok(result)) if taking != Taking::Collects && refused_in_order(result) => end = End::Failed(result),
+            Ok(Ok(result)) if taking != ResultClosure::Collects && refused_in_order(result) => {
+                end = End::Failed(result)
+            }
             Ok(Ok(result)) => {
                 results.push(result);
-                match written_in_order(result).filter(|_| taking == Taking::Writes) {
+                match written_in_order(result).filter(|_| taking == ResultClosure::Writes) {
                     Some((key, Some(value))) => drop(rows.insert(key, value)),
                     Some((key, None)) => drop(rows.remove(&key)),
                     None => {}
@@ -270,9 +272,9 @@ pub(crate) fn compare(
     let ran = catch_unwind(AssertUnwindSafe(|| {
         let (mut locks, items) = (Locks::default(), items.iter().enumerate());
         let body = |epoch: &mut Epoch<'_, Rows>, (item, steps): &(usize, &Vec<Step>)| {
-            iterate(&mut Speculative(epoch, &taken), *item as u64, steps)
+            iterate(&mut EpochData(epoch, &taken), *item as u64, steps)
         };
-        if taking == Taking::Collects {
+        if taking == ResultClosure::Collects {
             return speculator.collect(&store, &mut locks, items, body, |result| seen.push(result));
         }
         speculator.run(&store, &mut locks, items, body, |locks, result| {
@@ -280,9 +282,9 @@ pub(crate) fn compare(
                 return Err(result);
             }
             seen.push(result);
-            if let Some((key, value)) = written_in_order(result).filter(|_| taking == Taking::Writes) {
+            if let Some((key, value)) = written_in_order(result).filter(|_| taking == ResultClosure::Writes) {
                 let write = Written { key: &key, value: value.as_ref(), seen: None };
-                sure(store.write(locks, &write));
+                unwrap_infallible(store.write(locks, &write));
             }
             Ok(())
         })
@@ -302,8 +304,9 @@ pub(crate) fn compare(
     let recorded = speculator.take_traces();
     assert_eq!(recorded.len(), usize::from(is_traced));
     if let [trace] = &recorded[..] {
-        let told = trace.epochs.iter().flat_map(|epoch| &epoch.operations).map(|op| (op.kind, op.group, op.keys.len()));
-        assert_eq!(told.collect::<Vec<_>>(), done, "the trace is that of a sequential run");
+        let traced =
+            trace.epochs.iter().flat_map(|epoch| &epoch.operations).map(|op| (op.kind, op.group, op.keys.len()));
+        assert_eq!(traced.collect::<Vec<_>>(), done, "the trace is that of a sequential run");
         let in_time = |epoch: &EpochTrace| epoch.operations.iter().all(|op| op.at_ns <= epoch.body_ns);
         assert!(trace.epochs.iter().all(in_time));
     }

@@ -1,5 +1,5 @@
-//! Memory in mappings of its own: reserved at once, allocated by the system when first touched, in large pages where that
-//! was asked for.
+//! Arrays in their own memory mappings. The address space is reserved at once; the system allocates memory on first touch,
+//! in large pages where requested.
 
 #![allow(unsafe_code)]
 
@@ -13,29 +13,30 @@ use rustix::mm::{Advice, madvise};
 #[cfg(not(miri))]
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-/// Bytes of a large page of memory. Processors of both architectures have it, and a kernel whose large pages have another
-/// size gives what it has: regions are rounded and aligned to this, no more.
+/// Size of a large page in bytes. Processors of both supported architectures have this size. If the kernel's large pages
+/// have another size, the kernel's size is used: this constant only rounds and aligns regions.
 pub(crate) const LARGE_PAGE: usize = 2 << 20;
 
-/// The pages of memory that a mapping asks for.
+/// Page size that a mapping requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageSize {
-    /// What the system gives everybody: small ones, unless the machine is set to `always`.
+    /// The system's default: small pages, unless the machine is set to `always`.
     Usual,
-    /// Small ones, whatever the machine is set to.
+    /// Small pages, regardless of the machine's setting.
     Small,
-    /// Large ones where the system has them. The mapping begins at one and is rounded up to whole ones.
+    /// Large pages, if the system has them. The array begins at a large-page boundary and is rounded up to whole large
+    /// pages.
     Large,
 }
 
-/// A zero-initialised array of `T` in a mapping of its own. `T` must be valid when all its bytes are zero.
+/// A zero-initialised array of `T` in its own memory mapping. `T` must be valid when all its bytes are zero.
 #[derive(Debug)]
 pub(crate) struct Arena<T> {
     base: NonNull<T>,
     len: usize,
-    /// What the array may use of the mapping.
+    /// Number of bytes of the mapping that the array may use.
     bytes: usize,
-    /// The mapping, whose ends beyond `bytes` no access is allowed to.
+    /// Start of the mapping. The parts of the mapping outside the array's `bytes` are inaccessible.
     mapping: NonNull<u8>,
     mapped: usize,
     _owns: PhantomData<T>,
@@ -43,13 +44,13 @@ pub(crate) struct Arena<T> {
 
 // SAFETY: an arena owns its elements like a `Box<[T]>`.
 unsafe impl<T: Send> Send for Arena<T> {}
-// SAFETY: as above; it hands out only shared references.
+// SAFETY: as above; an arena hands out only shared references.
 unsafe impl<T: Sync> Sync for Arena<T> {}
 
 /// Types for which all-zero bytes are a valid value.
 ///
 /// # Safety
-/// The implementor guarantees just that.
+/// All-zero bytes must be a valid value of the implementing type.
 #[allow(dead_code, reason = "a bound is its only use, and does not count as one")]
 pub(crate) unsafe trait ZeroValid {}
 
@@ -57,7 +58,7 @@ impl<T: ZeroValid> Arena<T> {
     /// Reserves `len` elements.
     ///
     /// # Errors
-    /// When the system refuses the address space.
+    /// The system refuses the address space.
     pub(crate) fn new(len: usize, pages: PageSize) -> io::Result<Arena<T>> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?.max(1);
         #[cfg(miri)]
@@ -68,20 +69,21 @@ impl<T: ZeroValid> Arena<T> {
         #[cfg(not(miri))]
         let (mapping, place) = map(bytes, pages)?;
         let mapping = NonNull::new(mapping.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the array's place lies within the mapping.
+        // SAFETY: the array lies within the mapping.
         let base = unsafe { mapping.add(place.offset) }.cast();
         Ok(Arena { base, len, bytes: place.bytes, mapping, mapped: place.mapped, _owns: PhantomData })
     }
 }
 
-/// Where an array lies in its mapping, in bytes.
+/// Position of an array in its mapping, in bytes.
 struct MappedRange {
     offset: usize,
     bytes: usize,
     mapped: usize,
 }
 
-/// Maps room for `bytes` bytes, and advises the system about its pages. Advice may be refused: then they are small.
+/// Maps memory for `bytes` bytes, and advises the system of the page size. If the system refuses the advice, its default
+/// applies.
 #[cfg(not(miri))]
 fn map(bytes: usize, pages: PageSize) -> io::Result<(*mut std::ffi::c_void, MappedRange)> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -96,8 +98,8 @@ fn map(bytes: usize, pages: PageSize) -> io::Result<(*mut std::ffi::c_void, Mapp
         }
         return Ok((mapping, MappedRange { offset: 0, bytes, mapped: bytes }));
     }
-    // One large page more than needed leaves room for the alignment, and at least one page after the array that holds
-    // nothing: the system joins no two such mappings to one, of which it could not say whose large pages it has.
+    // One extra large page leaves room for the alignment, and keeps at least one inaccessible page after the array. So the
+    // system does not merge two such mappings into one, whose large pages it could not attribute to either array.
     let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
     let bytes = bytes.checked_next_multiple_of(LARGE_PAGE).ok_or_else(too_large)?;
     let mapped = bytes.checked_add(LARGE_PAGE).ok_or_else(too_large)?;
@@ -105,7 +107,7 @@ fn map(bytes: usize, pages: PageSize) -> io::Result<(*mut std::ffi::c_void, Mapp
     let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::empty(), flags) }?;
     let offset = mapping.addr().next_multiple_of(LARGE_PAGE) - mapping.addr();
     let base = mapping.wrapping_byte_add(offset);
-    // SAFETY: `offset` is below a large page, so the range lies in the mapping just made, which no other code knows of yet.
+    // SAFETY: `offset` is less than a large page, so the range lies in the mapping just made. No other code uses it yet.
     let opened = unsafe { mprotect(base, bytes, MprotectFlags::READ | MprotectFlags::WRITE) };
     if let Err(error) = opened {
         // SAFETY: the mapping just made.
@@ -121,14 +123,14 @@ fn map(bytes: usize, pages: PageSize) -> io::Result<(*mut std::ffi::c_void, Mapp
 }
 
 impl<T> Arena<T> {
-    /// Addresses of the array, rounded up to what it may use.
+    /// Address range of the array, including the usable memory that rounding adds.
     pub(crate) fn range(&self) -> Range<usize> {
         let start = self.base.as_ptr().addr();
         start..start + self.bytes
     }
 
-    /// Has the system allocate the memory of these elements now instead of when they are first touched; their content
-    /// does not change. False if the system refuses (Linux supports this since 5.14).
+    /// Has the system allocate the memory of these elements now instead of on first touch. Their content does not change.
+    /// Returns false if the range is empty or the system refuses (Linux supports this since 5.14).
     pub(crate) fn populate(&self, elements: Range<usize>) -> bool {
         const PAGE: usize = 4096;
         let end = (elements.end.min(self.len) * size_of::<T>()).next_multiple_of(PAGE).min(self.bytes);
@@ -136,8 +138,8 @@ impl<T> Arena<T> {
         if start >= end || cfg!(miri) {
             return false;
         }
-        // SAFETY: the range lies in the mapping and begins at a page. The advice changes no byte: it does what a fault
-        // would do, and leaves what is there alone, whichever thread uses it at the moment.
+        // SAFETY: the range lies in the mapping and begins at a page. The advice changes no byte: it has the effect of page
+        // faults and leaves present pages alone, even while other threads use them.
         #[cfg(target_os = "linux")]
         let asked = unsafe {
             madvise(self.base.as_ptr().byte_add(start).cast(), end - start, Advice::LinuxPopulateWrite).is_ok()
@@ -150,16 +152,16 @@ impl<T> Arena<T> {
     /// The elements.
     #[inline]
     pub(crate) fn as_slice(&self) -> &[T] {
-        // SAFETY: the mapping holds `len` elements, zero is valid for them (`ZeroValid`), mappings are
-        // page-aligned, and it lives until drop.
+        // SAFETY: the mapping holds `len` elements, zero is valid for them (`ZeroValid`), mappings are page-aligned, and
+        // the mapping lives until drop.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
 
 impl<T> Drop for Arena<T> {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this length and nothing borrows from it any more.
-        // Elements have no destructors worth running: see `ZeroValid`'s implementors (atomics and bytes).
+        // SAFETY: the mapping was made in `new` with this length and nothing borrows from it any more. Elements need no
+        // destructor: the implementors of `ZeroValid` are atomics and bytes.
         #[cfg(not(miri))]
         let _ = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped) };
         #[cfg(miri)]
@@ -167,7 +169,7 @@ impl<T> Drop for Arena<T> {
     }
 }
 
-/// Miri makes no raw system calls; the allocator provides the memory.
+/// Miri supports no raw system calls, so the allocator provides the memory.
 #[cfg(miri)]
 mod miri {
     use std::alloc::{Layout, alloc_zeroed, dealloc};

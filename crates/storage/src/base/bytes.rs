@@ -1,9 +1,9 @@
-//! Copying and comparing a few bytes: keys, columns, small rows. A call that does so for any number of bytes takes longer
-//! to find out how many there are than to touch them, so these do it in place, in words that overlap.
+//! Copies and compares short byte strings: keys, columns, small rows. A general copy or compare call spends more time on
+//! the dispatch by length than on the bytes, so these functions are inlined and use overlapping words.
 
 use std::cmp::Ordering;
 
-/// As `copy_from_slice`, for what is mostly at most 32 bytes.
+/// Like `copy_from_slice`, optimised for slices of at most 32 bytes.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -21,7 +21,7 @@ pub(crate) fn copy_few(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// Copies the first and the last `N` bytes; false if there are not so many.
+/// Copies the first and the last `N` bytes. Returns false if `from` has fewer than `N` bytes.
 #[inline(always)]
 fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) -> bool {
     let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) else { return false };
@@ -35,7 +35,7 @@ fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) -> bool {
     true
 }
 
-/// As `a.cmp(b)`, for what mostly has 8 to 16 bytes in common.
+/// Like `a.cmp(b)`, optimised for slices of which the shorter one has 8 to 16 bytes.
 #[inline(always)]
 pub(crate) fn compare_few(a: &[u8], b: &[u8]) -> Ordering {
     let common = a.len().min(b.len());
@@ -45,7 +45,7 @@ pub(crate) fn compare_few(a: &[u8], b: &[u8]) -> Ordering {
     let word = |bytes: &[u8], at: usize| {
         bytes.get(at..).and_then(|bytes| bytes.first_chunk::<8>()).map_or(0, |word| u64::from_be_bytes(*word))
     };
-    // The second word overlaps the first, where both have the same bytes if it is looked at.
+    // The second word may overlap the first. It decides only if the first words are equal, so the shared bytes are equal.
     let (first, last) = ((word(a, 0), word(b, 0)), (word(a, common - 8), word(b, common - 8)));
     first.0.cmp(&first.1).then(last.0.cmp(&last.1)).then(a.len().cmp(&b.len()))
 }

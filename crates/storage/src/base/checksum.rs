@@ -1,19 +1,18 @@
-//! CRC-32C (Castagnoli), the one checksum of every file.
+//! CRC-32C (Castagnoli), the checksum of all files.
 //!
-//! Three lengths matter: log records of 60-300 bytes, where the CPU's own instruction is as fast as anything
-//! (17 ns for 100 bytes) and streaming costs nothing; those of statements on several rows, 400-1000 bytes, where three
-//! sums side by side hide that an instruction waits for the one before; and pages of 8 KiB, where folding with wide
-//! carry-less multiplications is ten times faster than the instruction (88 against 860 ns), but has a long set-up. So
-//! long pieces take `crc-fast`.
+//! Three lengths matter. Log records of 60-300 bytes use the CPU's CRC instruction, with which streaming costs nothing. Log
+//! records of statements on several rows, 400-1000 bytes, use three sums side by side, which hides the latency of the
+//! instruction. Pages of 8 KiB use folding with wide carry-less multiplications (`crc-fast`), which is much faster than the
+//! instruction but has a long set-up.
 #![allow(unsafe_code)]
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// From this many bytes on three sums side by side beat one.
+/// Minimum length in bytes for three sums side by side.
 const THREE_FROM: usize = 3 * PART;
-/// From this many bytes on folding beats the instruction, its set-up included.
+/// Minimum length in bytes for folding. Below it the set-up takes longer than the instruction.
 const FOLD_FROM: usize = 1536;
-/// Bytes of one of three sums.
+/// Bytes of each of the three parts that are summed side by side.
 const PART: usize = 128;
 
 /// Checksum of a page or any other whole block.
@@ -22,7 +21,7 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     if bytes.len() >= FOLD_FROM { crc_fast::crc32_iscsi(bytes) } else { Crc::new().bytes(bytes).finish() }
 }
 
-/// A CRC-32C under way.
+/// State of a CRC-32C computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Crc(u32);
 
@@ -33,7 +32,7 @@ impl Default for Crc {
 }
 
 impl Crc {
-    /// Nothing summed yet.
+    /// State before the first byte.
     #[inline]
     pub(crate) fn new() -> Crc {
         Crc(!0)
@@ -46,7 +45,7 @@ impl Crc {
         if bytes.len() >= FOLD_FROM { self.fold(bytes) } else { Crc(short(self.0, bytes)) }
     }
 
-    /// Adds the eight bytes of `word`, lowest first: one instruction.
+    /// Adds the eight bytes of `word`, lowest first: one CRC instruction.
     #[inline]
     #[must_use]
     pub(crate) fn word(self, word: u64) -> Crc {
@@ -61,7 +60,7 @@ impl Crc {
         Crc(short(self.0, &wide.to_le_bytes()))
     }
 
-    /// The checksum.
+    /// Returns the checksum.
     #[inline]
     pub(crate) fn finish(self) -> u32 {
         !self.0
@@ -81,10 +80,10 @@ fn short(state: u32, bytes: &[u8]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if std::arch::is_x86_feature_detected!("sse4.2") {
         if bytes.len() >= THREE_FROM && std::arch::is_x86_feature_detected!("pclmulqdq") {
-            // SAFETY: the CPU has both, as was just asked.
+            // SAFETY: the checks above found both CPU features.
             return unsafe { three(state, bytes) };
         }
-        // SAFETY: the CPU has SSE 4.2, as was just asked (one cached load).
+        // SAFETY: the check above found SSE 4.2 (the check is one cached load).
         return unsafe { instruction(state, bytes) };
     }
     table(state, bytes)
@@ -102,7 +101,8 @@ fn instruction(state: u32, bytes: &[u8]) -> u32 {
     rest.iter().fold(wide as u32, |state, byte| _mm_crc32_u8(state, *byte))
 }
 
-/// As [`instruction`], of three parts at a time: the CPU begins an instruction each cycle and ends it three later.
+/// Like [`instruction`], for three parts at a time: the CPU starts a CRC instruction each cycle, and each takes three
+/// cycles.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 #[inline(never)]
@@ -124,18 +124,18 @@ fn three(state: u32, bytes: &[u8]) -> u32 {
     instruction(state, rest)
 }
 
-/// What a state becomes behind zeros, whose number is in the constant: a multiplication by a power of x.
+/// Returns the state after a number of zero bytes, which the constant encodes: a multiplication by a power of x.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 #[inline]
 fn followed_by<const ZEROS: u32>(state: u64) -> u32 {
     use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64};
     let product = _mm_clmulepi64_si128::<0>(_mm_cvtsi64_si128(state as i64), _mm_cvtsi64_si128(i64::from(ZEROS)));
-    // The instruction multiplies by x^32, and the product of reflected numbers lacks one x: the constant is less by 33.
+    // The instruction multiplies by x^32, and the product of reflected numbers lacks one x: the exponent is less by 33.
     _mm_crc32_u64(0, _mm_cvtsi128_si64(product) as u64) as u32
 }
 
-/// For one part and two of zeros behind a state: x^(8 n - 33), reflected, n bytes.
+/// Constants for one and for two parts of zeros after a state: x^(8 n - 33), reflected, for n bytes.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const BEHIND: [u32; 2] = [power_of_x(8 * PART - 33), power_of_x(16 * PART - 33)];
 
@@ -151,10 +151,10 @@ const fn power_of_x(n: usize) -> u32 {
     power
 }
 
-/// Castagnoli's, reflected.
+/// The Castagnoli polynomial, reflected.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 
-/// For CPUs without the instruction, and for Miri.
+/// Adds bytes by table lookup, for CPUs without the instruction and for Miri.
 fn table(state: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(state, |state, byte| (state >> 8) ^ TABLE[(state as u8 ^ byte) as usize])
 }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn every_way_gives_the_same_sum() {
-        // Miri counts bytes slowly, and takes the table for all of them.
+        // Miri is slow and uses the table for all lengths, so it skips the longest ones.
         let lens = [0, 1, 7, 8, 9, 63, 64, 255, 383, 384, 385, 767, 768, 1000, 1535, 1536, 4096, 8192, 100_001];
         for len in lens.into_iter().take(if cfg!(miri) { 14 } else { lens.len() }) {
             let data = bytes(len);

@@ -1,15 +1,15 @@
-//! The one clock. Nothing else in the crate reads time, so that a simulation can supply its own.
+//! The clock of the crate. No other module reads the time, so that a simulation can supply its own clock.
 
 use crate::base::sync::plain::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Nanoseconds of a duration; the largest number for one of 584 years or more, such as [`Duration::MAX`].
+/// Nanoseconds of a duration; `u64::MAX` for durations of 584 years or more, such as [`Duration::MAX`].
 pub(crate) const fn nanos(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos() as u64)
 }
 
-/// Monotonic time in nanoseconds since the clock was made.
+/// Monotonic clock that counts nanoseconds since its creation.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock(Source);
 
@@ -26,12 +26,12 @@ impl Clock {
         Clock(Source::Machine(Instant::now()))
     }
 
-    /// A clock that moves when `now` is stored to, and by a nanosecond at each [`Clock::age`]. For simulation.
+    /// A clock for simulations. It advances when a caller stores to `now`, and by a nanosecond at each [`Clock::age`].
     pub(crate) fn simulated(now: Arc<AtomicU64>) -> Clock {
         Clock(Source::Virtual(now))
     }
 
-    /// Nanoseconds since the clock was made.
+    /// Nanoseconds since the creation of the clock.
     pub(crate) fn now_ns(&self) -> u64 {
         match &self.0 {
             Source::Machine(start) => nanos(start.elapsed()),
@@ -39,18 +39,18 @@ impl Clock {
         }
     }
 
-    /// A number that grows with time, comparable between threads: the age of transactions. Costs a few
-    /// nanoseconds, where [`Clock::now_ns`] costs twenty.
+    /// Returns a timestamp that grows with time and is comparable between threads: the age of a transaction. Its unit is
+    /// unspecified. Cheaper than [`Clock::now_ns`].
     #[inline]
     pub(crate) fn age(&self) -> u64 {
         match &self.0 {
             Source::Machine(_) => stamp(),
-            // No two transactions are equally old, even if time stands still.
+            // Ages are unique even if the simulated time does not advance.
             Source::Virtual(now) => now.fetch_add(1, Ordering::Relaxed),
         }
     }
 
-    /// Whether a simulation moves it.
+    /// Returns true if this is the clock of a simulation.
     pub(crate) fn is_simulated(&self) -> bool {
         matches!(self.0, Source::Virtual(_))
     }

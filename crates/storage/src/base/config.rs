@@ -1,32 +1,32 @@
-//! Settings that more than one module reads.
+//! Settings that several modules read.
 
 use super::arena::PageSize;
 
-/// When a commit is acknowledged.
+/// Condition for the acknowledgement of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// After its log records have reached the disk (`fdatasync`).
+    /// A commit returns after its log records have reached the disk (`fdatasync`).
     #[default]
     Sync,
-    /// At once; the flusher follows. A crash may lose the last commits, never consistency, and so does a program that ends
-    /// without closing or dropping the database: one in a `static` is not dropped. [`Database::sync`](crate::Database::sync)
-    /// waits for the flusher.
+    /// A commit returns at once, and the flusher writes its log records later. A crash may lose the last commits, but not
+    /// consistency. The same holds for a program that ends without closing or dropping the database; a database in a
+    /// `static` is not dropped. [`Database::sync`](crate::Database::sync) waits for the flusher.
     Async,
 }
 
-/// What a transaction may see of others.
+/// Isolation level of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// As if transactions ran one after the other: strict two-phase locks on keys and gaps.
+    /// Transactions behave as if they ran one after the other: strict two-phase locks on keys and gaps.
     #[default]
     Serializable,
-    /// Rows read stay as they are; new rows may appear in a range (phantoms).
+    /// Rows that a transaction has read do not change until it ends. New rows may appear in a range (phantoms).
     RepeatableRead,
-    /// Only committed rows are read; they may change after.
+    /// Reads return only committed rows, which may change afterwards.
     ReadCommitted,
 }
 
-/// How readers of a page exclude writers.
+/// Page latch kind: the way in which readers of a page exclude writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LatchKind {
     /// Readers take no latch; they validate a version.
@@ -34,31 +34,31 @@ pub enum LatchKind {
     Optimistic,
     /// Readers share a reader/writer latch.
     Plain,
-    /// As [`LatchKind::Plain`], but a latch that is hot and mostly read gets a reader word for each core, until a writer
-    /// comes.
+    /// Like [`LatchKind::Plain`], but a hot latch that is mostly read gets one reader word per core, until a writer
+    /// arrives.
     Super,
 }
 
-/// Whether memory that is used throughout lies in large pages (of 2 MiB on most machines), which need fewer entries of the
-/// processor's translation buffers: the pool's frames, page table and shortcuts, the log's ring, the table of record locks.
-/// [`Database::large_pages`](crate::Database::large_pages) says what the system gave.
+/// Use of large pages (2 MiB on most machines) for long-lived memory: the pool's frames, page table and shortcuts, the
+/// log's ring, the table of record locks. Large pages need fewer entries of the processor's translation lookaside buffers.
+/// [`Database::large_pages`](crate::Database::large_pages) reports the page sizes that the system provided.
 ///
 /// After Saylor and Khessib, "Large Scale Itanium 2 Processor OLTP Workload Characterization and Optimization", DaMoN 2006,
 /// section 6.4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LargePages {
-    /// Asks for them where the pool has 16 MiB or more, and takes what the system gives. A region that asks takes up to
-    /// 2 MiB more than it needs.
+    /// Requests large pages if the pool has 16 MiB or more, and accepts small ones if the system has no large pages. A
+    /// region that requests large pages takes up to 2 MiB more than it needs.
     #[default]
     Try,
-    /// Asks for them whatever the size of the pool. A database is not opened where the system has none.
+    /// Requests large pages regardless of the size of the pool. Opening a database fails if the system has no large pages.
     On,
-    /// Small pages, even on a machine that gives large ones to everybody.
+    /// Small pages, even on a machine whose default is large pages.
     Off,
 }
 
 impl LargePages {
-    /// What regions ask for in a database whose pool has frames enough for large pages to pay, or not.
+    /// Page size that the regions of a database request. `pays`: the pool has enough frames for large pages to pay off.
     pub(crate) fn pages(self, pays: bool) -> PageSize {
         match self {
             LargePages::Off => PageSize::Small,
@@ -68,51 +68,53 @@ impl LargePages {
     }
 }
 
-/// Which frames of the pool a thread gives to the pages that it reads or creates.
+/// Selection of buffer pool frames for the pages that a thread reads or creates.
 ///
-/// After Saylor and Khessib (DaMoN 2006), section 6.2, whose buffer manager takes a buffer of the node where the thread runs.
+/// After Saylor and Khessib (DaMoN 2006), section 6.2: their buffer manager takes a buffer of the thread's memory node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum FrameHomes {
-    /// Any: neighbouring pages take frames of different shards, for all threads alike.
+    /// Frames of any shard: neighbouring pages take frames of different shards, regardless of the thread.
     #[default]
     Shared,
-    /// Those of the thread's home, which few other threads share: one of the shards (at most eight, one for each 16 MiB) of
-    /// the memory node that it runs on. Frames come in chunks of 2 MiB, which the thread touches first where there are several
-    /// nodes, and go back to the home that they came from. A page stays in its frame, whichever thread uses it.
+    /// Frames of the thread's home: one of the shards (at most eight, one per 16 MiB) of the memory node on which the
+    /// thread runs. Few other threads share a home. Frames are taken in chunks of 2 MiB and return to the home that they
+    /// came from. If there are several nodes, the thread touches a new chunk first. A page stays in its frame, regardless
+    /// of the threads that use it.
     PerThread,
 }
 
-/// What drives the flusher, cleaner and checkpointer.
+/// Driver of the background services (flusher, cleaner, checkpointer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Background {
-    /// One thread each, or, with [`Options::services`](crate::Options::services), threads that databases share.
+    /// One thread per service or, with [`Options::services`](crate::Options::services), threads that several databases
+    /// share.
     #[default]
     Threads,
-    /// The caller: commits and waits step the services themselves.
+    /// The calling thread: commits and waits run the steps of the services themselves.
     Inline,
-    /// The program, step by step, with [`Database::step_service`](crate::Database::step_service). A transaction that
-    /// waits does so in the [`Hook`](crate::Hook) until those steps have brought what it waits for. For simulators and
-    /// for programs with an event loop.
+    /// The program, which calls [`Database::step_service`](crate::Database::step_service) for each step. A transaction that
+    /// needs such a step waits in the [`Hook`](crate::Hook) until the program has made it. For simulators and for programs
+    /// with an event loop.
     Stepped,
 }
 
 /// The background services, for programs that step them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Writes the log and makes it durable; commits wait for this. Waits for nothing itself.
+    /// Writes the log and makes it durable; commits wait for this. Never waits itself.
     Flusher,
-    /// Makes the next log file ready. Waits for nothing itself.
+    /// Prepares the next log file. Never waits itself.
     SegmentMaker,
-    /// Writes dirty pages, to have free frames and to let the log be cut off, and takes a checkpoint when one is due.
+    /// Writes dirty pages, so that frames become free and the log can be truncated. Takes a checkpoint when one is due.
     Cleaner,
-    /// Removes deleted rows that no transaction needs any more, merges pages that have become nearly empty, and gives
-    /// pages back. Waits for pages to be read.
+    /// Removes ghost records (deleted rows that no transaction needs any more), merges nearly empty pages, and frees pages.
+    /// Waits for page reads.
     Purger,
-    /// Takes a checkpoint now, whether due or not, without writing pages first.
+    /// Takes a checkpoint now, even if none is due, without writing pages first.
     Checkpointer,
-    /// Reads a page that a transaction waits for. Waits for nothing itself. From the first step on, if the
-    /// [`Hook`](crate::Hook) is cooperative, each page that is missing waits for a step of this; before it the
-    /// transaction reads the page itself. Under other hooks the transaction reads every page that no step of this has
-    /// begun to read.
+    /// Reads a page that a transaction waits for. Never waits itself. If the [`Hook`](crate::Hook) is cooperative, then
+    /// from the first step of this service on, every missing page is read by such a step; before it, transactions read
+    /// missing pages themselves. Under other hooks a transaction reads every missing page itself, unless a step of this
+    /// service has begun to read it.
     PageReader,
 }

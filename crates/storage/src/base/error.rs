@@ -1,4 +1,4 @@
-//! Errors. One enum for what can go wrong below a transaction, [`StorageError`]; the enums of the public calls wrap it.
+//! Error types. [`StorageError`] covers the failures below the level of a transaction; the errors of public calls wrap it.
 
 use std::io;
 use std::sync::Arc;
@@ -6,36 +6,37 @@ use std::time::Duration;
 
 use super::ids::{Age, Lsn, PageId};
 
-/// The system's numbers for too many open files, of all and of one process; the same on all systems.
+/// The system's error numbers for too many open files, in the whole system and in one process. All systems use the same
+/// ones.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
-/// What can go wrong in files, pages, the log and the buffer pool.
+/// Errors of files, pages, the log and the buffer pool.
 ///
-/// Cheap to clone, because many waiters may get one failure.
+/// Cheap to clone, because several waiters may receive the same error.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
     /// The operating system refused a file operation.
     #[error("{file}: {op}{} failed: {source}", at_byte(op, *offset))]
     Io {
-        /// What was tried: "read", "write", "sync", ...
+        /// Name of the operation: "read", "write", "sync", ...
         op: &'static str,
-        /// The file, as the user would find it.
+        /// Path of the file, as a user would find it.
         file: String,
         /// Byte offset in the file, 0 where it has no meaning.
         offset: u64,
         /// The error of the operating system.
         source: Arc<io::Error>,
     },
-    /// The device or quota is full. Nothing is broken: the transaction rolls back, and service resumes when there is
+    /// The device or quota is full. The database is intact: the transaction rolls back, and service resumes when there is
     /// space.
     #[error("{file}: no space left; free some space, then try again (nothing was lost)")]
     NoSpace {
         /// The file that could not grow.
         file: String,
     },
-    /// The process, or the system, has as many files open as it may. Nothing is broken, as for
+    /// The process, or the system, has reached its limit of open files. The database is intact, as for
     /// [`StorageError::NoSpace`].
     #[error(
         "{file}: no free file descriptor; close files or raise the limit (ulimit -n), then try again (nothing was lost)"
@@ -44,14 +45,14 @@ pub enum StorageError {
         /// The file that could not be opened.
         file: String,
     },
-    /// Bytes on disk are not what was written there.
+    /// A page on disk differs from the page that was written.
     #[error("{file}: page {page} {what}; nothing was changed: restore a copy")]
     CorruptPage {
         /// The data file.
         file: String,
         /// The damaged page.
         page: PageId,
-        /// What is wrong, as a clause: "fails its checksum".
+        /// Description of the damage, as a clause: "fails its checksum".
         what: String,
     },
     /// A file that is not a page file is damaged.
@@ -59,7 +60,7 @@ pub enum StorageError {
     CorruptFile {
         /// The damaged file.
         file: String,
-        /// What is wrong and what to do.
+        /// Description of the damage, and advice.
         what: String,
     },
     /// The file was written by another version of the format.
@@ -70,9 +71,9 @@ pub enum StorageError {
     Format {
         /// The file.
         file: String,
-        /// Version in the file.
+        /// Format version of the file.
         found: u32,
-        /// Version this build reads.
+        /// Format version that this build reads.
         expected: u32,
     },
     /// An earlier failed write or sync closed the instance to commits.
@@ -83,13 +84,13 @@ pub enum StorageError {
         /// Everything below this position is on disk.
         durable: Lsn,
     },
-    /// Every frame of the buffer pool is in use at once.
+    /// All frames of the buffer pool are in use.
     #[error("buffer pool: all {frames} frames are in use; open with a larger pool")]
     PoolExhausted {
-        /// Frames in the pool.
+        /// Number of frames in the pool.
         frames: usize,
     },
-    /// More transactions at once than the database was opened for.
+    /// The maximum number of concurrent transactions, set at open, is reached.
     #[error(
         "{limit} transactions are running, as many as the database was opened for; end one, or open with more slots"
     )]
@@ -97,22 +98,22 @@ pub enum StorageError {
         /// The limit.
         limit: usize,
     },
-    /// More loads, drops and other changes of whole tables at once than there may be. They take none of the places of
-    /// [`StorageError::TooManyTransactions`].
+    /// The maximum number of concurrent loads, drops and other changes of whole tables is reached. They do not count as
+    /// transactions of [`StorageError::TooManyTransactions`].
     #[error("{limit} loads and changes of whole tables are under way, as many as there may be at once; try again")]
     TooMuchMaintenance {
         /// The limit.
         limit: usize,
     },
-    /// The database was opened before this process was forked, and is its parent's. Here it can only be dropped.
+    /// The database was opened by the parent of this process, before the fork. In this process it can only be dropped.
     #[error("the database was opened by the process that forked this one, and is open there; open it after the fork")]
     Forked,
     /// The database is being closed.
     #[error("the database is being closed")]
     Closing,
-    /// The log has taken all the room that it may, four times
-    /// [`Options::checkpoint_every`](crate::Options::checkpoint_every), and cannot be cut. Nothing is broken: the transaction
-    /// rolls back, and service resumes when the transaction or copy that holds the log has ended.
+    /// The log has reached its size limit, four times [`Options::checkpoint_every`](crate::Options::checkpoint_every), and
+    /// cannot be truncated. The database is intact: the transaction rolls back, and service resumes when the transaction or
+    /// copy that holds the log has ended.
     #[error(
         "{file}: the log has taken the {limit} bytes that it may{}; end what holds it, or open with a larger \
          'checkpoint_every', then try again (nothing was lost)",
@@ -121,43 +122,43 @@ pub enum StorageError {
     LogFull {
         /// The oldest file of the log.
         file: String,
-        /// Bytes that the log may take.
+        /// Maximum size of the log in bytes.
         limit: u64,
-        /// What keeps the log from being cut, as the newest checkpoint found it; none if the disk is too slow.
+        /// Holder of the log, as found by the newest checkpoint; none if the disk is too slow.
         holder: Option<LogHolder>,
     },
-    /// A log position that this log has not reached. It is of another database, or of commits of this one that a crash
-    /// took before they were durable.
+    /// A log position beyond the end of this log. It belongs to another database, or to commits of this database that a
+    /// crash removed before they were durable.
     #[error(
         "log position {position} is beyond the end of the log, {end}: no commit of this open database has it; wait for a \
          position that its own 'commit_async' returned"
     )]
     BeyondLog {
-        /// The position asked for.
+        /// The requested position.
         position: Lsn,
-        /// Where the log ended then.
+        /// End of the log at the time of the call.
         end: Lsn,
     },
-    /// A log record larger than the log can take at once.
+    /// A log record exceeds the maximum size.
     #[error("log record of {bytes} bytes is larger than the limit of {limit}")]
     RecordTooLarge {
-        /// Size asked for.
+        /// Size of the record.
         bytes: usize,
-        /// Largest size possible.
+        /// Maximum size of a record.
         limit: usize,
     },
 }
 
-/// What keeps the log from being cut.
+/// The transaction or database copy that keeps the log from being truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogHolder {
-    /// The age of the transaction, by which [`Transaction::age`](crate::Transaction::age) identifies it; none for a copy of
-    /// the database that is being made.
+    /// Age of the transaction, which identifies it (see [`Transaction::age`](crate::Transaction::age)); none for a copy of
+    /// the database in progress.
     pub transaction: Option<Age>,
-    /// Bytes of log from its first record on.
+    /// Bytes of log from the holder's first record on.
     pub bytes: u64,
-    /// Time since a checkpoint first found it to hold the log.
+    /// Time since a checkpoint first found that it holds the log.
     pub held_for: Duration,
 }
 
@@ -173,17 +174,17 @@ fn held_log(holder: &Option<LogHolder>) -> String {
     }
 }
 
-/// Byte offset at which the operation failed, for reads and writes.
+/// Formats the byte offset of a failed read, write or extension; empty for other operations.
 fn at_byte(op: &str, offset: u64) -> String {
     if matches!(op, "read" | "write" | "extend") { format!(" at byte {offset}") } else { String::new() }
 }
 
 impl StorageError {
-    /// Wraps an I/O error with the operation and its place; a full disk becomes [`StorageError::NoSpace`], unless a
-    /// sync reports it.
+    /// Wraps an I/O error with its operation, file and offset. A full disk becomes [`StorageError::NoSpace`], unless a sync
+    /// reports it. A lack of file descriptors becomes [`StorageError::TooManyFiles`].
     pub(crate) fn io(op: &'static str, file: impl Into<String>, offset: u64, source: io::Error) -> Self {
         let file = file.into();
-        // A sync that finds no space has lost what it should have written, as any other failed sync.
+        // A sync that finds no space has lost data, like any other failed sync.
         if op != "sync" && matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
             return StorageError::NoSpace { file };
         }
@@ -194,13 +195,13 @@ impl StorageError {
         StorageError::Io { op, file, offset, source: Arc::new(source) }
     }
 
-    /// Whether the system lacks space or file descriptors at the moment: the operation had no effect, and the instance
-    /// is unharmed.
+    /// Returns true if the error is a temporary lack of space or file descriptors: the operation had no effect, and the
+    /// instance is unharmed.
     pub(crate) fn is_want_of_room(&self) -> bool {
         matches!(self, StorageError::NoSpace { .. } | StorageError::TooManyFiles { .. })
     }
 
-    /// The error without advice: for use as the cause of another error.
+    /// Text of the error without advice, for use as the cause of another error.
     pub(crate) fn as_cause(&self) -> String {
         match self {
             StorageError::NoSpace { file } => format!("{file}: no space left"),
@@ -210,7 +211,7 @@ impl StorageError {
         }
     }
 
-    /// Whether the same call may succeed later without a repair.
+    /// Returns true if the same call may succeed later without a repair.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -224,69 +225,69 @@ impl StorageError {
     }
 }
 
-/// A transaction that another one waited for.
+/// A transaction that blocked the lock request of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockHolder {
-    /// Its age: [`Transaction::age`](crate::Transaction::age) identifies the transaction by it.
+    /// Age of the transaction, which identifies it: see [`Transaction::age`](crate::Transaction::age).
     pub age: Age,
-    /// Whether it waited for a lock itself.
+    /// True if this transaction itself waited for a lock.
     pub waits: bool,
-    /// The thread or fiber that began it, as [`Hook::task`](crate::Hook::task) numbers them; 0 if that is not known.
+    /// Number of the thread or fiber that began it, as given by [`Hook::task`](crate::Hook::task); 0 if unknown.
     pub task: u64,
 }
 
-/// What can go wrong in a statement of a transaction.
+/// Errors of a statement of a transaction.
 ///
-/// Unless said otherwise the statement had no effect and the transaction is still open.
+/// Unless stated otherwise, the statement had no effect and the transaction is still open.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TxnError {
-    /// Transactions waited for each other in a cycle and this one was chosen as the victim. It has to be
-    /// rolled back (dropping it does that) and may be run again.
+    /// The transaction was chosen as the victim of a deadlock. It must be rolled back (dropping it does that) and may be
+    /// retried.
     #[error("{table}: deadlock; the transaction was chosen to give way: roll back and run it again")]
     Deadlock {
-        /// Table in which it waited.
+        /// Table in which the transaction waited.
         table: Arc<str>,
     },
-    /// The lock is held by another transaction that was begun by the same thread (or fiber), which would have to end
-    /// that one first: waiting would never end. The same error tells of a transaction that is waited for through
-    /// others. End the other transaction first, or do both in one. Only this statement failed.
+    /// The lock is held by another transaction of the same thread (or fiber). That thread would have to end the other
+    /// transaction first, so waiting would never end. The error is also reported if the transaction waits for the other one
+    /// indirectly. End the other transaction first, or use one transaction for both. Only this statement failed.
     ///
-    /// A transaction belongs to the thread that began it. A program that hands one over to another thread calls
-    /// [`Transaction::hand_over`](crate::Transaction::hand_over), or may get this error although that thread would have
-    /// ended it.
+    /// A transaction belongs to the thread that began it. A program that passes a transaction to another thread must call
+    /// [`Transaction::hand_over`](crate::Transaction::hand_over). Otherwise it may get this error although the other thread
+    /// would have ended the transaction.
     #[error(
         "{table}: another transaction of this thread (or fiber) holds the lock, and cannot end while this one waits; end \
          that one first, or use one transaction for both"
     )]
     OwnTask {
-        /// Table in which it would have waited.
+        /// Table in which the transaction would have waited.
         table: Arc<str>,
     },
-    /// The statement waited for a lock for longer than [`Options::lock_timeout`](crate::Options::lock_timeout). Only
-    /// this statement failed: the transaction may go on, or roll back.
+    /// The statement waited for a lock for longer than [`Options::lock_timeout`](crate::Options::lock_timeout). Only this
+    /// statement failed: the transaction may continue or roll back.
     #[error("{table}: waited too long for a lock{}; try again, or roll back", held_by(holder))]
     LockTimeout {
-        /// Table in which it waited.
+        /// Table in which the transaction waited.
         table: Arc<str>,
-        /// A transaction that was in the way at the end, if it still was.
+        /// A transaction that still blocked the request at the timeout, if any.
         holder: Option<LockHolder>,
     },
-    /// The transaction is in the middle of another statement: a fiber that shares it waits there, or the program's
-    /// [`Hook`](crate::Hook) called back out of it. Closures that get rows may use the transaction. Only this statement
-    /// failed.
+    /// The transaction is executing another statement: a fiber that shares the transaction waits in it, or the program's
+    /// [`Hook`](crate::Hook) makes this call from within it. Closures that receive rows may use the transaction. Only this
+    /// statement failed.
     #[error("the transaction is in the middle of another statement; let that one end first")]
     InUse,
-    /// A row with this key is there already.
+    /// A row with this key exists already.
     #[error("{table}: {index} already has this key")]
     DuplicateKey {
         /// The table.
         table: Arc<str>,
-        /// The index that must stay unique: the table's own name for the primary key.
+        /// The unique index; the table's own name for the primary key.
         index: Arc<str>,
     },
-    /// Two rows have one value in an index that is to be built, and is unique.
+    /// Two rows have the same value in a unique index that is being built.
     #[error(
         "{table}: two rows have one value in {index}, which is to be unique: those under the keys \"{}\" and \"{}\"",
         rows[0].escape_ascii(), rows[1].escape_ascii()
@@ -296,7 +297,7 @@ pub enum TxnError {
         table: Arc<str>,
         /// The index.
         index: Arc<str>,
-        /// The keys of both rows, encoded: [`Key::decode`](crate::Key::decode) reads them.
+        /// Keys of both rows, encoded: [`Key::decode`](crate::Key::decode) decodes them.
         rows: Box<[Vec<u8>; 2]>,
     },
     /// A key longer than 2,048 bytes, or an index entry that is too long.
@@ -319,34 +320,34 @@ pub enum TxnError {
         /// The limit.
         limit: usize,
     },
-    /// Keys of a run that do not ascend.
+    /// The keys of a run are not in ascending order.
     #[error("{table}: keys of a run must ascend")]
     NotAscending {
         /// The table.
         table: Arc<str>,
     },
-    /// The transaction holds as many locks as one may; roll back, or lock the table first.
+    /// The transaction has reached the maximum number of locks. Roll back, or lock the table first.
     #[error("{table}: the transaction holds too many locks; lock the table first")]
     TooManyLocks {
-        /// Table in which one more was wanted.
+        /// Table in which the next lock was requested.
         table: Arc<str>,
     },
-    /// Bytes of a row or key that the codec does not understand: the table was written with another type.
+    /// A row or key does not decode: the table was written with another type.
     #[error("{table}: a row does not decode as {expected}; was the table written with another type?")]
     Decode {
         /// The table.
         table: Arc<str>,
-        /// The type wanted.
+        /// The expected type.
         expected: &'static str,
     },
-    /// The savepoint is of another transaction, or was made after one that the transaction has gone back to.
+    /// The savepoint belongs to another transaction, or was made after a savepoint to which the transaction has rolled
+    /// back.
     #[error("the savepoint is not one of this transaction, or was taken back itself; go back to an older one")]
     Savepoint,
-    /// A statement of this transaction failed in a way that leaves only rolling back.
+    /// An earlier error of this transaction permits only a rollback.
     #[error("an earlier error ended this transaction; roll back")]
     Ended,
-    /// The table was created with another type of keys, rows or index keys: their bytes would be taken for something
-    /// else.
+    /// The table was created with another type of keys, rows or index keys: their bytes would be misinterpreted.
     #[error(
         "{table}: its {part} is stored as {stored}, not as {asked}; declare it with the type it was created with, or open \
          it with 'raw_table' for statements on bytes"
@@ -356,17 +357,17 @@ pub enum TxnError {
         table: Arc<str>,
         /// `key`, `row`, or `index` and its name.
         part: Arc<str>,
-        /// The codec in the catalog: see [`Codec`](crate::Codec); `raw` for a table created by `raw_table`.
+        /// Codec in the catalog (see [`Codec`](crate::Codec)); `raw` for a table created by `raw_table`.
         stored: Arc<str>,
-        /// The codec of the type asked for.
+        /// Codec of the requested type.
         asked: Arc<str>,
     },
-    /// A handle given by another database, or by this one before it was opened again.
+    /// The table handle was issued by another database, or by this one before it was reopened.
     #[error("{database}: table handle {number} was given by another open database; open the table in this one")]
     ForeignHandle {
-        /// The table's number in the database that gave the handle.
+        /// Number of the table in the database that issued the handle.
         number: u32,
-        /// The database that was asked.
+        /// The database of the failed call.
         database: Arc<str>,
     },
     /// The source of a row that is written piece by piece could not be read.
@@ -377,28 +378,28 @@ pub enum TxnError {
         /// The source's error.
         error: Arc<std::io::Error>,
     },
-    /// The table has other indexes than were declared, or is not in the state that the call needs.
+    /// The table's indexes differ from the declared ones, or the table is not in the state that the call requires.
     #[error("{table}: {what}")]
     Schema {
-        /// The name asked for.
+        /// Name of the requested table.
         table: Arc<str>,
-        /// What does not fit.
+        /// Description of the mismatch.
         what: String,
     },
-    /// The table was dropped, or its indexes were changed, while a handle of it was in use or a statement waited for
-    /// it. The transaction can only be rolled back; open the table again, which creates one that was dropped.
+    /// The table was dropped, or its indexes were changed, while a handle of it was in use or a statement waited for it.
+    /// The transaction can only be rolled back. Open the table again, which creates a dropped table anew.
     #[error("{table}: the table was dropped, or its indexes were changed; roll back, and open it again")]
     Dropped {
         /// The table.
         table: Arc<str>,
     },
-    /// Something below failed.
+    /// A lower layer failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
 impl TxnError {
-    /// Whether running the whole transaction again may succeed.
+    /// Returns true if a retry of the whole transaction may succeed.
     pub fn is_retryable(&self) -> bool {
         match self {
             TxnError::Deadlock { .. } | TxnError::LockTimeout { .. } => true,
@@ -416,33 +417,33 @@ fn held_by(holder: &Option<LockHolder>) -> String {
     }
 }
 
-/// Why a database could not be opened.
+/// Errors of opening a database.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is no database here, and none was to be created.
+    /// The directory contains no database, and creation was not requested.
     #[error("{directory}: no database here")]
     Missing {
         /// The directory.
         directory: String,
     },
-    /// The directory holds something else.
+    /// The directory does not contain a database, but something else.
     #[error("{directory}: not a database ({why})")]
     NotADatabase {
         /// The directory.
         directory: String,
-        /// What was found.
+        /// Description of the contents that were found.
         why: String,
     },
-    /// Another process has it open.
+    /// Another process has the database open.
     #[error("{directory}: in use by process {holder}; stop it or choose another directory")]
     InUse {
         /// The directory.
         directory: String,
-        /// The process, as far as known.
+        /// The process that has the database open, as far as known.
         holder: String,
     },
-    /// The directory cannot be used at all.
+    /// The directory cannot be used.
     #[error("{directory}: {source}")]
     Directory {
         /// The directory.
@@ -450,53 +451,53 @@ pub enum OpenError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// A setting that cannot work.
+    /// A setting has an invalid value.
     #[error("{setting}: {what}")]
     Setting {
-        /// Which.
+        /// Name of the setting.
         setting: &'static str,
-        /// What is wrong with it.
+        /// Description of the error.
         what: String,
     },
-    /// The system gave no thread for the background services, of the database or of [`Services`](crate::Services).
+    /// The system refused a thread for the background services of the database or of [`Services`](crate::Services).
     #[error("background services: no thread: {source}; allow more (ulimit -u; pids.max of a container)")]
     Thread {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The recovery callback broke off. Nothing but redo has happened; a later open goes on.
+    /// The recovery callback cancelled recovery. Only redo has happened; a later open continues.
     #[error("{directory}: recovery was cancelled; a later open goes on")]
     Cancelled {
         /// The directory.
         directory: String,
     },
-    /// The catalog cannot be understood.
+    /// The catalog cannot be decoded.
     #[error(transparent)]
     Catalog(#[from] TxnError),
-    /// Something below failed.
+    /// A lower layer failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
-/// Why a database could not be copied. The part of the copy that was written has been removed, or cannot be opened.
+/// Errors of copying a database. The part of the copy that was written has been removed, or cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
-    /// There is something already where the copy is to be.
+    /// The target directory is not empty.
     #[error("{directory}: holds '{holds}'; a copy needs a directory that is empty or does not exist")]
     NotEmpty {
         /// The directory.
         directory: String,
-        /// One of the files that it holds.
+        /// Name of one of the files in the directory.
         holds: String,
     },
-    /// A database is open there, or another copy is being made.
+    /// A database is open in the directory, or another copy is being written there.
     #[error("{directory}: in use")]
     InUse {
         /// The directory.
         directory: String,
     },
-    /// The directory cannot be made or used.
+    /// The directory cannot be created or used.
     #[error("{directory}: {source}")]
     Directory {
         /// The directory.
@@ -504,14 +505,15 @@ pub enum CopyError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The callback broke off.
+    /// The callback cancelled the copy.
     #[error("{directory}: the copy was cancelled")]
     Cancelled {
         /// The directory.
         directory: String,
     },
-    /// So much was written meanwhile that the log reached its limit, and what the copy needs of it was given up. Copy when
-    /// less is written, or open with a larger [`Options::checkpoint_every`](crate::Options::checkpoint_every).
+    /// The log reached its limit before the copy was complete, and the part of the log that the copy needs was given up.
+    /// Copy while fewer changes are written, or open with a larger
+    /// [`Options::checkpoint_every`](crate::Options::checkpoint_every).
     #[error(
         "{directory}: the log reached its limit of {limit} bytes before the copy was complete; copy when less is written, \
          or open with a larger 'checkpoint_every'"
@@ -519,16 +521,16 @@ pub enum CopyError {
     LogLimit {
         /// The directory.
         directory: String,
-        /// Bytes that the log may take.
+        /// Maximum size of the log in bytes.
         limit: u64,
     },
-    /// Reading the database or writing the copy failed: the file named tells which.
+    /// Reading the database or writing the copy failed; the file name in the error shows the side.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
 impl OpenError {
-    /// A directory that cannot be used.
+    /// Converts the error of a directory that cannot be used.
     pub(crate) fn directory(directory: &std::path::Path, source: io::Error) -> OpenError {
         let shown = directory.display().to_string();
         match source.kind() {

@@ -1,59 +1,59 @@
-//! Faults for the crate's own tests: of the calls of a kind that a thread makes, the n-th fails.
+//! Fault injection for the crate's own tests: the n-th call of a given kind on a thread fails.
 //!
-//! The simulated disk refuses calls that reach a disk. Other calls are refused here: locks, room in the log. Only test
-//! builds have it; elsewhere [`strikes`] is the constant `false`.
+//! The simulated disk injects faults into disk calls. This module injects faults into other calls, such as lock requests
+//! and reservations of log space. It exists only in test builds; elsewhere [`should_fail`] is the constant `false`.
 
-/// What can be refused.
+/// Kind of a call that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "planned by tests alone")]
-pub(crate) enum Refusable {
-    /// A record lock: the transaction has too many.
+pub(crate) enum FaultKind {
+    /// A record lock request: the transaction has too many locks.
     Lock,
-    /// A record lock: its owner was chosen to break a deadlock.
+    /// A record lock request: its owner is chosen as the victim of a deadlock.
     Wait,
-    /// Room in the log: the disk is full.
+    /// A reservation of log space: the disk is full.
     Log,
-    /// Room in the log: a segment has to be made first.
+    /// A reservation of log space: a segment has to be made first.
     Segment,
-    /// Appending to the log, with pages latched: a panic.
+    /// An append to the log while pages are latched: a panic.
     Latched,
-    /// Calls from the test's own closures.
+    /// A call from the test's own closures.
     Closure,
-    /// Starting a thread of the engine: the system gives none.
+    /// The start of an engine thread: the system refuses it.
     Thread,
 }
 
 #[cfg(test)]
 thread_local! {
-    static PLANNED: std::cell::Cell<Option<(Refusable, u64)>> = const { std::cell::Cell::new(None) };
+    static PLANNED: std::cell::Cell<Option<(FaultKind, u64)>> = const { std::cell::Cell::new(None) };
 }
 
-/// Whether this call is the one to be refused.
+/// Returns true if this call must fail.
 #[cfg(not(test))]
 #[inline(always)]
-pub(crate) const fn strikes(_: Refusable) -> bool {
+pub(crate) const fn should_fail(_: FaultKind) -> bool {
     false
 }
 
-/// Whether this call is the one to be refused.
+/// Returns true if this call must fail.
 #[cfg(test)]
-pub(crate) fn strikes(what: Refusable) -> bool {
-    let struck = PLANNED.get() == Some((what, 1));
+pub(crate) fn should_fail(what: FaultKind) -> bool {
+    let fails = PLANNED.get() == Some((what, 1));
     if let Some((planned, n)) = PLANNED.get()
         && planned == what
     {
         PLANNED.set((n > 1).then_some((what, n - 1)));
     }
-    struck
+    fails
 }
 
-/// Refuses the `n`-th call of a kind that this thread makes from now on.
+/// Plans a fault: of the calls of this kind that this thread makes from now on, the `n`-th fails.
 #[cfg(test)]
-pub(crate) fn plan(what: Refusable, n: u64) {
+pub(crate) fn plan(what: FaultKind, n: u64) {
     PLANNED.set(Some((what, n)));
 }
 
-/// Cancels the fault; whether it was still to come.
+/// Cancels the planned fault. Returns true if the fault had not occurred yet.
 #[cfg(test)]
 pub(crate) fn clear() -> bool {
     PLANNED.take().is_some()

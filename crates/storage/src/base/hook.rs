@@ -1,8 +1,8 @@
-//! The narrow hook through which storage calls the scheduler that runs it.
+//! The interface through which storage calls the scheduler that runs it.
 //!
-//! Storage calls out in two kinds of place only. At a *point* a cooperative scheduler may run another fiber; storage
-//! holds no latch there. At a *block* the caller must wait until [`Hook::wake`] is called on its token, from any
-//! thread. A wake that comes before the block is remembered.
+//! Storage calls out in two kinds of places. At a *point* a cooperative scheduler may switch to another fiber; storage
+//! holds no latch there. At a *block* the caller must wait until any thread calls [`Hook::wake`] on the caller's token. A
+//! wake before the block is remembered.
 
 use crate::base::sync::plain::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::clock::{Clock, nanos};
 use super::sites::PointSite;
 
-/// Why a transaction has to wait.
+/// Reason of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockReason {
@@ -24,18 +24,19 @@ pub enum BlockReason {
     PageRead,
     /// The log is being flushed.
     LogFlush,
-    /// The buffer pool or the log has no room until a background service has made some.
+    /// The buffer pool or the log is full until a background service has freed some space.
     Room,
 }
 
-/// The place where one waiter waits. One token serves one waiter, again and again.
+/// Wait state of one waiter. A waiter reuses its token for all its waits.
 ///
-/// `EMPTY -> WOKEN` by a wake, `WOKEN -> EMPTY` by the block that consumes it.
+/// `EMPTY -> WOKEN` by a wake, `WOKEN -> EMPTY` by the block that consumes the wake. A parked thread is `PARKED` in
+/// between.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct WaitToken {
     state: AtomicU32,
-    /// A word that belongs to the scheduler (a fiber's address, say). Storage never looks at it.
+    /// Word for use by the scheduler, for example the address of a fiber. Storage never reads it.
     pub scheduler_word: AtomicUsize,
     thread: Mutex<Option<Thread>>,
 }
@@ -50,25 +51,25 @@ impl WaitToken {
         WaitToken::default()
     }
 
-    /// Takes a pending wake; false if there is none.
+    /// Consumes a pending wake. Returns false if there is none.
     #[must_use]
     pub fn try_consume(&self) -> bool {
         self.state.compare_exchange(WOKEN, EMPTY, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Leaves a wake; true if a parked thread has to be unparked.
+    /// Sets the token to woken. Returns true if a parked thread must be unparked.
     fn leave(&self) -> bool {
         self.state.swap(WOKEN, Ordering::Release) == PARKED
     }
 
-    /// Leaves a wake for schedulers that poll with [`WaitToken::try_consume`] and park no thread.
+    /// Sets the token to woken, for schedulers that poll with [`WaitToken::try_consume`] and park no thread.
     pub fn set_woken(&self) {
         self.state.store(WOKEN, Ordering::Release);
     }
 }
 
-/// The kind of a statement. Transactions in the same operation on the same index run nearly the same code, which a
-/// scheduler may use (Harizopoulos and Ailamaki, "STEPS", VLDB 2004, table 2).
+/// Kind of a statement. Transactions that execute the same operation on the same index run nearly the same code, which a
+/// scheduler may exploit (Harizopoulos and Ailamaki, "STEPS", VLDB 2004, table 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -89,22 +90,22 @@ pub enum OperationKind {
     Delete,
     /// A range is read.
     Scan,
-    /// Rows are announced.
+    /// Rows are announced for prefetching.
     Prefetch,
 }
 
 /// A statement on an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operation {
-    /// The operation.
+    /// Kind of the operation.
     pub kind: OperationKind,
-    /// The number of the index, which [`crate::Database::indexes`] names; 0 for the begin and the end of a transaction,
-    /// and for an announcement, which may be of rows of several tables.
+    /// Number of the index (see [`crate::Database::indexes`]). 0 for the begin and the end of a transaction, and for an
+    /// announcement, which may concern rows of several tables.
     pub index: u32,
 }
 
 impl Operation {
-    /// For an operation that concerns no single index.
+    /// Returns an operation that concerns no single index.
     #[inline(always)]
     pub(crate) const fn of_transaction(kind: OperationKind) -> Operation {
         Operation { kind, index: 0 }
@@ -113,31 +114,31 @@ impl Operation {
 
 /// The scheduler that runs storage's callers. The default is [`ThreadHook`].
 pub trait Hook: Send + Sync + std::fmt::Debug {
-    /// Whether the hook uses points. Asked once, at open.
+    /// Returns true if the hook uses points. Called once, at open.
     fn is_cooperative(&self) -> bool {
         false
     }
 
-    /// Whether [`Hook::point`] may ever do something at this site. Asked once for each site, at open; if the answer is
-    /// no, the point is never called, and the lines before it are not prefetched.
+    /// Returns true if [`Hook::point`] may ever act at this site. Called once for each site, at open. If it returns false,
+    /// the point is never called, and the cache lines before it are not prefetched.
     fn may_stop_at(&self, _site: &'static PointSite) -> bool {
         true
     }
 
-    /// A place where another fiber may run: number `site` of [`crate::points`]. The caller holds no latch. Called only
-    /// if [`Hook::is_cooperative`], also by threads that the scheduler does not know.
+    /// A point: the hook may run another fiber. `site` is the index in [`crate::points`]. The caller holds no latch. Called
+    /// only if [`Hook::is_cooperative`], also on threads that the scheduler does not know.
     fn point(&self, _site: u32) {}
 
-    /// A statement begins. As at a point another fiber may run, for long if need be.
+    /// Marks the begin of a statement. As at a point, another fiber may run, for any length of time.
     fn enter(&self, _operation: Operation) {}
 
-    /// The number of the task that calls: of the thread or fiber that does nothing else while [`Hook::block`] keeps it.
-    /// Asked when a transaction begins. A transaction that waits for one that its own task has begun would wait for
-    /// ever; this number lets storage report that ([`TxnError::OwnTask`](crate::TxnError::OwnTask)). 0 says that the
-    /// number is not known.
+    /// Returns the number of the calling task: the thread or fiber that executes nothing else while [`Hook::block`]
+    /// suspends it. Called when a transaction begins. A transaction that waits for another transaction of its own task
+    /// would wait for ever; this number lets storage report such a wait ([`TxnError::OwnTask`](crate::TxnError::OwnTask)).
+    /// 0 means that the number is unknown.
     ///
-    /// By default tasks are threads, unless the hook is cooperative: only that hook knows which of several fibers on a
-    /// thread runs. If it does not override this, such waits are not reported.
+    /// By default tasks are threads, unless the hook is cooperative: only a cooperative hook knows which fiber runs on a
+    /// thread. If it does not override this method, such waits are not reported.
     fn task(&self) -> u64 {
         if self.is_cooperative() { 0 } else { thread_number() }
     }
@@ -145,15 +146,15 @@ pub trait Hook: Send + Sync + std::fmt::Debug {
     /// Returns once `token` has been woken, and consumes the wake.
     fn block(&self, token: &WaitToken, reason: BlockReason);
 
-    /// Like [`Hook::block`] but gives up after `limit`, which may be any duration: [`Duration::MAX`] is as good as no
-    /// limit. False if it did. Used by waits that re-check a condition.
+    /// Like [`Hook::block`], but returns false if there was no wake within `limit`. `limit` may be any duration;
+    /// [`Duration::MAX`] means no limit. Used by waits that re-check a condition.
     fn block_for(&self, token: &WaitToken, reason: BlockReason, limit: Duration) -> bool;
 
     /// Wakes the waiter of `token`, now or when it blocks.
     fn wake(&self, token: &WaitToken);
 }
 
-/// The number of this thread; no other thread of the process has had it or will have it. For [`Hook::task`].
+/// Returns the number of this thread, which is unique in the life of the process. For [`Hook::task`].
 #[inline]
 pub fn thread_number() -> u64 {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
@@ -161,7 +162,7 @@ pub fn thread_number() -> u64 {
     NUMBER.with(|number| *number)
 }
 
-/// Plain threads: spin for at most 20 us, then park.
+/// Hook for plain threads: a wait spins for at most 20 us, then parks.
 #[derive(Debug)]
 pub struct ThreadHook {
     clock: Clock,
@@ -170,16 +171,16 @@ pub struct ThreadHook {
 
 impl Default for ThreadHook {
     fn default() -> Self {
-        // Asking takes longer than opening a small database.
+        // Cached, because the call takes longer than opening a small database.
         static CORES: OnceLock<usize> = OnceLock::new();
         let cores = *CORES.get_or_init(|| thread::available_parallelism().map_or(1, usize::from));
-        // On one core a spinning waiter only keeps the thread that it waits for from running.
+        // On one core a spinning waiter would only delay the thread that it waits for.
         ThreadHook { clock: Clock::machine(), spin_ns: if cores > 1 { 20_000 } else { 0 } }
     }
 }
 
 impl ThreadHook {
-    /// Parks at once: for service threads, which wait for long and must not take a core from workers.
+    /// A hook that parks at once, for service threads: they wait for long and must not take a core from workers.
     pub fn parking() -> ThreadHook {
         ThreadHook { clock: Clock::machine(), spin_ns: 0 }
     }
@@ -219,7 +220,7 @@ impl ThreadHook {
                 Some(until) => {
                     let now = self.clock.now_ns();
                     if now >= until {
-                        // Either this thread takes back the parked mark, or a wake came first and is consumed.
+                        // Either this thread resets the parked state, or a wake came first and is consumed.
                         let gone = token.state.compare_exchange(PARKED, EMPTY, Ordering::AcqRel, Ordering::Acquire);
                         return gone.is_err() && token.try_consume();
                     }

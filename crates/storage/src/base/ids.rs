@@ -5,8 +5,8 @@ use std::fmt;
 /// Bytes of one page, on disk and in a frame.
 pub const PAGE_SIZE: usize = 8192;
 
-/// Number of a page in the data file: the page lies at byte `id * PAGE_SIZE` of `pages.0`.
-/// Page 0 is the file's own header; nothing ever points at it, so 0 doubles as "none".
+/// Number of a page in the data file: the page lies at byte `id * PAGE_SIZE` of `pages.0`. Page 0 is the file's own header;
+/// no reference ever names it, so 0 also means "none".
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PageId(pub u32);
 
@@ -19,7 +19,7 @@ impl PageId {
         u64::from(self.0) * PAGE_SIZE as u64
     }
 
-    /// Whether this is the number of no page.
+    /// Returns true if this is [`PageId::NONE`].
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
@@ -28,36 +28,37 @@ impl PageId {
 /// Log sequence number: the position of a record's first byte in the stream of all log bytes ever
 /// written. A record is durable once the log is flushed to the record's end. 0 is before every record.
 ///
-/// A position is a bare number that names no database; those of different databases must not be compared.
+/// A position does not identify its database: positions of different databases must not be compared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 
 impl Lsn {
-    /// Before every record.
+    /// Position before every record.
     pub const ZERO: Lsn = Lsn(0);
-    /// After every record.
+    /// Position after every record.
     pub const MAX: Lsn = Lsn(u64::MAX);
 }
 
-/// Number of an index (a B+tree): primary or secondary. Also the name of its lock space.
+/// Number of an index (a B+tree): primary or secondary. It also identifies the index's lock space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct IndexId(pub u32);
 
-/// Number of a transaction that writes, unique in the life of a database; 0 is "the engine itself".
+/// Number of a writing transaction, unique in the life of a database; 0 stands for the engine itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TxnId(pub u64);
 
-/// How old a transaction is: one that began earlier is less. Of a deadlock the youngest is the victim.
+/// Age of a transaction: the smaller the value, the earlier the begin. The victim of a deadlock is the youngest
+/// transaction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Age(pub(crate) u64);
 
-/// Place of a running transaction in the table of active transactions.
+/// Slot of a running transaction in the table of active transactions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct SlotId(pub(crate) u16);
 
 impl TxnId {
-    /// The number of the transaction in `slot` whose first record will lie at `tail` or after it. Its records move the
-    /// tail, so the next transaction of the slot has another number, and the log never goes back, so this holds for the
+    /// Returns the number of the transaction in `slot` whose first record will lie at or after `tail`. Its records advance
+    /// the tail, so the next transaction of the slot has another number. The tail never moves back, so this holds for the
     /// life of the database.
     #[inline]
     pub(crate) fn of_first_record(tail: Lsn, slot: SlotId) -> TxnId {
@@ -67,14 +68,14 @@ impl TxnId {
         TxnId(tail.0 >> TxnId::LEAST_RECORD_BITS << TxnId::SLOT_BITS | u64::from(slot.0))
     }
 
-    /// The slot in which it runs.
+    /// Returns the slot in which the transaction runs.
     pub(crate) fn slot(self) -> SlotId {
         SlotId((self.0 & ((1 << TxnId::SLOT_BITS) - 1)) as u16)
     }
 
-    /// Slots are fewer than this.
+    /// Number of bits of a slot number.
     const SLOT_BITS: u32 = 11;
-    /// No record is shorter than 16 bytes.
+    /// Binary logarithm of the minimum record length (16 bytes).
     const LEAST_RECORD_BITS: u32 = 4;
 }
 

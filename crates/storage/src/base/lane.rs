@@ -1,12 +1,12 @@
-//! A lane: threads that do the background work of several databases in turns.
+//! A lane: a thread pool that executes the background work of several databases in turns.
 //!
-//! Each piece of work has a place in the lane ([`LanePlace`]) and is done turn by turn. After a turn it says when the next
-//! one is due ([`NextTurn`]); [`LanePlace::call`] makes it due at once. A thread that is free takes the turn that has been
-//! due for the longest time, so work that always has more to do does not keep other work waiting for more than a turn.
-//! Threads without a turn sleep until the next one is due.
+//! Each piece of work has a place in the lane ([`LanePlace`]) and is executed turn by turn. A turn returns the time of the
+//! next one ([`NextTurn`]); [`LanePlace::call`] makes a turn due at once. A free thread takes the turn that has been due
+//! for the longest time, so work that always has more to do delays other work by at most a turn. Threads without a turn
+//! sleep until the next one is due.
 //!
-//! The lane's mutex is held for moments, never during a turn. So a turn that takes long keeps one thread, and other
-//! work only if all threads have such turns.
+//! The lane's mutex is held only briefly, never during a turn. So a long turn occupies one thread, and delays other work
+//! only if all threads have long turns.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,35 +17,35 @@ use parking_lot::{Condvar, Mutex};
 
 use super::clock::{Clock, nanos};
 
-/// A time that does not come.
+/// Time value that stands for "never".
 const NEVER: u64 = u64::MAX;
 
-/// When a service wants its next turn.
+/// Time of the next turn of a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextTurn {
-    /// At once: there is more to do.
+    /// At once, because there is more to do.
     Now,
-    /// When it is called, at the latest after this time.
+    /// On the next call, at the latest after this duration.
     Within(Duration),
-    /// When it is called.
+    /// On the next call.
     WhenCalled,
 }
 
 /// Work that is done turn by turn.
 pub(crate) trait Work: Send + Sync {
-    /// Does a bounded amount of the work.
+    /// Does a bounded amount of the work, and returns the time of the next turn.
     fn turn(&self) -> NextTurn;
 
-    /// A turn has panicked. There will be no more turns.
+    /// Called after a turn has panicked. There will be no more turns.
     fn panicked(&self);
 }
 
-/// See the module's documentation.
+/// Thread pool for background work: see the module's documentation.
 pub(crate) struct Lane {
     state: Mutex<LaneState>,
-    /// Something has become due, or the lane has ended.
+    /// Signals that a turn has become due, or that the lane has ended.
     changed: Condvar,
-    /// A turn has ended of work that is to leave the lane.
+    /// Signals that a turn of leaving work has ended.
     left: Condvar,
     clock: Clock,
     next_id: AtomicU64,
@@ -53,35 +53,35 @@ pub(crate) struct Lane {
 
 #[derive(Default)]
 struct LaneState {
-    members: Vec<Member>,
-    /// Until when each sleeping thread sleeps.
+    tasks: Vec<LaneTask>,
+    /// Wake-up time of each sleeping thread.
     sleepers: Vec<u64>,
     ended: bool,
 }
 
-/// A piece of work that has joined.
-struct Member {
+/// A piece of work that has joined the lane.
+struct LaneTask {
     id: u64,
     work: Arc<dyn Work>,
-    /// Turns that may be under way at once.
+    /// Maximum number of turns that run at once.
     at_most: usize,
-    /// Turns that are under way.
+    /// Number of turns that are running.
     under_way: usize,
     due_ns: u64,
-    /// Turns that are due: each call asks for one.
+    /// Number of turns that are due: each call adds one.
     due: usize,
-    /// It leaves the lane, or has panicked: there are no more turns.
+    /// True if the work is leaving the lane or has panicked: there are no more turns.
     is_over: bool,
 }
 
-impl Member {
-    /// When its next turn may begin.
+impl LaneTask {
+    /// Earliest begin of the next turn.
     fn ready_ns(&self) -> u64 {
         if self.is_over || self.under_way >= self.at_most { NEVER } else { self.due_ns }
     }
 
     fn begin_turn(&mut self) {
-        // Work of one turn at a time does all that is due in that turn.
+        // If only one turn runs at a time, that turn does all the work that is due.
         self.due = if self.at_most == 1 { 0 } else { self.due.saturating_sub(1) };
         if self.due == 0 {
             self.due_ns = NEVER;
@@ -96,26 +96,26 @@ impl Member {
 }
 
 impl LaneState {
-    fn member(&mut self, id: u64) -> Option<&mut Member> {
-        self.members.iter_mut().find(|member| member.id == id)
+    fn task(&mut self, id: u64) -> Option<&mut LaneTask> {
+        self.tasks.iter_mut().find(|task| task.id == id)
     }
 
-    /// When the next turn may begin.
+    /// Earliest begin of the next turn of any task.
     fn next_ns(&self) -> u64 {
-        self.members.iter().map(Member::ready_ns).min().unwrap_or(NEVER)
+        self.tasks.iter().map(LaneTask::ready_ns).min().unwrap_or(NEVER)
     }
 
-    /// Begins the turn that has been due for the longest time.
+    /// Begins the turn that has been due for the longest time, if a turn is due.
     fn begin_turn(&mut self, now_ns: u64) -> Option<(u64, Arc<dyn Work>)> {
-        let member = self.members.iter_mut().min_by_key(|member| member.ready_ns())?;
-        if member.ready_ns() > now_ns {
+        let task = self.tasks.iter_mut().min_by_key(|task| task.ready_ns())?;
+        if task.ready_ns() > now_ns {
             return None;
         }
-        member.begin_turn();
-        Some((member.id, Arc::clone(&member.work)))
+        task.begin_turn();
+        Some((task.id, Arc::clone(&task.work)))
     }
 
-    /// Whether a turn becomes due before any of the sleeping threads looks.
+    /// Returns true if a turn becomes due before the first sleeping thread wakes up.
     fn is_unwatched(&self) -> bool {
         self.sleepers.iter().min().is_some_and(|until| self.next_ns() < *until)
     }
@@ -123,12 +123,12 @@ impl LaneState {
 
 impl std::fmt::Debug for Lane {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lane").field("members", &self.state.lock().members.len()).finish_non_exhaustive()
+        f.debug_struct("Lane").field("members", &self.state.lock().tasks.len()).finish_non_exhaustive()
     }
 }
 
 impl Lane {
-    /// A lane without work. It does some while threads are in [`Lane::serve`].
+    /// Creates a lane without work. Work is executed while threads are in [`Lane::serve`].
     pub(crate) fn new() -> Lane {
         Lane {
             state: Mutex::default(),
@@ -139,12 +139,12 @@ impl Lane {
         }
     }
 
-    /// A place for work that will [join](LanePlace::join). Calls before that are ignored.
+    /// Returns a place for work that will [join](LanePlace::join) the lane. Calls before that are ignored.
     pub(crate) fn place(self: &Arc<Self>) -> LanePlace {
         LanePlace { lane: Arc::clone(self), id: self.next_id.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Does the work of all members until the lane ends. For threads of the lane.
+    /// Executes the work of all tasks until the lane ends. For threads of the lane.
     pub(crate) fn serve(&self) {
         let mut state = self.state.lock();
         while !state.ended {
@@ -162,37 +162,37 @@ impl Lane {
                 }
                 continue;
             };
-            // A call may have woken the one thread that was to look in time.
+            // A call may have woken the only thread that would have woken up in time for the next turn.
             if state.is_unwatched() {
                 self.changed.notify_one();
             }
             drop(state);
             let next = catch_unwind(AssertUnwindSafe(|| work.turn()));
             if next.is_err() {
-                // Whatever it panics with has been reported, and this thread serves others as well.
+                // The panic has been reported already, and this thread serves other work as well.
                 let _ = catch_unwind(AssertUnwindSafe(|| work.panicked()));
             }
-            // Before the work leaves, so that its last owner is not this thread.
+            // Dropped before the work leaves, so that this thread is not its last owner.
             drop(work);
             state = self.state.lock();
             let now = self.clock.now_ns();
-            let Some(member) = state.member(id) else { continue };
-            member.under_way -= 1;
+            let Some(task) = state.task(id) else { continue };
+            task.under_way -= 1;
             match next {
-                Ok(NextTurn::Now) => member.want_turn(now),
+                Ok(NextTurn::Now) => task.want_turn(now),
                 Ok(NextTurn::Within(pause)) => {
-                    member.due_ns = member.due_ns.min(now.saturating_add(nanos(pause)));
+                    task.due_ns = task.due_ns.min(now.saturating_add(nanos(pause)));
                 }
                 Ok(NextTurn::WhenCalled) => {}
-                Err(_) => member.is_over = true,
+                Err(_) => task.is_over = true,
             }
-            if member.is_over {
+            if task.is_over {
                 self.left.notify_all();
             }
         }
     }
 
-    /// Ends the threads. All work has left.
+    /// Ends the threads. All work must have left.
     pub(crate) fn end(&self) {
         self.state.lock().ended = true;
         self.changed.notify_all();
@@ -207,42 +207,42 @@ pub(crate) struct LanePlace {
 }
 
 impl LanePlace {
-    /// The work joins the lane; its first turn is due at once. Up to `at_most` turns are under way at a time.
+    /// Adds the work to the lane; its first turn is due at once. At most `at_most` turns run at a time.
     pub(crate) fn join(&self, work: Arc<dyn Work>, at_most: usize) {
         let due_ns = self.lane.clock.now_ns();
-        let member = Member { id: self.id, work, at_most, under_way: 0, due_ns, due: 1, is_over: false };
-        self.lane.state.lock().members.push(member);
+        let task = LaneTask { id: self.id, work, at_most, under_way: 0, due_ns, due: 1, is_over: false };
+        self.lane.state.lock().tasks.push(task);
         self.lane.changed.notify_one();
     }
 
-    /// A turn is due now. Returns at once.
+    /// Makes a turn due now. Returns at once.
     pub(crate) fn call(&self) {
         let now = self.lane.clock.now_ns();
         let mut state = self.lane.state.lock();
-        let Some(member) = state.member(self.id) else { return };
-        member.want_turn(now);
-        let may_begin = member.ready_ns() != NEVER;
+        let Some(task) = state.task(self.id) else { return };
+        task.want_turn(now);
+        let may_begin = task.ready_ns() != NEVER;
         drop(state);
         if may_begin {
             self.lane.changed.notify_one();
         }
     }
 
-    /// The work leaves the lane. Returns when no turn of it is under way any more; there will be none. A turn must not
-    /// call this for its own work.
+    /// Removes the work from the lane. Returns when none of its turns is running any more; no further turn begins. A turn
+    /// must not call this for its own work.
     pub(crate) fn leave(&self) {
         let mut state = self.lane.state.lock();
         loop {
-            let Some(at) = state.members.iter().position(|member| member.id == self.id) else { return };
-            let member = &mut state.members[at];
-            if member.under_way == 0 {
-                let gone = state.members.swap_remove(at);
+            let Some(at) = state.tasks.iter().position(|task| task.id == self.id) else { return };
+            let task = &mut state.tasks[at];
+            if task.under_way == 0 {
+                let gone = state.tasks.swap_remove(at);
                 drop(state);
-                // Not under the mutex: it may be the last owner of a whole database.
+                // Dropped without the mutex: the work may be the last owner of a whole database.
                 drop(gone);
                 return;
             }
-            member.is_over = true;
+            task.is_over = true;
             self.lane.left.wait(&mut state);
         }
     }
@@ -254,7 +254,7 @@ mod tests {
 
     use super::*;
 
-    /// Work whose turns count themselves and then do what the test says.
+    /// Work that counts its turns and then calls a closure of the test.
     struct Counted<F> {
         turns: AtomicUsize,
         panicked: AtomicBool,
@@ -283,7 +283,7 @@ mod tests {
         }
     }
 
-    /// Runs the test with a lane of so many threads, which end afterwards.
+    /// Runs the test with a lane of `threads` threads, which end afterwards.
     fn with_lane(threads: usize, test: impl FnOnce(&Arc<Lane>)) {
         let lane = Arc::new(Lane::new());
         std::thread::scope(|s| {
@@ -325,7 +325,8 @@ mod tests {
         }
     }
 
-    /// A thread begins a long turn, and no other thread has looked since it has made the next turn of other work due.
+    /// Case: a thread begins a long turn right after it has made the next turn of other work due, and no other thread has
+    /// checked for due turns since.
     #[test]
     fn a_long_turn_delays_no_other_work_while_there_is_another_thread() {
         with_lane(2, |lane| {
@@ -362,15 +363,15 @@ mod tests {
         let lane = Arc::new(Lane::new());
         [lane.place(), lane.place()].iter().for_each(|place| place.join(counted(|_| NextTurn::WhenCalled), 1));
         let mut state = lane.state.lock();
-        (state.members[0].due_ns, state.members[1].due_ns) = (5, 10);
+        (state.tasks[0].due_ns, state.tasks[1].due_ns) = (5, 10);
         for (sleepers, before, after) in [(&[][..], false, false), (&[10, 11], true, false), (&[NEVER], true, true)] {
             state.sleepers = sleepers.to_vec();
             assert_eq!(state.is_unwatched(), before);
-            // Once the turn of the first has begun, the second's is the next.
+            // After the begin of the first task's turn, the second task's turn is the next one.
             let begun = state.begin_turn(7);
             assert_eq!(begun.map(|(id, _)| id), Some(0));
             assert_eq!(state.is_unwatched(), after);
-            (state.members[0].due_ns, state.members[0].under_way) = (5, 0);
+            (state.tasks[0].due_ns, state.tasks[0].under_way) = (5, 0);
         }
         assert!(state.begin_turn(4).is_none());
     }
@@ -391,7 +392,7 @@ mod tests {
             place.join(work.clone(), 1);
             wait_until(|| work.turns.load(Ordering::SeqCst) == 1000);
             place.leave();
-            // The place is in the work.
+            // The work holds a clone of the place.
             drop(place);
         });
     }

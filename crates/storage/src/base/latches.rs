@@ -1,8 +1,8 @@
-//! How many page latches this thread holds, counted in builds with debug assertions.
+//! Number of page latches that this thread holds, counted in builds with debug assertions.
 //!
-//! A fiber is left only at points and blocks, where it holds none, so the thread's count is that of the fiber that
-//! runs. (Under shuttle all tasks share one thread and are left anywhere: nothing is counted there.) The count lies
-//! below the latches because points and hooks, which latches use, ask for it.
+//! Fibers switch only at points and blocks, where they hold no latch, so the thread's count is that of the running fiber.
+//! (Under shuttle all tasks share one thread and switch anywhere: nothing is counted there.) The count lies in a lower
+//! module than the latches because points and hooks, which latches use, check it.
 
 #[cfg(all(debug_assertions, not(shuttle)))]
 mod held {
@@ -21,7 +21,7 @@ mod held {
     }
 }
 
-/// Notes in debug builds that a latch was taken or given back.
+/// Adds to the count, in debug builds, when a latch is acquired or released.
 #[inline(always)]
 pub(crate) fn note(_by: i64) {
     #[cfg(all(debug_assertions, not(shuttle)))]

@@ -1,27 +1,27 @@
-//! What lines of memory are for: told to tools that follow accesses to them.
+//! Purposes of shared cache lines, for tools that trace memory accesses.
 
 use std::ops::Range;
 
-/// Bytes of a cache line, on every processor that this crate pays attention to.
+/// Size of a cache line in bytes, on all supported processors.
 pub(crate) const LINE: usize = 64;
 
-/// Lines of one purpose. All sizes are in bytes.
+/// Cache lines with the same purpose. All sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedLines {
-    /// `page latch` (versions lie in it), `page`, `page table`, `shortcuts`, `lock heads`, `log tail`, `log positions`,
-    /// `log ring`, `slots`, `reader words`.
+    /// Purpose: `page latch` (includes the versions), `page`, `page table`, `shortcuts`, `lock heads`, `log tail`, `log
+    /// positions`, `log ring`, `slots`, `reader words`.
     pub kind: &'static str,
-    /// Addresses.
+    /// Address range of the lines.
     pub range: Range<usize>,
-    /// How far apart elements are of which only the first line is meant; 0: the whole range is meant.
+    /// Distance between elements of which only the first line is meant; 0 if the whole range is meant.
     pub every: usize,
-    /// How far what one worker writes is from what the next worker writes; 0 where all workers write the same lines.
+    /// Distance between the areas that two neighbouring workers write; 0 if all workers write the same lines.
     pub per_worker: usize,
 }
 
 impl SharedLines {
-    /// Whether an address lies in one of these lines.
+    /// Returns true if an address lies in one of these lines.
     pub fn contains(&self, address: usize) -> bool {
         self.range.contains(&address) && (self.every == 0 || (address - self.range.start) % self.every < LINE)
     }

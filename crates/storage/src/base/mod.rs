@@ -1,15 +1,15 @@
-//! What every other module may use: identifiers, errors, options, the clock and the scheduler hook.
+//! Basic items for all other modules: identifiers, errors, options, the clock and the scheduler hook.
 
 pub(crate) mod arena;
+pub(crate) mod asserting_hook;
 pub(crate) mod bytes;
-pub(crate) mod checked;
 pub(crate) mod checksum;
 pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod error;
+pub(crate) mod fair_lock;
 pub(crate) mod fault;
 pub(crate) mod fork;
-pub(crate) mod growing;
 pub(crate) mod hook;
 pub(crate) mod ids;
 pub(crate) mod lane;
@@ -21,9 +21,9 @@ pub(crate) mod point;
 pub(crate) mod poison;
 pub(crate) mod prefetch;
 pub(crate) mod rng;
+pub(crate) mod segmented_array;
 pub(crate) mod sites;
 #[cfg(test)]
 #[cfg_attr(any(loom, shuttle), allow(dead_code))]
 pub(crate) mod stop;
 pub(crate) mod sync;
-pub(crate) mod turns;

@@ -1,6 +1,6 @@
-//! Points: the places where a cooperative scheduler may run another fiber.
+//! Points: yield points, at which a cooperative scheduler may switch to another fiber.
 //!
-//! A point is `if cooperative { hook.point(number) }`: with plain threads one branch that is never taken.
+//! A point is `if cooperative { hook.point(number) }`. With plain threads this is one branch that is never taken.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::config::LatchKind;
 use super::hook::{Hook, Operation};
 use super::sites::{NUMBERED, PointSite, points, site};
 
-/// The points in the descent of a single key.
+/// Points in the descent for a single key.
 const OF_DESCENTS: [&PointSite; 9] = [
     &site::BEFORE_ROOT,
     &site::ROOT_SEGMENT,
@@ -21,20 +21,20 @@ const OF_DESCENTS: [&PointSite; 9] = [
     &site::ROW,
 ];
 
-/// Where storage offers to run another fiber. Every structure that has points keeps one of these.
+/// Points of a database, with the hook that they call. Every structure that has points keeps a copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Points {
     hook: Arc<dyn Hook>,
     cooperative: bool,
-    /// By number of the site, a bit each: whether the hook may stop there. A point without its bit costs one test.
-    /// Points inside optimistic reads have no bit under latch coupling, where a latch is held.
+    /// Bit set, by number of the site: the points at which the hook may stop. A point whose bit is clear costs one test.
+    /// Under latch coupling the bits of points inside optimistic reads are clear, because a latch is held there.
     live: u64,
-    /// Whether any point inside a descent is on.
+    /// True if any point inside a descent is live.
     in_descents: bool,
 }
 
 impl Points {
-    /// The points of a database whose readers use latches of this kind.
+    /// Returns the points of a database whose page latches are of this kind.
     pub(crate) fn new(hook: &Arc<dyn Hook>, latches: LatchKind) -> Points {
         let cooperative = NUMBERED && hook.is_cooperative();
         let bit = |site: &'static PointSite| 1_u64.checked_shl(site.number()).unwrap_or(0);
@@ -48,23 +48,23 @@ impl Points {
         Points { hook: Arc::clone(hook), cooperative, live, in_descents }
     }
 
-    /// Whether to prefetch lines and stop at points on the way through a tree.
+    /// Returns true if descents prefetch lines and stop at points.
     #[inline(always)]
     pub(crate) fn in_descents(&self) -> bool {
         self.in_descents
     }
 
-    /// A point. Another fiber may run here, and what was read optimistically may have changed after it. The caller
-    /// holds no latch.
+    /// Passes a point. Another fiber may run here, so data that was read optimistically may have changed afterwards. The
+    /// caller holds no latch.
     #[inline(always)]
     pub(crate) fn at(&self, site: &'static PointSite) {
-        // Mostly there is none, which is known without the site's number.
+        // In most configurations no point is live, which the first test finds without the site's number.
         if self.live != 0 && self.is_live(site) {
             self.stop(site);
         }
     }
 
-    /// Not inlined: compilers would work out every site's bit in advance, for threads that stop nowhere too.
+    /// Not inlined: otherwise the compiler computes the bit of every site in advance, even for threads that never stop.
     #[inline(never)]
     fn is_live(&self, site: &'static PointSite) -> bool {
         self.live >> (site.number() % u64::BITS) & 1 == 1
@@ -78,7 +78,7 @@ impl Points {
         self.hook.point(site.number());
     }
 
-    /// A statement begins. The caller holds no latch.
+    /// Reports the begin of a statement to the hook. The caller holds no latch.
     #[inline(always)]
     pub(crate) fn enter(&self, operation: Operation) {
         if self.cooperative {
@@ -113,7 +113,7 @@ mod tests {
         assert!(all.iter().any(|s| std::ptr::eq(s, &site::ROW)));
     }
 
-    /// Stops at the sites that the test names, and nowhere else.
+    /// Hook that stops at the given site and at no other.
     #[derive(Debug)]
     struct At(&'static PointSite);
 

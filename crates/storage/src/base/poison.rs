@@ -1,8 +1,8 @@
 //! The instance's one-way switch from "working" to "closed to commits".
 //!
-//! After a failed write or fsync it is unknown what the disk holds (the kernel may have dropped the dirty pages, and
-//! reports the error once), so no later acknowledgement could be trusted. fsync is never retried; the way out is to
-//! reopen the database, which recovers from what is on disk.
+//! After a failed write or fsync the contents of the disk are unknown (the kernel may have dropped the dirty pages, and
+//! reports the error once), so later acknowledgements could not be trusted. fsync is never retried. The only remedy is to
+//! reopen the database, which recovers from the contents of the disk.
 
 use crate::base::sync::plain::{AtomicU8, Ordering};
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use super::error::StorageError;
 use super::fork::Process;
 use super::ids::Lsn;
 
-/// Commits are taken.
+/// Commits are accepted.
 const OPEN: u8 = 0;
-/// Nothing more becomes durable. The state in memory is sound.
+/// No more changes become durable. The state in memory is consistent.
 const CLOSED: u8 = 1;
-/// A panic has left a page half changed, or a rollback has stopped half-way: the state in memory is not sound.
-const DISTRUSTED: u8 = 2;
+/// A panic has left a page half changed, or a rollback has stopped half-way: the state in memory is inconsistent.
+const INCONSISTENT: u8 = 2;
 
-/// Shared by log, pool and transactions.
+/// The switch, shared by the log, the pool and transactions.
 #[derive(Debug)]
 pub(crate) struct Poison {
     /// The process that opened the instance.
@@ -35,9 +35,9 @@ impl Default for Poison {
 }
 
 impl Poison {
-    /// Whether this process is a child of the one that opened the instance.
+    /// Returns true if this process is a child of the one that opened the instance.
     #[inline]
-    pub(crate) fn is_of_the_parent(&self) -> bool {
+    pub(crate) fn is_forked_child(&self) -> bool {
         !self.process.is_this()
     }
 
@@ -46,42 +46,43 @@ impl Poison {
         self.close_because(&cause.as_cause(), durable);
     }
 
-    /// As [`Poison::close`], for a cause that is no error of storage.
+    /// Like [`Poison::close`], for a cause that is not a [`StorageError`].
     pub(crate) fn close_because(&self, cause: &str, durable: Lsn) {
         let _ = self.cause.set((cause.into(), durable));
         self.state.fetch_max(CLOSED, Ordering::Release);
     }
 
     /// Closes the instance to readers as well.
-    pub(crate) fn distrust(&self, cause: &str, durable: Lsn) {
+    pub(crate) fn mark_inconsistent(&self, cause: &str, durable: Lsn) {
         let _ = self.cause.set((cause.into(), durable));
-        self.state.fetch_max(DISTRUSTED, Ordering::Release);
+        self.state.fetch_max(INCONSISTENT, Ordering::Release);
     }
 
-    /// `Err(Poisoned)` once the state in memory is not sound.
+    /// Returns an error if the state in memory is inconsistent, or if this process is a child of the one that opened the
+    /// instance.
     #[inline]
     pub(crate) fn check_memory(&self) -> Result<(), StorageError> {
-        if self.state.load(Ordering::Acquire) == DISTRUSTED || self.is_of_the_parent() {
+        if self.state.load(Ordering::Acquire) == INCONSISTENT || self.is_forked_child() {
             return Err(self.error());
         }
         Ok(())
     }
 
-    /// `Err(Poisoned)` once the instance is closed.
+    /// Returns an error if the instance is closed.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), StorageError> {
         if self.is_closed() { Err(self.error()) } else { Ok(()) }
     }
 
-    /// Whether the instance is closed.
+    /// Returns true if the instance is closed.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.state.load(Ordering::Acquire) != OPEN || self.is_of_the_parent()
+        self.state.load(Ordering::Acquire) != OPEN || self.is_forked_child()
     }
 
     #[cold]
     fn error(&self) -> StorageError {
-        if self.is_of_the_parent() {
+        if self.is_forked_child() {
             return StorageError::Forked;
         }
         let (cause, durable) = self.cause.get().cloned().unwrap_or(("unknown".into(), Lsn::ZERO));
@@ -93,7 +94,7 @@ impl Poison {
 mod tests {
     use super::*;
 
-    /// The error of a closed instance quoted a cause that said to try again, and that nothing was lost.
+    /// Regression test: the error of a closed instance quoted the advice of its cause (to try again; nothing was lost).
     #[test]
     fn what_closed_the_instance_is_told_without_its_advice() {
         let file = || "bank/log.7".to_owned();

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-/// Asks the processor to fetch the line at `address`; harmless for any address.
+/// Prefetches the cache line at `address` for reading; harmless for any address.
 #[inline(always)]
 pub(crate) fn prefetch_read(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -18,11 +18,11 @@ pub(crate) fn prefetch_read(address: *const u8) {
     let _ = address;
 }
 
-/// Asks the processor for the line at `address` to write to it; harmless for any address.
+/// Prefetches the cache line at `address` for writing; harmless for any address.
 #[inline(always)]
 pub(crate) fn prefetch_write(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch changes nothing that a program can see and faults on no address; processors without this form
+    // SAFETY: a prefetch changes nothing that a program can observe and faults on no address; processors without this form
     // do nothing.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));

@@ -1,11 +1,11 @@
-//! Numbers from a seed, for simulated disks and tests.
+//! Pseudo-random number generator for simulated disks and tests.
 
-/// SplitMix64: short, and the same on every machine. Its whole state is its seed.
+/// SplitMix64: a short generator with the same results on every machine. Its seed is its whole state.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
-    /// The next number.
+    /// Returns the next number.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -14,7 +14,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Less than `limit`; 0 if that is 0.
+    /// Returns a number less than `limit`; 0 if `limit` is 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         if limit == 0 { 0 } else { self.next() % limit }
     }

@@ -1,7 +1,7 @@
-//! The sites of points: the places in the code where a cooperative scheduler may run another fiber.
+//! Sites of points: the places in the code where a cooperative scheduler may run another fiber.
 //!
-//! Each is a [`PointSite`] that the linker gathers in a section of its own, so that no list is kept by hand and a tool can
-//! enumerate them ([`points`]). A site's number is its place in that section: it holds for one build.
+//! Each site is a static [`PointSite`] in its own linker section, so that no list is kept by hand and tools can enumerate
+//! the sites ([`points`]). The number of a site is its index in that section; it is valid for one build.
 
 #![allow(unsafe_code)]
 
@@ -9,9 +9,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PointKind {
-    /// It ends a stretch of code: the next fiber finds the instructions of that stretch in the cache.
+    /// The end of a stretch of code: the next fiber finds the instructions of that stretch in the cache.
     Instruction,
-    /// Lines have just been prefetched: running another fiber gives them time to arrive.
+    /// Cache lines have just been prefetched: running another fiber gives them time to arrive.
     Data,
 }
 
@@ -25,7 +25,7 @@ pub struct PointSite {
     kind: PointKind,
 }
 
-/// One size, so that the sites of a section are an array.
+/// Size of a site in bytes. All sites have this size, so that the sites of a section are an array.
 const SITE_BYTES: usize = 64;
 const _: () = assert!(size_of::<PointSite>() == SITE_BYTES && align_of::<PointSite>() == SITE_BYTES);
 
@@ -35,39 +35,39 @@ impl PointSite {
         PointSite { name, file, line, kind }
     }
 
-    /// Its name, the same in every build that has it: `btree/leaf-head`.
+    /// Name of the site, the same in every build that contains it: `btree/leaf-head`.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Its purpose.
+    /// Purpose of the point.
     pub fn kind(&self) -> PointKind {
         self.kind
     }
 
-    /// The source file it lies in.
+    /// Source file of the site.
     pub fn file(&self) -> &'static str {
         self.file
     }
 
-    /// The line it lies in.
+    /// Line of the site in its source file.
     pub fn line(&self) -> u32 {
         self.line
     }
 
-    /// Its number: the place among [`points`] of this build.
+    /// Number of the site: its index in [`points`] of this build.
     #[inline(always)]
     pub fn number(&'static self) -> u32 {
         ((std::ptr::from_ref(self).addr() - section::start().addr()) / SITE_BYTES) as u32
     }
 }
 
-/// Where the linker puts the sites.
+/// The linker section of the sites.
 #[cfg(all(target_os = "linux", not(miri)))]
 mod section {
     use super::PointSite;
 
-    // Linkers of ELF targets define these for every section whose name could be a name in C.
+    // Linkers of ELF targets define these symbols for every section whose name is a C identifier.
     unsafe extern "C" {
         #[link_name = "__start_lockstep_points"]
         static START: [u64; 0];
@@ -83,9 +83,8 @@ mod section {
     pub(super) fn all() -> &'static [PointSite] {
         let (start, stop) = (start(), &raw const STOP);
         let sites = (stop.addr() - start.addr()) / super::SITE_BYTES;
-        // SAFETY: between the two symbols lie the statics that `point_site!` put into the section and nothing else; all
-        // have the size and the alignment of a site, so the linker leaves no gap between them, and none is ever
-        // written.
+        // SAFETY: between the two symbols lie the statics that `point_sites!` put into the section and nothing else; all
+        // have the size and the alignment of a site, so the linker leaves no gap between them, and none is ever written.
         unsafe { std::slice::from_raw_parts(start, sites) }
     }
 }
@@ -104,10 +103,10 @@ mod section {
     }
 }
 
-/// Whether sites have numbers on this target.
+/// True if sites have numbers on this target.
 pub(super) const NUMBERED: bool = cfg!(all(target_os = "linux", not(miri)));
 
-/// Every point of this build, in the order of their numbers.
+/// Returns all points of this build, ordered by number.
 ///
 /// There are at most 64.
 pub fn points() -> &'static [PointSite] {
@@ -118,7 +117,7 @@ pub fn points() -> &'static [PointSite] {
 
 macro_rules! point_sites {
     ($($(#[$doc:meta])* $name:ident = $kind:ident $text:literal;)*) => {
-        /// The sites. Declared in one place, so that one file tells where a transaction may be left.
+        /// The sites. All are declared here, so that one file lists the places where a transaction may be suspended.
         pub(crate) mod site {
             use super::{PointKind, PointSite};
             $(
@@ -135,35 +134,35 @@ macro_rules! point_sites {
 }
 
 point_sites! {
-    /// A descent has asked for the first lines of an inner page below the root.
+    /// A descent has prefetched the first lines of an inner page below the root.
     INNER_HEAD = Data "btree/inner-head";
-    /// A descent has asked for the part of an inner page's slots where its key lies.
+    /// A descent has prefetched the segment of an inner page's slots that contains its key.
     INNER_SEGMENT = Data "btree/inner-segment";
-    /// A descent has prefetched the entry that says where the leaf lies.
+    /// A descent has prefetched the entry that refers to the leaf.
     LEAF_ENTRY = Data "btree/leaf-entry";
-    /// A descent has asked for the first lines of the leaf.
+    /// A descent has prefetched the first lines of the leaf.
     LEAF_HEAD = Data "btree/leaf-head";
-    /// A descent has asked for the part of the leaf's slots where its key lies.
+    /// A descent has prefetched the segment of the leaf's slots that contains its key.
     LEAF_SEGMENT = Data "btree/leaf-segment";
-    /// A descent has asked for the row, or for the place where one will be put.
+    /// A descent has prefetched the row, or the place of a row to insert.
     ROW = Data "btree/row";
-    /// A group descent has asked for the first lines of the pages above the leaves.
+    /// A group descent has prefetched the first lines of the pages above the leaves.
     GROUP_INNER = Data "btree/group-inner";
-    /// A group descent has asked for segments of the pages above the leaves.
+    /// A group descent has prefetched segments of the pages above the leaves.
     GROUP_INNER_SEGMENT = Data "btree/group-inner-segment";
-    /// A group descent has prefetched the entries that say where leaves lie.
+    /// A group descent has prefetched the entries that refer to leaves.
     GROUP_ENTRY = Data "btree/group-entry";
-    /// A group descent has asked for the first lines of leaves.
+    /// A group descent has prefetched the first lines of leaves.
     GROUP_LEAF = Data "btree/group-leaf";
-    /// A group descent has asked for segments of leaves.
+    /// A group descent has prefetched segments of leaves.
     GROUP_SEGMENT = Data "btree/group-segment";
-    /// A group descent has asked for the rows.
+    /// A group descent has prefetched the rows.
     GROUP_ROW = Data "btree/group-row";
-    /// A row is about to be looked for: its table has been found and locked.
+    /// A search for a row is about to begin: its table has been found and locked.
     BEFORE_READ = Instruction "table/before-read";
     /// A descent is about to search the root.
     BEFORE_ROOT = Instruction "btree/before-root";
-    /// A descent knows the part of the root's slots where its key lies.
+    /// A descent has found the segment of the root's slots that contains its key.
     ROOT_SEGMENT = Instruction "btree/root-segment";
     /// A descent has arrived at its leaf, and has not searched it yet.
     BEFORE_LEAF = Instruction "btree/before-leaf";

@@ -1,8 +1,8 @@
-//! A guard for tests whose threads run until they are told: a panic tells them as well.
+//! Guard for tests whose threads run until a flag is set: a panic sets the flag as well.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Sets a flag when it is dropped, at the end of its scope or by a panic: whatever runs until the flag is set then ends.
+/// Sets a flag when it is dropped, at the end of its scope or by a panic. Threads that run until the flag is set then end.
 #[derive(Debug)]
 pub(crate) struct StopAtEnd<'a>(pub(crate) &'a AtomicBool);
 

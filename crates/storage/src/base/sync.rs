@@ -1,21 +1,20 @@
 //! Locks, atomics and pauses, in one place so that model checkers can substitute their own.
 //!
-//! Two checkers do, each for what it is good at:
+//! Two model checkers are supported:
 //!
-//! * **loom** (`--cfg loom`) tries every order of steps and every outcome that the memory model allows. That is
-//!   possible for small structures only: those that take their atomics from [`word`], namely the latch, the translation
-//!   table and the log's reservations.
+//! * **loom** (`--cfg loom`) tries every order of steps and every outcome that the memory model allows. This is feasible
+//!   only for small structures: the users of [`word`], namely the latch, the translation table and the log's reservations.
 //! * **shuttle** (`--cfg shuttle`) runs many random schedules, sequentially consistent, of protocols of any length. It
-//!   has all code that takes [`atomic`], [`Mutex`] and [`RwLock`] from here: lock table, log, checkpoints, active
+//!   covers all code that uses [`atomic`], [`Mutex`] and [`RwLock`] of this module: lock table, log, checkpoints, active
 //!   transactions.
 //!
-//! Without either, these are the standard library's and parking_lot's own. Under shuttle all tasks are one thread: a
-//! mutex that is not from here must not be held across anything that is.
+//! Without a checker, these are the types of the standard library and of parking_lot. Under shuttle all tasks run on one
+//! thread: while a mutex of another origin is held, no lock or atomic of this module may be used.
 
 //!
-//! In debug builds this thread's locked mutexes are counted, because none may be locked where the thread waits through
-//! the hook or passes a point: another fiber of the same thread may run meanwhile, and if it asks for that mutex the
-//! thread stops for good. [`assert_none_locked`] checks it there.
+//! In debug builds the locked mutexes of each thread are counted. None may be locked when the thread waits through the hook
+//! or passes a point: another fiber of the same thread may run meanwhile, and if it requests that mutex the thread blocks
+//! for ever. [`assert_none_locked`] checks this.
 
 #[cfg(all(debug_assertions, not(shuttle)))]
 pub(crate) use counted::{Mutex, MutexGuard, RwLock};
@@ -24,7 +23,7 @@ pub(crate) use parking_lot::{Mutex, MutexGuard, RwLock};
 #[cfg(shuttle)]
 pub(crate) use scheduled::{Mutex, MutexGuard, RwLock};
 
-/// Atomics of protocols, which shuttle can check.
+/// Atomics of protocols, checked with shuttle.
 pub(crate) mod atomic {
     #[cfg(shuttle)]
     pub(crate) use shuttle::sync::atomic::*;
@@ -35,7 +34,7 @@ pub(crate) mod atomic {
     pub(crate) use super::sequential::Ordering;
 }
 
-/// Atomics of small structures, which loom can check; under shuttle each access of a latch is a step.
+/// Atomics of small structures, checked with loom; under shuttle each access to a word of a latch is a scheduling step.
 pub(crate) mod word {
     #[cfg(loom)]
     pub(crate) use loom::sync::atomic::*;
@@ -51,7 +50,7 @@ pub(crate) mod word {
     pub(crate) use super::sequential::Ordering;
 }
 
-/// Atomics of what no checker schedules.
+/// Atomics that no checker schedules.
 pub(crate) mod plain {
     pub(crate) use std::sync::atomic::*;
 
@@ -59,8 +58,8 @@ pub(crate) mod plain {
     pub(crate) use super::sequential::Ordering;
 }
 
-/// Words of the size that pages and tables lay out, whose accesses are steps that shuttle schedules. (shuttle's own
-/// atomics are larger.)
+/// Atomic words whose accesses are scheduling steps of shuttle. They have the size that the layouts of pages and tables
+/// need; shuttle's own atomics are larger.
 #[cfg(shuttle)]
 mod stepped {
     use std::sync::atomic::Ordering;
@@ -113,14 +112,14 @@ mod stepped {
     }
 }
 
-/// With the feature `seqcst`: every access is sequentially consistent, whatever the code asks for. What weaker orders save
-/// is measured against such a build (`tpcc reproduce compiler`).
+/// Feature `seqcst`: every access is sequentially consistent, regardless of the order that the code requests. Such a build
+/// is the baseline for the gain of weaker orders (`tpcc reproduce compiler`).
 #[cfg(feature = "seqcst")]
 #[allow(non_upper_case_globals)]
 mod sequential {
     use std::sync::atomic::Ordering as Order;
 
-    /// In place of the standard library's.
+    /// Replacement of the standard library's `Ordering`.
     #[derive(Debug)]
     pub(crate) struct Ordering;
 
@@ -144,17 +143,17 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Waits for something that takes tens of nanoseconds: spins, and lets another thread run when that has gone on for so
-/// long that the thread waited for was probably preempted.
+/// Back-off for waits of tens of nanoseconds. It spins first. After some rounds it yields to other threads, because the
+/// thread waited for was probably preempted.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     rounds: u32,
 }
 
 impl Backoff {
-    /// Waits a little, longer from call to call.
+    /// Pauses, longer with each call.
     pub(crate) fn pause(&mut self) {
-        // Under a checker nothing changes until another thread runs.
+        // Under a checker no state changes until another thread runs.
         if self.rounds < 7 && !cfg!(any(loom, shuttle)) {
             for _ in 0..1u32 << self.rounds {
                 std::hint::spin_loop();
@@ -166,7 +165,7 @@ impl Backoff {
     }
 }
 
-/// Asserts in debug builds that this thread has none of the engine's mutexes locked; `_where` is for the message.
+/// Asserts in debug builds that this thread holds none of the engine's mutexes; `_where` is for the message.
 #[inline(always)]
 pub(crate) fn assert_none_locked(_where: &str) {
     #[cfg(all(debug_assertions, not(shuttle)))]
@@ -176,7 +175,7 @@ pub(crate) fn assert_none_locked(_where: &str) {
     );
 }
 
-/// parking_lot's locks, counted.
+/// Locks of parking_lot that count the locks held by each thread.
 #[cfg(all(debug_assertions, not(shuttle)))]
 mod counted {
     use std::cell::Cell;
@@ -186,12 +185,12 @@ mod counted {
         static LOCKED: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// Locks of this thread that are held.
+    /// Number of locks that this thread holds.
     pub(super) fn locked() -> u32 {
         LOCKED.try_with(Cell::get).unwrap_or(0)
     }
 
-    /// One lock that is held. Guards stay on their thread.
+    /// Guard of a held lock. Guards stay on their thread.
     #[derive(Debug)]
     pub(crate) struct Counted<G> {
         guard: G,
@@ -284,7 +283,7 @@ mod counted {
     }
 }
 
-/// shuttle's locks, called as parking_lot's are.
+/// Locks of shuttle with the interface of parking_lot.
 #[cfg(shuttle)]
 mod scheduled {
     use std::sync::{PoisonError, TryLockError};

@@ -128,7 +128,7 @@ impl Open {
             to.insert(i, &self.bytes[from..key_end], word, &self.bytes[key_end..end], flags);
             from = end;
         }
-        to.share_more();
+        to.extend_skip();
     }
 }
 

@@ -12,7 +12,7 @@ use crate::buffer::BufferPool;
 use crate::buffer::frame::Frame;
 use crate::buffer::shortcuts::ShortcutEntry;
 use crate::latch::Version;
-use crate::page::slotted::{LeafPlace, Narrowed};
+use crate::page::slotted::{LeafPlace, SlotRange};
 
 /// Position of a key found by a group descent. It is a hint, valid while the version of the frame is unchanged, in a leaf
 /// that need not be the leaf of the key.
@@ -316,12 +316,12 @@ struct Hint<'p> {
     /// Version under which the page is read.
     version: Version,
     /// Result of the search under this version.
-    narrowed: Narrowed,
+    narrowed: SlotRange,
 }
 
 impl<'p> Hint<'p> {
     fn new(frame: &'p Frame, id: PageId) -> Hint<'p> {
-        Hint { frame, id, version: Version::NEVER, narrowed: Narrowed::NONE }
+        Hint { frame, id, version: Version::NEVER, narrowed: SlotRange::NONE }
     }
 
     /// Reads the hint keys, and prefetches the slots to which they lead.

@@ -13,7 +13,7 @@ use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
 use crate::buffer::frame::{Frame, FrameWrite};
 use crate::latch::{Latching, Version};
-use crate::log::{RecordBuf, RecordKind, Unlogged};
+use crate::log::{AppendError, RecordBuf, RecordKind};
 use crate::page::header::Kind;
 use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::page::slotted::{Format, is_high_bound, is_low_bound};
@@ -99,9 +99,9 @@ pub(crate) struct Merger<'m, 'a> {
 
 impl Merger<'_, '_> {
     /// Obtains log space for a record that the log has refused, if the merge may wait for it.
-    fn make_room(&self, refused: Unlogged) -> Result<(), StorageError> {
+    fn make_room(&self, refused: AppendError) -> Result<(), StorageError> {
         match refused {
-            Unlogged::NoRoom { .. } if !self.waits => Ok(()),
+            AppendError::NoRoom { .. } if !self.waits => Ok(()),
             refused => refused.make_room(self.change.log),
         }
     }

@@ -22,7 +22,7 @@ use crate::base::error::StorageError;
 use crate::base::ids::{IndexId, Lsn, PageId, SlotId, TxnId};
 use crate::buffer::BufferPool;
 use crate::buffer::frame::FrameWrite;
-use crate::log::{Log, RecordBuf, RecordKind, Unlogged};
+use crate::log::{AppendError, Log, RecordBuf, RecordKind};
 use crate::page::PageMut;
 use crate::page::slotted::Format;
 
@@ -67,8 +67,8 @@ impl<'a> StructureChange<'a> {
     /// Appends the record of a structure modification while its pages are latched.
     ///
     /// # Errors
-    /// See [`Unlogged`].
-    pub(crate) fn append(self, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, Unlogged> {
+    /// See [`AppendError`].
+    pub(crate) fn append(self, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, AppendError> {
         if self.for_undo {
             return self.log.append_undo(self.slot, rec, after);
         }

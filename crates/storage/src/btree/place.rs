@@ -17,10 +17,10 @@ use crate::base::ids::PageId;
 use crate::buffer::BufferPool;
 use crate::buffer::frame::FrameRead;
 use crate::page::PageRef;
-use crate::page::slotted::GivenFence;
+use crate::page::slotted::ParentFence;
 
 /// Low and high bound of a page, as its parent assigns them.
-type Bounds = [GivenFence; 2];
+type Bounds = [ParentFence; 2];
 
 /// Result of a proof.
 pub(super) enum PlacementCheck {
@@ -52,7 +52,7 @@ impl Tree {
         read: FrameRead<'_>,
         above: Option<(&FrameRead<'_>, usize)>,
     ) -> PlacementCheck {
-        let bounds = above.map_or(Some([GivenFence::NONE, GivenFence::NONE]), |(above, position)| {
+        let bounds = above.map_or(Some([ParentFence::NONE, ParentFence::NONE]), |(above, position)| {
             bounds_of_child(above.page(), position)
         });
         let (frame, version) = (read.frame(), read.version());
@@ -136,9 +136,9 @@ impl Tree {
 fn bounds_of_child(page: PageRef<'_>, position: usize) -> Option<Bounds> {
     let key = |i: usize| {
         let mut key = Vec::with_capacity(KEY_GUESS);
-        page.append_key(i, &mut key).then_some(GivenFence { key: Some(key), is_separator: true })
+        page.append_key(i, &mut key).then_some(ParentFence { key: Some(key), is_separator: true })
     };
-    let fence = |key| Some(GivenFence { key, is_separator: false });
+    let fence = |key| Some(ParentFence { key, is_separator: false });
     let low = if position == 0 { fence(page.low_fence()) } else { key(position - 1) }?;
     let high = if position == page.count() { fence(page.high_fence()) } else { key(position) }?;
     Some([low, high])

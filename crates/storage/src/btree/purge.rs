@@ -10,7 +10,7 @@ use super::{MAX_KEY, StructureChange, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, TxnId};
 use crate::buffer::frame::FrameWrite;
-use crate::log::{RecordBuf, RecordKind, Unlogged};
+use crate::log::{AppendError, RecordBuf, RecordKind};
 
 impl Tree {
     /// Removes the ghosts of a latched leaf to which no lock refers. Returns the number removed; zero if the log has no
@@ -50,8 +50,8 @@ impl Tree {
             Ok(lsn) => lsn,
             // The caller holds the leaf's latch, so this thread must not wait. Operations that need space create the
             // segment. The ghosts are removed another time.
-            Err(Unlogged::NoRoom { .. }) => return Ok(0),
-            Err(Unlogged::Failed(error)) => return Err(error),
+            Err(AppendError::NoRoom { .. }) => return Ok(0),
+            Err(AppendError::Failed(error)) => return Err(error),
         };
         for section in ops::PageChanges::new(rec.body()) {
             let done = ops::apply(&section, &mut leaf.page_mut());

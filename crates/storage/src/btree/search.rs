@@ -21,7 +21,7 @@ use crate::buffer::BufferPool;
 use crate::buffer::frame::{Frame, FrameRead};
 use crate::page::PageRef;
 use crate::page::header::Kind;
-use crate::page::slotted::Narrowed;
+use crate::page::slotted::SlotRange;
 
 /// A leaf and the position of a key in it. Valid while the guard is valid.
 #[derive(Debug)]
@@ -302,6 +302,6 @@ fn segment(is_root: bool) -> &'static PointSite {
 
 /// Shared by all levels, so that the code of a descent between two points fits the L1 instruction cache.
 #[inline(never)]
-fn narrow_ahead(page: PageRef<'_>, key: &[u8]) -> Narrowed {
+fn narrow_ahead(page: PageRef<'_>, key: &[u8]) -> SlotRange {
     page.narrow(key)
 }

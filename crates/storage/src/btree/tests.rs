@@ -14,7 +14,7 @@ use crate::base::ids::{IndexId, Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
 use crate::base::rng::Rng;
 use crate::buffer::frame::FrameWrite;
 use crate::io::MemDisk;
-use crate::log::{RecordBuf, RecordKind, Unlogged};
+use crate::log::{AppendError, RecordBuf, RecordKind};
 use crate::page::slotted::{is_high_bound, is_low_bound};
 use crate::page::{PageRef, sound};
 use crate::{Database, Options};
@@ -102,7 +102,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Appends a record with the sections that `put` adds, while the leaf is latched.
-    fn log(&mut self, leaf: &mut FrameWrite<'_>, put: impl FnOnce(&mut RecordBuf, PageId)) -> Result<Lsn, Unlogged> {
+    fn log(&mut self, leaf: &mut FrameWrite<'_>, put: impl FnOnce(&mut RecordBuf, PageId)) -> Result<Lsn, AppendError> {
         leaf.mark_dirty(self.pages.log.tail());
         self.rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
         put(&mut self.rec, leaf.frame().page_id());
@@ -228,7 +228,7 @@ impl Walk<'_> {
         };
         let bytes = Box::new(*frame.stable());
         frame.release_unchanged();
-        assert_eq!(sound::flaw(&bytes, id).map(|flaw| flaw.to_string()), None, "page {id}");
+        assert_eq!(sound::find_defect(&bytes, id).map(|flaw| flaw.to_string()), None, "page {id}");
         let mut copy = crate::page::PageBytes::boxed();
         copy.as_bytes_mut().copy_from_slice(&bytes[..]);
         let page = PageRef::of(&copy);

@@ -273,10 +273,10 @@ impl<'a> FrameWrite<'a> {
     /// repaired, and changes preserve them. The exception is the order of keys, which is always checked: a page in the wrong
     /// place of a damaged tree accepts keys that do not belong there.
     pub(crate) fn flaw(&self) -> Option<Flaw> {
-        let look = || sound::flaw(self.stable(), self.frame.page_id());
+        let look = || sound::find_defect(self.stable(), self.frame.page_id());
         let unproved = self.frame.unproved.load(Ordering::Relaxed);
         if unproved & CONTENT == 0 {
-            let disorder = sound::disorder(self.stable());
+            let disorder = sound::find_key_order_defect(self.stable());
             debug_assert!(disorder.is_some() || look().is_none(), "page {} was sound", self.frame.page_id());
             return disorder;
         }

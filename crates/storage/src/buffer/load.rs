@@ -206,7 +206,7 @@ impl BufferPool {
         if lsn >= end && lsn != Lsn::ZERO {
             return Some(format!("its LSN is {lsn}, yet the log ends at {end}"));
         }
-        sound::flaw(bytes, id).map(|flaw| flaw.to_string())
+        sound::find_defect(bytes, id).map(|flaw| flaw.to_string())
     }
 
     /// Claims an absent page for a read into a frame. Returns `None` if the page's entry is no longer `entry`.

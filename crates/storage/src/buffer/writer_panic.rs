@@ -52,6 +52,6 @@ pub(super) fn writer_unwound(page: PageId, address: usize) {
     let found = found.and_then(|pool| Some((pool.poison.upgrade()?, pool.wal.upgrade()?)));
     drop(pools);
     if let Some((poison, wal)) = found {
-        poison.distrust(&format!("a panic while page {page} was being changed"), wal.durable());
+        poison.mark_inconsistent(&format!("a panic while page {page} was being changed"), wal.durable());
     }
 }

@@ -142,7 +142,7 @@ impl Aside {
     pub(crate) fn mend(&self, synced: &SyncedFile, redo: Lsn, end: Lsn) -> Result<(), StorageError> {
         let (data, mut mended) = (synced.file(), false);
         let len = data.len().map_err(|e| StorageError::io("measure", data.name(), 0, e))?;
-        for (id, copies) in self.noted(redo)? {
+        for (id, copies) in self.valid_copies(redo)? {
             if id.offset() + PAGE_SIZE as u64 > len {
                 // The file was truncated since, or its length was never on disk, and then no byte of the page was: redo
                 // recreates the page if it is still in use.
@@ -174,8 +174,8 @@ impl Aside {
     }
 
     /// Returns the valid copies if redo begins at `redo`.
-    fn noted(&self, redo: Lsn) -> Result<BTreeMap<PageId, Vec<CopyPlace>>, StorageError> {
-        let mut noted: BTreeMap<PageId, Vec<CopyPlace>> = BTreeMap::new();
+    fn valid_copies(&self, redo: Lsn) -> Result<BTreeMap<PageId, Vec<CopyPlace>>, StorageError> {
+        let mut copies: BTreeMap<PageId, Vec<CopyPlace>> = BTreeMap::new();
         let file = self.file.file();
         let len = file.len().map_err(|e| StorageError::io("measure", file.name(), 0, e))?;
         for slot in 0..len.saturating_sub(ASIDE) / SLOT {
@@ -193,11 +193,11 @@ impl Aside {
                 let (id, crc, recovery) = (PageId(word(&header, at)), word(&header, at + 4), long(&header, at + 8));
                 // Page 0 is the file's header.
                 if id.0 > 0 && recovery >= redo.0 {
-                    noted.entry(id).or_default().push(CopyPlace { slot, page, crc });
+                    copies.entry(id).or_default().push(CopyPlace { slot, page, crc });
                 }
             }
         }
-        Ok(noted)
+        Ok(copies)
     }
 }
 

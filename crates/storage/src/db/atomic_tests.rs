@@ -14,7 +14,7 @@ use super::table::{OpenTable, Table};
 use super::transaction::Transaction;
 use crate::base::config::Background;
 use crate::base::error::{StorageError, TxnError};
-use crate::base::fault::{self, Refusable};
+use crate::base::fault::{self, FaultKind};
 use crate::base::rng::Rng;
 use crate::io::{Call, Crash, Fault, SimDisk, When};
 
@@ -41,7 +41,7 @@ fn by_name(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
 
 /// Fault point in the closures of all statements.
 fn closure() {
-    assert!(!fault::strikes(Refusable::Closure), "a fault of a test");
+    assert!(!fault::should_fail(FaultKind::Closure), "a fault of a test");
 }
 
 impl Rng {
@@ -75,7 +75,7 @@ fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
     let mut all: Vec<(&'static str, Statement)> = Vec::new();
     for at in 0..2 {
         let (key, row) = (rng.key(), rng.row());
-        all.push(("insert", Box::new(move |tx, tables| tx.insert_raw(&tables[at], &key, &row))));
+        all.push(("insert", Box::new(move |tx, tables| tx.raw_mut().insert(&tables[at], &key, &row))));
         let (key, row) = (rng.key(), rng.row());
         all.push((
             "update",
@@ -84,38 +84,38 @@ fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
                     closure();
                     bytes.clone_from(&row);
                 };
-                tx.update_raw(&tables[at], &key, change).map(drop)
+                tx.raw_mut().update(&tables[at], &key, change).map(drop)
             }),
         ));
         let key = rng.key();
         all.push((
             "update a head",
-            Box::new(move |tx, tables| tx.update_head_raw(&tables[at], &key, 8, |head, _| count(head)).map(drop)),
+            Box::new(move |tx, tables| tx.raw_mut().update_head(&tables[at], &key, 8, |head, _| count(head)).map(drop)),
         ));
         let keys: Vec<_> = (0..rng.below(40)).map(|_| rng.key()).collect();
         all.push((
             "update heads",
             Box::new(move |tx, tables| {
                 let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-                tx.update_heads_raw(&tables[at], &keys, 8, |_, head, _| count(head)).map(drop)
+                tx.raw_mut().update_heads(&tables[at], &keys, 8, |_, head, _| count(head)).map(drop)
             }),
         ));
         let key = rng.key();
-        all.push(("delete", Box::new(move |tx, tables| tx.delete_raw(&tables[at], &key).map(drop))));
+        all.push(("delete", Box::new(move |tx, tables| tx.raw_mut().delete(&tables[at], &key).map(drop))));
         let first = rng.below(KEYS);
         let rows: Vec<Row> = (0..1 + rng.below(12)).map(|i| (self::key(first + i), rng.row())).collect();
         all.push((
             "insert a run",
             Box::new(move |tx, tables| {
                 let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
-                tx.insert_run_raw(&tables[at], &rows)
+                tx.raw_mut().insert_run(&tables[at], &rows)
             }),
         ));
         let rows: Vec<(u64, Vec<u8>)> = (0..1 + rng.below(30)).map(|_| (rng.below(KEYS), rng.row())).collect();
         all.push((
             "put many",
             Box::new(move |tx, tables| {
-                let info = tx.made(&tables[at])?;
+                let info = tx.table_to_insert(&tables[at])?;
                 tx.put_all(info, &rows)
             }),
         ));
@@ -125,33 +125,34 @@ fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
             "insert a new run",
             Box::new(move |tx, tables| {
                 let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
-                tx.insert_run_raw(&tables[at], &rows)
+                tx.raw_mut().insert_run(&tables[at], &rows)
             }),
         ));
         let (from, to) = (rng.below(KEYS), 1 + rng.below(60));
         all.push((
             "take the first",
             Box::new(move |tx, tables| {
-                tx.take_first_raw(&tables[at], &self::key(from), &self::key(from + to)).map(drop)
+                tx.raw_mut().take_first(&tables[at], &self::key(from), &self::key(from + to)).map(drop)
             }),
         ));
         all.push((
             "scan",
             Box::new(move |tx, tables| {
-                tx.scan_raw(&tables[at], &self::key(from), &self::key(from + to), |_, _| {
+                tx.raw().scan(&tables[at], &self::key(from), &self::key(from + to), |_, _| {
                     closure();
                     ControlFlow::Continue(())
                 })
             }),
         ));
         let key = rng.key();
-        all.push(("read", Box::new(move |tx, tables| tx.read_raw(&tables[at], &key, |_| closure()).map(drop))));
+        all.push(("read", Box::new(move |tx, tables| tx.raw().read(&tables[at], &key, |_| closure()).map(drop))));
     }
     let (from, to) = (rng.below(KEYS), 1 + rng.below(KEYS));
     all.push((
         "update a run",
         Box::new(move |tx, tables| {
-            tx.update_run_raw(&tables[0], &self::key(from), &self::key(from + to), |_, row| count(&mut row[..8]))
+            tx.raw_mut()
+                .update_run(&tables[0], &self::key(from), &self::key(from + to), |_, row| count(&mut row[..8]))
                 .map(drop)
         }),
     ));
@@ -159,7 +160,7 @@ fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
         all.push((
             "scan an index",
             Box::new(move |tx, tables| {
-                tx.scan_index_raw(&tables[1], 0, &[], &[255; 20], descending, |_, _| {
+                tx.raw().scan_index(&tables[1], 0, &[], &[255; 20], descending, |_, _| {
                     closure();
                     ControlFlow::Continue(())
                 })
@@ -191,14 +192,14 @@ impl Bench {
         for table in &tables {
             for n in (0..KEYS).step_by(2) {
                 let row = rng.row();
-                db.transact(|tx| tx.insert_raw(table, &key(n), &row)).unwrap();
+                db.transact(|tx| tx.raw_mut().insert(table, &key(n), &row)).unwrap();
             }
         }
         // The filler does not fit the pool.
         for n in 0..110 {
             let rows: Vec<Row> = (0..4).map(|i| (key(4 * n + i), vec![1; 3900])).collect();
             let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
-            db.transact(|tx| tx.insert_run_raw(&filler, &rows)).unwrap();
+            db.transact(|tx| tx.raw_mut().insert_run(&filler, &rows)).unwrap();
         }
         db.checkpoint().unwrap();
         Bench { disk, db: Some(db), tables, filler }
@@ -224,23 +225,23 @@ impl Bench {
                 found.insert((at, key.to_vec()), row.to_vec());
                 ControlFlow::Continue(())
             };
-            tx.scan_raw(table, &[], &[255; 20], visit).unwrap();
+            tx.raw().scan(table, &[], &[255; 20], visit).unwrap();
         }
         for index in 0..2 {
             let visit = |entry: &[u8], key: &[u8]| {
                 found.insert((2 + index, entry.to_vec()), key.to_vec());
                 ControlFlow::Continue(())
             };
-            tx.scan_index_raw(&self.tables[1], index, &[], &[255; 20], false, visit).unwrap();
+            tx.raw().scan_index(&self.tables[1], index, &[], &[255; 20], false, visit).unwrap();
         }
         found
     }
 
     /// Evicts the pages of the tables by dirtying the filler's pages, which must be written before they are evicted.
     fn cool(&self) {
-        let changed = self
-            .db()
-            .transact(|tx| tx.update_run_raw(&self.filler, &[], &[255; 20], |_, row| row[0] = row[0].wrapping_add(1)));
+        let changed = self.db().transact(|tx| {
+            tx.raw_mut().update_run(&self.filler, &[], &[255; 20], |_, row| row[0] = row[0].wrapping_add(1))
+        });
         assert_eq!(changed.unwrap(), 440);
     }
 
@@ -258,7 +259,8 @@ impl Bench {
     /// Changes a row of each table: the transaction's work before the statement under test.
     fn mark(&self, tx: &mut Transaction<'_>) {
         for table in &self.tables {
-            let marked = tx.update_head_raw(table, &key(0), 8, |head, _| head[1] = head[1].wrapping_add(1)).unwrap();
+            let marked =
+                tx.raw_mut().update_head(table, &key(0), 8, |head, _| head[1] = head[1].wrapping_add(1)).unwrap();
             assert!(marked.is_some());
         }
     }
@@ -289,7 +291,7 @@ fn open(disk: &SimDisk) -> Database {
 /// Kind of the calls that are made to fail.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    Engine(Refusable),
+    Engine(FaultKind),
     Disk(Call, Fault),
 }
 
@@ -375,17 +377,17 @@ fn try_all(kind: Kind, seeds: std::ops::Range<u64>) {
 
 #[test]
 fn a_refused_lock() {
-    try_all(Kind::Engine(Refusable::Lock), 0..4);
+    try_all(Kind::Engine(FaultKind::Lock), 0..4);
 }
 
 #[test]
 fn a_deadlock() {
-    try_all(Kind::Engine(Refusable::Wait), 0..2);
+    try_all(Kind::Engine(FaultKind::Wait), 0..2);
 }
 
 #[test]
 fn a_full_log() {
-    try_all(Kind::Engine(Refusable::Log), 0..4);
+    try_all(Kind::Engine(FaultKind::Log), 0..4);
 }
 
 /// A statement that has to create a log segment, at any of its records, has the same effect as without.
@@ -400,12 +402,12 @@ fn a_segment_that_is_not_ready() {
             let run = |n: u64| {
                 let mut tx = bench.db().begin().unwrap();
                 bench.mark(&mut tx);
-                fault::plan(Refusable::Segment, n);
+                fault::plan(FaultKind::Segment, n);
                 let result = statement(&mut tx, &bench.tables).map_err(|error| error.to_string());
                 let met = !fault::clear();
                 let seen = bench.contents_in(&mut tx);
                 // The fault also strikes the appends of the rollback.
-                fault::plan(Refusable::Segment, 1 + n % 5);
+                fault::plan(FaultKind::Segment, 1 + n % 5);
                 tx.rollback().unwrap();
                 fault::clear();
                 (result, seen, met)
@@ -430,7 +432,7 @@ fn a_segment_that_is_not_ready() {
 
 #[test]
 fn a_panic_of_the_callers_code() {
-    try_all(Kind::Engine(Refusable::Closure), 0..4);
+    try_all(Kind::Engine(FaultKind::Closure), 0..4);
 }
 
 #[test]
@@ -456,9 +458,9 @@ fn a_panic_while_a_page_is_latched() {
         let mut writer = bench.db().begin().unwrap();
         bench.mark(&mut writer);
         let reader = bench.db().begin().unwrap();
-        reader.read_raw(&bench.filler, &key(1), |_| ()).unwrap();
-        fault::plan(Refusable::Latched, n);
-        let result = catch_unwind(AssertUnwindSafe(|| writer.insert_run_raw(&bench.tables[1], &rows)));
+        reader.raw().read(&bench.filler, &key(1), |_| ()).unwrap();
+        fault::plan(FaultKind::Latched, n);
+        let result = catch_unwind(AssertUnwindSafe(|| writer.raw_mut().insert_run(&bench.tables[1], &rows)));
         assert!(!fault::clear(), "call {n} was not to come");
         struck += u64::from(result.is_err());
         let poisoned = |result: Result<(), TxnError>| match result {
@@ -487,14 +489,14 @@ fn a_panic_that_only_unwinds_a_transaction() {
     let unwound = catch_unwind(AssertUnwindSafe(|| {
         let mut tx = bench.db().begin().unwrap();
         for n in (0..KEYS).step_by(2) {
-            tx.update_raw(&bench.tables[0], &key(n), |row| row.truncate(8)).unwrap();
+            tx.raw_mut().update(&bench.tables[0], &key(n), |row| row.truncate(8)).unwrap();
         }
         for n in (1..KEYS).step_by(2) {
-            tx.insert_raw(&bench.tables[0], &key(n), &[3; 2000]).unwrap();
+            tx.raw_mut().insert(&bench.tables[0], &key(n), &[3; 2000]).unwrap();
         }
         panic!("a fault of a test");
     }));
     assert!(unwound.is_err());
     assert!(bench.contents() == before);
-    bench.db().transact(|tx| tx.insert_raw(&bench.tables[0], &key(1), &[0; 9])).unwrap();
+    bench.db().transact(|tx| tx.raw_mut().insert(&bench.tables[0], &key(1), &[0; 9])).unwrap();
 }

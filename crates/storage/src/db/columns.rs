@@ -20,7 +20,7 @@ impl Transaction<'_> {
         table: &impl AsTable<K, V>,
         key: &K::Borrowed,
     ) -> Result<Option<C>, TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(None) };
+        let Some(info) = self.table_to_read(table, Want::Read)? else { return Ok(None) };
         self.enter(OperationKind::Fetch, &info.primary);
         match self.read_key(&info.primary, key, Want::Read, &[C::RANGE], C::decode)? {
             Some(None) => Err(undecodable::<C>(&info.primary)),
@@ -43,7 +43,7 @@ impl Transaction<'_> {
         key: &K::Borrowed,
         change: impl FnOnce(&mut C) -> R,
     ) -> Result<Option<R>, TxnError> {
-        let Some(info) = self.seen_to_write(table)? else { return Ok(None) };
+        let Some(info) = self.table_to_write(table)? else { return Ok(None) };
         self.enter(OperationKind::Update, &info.primary);
         if C::RANGE.start > C::RANGE.end || C::RANGE.end == usize::MAX {
             return Err(misfit::<C>(&info.primary, "lie at no fixed place"));
@@ -52,7 +52,9 @@ impl Transaction<'_> {
             let done = if info.secondaries.iter().any(|index| index.columns_from < C::RANGE.end) {
                 update_with_indexes(tx.txn.get_mut(), info, key, change)?
             } else {
-                tx.txn.get_mut().update_columns(info, key, &[C::RANGE], |bytes, _| changed::<V, C, R>(bytes, change))?
+                tx.txn
+                    .get_mut()
+                    .update_columns(info, key, &[C::RANGE], |bytes, _| change_encoded::<V, C, R>(bytes, change))?
             };
             match done.transpose() {
                 Ok(answer) => Ok(answer),
@@ -80,7 +82,10 @@ fn misfit<C>(index: &Index, what: &str) -> TxnError {
 }
 
 /// Changes encoded columns in place. `bytes` must not be used after an error.
-fn changed<V: Row, C: Columns<V>, R>(bytes: &mut Vec<u8>, change: impl FnOnce(&mut C) -> R) -> Result<R, Unchanged> {
+fn change_encoded<V: Row, C: Columns<V>, R>(
+    bytes: &mut Vec<u8>,
+    change: impl FnOnce(&mut C) -> R,
+) -> Result<R, Unchanged> {
     let mut columns = C::decode(bytes).ok_or(Unchanged::NoColumns)?;
     let answer = change(&mut columns);
     let len = bytes.len();
@@ -96,7 +101,7 @@ fn update_with_indexes<V: Row, C: Columns<V>, R>(
 ) -> Result<Option<Result<R, Unchanged>>, TxnError> {
     txn.update_row(info, key, |row| {
         let mut part = row.get(C::RANGE).ok_or(Unchanged::NoColumns)?.to_vec();
-        let answer = changed::<V, C, R>(&mut part, change)?;
+        let answer = change_encoded::<V, C, R>(&mut part, change)?;
         row[C::RANGE].copy_from_slice(&part);
         Ok(answer)
     })

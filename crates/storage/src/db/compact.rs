@@ -30,13 +30,13 @@ const TRIES: usize = 10_000;
 /// Maximum number of checkpoints until the start of redo lies after the last record about the removed pages.
 const CHECKPOINTS: usize = 100;
 
-/// The result of compacting. Sizes are in bytes.
+/// The result of a compaction. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Compacted {
-    /// Size of the data file before.
+    /// Size of the data file before the compaction.
     pub before: u64,
-    /// Size of the data file after.
+    /// Size of the data file after the compaction.
     pub after: u64,
     /// Number of pages moved.
     pub moved: u64,
@@ -64,7 +64,7 @@ impl Database {
         let bytes = || u64::from(self.engine.pool.file_pages()) * PAGE_SIZE as u64;
         let mut compacted = Compacted { before: bytes(), ..Compacted::default() };
         if turn.state().is_some() {
-            self.duties.purge_thoroughly()?;
+            self.background.purge_all()?;
             compacted.moved = self.move_pages()?;
             self.cut_file()?;
         }
@@ -154,8 +154,8 @@ impl Database {
             self.forget_unused()?;
             let after = engine.log.tail();
             engine.pool.flush_all()?;
-            self.duties.checkpointer.take(engine)?;
-            if self.duties.checkpointer.redo() >= after {
+            self.background.checkpointer.take(engine)?;
+            if self.background.checkpointer.redo() >= after {
                 return self.cut();
             }
         }

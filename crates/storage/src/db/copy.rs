@@ -37,7 +37,7 @@ use crate::base::error::{CopyError, StorageError};
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::buffer::CopyReader;
 use crate::io::{Disk, DiskFile, FileDisk, LockError, OpenMode, sync_file, write_all_at};
-use crate::log::{Hold, LogFiles};
+use crate::log::{LogFiles, LogPin};
 use crate::recovery::checkpoint::CheckpointBody;
 use crate::recovery::control::{Control, ControlFile};
 
@@ -109,14 +109,15 @@ impl Database {
         self.copy_on(Arc::new(disk), |_| ControlFlow::Continue(()))
     }
 
-    /// As [`Database::copy_to`], onto any disk. `hear` is called regularly with the progress; a break cancels the copy.
+    /// As [`Database::copy_to`], onto any disk. `on_progress` is called regularly with the progress; a break
+    /// cancels the copy.
     ///
     /// # Errors
     /// As [`Database::copy_to`]; [`CopyError::Cancelled`].
     pub fn copy_on(
         &self,
         disk: Arc<dyn Disk>,
-        hear: impl FnMut(&Copying) -> ControlFlow<()>,
+        on_progress: impl FnMut(&Copying) -> ControlFlow<()>,
     ) -> Result<Copied, CopyError> {
         let directory = files::directory(&*disk);
         let is_empty = || match files::first_foreign(&*disk)? {
@@ -130,19 +131,20 @@ impl Database {
             LockError::Storage(error) => error.into(),
         })?;
         is_empty()?;
-        let mut target = Target { directory, disk: &*disk, made: Vec::new(), hear, told: Copying::default() };
+        let mut target =
+            CopyTarget { directory, disk: &*disk, created: Vec::new(), on_progress, progress: Copying::default() };
         let copied = self.copy_into(&disk, &mut target)?;
-        target.made.clear();
+        target.created.clear();
         Ok(copied)
     }
 
     fn copy_into(
         &self,
         disk: &Arc<dyn Disk>,
-        target: &mut Target<'_, impl FnMut(&Copying) -> ControlFlow<()>>,
+        target: &mut CopyTarget<'_, impl FnMut(&Copying) -> ControlFlow<()>>,
     ) -> Result<Copied, CopyError> {
         let engine = &self.engine;
-        let hold = engine.log.hold();
+        let pin = engine.log.pin();
         let mut reader = engine.pool.begin_copy();
         engine.pool.flush_all()?;
         self.checkpointer().take(engine)?;
@@ -156,14 +158,14 @@ impl Database {
         target.begin()?;
         let end = self.copy_pages(&mut reader, database, target)?;
         engine.make_durable(end)?;
-        let copied = target.copy_log(&hold, (body.keep(), end), database);
-        if hold.is_broken() {
+        let copied = target.copy_log(&pin, (body.keep(), end), database);
+        if pin.is_broken() {
             return Err(CopyError::LogLimit { directory: target.directory.clone(), limit: engine.log.limit_bytes() });
         }
         copied?;
         LogFiles::find(Arc::clone(disk), database)?.prove(body.keep(), end)?;
         target.finish(&Control { number: 1, database, durable: end, ..control })?;
-        let Copying { pages, log_bytes, .. } = target.told;
+        let Copying { pages, log_bytes, .. } = target.progress;
         Ok(Copied { end, pages, log_bytes, database_id: database })
     }
 
@@ -172,13 +174,13 @@ impl Database {
         &self,
         reader: &mut CopyReader<'_>,
         database: u64,
-        target: &mut Target<'_, impl FnMut(&Copying) -> ControlFlow<()>>,
+        target: &mut CopyTarget<'_, impl FnMut(&Copying) -> ControlFlow<()>>,
     ) -> Result<Lsn, CopyError> {
         // Pages created from now on are in the log; the copy's restart extends the file for them.
         let in_all = reader.pages();
-        target.told.pages_in_all = in_all.into();
+        target.progress.pages_in_all = in_all.into();
         let name = files::PAGES;
-        let file = target.make(name)?;
+        let file = target.create(name)?;
         let bytes = u64::from(in_all) * PAGE_SIZE as u64;
         file.allocate(0, bytes).map_err(|e| StorageError::io("allocate", target.disk.show(name), 0, e))?;
         write_all_at(&*file, files::file_header(database).as_bytes(), 0)?;
@@ -210,30 +212,30 @@ fn successor(control: &Control) -> u64 {
     (mixed ^ (mixed >> 29)) | 1
 }
 
-/// The target directory of a running copy. Its files are removed if the copy fails or `hear` panics.
-struct Target<'d, H> {
+/// The target directory of a running copy. Its files are removed if the copy fails or `on_progress` panics.
+struct CopyTarget<'d, H> {
     directory: String,
     disk: &'d dyn Disk,
     /// Files created so far; empty once the copy is complete.
-    made: Vec<String>,
-    hear: H,
-    told: Copying,
+    created: Vec<String>,
+    on_progress: H,
+    progress: Copying,
 }
 
-impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
+impl<H: FnMut(&Copying) -> ControlFlow<()>> CopyTarget<'_, H> {
     /// Marks the directory as an unfinished copy.
     fn begin(&mut self) -> Result<(), CopyError> {
-        self.make(files::COPYING)?;
+        self.create(files::COPYING)?;
         self.sync_directory()?;
-        self.tell()
+        self.report()
     }
 
     /// Creates a file that must not exist.
-    fn make(&mut self, name: &str) -> Result<Arc<dyn DiskFile>, StorageError> {
+    fn create(&mut self, name: &str) -> Result<Arc<dyn DiskFile>, StorageError> {
         let show = self.disk.show(name);
-        let made = self.disk.open(name, OpenMode::CreateNew).map_err(|e| StorageError::io("create", show, 0, e))?;
-        self.made.push(name.to_owned());
-        Ok(made)
+        let file = self.disk.open(name, OpenMode::CreateNew).map_err(|e| StorageError::io("create", show, 0, e))?;
+        self.created.push(name.to_owned());
+        Ok(file)
     }
 
     /// Copies the pages from `from` to `to`, exclusive.
@@ -253,19 +255,19 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
             reader.read(PageId(first), bytes, damaged)?;
             write_all_at(file, bytes, PageId(first).offset())?;
             first += pages;
-            self.told.pages += u64::from(pages);
-            self.told.pages_in_all = self.told.pages_in_all.max(self.told.pages);
-            self.tell()?;
+            self.progress.pages += u64::from(pages);
+            self.progress.pages_in_all = self.progress.pages_in_all.max(self.progress.pages);
+            self.report()?;
         }
         Ok(())
     }
 
-    fn copy_log(&mut self, hold: &Hold<'_>, stretch: (Lsn, Lsn), database: u64) -> Result<(), CopyError> {
-        let Target { directory, disk, made, hear, told } = self;
-        let named = |name: &str| made.push(name.to_owned());
-        hold.copy(stretch, *disk, database, named, |bytes| {
-            told.log_bytes += bytes;
-            match hear(told) {
+    fn copy_log(&mut self, pin: &LogPin<'_>, stretch: (Lsn, Lsn), database: u64) -> Result<(), CopyError> {
+        let CopyTarget { directory, disk, created, on_progress, progress } = self;
+        let named = |name: &str| created.push(name.to_owned());
+        pin.copy(stretch, *disk, database, named, |bytes| {
+            progress.log_bytes += bytes;
+            match on_progress(progress) {
                 ControlFlow::Continue(()) => Ok(()),
                 ControlFlow::Break(()) => Err(CopyError::Cancelled { directory: directory.clone() }),
             }
@@ -275,8 +277,8 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
     /// Completes the copy, all of whose other files exist and are synced: writes the control file and removes the mark.
     fn finish(&mut self, control: &Control) -> Result<(), CopyError> {
         self.sync_directory()?;
-        let made = &mut self.made;
-        ControlFile::create(self.disk, control, CONTROL_BYTES, &mut |name| made.push(name.to_owned()))?;
+        let created = &mut self.created;
+        ControlFile::create(self.disk, control, CONTROL_BYTES, &mut |name| created.push(name.to_owned()))?;
         self.disk
             .remove(files::COPYING)
             .map_err(|e| StorageError::io("remove", self.disk.show(files::COPYING), 0, e))?;
@@ -287,23 +289,23 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
         Ok(self.disk.sync_dir().map_err(|e| StorageError::io("sync", self.disk.show(""), 0, e))?)
     }
 
-    fn tell(&mut self) -> Result<(), CopyError> {
-        match (self.hear)(&self.told) {
+    fn report(&mut self) -> Result<(), CopyError> {
+        match (self.on_progress)(&self.progress) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(CopyError::Cancelled { directory: self.directory.clone() }),
         }
     }
 }
 
-impl<H> Drop for Target<'_, H> {
+impl<H> Drop for CopyTarget<'_, H> {
     /// Removes the files made so far. The mark is removed last, so that a directory that cannot be emptied cannot be
     /// opened either.
     fn drop(&mut self) {
-        if self.made.is_empty() {
+        if self.created.is_empty() {
             return;
         }
         let mut left = false;
-        for name in self.made.drain(..).rev() {
+        for name in self.created.drain(..).rev() {
             // The mark is the first file created.
             if name == files::COPYING && left {
                 continue;

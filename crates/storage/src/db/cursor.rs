@@ -57,7 +57,7 @@ impl<'db> Transaction<'db> {
         table: &impl AsTable<K, V>,
         range: impl RangeBounds<K>,
     ) -> Result<Cursor<'tx, 'db, K, V>, TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(Cursor::empty(self)) };
+        let Some(info) = self.table_to_read(table, Want::Read)? else { return Ok(Cursor::empty(self)) };
         self.enter(OperationKind::Scan, &info.primary);
         let (from, to) = bounds_of(&range);
         Ok(Cursor::primary(self, info, from, to))
@@ -72,7 +72,7 @@ impl<'db> Transaction<'db> {
         table: &impl AsTable<I::Key, I::Row>,
         range: impl RangeBounds<I::By>,
     ) -> Result<Cursor<'tx, 'db, I::Key, I::Row>, TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(Cursor::empty(self)) };
+        let Some(info) = self.table_to_read(table, Want::Read)? else { return Ok(Cursor::empty(self)) };
         let secondary = info.secondary::<I>()?;
         self.enter(OperationKind::Scan, &secondary.index);
         let (from, to) = bounds_of(&range);

@@ -4,18 +4,18 @@ use crate::base::sync::plain::{AtomicBool, AtomicU64, Ordering};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::duties::Duties;
+use super::background::BackgroundServices;
 use super::files::{self, DirectoryContent, LogFront};
 use super::options::{MOST_POOL_BYTES, Options, cores};
 use crate::base::arena::PageSize;
-use crate::base::checked::checked;
+use crate::base::asserting_hook::with_assertions;
 use crate::base::config::{Background, LargePages, LatchKind, Service};
 use crate::base::error::{LogHolder, OpenError, StorageError, TxnError};
+use crate::base::fair_lock::FairLock;
 use crate::base::hook::BlockReason;
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
 use crate::base::sync::Mutex;
-use crate::base::turns::Turns;
 use crate::btree::extent;
 use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
@@ -38,12 +38,12 @@ use crate::txn::engine::Engine;
 pub struct Database {
     pub(crate) engine: Arc<Engine>,
     pub(crate) catalog: Arc<Catalog>,
-    pub(super) duties: Arc<Duties>,
+    pub(super) background: Arc<BackgroundServices>,
     pub(super) reruns: u32,
     pub(super) large_pages: LargePages,
     closed: Mutex<bool>,
     /// Admits one compacting thread at a time.
-    pub(super) compacting: Turns<()>,
+    pub(super) compacting: FairLock<()>,
     directory: String,
     _lock: DiskLock,
 }
@@ -94,7 +94,7 @@ impl Database {
     }
 
     pub(crate) fn open_with(disk: Arc<dyn Disk>, mut options: Options) -> Result<Database, OpenError> {
-        options.hook = checked(options.hook);
+        options.hook = with_assertions(options.hook);
         let directory = files::directory(&*disk);
         options.check()?;
         if options.large_pages == LargePages::On {
@@ -103,12 +103,12 @@ impl Database {
         let pool_bytes = options.pool_bytes.min(MOST_POOL_BYTES);
         let frames = (pool_bytes / size_of::<crate::buffer::frame::Frame>() as u64) as usize;
         let memory = options.large_pages.pages(frames >= LARGE_FRAMES);
-        let found = files::look(&*disk)?;
+        let found = files::inspect_directory(&*disk)?;
         if found == DirectoryContent::Nothing && !options.create {
             return Err(OpenError::Missing { directory });
         }
         let lock = disk.lock().map_err(files::not_locked)?;
-        let found = files::look(&*disk)?;
+        let found = files::inspect_directory(&*disk)?;
         let poison = Arc::new(Poison::default());
         let segment_bytes = options.log_file_bytes();
         let log_bounds = (options.checkpoint_bytes, options.log_limit_bytes());
@@ -201,30 +201,30 @@ impl Database {
         }
         let catalog = Arc::new(Catalog::load(&engine)?);
         let every = engine.log.bounds().every;
-        let duties = Duties::new(Arc::clone(&engine), Arc::clone(&catalog), checkpointer, every);
+        let background = BackgroundServices::new(Arc::clone(&engine), Arc::clone(&catalog), checkpointer, every);
         match (options.background, &options.services) {
-            (Background::Threads, Some(services)) => duties.share(services),
+            (Background::Threads, Some(services)) => background.share(services),
             (Background::Threads, None) => {
-                duties.start().map_err(|source| OpenError::Thread { source })?;
+                background.start().map_err(|source| OpenError::Thread { source })?;
             }
-            (Background::Stepped, _) => duties.start_stepped(),
-            (Background::Inline, _) => duties.start_inline(),
+            (Background::Stepped, _) => background.start_stepped(),
+            (Background::Inline, _) => background.start_inline(),
         }
         Ok(Database {
             engine,
             catalog,
-            duties,
+            background,
             reruns: options.reruns,
             large_pages: options.large_pages,
             closed: Mutex::new(false),
-            compacting: Turns::new((), BlockReason::Room),
+            compacting: FairLock::new((), BlockReason::Room),
             directory,
             _lock: lock,
         })
     }
 
     pub(super) fn checkpointer(&self) -> &Checkpointer {
-        &self.duties.checkpointer
+        &self.background.checkpointer
     }
 
     fn engine(
@@ -352,7 +352,7 @@ impl Database {
     /// An error if a write fails.
     pub fn checkpoint(&self) -> Result<(), StorageError> {
         self.engine.pool.flush_all()?;
-        self.duties.checkpointer.take(&self.engine)
+        self.background.checkpointer.take(&self.engine)
     }
 
     /// Runs a part of the background work. For databases opened with [`Background::Inline`], which have no background
@@ -361,7 +361,7 @@ impl Database {
     /// # Errors
     /// Errors of the services.
     pub fn step(&self) -> Result<(), StorageError> {
-        self.duties.step_inline()
+        self.background.step_inline()
     }
 
     /// Runs one bounded step of a background service; returns true if it did any work. For databases opened with
@@ -372,7 +372,7 @@ impl Database {
     /// # Errors
     /// A failed write or sync closes the instance; a full disk is temporary.
     pub fn step_service(&self, service: Service) -> Result<bool, StorageError> {
-        self.duties.step(service)
+        self.background.step(service)
     }
 
     /// Reads the database into the buffer pool, as far as it fits. Returns the number of pages read.
@@ -412,11 +412,11 @@ impl Database {
             latch_promotions: latches.promotions,
             latch_demotions: latches.demotions,
             latch_promotions_refused: latches.refused,
-            checkpoints: self.duties.checkpointer.taken(),
+            checkpoints: self.background.checkpointer.taken(),
             log_disk_bytes: self.engine.log.disk_bytes(),
             log_limit_bytes: self.engine.log.limit_bytes(),
             log_pauses: self.engine.log.pauses(),
-            log_holder: self.duties.checkpointer.holder_now(&self.engine),
+            log_holder: self.background.checkpointer.holder_now(&self.engine),
         }
     }
 
@@ -442,24 +442,24 @@ impl Database {
     /// Stops the services without writing. A panic may have left a page partly changed, and such a page must not reach
     /// the disk. The next open recovers from the log.
     fn abandon(&self) {
-        if self.engine.poison.is_of_the_parent() {
+        if self.engine.poison.is_forked_child() {
             return self.leave_to_the_parent();
         }
         if !std::mem::replace(&mut *self.closed.lock(), true) {
             self.engine.poison.close(&StorageError::Closing, self.engine.log.durable());
             self.engine.locks.close();
-            self.duties.stop();
+            self.background.stop();
         }
     }
 
     /// Leaks the engine in a forked child: its threads, locks and files belong to the parent process.
     #[cold]
     fn leave_to_the_parent(&self) {
-        std::mem::forget((Arc::clone(&self.engine), Arc::clone(&self.duties)));
+        std::mem::forget((Arc::clone(&self.engine), Arc::clone(&self.background)));
     }
 
     fn shut_down(&self) -> Result<(), StorageError> {
-        if self.engine.poison.is_of_the_parent() {
+        if self.engine.poison.is_forked_child() {
             self.leave_to_the_parent();
             return Err(StorageError::Forked);
         }
@@ -467,11 +467,11 @@ impl Database {
             return Ok(());
         }
         self.engine.locks.close();
-        self.duties.stop();
-        self.duties.finish_purging();
+        self.background.stop();
+        self.background.finish_purging();
         self.engine.log.wait_durable_inline(self.engine.log.tail())?;
         self.engine.pool.flush_all()?;
-        self.duties.checkpointer.take(&self.engine)?;
+        self.background.checkpointer.take(&self.engine)?;
         self.engine.log.shut_down()
     }
 }
@@ -498,11 +498,11 @@ pub struct Stats {
     pub log_direct: bool,
     /// Page accesses of ended transactions that found the page in the buffer pool.
     pub pool_hits: u64,
-    /// Pages read.
+    /// Number of pages read.
     pub pool_reads: u64,
-    /// Pages written.
+    /// Number of pages written.
     pub pool_writes: u64,
-    /// Pages evicted from the buffer pool.
+    /// Number of pages evicted from the buffer pool.
     pub pool_evictions: u64,
     /// Bytes of page images written to protect against torn pages. Not part of `log_bytes`.
     pub image_bytes: u64,

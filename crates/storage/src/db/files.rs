@@ -73,7 +73,7 @@ pub(crate) fn not_locked(error: LockError) -> OpenError {
 /// # Errors
 /// `NotADatabase` if the directory has files that are not a database's (subdirectories with other names are ignored);
 /// `CorruptFile` if it has a database without its control file.
-pub(crate) fn look(disk: &dyn Disk) -> Result<DirectoryContent, OpenError> {
+pub(crate) fn inspect_directory(disk: &dyn Disk) -> Result<DirectoryContent, OpenError> {
     let names = names(disk)?;
     let foreign = |why: String| Err(OpenError::NotADatabase { directory: directory(disk), why });
     if names.iter().any(|n| n == COPYING) {
@@ -92,25 +92,25 @@ pub(crate) fn look(disk: &dyn Disk) -> Result<DirectoryContent, OpenError> {
     }
     // Files with names of a database are left over from an interrupted creation, unless they hold more than a creation
     // writes. Locking the directory checks the lock file.
-    match files.try_fold(None, |other, name| Ok::<_, StorageError>(other.or(what_is_more(disk, name)?)))? {
-        Some(More::Data(name)) => {
+    match files.try_fold(None, |other, name| Ok::<_, StorageError>(other.or(inspect_leftover(disk, name)?)))? {
+        Some(LeftoverContent::Data(name)) => {
             let what = format!("is missing, but {name} holds data; restore a copy, or choose another directory");
             Err(StorageError::CorruptFile { file: disk.show(CONTROL), what }.into())
         }
-        Some(More::Other(name)) => foreign(format!("'{name}' there is of no database")),
+        Some(LeftoverContent::Other(name)) => foreign(format!("'{name}' there is of no database")),
         None => Ok(DirectoryContent::Nothing),
     }
 }
 
 /// Content beyond that of a new database.
-enum More {
+enum LeftoverContent {
     /// Pages or log records of a database.
     Data(String),
     /// Other content.
     Other(String),
 }
 
-fn what_is_more(disk: &dyn Disk, name: &str) -> Result<Option<More>, StorageError> {
+fn inspect_leftover(disk: &dyn Disk, name: &str) -> Result<Option<LeftoverContent>, StorageError> {
     if name == LOCK_FILE {
         return Ok(None);
     }
@@ -123,8 +123,8 @@ fn what_is_more(disk: &dyn Disk, name: &str) -> Result<Option<More>, StorageErro
     };
     Ok(match (begins, fits) {
         (true, true) => None,
-        (true, false) => Some(More::Data(name.to_owned())),
-        (false, _) => Some(More::Other(name.to_owned())),
+        (true, false) => Some(LeftoverContent::Data(name.to_owned())),
+        (false, _) => Some(LeftoverContent::Other(name.to_owned())),
     })
 }
 
@@ -136,7 +136,7 @@ fn begins_like(file: &dyn DiskFile, magic: &[u8; 8]) -> Result<bool, StorageErro
     Ok(bytes[..got].iter().zip(magic).all(|(byte, magic)| byte == magic || *byte == 0))
 }
 
-/// Removes a file that [`look`] found to be left over from a creation.
+/// Removes a file that [`inspect_directory`] found to be left over from a creation.
 fn remove_left_over(disk: &dyn Disk, name: &str) -> Result<(), StorageError> {
     match disk.remove(name) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -164,11 +164,11 @@ pub(crate) fn directory(disk: &dyn Disk) -> String {
     file.strip_suffix(CONTROL).unwrap_or(&file).trim_end_matches('/').to_owned()
 }
 
-/// Creates the files of an empty database in a directory where [`look`] found nothing. The control file is written
-/// last: without it there is no database.
+/// Creates the files of an empty database in a directory where [`inspect_directory`] found nothing. The control file
+/// is written last: without it there is no database.
 ///
 /// # Errors
-/// No space, a failed write, or a file of such a name that another program created meanwhile.
+/// No space, a failed write, or a file with one of these names that another program has created since.
 pub(crate) fn create(disk: &dyn Disk, database: u64) -> Result<(ControlFile, Control), StorageError> {
     remove_left_over(disk, PAGES)?;
     remove_left_over(disk, NEW_CONTROL)?;

@@ -26,7 +26,7 @@ impl Transaction<'_> {
     /// # Errors
     /// An error only if the table cannot be found.
     pub fn prefetch<K: Key, V: Row>(&self, table: &impl AsTable<K, V>, keys: &[K]) -> Result<(), TxnError> {
-        self.is_open()?;
+        self.check_open()?;
         let Some(info) = table.find(self.db)? else { return Ok(()) };
         self.enter(OperationKind::Prefetch, &info.primary);
         let mut encoded = self.take_keys()?;
@@ -60,7 +60,7 @@ impl Transaction<'_> {
     /// # Errors
     /// See [`TxnError`].
     pub fn get_many<K: Key, V: Row>(&self, table: &impl AsTable<K, V>, keys: &[K]) -> Result<Vec<Option<V>>, TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else {
+        let Some(info) = self.table_to_read(table, Want::Read)? else {
             return Ok(keys.iter().map(|_| None).collect());
         };
         let index = &info.primary;
@@ -90,7 +90,7 @@ impl Transaction<'_> {
     /// # Errors
     /// See [`TxnError`].
     pub fn put_many<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, rows: &[(K, V)]) -> Result<(), TxnError> {
-        let info = self.made(table)?;
+        let info = self.table_to_insert(table)?;
         self.enter(OperationKind::Insert, &info.primary);
         self.put_all(info, rows)
     }
@@ -112,7 +112,7 @@ impl Transaction<'_> {
         });
         let encoded = &mut self.txn.get_mut().slot.state().encoded;
         (encoded.keys, encoded.row) = (keys, row);
-        self.noted(result)
+        self.record_victim(result)
     }
 
     fn take_keys(&self) -> Result<EncodedKeys, TxnError> {

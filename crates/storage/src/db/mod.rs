@@ -3,6 +3,7 @@
 mod aside;
 #[cfg(all(test, not(shuttle)))]
 mod atomic_tests;
+pub(crate) mod background;
 mod bounds;
 pub(crate) mod bulk;
 mod columns;
@@ -10,7 +11,6 @@ pub(crate) mod compact;
 pub(crate) mod copy;
 pub(crate) mod cursor;
 pub(crate) mod database;
-pub(crate) mod duties;
 pub(crate) mod files;
 #[cfg(feature = "measure")]
 pub(crate) mod lines;
@@ -20,7 +20,7 @@ pub(crate) mod optimistic;
 pub(crate) mod options;
 pub(crate) mod purger;
 mod ranges;
-mod raw;
+pub(crate) mod raw;
 pub(crate) mod remove;
 pub(crate) mod savepoint;
 pub(crate) mod services;

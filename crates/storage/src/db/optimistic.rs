@@ -4,14 +4,14 @@ use std::fmt;
 use std::ops::{ControlFlow, Range};
 
 use super::database::Database;
+use super::raw::{RawDatabase, RawWriter};
 use super::table::OpenTable;
-use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
 use crate::base::ids::PageId;
 use crate::table::columns::WHOLE;
 use crate::table::index::Want;
-use crate::table::peek::{Announced, PeekedRows, SeenRow, TOGETHER};
+use crate::table::peek::{AnnouncedPositions, PeekedRows, ReplacementRow, TOGETHER};
 use crate::table::scan::{ScanEnd, ScanSpec};
 use crate::txn::positions::{LeafSpot, RememberedPosition};
 
@@ -29,23 +29,23 @@ use crate::txn::positions::{LeafSpot, RememberedPosition};
 /// # let db = Database::open(&directory, Options::new())?;
 /// let stock = db.raw_table(&Table::<Raw, Raw>::new("stock"))?;
 /// let mut tx = db.begin()?;
-/// tx.put_raw(&stock, b"nails", b"700")?;
+/// tx.raw_mut().put(&stock, b"nails", b"700")?;
 /// tx.commit()?;
 ///
-/// // Some other thread reads ahead.
+/// // Another thread reads ahead.
 /// let mut peeker = Peeker::default();
-/// let (row, place) = db.peek_raw(&mut peeker, &stock, b"nails")?;
+/// let (row, place) = db.raw().peek(&mut peeker, &stock, b"nails")?;
 /// let seen = row.map(<[u8]>::to_vec);
 ///
-/// // The transaction locks what was read, if it still is so.
+/// // The transaction locks the row and checks that it is unchanged.
 /// let mut tx = db.begin()?;
-/// assert!(tx.confirm_raw(&stock, b"nails", &place, seen.as_deref(), true)?);
-/// tx.put_raw(&stock, b"nails", b"699")?;
+/// assert!(tx.raw_mut().confirm(&stock, b"nails", &place, seen.as_deref(), true)?);
+/// tx.raw_mut().put(&stock, b"nails", b"699")?;
 /// tx.commit()?;
 ///
 /// // The row that was read before is not current any more.
 /// let mut tx = db.begin()?;
-/// assert!(!tx.confirm_raw(&stock, b"nails", &place, seen.as_deref(), true)?);
+/// assert!(!tx.raw_mut().confirm(&stock, b"nails", &place, seen.as_deref(), true)?);
 /// # drop(tx); drop(db); std::fs::remove_dir_all(directory)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -57,7 +57,7 @@ pub struct Peeker {
     row: Vec<u8>,
     rows: PeekedRows,
     /// Cached positions of announced rows, of the database with the number `instance`.
-    announced: Announced,
+    announced: AnnouncedPositions,
     instance: u64,
 }
 
@@ -74,18 +74,27 @@ pub struct Place {
     remembered: RememberedPosition,
 }
 
-impl Database {
+impl Peeker {
+    /// Discards the cached positions of another database.
+    fn serve(&mut self, db: &Database) {
+        if self.instance != db.engine.instance {
+            (self.instance, self.announced) = (db.engine.instance, AnnouncedPositions::default());
+        }
+    }
+}
+
+impl RawDatabase<'_> {
     /// Prefetches rows of one or more tables into the processor's caches, many at a time. Each item has the table, the
     /// key, and the number of bytes of the row. The peeker caches the positions of the rows. Locks and changes nothing;
     /// skips tables of other databases.
-    pub fn announce_raw<'k, K, V>(
-        &self,
+    pub fn announce<'k, K, V>(
+        self,
         peeker: &mut Peeker,
         rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>,
     ) {
-        peeker.serve(self);
-        let keys = rows.filter_map(|(table, key, bytes)| Some((table.info(self).ok()?.primary.tree(), key, bytes)));
-        self.engine.announce(&mut peeker.announced, keys);
+        peeker.serve(self.db);
+        let keys = rows.filter_map(|(table, key, bytes)| Some((table.info(self.db).ok()?.primary.tree(), key, bytes)));
+        self.db.engine.announce(&mut peeker.announced, keys);
     }
 
     /// Reads the current row of a key without a lock: see [`Peeker`].
@@ -93,101 +102,92 @@ impl Database {
     /// # Errors
     /// [`TxnError::ForeignHandle`]; [`TxnError::Dropped`] if the table has gone; [`TxnError::Storage`] if a page cannot be
     /// read.
-    pub fn peek_raw<'p, K, V>(
-        &self,
+    pub fn peek<'p, K, V>(
+        self,
         peeker: &'p mut Peeker,
         table: &OpenTable<K, V>,
         key: &[u8],
     ) -> Result<(Option<&'p [u8]>, Place), TxnError> {
-        self.peek_columns_raw(peeker, table, key, WHOLE)
+        self.peek_columns(peeker, table, key, WHOLE)
     }
 
-    /// As [`Database::peek_raw`], for some columns of the row, concatenated. Columns are ranges of bytes; a range that
+    /// As [`RawDatabase::peek`], for some columns of the row, concatenated. Columns are ranges of bytes; a range that
     /// ends at `usize::MAX` extends to the row's end. If the row ends before a range does, the result lacks this range
     /// and those after it.
     ///
     /// # Errors
-    /// As for [`Database::peek_raw`].
-    pub fn peek_columns_raw<'p, K, V>(
-        &self,
+    /// As for [`RawDatabase::peek`].
+    pub fn peek_columns<'p, K, V>(
+        self,
         peeker: &'p mut Peeker,
         table: &OpenTable<K, V>,
         key: &[u8],
         columns: &[Range<usize>],
     ) -> Result<(Option<&'p [u8]>, Place), TxnError> {
-        peeker.serve(self);
-        let info = table.info(self)?;
-        let peeked = self.engine.peek(&peeker.announced, &info.primary, key, columns, &mut peeker.row);
-        table.is_still(info, self)?;
+        peeker.serve(self.db);
+        let info = table.info(self.db)?;
+        let peeked = self.db.engine.peek(&peeker.announced, &info.primary, key, columns, &mut peeker.row);
+        table.is_still(info, self.db)?;
         let (there, remembered) = peeked?;
-        Ok((there.then_some(&*peeker.row), Place { instance: self.engine.instance, remembered }))
+        Ok((there.then_some(&*peeker.row), Place { instance: self.db.engine.instance, remembered }))
     }
 
     /// Calls `visit` for the first `most` rows of `[from, to]`, with their positions, in ascending order until `visit`
     /// breaks. Takes no locks. The rows of one page are read at one moment.
     ///
     /// # Errors
-    /// As for [`Database::peek_raw`].
-    pub fn peek_range_raw<K, V>(
-        &self,
+    /// As for [`RawDatabase::peek`].
+    pub fn peek_range<K, V>(
+        self,
         peeker: &mut Peeker,
         table: &OpenTable<K, V>,
         (from, to): (&[u8], &[u8]),
         most: usize,
         mut visit: impl FnMut(&[u8], &[u8], Place) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
-        let info = table.info(self)?;
+        let info = table.info(self.db)?;
         let index = &info.primary;
-        let instance = self.engine.instance;
+        let instance = self.db.engine.instance;
         let show = |rows: &PeekedRows, (spot, leaf): (LeafSpot, PageId)| {
             // Rows of a table that was dropped during the read are not passed on.
-            !info.still_is(table.ticket())
+            !info.is_unchanged(table.ticket())
                 || rows.iter().any(|(key, row, position)| {
-                    let name = self.engine.locks.names.of(index.id(), key);
+                    let name = self.db.engine.locks.names.of(index.id(), key);
                     let remembered =
                         RememberedPosition { name, spot: LeafSpot { position, ..spot }, leaf, exact: true };
                     visit(key, row, Place { instance, remembered }).is_break()
                 })
         };
-        let peeked = self.engine.peek_range(index, from, to, most, &mut peeker.rows, show);
-        table.is_still(info, self)?;
+        let peeked = self.db.engine.peek_range(index, from, to, most, &mut peeker.rows, show);
+        table.is_still(info, self.db)?;
         Ok(peeked?)
     }
 }
 
-impl Peeker {
-    /// Discards the cached positions of another database.
-    fn serve(&mut self, db: &Database) {
-        if self.instance != db.engine.instance {
-            (self.instance, self.announced) = (db.engine.instance, Announced::default());
-        }
-    }
-}
-
-impl Transaction<'_> {
+impl RawWriter<'_, '_> {
     /// Locks a key that was read optimistically (for writing if `to_write`). Returns true if its row is unchanged, or
     /// still absent. Later statements of the transaction on this key need no search either.
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn confirm_raw<K, V>(
-        &mut self,
+    pub fn confirm<K, V>(
+        self,
         table: &OpenTable<K, V>,
         key: &[u8],
         place: &Place,
         seen: Option<&[u8]>,
         to_write: bool,
     ) -> Result<bool, TxnError> {
-        self.confirm_columns_raw(table, key, place, (WHOLE, seen), to_write)
+        self.confirm_columns(table, key, place, (WHOLE, seen), to_write)
     }
 
-    /// As [`Transaction::confirm_raw`], for columns that [`Database::peek_columns_raw`] has read. The whole row is
+    /// As [`RawWriter::confirm`], for columns that [`RawDatabase::peek_columns`] has read. The whole row is
     /// locked; its other columns are not compared.
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn confirm_columns_raw<K, V>(
-        &mut self,
+    pub fn confirm_columns<K, V>(
+        self,
         table: &OpenTable<K, V>,
         key: &[u8],
         place: &Place,
@@ -195,20 +195,20 @@ impl Transaction<'_> {
         to_write: bool,
     ) -> Result<bool, TxnError> {
         let want = if to_write { Want::Write } else { Want::Read };
-        let Some(info) = self.seen(table, want)? else { return Ok(seen.is_none()) };
-        self.enter(OperationKind::Fetch, &info.primary);
-        let remembered = (place.instance == self.db.engine.instance).then_some(place.remembered);
-        let result = self.txn.get_mut().confirm(&info.primary, key, remembered, (columns, seen), want);
-        self.noted(result)
+        let Some(info) = self.tx.table_to_read(table, want)? else { return Ok(seen.is_none()) };
+        self.tx.enter(OperationKind::Fetch, &info.primary);
+        let remembered = (place.instance == self.tx.db.engine.instance).then_some(place.remembered);
+        let result = self.tx.txn.get_mut().confirm(&info.primary, key, remembered, (columns, seen), want);
+        self.tx.record_victim(result)
     }
 
     /// Locks the first `most` rows of `[from, to]` (for writing if `to_write`) and the gaps between them. Calls `visit`
-    /// for each row in ascending order until it breaks: for comparison with the rows of [`Database::peek_range_raw`].
+    /// for each row in ascending order until it breaks: for comparison with the rows of [`RawDatabase::peek_range`].
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn lock_range_raw<K, V>(
-        &mut self,
+    pub fn lock_range<K, V>(
+        self,
         table: &OpenTable<K, V>,
         (from, to): (&[u8], &[u8]),
         most: usize,
@@ -216,11 +216,11 @@ impl Transaction<'_> {
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
         let want = if to_write { Want::Write } else { Want::Read };
-        let Some(info) = self.seen(table, want)? else { return Ok(()) };
-        self.enter(OperationKind::Scan, &info.primary);
+        let Some(info) = self.tx.table_to_read(table, want)? else { return Ok(()) };
+        self.tx.enter(OperationKind::Scan, &info.primary);
         let mut left = most;
         let wanted = ScanSpec { from, to: ScanEnd::With(to), want, likely: most };
-        let result = self.visit_forward(&info.primary, wanted, |key, row| {
+        let result = self.tx.visit_forward(&info.primary, wanted, |key, row| {
             if left == 0 {
                 return ControlFlow::Break(());
             }
@@ -230,7 +230,7 @@ impl Transaction<'_> {
                 _ => ControlFlow::Break(()),
             }
         });
-        self.noted(result)
+        self.tx.record_victim(result)
     }
 
     /// Replaces rows that were read optimistically, at their cached positions. Up to sixteen distinct rows share a log
@@ -238,30 +238,30 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn replace_many_raw<'r, K, V>(
-        &mut self,
+    pub fn replace_many<'r, K, V>(
+        self,
         table: &OpenTable<K, V>,
         rows: impl Iterator<Item = (&'r [u8], Place, &'r [u8])>,
     ) -> Result<usize, TxnError> {
-        let Some(info) = self.seen_to_write(table)? else { return Ok(0) };
-        self.enter(OperationKind::Update, &info.primary);
-        let instance = self.db.engine.instance;
-        let mut rows = rows.map(|(key, Place { instance: of, remembered }, row)| SeenRow {
+        let Some(info) = self.tx.table_to_write(table)? else { return Ok(0) };
+        self.tx.enter(OperationKind::Update, &info.primary);
+        let instance = self.tx.db.engine.instance;
+        let mut rows = rows.map(|(key, Place { instance: of, remembered }, row)| ReplacementRow {
             key,
             place: (of == instance).then_some(remembered),
             row,
         });
-        let result = self.txn.get_mut().atomically(|txn| {
+        let result = self.tx.txn.get_mut().atomically(|txn| {
             let mut found = 0;
             loop {
-                let mut group = [SeenRow::default(); TOGETHER];
+                let mut group = [ReplacementRow::default(); TOGETHER];
                 let n = group.iter_mut().zip(&mut rows).map(|(to, row)| *to = row).count();
                 if n == 0 {
                     return Ok(found);
                 }
-                found += txn.replace_seen(info, &group[..n])?;
+                found += txn.replace_rows(info, &group[..n])?;
             }
         });
-        self.noted(result)
+        self.tx.record_victim(result)
     }
 }

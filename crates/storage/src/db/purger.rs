@@ -33,7 +33,7 @@ use crate::txn::transaction::Txn;
 
 /// Number of pages per step, normally and while transactions are slowed.
 const STEP: usize = 32;
-const STEP_PRESSED: usize = 4;
+const STEP_THROTTLED: usize = 4;
 /// Number of bits taken from the bitmap at once.
 const TAKEN: usize = 256;
 /// Shortest and longest pause after a round that had pages with ghosts that are still needed.
@@ -61,8 +61,8 @@ pub(crate) struct Purger {
     next_ns: AtomicU64,
     /// Time before which a step does not process due pages.
     not_before_ns: AtomicU64,
-    /// Number of active [`PurgeRest`] guards.
-    rests: AtomicU64,
+    /// Number of active [`PurgeSuspension`] guards.
+    suspensions: AtomicU64,
     /// True while the database is being compacted.
     is_thorough: AtomicBool,
 }
@@ -118,25 +118,25 @@ impl Drop for PurgeTurn<'_> {
 }
 
 /// Guard that keeps the service from beginning a step.
-pub(crate) struct PurgeRest<'p>(&'p Purger);
+pub(crate) struct PurgeSuspension<'p>(&'p Purger);
 
-impl Drop for PurgeRest<'_> {
+impl Drop for PurgeSuspension<'_> {
     fn drop(&mut self) {
-        self.0.rests.fetch_sub(1, Ordering::Release);
+        self.0.suspensions.fetch_sub(1, Ordering::Release);
     }
 }
 
 /// Guard during which steps merge pages as for compaction.
-struct Thorough<'p>(&'p AtomicBool);
+struct CompactionMode<'p>(&'p AtomicBool);
 
-impl<'p> Thorough<'p> {
-    fn begin(flag: &'p AtomicBool) -> Thorough<'p> {
+impl<'p> CompactionMode<'p> {
+    fn begin(flag: &'p AtomicBool) -> CompactionMode<'p> {
         flag.store(true, Ordering::Relaxed);
-        Thorough(flag)
+        CompactionMode(flag)
     }
 }
 
-impl Drop for Thorough<'_> {
+impl Drop for CompactionMode<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -148,7 +148,7 @@ impl Purger {
             state: Mutex::new(Some(PurgeState::default())),
             next_ns: AtomicU64::new(0),
             not_before_ns: AtomicU64::new(0),
-            rests: AtomicU64::new(0),
+            suspensions: AtomicU64::new(0),
             is_thorough: AtomicBool::new(false),
         }
     }
@@ -166,7 +166,7 @@ impl Purger {
     pub(crate) fn step(&self, engine: &Engine, catalog: &Catalog, sweep_ns: u64) -> bool {
         let taken = {
             let mut state = self.state.lock();
-            if self.rests.load(Ordering::Acquire) == 0 { state.take() } else { None }
+            if self.suspensions.load(Ordering::Acquire) == 0 { state.take() } else { None }
         };
         let Some(state) = taken else { return false };
         let mut turn = PurgeTurn { purger: self, state };
@@ -186,14 +186,14 @@ impl Purger {
     }
 
     /// Keeps the service from changing pages until the guard is dropped. Waits for a step in progress.
-    pub(crate) fn rest(&self, engine: &Engine) -> PurgeRest<'_> {
+    pub(crate) fn suspend(&self, engine: &Engine) -> PurgeSuspension<'_> {
         // A step that begins later sees the count under the lock of the state.
-        self.rests.fetch_add(1, Ordering::AcqRel);
-        let rest = PurgeRest(self);
+        self.suspensions.fetch_add(1, Ordering::AcqRel);
+        let suspension = PurgeSuspension(self);
         while self.state.lock().is_none() {
             engine.hook.block_for(&WaitToken::new(), BlockReason::Room, Duration::from_nanos(PAUSE_NS.0));
         }
-        rest
+        suspension
     }
 
     /// Sweeps through all trees at once, then runs steps until they find no work. Tables that a transaction has locked
@@ -201,13 +201,13 @@ impl Purger {
     ///
     /// # Errors
     /// An error if the instance is closed.
-    pub(crate) fn thoroughly(
+    pub(crate) fn purge_all(
         &self,
         engine: &Engine,
         catalog: &Catalog,
         make_room: impl Fn() -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
-        let _guard = Thorough::begin(&self.is_thorough);
+        let _guard = CompactionMode::begin(&self.is_thorough);
         let mut sweep = Sweep { is_thorough: true, ..Sweep::default() };
         let mut idle = 0;
         // Bounded, because transactions that keep deleting rows always create more work.
@@ -216,7 +216,7 @@ impl Purger {
             engine.poison.check()?;
             let mut worked = false;
             if !sweep.is_over {
-                worked = sweep.look(engine, catalog, u64::MAX).unwrap_or_else(|_| {
+                worked = sweep.examine(engine, catalog, u64::MAX).unwrap_or_else(|_| {
                     sweep.skip();
                     true
                 });
@@ -310,7 +310,7 @@ impl<'s, 'db> Shared<'s, 'db> {
     }
 
     /// Processes a due page. Returns two flags: the page must be processed again; something was removed or merged.
-    fn look(&mut self, id: PageId) -> Result<(bool, bool), StorageError> {
+    fn process(&mut self, id: PageId) -> Result<(bool, bool), StorageError> {
         let Some(leaf) = Leaf::read(self.engine, id)? else { return Ok((false, false)) };
         let tree = match self.tree(leaf.index) {
             Ok(tree) => tree,
@@ -346,7 +346,7 @@ impl Leaf {
     }
 
     /// Returns true if the page is a leaf that has ghosts, or uses fewer bytes than `below`.
-    fn is_worth_a_look(engine: &Engine, id: PageId, below: usize) -> Result<bool, StorageError> {
+    fn may_be_due(engine: &Engine, id: PageId, below: usize) -> Result<bool, StorageError> {
         loop {
             let frame = engine.pool.get_or_load(id)?;
             let read = frame.read(engine.pool.latches());
@@ -368,13 +368,13 @@ impl PurgeState {
         }
         let Some(mut shared) = Shared::begin(engine, catalog, limits) else { return false };
         let Ok(end) = space::first_unused(engine.structure_change(shared.txn.slot.peek().id)) else { return false };
-        let step = if engine.log.is_pressed() { STEP_PRESSED } else { STEP };
+        let step = if engine.log.is_throttled() { STEP_THROTTLED } else { STEP };
         for _ in 0..step {
             let Some(id) = self.queue.pop() else { break };
             if u64::from(id.0) >= end {
                 continue;
             }
-            let looked = shared.look(id);
+            let looked = shared.process(id);
             let Some(round) = &mut self.round else { break };
             match looked {
                 Ok((is_due, worked)) => {
@@ -440,7 +440,7 @@ impl Sweep {
         }
         self.next_ns = Some(now.saturating_add(SWEEP_EVERY_NS));
         // For example a page that cannot be read: then the rest of its tree is skipped too.
-        if self.look(engine, catalog, at_most).is_err() {
+        if self.examine(engine, catalog, at_most).is_err() {
             self.skip();
         }
     }
@@ -452,7 +452,7 @@ impl Sweep {
     }
 
     /// Examines some leaves; returns false if another step prevents it from finding the next ones.
-    fn look(&mut self, engine: &Engine, catalog: &Catalog, at_most_ns: u64) -> Result<bool, StorageError> {
+    fn examine(&mut self, engine: &Engine, catalog: &Catalog, at_most_ns: u64) -> Result<bool, StorageError> {
         if self.leaves.is_empty() {
             let Some(mut shared) = Shared::begin(engine, catalog, MergeLimits::THOROUGH) else { return Ok(false) };
             self.gather(engine, catalog, &mut shared)?;
@@ -461,7 +461,7 @@ impl Sweep {
         let begun = engine.clock.now_ns();
         for _ in 0..SWEEP_STEP {
             let Some(id) = self.leaves.pop() else { break };
-            if Leaf::is_worth_a_look(engine, id, below)? {
+            if Leaf::may_be_due(engine, id, below)? {
                 engine.pool.note_due(id);
             }
             if engine.clock.now_ns().saturating_sub(begun) >= at_most_ns {

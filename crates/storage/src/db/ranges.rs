@@ -3,6 +3,7 @@
 use std::ops::RangeBounds;
 
 use super::cursor::bounds_of;
+use super::raw::{RawReader, RawWriter};
 use super::table::AsTable;
 use super::transaction::Transaction;
 use crate::base::error::TxnError;
@@ -40,7 +41,7 @@ impl Transaction<'_> {
         table: &impl AsTable<K, V>,
         range: impl RangeBounds<K>,
     ) -> Result<u64, TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(0) };
+        let Some(info) = self.table_to_read(table, Want::Read)? else { return Ok(0) };
         self.enter(OperationKind::Scan, &info.primary);
         let (from, to) = bounds_of(&range);
         match Bounds::of(&from, to.as_deref()) {
@@ -63,40 +64,14 @@ impl Transaction<'_> {
         table: &impl AsTable<K, V>,
         range: impl RangeBounds<K>,
     ) -> Result<u64, TxnError> {
-        let Some(info) = self.seen_to_write(table)? else { return Ok(0) };
+        let Some(info) = self.table_to_write(table)? else { return Ok(0) };
         self.enter(OperationKind::Delete, &info.primary);
         let (from, to) = bounds_of(&range);
         let result = match Bounds::of(&from, to.as_deref()) {
             Some(end) => self.txn.get_mut().delete_rows(info, &from, end),
             None => Ok(0),
         };
-        self.noted(result)
-    }
-
-    /// As [`Transaction::count`], for encoded keys in `[from, to]`.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn count_raw<K, V>(&self, table: &impl AsTable<K, V>, from: &[u8], to: &[u8]) -> Result<u64, TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(0) };
-        self.enter(OperationKind::Scan, &info.primary);
-        if from > to { Ok(0) } else { self.step(|txn| txn.count_rows(info, from, ScanEnd::With(to))) }
-    }
-
-    /// As [`Transaction::delete_range`], for encoded keys in `[from, to]`.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn delete_range_raw<K, V>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        from: &[u8],
-        to: &[u8],
-    ) -> Result<u64, TxnError> {
-        let Some(info) = self.seen_to_write(table)? else { return Ok(0) };
-        self.enter(OperationKind::Delete, &info.primary);
-        let result = if from > to { Ok(0) } else { self.txn.get_mut().delete_rows(info, from, ScanEnd::With(to)) };
-        self.noted(result)
+        self.record_victim(result)
     }
 }
 
@@ -111,5 +86,30 @@ impl Bounds {
             Some(to) => Some(ScanEnd::Before(to)),
             None => Some(ScanEnd::Never),
         }
+    }
+}
+
+impl<'t, 'db> RawReader<'t, 'db> {
+    /// As [`Transaction::count`], for encoded keys in `[from, to]`.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn count<K, V>(self, table: &impl AsTable<K, V>, from: &[u8], to: &[u8]) -> Result<u64, TxnError> {
+        let Some(info) = self.tx.table_to_read(table, Want::Read)? else { return Ok(0) };
+        self.tx.enter(OperationKind::Scan, &info.primary);
+        if from > to { Ok(0) } else { self.tx.step(|txn| txn.count_rows(info, from, ScanEnd::With(to))) }
+    }
+}
+
+impl RawWriter<'_, '_> {
+    /// As [`Transaction::delete_range`], for encoded keys in `[from, to]`.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn delete_range<K, V>(self, table: &impl AsTable<K, V>, from: &[u8], to: &[u8]) -> Result<u64, TxnError> {
+        let Some(info) = self.tx.table_to_write(table)? else { return Ok(0) };
+        self.tx.enter(OperationKind::Delete, &info.primary);
+        let result = if from > to { Ok(0) } else { self.tx.txn.get_mut().delete_rows(info, from, ScanEnd::With(to)) };
+        self.tx.record_victim(result)
     }
 }

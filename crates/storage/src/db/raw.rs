@@ -1,112 +1,62 @@
-//! Statements on encoded keys and rows: for programs with codecs of their own, and for scans without copies.
+//! Views for statements on encoded keys and rows: for programs with codecs of their own, and for scans without copies.
 
 use std::ops::{ControlFlow, Range};
 
+use super::database::Database;
 use super::table::{AsTable, OpenTable};
 use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::group::GROUP;
-use crate::table::columns::{WHOLE, changed};
+use crate::table::columns::{WHOLE, changed_range};
 use crate::table::index::{Index, Want};
 use crate::table::info::TableInfo;
 use crate::table::scan::{ScanEnd, ScanSpec};
 use crate::txn::buffers::RowBatch;
 
+/// Reads of encoded keys and rows in a transaction: [`Transaction::raw`].
+#[derive(Clone, Copy, Debug)]
+pub struct RawReader<'t, 'db> {
+    pub(super) tx: &'t Transaction<'db>,
+}
+
+/// Writes of encoded keys and rows in a transaction: [`Transaction::raw_mut`].
+#[derive(Debug)]
+pub struct RawWriter<'t, 'db> {
+    pub(super) tx: &'t mut Transaction<'db>,
+}
+
+/// Calls of a database that take encoded keys and rows, or return them: [`Database::raw`].
+#[derive(Clone, Copy, Debug)]
+pub struct RawDatabase<'d> {
+    pub(super) db: &'d Database,
+}
+
+impl Database {
+    /// The calls for encoded keys and rows.
+    #[inline]
+    pub fn raw(&self) -> RawDatabase<'_> {
+        RawDatabase { db: self }
+    }
+}
+
+impl<'db> Transaction<'db> {
+    /// Reads of encoded keys and rows.
+    #[inline]
+    pub fn raw(&self) -> RawReader<'_, 'db> {
+        RawReader { tx: self }
+    }
+
+    /// Writes of encoded keys and rows.
+    #[inline]
+    pub fn raw_mut(&mut self) -> RawWriter<'_, 'db> {
+        RawWriter { tx: self }
+    }
+}
+
 /// Statements on encoded keys and rows: for programs with codecs of their own, and for scans without copies.
 impl Transaction<'_> {
-    /// Calls `f` with the bytes of a row.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    #[inline]
-    pub fn read_raw<K, V, R>(
-        &self,
-        table: &impl AsTable<K, V>,
-        key: &[u8],
-        f: impl FnOnce(&[u8]) -> R,
-    ) -> Result<Option<R>, TxnError> {
-        self.read_raw_for(table, key, Want::Read, WHOLE, f)
-    }
-
-    /// Calls `f` with some columns of a row: the bytes in these ranges, concatenated. Only these bytes are read, so a
-    /// long row costs only the cache lines of the columns. A range that ends at `usize::MAX` extends to the row's end.
-    /// If the row ends before a range does, `f` gets neither this range nor those after it.
-    ///
-    /// The whole row is locked, as by [`Transaction::read_raw`].
-    ///
-    /// ```
-    /// # use storage::{Database, Options, Raw, Table};
-    /// # let directory = std::env::temp_dir().join(format!("lockstep-columns-raw-{}", std::process::id()));
-    /// # let db = Database::open(&directory, Options::new())?;
-    /// let stock = db.raw_table(&Table::<Raw, Raw>::new("stock"))?;
-    /// let mut tx = db.begin()?;
-    /// tx.insert_raw(&stock, b"nails", b"0100 box of steel nails, long")?;
-    /// assert_eq!(tx.read_columns_raw(&stock, b"nails", &[0..4], <[u8]>::to_vec)?.as_deref(), Some(&b"0100"[..]));
-    /// // The first range is changed, and may be looked at; the others are only shown.
-    /// tx.update_columns_raw(&stock, b"nails", &[0..4, 5..8], |count, unit| {
-    ///     assert_eq!((&*count, unit), (&b"0100"[..], &b"box"[..]));
-    ///     count.copy_from_slice(b"0099");
-    /// })?;
-    /// assert_eq!(tx.read_raw(&stock, b"nails", |row| row[..8].to_vec())?.as_deref(), Some(&b"0099 box"[..]));
-    /// tx.commit()?;
-    /// # drop(db); std::fs::remove_dir_all(directory)?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    #[inline]
-    pub fn read_columns_raw<K, V, R>(
-        &self,
-        table: &impl AsTable<K, V>,
-        key: &[u8],
-        columns: &[Range<usize>],
-        f: impl FnOnce(&[u8]) -> R,
-    ) -> Result<Option<R>, TxnError> {
-        self.read_raw_for(table, key, Want::Read, columns, f)
-    }
-
-    /// As [`Transaction::read_columns_raw`] for several rows. One search serves all of them, which is cheaper than
-    /// announcing them ([`Transaction::prefetch_raw`]) and reading them one by one. The rows are locked in the given
-    /// order. `f` gets the index of the key of each row; keys that have no row are skipped. After an error `f` may have
-    /// been called for some rows.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn read_columns_of_raw<K, V>(
-        &self,
-        table: &impl AsTable<K, V>,
-        keys: &[&[u8]],
-        columns: &[Range<usize>],
-        mut f: impl FnMut(usize, &[u8]),
-    ) -> Result<(), TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
-        self.enter(OperationKind::Fetch, &info.primary);
-        for (n, group) in keys.chunks(GROUP).enumerate() {
-            let mut ends = [None; GROUP];
-            let rows = self.step(|txn| {
-                let mut rows = std::mem::take(&mut txn.slot.state().heads);
-                rows.clear();
-                let fetched = txn.fetch_several(&info.primary, group, columns, &mut rows, &mut ends);
-                if fetched.is_err() {
-                    txn.slot.state().heads = std::mem::take(&mut rows);
-                }
-                fetched.map(|()| rows)
-            })?;
-            let mut start = 0;
-            for (i, end) in ends.iter().enumerate() {
-                if let Some(end) = *end {
-                    f(n * GROUP + i, &rows[start..end]);
-                    start = end;
-                }
-            }
-            self.give_back(|txn| txn.slot.state().heads = rows);
-        }
-        Ok(())
-    }
-
     #[inline]
     fn read_raw_for<K, V, R>(
         &self,
@@ -116,266 +66,9 @@ impl Transaction<'_> {
         columns: &[Range<usize>],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        let Some(info) = self.seen(table, want)? else { return Ok(None) };
+        let Some(info) = self.table_to_read(table, want)? else { return Ok(None) };
         self.enter(OperationKind::Fetch, &info.primary);
         self.read(&info.primary, key, want, columns, f)
-    }
-
-    /// Lets `change` edit the bytes of a row, which is locked for writing; returns `None` if there is no row.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    #[inline]
-    pub fn update_raw<K, V, R>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        key: &[u8],
-        change: impl FnOnce(&mut Vec<u8>) -> R,
-    ) -> Result<Option<R>, TxnError> {
-        let Some(info) = self.seen_to_write(table)? else { return Ok(None) };
-        self.enter(OperationKind::Update, &info.primary);
-        let result = self.txn.get_mut().update_row(info, key, change);
-        self.noted(result)
-    }
-
-    /// Lets `change` edit the first `len` bytes of a row, which is locked for writing, and read the rest. Returns
-    /// `None` if there is no row, or the row is shorter. Cheaper than [`Transaction::update_raw`] if the changed
-    /// columns come first. No index of the table may depend on these bytes: see
-    /// [`Table::with_raw_index`](crate::Table::with_raw_index).
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    #[inline]
-    pub fn update_head_raw<K, V, R>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        key: &[u8],
-        len: usize,
-        change: impl FnOnce(&mut [u8], &[u8]) -> R,
-    ) -> Result<Option<R>, TxnError> {
-        self.update_columns_raw(table, key, &[0..len, len..usize::MAX], change)
-    }
-
-    /// Lets `change` edit the bytes in the first of these ranges of a row, which is locked for writing, and read the
-    /// bytes in the other ranges, concatenated. Returns `None` if there is no row, or the row ends within the first
-    /// range (an empty range is in every row). No other bytes of the row are read, and of the first range only changed
-    /// bytes are logged. Ranges are as for [`Transaction::read_columns_raw`], but the first must not be open. No index
-    /// of the table may depend on the first range: see [`Table::with_raw_index`](crate::Table::with_raw_index).
-    ///
-    /// # Errors
-    /// [`TxnError::Schema`] if an index depends on the first range, or the range is open; see [`TxnError`].
-    #[inline]
-    pub fn update_columns_raw<K, V, R>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        key: &[u8],
-        columns: &[Range<usize>],
-        change: impl FnOnce(&mut [u8], &[u8]) -> R,
-    ) -> Result<Option<R>, TxnError> {
-        let Some(info) = self.seen_to_write(table)? else { return Ok(None) };
-        self.enter(OperationKind::Update, &info.primary);
-        check_changeable(info, columns)?;
-        let len = changed(columns).len();
-        let change = |part: &mut Vec<u8>, rest: &[u8]| (part.len() == len).then(|| change(part, rest));
-        let result = self.txn.get_mut().update_columns(info, key, columns, change);
-        self.noted(result).map(Option::flatten)
-    }
-
-    /// As [`Transaction::update_head_raw`] for several rows at once. One search serves all rows, so there is no need to
-    /// announce them. All rows are locked, in the given order, before any is written, and up to sixteen distinct rows
-    /// share a log record. `change` gets the index of the key; for a repeated key it gets its own result of the earlier
-    /// call. A key without a row is skipped; returns the number of keys that had one. On an error, or if `change`
-    /// panics, no row is changed.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    #[inline]
-    pub fn update_heads_raw<K, V>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        keys: &[&[u8]],
-        len: usize,
-        change: impl FnMut(usize, &mut [u8], &[u8]),
-    ) -> Result<usize, TxnError> {
-        self.update_columns_of_raw(table, keys, &[0..len, len..usize::MAX], change)
-    }
-
-    /// As [`Transaction::update_columns_raw`] for several rows at once, with the semantics of
-    /// [`Transaction::update_heads_raw`].
-    ///
-    /// # Errors
-    /// As for [`Transaction::update_columns_raw`].
-    pub fn update_columns_of_raw<K, V>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        keys: &[&[u8]],
-        columns: &[Range<usize>],
-        change: impl FnMut(usize, &mut [u8], &[u8]),
-    ) -> Result<usize, TxnError> {
-        let Some(info) = self.seen_to_write(table)? else { return Ok(0) };
-        self.enter(OperationKind::Update, &info.primary);
-        check_changeable(info, columns)?;
-        let result = self.txn.get_mut().update_columns_of(info, keys, columns, change);
-        self.noted(result)
-    }
-
-    /// Inserts a row with a new key.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn insert_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
-        let info = self.made(table)?;
-        self.enter(OperationKind::Insert, &info.primary);
-        let result = self.txn.get_mut().insert_row(info, key, row);
-        self.noted(result)
-    }
-
-    /// Inserts a row or replaces the existing one.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn put_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
-        let info = self.made(table)?;
-        self.enter(OperationKind::Insert, &info.primary);
-        let result = self.txn.get_mut().put_row(info, key, row);
-        self.noted(result)
-    }
-
-    /// Calls `f` with the bytes of a row that will probably be written, locked as by [`Transaction::get_for_update`].
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn read_for_update_raw<K, V, R>(
-        &self,
-        table: &impl AsTable<K, V>,
-        key: &[u8],
-        f: impl FnOnce(&[u8]) -> R,
-    ) -> Result<Option<R>, TxnError> {
-        self.read_raw_for(table, key, Want::Update, WHOLE, f)
-    }
-
-    /// Calls `visit` for the rows of `[from, to]` in descending order until it breaks.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn scan_backward_raw<K, V>(
-        &self,
-        table: &impl AsTable<K, V>,
-        from: &[u8],
-        to: &[u8],
-        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
-        self.enter(OperationKind::Scan, &info.primary);
-        self.visit_backward(&info.primary, from, to, visit)
-    }
-
-    /// Inserts rows with ascending keys. Neighbouring rows share one descent. On an error no row is inserted.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn insert_run_raw<K, V>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        rows: &[(&[u8], &[u8])],
-    ) -> Result<(), TxnError> {
-        let info = self.made(table)?;
-        self.enter(OperationKind::Insert, &info.primary);
-        let result = self.txn.get_mut().insert_rows(info, rows);
-        self.noted(result)
-    }
-
-    /// Deletes a row; returns false if there is none.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn delete_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8]) -> Result<bool, TxnError> {
-        let Some(info) = self.seen_to_write(table)? else { return Ok(false) };
-        self.enter(OperationKind::Delete, &info.primary);
-        let result = self.txn.get_mut().delete_row(info, key);
-        self.noted(result)
-    }
-
-    /// Deletes the first row of `[from, to]` and returns its key.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn take_first_raw<K, V>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        from: &[u8],
-        to: &[u8],
-    ) -> Result<Option<Vec<u8>>, TxnError> {
-        let Some(info) = self.seen_to_write(table)? else { return Ok(None) };
-        self.enter(OperationKind::Delete, &info.primary);
-        let result = self.txn.get_mut().take_first_row(info, from, ScanEnd::With(to));
-        self.noted(result)
-    }
-
-    /// Calls `visit` for the rows of `[from, to]` in ascending order until it breaks.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn scan_raw<K, V>(
-        &self,
-        table: &impl AsTable<K, V>,
-        from: &[u8],
-        to: &[u8],
-        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
-        self.enter(OperationKind::Scan, &info.primary);
-        let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: usize::MAX };
-        self.visit_forward(&info.primary, wanted, visit)
-    }
-
-    /// Lets `change` edit every row of `[from, to]` in place, locked for writing; returns the number of rows. For
-    /// tables without secondary indexes; rows keep their length.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn update_run_raw<K, V>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        from: &[u8],
-        to: &[u8],
-        change: impl FnMut(&[u8], &mut [u8]),
-    ) -> Result<usize, TxnError> {
-        let Some(info) = self.seen_to_write(table)? else { return Ok(0) };
-        self.enter(OperationKind::Update, &info.primary);
-        if !info.secondaries.is_empty() {
-            let what = "has secondary indexes: update its rows one by one".into();
-            return Err(TxnError::Schema { table: info.primary.table(), what });
-        }
-        let result = self.txn.get_mut().update_rows(info, from, ScanEnd::With(to), change);
-        self.noted(result)
-    }
-
-    /// Calls `visit` for the entries of a secondary index in `[from, to]`, as (index key, primary key), until it
-    /// breaks. `index` counts the table's indexes in the order of declaration. Under read committed the row may have
-    /// another index key, or be deleted, by the time it is read.
-    ///
-    /// # Errors
-    /// [`TxnError::Schema`] if there is no such index.
-    pub fn scan_index_raw<K, V>(
-        &self,
-        table: &impl AsTable<K, V>,
-        index: usize,
-        from: &[u8],
-        to: &[u8],
-        descending: bool,
-        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
-        let Some(secondary) = info.secondaries.get(index) else {
-            return Err(TxnError::Schema { table: info.primary.table(), what: format!("has no index {index}") });
-        };
-        self.enter(OperationKind::Scan, &secondary.index);
-        if descending {
-            return self.visit_backward(&secondary.index, from, to, visit);
-        }
-        let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: 8 };
-        self.visit_forward(&secondary.index, wanted, visit)
     }
 
     /// Calls `visit`, which may use the transaction, for the rows of a forward scan.
@@ -461,46 +154,17 @@ impl Transaction<'_> {
         result
     }
 
-    /// Prefetches rows of one or more tables into the processor's caches, many at a time. Each item has the table, the
-    /// key, and the number of bytes of the row. Changes and locks nothing; skips a table that cannot be found.
-    pub fn prefetch_raw<'k, K, V>(&self, rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>) {
-        let db = self.db;
-        db.engine.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
-        let rows = rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree(), key, bytes)));
-        // Does nothing inside another statement: the call is a hint.
-        if let Ok(mut txn) = self.txn.try_borrow_mut() {
-            txn.prefetch(rows);
-        }
-    }
-
     /// Sets the search mode of statements on several rows: one search for all rows (the default), or one search for
     /// each. For measurements of the benefit.
     pub fn find_together(&mut self, together: bool) {
         self.txn.get_mut().finds_together = together;
-    }
-
-    /// Announces a row that will be needed, and the number of its bytes. The row is searched for together with those of
-    /// the transaction's next statement on several keys, or of its next [`Transaction::prefetch_raw`]. Changes and
-    /// locks nothing.
-    pub fn prefetch_along_raw<K, V>(&mut self, table: &OpenTable<K, V>, key: &[u8], bytes: usize) {
-        if let Ok(info) = table.info(self.db) {
-            self.txn.get_mut().prefetch_along((info.primary.tree(), key, bytes));
-        }
-    }
-
-    /// Announces the insert of a row whose key differs from this one only in the last four bytes. If this thread has
-    /// inserted such rows before, the cache lines that the insert will need are prefetched. Changes and locks nothing.
-    pub fn prefetch_insert_raw<K, V>(&mut self, table: &OpenTable<K, V>, key: &[u8]) {
-        if let Ok(info) = table.info(self.db) {
-            self.txn.get_mut().prefetch_insert(&info.primary, key);
-        }
     }
 }
 
 /// Checks that bytes can be updated in place: their range has an end, and no index depends on them.
 #[inline]
 fn check_changeable(info: &TableInfo, columns: &[Range<usize>]) -> Result<(), TxnError> {
-    let part = changed(columns);
+    let part = changed_range(columns);
     let reaches = if is_mutant(Mutant::StraddleIndex) { part.start } else { part.end };
     if part.end == usize::MAX || info.secondaries.iter().any(|s| s.columns_from < reaches) {
         return Err(unchangeable(info, &part));
@@ -516,4 +180,381 @@ fn unchangeable(info: &TableInfo, part: &Range<usize>) -> TxnError {
         format!("has an index that depends on its bytes before {}", part.end)
     };
     TxnError::Schema { table: info.primary.table(), what }
+}
+
+impl<'t, 'db> RawReader<'t, 'db> {
+    /// Calls `f` with the bytes of a row.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub fn read<K, V, R>(
+        self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        self.tx.read_raw_for(table, key, Want::Read, WHOLE, f)
+    }
+
+    /// Calls `f` with some columns of a row: the bytes in these ranges, concatenated. Only these bytes are read, so a
+    /// long row costs only the cache lines of the columns. A range that ends at `usize::MAX` extends to the row's end.
+    /// If the row ends before a range does, `f` gets neither this range nor those after it.
+    ///
+    /// The whole row is locked, as by [`RawReader::read`].
+    ///
+    /// ```
+    /// # use storage::{Database, Options, Raw, Table};
+    /// # let directory = std::env::temp_dir().join(format!("lockstep-columns-raw-{}", std::process::id()));
+    /// # let db = Database::open(&directory, Options::new())?;
+    /// let stock = db.raw_table(&Table::<Raw, Raw>::new("stock"))?;
+    /// let mut tx = db.begin()?;
+    /// tx.raw_mut().insert(&stock, b"nails", b"0100 box of steel nails, long")?;
+    /// assert_eq!(tx.raw().read_columns(&stock, b"nails", &[0..4], <[u8]>::to_vec)?.as_deref(), Some(&b"0100"[..]));
+    /// // The first range may be changed; the other ranges are only read.
+    /// tx.raw_mut().update_columns(&stock, b"nails", &[0..4, 5..8], |count, unit| {
+    ///     assert_eq!((&*count, unit), (&b"0100"[..], &b"box"[..]));
+    ///     count.copy_from_slice(b"0099");
+    /// })?;
+    /// assert_eq!(tx.raw().read(&stock, b"nails", |row| row[..8].to_vec())?.as_deref(), Some(&b"0099 box"[..]));
+    /// tx.commit()?;
+    /// # drop(db); std::fs::remove_dir_all(directory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub fn read_columns<K, V, R>(
+        self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        columns: &[Range<usize>],
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        self.tx.read_raw_for(table, key, Want::Read, columns, f)
+    }
+
+    /// As [`RawReader::read_columns`] for several rows. One search serves all of them, which is cheaper than
+    /// announcing them ([`RawReader::prefetch`]) and reading them one by one. The rows are locked in the given
+    /// order. `f` gets the index of the key of each row; keys that have no row are skipped. After an error `f` may have
+    /// been called for some rows.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn read_columns_of<K, V>(
+        self,
+        table: &impl AsTable<K, V>,
+        keys: &[&[u8]],
+        columns: &[Range<usize>],
+        mut f: impl FnMut(usize, &[u8]),
+    ) -> Result<(), TxnError> {
+        let Some(info) = self.tx.table_to_read(table, Want::Read)? else { return Ok(()) };
+        self.tx.enter(OperationKind::Fetch, &info.primary);
+        for (n, group) in keys.chunks(GROUP).enumerate() {
+            let mut ends = [None; GROUP];
+            let rows = self.tx.step(|txn| {
+                let mut rows = std::mem::take(&mut txn.slot.state().heads);
+                rows.clear();
+                let fetched = txn.fetch_several(&info.primary, group, columns, &mut rows, &mut ends);
+                if fetched.is_err() {
+                    txn.slot.state().heads = std::mem::take(&mut rows);
+                }
+                fetched.map(|()| rows)
+            })?;
+            let mut start = 0;
+            for (i, end) in ends.iter().enumerate() {
+                if let Some(end) = *end {
+                    f(n * GROUP + i, &rows[start..end]);
+                    start = end;
+                }
+            }
+            self.tx.give_back(|txn| txn.slot.state().heads = rows);
+        }
+        Ok(())
+    }
+
+    /// Calls `f` with the bytes of a row that will probably be written, locked as by [`Transaction::get_for_update`].
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn read_for_update<K, V, R>(
+        self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        self.tx.read_raw_for(table, key, Want::Update, WHOLE, f)
+    }
+
+    /// Calls `visit` for the rows of `[from, to]` in descending order until it breaks.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn scan_backward<K, V>(
+        self,
+        table: &impl AsTable<K, V>,
+        from: &[u8],
+        to: &[u8],
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), TxnError> {
+        let Some(info) = self.tx.table_to_read(table, Want::Read)? else { return Ok(()) };
+        self.tx.enter(OperationKind::Scan, &info.primary);
+        self.tx.visit_backward(&info.primary, from, to, visit)
+    }
+
+    /// Calls `visit` for the rows of `[from, to]` in ascending order until it breaks.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn scan<K, V>(
+        self,
+        table: &impl AsTable<K, V>,
+        from: &[u8],
+        to: &[u8],
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), TxnError> {
+        let Some(info) = self.tx.table_to_read(table, Want::Read)? else { return Ok(()) };
+        self.tx.enter(OperationKind::Scan, &info.primary);
+        let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: usize::MAX };
+        self.tx.visit_forward(&info.primary, wanted, visit)
+    }
+
+    /// Calls `visit` for the entries of a secondary index in `[from, to]`, as (index key, primary key), until it
+    /// breaks. `index` counts the table's indexes in the order of declaration. Under read committed the row may have
+    /// another index key, or be deleted, by the time it is read.
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if there is no such index.
+    pub fn scan_index<K, V>(
+        self,
+        table: &impl AsTable<K, V>,
+        index: usize,
+        from: &[u8],
+        to: &[u8],
+        descending: bool,
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), TxnError> {
+        let Some(info) = self.tx.table_to_read(table, Want::Read)? else { return Ok(()) };
+        let Some(secondary) = info.secondaries.get(index) else {
+            return Err(TxnError::Schema { table: info.primary.table(), what: format!("has no index {index}") });
+        };
+        self.tx.enter(OperationKind::Scan, &secondary.index);
+        if descending {
+            return self.tx.visit_backward(&secondary.index, from, to, visit);
+        }
+        let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: 8 };
+        self.tx.visit_forward(&secondary.index, wanted, visit)
+    }
+
+    /// Prefetches rows of one or more tables into the processor's caches, many at a time. Each item has the table, the
+    /// key, and the number of bytes of the row. Changes and locks nothing; skips a table that cannot be found.
+    pub fn prefetch<'k, K, V>(self, rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>) {
+        let db = self.tx.db;
+        db.engine.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
+        let rows = rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree(), key, bytes)));
+        // Does nothing inside another statement: the call is a hint.
+        if let Ok(mut txn) = self.tx.txn.try_borrow_mut() {
+            txn.prefetch(rows);
+        }
+    }
+}
+
+impl RawWriter<'_, '_> {
+    /// Lets `change` edit the bytes of a row, which is locked for writing; returns `None` if there is no row.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub fn update<K, V, R>(
+        self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        change: impl FnOnce(&mut Vec<u8>) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        let Some(info) = self.tx.table_to_write(table)? else { return Ok(None) };
+        self.tx.enter(OperationKind::Update, &info.primary);
+        let result = self.tx.txn.get_mut().update_row(info, key, change);
+        self.tx.record_victim(result)
+    }
+
+    /// Lets `change` edit the first `len` bytes of a row, which is locked for writing, and read the rest. Returns
+    /// `None` if there is no row, or the row is shorter. Cheaper than [`RawWriter::update`] if the changed
+    /// columns come first. No index of the table may depend on these bytes: see
+    /// [`Table::with_raw_index`](crate::Table::with_raw_index).
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub fn update_head<K, V, R>(
+        self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        len: usize,
+        change: impl FnOnce(&mut [u8], &[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        self.update_columns(table, key, &[0..len, len..usize::MAX], change)
+    }
+
+    /// Lets `change` edit the bytes in the first of these ranges of a row, which is locked for writing, and read the
+    /// bytes in the other ranges, concatenated. Returns `None` if there is no row, or the row ends within the first
+    /// range (an empty range is in every row). No other bytes of the row are read, and of the first range only changed
+    /// bytes are logged. Ranges are as for [`RawReader::read_columns`], but the first must not be open. No index
+    /// of the table may depend on the first range: see [`Table::with_raw_index`](crate::Table::with_raw_index).
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if an index depends on the first range, or the range is open; see [`TxnError`].
+    #[inline]
+    pub fn update_columns<K, V, R>(
+        self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        columns: &[Range<usize>],
+        change: impl FnOnce(&mut [u8], &[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        let Some(info) = self.tx.table_to_write(table)? else { return Ok(None) };
+        self.tx.enter(OperationKind::Update, &info.primary);
+        check_changeable(info, columns)?;
+        let len = changed_range(columns).len();
+        let change = |part: &mut Vec<u8>, rest: &[u8]| (part.len() == len).then(|| change(part, rest));
+        let result = self.tx.txn.get_mut().update_columns(info, key, columns, change);
+        self.tx.record_victim(result).map(Option::flatten)
+    }
+
+    /// As [`RawWriter::update_head`] for several rows at once. One search serves all rows, so there is no need to
+    /// announce them. All rows are locked, in the given order, before any is written, and up to sixteen distinct rows
+    /// share a log record. `change` gets the index of the key; for a repeated key it gets its own result of the earlier
+    /// call. A key without a row is skipped; returns the number of keys that had one. On an error, or if `change`
+    /// panics, no row is changed.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub fn update_heads<K, V>(
+        self,
+        table: &impl AsTable<K, V>,
+        keys: &[&[u8]],
+        len: usize,
+        change: impl FnMut(usize, &mut [u8], &[u8]),
+    ) -> Result<usize, TxnError> {
+        self.update_columns_of(table, keys, &[0..len, len..usize::MAX], change)
+    }
+
+    /// As [`RawWriter::update_columns`] for several rows at once, with the semantics of
+    /// [`RawWriter::update_heads`].
+    ///
+    /// # Errors
+    /// As for [`RawWriter::update_columns`].
+    pub fn update_columns_of<K, V>(
+        self,
+        table: &impl AsTable<K, V>,
+        keys: &[&[u8]],
+        columns: &[Range<usize>],
+        change: impl FnMut(usize, &mut [u8], &[u8]),
+    ) -> Result<usize, TxnError> {
+        let Some(info) = self.tx.table_to_write(table)? else { return Ok(0) };
+        self.tx.enter(OperationKind::Update, &info.primary);
+        check_changeable(info, columns)?;
+        let result = self.tx.txn.get_mut().update_columns_of(info, keys, columns, change);
+        self.tx.record_victim(result)
+    }
+
+    /// Inserts a row with a new key.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn insert<K, V>(self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
+        let info = self.tx.table_to_insert(table)?;
+        self.tx.enter(OperationKind::Insert, &info.primary);
+        let result = self.tx.txn.get_mut().insert_row(info, key, row);
+        self.tx.record_victim(result)
+    }
+
+    /// Inserts a row or replaces the existing one.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn put<K, V>(self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
+        let info = self.tx.table_to_insert(table)?;
+        self.tx.enter(OperationKind::Insert, &info.primary);
+        let result = self.tx.txn.get_mut().put_row(info, key, row);
+        self.tx.record_victim(result)
+    }
+
+    /// Inserts rows with ascending keys. Neighbouring rows share one descent. On an error no row is inserted.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn insert_run<K, V>(self, table: &impl AsTable<K, V>, rows: &[(&[u8], &[u8])]) -> Result<(), TxnError> {
+        let info = self.tx.table_to_insert(table)?;
+        self.tx.enter(OperationKind::Insert, &info.primary);
+        let result = self.tx.txn.get_mut().insert_rows(info, rows);
+        self.tx.record_victim(result)
+    }
+
+    /// Deletes a row; returns false if there is none.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn delete<K, V>(self, table: &impl AsTable<K, V>, key: &[u8]) -> Result<bool, TxnError> {
+        let Some(info) = self.tx.table_to_write(table)? else { return Ok(false) };
+        self.tx.enter(OperationKind::Delete, &info.primary);
+        let result = self.tx.txn.get_mut().delete_row(info, key);
+        self.tx.record_victim(result)
+    }
+
+    /// Deletes the first row of `[from, to]` and returns its key.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn take_first<K, V>(
+        self,
+        table: &impl AsTable<K, V>,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<Option<Vec<u8>>, TxnError> {
+        let Some(info) = self.tx.table_to_write(table)? else { return Ok(None) };
+        self.tx.enter(OperationKind::Delete, &info.primary);
+        let result = self.tx.txn.get_mut().take_first_row(info, from, ScanEnd::With(to));
+        self.tx.record_victim(result)
+    }
+
+    /// Lets `change` edit every row of `[from, to]` in place, locked for writing; returns the number of rows. For
+    /// tables without secondary indexes; rows keep their length.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn update_run<K, V>(
+        self,
+        table: &impl AsTable<K, V>,
+        from: &[u8],
+        to: &[u8],
+        change: impl FnMut(&[u8], &mut [u8]),
+    ) -> Result<usize, TxnError> {
+        let Some(info) = self.tx.table_to_write(table)? else { return Ok(0) };
+        self.tx.enter(OperationKind::Update, &info.primary);
+        if !info.secondaries.is_empty() {
+            let what = "has secondary indexes: update its rows one by one".into();
+            return Err(TxnError::Schema { table: info.primary.table(), what });
+        }
+        let result = self.tx.txn.get_mut().update_rows(info, from, ScanEnd::With(to), change);
+        self.tx.record_victim(result)
+    }
+
+    /// Announces a row that will be needed, and the number of its bytes. The row is searched for together with those of
+    /// the transaction's next statement on several keys, or of its next [`RawReader::prefetch`]. Changes and
+    /// locks nothing.
+    pub fn prefetch_along<K, V>(self, table: &OpenTable<K, V>, key: &[u8], bytes: usize) {
+        if let Ok(info) = table.info(self.tx.db) {
+            self.tx.txn.get_mut().prefetch_along((info.primary.tree(), key, bytes));
+        }
+    }
+
+    /// Announces the insert of a row whose key differs from this one only in the last four bytes. If this thread has
+    /// inserted such rows before, the cache lines that the insert will need are prefetched. Changes and locks nothing.
+    pub fn prefetch_insert<K, V>(self, table: &OpenTable<K, V>, key: &[u8]) {
+        if let Ok(info) = table.info(self.tx.db) {
+            self.tx.txn.get_mut().prefetch_insert(&info.primary, key);
+        }
+    }
 }

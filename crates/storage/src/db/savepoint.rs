@@ -8,17 +8,17 @@ use crate::base::mutant::{Mutant, is_mutant};
 /// A position in a transaction: see [`Transaction::savepoint`].
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint {
-    transaction: Began,
+    transaction: TransactionIdentity,
     number: u64,
     at: Lsn,
 }
 
 /// Identity of a transaction: the open database, the slot, and the number of transactions begun in the slot. (A
 /// transaction has no number of its own before its first write.)
-type Began = (u64, SlotId, u64);
+type TransactionIdentity = (u64, SlotId, u64);
 
 impl Transaction<'_> {
-    fn began(&mut self) -> Began {
+    fn identity(&mut self) -> TransactionIdentity {
         let txn = self.txn.get_mut();
         let state = txn.slot.peek();
         (txn.engine.instance, state.id, state.sequence)
@@ -43,10 +43,10 @@ impl Transaction<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn savepoint(&mut self) -> Savepoint {
-        let number = self.savepoints.made;
-        self.savepoints.made += 1;
+        let number = self.savepoints.next_number;
+        self.savepoints.next_number += 1;
         self.savepoints.numbers.push(number);
-        Savepoint { transaction: self.began(), number, at: self.txn.get_mut().savepoint() }
+        Savepoint { transaction: self.identity(), number, at: self.txn.get_mut().savepoint() }
     }
 
     /// Undoes the transaction's writes since the savepoint. The savepoint stays and can be used again; later savepoints
@@ -57,9 +57,9 @@ impl Transaction<'_> {
     /// rolled back. [`TxnError::Ended`] if the transaction can only be rolled back as a whole. An error if a page
     /// cannot be read: then too the transaction can only be rolled back.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), TxnError> {
-        self.is_open()?;
+        self.check_open()?;
         let place = self.savepoints.numbers.binary_search(&savepoint.number);
-        let (true, Ok(place)) = (savepoint.transaction == self.began(), place) else {
+        let (true, Ok(place)) = (savepoint.transaction == self.identity(), place) else {
             return Err(TxnError::Savepoint);
         };
         self.savepoints.numbers.truncate(place + 1);

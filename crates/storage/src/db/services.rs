@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use super::bounds::within;
 use crate::base::error::OpenError;
-use crate::base::fault::{Refusable, strikes};
+use crate::base::fault::{FaultKind, should_fail};
 use crate::base::fork::Process;
 use crate::base::lane::Lane;
 
@@ -154,7 +154,7 @@ impl Services {
 
 impl Threads {
     fn start(&mut self, name: &str, lane: Arc<Lane>) -> std::io::Result<()> {
-        if strikes(Refusable::Thread) {
+        if should_fail(FaultKind::Thread) {
             return Err(std::io::ErrorKind::WouldBlock.into());
         }
         let builder = std::thread::Builder::new().name(name.into()).stack_size(512 << 10);

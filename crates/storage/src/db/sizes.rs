@@ -99,15 +99,15 @@ impl Database {
         // Bounds the walk while other transactions change the tree.
         let most = u64::from(self.engine.pool.file_pages());
         while let Some(id) = waiting.pop() {
-            match self.look_at(tree, id)? {
-                Below::Leaves(leaves) => {
+            match self.read_content(tree, id)? {
+                PageContent::Leaves(leaves) => {
                     size.pages += leaves.len() as u64;
                     leaves.into_iter().for_each(|leaf| sample.add(leaf));
                 }
                 // In key order, because the sample is spread evenly over the leaves in the order of the walk.
-                Below::Inner(children) => waiting.extend(children.into_iter().rev()),
-                Below::Rows { .. } => sample.add(id),
-                Below::Nothing => {}
+                PageContent::Inner(children) => waiting.extend(children.into_iter().rev()),
+                PageContent::Rows { .. } => sample.add(id),
+                PageContent::Nothing => {}
             }
             size.pages += 1;
             if size.pages > most {
@@ -115,38 +115,38 @@ impl Database {
             }
         }
         for leaf in &sample.leaves {
-            if let Below::Rows { live, dead } = self.look_at(tree, *leaf)? {
+            if let PageContent::Rows { live, dead } = self.read_content(tree, *leaf)? {
                 size.live += live;
                 size.dead += dead;
             }
         }
         let scale =
-            |bytes: u64| (u128::from(bytes) * u128::from(sample.seen) / sample.leaves.len().max(1) as u128) as u64;
+            |bytes: u64| (u128::from(bytes) * u128::from(sample.total) / sample.leaves.len().max(1) as u128) as u64;
         Ok(TreeSize { live: scale(size.live), dead: scale(size.dead), ..size })
     }
 
-    fn look_at(&self, tree: Tree, id: PageId) -> Result<Below, StorageError> {
+    fn read_content(&self, tree: Tree, id: PageId) -> Result<PageContent, StorageError> {
         loop {
             let frame = self.engine.pool.get_or_load(id)?;
             let read = frame.read(self.engine.pool.latches());
             let page = read.page();
             let children = || (0..=page.count()).map(|i| page.child(i)).collect();
-            let below = match page.kind() {
-                _ if page.index() != tree.index => Below::Nothing,
-                Some(Kind::Inner) if page.level() == 1 => Below::Leaves(children()),
-                Some(Kind::Inner) => Below::Inner(children()),
+            let content = match page.kind() {
+                _ if page.index() != tree.index => PageContent::Nothing,
+                Some(Kind::Inner) if page.level() == 1 => PageContent::Leaves(children()),
+                Some(Kind::Inner) => PageContent::Inner(children()),
                 Some(Kind::Leaf) => rows_of(page),
-                _ => Below::Nothing,
+                _ => PageContent::Nothing,
             };
             if frame.page_id() == id && read.is_valid() {
-                return Ok(below);
+                return Ok(content);
             }
         }
     }
 }
 
 /// Children or content of a page.
-enum Below {
+enum PageContent {
     Leaves(Vec<PageId>),
     Inner(Vec<PageId>),
     Rows { live: u64, dead: u64 },
@@ -154,31 +154,31 @@ enum Below {
 }
 
 /// Returns the bytes of the rows in a leaf, which may be changing.
-fn rows_of(page: PageRef<'_>) -> Below {
+fn rows_of(page: PageRef<'_>) -> PageContent {
     let (mut live, mut dead) = (0, 0);
     for slot in (0..page.count()).map(|i| page.slot(i)) {
         let bytes = (SLOT + RECORD_HEAD + slot.key_len + slot.value_len) as u64;
         if slot.is_ghost() { dead += bytes } else { live += bytes }
     }
-    Below::Rows { live, dead }
+    PageContent::Rows { live, dead }
 }
 
 /// Evenly spread leaves of a tree: all, or every second, every fourth, and so on.
 struct Sample {
     leaves: Vec<PageId>,
-    seen: u64,
+    total: u64,
     stride: u64,
 }
 
 impl Default for Sample {
     fn default() -> Sample {
-        Sample { leaves: Vec::new(), seen: 0, stride: 1 }
+        Sample { leaves: Vec::new(), total: 0, stride: 1 }
     }
 }
 
 impl Sample {
     fn add(&mut self, leaf: PageId) {
-        if self.seen.is_multiple_of(self.stride) {
+        if self.total.is_multiple_of(self.stride) {
             if self.leaves.len() == SAMPLE {
                 let mut even = false;
                 self.leaves.retain(|_| {
@@ -187,11 +187,11 @@ impl Sample {
                 });
                 self.stride *= 2;
             }
-            if self.seen.is_multiple_of(self.stride) {
+            if self.total.is_multiple_of(self.stride) {
                 self.leaves.push(leaf);
             }
         }
-        self.seen += 1;
+        self.total += 1;
     }
 }
 
@@ -204,7 +204,7 @@ mod tests {
         for n in [0, 1, 127, 128, 129, 1000, 40_000_u32] {
             let mut sample = Sample::default();
             (0..n).for_each(|i| sample.add(PageId(i)));
-            assert_eq!(sample.seen, u64::from(n));
+            assert_eq!(sample.total, u64::from(n));
             let expected: Vec<_> = (0..n).step_by(sample.stride as usize).map(PageId).collect();
             assert_eq!(sample.leaves, expected, "of {n}");
             assert!(sample.leaves.len() >= (n as usize).min(SAMPLE / 2) && sample.leaves.len() <= SAMPLE);

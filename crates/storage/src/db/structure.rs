@@ -29,7 +29,7 @@ use crate::table::info::Secondary;
 use crate::txn::engine::Engine;
 
 /// Number of pages between two progress reports.
-const TOLD_EVERY: u64 = 256;
+const PROGRESS_EVERY: u64 = 256;
 
 /// The rules for the pages of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -161,14 +161,14 @@ impl Database {
         &self,
         progress: impl FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Result<Structure, StorageError> {
-        let _rest = self.duties.rest_purger();
+        let _suspension = self.background.suspend_purger();
         let walk = Walk {
             engine: &self.engine,
             file: self.engine.pool.file_name(),
             end: 0,
-            seen: Vec::new(),
-            looked: 0,
-            blind: false,
+            states: Vec::new(),
+            pages_read: 0,
+            is_incomplete: false,
             progress,
             out: Structure::default(),
         };
@@ -182,8 +182,8 @@ impl Database {
 
 /// State of a page during the check: the structure in which it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
-    Not,
+enum PageState {
+    Unvisited,
     Tree,
     Free,
     /// The page is owned by a bulk load.
@@ -235,10 +235,10 @@ struct Walk<'a, P> {
     file: String,
     /// First page that was never used.
     end: u32,
-    seen: Vec<Seen>,
-    looked: u64,
+    states: Vec<PageState>,
+    pages_read: u64,
     /// True if some page could not be read or followed, so that pages below it are unknown.
-    blind: bool,
+    is_incomplete: bool,
     progress: P,
     out: Structure,
 }
@@ -256,13 +256,13 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         if space.u32(ops::space::END) > in_file {
             self.find(Rule::FreeList, SPACE_PAGE, "says that more pages are in use than the file has");
         }
-        self.seen = vec![Seen::Not; self.end as usize];
+        self.states = vec![PageState::Unvisited; self.end as usize];
         self.out.pages = u64::from(self.end);
         for range in Ranges::read(space).iter() {
-            let seen = if range.owned { Seen::Owned } else { Seen::Free };
+            let state = if range.owned { PageState::Owned } else { PageState::Free };
             let pages = range.pages.start as usize..range.pages.end.min(self.end) as usize;
             self.out.free += if range.owned { 0 } else { pages.len() as u64 };
-            self.seen.get_mut(pages).into_iter().for_each(|pages| pages.fill(seen));
+            self.states.get_mut(pages).into_iter().for_each(|pages| pages.fill(state));
         }
         self.free_list(PageId(space.u32(ops::space::FREE)))?;
         for table in tables {
@@ -283,7 +283,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                 self.tree(*tree, &mut |walk, id, page| walk.entries(id, page, &rows, (*tree, *unique), index))?;
             }
         }
-        if !self.blind && !self.out.cancelled {
+        if !self.is_incomplete && !self.out.cancelled {
             self.orphans();
         }
         Ok(self.out)
@@ -299,8 +299,8 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
 
     /// Returns a copy of a page. A page that cannot be read becomes a finding.
     fn page(&mut self, id: PageId) -> Result<Option<Box<PageBytes>>, StorageError> {
-        self.looked += 1;
-        if self.looked % TOLD_EVERY == 1 && (self.progress)(self.looked, self.out.pages).is_break() {
+        self.pages_read += 1;
+        if self.pages_read % PROGRESS_EVERY == 1 && (self.progress)(self.pages_read, self.out.pages).is_break() {
             self.out.cancelled = true;
         }
         if self.out.cancelled {
@@ -320,11 +320,11 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                     // The page is too damaged to be used, but the damage can be reported.
                     let rule = match self.engine.pool.read_unproved(id, copy.as_bytes_mut()) {
                         Ok(()) if header::damage(copy.as_bytes(), id, true).is_none() => {
-                            sound::flaw(copy.as_bytes(), id).map_or(Rule::Readable, rule_of)
+                            sound::find_defect(copy.as_bytes(), id).map_or(Rule::Readable, rule_of)
                         }
                         _ => Rule::Readable,
                     };
-                    self.blind = true;
+                    self.is_incomplete = true;
                     self.find(rule, id, what);
                     return Ok(None);
                 }
@@ -332,8 +332,8 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
             }
         }
         // The page in the pool may have changed since it was read.
-        if let Some(flaw) = sound::flaw(copy.as_bytes(), id) {
-            self.blind = true;
+        if let Some(flaw) = sound::find_defect(copy.as_bytes(), id) {
+            self.is_incomplete = true;
             self.find(rule_of(flaw), id, flaw.to_string());
             return Ok(None);
         }
@@ -348,9 +348,9 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
     fn free_list(&mut self, first: PageId) -> Result<(), StorageError> {
         let (mut id, mut before) = (first, SPACE_PAGE);
         while !id.is_none() {
-            match self.seen.get(id.0 as usize) {
-                Some(Seen::Not) if id.0 > FIRST_PAGE => {}
-                Some(Seen::Free) => {
+            match self.states.get(id.0 as usize) {
+                Some(PageState::Unvisited) if id.0 > FIRST_PAGE => {}
+                Some(PageState::Free) => {
                     self.find(Rule::FreeList, before, format!("leads back to free page {id}"));
                     return Ok(());
                 }
@@ -365,7 +365,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                 self.find(Rule::FreeList, before, format!("leads to page {id}, which is in use"));
                 return Ok(());
             }
-            self.seen[id.0 as usize] = Seen::Free;
+            self.states[id.0 as usize] = PageState::Free;
             self.out.free += 1;
             (before, id) = (id, page.right());
         }
@@ -398,20 +398,20 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         last: &mut Option<(PageId, PageId)>,
         leaf: &mut dyn FnMut(&mut Self, PageId, PageRef<'_>) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
-        match self.seen.get(id.0 as usize) {
-            Some(Seen::Not) if id.0 >= FIRST_PAGE => self.seen[id.0 as usize] = Seen::Tree,
-            Some(Seen::Tree) => {
-                self.blind = true;
+        match self.states.get(id.0 as usize) {
+            Some(PageState::Unvisited) if id.0 >= FIRST_PAGE => self.states[id.0 as usize] = PageState::Tree,
+            Some(PageState::Tree) => {
+                self.is_incomplete = true;
                 self.find(Rule::Children, parent, format!("leads to page {id}, as another page does"));
                 return Ok(());
             }
-            Some(Seen::Free) => {
-                self.blind = true;
+            Some(PageState::Free) => {
+                self.is_incomplete = true;
                 self.find(Rule::Children, parent, format!("leads to page {id}, which is in the free list"));
                 return Ok(());
             }
             _ => {
-                self.blind = true;
+                self.is_incomplete = true;
                 self.find(Rule::Children, parent, format!("leads to page {id}, which does not exist"));
                 return Ok(());
             }
@@ -425,7 +425,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         let kind = if page.level() == 0 { Kind::Leaf } else { Kind::Inner };
         let level_fits = expected.level.is_none_or(|level| level == page.level());
         if page.kind() != Some(kind) || page.index() != tree.index || !level_fits {
-            self.blind = true;
+            self.is_incomplete = true;
             let (index, level) = (page.index(), page.level());
             self.find(Rule::Children, id, format!("is of index {index} and level {level}, not where {parent} leads"));
             return Ok(());
@@ -479,7 +479,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
 
     /// Reports large values to which no row refers.
     fn unreferenced(&mut self, chains: &Chains) {
-        if self.blind || self.out.cancelled {
+        if self.is_incomplete || self.out.cancelled {
             return;
         }
         let mut left: Vec<_> = chains.found.iter().collect();
@@ -515,7 +515,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                 if let Some(Reference::Chain(chain, len)) = Reference::decode(&row) {
                     self.out.large_values += 1;
                     let fits = chains.found.remove(&chain).is_some_and(|found| found.fits && found.len == len);
-                    if !fits && !self.blind {
+                    if !fits && !self.is_incomplete {
                         let what =
                             format!("has a row (slot {i}) whose large value {chain:?} is not whole or not its own");
                         self.find(Rule::LargeValues, id, what);
@@ -618,7 +618,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
 
     fn orphans(&mut self) {
         for id in FIRST_PAGE..self.end {
-            if self.seen[id as usize] == Seen::Not {
+            if self.states[id as usize] == PageState::Unvisited {
                 self.find(Rule::Orphan, PageId(id), "belongs to no tree and is not free");
             }
         }

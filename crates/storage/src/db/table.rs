@@ -49,7 +49,7 @@ pub trait TableName: name::NameText {}
 pub struct RunTimeName {
     text: String,
     /// Cached result of the last lookup.
-    noted: TableHint,
+    hint: TableHint,
 }
 
 mod name {
@@ -59,7 +59,7 @@ mod name {
         /// The name as text.
         fn text(&self) -> &str;
         /// Cache of the last lookup; `None` for constant names.
-        fn noted(&self) -> Option<&TableHint>;
+        fn hint(&self) -> Option<&TableHint>;
     }
 
     impl NameText for &'static str {
@@ -69,7 +69,7 @@ mod name {
         }
 
         #[inline]
-        fn noted(&self) -> Option<&TableHint> {
+        fn hint(&self) -> Option<&TableHint> {
             None
         }
     }
@@ -83,8 +83,8 @@ mod name {
         }
 
         #[inline]
-        fn noted(&self) -> Option<&TableHint> {
-            Some(&self.noted)
+        fn hint(&self) -> Option<&TableHint> {
+            Some(&self.hint)
         }
     }
 
@@ -142,7 +142,7 @@ impl<K, V> Table<K, V, RunTimeName> {
     /// A name has 1 to 200 bytes. Statements that would create a table with another name fail with
     /// [`TxnError::Schema`]; to other statements such a table does not exist.
     pub fn named(name: impl Into<String>) -> Table<K, V, RunTimeName> {
-        let name = RunTimeName { text: name.into(), noted: TableHint::default() };
+        let name = RunTimeName { text: name.into(), hint: TableHint::default() };
         Table { name, specs: [None; MAX_INDEXES], types: PhantomData }
     }
 
@@ -201,7 +201,7 @@ impl<K, V, N> Table<K, V, N> {
 impl<K, V, N: TableName> Table<K, V, N> {
     /// Returns the declaration for statements on bytes, which accept any codecs.
     pub(crate) fn raw(&self) -> Declared<'_> {
-        Declared { name: self.name.text(), noted: None, codecs: None, specs: &self.specs }
+        Declared { name: self.name.text(), hint: None, codecs: None, specs: &self.specs }
     }
 }
 
@@ -212,8 +212,8 @@ impl<K: Key, V: Row, N: TableName> Table<K, V, N> {
         const fn codecs<K: Key, V: Row>() -> (&'static Codec, &'static Codec) {
             const { (&K::CODEC, &V::CODEC) }
         }
-        let (name, noted) = (self.name.text(), self.name.noted());
-        Declared { name, noted, codecs: Some(codecs::<K, V>()), specs: &self.specs }
+        let (name, hint) = (self.name.text(), self.name.hint());
+        Declared { name, hint, codecs: Some(codecs::<K, V>()), specs: &self.specs }
     }
 }
 
@@ -281,7 +281,7 @@ impl<K, V> OpenTable<K, V> {
     /// Checks, after a read outside any transaction, that the table still exists.
     #[inline]
     pub(crate) fn is_still(&self, info: &TableInfo, database: &Database) -> Result<(), TxnError> {
-        if info.still_is(self.ticket) { Ok(()) } else { Err(self.refused(database)) }
+        if info.is_unchanged(self.ticket) { Ok(()) } else { Err(self.refused(database)) }
     }
 
     /// Unique ticket of the table.
@@ -326,8 +326,8 @@ mod sealed {
     }
 }
 
-/// A table as an argument of a statement: a declaration ([`Table`], looked up by name) or a handle ([`OpenTable`], a
-/// few nanoseconds faster).
+/// A table as an argument of a statement: a declaration ([`Table`], looked up by name) or a handle ([`OpenTable`],
+/// which is slightly faster).
 pub trait AsTable<K, V>: sealed::Sealed<K, V> {}
 
 impl<K: Key, V: Row, N: TableName> AsTable<K, V> for Table<K, V, N> {}

@@ -1,6 +1,7 @@
 //! Operations on whole tables: opening, dropping, truncating, changing indexes.
 
 use super::database::Database;
+use super::raw::RawDatabase;
 use super::table::{OpenTable, Raw, Table, TableName};
 use crate::base::error::TxnError;
 use crate::table::codec::{Key, Row};
@@ -111,22 +112,21 @@ impl Database {
         Ok(OpenTable::new(self.alter(&table.typed())?))
     }
 
-    /// As [`Database::alter_indexes`], for statements on bytes: like [`Database::raw_table`], this does not check the
-    /// types of key and row.
-    ///
-    /// # Errors
-    /// As [`Database::alter_indexes`].
-    pub fn alter_indexes_raw<K, V>(
-        &self,
-        table: &Table<K, V, impl TableName>,
-    ) -> Result<OpenTable<Raw, Raw>, TxnError> {
-        Ok(OpenTable::new(self.alter(&table.raw())?))
-    }
-
     fn alter(&self, declared: &Declared<'_>) -> Result<(&TableInfo, u64), TxnError> {
         match self.catalog.alter(&self.engine, declared)? {
             Some(open) => Ok(open),
             None => self.open_or_create(declared),
         }
+    }
+}
+
+impl RawDatabase<'_> {
+    /// As [`Database::alter_indexes`], for statements on bytes: like [`Database::raw_table`], this does not check the
+    /// types of key and row.
+    ///
+    /// # Errors
+    /// As [`Database::alter_indexes`].
+    pub fn alter_indexes<K, V>(self, table: &Table<K, V, impl TableName>) -> Result<OpenTable<Raw, Raw>, TxnError> {
+        Ok(OpenTable::new(self.db.alter(&table.raw())?))
     }
 }

@@ -38,14 +38,14 @@ use crate::txn::transaction::Txn;
 /// tx.put(&ACCOUNTS, &1, &100)?;
 /// tx.put(&ACCOUNTS, &2, &50)?;
 ///
-/// // Another row is read while the rows are iterated over.
+/// // Another row is read during the iteration.
 /// for row in tx.range(&ACCOUNTS, ..)? {
 ///     let (number, balance) = row?;
 ///     let next = tx.get(&ACCOUNTS, &(number + 1))?;
 ///     assert_eq!((balance, next), if number == 1 { (100, Some(50)) } else { (50, None) });
 /// }
 ///
-/// // Two cursors: each account, and the ones above it.
+/// // Two cursors: each account, and the accounts above it.
 /// let mut pairs = 0;
 /// for lower in tx.range(&ACCOUNTS, ..)? {
 ///     for upper in tx.range(&ACCOUNTS, lower?.0 + 1..)? {
@@ -73,7 +73,7 @@ pub struct Transaction<'db> {
 /// The active savepoints of a transaction, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Savepoints {
-    pub(super) made: u64,
+    pub(super) next_number: u64,
     pub(super) numbers: Vec<u64>,
 }
 
@@ -124,7 +124,7 @@ impl<'db> Transaction<'db> {
     /// Returns the table of a statement that reads it by [`Transaction::step`]. `None` if the table does not exist; the
     /// transaction has then locked the absence.
     #[inline]
-    pub(super) fn seen<K, V>(
+    pub(super) fn table_to_read<K, V>(
         &self,
         table: &impl AsTable<K, V>,
         want: Want,
@@ -139,26 +139,26 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// Returns the table of a statement that updates or deletes rows; `None` as for [`Transaction::seen`].
+    /// Returns the table of a statement that updates or deletes rows; `None` as for [`Transaction::table_to_read`].
     #[inline]
-    pub(super) fn seen_to_write<K, V>(
+    pub(super) fn table_to_write<K, V>(
         &mut self,
         table: &impl AsTable<K, V>,
     ) -> Result<Option<&'db TableInfo>, TxnError> {
-        self.goes_on()?;
-        self.seen(table, Want::Update)
+        self.check_writable()?;
+        self.table_to_read(table, Want::Update)
     }
 
     /// Checks that the transaction may write: fails if it can only be rolled back.
     #[inline]
-    fn goes_on(&mut self) -> Result<(), TxnError> {
+    fn check_writable(&mut self) -> Result<(), TxnError> {
         if self.is_victim() || self.txn.get_mut().is_broken() { Err(TxnError::Ended) } else { Ok(()) }
     }
 
     /// Returns the table of a statement that inserts into it. Creates the table if it does not exist.
     #[inline]
-    pub(super) fn made<K, V>(&mut self, table: &impl AsTable<K, V>) -> Result<&'db TableInfo, TxnError> {
-        self.goes_on()?;
+    pub(super) fn table_to_insert<K, V>(&mut self, table: &impl AsTable<K, V>) -> Result<&'db TableInfo, TxnError> {
+        self.check_writable()?;
         match table.find(self.db) {
             Ok(Some(info)) => Ok(info),
             Ok(None) => self.create(table.declaration()),
@@ -182,7 +182,7 @@ impl<'db> Transaction<'db> {
     }
 
     #[inline]
-    pub(super) fn is_open(&self) -> Result<(), TxnError> {
+    pub(super) fn check_open(&self) -> Result<(), TxnError> {
         let broken = self.txn.try_borrow().map_err(|_| TxnError::InUse)?.is_broken();
         if self.is_victim() || broken { Err(TxnError::Ended) } else { Ok(()) }
     }
@@ -197,7 +197,7 @@ impl<'db> Transaction<'db> {
         }
         let result = step(&mut txn);
         drop(txn);
-        self.noted(result)
+        self.record_victim(result)
     }
 
     /// Returns a buffer to the transaction, unless another fiber is in the middle of a statement of this transaction.
@@ -258,7 +258,7 @@ impl<'db> Transaction<'db> {
 
     /// Records that the transaction is a deadlock victim, if the result says so.
     #[inline]
-    pub(super) fn noted<T>(&self, result: Result<T, TxnError>) -> Result<T, TxnError> {
+    pub(super) fn record_victim<T>(&self, result: Result<T, TxnError>) -> Result<T, TxnError> {
         if let Err(TxnError::Deadlock { table }) = &result {
             self.victim.get_or_init(|| Arc::clone(table));
         }
@@ -279,7 +279,7 @@ impl<'db> Transaction<'db> {
         // A refused key may be of any length.
         state.handled_large |= bytes.len() > MAX_KEY;
         state.encoded.key = bytes;
-        self.noted(result)
+        self.record_victim(result)
     }
 
     #[inline]
@@ -323,7 +323,7 @@ impl<'db> Transaction<'db> {
         key: &K::Borrowed,
         want: Want,
     ) -> Result<Option<V>, TxnError> {
-        let Some(info) = self.seen(table, want)? else { return Ok(None) };
+        let Some(info) = self.table_to_read(table, want)? else { return Ok(None) };
         self.enter(OperationKind::Fetch, &info.primary);
         match self.read_key(&info.primary, key, want, WHOLE, V::decode)? {
             Some(None) => Err(undecodable::<V>(&info.primary)),
@@ -363,7 +363,7 @@ impl<'db> Transaction<'db> {
         key: &K::Borrowed,
         row: &V,
     ) -> Result<(), TxnError> {
-        let info = self.made(table)?;
+        let info = self.table_to_insert(table)?;
         self.enter(OperationKind::Insert, &info.primary);
         self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.get_mut().insert_row(info, key, row)))
     }
@@ -378,7 +378,7 @@ impl<'db> Transaction<'db> {
         key: &K::Borrowed,
         row: &V,
     ) -> Result<(), TxnError> {
-        let info = self.made(table)?;
+        let info = self.table_to_insert(table)?;
         self.enter(OperationKind::Insert, &info.primary);
         self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.get_mut().put_row(info, key, row)))
     }
@@ -393,7 +393,7 @@ impl<'db> Transaction<'db> {
         key: &K::Borrowed,
         row: &V,
     ) -> Result<bool, TxnError> {
-        let Some(info) = self.seen_to_write(table)? else { return Ok(false) };
+        let Some(info) = self.table_to_write(table)? else { return Ok(false) };
         self.enter(OperationKind::Update, &info.primary);
         self.with_key(key, |tx, key| {
             tx.with_row(row, |tx, row| {
@@ -411,7 +411,7 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// See [`TxnError`].
     pub fn delete<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K::Borrowed) -> Result<bool, TxnError> {
-        let Some(info) = self.seen_to_write(table)? else { return Ok(false) };
+        let Some(info) = self.table_to_write(table)? else { return Ok(false) };
         self.enter(OperationKind::Delete, &info.primary);
         self.with_key(key, |tx, key| tx.txn.get_mut().delete_row(info, key))
     }
@@ -428,17 +428,17 @@ impl<'db> Transaction<'db> {
             TableLock::SharedIntentExclusive => TableMode::SIX,
             TableLock::Exclusive => TableMode::X,
         };
-        self.goes_on()?;
+        self.check_writable()?;
         let info = match mode {
-            TableMode::IS | TableMode::S => match self.seen(table, Want::Read)? {
+            TableMode::IS | TableMode::S => match self.table_to_read(table, Want::Read)? {
                 Some(info) => info,
                 // The lock on the table's absence keeps all rows out.
                 None => return Ok(()),
             },
-            _ => self.made(table)?,
+            _ => self.table_to_insert(table)?,
         };
         let result = self.txn.get_mut().lock_whole(info, mode);
-        self.noted(result)
+        self.record_victim(result)
     }
 
     /// Commits. With [`Durability::Sync`] this waits until the commit, and every commit that this transaction read
@@ -464,12 +464,12 @@ impl<'db> Transaction<'db> {
     /// rollback-only. The transaction is rolled back then.
     #[inline]
     pub fn commit_async(self) -> Result<Lsn, TxnError> {
-        self.is_open()?;
+        self.check_open()?;
         self.db.engine.pool.points().enter(Operation::of_transaction(OperationKind::Commit));
         Ok(self.txn.into_inner().commit()?)
     }
 
-    /// Commits for [`Database::transact`]; returns an error if the transaction is a deadlock's victim.
+    /// Commits for [`Database::transact`]; returns an error if the transaction is a deadlock victim.
     pub(super) fn commit_all(self) -> Result<(), TxnError> {
         match self.victim.get() {
             Some(table) => Err(TxnError::Deadlock { table: Arc::clone(table) }),

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, Read};
 
+use super::raw::{RawReader, RawWriter};
 use super::table::AsTable;
 use super::transaction::Transaction;
 use crate::base::error::TxnError;
@@ -56,31 +57,7 @@ impl<'db> Transaction<'db> {
     ) -> Result<Option<ValueReader<'tx, 'db>>, TxnError> {
         let mut bytes = Vec::new();
         key.encode_key(&mut bytes);
-        self.read_value_raw(table, &bytes)
-    }
-
-    /// As [`Transaction::read_value`], for the encoded row of any table.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn read_value_raw<'tx, K, V>(
-        &'tx self,
-        table: &impl AsTable<K, V>,
-        key: &[u8],
-    ) -> Result<Option<ValueReader<'tx, 'db>>, TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(None) };
-        let index = &info.primary;
-        self.enter(OperationKind::Fetch, index);
-        let opened = self.step(|txn| txn.open_row(index, key))?;
-        Ok(opened.map(|row| ValueReader {
-            tx: self,
-            index,
-            key: key.to_vec(),
-            row,
-            at: 0,
-            piece: Vec::new(),
-            taken: 0,
-        }))
+        self.raw().read_value(table, &bytes)
     }
 
     /// Inserts a row of bytes, or replaces the existing one, with all bytes of `source`, which is read in pieces.
@@ -88,7 +65,7 @@ impl<'db> Transaction<'db> {
     ///
     /// # Errors
     /// [`TxnError::Source`] if the source cannot be read, [`TxnError::RowTooLarge`] if it is longer than a row may be;
-    /// errors of [`Transaction::write_value_raw`]; see [`TxnError`].
+    /// errors of [`RawWriter::write_value`]; see [`TxnError`].
     pub fn write_value<K: Key>(
         &mut self,
         table: &impl AsTable<K, Vec<u8>>,
@@ -97,28 +74,7 @@ impl<'db> Transaction<'db> {
     ) -> Result<u64, TxnError> {
         let mut bytes = Vec::new();
         key.encode_key(&mut bytes);
-        self.write_value_raw(table, &bytes, source)
-    }
-
-    /// As [`Transaction::write_value`], for the encoded row of any table.
-    ///
-    /// # Errors
-    /// [`TxnError::Schema`] if the table has secondary indexes, which are made from whole rows; see
-    /// [`Transaction::write_value`].
-    pub fn write_value_raw<K, V>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        key: &[u8],
-        mut source: impl Read,
-    ) -> Result<u64, TxnError> {
-        let info = self.made(table)?;
-        self.enter(OperationKind::Insert, &info.primary);
-        if !info.secondaries.is_empty() {
-            let what = "has secondary indexes, which are made from whole rows: put the row".into();
-            return Err(TxnError::Schema { table: info.primary.table(), what });
-        }
-        let result = self.txn.get_mut().put_from(info, key, &mut source);
-        self.noted(result)
+        self.raw_mut().write_value(table, &bytes, source)
     }
 }
 
@@ -188,5 +144,54 @@ impl BufRead for ValueReader<'_, '_> {
 
     fn consume(&mut self, bytes: usize) {
         self.taken = (self.taken + bytes).min(self.piece.len());
+    }
+}
+
+impl<'t, 'db> RawReader<'t, 'db> {
+    /// As [`Transaction::read_value`], for the encoded row of any table.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn read_value<K, V>(
+        self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+    ) -> Result<Option<ValueReader<'t, 'db>>, TxnError> {
+        let Some(info) = self.tx.table_to_read(table, Want::Read)? else { return Ok(None) };
+        let index = &info.primary;
+        self.tx.enter(OperationKind::Fetch, index);
+        let opened = self.tx.step(|txn| txn.open_row(index, key))?;
+        Ok(opened.map(|row| ValueReader {
+            tx: self.tx,
+            index,
+            key: key.to_vec(),
+            row,
+            at: 0,
+            piece: Vec::new(),
+            taken: 0,
+        }))
+    }
+}
+
+impl RawWriter<'_, '_> {
+    /// As [`Transaction::write_value`], for the encoded row of any table.
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if the table has secondary indexes, which are made from whole rows; see
+    /// [`Transaction::write_value`].
+    pub fn write_value<K, V>(
+        self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        mut source: impl Read,
+    ) -> Result<u64, TxnError> {
+        let info = self.tx.table_to_insert(table)?;
+        self.tx.enter(OperationKind::Insert, &info.primary);
+        if !info.secondaries.is_empty() {
+            let what = "has secondary indexes, which are made from whole rows: put the row".into();
+            return Err(TxnError::Schema { table: info.primary.table(), what });
+        }
+        let result = self.tx.txn.get_mut().put_from(info, key, &mut source);
+        self.tx.record_victim(result)
     }
 }

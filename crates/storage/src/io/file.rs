@@ -1,7 +1,7 @@
 //! Real files, through the C library, so that tracing tools see every call.
 //!
-//! A directory is opened once; its files are opened relative to its descriptor. So a database stays where it was
-//! opened, whatever the process's working directory is later and whatever the path then leads to.
+//! A directory is opened once; its files are opened relative to its descriptor. So a database stays in the directory in
+//! which it was opened, even if the working directory of the process or the target of the path changes later.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, Read, Seek, Write};
@@ -20,7 +20,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::{BLOCK, Disk, DiskFile, DiskLock, LOCK_FILE, LockError, OpenMode, check_name, write_zeros_at};
 use crate::base::error::StorageError;
 
-/// Most bytes of a lock file: digits and line ends.
+/// Maximum size of a lock file in bytes: digits and line ends.
 const LOCK_TEXT: u64 = 20;
 
 const IS_LINK: &str = "is a symbolic link, which no file of a database may be: put the file itself there, or open the database that it is of";
@@ -35,7 +35,7 @@ pub struct FileDisk {
 }
 
 impl FileDisk {
-    /// An existing directory.
+    /// Opens an existing directory.
     ///
     /// # Errors
     /// There is no such directory, it is not a directory, or it may not be read.
@@ -46,10 +46,11 @@ impl FileDisk {
         Ok(FileDisk { dir, path })
     }
 
-    /// A directory that is created, durably, with all its parents, if it does not exist.
+    /// Opens a directory. If it does not exist, creates it with all its missing parents, durably.
     ///
     /// # Errors
-    /// As [`FileDisk::open`], and when the system refuses to create one. Those that were created are removed.
+    /// As [`FileDisk::open`], and if the system refuses to create a directory. Directories that were created are then
+    /// removed.
     pub fn create(dir: impl Into<PathBuf>) -> io::Result<FileDisk> {
         let dir = dir.into();
         if dir.is_dir() {
@@ -57,7 +58,7 @@ impl FileDisk {
         }
         let missing: Vec<&Path> = dir.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.exists()).collect();
         let mut created = Vec::new();
-        // Also the entry of one that another process has created meanwhile: that may not be durable yet.
+        // Includes a directory that another process has created meanwhile: its entry may not be durable yet.
         let opened = create_each(&missing, &mut created)
             .and_then(|()| missing.iter().rev().try_for_each(|dir| make_entry_durable(dir)))
             .and_then(|()| FileDisk::open(&dir));
@@ -67,7 +68,7 @@ impl FileDisk {
         opened
     }
 
-    /// The directory's path, as it was given.
+    /// Path of the directory, as given by the caller.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -89,9 +90,9 @@ impl FileDisk {
         }
     }
 
-    /// Claims the directory itself; `None` where the file system locks no directories (NFS).
+    /// Locks the directory itself. Returns `None` if the file system cannot lock directories (NFS).
     fn lock_directory(&self) -> io::Result<Option<OwnedFd>> {
-        // A descriptor of its own: a lock belongs to one descriptor, and ends with it.
+        // The lock needs a separate descriptor, because a lock belongs to one descriptor and ends with it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let own = retry_on_intr(|| rustix::fs::openat(&self.dir, ".", flags, Mode::empty()))?;
         match retry_on_intr(|| rustix::fs::flock(&own, FlockOperation::NonBlockingLockExclusive)) {
@@ -101,7 +102,7 @@ impl FileDisk {
         }
     }
 
-    /// Reads the directory, from its begin after an interruption.
+    /// Reads the directory; after an interruption it starts again.
     fn entries(&self) -> io::Result<Vec<DirEntry>> {
         Ok(retry_on_intr(|| Dir::read_from(&self.dir)?.collect())?)
     }
@@ -111,7 +112,7 @@ impl FileDisk {
     }
 }
 
-/// Creates directories, of which each is below the next, and appends those that were not there to `created`.
+/// Creates directories, each of which is below the next, and appends the new ones to `created`.
 fn create_each(missing: &[&Path], created: &mut Vec<PathBuf>) -> io::Result<()> {
     for &dir in missing.iter().rev() {
         match retry_on_intr(|| rustix::fs::mkdir(dir, Mode::from_raw_mode(0o777))) {
@@ -127,7 +128,7 @@ fn create_each(missing: &[&Path], created: &mut Vec<PathBuf>) -> io::Result<()> 
 fn make_entry_durable(dir: &Path) -> io::Result<()> {
     let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match File::open(parent) {
-        // Where a parent may be entered and not read, its whole file system is made durable.
+        // If the parent may be entered but not read, its whole file system is made durable.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => sync_file_system(&File::open(dir)?),
         parent => parent?.sync_all(),
     }
@@ -144,8 +145,8 @@ fn sync_file_system(_: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// The process that a lock file names, and whether the file is a lock file. After a power loss zeros may stand where the
-/// number was: a file grows before its bytes are written.
+/// Returns the process that a lock file names, and whether the file is a lock file. After a power loss the number may read
+/// as zeros, because a file grows before its bytes are written.
 fn holder(file: &File) -> io::Result<(Option<u32>, bool)> {
     let mut text = Vec::new();
     file.take(LOCK_TEXT + 1).read_to_end(&mut text)?;
@@ -178,14 +179,14 @@ impl Disk for FileDisk {
                 FileType::Unknown => {
                     match retry_on_intr(|| rustix::fs::statat(&self.dir, raw, AtFlags::SYMLINK_NOFOLLOW)) {
                         Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                        // It was removed meanwhile.
+                        // The entry was removed meanwhile.
                         Err(Errno::NOENT) => continue,
                         Err(error) => return Err(error.into()),
                     }
                 }
                 kind => kind,
             };
-            // A name that is not UTF-8 is not the database's, but is listed all the same.
+            // A name that is not UTF-8 does not belong to the database, but is listed too.
             let mut name = raw.to_string_lossy().into_owned();
             if kind == FileType::Directory {
                 name.push('/');
@@ -207,8 +208,8 @@ impl Disk for FileDisk {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             renamed => return Ok(renamed?),
         }
-        // This file system cannot rename without replacing. The directory is locked, so no other database process takes
-        // the name meanwhile.
+        // This file system cannot rename without replacing. The directory is locked, so no other database process takes the
+        // name meanwhile.
         match retry_on_intr(|| rustix::fs::statat(&self.dir, to, AtFlags::SYMLINK_NOFOLLOW)) {
             Err(Errno::NOENT) => Ok(retry_on_intr(|| rustix::fs::renameat(&self.dir, from, &self.dir, to))?),
             Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
@@ -220,9 +221,9 @@ impl Disk for FileDisk {
         Ok(retry_on_intr(|| rustix::fs::fsync(&self.dir))?)
     }
 
-    /// Locks the directory, and also the file `lock`, which is the only lock where directories cannot be locked. The
-    /// file stays when the lock is released: removing it would let two processes lock two files of that name. A file of
-    /// that name with other content, alone in its directory, is another program's.
+    /// Locks the directory, and also the file `lock`, which is the only lock if directories cannot be locked. The file
+    /// stays when the lock is released: if it were removed, two processes could lock two different files of that name. A
+    /// file of that name with other content, alone in its directory, belongs to another program.
     fn lock(&self) -> Result<DiskLock, LockError> {
         let shown = self.show(LOCK_FILE);
         let fail = |op, e| StorageError::io(op, &*shown, 0, e);
@@ -242,13 +243,14 @@ impl Disk for FileDisk {
             Err(e) => return Err(fail("lock", e.into()).into()),
         }
         if is_ours {
-            // The number only helps a message: without space for it the lock holds all the same.
+            // The number is only for messages: without space for it the lock is still valid.
             let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", process::id()));
         } else if self.list().map_err(|e| fail("list", e))?.iter().all(|name| name == LOCK_FILE) {
             let what = "is not the lock file of a database; move it away, or choose another directory".to_owned();
             return Err(StorageError::CorruptFile { file: shown, what }.into());
         }
-        // Beside the files of a database its content does not matter, and stays: the lock is what is on the descriptors.
+        // In a directory with files of a database, other content of the lock file is ignored and kept: the locks are on the
+        // descriptors.
         Ok(DiskLock(Box::new((directory, file))))
     }
 
@@ -261,7 +263,7 @@ impl Disk for FileDisk {
     }
 }
 
-/// Opens a file past the cache; `None` where the system has no such flag.
+/// Flag to open a file past the system's cache; `None` if the system has no such flag.
 #[cfg(target_os = "linux")]
 const DIRECT: Option<OFlags> = Some(OFlags::DIRECT);
 #[cfg(not(target_os = "linux"))]
@@ -270,11 +272,11 @@ const DIRECT: Option<OFlags> = None;
 #[derive(Debug)]
 struct RealFile {
     file: File,
-    /// The same file opened past the cache, when blocks are first written; `None` where that is not possible.
+    /// The same file opened past the cache, when blocks are first written; `None` if that is not possible.
     direct: OnceLock<Option<File>>,
-    /// The file system opened the file past the cache and then refused to write.
+    /// True if the file system opened the file past the cache and then refused to write.
     refused: AtomicBool,
-    /// The file system cannot say whether a read would wait.
+    /// True if the file system cannot report whether a read would wait.
     waits: AtomicBool,
     name: String,
 }
@@ -285,7 +287,7 @@ impl RealFile {
             return None;
         }
         let open = || {
-            // The same file, whatever its name is by now.
+            // Opens the same file again, even if it was renamed.
             let again = format!("/proc/self/fd/{}", self.file.as_raw_fd());
             OpenOptions::new().write(true).custom_flags(DIRECT?.bits() as i32).open(again).ok()
         };
@@ -327,7 +329,7 @@ impl DiskFile for RealFile {
     }
 
     fn write_blocks_at(&self, blocks: &[IoSlice<'_>], off: u64) -> io::Result<usize> {
-        // The rest of a short transfer is not aligned.
+        // The remainder of a short transfer may be unaligned.
         if is_aligned(blocks, off)
             && let Some(direct) = self.direct()
         {

@@ -1,4 +1,4 @@
-//! A directory in memory: every write is durable for as long as the disk lives.
+//! A directory in memory: every write is durable for the lifetime of the disk.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,11 +10,11 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{Disk, DiskFile, DiskLock, LockError, OpenMode, check_name};
 
-/// Bytes of one piece of a file. Pieces let a file grow without moving its bytes, and threads that use different pieces
-/// do not contend.
+/// Size of a piece of a file in bytes. Pieces let a file grow without moving its bytes, and threads that use different
+/// pieces do not contend.
 const PIECE: usize = 256 << 10;
 
-/// A directory in memory. Clones are the same directory.
+/// A directory in memory. Clones share the same directory.
 #[derive(Clone, Debug, Default)]
 pub struct MemDisk(Arc<Directory>);
 
@@ -85,17 +85,17 @@ impl Disk for MemDisk {
 #[derive(Debug)]
 struct MemFile {
     name: String,
-    /// Changed under the write lock of `pieces` only.
+    /// Length in bytes. Changed only under the write lock of `pieces`.
     len: AtomicU64,
-    /// Cover at least `len`; bytes beyond it are zero.
+    /// Pieces that cover at least `len` bytes. Bytes beyond `len` are zero.
     pieces: RwLock<Vec<RwLock<Piece>>>,
 }
 
-/// Bytes of a file; `None` if all of them are zero because none was written.
+/// Bytes of one piece of a file; `None` if none was written, so that all are zero.
 type Piece = Option<Box<[u8]>>;
 
 impl MemFile {
-    /// Makes the file at least so long. Memory is taken for the list of pieces now, for a piece when it is written.
+    /// Grows the file to at least `len` bytes. Allocates the list of pieces now, and a piece when it is first written.
     fn grow(&self, len: u64) -> io::Result<()> {
         let mut pieces = self.pieces.write();
         let count = usize::try_from(len.div_ceil(PIECE as u64)).map_err(|_| io::ErrorKind::StorageFull)?;
@@ -109,7 +109,8 @@ impl MemFile {
     }
 }
 
-/// The part of one piece that a transfer at `off` may use.
+/// Returns the part of one piece that a transfer of `want` bytes at `off` may use: number of the piece, offset in it,
+/// length.
 fn place(off: u64, want: usize) -> (usize, usize, usize) {
     let within = (off % PIECE as u64) as usize;
     ((off / PIECE as u64) as usize, within, want.min(PIECE - within))
@@ -148,7 +149,7 @@ impl DiskFile for MemFile {
         let mut done = 0;
         while done < buf.len() {
             let (piece, from, n) = place(off + done as u64, buf.len() - done);
-            // Another thread cut the file meanwhile: the rest of the write is lost with the cut.
+            // Another thread truncated the file meanwhile: the rest of the write is lost with the truncated part.
             let Some(piece) = pieces.get(piece) else { break };
             let mut piece = piece.write();
             let bytes = piece.get_or_insert_with(|| vec![0; PIECE].into_boxed_slice());
@@ -191,7 +192,7 @@ impl DiskFile for MemFile {
     }
 }
 
-/// Exclusivity within this process.
+/// Flag that grants exclusive use of a directory within this process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct InUse(Arc<AtomicBool>);
 
@@ -200,14 +201,14 @@ impl InUse {
         if self.0.swap(true, Ordering::Acquire) {
             return Err(LockError::Held { dir: dir.to_owned(), pid: Some(process::id()) });
         }
-        Ok(DiskLock(Box::new(Claimed(self.clone()))))
+        Ok(DiskLock(Box::new(InUseGuard(self.clone()))))
     }
 }
 
 #[derive(Debug)]
-struct Claimed(InUse);
+struct InUseGuard(InUse);
 
-impl Drop for Claimed {
+impl Drop for InUseGuard {
     fn drop(&mut self) {
         self.0.0.store(false, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! What the system says about this process's memory: which of it lies in large pages.
+//! Memory statistics of this process: the parts that lie in large pages.
 
 use std::fs;
 use std::io;
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::base::arena::{Arena, LARGE_PAGE, PageSize};
 
-/// What the machine is set to.
+/// File with the machine's setting of transparent huge pages.
 const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/// The mappings of this process with the memory that the system has given to each, as they were at one moment.
+/// Snapshot of the memory mappings of this process, with the memory that the system has allocated to each.
 ///
-/// Taking it walks the tables of the whole process: milliseconds for gigabytes of small pages.
+/// A snapshot walks the page tables of the whole process, which takes milliseconds for gigabytes of small pages.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryMap {
     mappings: Vec<Mapping>,
@@ -24,20 +24,20 @@ struct Mapping {
     given: MemoryGiven,
 }
 
-/// What the system has given of some addresses, in bytes.
+/// Memory that the system has allocated in an address range, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryGiven {
-    /// In pages of any size.
+    /// Bytes in pages of any size.
     pub resident: u64,
-    /// In large pages that the processor's page tables hold as one: a part of `resident`.
+    /// Bytes in large pages, each a single entry of the processor's page tables: a part of `resident`.
     pub large: u64,
 }
 
 impl MemoryMap {
-    /// Asks the system (`/proc/self/smaps`).
+    /// Reads the snapshot from the system (`/proc/self/smaps`).
     ///
     /// # Errors
-    /// Where the system keeps no such file.
+    /// The system has no such file.
     pub fn read() -> io::Result<MemoryMap> {
         Ok(MemoryMap::parse(&fs::read_to_string("/proc/self/smaps")?))
     }
@@ -65,13 +65,13 @@ impl MemoryMap {
         MemoryMap { mappings }
     }
 
-    /// Of all memory of the process.
+    /// Memory of the whole process.
     pub fn all(&self) -> MemoryGiven {
         self.within(&(0..usize::MAX))
     }
 
-    /// Of these addresses. A mapping that begins before them or ends after them counts for at most as many bytes as it has
-    /// among them.
+    /// Memory in an address range. A mapping that extends beyond the range counts for at most as many bytes as it has in
+    /// the range.
     pub fn within(&self, range: &Range<usize>) -> MemoryGiven {
         let mut sum = MemoryGiven::default();
         for Mapping { range: of, given } in &self.mappings {
@@ -83,10 +83,10 @@ impl MemoryMap {
     }
 }
 
-/// Whether the system gives this process large pages for memory that asks for them, tried out on 4 MiB.
+/// Checks that the system gives this process large pages on request, with a mapping of 4 MiB.
 ///
 /// # Errors
-/// Why not, and what to do about it.
+/// The reason why the system gives none, and advice.
 pub fn large_pages_available() -> Result<(), String> {
     let arena = Arena::<AtomicU32>::new(2 * LARGE_PAGE / size_of::<AtomicU32>(), PageSize::Large)
         .map_err(|e| format!("no memory: {e}"))?;
@@ -98,7 +98,7 @@ pub fn large_pages_available() -> Result<(), String> {
     }
 }
 
-/// Whether the process is one that gets no large pages.
+/// Returns true if large pages are forbidden for this process.
 fn is_forbidden() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     status.lines().any(|line| line.split_ascii_whitespace().eq(["THP_enabled:", "0"]))

@@ -1,12 +1,12 @@
-//! The only access to files. Nothing else in the crate touches `std::fs`.
+//! File access. No other module of the crate uses `std::fs`.
 //!
-//! A [`Disk`] is one directory, a [`DiskFile`] an open file of it. There are three: [`FileDisk`] (the
-//! real thing), [`MemDisk`] (memory, for in-memory databases and tests) and [`SimDisk`] (memory that can
-//! lose what was not synced, tear, flip and fail, from a seed).
+//! A [`Disk`] is one directory, a [`DiskFile`] an open file of it. There are three implementations: [`FileDisk`] (real
+//! files), [`MemDisk`] (memory, for in-memory databases and tests) and [`SimDisk`] (memory that can lose unsynced data,
+//! tear writes, flip bits and fail calls, from a seed).
 //!
-//! What a caller may rely on, on every disk: a write is seen by every later read at once; it is *durable*
-//! only after [`DiskFile::sync`] has returned `Ok`; a new, renamed or removed name is durable only after
-//! [`Disk::sync_dir`] has; transfers may be short or interrupted, which the helpers below hide.
+//! Guarantees of every disk: a write is visible to every later read at once; it is *durable* only after [`DiskFile::sync`]
+//! has returned `Ok`; a new, renamed or removed name is durable only after [`Disk::sync_dir`] has returned `Ok`; transfers
+//! may be short or interrupted, which the helpers below hide.
 
 #[allow(clippy::disallowed_methods, reason = "the one place where files are touched")]
 mod file;
@@ -29,54 +29,54 @@ pub use file::FileDisk;
 pub use mem::MemDisk;
 pub use sim::{Call, Crash, Fault, SimDisk, When};
 
-/// Name of the file that names the process that has a directory open. A disk of files has one, and makes it.
+/// Name of the lock file, which contains the number of the process that has a directory open. Only [`FileDisk`] makes one.
 pub(crate) const LOCK_FILE: &str = "lock";
-/// Bytes of a block as [`DiskFile::write_blocks_at`] takes it, and the alignment of its memory.
+/// Size in bytes of a block of [`DiskFile::write_blocks_at`], and alignment of its memory.
 pub const BLOCK: usize = 4096;
 
-/// How [`Disk::open`] treats a name.
+/// Mode of [`Disk::open`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// The file must exist.
     Existing,
-    /// Opens the file, or creates it empty.
+    /// The file is created, empty, if it does not exist.
     Create,
-    /// The file must not exist.
+    /// The file must not exist. It is created.
     CreateNew,
 }
 
-/// One directory of files. A name stands for a regular file in that directory: links are not followed, and a name that
-/// leads elsewhere (an empty one, `.`, `..`, one with a `/` or a zero byte) is refused (`InvalidInput`).
+/// One directory of files. A name denotes a regular file in that directory: links are not followed, and a name that leads
+/// elsewhere (an empty one, `.`, `..`, one with a `/` or a zero byte) is refused (`InvalidInput`).
 pub trait Disk: Send + Sync + Debug {
     /// Opens a file for reading and writing.
     fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Names of everything in the directory, in no particular order; those of directories end in `/`.
+    /// Names of all entries of the directory, in no particular order. Names of directories end in `/`.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Removes a name. Files that are open stay readable.
+    /// Removes a name. Open files stay readable.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Gives a file another name, atomically. The name must be free: a file that has it stays (`AlreadyExists`).
+    /// Renames a file atomically. The new name must be free: an existing file is not replaced (`AlreadyExists`).
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Makes all creations, renames and removals durable.
     fn sync_dir(&self) -> io::Result<()>;
 
-    /// Claims the directory for this process (and, within it, for one owner) until the lock is dropped.
+    /// Locks the directory for this process (and, within it, for one owner) until the lock is dropped.
     fn lock(&self) -> Result<DiskLock, LockError>;
 
     /// Path of the file, for messages.
     fn show(&self, name: &str) -> String;
 
-    /// Descriptors of open files that the process may have; `None`, the default, where files take none. A database has at most a
-    /// quarter as many files of its log.
+    /// Maximum number of file descriptors of the process; `None`, the default, if files take no descriptors. A database has
+    /// at most a quarter as many log files.
     fn most_open_files(&self) -> Option<u64> {
         None
     }
 }
 
-/// Refuses what is no name of a file in a directory.
+/// Checks that a name is the name of a file in a directory.
 fn check_name(name: &str) -> io::Result<()> {
     if matches!(name, "" | "." | "..") || name.contains(['/', '\0']) {
         let what = format!("'{}' is no name of a file in a directory", name.escape_default());
@@ -88,42 +88,42 @@ fn check_name(name: &str) -> io::Result<()> {
 /// One open file. All calls may be made from any thread at once.
 #[expect(clippy::len_without_is_empty, reason = "a length is wanted; whether a file is empty never is")]
 pub trait DiskFile: Send + Sync + Debug {
-    /// Reads at `off`; may be short, 0 at the end of the file.
+    /// Reads at `off`. The read may be short; it returns 0 at the end of the file.
     fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize>;
 
-    /// As [`DiskFile::read_at`], if the system has those bytes in memory; `None` if the call might have to wait for a
-    /// device, or if that is unknown. The default does not know.
+    /// Like [`DiskFile::read_at`], if the system has the bytes in memory. Returns `None` if the call might wait for a
+    /// device, or if this is unknown, as in the default implementation.
     fn read_resident_at(&self, _buf: &mut [u8], _off: u64) -> io::Result<Option<usize>> {
         Ok(None)
     }
 
-    /// Writes at `off`, growing the file if needed; may be short.
+    /// Writes at `off`, and grows the file if needed. The write may be short.
     fn write_at(&self, buf: &[u8], off: u64) -> io::Result<usize>;
 
-    /// Writes blocks one after the other at `off`, past the system's cache where the file system can (`O_DIRECT`); may
-    /// be short. `off`, the memory of each slice and its length are multiples of [`BLOCK`]. Reads and cached writes
-    /// before and after stay coherent with it. The default is [`DiskFile::write_at`].
+    /// Writes consecutive blocks at `off`, past the system's cache if the file system supports it (`O_DIRECT`). The write
+    /// may be short. `off`, the memory of each slice and its length are multiples of [`BLOCK`]. Earlier and later reads and
+    /// cached writes stay coherent with it. The default is [`DiskFile::write_at`].
     fn write_blocks_at(&self, blocks: &[IoSlice<'_>], off: u64) -> io::Result<usize> {
         blocks.iter().find(|block| !block.is_empty()).map_or(Ok(0), |block| self.write_at(block, off))
     }
 
-    /// Whether [`DiskFile::write_blocks_at`] passes the cache by.
+    /// Returns true if [`DiskFile::write_blocks_at`] bypasses the cache.
     fn is_direct(&self) -> bool {
         false
     }
 
-    /// Makes all bytes written so far durable, and the length (`fdatasync`). After an error it is unknown what is
-    /// durable: never call it again, never trust the file until it has been recovered.
+    /// Makes the length of the file and all bytes written so far durable (`fdatasync`). After an error it is unknown which
+    /// bytes are durable: never call it again, and do not trust the file until it has been recovered.
     fn sync(&self) -> io::Result<()>;
 
-    /// Bytes in the file.
+    /// Length of the file in bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Cuts the file, or grows it by zeros that take no space yet.
+    /// Truncates the file, or extends it with zeros that take no space yet.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Takes space for the range now, growing the file by zeros if it ends before the range does, so that
-    /// later writes there need no more space. Bytes already in the file stay.
+    /// Allocates space for the range now, so that later writes in it need no more space. A file that ends before the range
+    /// does is extended with zeros. Existing bytes stay.
     fn allocate(&self, off: u64, len: u64) -> io::Result<()>;
 
     /// Path of the file, for messages.
@@ -133,21 +133,21 @@ pub trait DiskFile: Send + Sync + Debug {
 /// Exclusive ownership of a directory, until dropped.
 #[derive(Debug)]
 #[must_use = "the directory is free again when this is dropped"]
-pub struct DiskLock(#[allow(dead_code, reason = "held for its drop")] Box<dyn Held>);
+pub struct DiskLock(#[allow(dead_code, reason = "held for its drop")] Box<dyn LockGuard>);
 
-trait Held: Any + Send + Sync + Debug {}
-impl<T: Any + Send + Sync + Debug> Held for T {}
+trait LockGuard: Any + Send + Sync + Debug {}
+impl<T: Any + Send + Sync + Debug> LockGuard for T {}
 
-/// Why a directory could not be claimed.
+/// Errors of locking a directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Another process, or another owner in this process, has it.
+    /// Another process, or another owner in this process, has locked it.
     #[error("{dir}: in use by {}", holder(.pid))]
     Held {
         /// The directory.
         dir: String,
-        /// The holder, if it could be found out.
+        /// Process number of the holder, if known.
         pid: Option<u32>,
     },
     /// The lock file cannot be used.
@@ -162,7 +162,7 @@ fn holder(pid: &Option<u32>) -> String {
 /// Reads exactly `buf.len()` bytes at `off`.
 ///
 /// # Errors
-/// `Io` with `UnexpectedEof` if the file ends before.
+/// `Io` with `UnexpectedEof` if the file ends earlier.
 pub fn read_exact_at(file: &dyn DiskFile, buf: &mut [u8], off: u64) -> Result<(), StorageError> {
     let got = read_up_to_at(file, buf, off)?;
     if got < buf.len() {
@@ -171,7 +171,7 @@ pub fn read_exact_at(file: &dyn DiskFile, buf: &mut [u8], off: u64) -> Result<()
     Ok(())
 }
 
-/// Reads until `buf` is full or the file ends; returns the bytes read.
+/// Reads until `buf` is full or the file ends. Returns the number of bytes read.
 pub fn read_up_to_at(file: &dyn DiskFile, buf: &mut [u8], off: u64) -> Result<usize, StorageError> {
     let mut got = 0;
     while got < buf.len() {
@@ -185,7 +185,7 @@ pub fn read_up_to_at(file: &dyn DiskFile, buf: &mut [u8], off: u64) -> Result<us
     Ok(got)
 }
 
-/// Writes all of `buf` at `off`. After an error some of it may have been written.
+/// Writes all of `buf` at `off`. After an error a part may have been written.
 pub fn write_all_at(file: &dyn DiskFile, buf: &[u8], off: u64) -> Result<(), StorageError> {
     let mut put = 0;
     while put < buf.len() {
@@ -201,7 +201,7 @@ pub fn write_all_at(file: &dyn DiskFile, buf: &[u8], off: u64) -> Result<(), Sto
     Ok(())
 }
 
-/// Writes all blocks, one after the other, from `off` on. After an error some may have been written.
+/// Writes consecutive blocks from `off` on. After an error a part may have been written.
 pub fn write_all_blocks_at(
     file: &dyn DiskFile,
     mut blocks: &mut [IoSlice<'_>],

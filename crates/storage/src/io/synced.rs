@@ -1,4 +1,4 @@
-//! A file that several threads make durable.
+//! A file that several threads sync.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use crate::base::error::StorageError;
 use crate::base::sync::Mutex;
 use crate::base::sync::plain::{AtomicU64, Ordering};
 
-/// A file whose syncs run one at a time, and never again after one that failed.
+/// A file whose syncs run one at a time, and never again after a failed sync.
 ///
-/// The system reports bytes that it could not write once: to the sync that comes first. The next sync succeeds, whether
-/// or not it is another thread's that had written those bytes (Rebello et al., ATC 2020). So a file that several threads
-/// sync is held by one of these, which gives all of them the first failure.
+/// The system reports a failed writeback only once, to the first sync. The next sync succeeds, even if another thread wrote
+/// the lost bytes (Rebello et al., ATC 2020). So a file that several threads sync is wrapped in this type, which returns
+/// the first failure to all of them.
 #[derive(Debug)]
 pub(crate) struct SyncedFile {
     file: Arc<dyn DiskFile>,
-    /// Syncs begun.
+    /// Number of syncs begun.
     begun: AtomicU64,
     state: Mutex<SyncState>,
 }
 
-/// How the syncs so far ended.
+/// Outcome of the syncs so far.
 #[derive(Debug, Default)]
 struct SyncState {
     /// Number of the newest sync that succeeded; the first is 1.
@@ -33,17 +33,18 @@ impl SyncedFile {
         SyncedFile { file, begun: AtomicU64::new(0), state: Mutex::default() }
     }
 
-    /// The file, for everything but syncs.
+    /// Returns the file, for all calls except syncs.
     pub(crate) fn file(&self) -> &dyn DiskFile {
         &*self.file
     }
 
-    /// Makes durable what the caller has written. Threads that wait for each other share a sync.
+    /// Makes the caller's writes durable. Threads that wait at the same time share a sync.
     ///
     /// # Errors
-    /// The first failure of a sync, at each call from then on.
+    /// The first failure of a sync, for this and every later call.
     pub(crate) fn sync(&self) -> Result<(), StorageError> {
-        // A read that writes: the thread that begins a later sync has synchronized with it, and so with the caller's writes.
+        // A read-modify-write that adds 0: a thread that begins a later sync synchronizes with it, and so with the caller's
+        // writes.
         let before = self.begun.fetch_add(0, Ordering::AcqRel);
         let mut state = self.state.lock();
         if let Some(failure) = &state.failure {
@@ -98,7 +99,7 @@ mod tests {
         });
         let calls = disk.count(Call::Sync);
         assert!((2..=9).contains(&calls), "{calls}");
-        // A call that comes later gets a sync of its own.
+        // A later call makes a sync of its own.
         file.sync().unwrap();
         assert_eq!(disk.count(Call::Sync), calls + 1);
     }

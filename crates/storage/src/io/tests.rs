@@ -1,4 +1,4 @@
-//! What every disk guarantees, and what the simulated one adds.
+//! Tests of the guarantees of every disk, and of the additional behaviour of the simulated disk.
 
 use std::collections::BTreeMap;
 
@@ -323,12 +323,12 @@ fn errors_name_the_file() {
     remove_dir(&dir);
 }
 
-/// Runs this on a thread that has not the rights of root.
+/// Runs the test on a thread without the rights of root.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn without_rights<T: Send>(test: impl FnOnce() -> T + Send) -> T {
     let run = || {
         if rustix::process::geteuid().is_root() {
-            // Of the calling thread alone.
+            // Applies to the calling thread alone.
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(54_321)).unwrap();
         }
         test()
@@ -365,7 +365,7 @@ fn a_directory_that_cannot_be_made_leaves_none_of_its_parents() {
     let too_long = "n".repeat(300);
     FileDisk::create(parent.join("a/b").join(&too_long)).unwrap_err();
     assert_eq!(std::fs::read_dir(&parent).unwrap().count(), 0);
-    // What was there stays.
+    // Existing directories stay.
     std::fs::create_dir(parent.join("a")).unwrap();
     FileDisk::create(parent.join("a/b").join(too_long)).unwrap_err();
     assert!(parent.join("a").is_dir() && !parent.join("a/b").exists());

@@ -2,24 +2,24 @@
 
 use std::fs;
 
-/// Where the system lists its nodes.
+/// Directory in which the system lists its nodes.
 const NODES: &str = "/sys/devices/system/node";
 
-/// Which processors are near which memory.
+/// Memory node of each processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nodes {
     count: usize,
-    /// The node of each processor, by its number; empty where there is one node.
+    /// Node of each processor, by processor number; empty if there is only one node.
     of_processor: Vec<usize>,
 }
 
 impl Nodes {
-    /// One node, which all processors are near.
+    /// Returns one node that contains all processors.
     pub fn one() -> Nodes {
         Nodes { count: 1, of_processor: Vec::new() }
     }
 
-    /// Asks the system. A machine that lists no nodes has one.
+    /// Reads the nodes from the system. A machine that lists no nodes has one.
     pub fn of_this_machine() -> Nodes {
         let Ok(entries) = fs::read_dir(NODES) else { return Nodes::one() };
         let lists = entries.filter_map(|entry| {
@@ -30,7 +30,7 @@ impl Nodes {
         Nodes::parse(lists.collect())
     }
 
-    /// From nodes by number and the processors of each, as "0-3,8". Nodes without processors are left out.
+    /// Parses the nodes, given by number with a list of processors such as "0-3,8". Nodes without processors are left out.
     fn parse(mut lists: Vec<(usize, String)>) -> Nodes {
         lists.sort();
         let lists: Vec<Vec<usize>> =
@@ -46,17 +46,17 @@ impl Nodes {
         Nodes { count: lists.len(), of_processor }
     }
 
-    /// How many there are that have processors; at least 1.
+    /// Number of nodes that have processors; at least 1.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The node of a processor.
+    /// Returns the node of a processor.
     pub fn of(&self, processor: usize) -> usize {
         self.of_processor.get(processor).copied().unwrap_or(0)
     }
 
-    /// The node of the processor that the calling thread runs on now.
+    /// Returns the node of the processor on which the calling thread runs now.
     pub(crate) fn of_this_thread(&self) -> usize {
         #[cfg(all(target_os = "linux", not(miri)))]
         return self.of(rustix::thread::sched_getcpu());
@@ -65,9 +65,9 @@ impl Nodes {
     }
 }
 
-/// "0-3,8" is 0, 1, 2, 3 and 8. What is no such list has no processors.
+/// Parses a list of processors: "0-3,8" means 0, 1, 2, 3 and 8. Malformed parts are skipped.
 fn processors(list: &str) -> Vec<usize> {
-    /// More than any machine has.
+    /// Limit of processor numbers, more than any machine has.
     const MOST: usize = 1 << 16;
     let part = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -1,11 +1,11 @@
-//! What a reader holds.
+//! Read guards of page latches.
 
 use super::share::Share;
 use super::superlatch::Promotion;
 use super::{Latch, Version};
 use crate::base::config::LatchKind;
 
-/// How the readers of a database hold latches.
+/// Latch kind of a database, with the settings and counters of its superlatches.
 #[derive(Debug, Default)]
 pub(crate) struct Latching {
     kind: LatchKind,
@@ -13,24 +13,24 @@ pub(crate) struct Latching {
 }
 
 impl Latching {
-    /// With `promote_at` reads a latch is hot, under [`LatchKind::Super`].
+    /// Creates the state for a latch kind. `promote_at`: number of reads that make a latch hot, under [`LatchKind::Super`].
     pub(crate) fn new(kind: LatchKind, promote_at: u16) -> Latching {
         Latching { kind, promotion: Promotion { promote_at, ..Promotion::default() } }
     }
 
-    /// The kind alone.
+    /// Returns the latch kind.
     pub(crate) fn kind(&self) -> LatchKind {
         self.kind
     }
 
-    /// What became of superlatches so far.
+    /// Returns the superlatch counters.
     pub(crate) fn stats(&self) -> super::LatchStats {
         self.promotion.counters.read()
     }
 }
 
 impl Drop for Latching {
-    /// The latches are gone; their reader words are for others.
+    /// Frees the reader words: the latches of the database no longer exist.
     fn drop(&mut self) {
         if self.kind == LatchKind::Super {
             super::words::give_back_all(&self.promotion.counters);
@@ -38,7 +38,7 @@ impl Drop for Latching {
     }
 }
 
-/// A reader's hold on a latch: a noted version, and a share unless latches are optimistic.
+/// Read guard of a latch: the version at its begin and, unless latches are optimistic, a share.
 #[derive(Debug)]
 pub(crate) struct ReadGuard<'a> {
     latch: &'a Latch,
@@ -47,7 +47,7 @@ pub(crate) struct ReadGuard<'a> {
 }
 
 impl<'a> ReadGuard<'a> {
-    /// Begins to read under the latch kind in force.
+    /// Begins a read under the latch kind of the database.
     #[inline]
     pub(crate) fn new(latch: &'a Latch, latching: &Latching) -> ReadGuard<'a> {
         // An optimistic read is a data race by the language's definition: see `page::access`.
@@ -62,19 +62,19 @@ impl<'a> ReadGuard<'a> {
         ReadGuard { latch, version, share: Some(share) }
     }
 
-    /// Whether everything read so far through this guard was stable.
+    /// Returns true if everything read so far through this guard was stable.
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
         self.share.is_some() || self.latch.validate(self.version)
     }
 
-    /// The version noted.
+    /// Returns the version at the begin of the read.
     #[inline]
     pub(crate) fn version(&self) -> Version {
         self.version
     }
 
-    /// Exchanges reading for writing; false if the page has changed since the guard was made.
+    /// Exchanges the share for the exclusive mode. Returns false if the page has changed since the guard was made.
     #[inline]
     pub(crate) fn upgrade(self) -> bool {
         drop(self.share);

@@ -1,7 +1,7 @@
-//! The latch under every order of steps and every outcome that the memory model allows: `cargo xtask loom`.
+//! Tests of the latch under every order of steps and every outcome that the memory model allows: `cargo xtask loom`.
 //!
-//! Page bytes are relaxed atomics here: that is how optimistic readers use them. Bytes that are read under a share or
-//! written under the exclusive mode are loom's cells as well, which detect an access that nothing orders.
+//! Page bytes are relaxed atomics here, as optimistic readers use them. Bytes that are read under a share or written under
+//! the exclusive mode are cells of loom as well, which detect unordered accesses.
 #![allow(unsafe_code)]
 
 use loom::cell::UnsafeCell;
@@ -27,12 +27,12 @@ unsafe impl Sync for Page {}
 unsafe impl Send for Page {}
 
 impl Page {
-    /// The caller holds the exclusive mode.
+    /// Writes the page. The caller holds the exclusive mode.
     fn write(&self, value: u64) {
         for word in &self.words {
             word.store(value, Ordering::Relaxed);
         }
-        // SAFETY: what is being tested.
+        // SAFETY: the exclusive mode excludes all other accesses. That is the property under test; loom checks the access.
         self.latched.with_mut(|cell| unsafe { *cell = value });
     }
 
@@ -40,9 +40,9 @@ impl Page {
         [self.words[0].load(Ordering::Relaxed), self.words[1].load(Ordering::Relaxed)]
     }
 
-    /// The caller holds a share or the exclusive mode.
+    /// Reads the cell. The caller holds a share or the exclusive mode.
     fn latched(&self) -> u64 {
-        // SAFETY: what is being tested.
+        // SAFETY: a share or the exclusive mode excludes writes. That is the property under test; loom checks the access.
         self.latched.with(|cell| unsafe { *cell })
     }
 }
@@ -59,7 +59,7 @@ fn spawn<R: 'static>(page: &Arc<Page>, f: impl FnOnce(&Page) -> R + 'static) -> 
     thread::spawn(move || f(&page))
 }
 
-/// Reads until it has a validated pair, at most twice.
+/// Reads until a pair is validated, at most twice.
 fn read_optimistically(page: &Page) {
     for _ in 0..2 {
         let version = page.latch.optimistic();
@@ -185,14 +185,14 @@ fn loom_versions_never_go_back() {
     });
 }
 
-/// The canary: without the fence between word and bytes the same reader validates a torn pair.
+/// Canary: without the fence between word and bytes the same reader validates a torn pair.
 #[test]
 #[should_panic(expected = "a torn read was validated")]
 fn loom_a_latch_without_its_fence_is_found_out() {
     model(|page| {
         let writer = spawn(page, |page| {
             let word = page.latch.word.load(Ordering::Relaxed);
-            // As `try_lock_exclusive`, but for `writes_follow`.
+            // Like `try_lock_exclusive`, but without `writes_follow`.
             page.latch.word.compare_exchange(word, word | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).unwrap();
             page.write(1);
             page.latch.unlock_exclusive();
@@ -202,9 +202,9 @@ fn loom_a_latch_without_its_fence_is_found_out() {
     });
 }
 
-// Superlatches. A latch is promoted by the first reader here that finds no other.
+// Superlatches. In these models the first reader that finds no other reader promotes the latch.
 
-/// Reads under a share and looks whether a writer is there at the same time.
+/// Reads under a share and checks that no writer is active at the same time.
 fn read_super(page: &Page, latching: &Latching) -> u64 {
     let guard = ReadGuard::new(&page.latch, latching);
     let seen = page.latched();
@@ -220,7 +220,7 @@ fn write(page: &Page) {
     page.latch.unlock_exclusive();
 }
 
-/// A model whose latches are superlatches; `promoted`: the latch is one already.
+/// Runs a model with superlatches. `promoted`: the latch is promoted before `f` runs.
 fn super_model(promoted: bool, f: impl Fn(&Arc<Page>, &Arc<Latching>) + Sync + Send + 'static) {
     model(move |page| {
         let latching = Arc::new(Latching::new(LatchKind::Super, 1));
@@ -229,7 +229,7 @@ fn super_model(promoted: bool, f: impl Fn(&Arc<Page>, &Arc<Latching>) + Sync + S
             assert!(page.latch.is_promoted());
         }
         f(page, &latching);
-        // Whatever happened, it ends as a latch without holders, and no set of words is lost.
+        // In every execution the latch ends without holders, and no set of words is lost.
         assert!(page.latch.try_lock_exclusive(), "a share was never given back");
         page.latch.unlock_unchanged();
         let stats = latching.stats();
@@ -237,7 +237,7 @@ fn super_model(promoted: bool, f: impl Fn(&Arc<Page>, &Arc<Latching>) + Sync + S
     });
 }
 
-/// A reader in another thread.
+/// Spawns a reader in another thread.
 fn spawn_reader(page: &Arc<Page>, latching: &Arc<Latching>) -> thread::JoinHandle<u64> {
     let latching = latching.clone();
     spawn(page, move |page| read_super(page, &latching))
@@ -304,7 +304,7 @@ fn loom_an_upgrade_of_a_promoted_latch_waits_for_readers_and_keeps_its_version()
 fn loom_an_attempt_that_gives_way_leaves_the_readers_alone() {
     super_model(true, |page, latching| {
         let reader = spawn_reader(page, latching);
-        // As an eviction: the page goes, or nothing has happened.
+        // Like an eviction: either the page is replaced, or nothing changes.
         let evicted = page.latch.try_lock_exclusive();
         if evicted {
             page.write(7);
@@ -327,7 +327,7 @@ fn loom_optimistic_readers_do_not_see_promotions() {
     });
 }
 
-/// A reader that is late for one latch counts itself in the set that another latch has by now.
+/// A reader that is late for one latch counts itself in a set that belongs to another latch by now.
 #[test]
 fn loom_a_late_reader_of_a_set_disturbs_no_other_latch() {
     super_model(true, |page, latching| {
@@ -342,7 +342,7 @@ fn loom_a_late_reader_of_a_set_disturbs_no_other_latch() {
     });
 }
 
-/// A reader that is late by a whole write finds its latch open again, with another version, and holds no share of it.
+/// A reader that is late by a whole write finds its latch unlocked again, with another version, and must not hold a share.
 #[test]
 fn loom_a_reader_that_is_late_by_a_write_looks_at_the_whole_word() {
     super_model(true, |page, latching| {
@@ -354,7 +354,7 @@ fn loom_a_reader_that_is_late_by_a_write_looks_at_the_whole_word() {
     });
 }
 
-/// The same where the set of reader words has changed hands meanwhile: the late reader is counted there, and its own latch
+/// The same if the set of reader words belongs to another latch by now: the late reader is counted there, and its own latch
 /// is written again.
 #[test]
 fn loom_a_set_that_changes_hands_gives_no_share_of_the_latch_that_had_it() {
@@ -370,7 +370,7 @@ fn loom_a_set_that_changes_hands_gives_no_share_of_the_latch_that_had_it() {
     });
 }
 
-/// A canary: the reader trusts what it saw before it counted itself.
+/// Canary: the reader trusts the word that it loaded before it counted itself.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_a_reader_that_does_not_look_again_is_found_out() {
@@ -390,7 +390,7 @@ fn loom_a_reader_that_does_not_look_again_is_found_out() {
     });
 }
 
-/// Canaries: the writer looks at so many of the words.
+/// Canaries: the writer checks only the first `words` reader words.
 fn demote_after_a_look_at(words: usize) {
     super_model(true, move |page, latching| {
         let reader = spawn_reader(page, latching);
@@ -427,13 +427,13 @@ fn loom_a_writer_that_looks_at_no_word_is_found_out() {
     demote_after_a_look_at(0);
 }
 
-/// A canary: the share that the latch's word counted is lost.
+/// Canary: a share that is counted in the latch's word is lost.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_a_promotion_over_readers_is_found_out() {
     super_model(false, |page, _| {
         let (share, _) = page.latch.lock_shared();
-        // Giving back what nothing counts would only hide that the writer did not wait for it.
+        // Releasing a share that nothing counts would only hide that the writer did not wait for it.
         std::mem::forget(share);
         let set = words::take(&Default::default()).unwrap_or_default() as u64;
         let word = page.latch.word.load(Ordering::Relaxed);

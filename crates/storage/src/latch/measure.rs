@@ -1,4 +1,4 @@
-//! A page alone, to be read under each kind of latch: for Table 7 of the paper on this machine, and for the benchmark
+//! A single page that is read under each kind of latch, for Table 7 of the paper on this machine and for the benchmark
 //! `latch/read`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,10 +7,10 @@ use super::{Latch, Latching, PROMOTE_AT, ReadGuard, provide_words};
 use crate::base::config::LatchKind;
 use crate::base::lines::SharedLines;
 
-/// Words of the page that a read looks at: as many lines as a binary search touches.
+/// Number of words that a read loads, each on its own line: as many lines as a binary search touches.
 const LOOKED_AT: usize = 4;
 
-/// A latch of a kind with the page behind it, away from other data. Readers of one page, and nothing else, meet here.
+/// A latch and its page, on cache lines without other data, so that only readers and writers of this page contend.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct MeasuredPage {
@@ -20,10 +20,10 @@ pub struct MeasuredPage {
 }
 
 impl MeasuredPage {
-    /// A page whose readers hold a latch of this kind; a superlatch is promoted already.
+    /// Creates a page whose readers use this kind of latch. A superlatch is promoted already.
     ///
     /// # Panics
-    /// If another use of this process has all sets of reader words.
+    /// If other users in this process occupy all sets of reader words.
     pub fn new(kind: LatchKind) -> MeasuredPage {
         let words = std::thread::available_parallelism().map_or(1, usize::from);
         let made = MeasuredPage::cold(kind, PROMOTE_AT, words);
@@ -31,16 +31,17 @@ impl MeasuredPage {
         made
     }
 
-    /// A page that nothing has read yet, all of whose words are zero. So many reads make a superlatch hot. A promoted one has
-    /// at least so many reader words: the largest number that was asked for in this process holds.
+    /// Creates an unread page whose words are all zero. `promote_at` reads make a superlatch hot. A promoted latch has at
+    /// least `words` reader words: the largest number that was requested in this process applies.
     pub fn cold(kind: LatchKind, promote_at: u16, words: usize) -> MeasuredPage {
         provide_words(words);
         let page = std::array::from_fn(|_| AtomicU64::new(0));
         MeasuredPage { latch: Latch::default(), page, latching: Latching::new(kind, promote_at) }
     }
 
-    /// Reads all of the page under its latch, word by word, with pauses between the words. The value that all of them have,
-    /// or none if they differ: then the reader has seen the page half-written. As often as it takes to read it undisturbed.
+    /// Reads the whole page under its latch, word by word, with pauses between the words. Repeats the read until no write
+    /// disturbs it. Returns the value that all words have, or none if they differ: then the reader has seen the page
+    /// half-written.
     pub fn read_whole(&self, pauses: u32) -> Option<u64> {
         loop {
             let guard = ReadGuard::new(&self.latch, &self.latching);
@@ -55,7 +56,7 @@ impl MeasuredPage {
         }
     }
 
-    /// As [`MeasuredPage::write`], with pauses between the words.
+    /// Like [`MeasuredPage::write`], with pauses between the words.
     pub fn write_slowly(&self, value: u64, pauses: u32) {
         self.latch.lock_exclusive();
         for word in &self.page {
@@ -65,12 +66,12 @@ impl MeasuredPage {
         self.latch.unlock_exclusive();
     }
 
-    /// Promotions of its latch so far.
+    /// Number of promotions of the latch so far.
     pub fn promotions(&self) -> u64 {
         self.latching.stats().promotions
     }
 
-    /// Where its lines lie: the latch, what is read, and the reader words of all latches.
+    /// Returns the cache lines of the latch, of the page, and of the reader words of all latches.
     pub fn shared_lines(&self) -> [SharedLines; 3] {
         let all = |kind, range| SharedLines { kind, range, every: 0, per_worker: 0 };
         let range = |start: usize, bytes| start..start + bytes;
@@ -87,14 +88,14 @@ impl MeasuredPage {
     /// # Panics
     /// As [`MeasuredPage::new`].
     pub fn earn_promotion(&self) {
-        // An epoch may end in between.
+        // Twice the threshold, because an epoch may end in between.
         (0..2 * u32::from(PROMOTE_AT)).for_each(|_| {
             self.read();
         });
         assert_eq!(self.latching.stats().refused, 0, "no reader words are free");
     }
 
-    /// Reads some of the page under its latch, as often as it takes; returns what was read.
+    /// Reads a part of the page under its latch, until no write disturbs the read. Returns the sum of the words.
     #[inline(never)]
     pub fn read(&self) -> u64 {
         loop {
@@ -106,7 +107,7 @@ impl MeasuredPage {
         }
     }
 
-    /// Writes the page under its latch; a superlatch is demoted by that.
+    /// Writes the page under its latch, which demotes a superlatch.
     pub fn write(&self, value: u64) {
         self.latch.lock_exclusive();
         self.page.iter().for_each(|word| word.store(value, Ordering::Relaxed));

@@ -30,21 +30,21 @@ pub(crate) use self::words::{MOST_WORDS, provide as provide_words};
 
 const EXCLUSIVE: u64 = 1;
 const READER: u64 = 2;
-/// Shares, or, with [`PROMOTED`], where they are counted.
+/// Number of shares or, with [`PROMOTED`], number of the set of words that counts them.
 const READERS: u64 = 0xFFFE;
 const MOST_READERS: u64 = READERS & !PROMOTED;
 const VERSION: u64 = 1 << 16;
 const VERSION_MASK: u64 = !(VERSION - 1);
 
-/// See the module's documentation.
+/// Page latch: see the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Latch {
     word: AtomicU64,
-    /// Written by readers under [`LatchKind::Super`](crate::LatchKind::Super) only.
+    /// Written only by readers under [`LatchKind::Super`](crate::LatchKind::Super).
     heat: Heat,
 }
 
-/// A version as an optimistic reader notes it.
+/// Version of a latch, as recorded by an optimistic reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Version(u64);
 
@@ -54,7 +54,7 @@ impl Version {
 }
 
 impl Latch {
-    /// The version, once no writer holds the latch.
+    /// Waits until no writer holds the latch, and returns the version.
     #[inline]
     pub(crate) fn optimistic(&self) -> Version {
         let word = self.word.load(Ordering::Acquire);
@@ -73,16 +73,16 @@ impl Latch {
         }
     }
 
-    /// Whether nothing has been written since `version` was noted.
+    /// Returns true if nothing has been written since `version` was recorded.
     #[inline]
     pub(crate) fn validate(&self, version: Version) -> bool {
-        // Orders the reads of page bytes before the second look at the word.
+        // Orders the reads of page bytes before the second load of the word.
         fence(Ordering::Acquire);
         let word = self.word.load(Ordering::Relaxed);
         word & (VERSION_MASK | EXCLUSIVE) == version.0
     }
 
-    /// Takes the exclusive mode if nothing has been written since `version`; waits for readers, not for writers.
+    /// Acquires the exclusive mode if nothing has been written since `version`. Waits for readers, not for writers.
     #[inline]
     pub(crate) fn upgrade(&self, version: Version) -> bool {
         if self.word.compare_exchange(version.0, version.0 | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok() {
@@ -92,7 +92,8 @@ impl Latch {
         self.upgrade_slow(version)
     }
 
-    /// As [`Latch::upgrade`], but gives up when there are readers too: for callers that hold other latches.
+    /// Like [`Latch::upgrade`], but also fails if readers hold the latch and do not leave soon. For callers that hold other
+    /// latches.
     #[inline]
     pub(crate) fn try_upgrade(&self, version: Version) -> bool {
         let taken =
@@ -131,7 +132,7 @@ impl Latch {
         }
     }
 
-    /// Takes the exclusive mode, waiting for the threads that hold the latch.
+    /// Acquires the exclusive mode; waits for the threads that hold the latch.
     pub(crate) fn lock_exclusive(&self) {
         let mut backoff = Backoff::default();
         while !self.try_lock_exclusive() && !self.lock_promoted(self.word.load(Ordering::Relaxed)) {
@@ -139,7 +140,7 @@ impl Latch {
         }
     }
 
-    /// Takes the exclusive mode if no thread holds the latch.
+    /// Acquires the exclusive mode if no thread holds the latch.
     #[inline]
     pub(crate) fn try_lock_exclusive(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
@@ -152,7 +153,7 @@ impl Latch {
         self.try_lock_promoted(word)
     }
 
-    /// Gives the exclusive mode back; the version moves on. Only its holder may call this.
+    /// Releases the exclusive mode and advances the version. Only the holder may call this.
     #[inline]
     pub(crate) fn unlock_exclusive(&self) -> Version {
         let word = self.word.load(Ordering::Relaxed);
@@ -163,7 +164,7 @@ impl Latch {
         Version(next)
     }
 
-    /// Gives the exclusive mode back after having written nothing: the version stays.
+    /// Releases the exclusive mode after no write: the version does not change.
     #[inline]
     pub(crate) fn unlock_unchanged(&self) {
         let word = self.word.load(Ordering::Relaxed);
@@ -172,8 +173,9 @@ impl Latch {
         self.word.store(word & VERSION_MASK, Ordering::Release);
     }
 
-    /// Takes a share, waiting for a writer; returns the version that holds meanwhile. Counts nothing and promotes nothing,
-    /// but takes a share of a promoted latch as well: the cleaner and copies read pages so under every kind.
+    /// Acquires a share; waits for a writer. Returns the version that is valid while the share is held. Does not count
+    /// towards a promotion, but works on promoted latches too: the cleaner and copies read pages in this way under every
+    /// latch kind.
     pub(crate) fn lock_shared(&self) -> (Share<'_>, Version) {
         let mut backoff = Backoff::default();
         loop {
@@ -185,7 +187,7 @@ impl Latch {
         }
     }
 
-    /// Takes a share that the latch's own word counts, if that is still as it was seen.
+    /// Acquires a share in the latch's own word, if that is still `word`.
     #[inline(always)]
     fn try_share_plain(&self, word: u64) -> Option<(Share<'_>, Version)> {
         let taken = word & (EXCLUSIVE | PROMOTED) == 0
@@ -197,14 +199,14 @@ impl Latch {
         })
     }
 
-    /// Takes a share that a reader word counts, if there is one and no writer.
+    /// Acquires a share in a reader word, if the latch is promoted and no writer holds it.
     #[cold]
     fn try_share_in_background(&self, word: u64) -> Option<(Share<'_>, Version)> {
         let is_open = word & (EXCLUSIVE | PROMOTED) == PROMOTED;
         if is_open { self.try_share_promoted(word, words::background_row()) } else { None }
     }
 
-    /// Takes a share if no writer holds the latch.
+    /// Acquires a share if no writer holds the latch.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn try_lock_shared(&self) -> Option<(Share<'_>, Version)> {
         let word = self.word.load(Ordering::Relaxed);
@@ -212,8 +214,8 @@ impl Latch {
     }
 }
 
-/// Keeps the holder's writes behind the word that announces them: an optimistic reader that sees one of them must
-/// also see the word. (The acquire of a compare-and-swap orders only what follows its load.)
+/// Orders the holder's writes after the word that announces them: an optimistic reader that sees one of the writes must
+/// also see the word. (The acquire of a compare-and-swap orders only accesses after its load.)
 #[inline]
 fn writes_follow() {
     fence(Ordering::Release);

@@ -4,13 +4,13 @@ use super::{READER, READERS};
 use crate::base::latches::note;
 use crate::base::sync::word::{AtomicU64, Ordering};
 
-/// A share of a latch: the word that counts it, the latch's own or, if it was promoted, the word of a core. Whichever
-/// thread ends it, the same word is counted down.
+/// A share of a latch, with the word that counts it: the latch's own word or, for a promoted latch, the word of a core. Any
+/// thread may end the share; the same word is decremented.
 #[derive(Debug)]
 pub(crate) struct Share<'a>(pub(super) &'a AtomicU64);
 
 impl Share<'_> {
-    /// Not inlined: readers hold nothing under optimistic latches, and guards are dropped in many places.
+    /// Not inlined: readers hold no share under optimistic latches, and guards are dropped in many places.
     #[cold]
     fn end(&self) {
         note(-1);

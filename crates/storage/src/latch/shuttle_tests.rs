@@ -1,7 +1,7 @@
-//! Superlatches under random schedules, with more threads and more turns than loom can try: `cargo xtask shuttle`.
+//! Superlatches under random schedules, with more threads and repetitions than loom can explore: `cargo xtask shuttle`.
 //!
-//! Each access of a latch's word and of a reader word is a step. Memory is sequentially consistent here; what weaker
-//! orders allow is loom's to find.
+//! Each access to a latch's word or to a reader word is a step. Memory is sequentially consistent here; loom covers the
+//! effects of weaker orders.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::*;
 use crate::base::config::LatchKind;
 use crate::db::shuttle_tests::schedules;
 
-/// A page, and those who are in it: a writer counts for more than all readers.
+/// A page with a count of the threads in it. A writer counts for more than all readers.
 #[derive(Default)]
 struct Page {
     latch: Latch,
@@ -31,7 +31,7 @@ impl Page {
         self.writes.load(Ordering::SeqCst)
     }
 
-    /// What a holder of a share does, while others take steps.
+    /// Work of a holder of a share, while other threads take steps.
     fn look(&self) {
         let before = self.inside.fetch_add(1, Ordering::SeqCst);
         assert!(before < WRITER, "a writer is not alone");
@@ -46,7 +46,7 @@ impl Page {
         self.latch.unlock_exclusive();
     }
 
-    /// What a holder of the exclusive mode does, while others take steps.
+    /// Work of a holder of the exclusive mode, while other threads take steps.
     fn change(&self) {
         assert_eq!(self.inside.fetch_add(WRITER, Ordering::SeqCst), 0, "a writer is not alone");
         self.writes.fetch_add(1, Ordering::SeqCst);
@@ -54,8 +54,8 @@ impl Page {
     }
 }
 
-/// Threads that work on pages whose latches are superlatches; at the end nothing is held and no set of words is lost.
-/// `promoted`: the first page is a superlatch already.
+/// Runs threads on pages with superlatches. At the end nothing is held and no set of words is lost. `promoted`: the latch
+/// of the first page is promoted before the threads start.
 fn model(promoted: bool, workers: &'static [fn(&[Page; 2], &Latching)]) {
     schedules(move || {
         let pages: Arc<[Page; 2]> = Arc::default();
@@ -116,7 +116,7 @@ fn shuttle_two_writers_demote_one_after_the_other() {
     model(true, &[writes, writes, reads]);
 }
 
-/// Readers of two pages, whose sets of words go to and fro between the latches.
+/// Readers and writers of two pages, so that sets of words move between the latches.
 #[test]
 fn shuttle_sets_change_their_latch_and_lose_no_reader() {
     fn both(pages: &[Page; 2], latching: &Latching) {
@@ -131,7 +131,7 @@ fn shuttle_sets_change_their_latch_and_lose_no_reader() {
     model(false, &[both, both, both]);
 }
 
-/// The cleaner's shares, and evictions, which give way to readers.
+/// Shares of the cleaner, and evictions, which fail while readers hold the latch.
 #[test]
 fn shuttle_background_work_and_evictions_keep_to_the_protocol() {
     fn cleans(pages: &[Page; 2], _: &Latching) {
@@ -152,7 +152,7 @@ fn shuttle_background_work_and_evictions_keep_to_the_protocol() {
     model(true, &[reads, cleans, evicts]);
 }
 
-/// Two readers that upgrade: one of them at least writes, and over what it has read.
+/// Two readers that upgrade: at least one of them writes, and only over the value that it has read.
 #[test]
 fn shuttle_upgrades_write_over_what_was_read() {
     fn upgrades(pages: &[Page; 2], latching: &Latching) {
@@ -167,7 +167,7 @@ fn shuttle_upgrades_write_over_what_was_read() {
     model(true, &[upgrades, upgrades, reads]);
 }
 
-/// A canary: the reader trusts what it saw before it counted itself.
+/// Canary: the reader trusts the word that it loaded before it counted itself.
 #[test]
 #[should_panic(expected = "a writer is not alone")]
 fn shuttle_a_reader_that_does_not_look_again_is_found_out() {
@@ -185,7 +185,7 @@ fn shuttle_a_reader_that_does_not_look_again_is_found_out() {
     model(true, &[trusts, reads, writes]);
 }
 
-/// A canary: the writer does not look at the reader words.
+/// Canary: the writer does not check the reader words.
 #[test]
 #[should_panic(expected = "a writer is not alone")]
 fn shuttle_a_writer_that_looks_at_no_word_is_found_out() {

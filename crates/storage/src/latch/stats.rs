@@ -1,4 +1,4 @@
-//! Counts of superlatches. Each is written at a promotion or a demotion only, never by a plain or optimistic holder.
+//! Counters of superlatches. They are written only at promotions and demotions, never by plain or optimistic holders.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,11 +13,11 @@ pub(crate) struct LatchCounters {
 /// Counts since the database was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LatchStats {
-    /// Latches that got a reader word for each core.
+    /// Number of latches that got a reader word for each core.
     pub(crate) promotions: u64,
-    /// Latches that lost their reader words to a writer or to an eviction.
+    /// Number of latches that lost their reader words to a writer or to an eviction.
     pub(crate) demotions: u64,
-    /// Promotions that did not take place because all sets of words were in use.
+    /// Number of promotions that failed because all sets of words were in use.
     pub(crate) refused: u64,
 }
 

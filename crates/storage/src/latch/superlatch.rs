@@ -1,13 +1,13 @@
-//! Promotion of a latch, reading under it, and demotion.
+//! Promotion of a latch, reads of a promoted latch, and demotion.
 //!
-//! The order of steps that keeps a writer and a reader apart (each pair sequentially consistent, so that one of the two
-//! sees the other):
+//! Order of steps that keeps a reader and a writer from holding the latch at the same time (each pair is sequentially
+//! consistent, so that at least one of the two sees the other):
 //!
 //! | reader | writer |
 //! | --- | --- |
 //! | counts itself in its own word | sets `X` in the latch's word |
-//! | looks at the latch's word *again* | looks at *all* reader words |
-//! | unchanged: it holds a share; else it takes its count back and waits | all zero: it demotes the latch and holds it; else it waits |
+//! | loads the latch's word *again* | loads *all* reader words |
+//! | unchanged: it has a share; else it removes its count and waits | all zero: it demotes and holds the latch; else it waits |
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -23,37 +23,37 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::word::Ordering;
 use crate::base::sync::{Backoff, yield_now};
 
-/// In the latch's word: the bits of `readers` below hold the number of a set of reader words.
+/// Bit of the latch's word: the lower bits of `readers` contain the number of a set of reader words.
 pub(super) const PROMOTED: u64 = 1 << 15;
 const SET_SHIFT: u32 = 1;
 const _: () = assert!((words::SETS as u64) << SET_SHIFT <= PROMOTED);
 
-/// Reads of a thread in an epoch. What is hot is read often while that goes on.
+/// Length of an epoch: number of reads of one thread. A hot latch is read often within an epoch.
 const EPOCH_READS: u32 = if CHECKED { u32::MAX } else { 1 << 16 };
 
-/// Reads of a latch that make it hot, by default: within an epoch, and with no write in between. With two threads this
-/// is one in 256 of all reads: roots, upper inner pages, and leaves that all transactions read.
+/// Default number of reads that make a latch hot, within an epoch and with no write in between. With two threads this is
+/// one in 256 of all reads: roots, upper inner pages, and leaves that all transactions read.
 pub(crate) const PROMOTE_AT: u16 = if CHECKED { 1 } else { 512 };
 
-/// How often a reader that wants to promote tries to find the latch without other readers.
+/// Number of attempts of a promoting reader to find the latch without other readers.
 const TRIES: u32 = if CHECKED { 1 } else { 256 };
 
-/// Pauses of a writer that waits, with `X` set, until readers have left; then it lets readers in again, so that a reader
-/// that holds a share and wants another one gets it.
+/// Number of pauses for which a writer, with `X` set, waits for readers to leave. Then it admits readers again, so that a
+/// reader that holds a share and requests another one gets it.
 const LONG_PATIENCE: u32 = if CHECKED { 2 } else { 64 };
 
-/// The same for a holder of other latches, which only tries. Enough for readers that are about to leave.
+/// The same limit for a holder of other latches, which only tries: sufficient for readers that are about to leave.
 const SHORT_PATIENCE: u32 = if CHECKED { 1 } else { 4 };
 
-/// The number of the present epoch. Any thread moves it, after so many reads of its own.
+/// Number of the current epoch. Any thread advances it, after `EPOCH_READS` reads of its own.
 static EPOCH: crossbeam::utils::CachePadded<AtomicU16> = crossbeam::utils::CachePadded::new(AtomicU16::new(0));
 
 thread_local! {
-    /// Plain reads of this thread, towards the end of the epoch.
+    /// Number of plain reads of this thread, towards the end of the epoch.
     static READS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// How often a latch was read of late: the version and the epoch for which that was counted, and the count.
+/// Number of recent reads of a latch, with the version and the epoch to which the count applies.
 ///
 /// ```text
 ///  63             32 31     16 15      0
@@ -62,13 +62,13 @@ thread_local! {
 /// +-----------------+---------+---------+
 /// ```
 ///
-/// A reader writes it beside the latch's word, which it has just written anyway; the two share a cache line. Two readers
-/// at once may lose a count. A writer does not write it: its version says that the count is of the past.
+/// A reader writes it next to the latch's word, which the reader has just written anyway; the two share a cache line. Two
+/// concurrent readers may lose a count. A writer does not write it: a changed version marks the count as outdated.
 #[derive(Debug, Default)]
 pub(super) struct Heat(Hint);
 
 impl Heat {
-    /// Counts a read under `version`; whether the latch is hot.
+    /// Counts a read under `version`. Returns true if the latch is hot.
     #[inline]
     fn count(&self, version: Version, promote_at: u16) -> bool {
         let now = version.0 << 16 | u64::from(EPOCH.load(HintOrdering::Relaxed)) << 16;
@@ -80,13 +80,13 @@ impl Heat {
         reads >= promote_at
     }
 
-    /// The latch has to earn its promotion from the beginning.
+    /// Resets the count, so that the latch must become hot again before a promotion.
     fn cool(&self) {
         self.0.store(0, HintOrdering::Relaxed);
     }
 }
 
-/// Counts a plain read of this thread.
+/// Counts a plain read of this thread, and advances the epoch when it is due.
 #[inline]
 fn count_towards_epoch() {
     let reads = READS.get().wrapping_add(1);
@@ -96,10 +96,10 @@ fn count_towards_epoch() {
     }
 }
 
-/// What a database settles for its superlatches.
+/// Superlatch settings and counters of a database.
 #[derive(Debug)]
 pub(crate) struct Promotion {
-    /// Reads that make a latch hot: see [`PROMOTE_AT`].
+    /// Number of reads that make a latch hot: see [`PROMOTE_AT`].
     pub(crate) promote_at: u16,
     pub(crate) counters: Arc<LatchCounters>,
 }
@@ -114,23 +114,23 @@ fn set_of(word: u64) -> usize {
     ((word & !PROMOTED & READERS) >> SET_SHIFT) as usize
 }
 
-/// Whether a reader may count itself in a reader word.
+/// Returns true if a reader may count itself in a reader word.
 #[inline(always)]
 fn is_open_and_promoted(word: u64) -> bool {
     word & (EXCLUSIVE | PROMOTED) == PROMOTED
 }
 
-/// Stands between announcing and looking. The four accesses of the protocol are sequentially consistent, which suffices;
-/// loom takes such accesses for acquiring and releasing ones, and only its fence for more.
+/// Separates the announcing write from the checking load. The four accesses of the protocol are sequentially consistent,
+/// which suffices. loom treats such accesses only as acquiring and releasing ones, so it needs a fence.
 #[inline(always)]
-fn announced() {
+fn store_load_fence() {
     #[cfg(loom)]
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
 impl Latch {
-    /// Takes a share under [`LatchKind::Super`](crate::LatchKind::Super), waiting for a writer, and promotes the latch if
-    /// that is due. Returns the version that holds meanwhile.
+    /// Acquires a share under [`LatchKind::Super`](crate::LatchKind::Super); waits for a writer. Promotes the latch if it
+    /// is hot. Returns the version that is valid while the share is held.
     #[inline(never)]
     pub(crate) fn lock_super(&self, promotion: &Promotion) -> (Share<'_>, Version) {
         let word = self.word.load(Ordering::Relaxed);
@@ -142,7 +142,7 @@ impl Latch {
         self.lock_counting(promotion)
     }
 
-    /// The latch is not promoted, or a writer is there.
+    /// Slow path: the latch is not promoted, or a writer holds it.
     #[inline(never)]
     fn lock_counting(&self, promotion: &Promotion) -> (Share<'_>, Version) {
         let (mut backoff, mut is_counted) = (Backoff::default(), false);
@@ -153,7 +153,7 @@ impl Latch {
                     return held;
                 }
             } else if word & EXCLUSIVE == 0 {
-                // However often it tries, a read is one.
+                // A read counts once, regardless of the number of attempts.
                 let is_hot = !std::mem::replace(&mut is_counted, true) && {
                     count_towards_epoch();
                     self.heat.count(Version(word & VERSION_MASK), promotion.promote_at)
@@ -169,16 +169,16 @@ impl Latch {
         }
     }
 
-    /// Counts the caller in the word of its row, unless a writer has come since `word` was seen.
+    /// Counts the caller in the word of its row, unless the latch's word has changed since `word` was loaded.
     #[inline(always)]
     pub(super) fn try_share_promoted(&self, word: u64, row: &'static WordRow) -> Option<(Share<'_>, Version)> {
         let readers = words::word(row, set_of(word));
         if is_mutant(Mutant::SkipSecondLook) || is_mutant(Mutant::LookForWriterAlone) {
-            // It is late.
+            // Delays the reader, so that the mutant takes effect.
             yield_now();
         }
         readers.fetch_add(READER, Ordering::SeqCst);
-        announced();
+        store_load_fence();
         let now = self.word.load(Ordering::SeqCst);
         let has_changed = if is_mutant(Mutant::LookForWriterAlone) { now & EXCLUSIVE != 0 } else { now != word };
         if has_changed && !is_mutant(Mutant::SkipSecondLook) {
@@ -189,8 +189,8 @@ impl Latch {
         Some((Share(readers), Version(word & VERSION_MASK)))
     }
 
-    /// Gives the latch a set of reader words, and the caller a share. `None` if no set is free, or if other threads hold
-    /// the latch all the time: the count begins anew.
+    /// Gives the latch a set of reader words, and the caller a share. Returns `None` if no set is free, or if other threads
+    /// hold the latch during all attempts. In any case the count starts again.
     #[cold]
     fn promote(&self, promotion: &Promotion) -> Option<(Share<'_>, Version)> {
         self.heat.cool();
@@ -199,14 +199,14 @@ impl Latch {
             return None;
         };
         let own = words::word(words::own_row(), set);
-        // Before a writer can look.
+        // Counted before a writer can check the word.
         own.fetch_add(READER, Ordering::Relaxed);
         for _ in 0..TRIES {
             let word = self.word.load(Ordering::Relaxed);
             if word & (EXCLUSIVE | PROMOTED) != 0 {
                 break;
             }
-            // A share that the latch's own word counts is given back there.
+            // A share that the latch's own word counts must be released there first.
             if word & READERS != 0 {
                 std::hint::spin_loop();
                 continue;
@@ -223,18 +223,18 @@ impl Latch {
         None
     }
 
-    /// Takes the exclusive mode of a promoted latch, as it was seen in `word`, and demotes it. False if another thread was
-    /// faster, or if readers stay longer than the caller waits: then nothing has changed.
+    /// Acquires the exclusive mode of a promoted latch whose word was loaded as `word`, and demotes the latch. Returns
+    /// false if the word has changed, or if readers stay longer than `patience` pauses: then nothing has changed.
     #[cold]
     fn demote(&self, word: u64, patience: u32) -> bool {
         if self.word.compare_exchange(word, word | EXCLUSIVE, Ordering::SeqCst, Ordering::Relaxed).is_err() {
             return false;
         }
-        announced();
+        store_load_fence();
         let set = set_of(word);
         let (mut pauses, mut backoff) = (0, Backoff::default());
         for readers in words::of_set(set).take(rows_looked_at()) {
-            // A reader that comes after this look sees `X`.
+            // A reader that arrives after this load sees `X`.
             while readers.load(Ordering::SeqCst) != 0 {
                 if pauses == patience {
                     self.word.store(word, Ordering::Release);
@@ -252,7 +252,7 @@ impl Latch {
         true
     }
 
-    /// Takes the exclusive mode if the latch is promoted and readers leave soon.
+    /// Acquires the exclusive mode if the latch is promoted and readers leave soon.
     #[cold]
     pub(super) fn try_lock_promoted(&self, word: u64) -> bool {
         let taken = is_open_and_promoted(word) && self.demote(word, SHORT_PATIENCE);
@@ -262,7 +262,7 @@ impl Latch {
         taken
     }
 
-    /// As [`Latch::try_lock_promoted`], waiting for readers that stay.
+    /// Like [`Latch::try_lock_promoted`], but waits longer for readers.
     #[cold]
     pub(super) fn lock_promoted(&self, word: u64) -> bool {
         let taken = is_open_and_promoted(word) && self.demote(word, LONG_PATIENCE);
@@ -272,14 +272,15 @@ impl Latch {
         taken
     }
 
-    /// Whether the latch has reader words.
+    /// Returns true if the latch has reader words.
     #[cfg(test)]
     pub(super) fn is_promoted(&self) -> bool {
         self.word.load(Ordering::Relaxed) & PROMOTED != 0
     }
 }
 
-/// All rows, but for a mutant, which knows those of background work and of one thread.
+/// Number of rows that a writer checks: all, except for a mutant, which checks the rows of background work and of one
+/// thread.
 fn rows_looked_at() -> usize {
     if is_mutant(Mutant::SkipReaderWord) { 2 } else { usize::MAX }
 }

@@ -1,4 +1,4 @@
-//! The latch by itself, under each kind of reader.
+//! Unit tests of the latch, under each kind of reader.
 #![allow(unsafe_code)]
 
 use super::*;
@@ -37,7 +37,7 @@ fn shares_do_not_disturb_optimistic_readers_and_keep_writers_out() {
 #[test]
 #[cfg(debug_assertions)]
 fn the_latches_a_thread_holds_are_counted() {
-    // In a thread of its own: other tests leak latches that they hold, and may run on the same thread.
+    // In a separate thread: other tests leak latches that they hold, and may run on the same thread.
     std::thread::spawn(|| {
         let (a, b, plain) = (Latch::default(), Latch::default(), Latching::new(LatchKind::Plain, PROMOTE_AT));
         assert_none_held("the start");
@@ -52,7 +52,7 @@ fn the_latches_a_thread_holds_are_counted() {
         assert!(std::panic::catch_unwind(|| assert_none_held("a point")).is_err());
         b.unlock_exclusive();
         assert_none_held("the end");
-        // An optimistic reader holds nothing; without optimistic reads it takes a share.
+        // An optimistic reader holds no latch; without optimistic reads it takes a share.
         if !cfg!(any(miri, race_free)) {
             let _read = ReadGuard::new(&a, &Latching::default());
             assert_none_held("a read section");
@@ -77,7 +77,7 @@ impl Cell {
         self.0.unlock_exclusive();
     }
 
-    /// Asserts that a reader sees no half of a write, and returns what it sees.
+    /// Asserts that a reader sees no torn write, and returns the value that it sees.
     fn read(&self, latching: &Latching) -> u64 {
         let guard = ReadGuard::new(&self.0, latching);
         // SAFETY: a share is held.
@@ -114,7 +114,7 @@ fn exclusive_is_exclusive_between_threads() {
     }
 }
 
-/// Superlatches of a database that promotes after so many reads.
+/// Superlatches of a database that promotes after `promote_at` reads.
 fn superlatches(promote_at: u16) -> Latching {
     provide_words(2);
     Latching::new(LatchKind::Super, promote_at)
@@ -164,7 +164,7 @@ fn holders_of_a_promoted_latch_keep_writers_out_wherever_they_let_go() {
     assert!(latch.is_promoted(), "an attempt that fails leaves the latch as it is");
     drop(mine);
     assert!(!latch.try_upgrade(version), "the cleaner holds a share");
-    // A share that is given back by another thread is given back where it was taken.
+    // A share that another thread releases is released in the word that counted it.
     std::thread::scope(|scope| {
         let theirs = scope.spawn(move || (drop(background), ReadGuard::new(latch, latching)).1).join().unwrap();
         assert!(!latch.try_upgrade(version));
@@ -203,7 +203,7 @@ fn a_latch_with_readers_is_not_promoted_until_they_leave() {
 
 #[test]
 fn a_database_that_closes_leaves_no_reader_words_behind() {
-    // More than there are, one after the other.
+    // More sets than there are, one after the other.
     for _ in 0..3 * words::SETS {
         let (latch, latching) = (Latch::default(), superlatches(1));
         drop(ReadGuard::new(&latch, &latching));
@@ -211,7 +211,7 @@ fn a_database_that_closes_leaves_no_reader_words_behind() {
     }
 }
 
-/// What the threads of the model do to a latch. Everything is done by one thread, so that the outcome is known.
+/// Operations on a latch in the model. One thread executes all of them, so that the outcome is known.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Read,
@@ -241,7 +241,7 @@ enum Held<'a> {
 }
 
 proptest::proptest! {
-    /// A latch of any kind is a count of readers and a version: writers come in exactly when there are no readers.
+    /// A latch of any kind behaves as a count of readers and a version: a writer gets it exactly when there are no readers.
     #[test]
     #[cfg_attr(miri, ignore = "takes long")]
     fn any_kind_of_share_is_a_count_of_readers(steps in steps(), promote_at in 1..6_u16, is_super: bool) {
@@ -269,7 +269,7 @@ proptest::proptest! {
                         }
                     }
                 }
-                // With others it would wait for them.
+                // With other holders the upgrade would wait for them.
                 Step::Upgrade if held.len() != 1 => {}
                 Step::Upgrade => match held.remove(0) {
                     Held::Guard(guard) => {

@@ -1,12 +1,12 @@
-//! The reader words of superlatches: one table for the process.
+//! Reader words of superlatches: one table for the process.
 //!
-//! A *set* is the words of one superlatch, a *row* the words of one thread in all sets. Words of a row are neighbours, so
-//! that a cache fetches no word of another core beside its own; each word has a cache line of its own. The table's
-//! memory is the program's zeroed segment: the system gives it when it is first touched, and sets are given out from the
-//! lowest number on.
+//! A *set* is the words of one superlatch, a *row* the words of one thread in all sets. Each word has its own cache line.
+//! Words of a row are adjacent, so that a prefetch of the adjacent line loads no word of another core. The table lies in
+//! the program's zero-initialised segment: the system allocates its memory on first touch, and sets are handed out in
+//! ascending order.
 //!
-//! A word is a counter and not a flag: threads may share one, and a reader that was late for a latch whose set has gone
-//! to another latch takes back what it has added. That reader can make a writer wait, and nothing else.
+//! A word is a counter and not a flag. Several threads may share a word, and a late reader, whose latch has lost its set to
+//! another latch, subtracts what it has added. Such a reader can make a writer wait, and has no other effect.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,16 +14,17 @@ use std::sync::Arc;
 use crate::base::sync::word::AtomicU64;
 use crate::latch::stats::LatchCounters;
 
-/// Whether a model checker runs the code: its models are small.
+/// True if a model checker runs the code: its models are small.
 pub(super) const CHECKED: bool = cfg!(any(loom, shuttle));
 
-/// Most words of a set, that of the background work not counted: more cores than this cannot have superlatches.
+/// Maximum number of words of a set, without that of the background work. Superlatches need at least as many words as
+/// cores.
 pub(crate) const MOST_WORDS: usize = if CHECKED { 2 } else { 128 };
 
-/// Superlatches at once, in the whole process.
+/// Maximum number of superlatches in the whole process.
 pub(crate) const SETS: usize = if CHECKED { 2 } else { 1024 };
 
-/// The number of [`background_row`].
+/// Index of [`background_row`].
 const BACKGROUND: usize = 0;
 
 const ROWS: usize = 1 + MOST_WORDS;
@@ -32,32 +33,33 @@ const ROWS: usize = 1 + MOST_WORDS;
 #[repr(align(64))]
 pub(super) struct Word(AtomicU64);
 
-/// The words of some threads, one for each set. (Under a checker there are few sets, and arrays have defaults.)
+/// The words of one row, one for each set. (Under a checker there are few sets, and arrays implement `Default`.)
 pub(super) type WordRow = [Word; SETS];
 
-/// All words. Apart from what was given out, which does not begin with zeros: this would be a part of the program's file then.
+/// All words. They are separate from `WordAllocator`, which does not begin with zeros: otherwise they would take space in
+/// the program's file.
 type Words = [WordRow; ROWS];
 
-/// What the table has given out. Its mutex is held for a few instructions and across no step of a checker, hence not one
-/// of `base::sync`.
-struct Given {
-    /// Sets from this one on were never given out.
+/// Assignment of sets and rows. Its mutex is held for a few instructions and across no step of a checker, so it is not a
+/// mutex of `base::sync`.
+struct WordAllocator {
+    /// First set that was never handed out.
     untouched: usize,
     free: Vec<u32>,
-    /// The database whose latch has the set.
+    /// Counters of the database whose latch has the set, by number of the set.
     owners: Vec<Option<Arc<LatchCounters>>>,
-    /// Words of a set that threads may use, from row 1 on.
+    /// Number of words of a set that threads may use, from row 1 on.
     words: usize,
-    /// Threads that use a row.
+    /// Number of threads that use each row.
     threads: [u32; ROWS],
 }
 
-impl Given {
-    const fn new() -> Given {
-        Given { untouched: 0, free: Vec::new(), owners: Vec::new(), words: 1, threads: [0; ROWS] }
+impl WordAllocator {
+    const fn new() -> WordAllocator {
+        WordAllocator { untouched: 0, free: Vec::new(), owners: Vec::new(), words: 1, threads: [0; ROWS] }
     }
 
-    /// The least used row, for one more thread.
+    /// Assigns the least used row to one more thread.
     fn enter_row(&mut self) -> usize {
         let row = (1..=self.words).min_by_key(|row| self.threads[*row]).unwrap_or(1);
         self.threads[row] += 1;
@@ -72,13 +74,13 @@ mod in_force {
     use super::*;
 
     static WORDS: Words = [const { [const { Word(AtomicU64::new(0)) }; SETS] }; ROWS];
-    static GIVEN: parking_lot::Mutex<Given> = parking_lot::Mutex::new(Given::new());
+    static ALLOCATOR: parking_lot::Mutex<WordAllocator> = parking_lot::Mutex::new(WordAllocator::new());
 
-    /// Rows that may be in use, that of the background included. Only grows.
+    /// Number of rows that may be in use, including the background row. Only grows.
     static ROWS_USED: AtomicU64 = AtomicU64::new(2);
 
     thread_local! {
-        /// This thread's row, once it has one.
+        /// Row of this thread, once assigned.
         pub(super) static ROW: Cell<Option<&'static WordRow>> = const { Cell::new(None) };
     }
 
@@ -87,12 +89,12 @@ mod in_force {
         &WORDS
     }
 
-    pub(super) fn given() -> &'static parking_lot::Mutex<Given> {
-        &GIVEN
+    pub(super) fn allocator() -> &'static parking_lot::Mutex<WordAllocator> {
+        &ALLOCATOR
     }
 
-    /// Sequentially consistent, as all that decides whether a writer sees a reader: a thread enters a row after the row
-    /// was added here, so a writer that does not see the row comes before the reader.
+    /// Sequentially consistent, like all accesses that decide whether a writer sees a reader: a thread enters a row after
+    /// the row was added here, so a writer that does not see the row comes before the reader.
     #[inline]
     pub(super) fn rows_used() -> usize {
         (ROWS_USED.load(Ordering::SeqCst) as usize).min(ROWS)
@@ -103,7 +105,7 @@ mod in_force {
     }
 }
 
-/// Under a checker each execution of a model has a table of its own.
+/// Under a checker each execution of a model has its own table.
 #[cfg(any(loom, shuttle))]
 mod in_force {
     #[cfg(loom)]
@@ -115,8 +117,8 @@ mod in_force {
 
     lazy_static! {
         static ref WORDS: Words = Default::default();
-        static ref GIVEN: parking_lot::Mutex<Given> =
-            parking_lot::Mutex::new(Given { words: MOST_WORDS, ..Given::new() });
+        static ref ALLOCATOR: parking_lot::Mutex<WordAllocator> =
+            parking_lot::Mutex::new(WordAllocator { words: MOST_WORDS, ..WordAllocator::new() });
     }
 
     thread_local! {
@@ -127,8 +129,8 @@ mod in_force {
         &WORDS
     }
 
-    pub(super) fn given() -> &'static parking_lot::Mutex<Given> {
-        &GIVEN
+    pub(super) fn allocator() -> &'static parking_lot::Mutex<WordAllocator> {
+        &ALLOCATOR
     }
 
     pub(super) fn rows_used() -> usize {
@@ -138,43 +140,43 @@ mod in_force {
     pub(super) fn use_rows(_: usize) {}
 }
 
-use in_force::{ROW, all, given, rows_used, use_rows};
+use in_force::{ROW, all, allocator, rows_used, use_rows};
 
-/// Lets threads use so many words of each set, at most [`MOST_WORDS`]. The largest number that was asked for holds:
-/// threads that have a word keep it.
+/// Lets threads use `words` words of each set, at most [`MOST_WORDS`]. The largest number requested so far applies: threads
+/// that have a word keep it.
 pub(crate) fn provide(words: usize) {
     let words = words.clamp(1, MOST_WORDS);
-    // Before any thread can enter a new row.
+    // Published before any thread can enter a new row.
     use_rows(1 + words);
-    let mut given = given().lock();
-    given.words = given.words.max(words);
+    let mut allocator = allocator().lock();
+    allocator.words = allocator.words.max(words);
 }
 
-/// The word of a row in a set.
+/// Returns the word of a row in a set.
 #[inline(always)]
 pub(super) fn word(row: &'static WordRow, set: usize) -> &'static AtomicU64 {
-    // Spares a test on the way of every reader.
+    // The remainder spares every reader a bounds check.
     &row[set % SETS].0
 }
 
-/// The row of shares that background work takes, now and then, so that no worker has to share its word with it.
+/// Returns the row for the occasional shares of background work, so that no worker shares its word with it.
 pub(super) fn background_row() -> &'static WordRow {
     &all()[BACKGROUND]
 }
 
-/// Addresses of the words that threads use, and how far those of one row are from those of the next.
+/// Returns the address range of the words that threads use, and the distance between two rows.
 #[cfg(feature = "measure")]
 pub(crate) fn lines() -> (std::ops::Range<usize>, usize) {
     let rows = all()[1..].as_ptr_range();
     (rows.start.addr()..rows.end.addr(), size_of::<WordRow>())
 }
 
-/// The words of a set, of all rows that readers may use.
+/// Returns the words of a set in all rows that readers may use.
 pub(super) fn of_set(set: usize) -> impl Iterator<Item = &'static AtomicU64> {
     all()[..rows_used()].iter().map(move |row| word(row, set))
 }
 
-/// This thread's row.
+/// Returns this thread's row, which the first call assigns.
 #[inline(always)]
 pub(super) fn own_row() -> &'static WordRow {
     match ROW.with(Cell::get) {
@@ -185,11 +187,11 @@ pub(super) fn own_row() -> &'static WordRow {
 
 #[cold]
 fn enter_row() -> &'static WordRow {
-    let row = given().lock().enter_row();
+    let row = allocator().lock().enter_row();
     #[cfg(not(any(loom, shuttle)))]
-    if LEAVES.try_with(|leaves| leaves.0.set(row)).is_err() {
-        // The thread is ending: it does not stay.
-        given().lock().threads[row] -= 1;
+    if ROW_RELEASER.try_with(|releaser| releaser.0.set(row)).is_err() {
+        // The thread is ending, so it does not occupy the row.
+        allocator().lock().threads[row] -= 1;
         return &all()[row];
     }
     let row = &all()[row];
@@ -197,59 +199,59 @@ fn enter_row() -> &'static WordRow {
     row
 }
 
-/// Gives the row back when the thread ends.
+/// Releases the thread's row when the thread ends.
 #[cfg(not(any(loom, shuttle)))]
-struct Leaves(Cell<usize>);
+struct RowReleaser(Cell<usize>);
 
 #[cfg(not(any(loom, shuttle)))]
 thread_local! {
-    static LEAVES: Leaves = const { Leaves(Cell::new(0)) };
+    static ROW_RELEASER: RowReleaser = const { RowReleaser(Cell::new(0)) };
 }
 
 #[cfg(not(any(loom, shuttle)))]
-impl Drop for Leaves {
+impl Drop for RowReleaser {
     fn drop(&mut self) {
         let row = self.0.get();
         if row != BACKGROUND {
             ROW.set(None);
-            given().lock().threads[row] -= 1;
+            allocator().lock().threads[row] -= 1;
         }
     }
 }
 
-/// A set for a latch of the database that counts there; `None` if all sets are in use.
+/// Takes a free set for a latch of the database with these counters. Returns `None` if all sets are in use.
 pub(super) fn take(owner: &Arc<LatchCounters>) -> Option<usize> {
-    let mut given = given().lock();
-    let set = match given.free.pop() {
+    let mut allocator = allocator().lock();
+    let set = match allocator.free.pop() {
         Some(set) => set as usize,
-        None if given.untouched < SETS => {
-            given.untouched += 1;
-            given.owners.push(None);
-            given.untouched - 1
+        None if allocator.untouched < SETS => {
+            allocator.untouched += 1;
+            allocator.owners.push(None);
+            allocator.untouched - 1
         }
         None => return None,
     };
-    debug_assert!(given.owners[set].is_none(), "set {set} has two owners");
-    given.owners[set] = Some(Arc::clone(owner));
+    debug_assert!(allocator.owners[set].is_none(), "set {set} has two owners");
+    allocator.owners[set] = Some(Arc::clone(owner));
     Some(set)
 }
 
-/// The set is free again; returns the counters of the database whose latch had it.
+/// Frees a set. Returns the counters of the database whose latch had it.
 pub(super) fn give_back(set: usize) -> Option<Arc<LatchCounters>> {
-    let mut given = given().lock();
-    let owner = given.owners[set].take();
+    let mut allocator = allocator().lock();
+    let owner = allocator.owners[set].take();
     debug_assert!(owner.is_some(), "set {set} is given back twice");
-    given.free.push(set as u32);
+    allocator.free.push(set as u32);
     owner
 }
 
-/// Frees the sets of a database whose pages are gone, and with them all its latches.
+/// Frees the sets of a database whose pages, and with them all its latches, no longer exist.
 pub(crate) fn give_back_all(owner: &Arc<LatchCounters>) {
-    let mut given = given().lock();
-    for set in 0..given.owners.len() {
-        if given.owners[set].as_ref().is_some_and(|other| Arc::ptr_eq(other, owner)) {
-            given.owners[set] = None;
-            given.free.push(set as u32);
+    let mut allocator = allocator().lock();
+    for set in 0..allocator.owners.len() {
+        if allocator.owners[set].as_ref().is_some_and(|other| Arc::ptr_eq(other, owner)) {
+            allocator.owners[set] = None;
+            allocator.free.push(set as u32);
         }
     }
 }
@@ -260,10 +262,10 @@ mod tests {
 
     #[test]
     fn threads_enter_the_least_used_row() {
-        let mut given = Given { words: 3, ..Given::new() };
-        assert_eq!([(); 4].map(|()| given.enter_row()), [1, 2, 3, 1]);
-        given.threads[2] -= 1;
-        assert_eq!((given.enter_row(), given.enter_row()), (2, 2));
+        let mut allocator = WordAllocator { words: 3, ..WordAllocator::new() };
+        assert_eq!([(); 4].map(|()| allocator.enter_row()), [1, 2, 3, 1]);
+        allocator.threads[2] -= 1;
+        assert_eq!((allocator.enter_row(), allocator.enter_row()), (2, 2));
     }
 
     #[test]

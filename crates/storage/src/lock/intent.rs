@@ -27,8 +27,8 @@ use super::stats::TableCounters;
 use super::sync::{Arc, AtomicU32, Mutex, MutexGuard, Ordering};
 use super::wait::{MAX_KEPT_CAPACITY, Outcome, OwnerSlot, SparseTableMap, WaitsFor, Wakes};
 use super::{LockRefusal, LockTable};
-use crate::base::growing::Growing;
 use crate::base::ids::SlotId;
+use crate::base::segmented_array::SegmentedArray;
 
 /// Data about tables that all owners share.
 pub(super) struct Tables {
@@ -37,7 +37,7 @@ pub(super) struct Tables {
     /// lines.
     pub(super) strong: Arc<[AtomicU32]>,
     /// Shared data of all tables, by table number.
-    all: Growing<SharedTable>,
+    all: SegmentedArray<SharedTable>,
 }
 
 /// Data about one table that all owners share.
@@ -51,7 +51,7 @@ pub(super) struct SharedTable {
 
 impl Tables {
     pub(super) fn new(dense_tables: usize) -> Tables {
-        Tables { strong: (0..dense_tables).map(|_| AtomicU32::new(0)).collect(), all: Growing::default() }
+        Tables { strong: (0..dense_tables).map(|_| AtomicU32::new(0)).collect(), all: SegmentedArray::default() }
     }
 
     pub(super) fn of(&self, table: u32) -> &SharedTable {

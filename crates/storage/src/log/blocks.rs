@@ -1,10 +1,9 @@
-//! Writing the stream in whole blocks.
+//! Writes the log stream in whole blocks.
 //!
-//! Writes of whole blocks from aligned memory can bypass the system's cache. That saves the flusher a second copy of
-//! every record, each line of which comes from the cache of the core that wrote it: measured, a third of a core at 150
-//! MB/s. The last block is mostly incomplete; it is kept here, padded with zeros, and written again with the bytes that
-//! follow. Writing it again changes nothing in the sectors before the new bytes, so a torn write loses nothing that was
-//! durable.
+//! Writes of whole blocks from aligned memory can bypass the system's cache. This saves the flusher a second copy of every
+//! record, whose lines come from the caches of the cores that wrote them. The last block is mostly incomplete. It is kept
+//! here, padded with zeros, and written again with the bytes that follow. The second write changes nothing in the sectors
+//! before the new bytes, so a torn write loses no durable bytes.
 
 use std::io::IoSlice;
 
@@ -18,26 +17,26 @@ struct Block([u8; BLOCK]);
 /// The block that contains the end of the written stream.
 #[derive(Debug)]
 pub(super) struct BlockWriter {
-    /// The bytes of that block up to the end, then anything.
+    /// Contents of that block up to the end of the stream. The bytes after the end are arbitrary.
     begun: Box<Block>,
     /// The next content of `begun`.
     next: Box<Block>,
 }
 
 impl BlockWriter {
-    /// For a stream that ends between two blocks.
+    /// Creates a writer for a stream that ends at a block boundary.
     pub(super) fn new() -> BlockWriter {
         BlockWriter { begun: Box::new(Block([0; BLOCK])), next: Box::new(Block([0; BLOCK])) }
     }
 
-    /// Reads the block that lies around file offset `offset`, where the stream goes on.
+    /// Reads the block that contains file offset `offset`, at which the stream continues.
     pub(super) fn resume(&mut self, file: &dyn DiskFile, offset: u64) -> Result<(), StorageError> {
         let within = offset as usize % BLOCK;
         read_up_to_at(file, &mut self.begun.0[..within], offset - within as u64).map(drop)
     }
 
-    /// Writes `bytes` at file offset `offset`, which is where the last write ended, or where another file's payload
-    /// begins. Their offset in a block of memory is their offset in a block of the file.
+    /// Writes `bytes` at file offset `offset`, which is the end of the last write, or the start of another file's payload.
+    /// The bytes have the same offset in a block of memory as in a block of the file.
     pub(super) fn write(&mut self, file: &dyn DiskFile, bytes: &[u8], offset: u64) -> Result<(), StorageError> {
         let within = offset as usize % BLOCK;
         let (first, rest) = bytes.split_at(if within > 0 { bytes.len().min(BLOCK - within) } else { 0 });
@@ -58,7 +57,7 @@ impl BlockWriter {
     }
 }
 
-/// Copies bytes to their place in a block and clears what lies behind.
+/// Copies bytes to their place in a block and clears the bytes after them.
 fn put(block: &mut Block, at: usize, bytes: &[u8]) {
     let (place, behind) = block.0[at..].split_at_mut(bytes.len());
     place.copy_from_slice(bytes);
@@ -73,7 +72,8 @@ mod tests {
     use crate::io::{Disk, MemDisk, OpenMode};
 
     proptest! {
-        /// However the stream is divided into writes, the file holds it, and zeros up to the end of the last block.
+        /// For any division of the stream into writes, the file contains the stream, and zeros up to the end of the last
+        /// block.
         #[test]
         fn any_cut_writes_the_stream(from in 0..3 * BLOCK, cuts in prop::collection::vec(1..9000_usize, 1..12), resumed: u16) {
             let file = MemDisk::new().open("f", OpenMode::Create).unwrap();

@@ -1,4 +1,4 @@
-//! Copying a part of the log into files of another directory, while the log is written.
+//! Copies a part of the log into files of another directory, while the log is being written.
 
 use crate::base::error::StorageError;
 use crate::base::ids::Lsn;
@@ -7,43 +7,44 @@ use crate::io::{Disk, OpenMode, read_exact_at, sync_file, write_all_at};
 use super::Log;
 use super::segment::{Geometry, HEADER_BYTES, LogFiles, name};
 
-/// Bytes copied at once.
+/// Number of bytes copied at a time.
 const PIECE: u64 = 256 << 10;
 
-/// Keeps the log's files, however often it is truncated, until dropped, or until the log reaches its limit.
+/// Keeps the log's files in spite of truncations, until dropped or until the log reaches its limit.
 #[derive(Debug)]
-pub(crate) struct Hold<'l> {
+pub(crate) struct LogPin<'l> {
     log: &'l Log,
     number: u64,
 }
 
 impl Log {
     /// Keeps every record that has not been removed yet.
-    pub(crate) fn hold(&self) -> Hold<'_> {
-        Hold { log: self, number: self.segments.hold() }
+    pub(crate) fn pin(&self) -> LogPin<'_> {
+        LogPin { log: self, number: self.segments.pin() }
     }
 
-    /// Whether records are kept for a copy.
-    pub(crate) fn is_held(&self) -> bool {
-        self.segments.is_held()
+    /// Returns true if records are kept for a copy.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.segments.is_pinned()
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for LogPin<'_> {
     fn drop(&mut self) {
-        self.log.segments.release(self.number);
+        self.log.segments.unpin(self.number);
     }
 }
 
-impl Hold<'_> {
-    /// Whether the log has reached its limit meanwhile, so that its files were not kept: what was copied is of no use.
+impl LogPin<'_> {
+    /// Returns true if the log has reached its limit meanwhile, so that its files were not kept: the copied part is of no
+    /// use.
     pub(crate) fn is_broken(&self) -> bool {
         self.log.segments.is_broken(self.number)
     }
 
-    /// Writes the log from the file of `from` up to `end` as the log of database `database`: whole files that end in
-    /// zeros, synced. The caller guarantees that everything before `end` is durable and that a record ends there.
-    /// `named` is called with each file that was made, `copied` with the bytes copied.
+    /// Writes the log, from the file that contains `from` up to `end`, as the log of database `database`: whole files that
+    /// end in zeros, synced. The caller guarantees that everything before `end` is durable and that a record ends there.
+    /// `named` is called with the name of each file made, `copied` with the number of bytes copied.
     ///
     /// # Errors
     /// No space on `disk`, a failed read or write, or the first error of `copied`.
@@ -76,7 +77,7 @@ impl Hold<'_> {
                 at += piece.len() as u64;
                 copied(piece.len() as u64)?;
             }
-            // As where segments are made: a file without a header holds nothing.
+            // The header is written last, as for new segments: a file without a header counts as empty.
             write_all_at(&*copy, &target.header(number), 0)?;
             sync_file(&*copy)?;
         }
@@ -88,7 +89,7 @@ impl LogFiles {
     /// Reads all records from `from` on, which must end at `end`.
     ///
     /// # Errors
-    /// They do not: the copied log is damaged.
+    /// The records do not end there: the copied log is damaged.
     pub(crate) fn prove(&self, from: Lsn, end: Lsn) -> Result<(), StorageError> {
         let mut reader = super::LogReader::new(self, from, end);
         while reader.next()?.is_some() {}

@@ -1,9 +1,9 @@
-//! The segments a running log writes to: making them ahead of need, recycling, removing.
+//! Segments to which a running log writes: making them ahead of need, recycling, removal.
 //!
-//! *Ready* segments are contiguous and reach beyond everything reserved so far. A new one is made in small
-//! slices by a background step: a truncated segment is renamed and gets a new header; without one to
-//! recycle, a file is allocated and written with zeros, because a sync into space that was allocated but
-//! never written has to write metadata as well and takes twice as long. Only then is it ready.
+//! *Ready* segments are contiguous and extend beyond all space reserved so far. A background step makes a new segment in
+//! small slices: it renames a truncated segment and gives it a new header. If there is none to recycle, it allocates a file
+//! and writes zeros to it, because a sync into space that was allocated but never written has to write metadata as well and
+//! takes twice as long. Only then is the segment ready.
 //!
 //! Lock order: `maker`, then `ready`. Nothing is written or synced under `ready`.
 
@@ -18,27 +18,27 @@ use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at
 
 use super::segment::{Geometry, HEADER_BYTES, LogFiles, PIECE, name};
 
-/// Zeros written per slice.
+/// Number of zeros written per slice.
 const SLICE: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Segments {
     disk: Arc<dyn Disk>,
     geometry: Geometry,
-    /// Whether to write zeros into new segments or only allocate them.
+    /// True if new segments are filled with zeros; false if they are only allocated.
     zero: bool,
     spares_max: usize,
     ready: RwLock<Ready>,
-    /// Stream positions at which the ready segments begin and end.
+    /// Stream positions of the start and the end of the ready segments.
     begin: AtomicU64,
     end: AtomicU64,
-    /// Records from here on are kept; those before it only as far as their file has others.
+    /// Records from this position on are kept. Earlier ones remain only if their file also contains later ones.
     kept: AtomicU64,
-    /// Files at most: all but one for users' records, the last for a checkpoint. Undo may need more.
+    /// Maximum number of files. Users' records take all but one; the last is for a checkpoint. Undo may need more.
     limit: AtomicU64,
-    /// Files: ready, being made, and waiting to be recycled.
+    /// Number of files: ready, being made, and waiting to be recycled.
     count: AtomicU64,
-    /// Ready files.
+    /// Number of ready files.
     in_use: AtomicU64,
     maker: Mutex<Maker>,
     made: AtomicU64,
@@ -56,11 +56,12 @@ struct Maker {
     /// Numbers of truncated segments that wait to be recycled.
     spares: Vec<u64>,
     making: Option<Making>,
-    /// The segment whose file this maker has created and not finished: a file with that name is its own.
-    begun: Option<u64>,
-    /// Copies of the log under way: no segment is removed meanwhile.
-    holds: usize,
-    /// How often holds were broken.
+    /// Number of the segment whose file this maker has created and not finished: a file with that name belongs to the
+    /// maker.
+    unfinished_number: Option<u64>,
+    /// Number of copies of the log in progress: no segment is removed meanwhile.
+    pins: usize,
+    /// Number of times that pins were broken.
     broken: u64,
 }
 
@@ -68,23 +69,23 @@ struct Maker {
 struct Making {
     number: u64,
     file: Arc<dyn DiskFile>,
-    /// Bytes zeroed so far.
+    /// Number of bytes zeroed so far.
     done: u64,
 }
 
-/// What `Segments::adopt` needs to know about the log.
+/// State of the log that `Segments::adopt` needs.
 pub(super) struct LogEnd {
-    /// Records from here on may still be read.
+    /// Records from this position on may still be read.
     pub(super) keep_from: u64,
-    /// Where the next record goes.
+    /// Position of the next record.
     pub(super) at: u64,
-    /// Everything before this was synced by an earlier run.
+    /// Everything before this position was synced by an earlier run.
     pub(super) synced: u64,
 }
 
 impl Segments {
-    /// A new log's files, the first segment ready. Removes all files with names of segments: the caller has made sure
-    /// that they are left over from an interrupted creation.
+    /// Creates the files of a new log, with the first segment ready. Removes all files with names of segments: the caller
+    /// has verified that they are left over from an interrupted creation.
     pub(super) fn create(
         disk: Arc<dyn Disk>,
         geometry: Geometry,
@@ -99,10 +100,10 @@ impl Segments {
         Ok(segments)
     }
 
-    /// Takes over the files of a log that ends at `end`: makes what was read durable, and everything
-    /// behind the end unreadable. Records that were written but not synced before a crash may lie there,
-    /// whole and with their right LSN, and would be read as part of the log after the next crash if the
-    /// records written in between happened to end where they begin.
+    /// Takes over the files of a log that ends at `end`. Makes everything that was read durable, and everything after the
+    /// end unreadable. Records that were written but not synced before a crash may lie there, complete and with their right
+    /// LSN. After the next crash they would be read as part of the log if the records written in between happened to end
+    /// where they begin.
     pub(super) fn adopt(
         found: LogFiles,
         end: &LogEnd,
@@ -112,7 +113,7 @@ impl Segments {
         let LogFiles { disk, geometry, files, .. } = found;
         let is_sound = |number: &u64| files.get(number).is_some_and(|found| found.valid);
         let last_used = geometry.number(end.at);
-        // Of the last record only the place where it would begin may exist.
+        // If the log ends at the start of a segment, that segment need not exist yet.
         let must_end = if end.at == geometry.base(last_used) { last_used } else { last_used + 1 };
         if let Some(number) = (geometry.number(end.keep_from)..must_end).find(|number| !is_sound(number)) {
             let what = "is missing or its header is damaged; nothing was changed: restore a copy".to_owned();
@@ -127,7 +128,7 @@ impl Segments {
             first -= 1;
         }
         let mut ready = VecDeque::new();
-        // Also the segments ahead of the end: they were made because undo may need them, and the disk may be full.
+        // Includes the segments after the end: they were made because undo may need them, and the disk may be full.
         for number in (first..).take_while(is_sound) {
             ready.push_back(files[&number].file.clone());
         }
@@ -143,7 +144,7 @@ impl Segments {
             sync_file(file)?;
         }
         let mut spares = Vec::new();
-        // A file that is not of this log stays where it is.
+        // A file that does not belong to this log stays.
         for (number, _) in files.into_iter().filter(|(number, found)| found.ours && !(first..next).contains(number)) {
             if number < first && spares.len() < spares_max {
                 spares.push(number);
@@ -158,7 +159,7 @@ impl Segments {
         {
             let mut maker = segments.maker.lock();
             maker.spares = spares;
-            segments.counted(&maker);
+            segments.update_counts(&maker);
         }
         if next <= last_used {
             segments.make_now()?;
@@ -196,19 +197,19 @@ impl Segments {
         self.geometry
     }
 
-    /// Stream position at which the ready segments end.
+    /// Stream position of the end of the ready segments.
     #[inline]
     pub(super) fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
     }
 
-    /// Stream position at which the ready segments begin.
+    /// Stream position of the start of the ready segments.
     #[inline]
     pub(super) fn begin(&self) -> u64 {
         self.begin.load(Ordering::Acquire)
     }
 
-    /// Records from here on are kept.
+    /// Records from this position on are kept.
     #[inline]
     pub(super) fn kept(&self) -> u64 {
         self.kept.load(Ordering::Acquire)
@@ -218,50 +219,50 @@ impl Segments {
         &*self.disk
     }
 
-    /// Sets how many files there may be.
+    /// Sets the maximum number of files.
     pub(super) fn set_limit(&self, files: u64) {
         self.limit.store(files, Ordering::Relaxed);
     }
 
-    /// All files of the log.
+    /// Number of all files of the log.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether a segment may be made for users' records: one more may be made after it for a checkpoint.
+    /// Returns true if a segment may be made for users' records. One more may be made after it for a checkpoint.
     pub(super) fn may_grow(&self) -> bool {
         is_mutant(Mutant::SkipLogLimit) || self.in_use.load(Ordering::Relaxed) + 1 < self.limit.load(Ordering::Relaxed)
     }
 
-    /// Notes how many files there are, after a change.
-    fn counted(&self, maker: &Maker) {
+    /// Updates the numbers of files after a change.
+    fn update_counts(&self, maker: &Maker) {
         let (ready, spares) = (self.ready.read().files.len(), maker.spares.len());
         self.count.store((ready + spares + usize::from(maker.making.is_some())) as u64, Ordering::Relaxed);
         self.in_use.store(ready as u64, Ordering::Relaxed);
     }
 
-    /// Segments made and, of these, recycled since open.
+    /// Number of segments made since open, and number of recycled ones among them.
     pub(super) fn made(&self) -> (u64, u64) {
         (self.made.load(Ordering::Relaxed), self.recycled.load(Ordering::Relaxed))
     }
 
-    /// The file of a ready segment.
+    /// Returns the file of a ready segment.
     pub(super) fn file(&self, number: u64) -> Option<Arc<dyn DiskFile>> {
         let ready = self.ready.read();
         ready.files.get(number.checked_sub(ready.first)? as usize).cloned()
     }
 
-    /// Whether blocks written to the segments bypass the system's cache.
+    /// Returns true if blocks written to the segments bypass the system's cache.
     pub(super) fn is_direct(&self) -> bool {
         self.ready.read().files.back().is_some_and(|file| file.is_direct())
     }
 
-    /// The path of the file that `file` would return, for messages.
+    /// Path of the segment's file, for messages.
     pub(super) fn show(&self, number: u64) -> String {
         self.disk.show(&name(number))
     }
 
-    /// The ready files, for a reader.
+    /// Returns the ready files, for a reader.
     pub(super) fn found(&self) -> LogFiles {
         let ready = self.ready.read();
         let found =
@@ -270,21 +271,21 @@ impl Segments {
         LogFiles { disk: self.disk.clone(), geometry: self.geometry, files, piece: PIECE }
     }
 
-    /// Makes the next segment ready at once. `NoSpace` and `TooManyFiles` change nothing; after any other error the log
-    /// is no longer to be trusted.
+    /// Makes the next segment ready at once. `NoSpace` and `TooManyFiles` have no effect; after any other error the log
+    /// must not be trusted any more.
     pub(super) fn make_now(&self) -> Result<(), StorageError> {
         self.make_if(|| true)
     }
 
-    /// Does one slice of the work of making the next segment.
+    /// Executes one slice of making the next segment.
     pub(super) fn make_slice(&self) -> Result<(), StorageError> {
         let mut maker = self.maker.lock();
         let made = if self.may_grow() { self.slice(&mut maker, false) } else { Ok(()) };
-        self.counted(&maker);
+        self.update_counts(&maker);
         made
     }
 
-    /// Makes the next segment ready if `wanted` still says so once no other thread is making one.
+    /// Makes the next segment ready if `wanted` still returns true once no other thread is making one.
     pub(super) fn make_if(&self, wanted: impl FnOnce() -> bool) -> Result<(), StorageError> {
         let mut maker = self.maker.lock();
         let end = self.end();
@@ -294,18 +295,18 @@ impl Segments {
                 made = self.slice(&mut maker, true);
             }
         }
-        self.counted(&maker);
+        self.update_counts(&maker);
         made
     }
 
-    /// One slice. Every file of a running log is made here, with I/O and syncs, so this asserts that the thread holds
-    /// no latch meanwhile.
+    /// Executes one slice. Every file of a running log is made here, with I/O and syncs, so this asserts that the thread
+    /// holds no latch.
     fn slice(&self, maker: &mut Maker, urgent: bool) -> Result<(), StorageError> {
         crate::base::latches::assert_none_held("the making of a log segment");
         let Some(making) = &mut maker.making else {
             let number = self.geometry.number(self.end());
-            if maker.begun.take_if(|begun| *begun == number).is_some() {
-                // Left over from an attempt that failed. If it cannot be removed, the next call returns the error.
+            if maker.unfinished_number.take_if(|unfinished_number| *unfinished_number == number).is_some() {
+                // Left over from a failed attempt. If the file cannot be removed, the next call returns the error.
                 let _ = self.disk.remove(&name(number));
             }
             if let Some(spare) = maker.spares.pop() {
@@ -318,7 +319,7 @@ impl Segments {
         if self.zero && left > 0 {
             let piece = left.min(SLICE);
             let mut done = write_zeros_at(&*making.file, making.done, piece);
-            // Synced piece by piece, so that no commit waits behind one large sync.
+            // Synced in small pieces, so that no commit waits for one large sync.
             if !urgent && done.is_ok() {
                 done = sync_file(&*making.file);
             }
@@ -328,19 +329,19 @@ impl Segments {
         let (number, file) = (making.number, making.file.clone());
         self.finish(number, &file).map_err(|e| self.abandon(maker, e))?;
         maker.making = None;
-        maker.begun = None;
+        maker.unfinished_number = None;
         self.publish(file);
         Ok(())
     }
 
-    /// Creates the file with all its space. An existing file of that name is not this log's and stays.
+    /// Creates the file with all its space. An existing file of that name does not belong to this log and stays.
     fn start(&self, maker: &mut Maker, number: u64) -> Result<Making, StorageError> {
         let name = name(number);
         let fail = |op, e| StorageError::io(op, self.disk.show(&name), 0, e);
         let file = self.disk.open(&name, OpenMode::CreateNew).map_err(|e| fail("create", e))?;
-        maker.begun = Some(number);
+        maker.unfinished_number = Some(number);
         if let Err(e) = file.allocate(0, self.geometry.segment_bytes) {
-            // Removes the incomplete file; a failure to do so changes nothing.
+            // Removes the incomplete file; a failure of the removal has no consequence.
             let _ = self.disk.remove(&name);
             return Err(fail("allocate", e));
         }
@@ -358,21 +359,21 @@ impl Segments {
         let (from, to) = (name(spare), name(number));
         let fail = |op, e| StorageError::io(op, self.disk.show(&from), 0, e);
         self.disk.rename(&from, &to).map_err(|e| fail("rename", e))?;
-        maker.begun = Some(number);
-        // If it cannot be opened now it is made anew in its place later.
+        maker.unfinished_number = Some(number);
+        // If the file cannot be opened now, a later step makes a new one in its place.
         let file = self.disk.open(&to, OpenMode::Existing).map_err(|e| fail("open", e))?;
         if file.len().map_err(|e| fail("length", e))? != self.geometry.segment_bytes {
-            // Not of this log, or truncated: make a new one in its place.
+            // Not of this log, or truncated: a later step makes a new one in its place.
             return self.disk.remove(&to).map_err(|e| fail("remove", e));
         }
         self.finish(number, &file)?;
-        maker.begun = None;
+        maker.unfinished_number = None;
         self.recycled.fetch_add(1, Ordering::Relaxed);
         self.publish(file);
         Ok(())
     }
 
-    /// Header, then everything durable, then the name.
+    /// Writes the header, then makes the contents durable, then the name.
     fn finish(&self, number: u64, file: &Arc<dyn DiskFile>) -> Result<(), StorageError> {
         write_all_at(&**file, &self.geometry.header(number), 0)?;
         sync_file(&**file)?;
@@ -388,49 +389,49 @@ impl Segments {
         self.end.fetch_add(self.geometry.payload(), Ordering::AcqRel);
     }
 
-    /// From now on no segment is removed, until [`Segments::release`] with the number returned, or until holds are broken.
-    pub(super) fn hold(&self) -> u64 {
+    /// Prevents the removal of segments, until [`Segments::unpin`] with the returned number, or until pins are broken.
+    pub(super) fn pin(&self) -> u64 {
         let mut maker = self.maker.lock();
-        maker.holds += 1;
+        maker.pins += 1;
         maker.broken
     }
 
-    /// Ends a hold. The next truncation removes the segments that were held.
-    pub(super) fn release(&self, hold: u64) {
+    /// Removes a pin. The next truncation removes the segments that were pinned.
+    pub(super) fn unpin(&self, pin: u64) {
         let mut maker = self.maker.lock();
-        if maker.broken == hold {
-            maker.holds -= 1;
+        if maker.broken == pin {
+            maker.pins -= 1;
         }
     }
 
-    /// Ends all holds: the next truncation removes the segments.
-    pub(super) fn break_holds(&self) {
+    /// Breaks all pins: the next truncation removes the segments.
+    pub(super) fn break_pins(&self) {
         let mut maker = self.maker.lock();
-        maker.broken += u64::from(maker.holds > 0);
-        maker.holds = 0;
+        maker.broken += u64::from(maker.pins > 0);
+        maker.pins = 0;
     }
 
-    /// Whether this hold was broken.
-    pub(super) fn is_broken(&self, hold: u64) -> bool {
-        self.maker.lock().broken != hold
+    /// Returns true if this pin was broken.
+    pub(super) fn is_broken(&self, pin: u64) -> bool {
+        self.maker.lock().broken != pin
     }
 
-    /// Whether segments are held.
-    pub(super) fn is_held(&self) -> bool {
-        self.maker.lock().holds > 0
+    /// Returns true if segments are pinned.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.maker.lock().pins > 0
     }
 
-    /// Removes segments that end at or before `at`, unless they are held; some are kept to be recycled.
+    /// Removes segments that end at or before `at`, unless they are pinned. Some are kept to be recycled.
     pub(super) fn truncate_before(&self, at: u64) -> Result<(), StorageError> {
         let keep_from = self.geometry.number(at);
         let mut maker = self.maker.lock();
-        if maker.holds > 0 {
+        if maker.pins > 0 {
             return Ok(());
         }
         let mut gone = Vec::new();
         {
             let mut ready = self.ready.write();
-            // The last segment stays whatever `at` is, so that there is always one to write to.
+            // The last segment stays regardless of `at`, so that there is always one to write to.
             while ready.first < keep_from && ready.files.len() > 1 {
                 gone.push(ready.first);
                 ready.files.pop_front();
@@ -439,12 +440,12 @@ impl Segments {
             self.begin.store(self.geometry.base(ready.first), Ordering::Release);
             self.kept.fetch_max(at, Ordering::AcqRel);
         }
-        self.counted(&maker);
-        // The newest are recycled: they are the most likely to be cached.
+        self.update_counts(&maker);
+        // The newest segments are recycled: they are the most likely to be cached.
         for number in gone.into_iter().rev() {
             if maker.spares.len() < self.spares_max && self.count() < self.limit.load(Ordering::Relaxed) {
                 maker.spares.push(number);
-                self.counted(&maker);
+                self.update_counts(&maker);
             } else {
                 self.remove(number)?;
             }
@@ -452,7 +453,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Removes spares, and everything behind the segment of `at`. Nothing may be appended afterwards.
+    /// Removes spare segments, and all segments after the one that contains `at`. Nothing may be appended afterwards.
     pub(super) fn shrink(&self, at: u64) -> Result<(), StorageError> {
         let mut maker = self.maker.lock();
         if let Some(making) = maker.making.take() {
@@ -475,7 +476,7 @@ impl Segments {
             self.end.store(self.geometry.base(beyond), Ordering::Release);
             self.remove(beyond)?;
         }
-        self.counted(&maker);
+        self.update_counts(&maker);
         self.disk.sync_dir().map_err(|e| StorageError::io("sync", self.disk.show(""), 0, e))
     }
 
@@ -485,7 +486,7 @@ impl Segments {
     }
 }
 
-/// Makes a range zeros, writing only the bytes that are not.
+/// Fills a range with zeros; writes only the pieces that are not zero already.
 fn clear(file: &dyn DiskFile, from: u64, to: u64) -> Result<(), StorageError> {
     let mut buf = vec![0; (to - from).min(SLICE) as usize];
     let mut at = from;
@@ -500,7 +501,7 @@ fn clear(file: &dyn DiskFile, from: u64, to: u64) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Whether all bytes are zero: 64 at a time, since an open looks at most of a segment.
+/// Returns true if all bytes are zero. Tests 64 bytes at a time, because an open reads most of a segment.
 fn is_zero(bytes: &[u8]) -> bool {
     let (chunks, rest) = bytes.as_chunks::<64>();
     let or = |bytes: &[u8]| bytes.iter().fold(0, |or, byte| or | byte);

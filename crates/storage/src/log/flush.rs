@@ -1,15 +1,16 @@
-//! From the ring to the disk: writing, syncing, and waking the threads that wait for it.
+//! From the ring to the disk: writes, syncs, and wake-ups of the threads that wait for them.
 //!
-//! Three positions follow the tail: *safe* (all records before it are whole, see `reserve`), *written* (handed to the
-//! operating system; its place in the ring may be used again), *durable* (synced). The thread that holds `writer` moves
-//! `written`; the thread that holds `syncer` moves `durable`. A sync covers what is written when it begins, and runs
-//! while other threads write on.
+//! Three positions follow the tail: *safe* (all records before it are complete, see `reserve`), *written* (handed to the
+//! operating system, so that its place in the ring may be reused), *durable* (synced). The thread that holds `writer`
+//! advances `written`; the thread that holds `syncer` advances `durable`. A sync covers everything that is written when it
+//! begins, and runs while other threads continue to write.
 //!
-//! `durable` only ever stands between two records: readers of the log rely on it to distinguish a lost tail from
-//! damage. A write may end inside a record, so a sync goes by `whole`, the last end of records that `written` passed.
+//! `durable` is always a boundary between two records: readers of the log rely on this to distinguish a lost tail from
+//! damage. A write may end inside a record, so a sync covers only `whole`, the last end of a record that `written` has
+//! passed.
 //!
-//! Making room needs `writer` alone, never a page latch, a scheduler or a sync: an appender that finds the
-//! ring full, and holds page latches, writes it out itself, as far as segments are ready.
+//! Freeing space in the ring needs `writer` alone, never a page latch, a scheduler or a sync: an appender that finds the
+//! ring full, and holds page latches, writes the ring out itself, as far as segments are ready.
 
 use std::time::Duration;
 
@@ -30,17 +31,17 @@ use super::blocks::BlockWriter;
 const SYNC_EVERY_NS: u64 = 10_000_000;
 /// Pause between writes while there is work and no transaction waits.
 const WRITE_EVERY_NS: u64 = 2_000_000;
-/// Pause between looks while there is nothing to do. With `SYNC_EVERY_NS`: async commits are durable within 20 ms.
+/// Pause between checks while there is nothing to do. With `SYNC_EVERY_NS`: async commits are durable within 20 ms.
 const IDLE_NS: u64 = 10_000_000;
-/// Pause after a full disk or between looks of the segment maker.
+/// Pause after a full disk, or between checks of the segment maker.
 const MAKE_EVERY_NS: u64 = 50_000_000;
 
-/// What a step of a background service has done.
+/// Result of a step of a background service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServiceStep {
-    /// Something was done; there may be more.
+    /// True if something was done; there may be more.
     pub(crate) did_work: bool,
-    /// Clock time of the next step at the latest.
+    /// Latest clock time for the next step.
     pub(crate) next_ns: u64,
 }
 
@@ -54,7 +55,7 @@ impl ServiceStep {
     }
 }
 
-/// Guarded by `syncer`.
+/// State guarded by `syncer`.
 #[derive(Debug, Default)]
 pub(super) struct SyncState {
     /// Clock time at which a step first saw unsynced bytes.
@@ -62,29 +63,30 @@ pub(super) struct SyncState {
 }
 
 impl Log {
-    /// Position up to which everything is on disk.
+    /// Returns the position up to which everything is on disk.
     #[inline]
     pub(crate) fn durable(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    pub(super) fn asked(&self) -> bool {
+    pub(super) fn is_sync_requested(&self) -> bool {
         self.requested.load(Ordering::Acquire) > self.durable.load(Ordering::Acquire) && !self.poison.is_closed()
     }
 
-    /// Asks for everything before `end`, as far as it is appended, to be made durable soon, and does not wait. Costs two
-    /// loads if another thread asked before, else one shared write; a system call only if the flusher's thread sleeps.
+    /// Requests that everything before `end`, as far as it is appended, becomes durable soon; does not wait. Costs two
+    /// loads if another thread has requested it before, otherwise one shared write; a system call only if the flusher's
+    /// thread sleeps.
     pub(crate) fn request_flush(&self, end: Lsn) {
         if self.durable.load(Ordering::Acquire) >= end.0 || self.requested.load(Ordering::Relaxed) >= end.0 {
             return;
         }
-        // A request beyond the tail would never be met.
+        // A request beyond the tail could never be satisfied.
         self.requested.fetch_max(end.0.min(self.reserve.tail()), Ordering::AcqRel);
         self.waker.wake_if_asleep();
     }
 
-    /// Waits until everything before `end` is durable. A thread or the scheduler drives the flusher. The caller holds
-    /// no latch. Other wakes of `token` meanwhile are lost.
+    /// Waits until everything before `end` is durable. A thread or the scheduler drives the flusher. The caller holds no
+    /// latch. Other wakes of `token` during the wait are lost.
     ///
     /// # Errors
     /// `Poisoned` or `BeyondLog` if that will never happen.
@@ -103,13 +105,13 @@ impl Log {
         Ok(())
     }
 
-    /// Refuses a position up to which nothing was appended.
+    /// Returns an error if `end` lies beyond the tail.
     fn check_appended(&self, end: Lsn) -> Result<(), StorageError> {
         let tail = self.tail();
         if end > tail { Err(StorageError::BeyondLog { position: end, end: tail }) } else { Ok(()) }
     }
 
-    /// The same where no thread drives the flusher: the caller writes and syncs.
+    /// Like [`Log::wait_durable`] if no thread drives the flusher: the caller writes and syncs.
     pub(crate) fn wait_durable_inline(&self, end: Lsn) -> Result<(), StorageError> {
         if self.durable() < end {
             self.check_appended(end)?;
@@ -126,8 +128,8 @@ impl Log {
         Ok(())
     }
 
-    /// Returns when everything before `end` is on disk. `driven` says whether a thread drives the flusher; if not, the
-    /// caller does. No latch may be held.
+    /// Returns when everything before `end` is on disk. `driven`: a thread drives the flusher; otherwise the caller does.
+    /// No latch may be held.
     ///
     /// # Errors
     /// `Poisoned` or `BeyondLog` if that will never happen.
@@ -135,13 +137,13 @@ impl Log {
         if driven { self.wait_durable(end, &WaitToken::new(), hook) } else { self.wait_durable_inline(end) }
     }
 
-    /// One step of the flusher: writes what is whole; syncs if a transaction asked or it is time. After it, if
-    /// work was done, call again at once; else at `next_ns` or when asked.
+    /// Executes one step of the flusher: writes the complete records, and syncs if a transaction has requested it or a sync
+    /// is due. If work was done, the caller must call again at once; otherwise at `next_ns` or on request.
     pub(crate) fn step(&self, now_ns: u64) -> ServiceStep {
         match self.try_step(now_ns) {
             Ok(result) => result,
             Err(_) => {
-                // Poisoned, here or elsewhere. No waiting thread will get what it waits for.
+                // Poisoned, here or elsewhere: no waiting thread will get durability.
                 self.user_limit.store(0, Ordering::Relaxed);
                 self.waiters.wake(u64::MAX);
                 ServiceStep { did_work: false, next_ns: now_ns.saturating_add(IDLE_NS) }
@@ -162,7 +164,7 @@ impl Log {
         }
         let since = *self.syncer.lock().unsynced_since.get_or_insert(now_ns);
         let due = since.saturating_add(SYNC_EVERY_NS);
-        if self.asked() || now_ns >= due {
+        if self.is_sync_requested() || now_ns >= due {
             self.sync()?;
             return Ok(ServiceStep { did_work: true, next_ns: now_ns });
         }
@@ -170,8 +172,8 @@ impl Log {
         Ok(ServiceStep { did_work: false, next_ns: due.min(now_ns.saturating_add(pause)) })
     }
 
-    /// Drives the flusher until `stop` is set (then call [`Log::nudge`]); records appended before are durable when it
-    /// returns, unless poisoned. For a thread of its own.
+    /// Drives the flusher until `stop` is set (then call [`Log::nudge`]). Records appended before are durable when it
+    /// returns, unless the instance is poisoned. For a dedicated thread.
     pub(crate) fn run_flusher(&self, clock: &Clock, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             if let NextTurn::Within(limit) = self.flush_some(clock) {
@@ -182,7 +184,7 @@ impl Log {
         self.end_flusher();
     }
 
-    /// Drives the making of segments until `stop` is set. For a thread of its own.
+    /// Drives the segment maker until `stop` is set. For a dedicated thread.
     pub(crate) fn run_maker(&self, clock: &Clock, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             if let NextTurn::Within(limit) = self.make_some(clock) {
@@ -193,13 +195,13 @@ impl Log {
         }
     }
 
-    /// From now on the flusher and the maker have these places in lanes, and are called there.
-    pub(crate) fn call_instead(&self, flusher: LanePlace, maker: LanePlace) {
-        self.waker.call_instead(flusher);
-        self.maker_waker.call_instead(maker);
+    /// Assigns lane places to the flusher and the segment maker. From now on a wake calls these places.
+    pub(crate) fn set_lane_places(&self, flusher: LanePlace, maker: LanePlace) {
+        self.waker.set_lane_place(flusher);
+        self.maker_waker.set_lane_place(maker);
     }
 
-    /// A turn of the flusher. For threads of a lane, one at a time.
+    /// Executes a turn of the flusher. For threads of a lane, one at a time.
     pub(crate) fn flusher_turn(&self, clock: &Clock) -> NextTurn {
         self.waker.begin_turn();
         self.hurry.store(false, Ordering::Relaxed);
@@ -209,7 +211,7 @@ impl Log {
         }
     }
 
-    /// A turn of the maker of segments. For threads of a lane, one at a time.
+    /// Executes a turn of the segment maker. For threads of a lane, one at a time.
     pub(crate) fn maker_turn(&self, clock: &Clock) -> NextTurn {
         self.maker_waker.begin_turn();
         self.hurry_making.store(false, Ordering::Relaxed);
@@ -224,7 +226,7 @@ impl Log {
     fn flush_some(&self, clock: &Clock) -> NextTurn {
         let now = clock.now_ns();
         let result = self.step(now);
-        if !result.did_work && self.asked() {
+        if !result.did_work && self.is_sync_requested() {
             // An appender has not finished its copy, and may need this core for it.
             yield_now();
             return NextTurn::Now;
@@ -238,11 +240,11 @@ impl Log {
     }
 
     fn wants_flusher(&self) -> bool {
-        self.asked() || self.hurry.load(Ordering::Relaxed)
+        self.is_sync_requested() || self.hurry.load(Ordering::Relaxed)
     }
 
-    /// The flusher's last work: what was appended becomes durable, unless the instance is closed, and no thread waits
-    /// for the flusher any more.
+    /// Last work of the flusher: makes all appended records durable, unless the instance is closed, and wakes the threads
+    /// that wait for the flusher.
     pub(crate) fn end_flusher(&self) {
         let _ = self.wait_durable_inline(self.tail());
         self.waiters.wake(if self.poison.is_closed() { u64::MAX } else { self.durable().0 });
@@ -254,8 +256,8 @@ impl Log {
         self.maker_waker.wake_if_asleep();
     }
 
-    /// One step of making segments ahead of need: at most 1 MiB of zeros and one sync. A full disk is no
-    /// error here; it becomes one for the append that needs the space.
+    /// Executes one step of making segments ahead of need: at most 1 MiB of zeros and one sync. A full disk is no error
+    /// here; it becomes one for the append that needs the space.
     pub(crate) fn make_step(&self, now_ns: u64) -> ServiceStep {
         let later = ServiceStep { did_work: false, next_ns: now_ns.saturating_add(MAKE_EVERY_NS) };
         if self.poison.is_closed() || !self.refresh_limit() || !self.segments.may_grow() {
@@ -274,25 +276,25 @@ impl Log {
         }
     }
 
-    /// Recomputes how far user records may go, and says whether another segment should be made.
+    /// Recomputes the limit of user records. Returns true if another segment should be made.
     ///
-    /// Of the bytes in ready segments behind the tail, `undo_bytes` must stay for undoing running transactions and `reserve`
-    /// for records that do not check the limit (commits, rollbacks of records appended meanwhile, many appenders at
-    /// once). Of the rest users get half, because each byte of theirs may need one more to be undone.
+    /// Of the bytes in ready segments after the tail, `undo_bytes` stay reserved for the undo of running transactions, and
+    /// `reserve_bytes` for records that do not check the limit (commits, rollbacks of records appended meanwhile, many
+    /// appenders at once). Users get half of the rest, because the undo of each of their bytes may need another byte.
     pub(super) fn refresh_limit(&self) -> bool {
         let tail = self.reserve.tail();
         let kept = self.reserve.undo_bytes() + self.options.reserve_bytes;
         let kept = if is_mutant(Mutant::SkipUndoSpace) { 0 } else { kept };
         let room = self.segments.end().saturating_sub(tail + kept);
         let usable = if is_mutant(Mutant::SkipUndoSpace) { room } else { room / 2 };
-        let gate = self.pace.gate(tail, tail.saturating_sub(self.segments.kept()));
+        let gate = self.throttle.gate(tail, tail.saturating_sub(self.segments.kept()));
         let limit = if self.poison.is_closed() { 0 } else { (tail + usable).min(gate) };
         self.user_limit.store(limit, Ordering::Relaxed);
         room < self.segments.geometry().payload()
     }
 
-    /// Writes at most about `most` bytes of whole records; true if there were any. Makes the segments for them where
-    /// they are missing: no latch may be held.
+    /// Writes at most about `most` bytes of complete records. Returns true if there were any. Makes missing segments for
+    /// them, so no latch may be held.
     pub(super) fn write_out(&self, most: u64) -> Result<bool, StorageError> {
         self.poison.check()?;
         let written = self.written.load(Ordering::Relaxed);
@@ -300,13 +302,13 @@ impl Log {
         self.write_ready(most)
     }
 
-    /// The same as far as segments are ready. The caller may hold page latches.
+    /// Like [`Log::write_out`], as far as segments are ready. The caller may hold page latches.
     pub(super) fn write_ready(&self, most: u64) -> Result<bool, StorageError> {
         let mut writer = self.writer.lock();
         self.poison.check()?;
         let from = self.written.load(Ordering::Relaxed);
         let safe = self.reserve.safe_end();
-        // Less than `from` if a slow appender has announced a bound it loaded long ago.
+        // `safe` is less than `from` if a slow appender has announced a bound that it loaded long ago.
         let to = safe.min(from.saturating_add(most & !7)).min(self.segments.end());
         let mut at = from;
         while at < to {
@@ -319,7 +321,7 @@ impl Log {
         Ok(to > from)
     }
 
-    /// Writes from `from` up to `to`, or to where the ring or the segment ends.
+    /// Writes from `from` up to `to`, or up to the end of the ring or of the segment.
     #[allow(unsafe_code)]
     fn write_piece(&self, writer: &mut BlockWriter, from: u64, to: u64) -> Result<u64, StorageError> {
         let geometry = self.segments.geometry();
@@ -327,9 +329,9 @@ impl Log {
         let number = geometry.number(from);
         let file =
             self.segments.file(number).ok_or_else(|| StorageError::NoSpace { file: self.segments.show(number) })?;
-        // SAFETY: `from >= written` and `to <= safe_end`: the range has been copied in, which happened
-        // before `safe_end` returned (proof in `reserve`). No thread copies to the same place for the next lap
-        // before `written` has passed the range, and only this thread, holding `writer`, moves it.
+        // SAFETY: `from >= written` and `to <= safe_end`: the range has been copied in, which happened before `safe_end`
+        // returned (proof in `reserve`). No thread reuses the range's place in the ring before `written` has passed the
+        // range, and only this thread, which holds `writer`, advances `written`.
         let bytes = unsafe { self.ring.bytes(from, to.min(from + left)) };
         writer.write(&*file, bytes, offset)?;
         Ok(from + bytes.len() as u64)
@@ -344,7 +346,7 @@ impl Log {
         if to > from {
             let geometry = self.segments.geometry();
             for number in geometry.number(from)..=geometry.number(to - 1) {
-                // Written to and not yet synced, so it is ready and not truncated.
+                // The segment has been written to and not yet synced, so it is ready and not truncated.
                 let file = self.segments.file(number).ok_or_else(|| self.no_record(from));
                 let synced =
                     file.and_then(|file| if is_mutant(Mutant::SkipLogSync) { Ok(()) } else { sync_file(&*file) });
@@ -362,13 +364,13 @@ impl Log {
         Ok(())
     }
 
-    /// Closes the instance to commits, for good.
+    /// Closes the instance to commits permanently.
     #[cold]
     pub(super) fn close(&self, cause: &StorageError) {
         self.close_because(&cause.as_cause());
     }
 
-    /// As [`Log::close`], for a cause that is no error of storage.
+    /// Like [`Log::close`], for a cause that is not a [`StorageError`].
     #[cold]
     pub(crate) fn close_because(&self, cause: &str) {
         self.poison.close_because(cause, self.durable());

@@ -4,22 +4,22 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RecordKind {
-    /// A transaction changed rows: page sections that can be undone.
+    /// Changes of rows by a transaction: page sections that can be undone.
     Data = 1,
-    /// A change was undone: `undo_next` (u64), then page sections, redo only.
+    /// Undo of a change: `undo_next` (u64), then page sections, redo only.
     Compensation = 2,
-    /// The engine changed the structure: page sections, redo only, all or nothing.
+    /// Structure modification by the engine: page sections, redo only, all or nothing.
     System = 3,
-    /// The transaction has committed.
+    /// Commit of the transaction.
     Commit = 4,
-    /// The transaction has been rolled back to its beginning.
+    /// End of the complete rollback of the transaction.
     End = 5,
     /// A fuzzy checkpoint; see `recovery::checkpoint`.
     Checkpoint = 6,
 }
 
 impl RecordKind {
-    /// The kind of a header's byte.
+    /// Returns the kind for the byte in a header.
     pub(crate) fn from(byte: u8) -> Option<RecordKind> {
         Some(match byte {
             1 => RecordKind::Data,

@@ -1,13 +1,12 @@
 #![doc = include_str!("README.md")]
 
-mod back;
+mod backward;
 
 mod blocks;
 mod copying;
 mod files;
 mod flush;
 mod kind;
-mod pace;
 mod reader;
 mod record;
 mod reserve;
@@ -15,6 +14,7 @@ mod ring;
 mod room;
 mod segment;
 mod sync;
+mod throttle;
 mod waiters;
 mod waker;
 
@@ -24,7 +24,7 @@ use crossbeam::utils::CachePadded;
 
 use crate::base::arena::PageSize;
 use crate::base::error::StorageError;
-use crate::base::fault::{Refusable, strikes};
+use crate::base::fault::{FaultKind, should_fail};
 use crate::base::hook::Hook;
 use crate::base::ids::{Lsn, SlotId};
 use crate::base::poison::Poison;
@@ -35,54 +35,55 @@ use crate::io::{Disk, read_up_to_at};
 use blocks::BlockWriter;
 use files::{LogEnd, Segments};
 use flush::SyncState;
-use pace::Pace;
 use reserve::Reservations;
 use ring::Ring;
 use segment::Geometry;
+use throttle::Throttle;
 use waiters::Waiters;
 use waker::ServiceWaker;
 
-pub(crate) use back::ReadBack;
-pub(crate) use copying::Hold;
+pub(crate) use backward::BackwardReader;
+pub(crate) use copying::LogPin;
 pub(crate) use kind::RecordKind;
-pub(crate) use pace::LogBounds;
 pub(crate) use reader::LogReader;
 #[cfg(feature = "testing")]
 pub(crate) use record::decode as decode_record;
 pub(crate) use record::{HEADER as RECORD_HEADER, MAX_RECORD, RecordBuf, RecordView};
-pub(crate) use room::Unlogged;
+pub(crate) use room::AppendError;
 pub(crate) use segment::{LogFiles, is_name as is_segment_name, is_segment, is_unused as is_unused_segment};
+pub(crate) use throttle::LogBounds;
 
-/// Where the first record of a new log begins.
+/// Start of the first record of a new log.
 pub(crate) const FIRST_LSN: Lsn = Lsn(4096);
 
-/// Bytes that a compensation record takes at most beyond the record of one section that it undoes: where undo goes on.
+/// Maximum number of bytes by which a compensation record exceeds the one-section record that it undoes: the position at
+/// which undo continues.
 pub(crate) const UNDO_HEAD: u64 = 8;
 
-/// How a log is laid out and how much memory it takes.
+/// Layout and memory settings of a log.
 #[derive(Clone, Debug)]
 pub(crate) struct LogOptions {
-    /// Size of one file in bytes, a multiple of 4096 between 8 KiB and 2 GiB. An existing log keeps its own.
+    /// Size of one file in bytes, a multiple of 4096 between 8 KiB and 2 GiB. An existing log keeps its own size.
     pub(crate) segment_bytes: u64,
-    /// Bytes of the ring, rounded up to a power of two. A record may take a quarter of it, and at most
+    /// Size of the ring in bytes, rounded up to a power of two. A record may take a quarter of the ring, and at most
     /// [`MAX_RECORD`].
     pub(crate) ring_bytes: usize,
-    /// Pages of memory that the ring lies in.
+    /// Page size of the ring's memory.
     pub(crate) memory: PageSize,
-    /// Slots of appenders: one more than the largest `SlotId` in use.
+    /// Number of appender slots: one more than the largest `SlotId` in use.
     pub(crate) slots: usize,
-    /// Bytes that user records leave free in ready segments besides the bytes that running transactions need to be
-    /// undone. At most half a segment.
+    /// Bytes that user records leave free in ready segments, in addition to the bytes reserved for the undo of running
+    /// transactions. At most half a segment.
     pub(crate) reserve_bytes: u64,
-    /// Truncated segments that are kept to be recycled, as far as the limit of the log admits.
+    /// Maximum number of truncated segments that are kept to be recycled, within the limit of the log.
     pub(crate) spare_segments: usize,
-    /// Log between two checkpoints, and bytes that the log's files may take; none for no limit.
+    /// Bytes of log between two checkpoints, and maximum size of the log's files in bytes; none for no limit.
     pub(crate) checkpoint_every: Option<(u64, u64)>,
-    /// Write zeros into new segments (cheap syncs later) or only allocate them (cheap to make).
+    /// True to fill new segments with zeros (cheap syncs later); false to only allocate them (cheap to make).
     pub(crate) zero_segments: bool,
-    /// Bytes that a reader of the log requests from a file at once.
+    /// Number of bytes that a reader of the log requests from a file at a time.
     pub(crate) reader_bytes: usize,
-    /// Id of the database, in every segment's header.
+    /// Id of the database, in the header of every segment.
     pub(crate) database: u64,
 }
 
@@ -106,17 +107,17 @@ impl Default for LogOptions {
 /// Counters since open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogStats {
-    /// Bytes appended.
+    /// Number of bytes appended.
     pub(crate) bytes: u64,
-    /// Records appended.
+    /// Number of records appended.
     pub(crate) records: u64,
-    /// Syncs of the log that made something durable.
+    /// Number of syncs of the log that made records durable.
     pub(crate) flushes: u64,
-    /// The log is written past the system's cache.
+    /// True if the log is written past the system's cache.
     pub(crate) direct: bool,
-    /// Segments made ready.
+    /// Number of segments made ready.
     pub(crate) segments: u64,
-    /// Of these, recycled ones.
+    /// Number of recycled segments among them.
     pub(crate) recycled: u64,
 }
 
@@ -125,39 +126,40 @@ pub(crate) struct LogStats {
 pub(crate) struct Log {
     reserve: Reservations,
     ring: Ring,
-    /// Written by flusher and makers, read by every append: one cache line that is nearly always shared.
+    /// End of the bytes handed to the system. Written by the threads that flush, read by every append: one cache line that
+    /// is nearly always shared.
     written: CachePadded<AtomicU64>,
-    /// End of the last record that was completely written.
+    /// End of the last completely written record.
     whole: AtomicU64,
-    /// User records may be appended up to here; 0 once poisoned.
+    /// Limit up to which user records may be appended; 0 once poisoned.
     user_limit: AtomicU64,
     durable: AtomicU64,
-    /// A transaction asked for durability up to here.
+    /// Position up to which transactions have requested durability.
     requested: CachePadded<AtomicU64>,
-    /// A part of the ring has filled since the flusher went to sleep.
+    /// True if a quarter of the ring has filled since the flusher went to sleep.
     hurry: AtomicBool,
     hurry_making: AtomicBool,
-    /// The maker found no space when it last looked.
+    /// True if the segment maker found no space at its last attempt.
     disk_full: AtomicBool,
     waker: ServiceWaker,
     maker_waker: ServiceWaker,
-    /// The right to move `written`. Taken before the locks of `segments`.
+    /// Right to advance `written`. Acquired before the locks of `segments`.
     writer: Mutex<BlockWriter>,
-    /// The right to move `durable`. Never taken together with `writer`.
+    /// Right to advance `durable`. Never held together with `writer`.
     syncer: Mutex<SyncState>,
     segments: Segments,
-    pace: Pace,
+    throttle: Throttle,
     waiters: Waiters,
     poison: Arc<Poison>,
     options: LogOptions,
-    /// Where this run began to append: nothing earlier is in the ring.
+    /// Position at which this run began to append: nothing earlier is in the ring.
     opened_at: u64,
     record_limit: u64,
     flushes: AtomicU64,
 }
 
 impl Log {
-    /// A new, empty log. Removes any log in the directory: the caller knows that there is no database.
+    /// Creates an empty log. Removes any log in the directory: the caller has verified that there is no database.
     pub(crate) fn create(
         disk: Arc<dyn Disk>,
         options: LogOptions,
@@ -170,13 +172,12 @@ impl Log {
         Log::with(segments, FIRST_LSN.0, options, poison, hook)
     }
 
-    /// Goes on with a log that a [`LogReader`] has read to its end. Makes durable all that was read and clears what
-    /// lies behind, so no record read before may be acted upon until this has returned. Records from `keep_from` on
-    /// (the oldest that redo or undo may read) must be there; older ones are removed.
+    /// Continues a log that a [`LogReader`] has read to its end. Makes all records that were read durable and clears
+    /// everything after them, so no record may be acted upon until this has returned. Records from `keep_from` on (the
+    /// oldest that redo or undo may read) must exist; older ones are removed.
     ///
     /// # Errors
-    /// `CorruptFile` if a segment from `keep_from` on is missing; any error leaves the files such that a later
-    /// open can do the same again.
+    /// `CorruptFile` if a segment from `keep_from` on is missing. After any error a later open can repeat the operation.
     pub(crate) fn open(
         reader: LogReader,
         keep_from: Lsn,
@@ -203,7 +204,7 @@ impl Log {
         let geometry = segments.geometry();
         let bounds = match options.checkpoint_every {
             Some((every, limit)) => {
-                LogBounds::new(every, limit, geometry.segment_bytes, pace::most_files(segments.disk()))
+                LogBounds::new(every, limit, geometry.segment_bytes, throttle::most_files(segments.disk()))
             }
             None => LogBounds::NONE,
         };
@@ -227,7 +228,7 @@ impl Log {
             writer: Mutex::new(writer),
             syncer: Mutex::default(),
             segments,
-            pace: Pace::new(bounds),
+            throttle: Throttle::new(bounds),
             waiters: Waiters::new(hook),
             poison,
             opened_at: at,
@@ -240,54 +241,53 @@ impl Log {
         Ok(log)
     }
 
-    /// Addresses of the ring.
+    /// Address range of the ring.
     pub(crate) fn ring_range(&self) -> std::ops::Range<usize> {
         self.ring.range()
     }
 
-    /// Addresses of the tail, and of the words that say where each slot is copying to; and how far apart those of two are.
+    /// Address ranges of the tail and of the slots' copy positions, and distance between two positions.
     #[cfg(feature = "measure")]
     pub(crate) fn position_lines(&self) -> [(std::ops::Range<usize>, usize); 2] {
         self.reserve.lines()
     }
 
-    /// End of the last record appended: everything appended so far is durable when this is.
+    /// End of the last appended record. If this position is durable, so is everything appended so far.
     #[inline]
     pub(crate) fn tail(&self) -> Lsn {
         Lsn(self.reserve.tail())
     }
 
-    /// Appends a record that may have to be undone, and returns where it begins ([`RecordBuf::end`] says
-    /// where it ends). Room for as many bytes of compensation, and [`UNDO_HEAD`], is kept until [`Log::end_txn`] or
-    /// [`Log::set_undo_bytes`], or until the slot's next record with `prev` zero.
+    /// Appends a record that may have to be undone, and returns its start ([`RecordBuf::end`] returns its end). Space for
+    /// as many bytes of compensation, and [`UNDO_HEAD`], stays reserved until [`Log::end_txn`] or [`Log::set_undo_bytes`],
+    /// or until the slot's next record with `prev` zero.
     ///
-    /// `slot` is used by one thread at a time. `after` is the LSN of the page changed (the record must be
-    /// later, which one tail for all guarantees). The caller may hold page latches, so no segment is made here.
+    /// `slot` is used by one thread at a time. `after` is the LSN of the changed page (the record must be later, which the
+    /// single tail guarantees). The caller may hold page latches, so no segment is made here.
     ///
     /// # Errors
-    /// [`Unlogged::NoRoom`] if a segment has to be made first; `RecordTooLarge`, `Poisoned`.
+    /// [`AppendError::NoRoom`] if a segment has to be made first; `RecordTooLarge`, `Poisoned`.
     #[inline]
-    pub(crate) fn append(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, Unlogged> {
+    pub(crate) fn append(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, AppendError> {
         self.append_user(slot, rec, after, true)
     }
 
-    /// Appends a record that is never undone, a change of structure, under the same conditions and with the same
-    /// errors.
+    /// Appends a record that is never undone, a structure modification, under the same conditions and with the same errors.
     #[inline]
-    pub(crate) fn append_redo_only(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, Unlogged> {
+    pub(crate) fn append_redo_only(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, AppendError> {
         self.append_user(slot, rec, after, false)
     }
 
-    /// Appends a compensation record, or a change of structure that undo needs. The caller may hold page latches. It
-    /// uses what is kept for undo, so that a full disk does not stop it.
+    /// Appends a compensation record, or a structure modification that undo needs. The caller may hold page latches. The
+    /// record uses the space reserved for undo, so a full disk does not stop it.
     ///
     /// # Errors
-    /// [`Unlogged::NoRoom`] if what is kept is used up and a segment has to be made first; `RecordTooLarge`,
+    /// [`AppendError::NoRoom`] if the reserved space is used up and a segment has to be made first; `RecordTooLarge`,
     /// `Poisoned`.
-    pub(crate) fn append_undo(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, Unlogged> {
+    pub(crate) fn append_undo(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, AppendError> {
         let bytes = self.prepare(rec)?;
-        if strikes(Refusable::Segment) || !self.admits_undo(bytes) {
-            return Err(Unlogged::NoRoom { slot, bytes, for_undo: true });
+        if should_fail(FaultKind::Segment) || !self.admits_undo(bytes) {
+            return Err(AppendError::NoRoom { slot, bytes, for_undo: true });
         }
         self.reserve.subtract_undo_bytes(slot, bytes);
         Ok(self.place(slot, rec, bytes, after)?)
@@ -304,9 +304,9 @@ impl Log {
         self.place(slot, rec, bytes, after)
     }
 
-    /// Appends a checkpoint's record. It may take half of the room for records that do not check the limit, because a
-    /// checkpoint is what lets the log be cut; a segment is made for it only if that is not enough, whatever the limit of the
-    /// log. The caller holds no latch.
+    /// Appends the record of a checkpoint. It may take half of the space for records that do not check the limit, because
+    /// only a checkpoint allows the log to be truncated. A segment is made for it only if that space does not suffice,
+    /// regardless of the limit of the log. The caller holds no latch.
     ///
     /// # Errors
     /// `NoSpace` if the disk is full, `TooManyFiles`, `RecordTooLarge`, `Poisoned`.
@@ -320,58 +320,58 @@ impl Log {
         self.append_reserved(slot, rec, Lsn::ZERO)
     }
 
-    /// Reserves `bytes` more for undoing the slot's transaction than its records need.
+    /// Reserves `bytes` more for the undo of the slot's transaction than its records need.
     pub(crate) fn add_undo_bytes(&self, slot: SlotId, bytes: u64) {
         self.reserve.add_undo_bytes(slot, bytes, false);
     }
 
-    /// Bytes kept for undoing the slot's transaction.
+    /// Number of bytes reserved for the undo of the slot's transaction.
     pub(crate) fn undo_bytes_of(&self, slot: SlotId) -> u64 {
         self.reserve.undo_bytes_of(slot)
     }
 
-    /// Keeps so many bytes for undoing the rest of the slot's transaction, a part of which has been undone.
+    /// Sets the number of bytes reserved for the undo of the slot's transaction, a part of which has been undone.
     pub(crate) fn set_undo_bytes(&self, slot: SlotId, bytes: u64) {
         self.reserve.set_undo_bytes(slot, bytes);
     }
 
-    /// The slot's transaction has ended: releases the room kept for its undo.
+    /// Ends the slot's transaction: releases the space reserved for its undo.
     #[inline]
     pub(crate) fn end_txn(&self, slot: SlotId) {
         self.reserve.add_undo_bytes(slot, 0, true);
     }
 
     #[inline]
-    fn append_user(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn, undoable: bool) -> Result<Lsn, Unlogged> {
+    fn append_user(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn, undoable: bool) -> Result<Lsn, AppendError> {
         let bytes = self.prepare(rec)?;
-        assert!(!strikes(Refusable::Latched), "a fault of a test");
-        if strikes(Refusable::Log) {
-            return Err(Unlogged::Failed(StorageError::NoSpace { file: self.segments.show(0) }));
+        assert!(!should_fail(FaultKind::Latched), "a fault of a test");
+        if should_fail(FaultKind::Log) {
+            return Err(AppendError::Failed(StorageError::NoSpace { file: self.segments.show(0) }));
         }
-        if strikes(Refusable::Segment) {
-            return Err(Unlogged::NoRoom { slot, bytes, for_undo: false });
+        if should_fail(FaultKind::Segment) {
+            return Err(AppendError::NoRoom { slot, bytes, for_undo: false });
         }
         if !self.admits(bytes) {
             self.admit(slot, bytes)?;
         }
         if undoable {
-            // Before the reservation: a flusher that sees the tail moved sees the bytes kept for its undo.
+            // Before the reservation: a flusher that sees the new tail also sees the bytes reserved for undo.
             self.reserve.add_undo_bytes(slot, bytes + UNDO_HEAD, rec.prev() == Lsn::ZERO);
         }
         Ok(self.place(slot, rec, bytes, after)?)
     }
 
-    /// Completes a record except for its place, and returns its length.
+    /// Completes a record except for its position, and returns its length.
     #[inline]
     fn prepare(&self, rec: &mut RecordBuf) -> Result<u64, StorageError> {
-        self.reserve.approach();
+        self.reserve.prefetch_tail();
         rec.prepare(Lsn(self.durable.load(Ordering::Relaxed)));
         let bytes = rec.extent();
         record::check_len(bytes, self.record_limit)?;
         Ok(bytes)
     }
 
-    /// Reserves the record's place and copies it there.
+    /// Reserves the record's position and copies the record there.
     #[inline]
     fn place(&self, slot: SlotId, rec: &mut RecordBuf, bytes: u64, after: Lsn) -> Result<Lsn, StorageError> {
         let start = self.reserve.reserve(slot, bytes);
@@ -383,7 +383,7 @@ impl Log {
         let (head, rest) = rec.placed(Lsn(start));
         self.ring.copy_in(start, head, rest);
         self.reserve.done(slot);
-        // Once for each quarter of the ring.
+        // Once per quarter of the ring.
         if (start ^ end) & !(self.ring.capacity() / 4 - 1) != 0 {
             self.hurry();
         }
@@ -396,24 +396,23 @@ impl Log {
         self.waker.wake_if_asleep();
     }
 
-    /// The ring is full of bytes that are not yet written. The caller may hold page latches, so this neither lets a
-    /// scheduler run another fiber nor waits for a thread that might need them: it writes the bytes out itself. It
-    /// ends, because the first of all unfinished records needs only the bytes before it to be written, and they are
-    /// whole: every appender that waits here has raised its slot to its record's own position.
+    /// Waits for space in a ring that is full of unwritten bytes. The caller may hold page latches, so this neither lets a
+    /// scheduler run another fiber nor waits for a thread that might need the latches: it writes the bytes out itself. This
+    /// terminates, because the first of all unfinished records needs only the bytes before it to be written, and they are
+    /// complete: every appender that waits here has raised its slot to its record's own position.
     ///
-    /// Segments that are ready suffice: the records that latched appends have reserved beyond them, one record a
-    /// thread, fit the ring many times over. If they do not (a ring of few records and as many threads), the segment is
-    /// made here in spite of latches, because nothing else would end the wait; debug builds assert that this does not
-    /// happen.
+    /// Ready segments suffice: the records that latched appends have reserved beyond them, one record per thread, take only
+    /// a small part of the ring. If they do not suffice (a ring of few records and as many threads), the segment is made
+    /// here in spite of latches, because nothing else would end the wait; debug builds assert that this does not happen.
     #[cold]
     fn wait_for_room(&self, slot: SlotId, start: u64, end: u64) -> Result<(), StorageError> {
         const PIECE: u64 = 1 << 20;
-        self.reserve.raise(slot, start);
+        self.reserve.announce_exact(slot, start);
         while end > self.written.load(Ordering::Acquire) + self.ring.capacity() {
             let suffice = end <= self.segments.end() + self.ring.capacity();
             match if suffice { self.write_ready(PIECE) } else { self.write_out(PIECE) } {
                 Ok(true) => {}
-                // Another thread is copying.
+                // Another thread has not finished its copy.
                 Ok(false) => yield_now(),
                 Err(e) => {
                     self.reserve.give_up(slot, start);
@@ -424,12 +423,12 @@ impl Log {
         Ok(())
     }
 
-    /// Reads the record at `lsn` back, from the ring if it is still there, else from the files. `lsn` is
-    /// the start of a record that was appended, by this thread or seen through something it published, and
-    /// not truncated. `out` is overwritten.
+    /// Reads the record at `lsn`, from the ring if it is still there, otherwise from the files. `lsn` is the start of a
+    /// record that was appended by this thread, or is known from data that the appending thread published, and that is not
+    /// truncated. `out` is overwritten.
     ///
     /// # Errors
-    /// `CorruptFile` if there is no sound record, `Io`, `Poisoned`.
+    /// `CorruptFile` if there is no valid record, `Io`, `Poisoned`.
     pub(crate) fn read_at<'a>(&self, lsn: Lsn, out: &'a mut Vec<u8>) -> Result<RecordView<'a>, StorageError> {
         if !self.read_ring(lsn.0, out) {
             self.read_files(lsn.0, out)?;
@@ -437,7 +436,7 @@ impl Log {
         record::decode(out, lsn).ok_or_else(|| self.no_record(lsn.0))
     }
 
-    /// The error for a record that is sound but cannot be one that the engine wrote there.
+    /// Returns the error for a record that is valid but cannot have been written there by the engine.
     #[cold]
     pub(crate) fn damaged_at(&self, at: Lsn, what: &str) -> StorageError {
         let what = format!("the record at log position {at} {what}; nothing was changed: restore a copy");
@@ -449,11 +448,11 @@ impl Log {
         StorageError::CorruptFile { file: self.segments.show(self.segments.geometry().number(at)), what }
     }
 
-    /// Copies the record out of the ring; false if it is not there (any more).
+    /// Copies the record out of the ring. Returns false if it is not there (any more).
     ///
-    /// A byte at `p` is replaced only by an appender that reserved beyond `p + capacity`. The copy is good if the tail,
-    /// read after it, is not there yet: had this thread read a word of such an appender, the fence after that
-    /// reservation and the fence before this second look would show it that appender's tail.
+    /// A byte at `p` is replaced only by an appender whose reservation extends beyond `p + capacity`. The copy is valid if
+    /// the tail, loaded after the copy, has not reached that point: had this thread read a word of such an appender, the
+    /// fence after that reservation and the fence before the second load would make the appender's tail visible.
     fn read_ring(&self, at: u64, out: &mut Vec<u8>) -> bool {
         if !self.is_in_ring(at) {
             return false;
@@ -468,7 +467,7 @@ impl Log {
         self.is_in_ring(at)
     }
 
-    /// Whether a record that begins at `at` is in the ring and its place has not been reserved again.
+    /// Returns true if a record that begins at `at` is in the ring and its place has not been reserved again.
     #[inline]
     fn is_in_ring(&self, at: u64) -> bool {
         let tail = self.reserve.tail();
@@ -490,7 +489,7 @@ impl Log {
         let geometry = self.segments.geometry();
         let end = at + bytes as u64;
         while self.written.load(Ordering::Acquire) < end.min(self.reserve.tail()) {
-            // Still in the ring, though another record has reserved its place.
+            // Still in the ring, although its place has been reserved for another record.
             if !self.write_out(u64::MAX)? {
                 yield_now();
             }
@@ -508,31 +507,31 @@ impl Log {
         Ok(())
     }
 
-    /// A reader of the files, from `from`: sees what has been written before this call.
+    /// Returns a reader of the files, from `from` on, that sees everything written before this call.
     #[cfg(test)]
     pub(crate) fn reader(&self, from: Lsn) -> LogReader {
         LogReader::new(&self.segments.found(), from, Lsn::ZERO)
     }
 
-    /// A reader of the records that the log held when it was opened, from `from` on. It does not read later records,
-    /// nor does it take them for records behind a hole: the thread that reads may append meanwhile.
+    /// Returns a reader of the records that the log contained when it was opened, from `from` on. It neither reads later
+    /// records nor takes them for records after a hole, so the reading thread may append meanwhile.
     pub(crate) fn reader_of_old(&self, from: Lsn) -> LogReader {
         let files = self.segments.found().in_pieces(self.options.reader_bytes);
         LogReader::again(&files, from, Lsn(self.opened_at))
     }
 
-    /// Gives up the log before `lsn`, in whole segments: recycles or removes them. Nothing may be read there again. At
-    /// most up to the durable end, whatever is asked.
+    /// Removes or recycles the log before `lsn`, in whole segments and at most up to the durable end. Nothing may be read
+    /// there again.
     pub(crate) fn truncate_before(&self, lsn: Lsn) -> Result<(), StorageError> {
         self.poison.check()?;
         self.segments.truncate_before(lsn.min(self.durable()).0).inspect_err(|e| self.close(e))
     }
 
-    /// Makes everything durable and the log as small as it can be, for a clean end. The service threads have
-    /// been stopped; nothing may be appended afterwards.
+    /// Makes everything durable and shrinks the log as far as possible, for a clean close. The service threads have been
+    /// stopped; nothing may be appended afterwards.
     pub(crate) fn shut_down(&self) -> Result<(), StorageError> {
         self.wait_durable_inline(self.tail())?;
-        // Includes the room for records that do not check the limit: the next run begins, and ends, on a full disk too.
+        // Includes the space for records that do not check the limit: the next run can begin, and end, on a full disk too.
         self.segments.shrink(self.tail().0 + self.options.reserve_bytes)
     }
 
@@ -549,18 +548,18 @@ impl Log {
         }
     }
 
-    /// Bytes that the log's files take, those included that wait to be used again.
+    /// Number of bytes that the log's files take, including files that wait to be recycled.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.segments.count() * self.segments.geometry().segment_bytes
     }
 
-    /// The scheduler of those that wait for the log.
+    /// Returns the scheduler of the threads and fibers that wait for the log.
     fn hook(&self) -> &dyn Hook {
         self.waiters.hook()
     }
 }
 
-// Their service threads are the system's.
+// The service threads of the tests are system threads.
 #[cfg(test)]
 #[cfg(not(shuttle))]
 mod tests;

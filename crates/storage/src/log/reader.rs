@@ -1,33 +1,33 @@
-//! Reading the log in order, at restart, and finding where it ends.
+//! Reads the log in order at restart, and finds its end.
 //!
-//! The log ends at the first position that holds no sound record. After a crash that is normal: the tail was being
-//! written, and any part of the unsynced bytes may be missing. But a hole in *synced* bytes is damage, and to end the
-//! log there would silently drop acknowledged commits. The `synced` field distinguishes the two: a sound record beyond
-//! the hole that was prepared when the log was already durable beyond the hole proves damage. So before a reader
-//! declares the end it looks for such a record in all that follows, at every multiple of 8 bytes. It also uses a
-//! position that the caller vouches for (the end of the last checkpoint, or of the log after a clean close).
+//! The log ends at the first position without a valid record. After a crash that is normal: the tail was being written, and
+//! any part of the unsynced bytes may be missing. But a hole in *synced* bytes is damage, and to end the log there would
+//! silently drop acknowledged commits. The `synced` field distinguishes the two: a valid record after the hole that was
+//! prepared when the log was already durable beyond the hole proves damage. So before a reader declares the end, it
+//! searches all following bytes for such a record, at every multiple of 8 bytes. It also uses a position that the caller
+//! vouches for (the end of the last checkpoint, or of the log after a clean close).
 //!
-//! **Why this proves damage, and nothing else does.** Let the reader have come through sound records to `hole`, where
-//! there is none, and let a sound record R at `r >= synced(R) > hole` lie behind.
+//! **Proof of damage.** Let the reader have reached `hole` through valid records, let there be no valid record at `hole`,
+//! and let a valid record R with `r >= synced(R) > hole` begin at `r`, after the hole.
 //!
-//! 1. `hole` is where a record began: each record ends where the next one begins, and the reader follows them.
-//! 2. `synced(R)` is the value of `durable` when R was prepared or before, and `durable` only grows. So a sync that
-//!    covered everything before `synced(R)` had returned before R was written.
-//! 3. `durable` only ever stands between two records (`flush`: it follows `whole`, and `whole` follows the safe end,
-//!    which is the tail, an announced tail, or a reservation's begin; where a write ends elsewhere, `whole` stays
-//!    behind). So from `synced(R) > hole` it follows that the record at `hole` ended at `synced(R)` at the latest: it
-//!    was durable as a whole, and is not there now. That is damage. If `durable` could stand *inside* the record at
-//!    `hole`, only its first part would have been durable, and losing the rest in a crash would be no damage: so it was
-//!    in an early version of the flusher, whose syncs went by `written`.
-//! 4. R is of this history. Its checksum covers its LSN, so it is not left over from another lap through the file. Nor
+//! 1. `hole` is the start of a record: each record ends where the next one begins, and the reader follows them.
+//! 2. `synced(R)` is the value of `durable` when R was prepared or before, and `durable` only grows. So a sync that covered
+//!    everything before `synced(R)` had returned before R was written.
+//! 3. `durable` is always a boundary between two records (`flush`: it follows `whole`, and `whole` follows the safe end,
+//!    which is the tail, an announced tail, or the start of a reservation; if a write ends elsewhere, `whole` does not
+//!    advance). So `synced(R) > hole` implies that the record at `hole` ended at `synced(R)` at the latest: it was durable
+//!    as a whole, and is not there now. That is damage. If `durable` could lie *inside* the record at `hole`, only the
+//!    first part of the record would have been durable, and the loss of the rest in a crash would be no damage: this was
+//!    the case in an early version of the flusher, whose syncs followed `written`.
+//! 4. R belongs to this history. Its checksum covers its LSN, so it is not left over from an earlier use of the file. Nor
 //!    is it from a tail that an earlier restart cut off at some end `e <= hole`: records written before that crash have
 //!    `synced <= e`, or restart would have found the damage then. (Restart also cleared and synced that tail before
 //!    anything was appended at `e`.)
 //!
-//! Writing on cannot undo durable bytes: a block that is written again holds the same bytes up to there.
+//! Later writes cannot undo durable bytes: a block that is written again contains the same bytes up to their end.
 //!
-//! What no reader can detect: damage to the very last flush before a crash, after which no record was written, looks
-//! like a tail that was never synced.
+//! No reader can detect damage to the very last flush before a crash: no record was written after it, so it looks like a
+//! tail that was never synced.
 
 use crate::base::error::StorageError;
 use crate::base::ids::Lsn;
@@ -40,36 +40,36 @@ use super::segment::{LogFiles, name};
 #[derive(Debug)]
 pub(crate) struct LogReader {
     stream: Stream,
-    /// Where the next record begins.
+    /// Start of the next record.
     at: u64,
-    /// Largest `synced` seen: everything before it was durable.
+    /// Largest `synced` found so far: everything before it was durable.
     synced: u64,
-    /// Everything before this was durable, says the caller.
+    /// Position up to which everything was durable, according to the caller.
     vouched: u64,
-    /// Nothing that begins here or behind is read.
+    /// No record that begins at or after this position is read.
     until: u64,
     ended: bool,
 }
 
 impl LogReader {
-    /// Reads from the record that begins at `from`. Everything before `vouched` is known to have been
-    /// durable (`Lsn::ZERO` if nothing is).
+    /// Reads from the record that begins at `from`. Everything before `vouched` is known to have been durable (`Lsn::ZERO`
+    /// if nothing is known).
     pub(crate) fn new(files: &LogFiles, from: Lsn, vouched: Lsn) -> LogReader {
         let stream = Stream { files: files.clone(), buf: Vec::new(), start: from.0 };
         LogReader { stream, at: from.0, synced: 0, vouched: vouched.0, until: u64::MAX, ended: false }
     }
 
-    /// Reads records again that another reader has read: from `from` to where that reader ended, whatever has been
-    /// appended there since.
+    /// Reads records again that another reader has read: from `from` to the end of that reader, regardless of later
+    /// appends.
     pub(super) fn again(files: &LogFiles, from: Lsn, until: Lsn) -> LogReader {
         LogReader { until: until.0, ..LogReader::new(files, from, until) }
     }
 
-    /// The next record; `None` at the end of the log, or of what is to be read. (Not an `Iterator`: a record borrows
+    /// Returns the next record; `None` at the end of the log, or of the range to read. (Not an `Iterator`: a record borrows
     /// the buffer.)
     ///
     /// # Errors
-    /// `CorruptFile` if the log is damaged before its end, `Io`. Reading on gives the same again.
+    /// `CorruptFile` if the log is damaged before its end, `Io`. Further calls return the same error.
     pub(crate) fn next(&mut self) -> Result<Option<RecordView<'_>>, StorageError> {
         if self.ended || self.at >= self.until {
             return Ok(None);
@@ -88,18 +88,18 @@ impl LogReader {
         Ok(Some(view))
     }
 
-    /// End of the last record read, where the log goes on.
+    /// End of the last record read, at which the log continues.
     #[cfg(test)]
     pub(crate) fn end(&self) -> Lsn {
         Lsn(self.at)
     }
 
-    /// Files, end, synced.
+    /// Returns the files, the end, and the largest `synced`.
     pub(super) fn into_end(self) -> (LogFiles, Lsn, Lsn) {
         (self.stream.files, Lsn(self.at), Lsn(self.synced))
     }
 
-    /// An error if the log goes on behind `self.at`.
+    /// Returns an error if the log continues after `self.at`.
     fn check_end(&mut self) -> Result<(), StorageError> {
         let at = self.at;
         if at < self.vouched {
@@ -113,11 +113,11 @@ impl LogReader {
     }
 }
 
-/// The stream's bytes through a buffer.
+/// Buffered access to the bytes of the stream.
 #[derive(Debug)]
 struct Stream {
     files: LogFiles,
-    /// Bytes from position `start` on.
+    /// Buffered bytes, from position `start` on.
     buf: Vec<u8>,
     start: u64,
 }
@@ -128,12 +128,12 @@ impl Stream {
         &self.buf[from..from + len]
     }
 
-    /// Bytes that are in the buffer from `at` on.
+    /// Number of buffered bytes from `at` on.
     fn loaded(&self, at: u64) -> usize {
         if at < self.start { 0 } else { self.buf.len().saturating_sub((at - self.start) as usize) }
     }
 
-    /// Reads until `want` bytes from `at` on are in the buffer, or the files end; returns how many are.
+    /// Reads until `want` bytes from `at` on are buffered, or the files end. Returns the number of buffered bytes.
     fn load(&mut self, at: u64, want: usize) -> Result<usize, StorageError> {
         if self.loaded(at) >= want {
             return Ok(self.loaded(at));
@@ -161,7 +161,7 @@ impl Stream {
         Ok(self.buf.len())
     }
 
-    /// Loads the record at `at` and returns its length; `None` if there is no sound one.
+    /// Loads the record at `at` and returns its length; `None` if there is no valid one.
     fn load_record(&mut self, at: u64) -> Result<Option<usize>, StorageError> {
         if self.load(at, HEADER)? < HEADER {
             return Ok(None);
@@ -174,7 +174,7 @@ impl Stream {
         Ok(record::decode(self.bytes(at, extent), Lsn(at)).map(|_| len))
     }
 
-    /// A sound record proves that its segments were in use, so their headers must be sound as well.
+    /// A valid record proves that its segments were in use, so their headers must be valid as well.
     fn check_headers(&self, from: u64, to: u64) -> Result<(), StorageError> {
         let geometry = self.files.geometry;
         for number in geometry.number(from)..=geometry.number(to - 1) {
@@ -187,8 +187,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Segments are made one after the other, each whole and synced before the next is begun: a sound header proves
-    /// those of lower numbers, and one that is damaged nevertheless may have hidden records.
+    /// Segments are made one after the other, each complete and synced before the next is begun. So a valid header proves
+    /// that the headers of lower numbers were valid; a damaged header among them may have hidden records.
     fn check_made_in_order(&self, at: u64) -> Result<(), StorageError> {
         let from = self.files.geometry.number(at);
         let files = || self.files.files.range(from..);
@@ -203,8 +203,8 @@ impl Stream {
         }
     }
 
-    /// The error where there is no sound record at `at` although a record or position `beyond` proves that there was
-    /// one.
+    /// Returns the error for the case that there is no valid record at `at` although a record or position `beyond` proves
+    /// that there was one.
     fn damaged(&self, at: u64, beyond: u64, why: &str) -> StorageError {
         let geometry = self.files.geometry;
         let numbers = geometry.number(at)..=geometry.number(beyond);
@@ -217,7 +217,7 @@ impl Stream {
         StorageError::CorruptFile { file, what }
     }
 
-    /// A sound record behind `at` that was prepared when everything up to beyond `at` was durable.
+    /// Finds a valid record after `at` that was prepared when the log was durable beyond `at`.
     fn find_proof(&mut self, at: u64) -> Result<Option<u64>, StorageError> {
         let geometry = self.files.geometry;
         let behind: Vec<u64> = self.files.files.range(geometry.number(at)..).map(|(number, _)| *number).collect();
@@ -243,8 +243,8 @@ impl Stream {
         Ok(None)
     }
 
-    /// Searches the loaded bytes from `from` on for a possible record behind `hole` that proves damage. `Err` is such a
-    /// position; `Ok` is where to go on loading.
+    /// Searches the buffered bytes from `from` on for a possible record after `hole` that proves damage. Returns its
+    /// position as `Err`; `Ok` is the position at which loading continues.
     fn scan(&self, from: u64, end: u64, hole: u64) -> Result<u64, u64> {
         let mut at = from;
         let bytes = &self.buf[(from - self.start) as usize..];

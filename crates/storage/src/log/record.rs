@@ -1,4 +1,4 @@
-//! The record: its 32-byte header, its checksum, and the private buffer it is built in.
+//! Log records: the 32-byte header, the checksum, and the private buffer in which a record is built.
 //!
 //! ```text
 //! offset size
@@ -6,16 +6,16 @@
 //!      4    4  crc     CRC-32C, see below
 //!      8    8  txn     transaction
 //!     16    8  prev    LSN of the transaction's newest record before this one that was not undone, 0 for none
-//!     24    1  kind    what the body is; never 0
+//!     24    1  kind    kind of the body; never 0
 //!     25    1  flags   for the module that defines the kind
 //!     26    6  synced  durable end of the log when the record was prepared, in units of 8 bytes
 //!     32       body, then zeros up to a multiple of 8
 //! ```
 //!
-//! The checksum covers the record with `crc` and `prev` as zero and its padding, then `prev`, then the record's own
-//! LSN. Fields that are known last come last, so that a record prepared early costs two instructions more once its
-//! place is known; and bytes left over from another lap through a recycled segment are never a record, for they lie at
-//! another LSN. All numbers are little-endian.
+//! The checksum covers the record with `crc` and `prev` as zero and its padding, then `prev`, then the record's own LSN.
+//! Fields that are known last are summed last, so that a record prepared early needs only two more instructions once its
+//! position is known. Bytes left over from an earlier use of a recycled segment are never a valid record, because they lie
+//! at another LSN. All numbers are little-endian.
 //!
 //! A reader uses `synced` to distinguish the end of the log from a hole in it: see `reader`.
 
@@ -25,28 +25,28 @@ use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 
-/// Bytes of the header.
+/// Size of the header in bytes.
 pub(crate) const HEADER: usize = 32;
-/// Largest record, header included.
+/// Maximum size of a record in bytes, including the header.
 pub(crate) const MAX_RECORD: usize = 1 << 20;
 
-/// Bytes a record of `len` bytes takes in the stream.
+/// Number of bytes that a record of `len` bytes takes in the stream.
 #[inline]
 pub(super) fn extent(len: usize) -> usize {
     (len + 7) & !7
 }
 
-/// A record under construction: private to one thread, used again and again.
+/// A record under construction: private to one thread, and reused for all its records.
 #[derive(Debug)]
 pub(crate) struct RecordBuf {
-    /// Header (with `crc` and `prev` zero) and body, zero-padded to a multiple of 8 once prepared; then what earlier
-    /// records left. It only grows, so that adding a piece is one comparison and a copy.
+    /// Header (with `crc` and `prev` zero) and body, zero-padded to a multiple of 8 once prepared; then remains of earlier
+    /// records. The buffer only grows, so that adding a piece is one comparison and a copy.
     bytes: Vec<u8>,
-    /// Bytes in use.
+    /// Number of bytes in use.
     used: usize,
     len: usize,
     prev: Lsn,
-    /// Checksum of all but `prev` and LSN, once prepared.
+    /// Checksum of everything except `prev` and the LSN, once prepared.
     prepared: Option<Crc>,
     end: Lsn,
 }
@@ -58,13 +58,13 @@ impl Default for RecordBuf {
 }
 
 impl RecordBuf {
-    /// An empty buffer that holds records of up to 1000 bytes without allocating.
+    /// Creates an empty buffer, for records of up to 1000 bytes without further allocation.
     pub(crate) fn new() -> RecordBuf {
         RecordBuf { bytes: vec![0; 1024], used: 0, len: 0, prev: Lsn::ZERO, prepared: None, end: Lsn::ZERO }
     }
 
-    /// Starts a record, forgetting what was in the buffer. `kind` is not 0; `prev` is the transaction's
-    /// newest record that stands, or `Lsn::ZERO` if none does.
+    /// Starts a record and discards the contents of the buffer. `kind` is not 0; `prev` is the transaction's newest record
+    /// that has not been undone, or `Lsn::ZERO` if there is none.
     #[inline]
     pub(crate) fn begin(&mut self, kind: u8, txn: TxnId, prev: Lsn) {
         debug_assert_ne!(kind, 0, "kind 0 is no record");
@@ -93,13 +93,13 @@ impl RecordBuf {
         self.used += bytes.len();
     }
 
-    /// Adds the first `len` bytes of a head, which is given as words whose lowest byte comes first, and then these pieces.
+    /// Adds the first `len` bytes of a head, given as words with the lowest byte first, and then the pieces.
     #[inline]
     pub(crate) fn put_pieces(&mut self, (head, len): ([u64; 3], usize), pieces: [&[u8]; 3]) {
         debug_assert!(self.prepared.is_none(), "a prepared record does not change");
         let bytes = len + pieces[0].len() + pieces[1].len() + pieces[2].len();
         let room = self.room(size_of_val(&head) + bytes);
-        // Of constant length, so that no call copies it.
+        // Copied at constant length, so that the compiler emits no call.
         if let Some(room) = room.first_chunk_mut::<24>() {
             room[..8].copy_from_slice(&head[0].to_le_bytes());
             room[8..16].copy_from_slice(&head[1].to_le_bytes());
@@ -114,7 +114,7 @@ impl RecordBuf {
         self.used += bytes;
     }
 
-    /// At least so many bytes behind those in use.
+    /// Returns the buffer after the bytes in use: at least `bytes` bytes.
     #[inline]
     fn room(&mut self, bytes: usize) -> &mut [u8] {
         if self.bytes.len() - self.used < bytes {
@@ -163,7 +163,7 @@ impl RecordBuf {
         self.put(&value.to_le_bytes());
     }
 
-    /// Overwrites two bytes that are already in the body, at offset `at` of it.
+    /// Overwrites two bytes that are already in the body, at offset `at` of the body.
     ///
     /// # Panics
     /// If the body is shorter.
@@ -174,27 +174,27 @@ impl RecordBuf {
         self.bytes[HEADER + at..HEADER + at + 2].copy_from_slice(&value.to_le_bytes());
     }
 
-    /// The body so far.
+    /// Returns the body so far.
     pub(crate) fn body(&self) -> &[u8] {
         let end = if self.prepared.is_some() { self.len } else { self.used };
         &self.bytes[HEADER.min(end)..end]
     }
 
-    /// Bytes of the body so far: the offset that the next `put` writes to.
+    /// Length of the body so far in bytes: the offset at which the next `put` writes.
     #[inline]
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.body().len()
     }
 
-    /// Where the record ends, once appended: it is durable when the log is flushed to here.
+    /// End of the record, once appended: the record is durable when the log is flushed to this position.
     #[inline]
     pub(crate) fn end(&self) -> Lsn {
         self.end
     }
 
-    /// Does everything that can be done before the record's place is known; `durable` is [`super::Log::durable`]
-    /// now or earlier. Done by `append` if the caller has not done it before. The body does not change afterwards.
+    /// Does everything that can be done before the record's position is known; `durable` is the current or an earlier value
+    /// of [`super::Log::durable`]. `append` calls it if the caller has not. The body must not change afterwards.
     #[inline]
     pub(crate) fn prepare(&mut self, durable: Lsn) {
         if self.prepared.is_some() {
@@ -211,7 +211,7 @@ impl RecordBuf {
         self.prepared = Some(Crc::new().bytes(&self.bytes[..self.used]));
     }
 
-    /// Bytes the prepared record will take in the stream.
+    /// Number of bytes that the prepared record takes in the stream.
     #[inline]
     pub(super) fn extent(&self) -> u64 {
         self.used as u64
@@ -221,8 +221,8 @@ impl RecordBuf {
         self.prev
     }
 
-    /// The prepared record with its checksum for `start`: the first three words (which hold the fields that are not
-    /// in the buffer) and the rest of the bytes.
+    /// Returns the prepared record with its checksum for position `start`: the first three words (with the fields that are
+    /// not in the buffer) and the remaining bytes.
     #[inline]
     pub(super) fn placed(&mut self, start: Lsn) -> ([u64; 3], &[u8]) {
         let crc = self.prepared.unwrap_or_default().two_words([self.prev.0, summed(start)]).finish();
@@ -233,41 +233,41 @@ impl RecordBuf {
     }
 }
 
-/// A record as read back.
+/// A record as read from the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordView<'a> {
-    /// Where it begins.
+    /// Start of the record.
     pub(crate) lsn: Lsn,
-    /// Where the next one begins.
+    /// Start of the next record.
     pub(crate) end: Lsn,
-    /// The transaction's record before this one, `Lsn::ZERO` for none.
+    /// Previous record of the transaction; `Lsn::ZERO` for none.
     pub(crate) prev: Lsn,
     /// The transaction.
     pub(crate) txn: TxnId,
-    /// The kind of the body.
+    /// Kind of the body.
     pub(crate) kind: u8,
-    /// For the module that defines the kind.
+    /// Flags of the module that defines the kind.
     pub(crate) flags: u8,
-    /// Everything before this was durable when the record was prepared.
+    /// Position up to which everything was durable when the record was prepared.
     pub(crate) synced: Lsn,
-    /// The body as it was put.
+    /// The body as it was added.
     pub(crate) body: &'a [u8],
 }
 
-/// The length that a header claims, if a record can have it.
+/// Returns the length in a header, if it is a possible length of a record.
 #[inline]
 pub(super) fn claimed_len(header: &[u8]) -> Option<usize> {
     let len = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
     (HEADER..=MAX_RECORD).contains(&len).then_some(len)
 }
 
-/// The `synced` field of a header.
+/// Returns the `synced` field of a header.
 #[inline]
 pub(super) fn claimed_synced(header: &[u8]) -> Lsn {
     Lsn((le_u64(header, 24) >> 16) << 3)
 }
 
-/// Decodes the record at `lsn` from bytes that begin with it; `None` if they do not hold a sound one.
+/// Decodes the record at `lsn` from bytes that begin with it; `None` if they contain no valid record.
 pub(crate) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordView<'_>> {
     let len = claimed_len(bytes.get(..HEADER)?)?;
     let whole = bytes.get(..extent(len))?;
@@ -283,13 +283,13 @@ pub(crate) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordView<'_>> {
     (sound && whole[24] != 0).then(|| view(whole, len, lsn))
 }
 
-/// The LSN as the checksum covers it.
+/// Returns the LSN as the checksum covers it.
 #[inline]
 fn summed(lsn: Lsn) -> u64 {
     if is_mutant(Mutant::LsnOutOfCrc) { 0 } else { lsn.0 }
 }
 
-/// The fields of a record of `len` bytes that is known to be sound.
+/// Returns the fields of a record of `len` bytes that is known to be valid.
 pub(super) fn view(whole: &[u8], len: usize, lsn: Lsn) -> RecordView<'_> {
     RecordView {
         lsn,
@@ -310,7 +310,7 @@ pub(super) fn le_u64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// `RecordTooLarge` if the record does not fit.
+/// Returns `RecordTooLarge` if the record exceeds the limit.
 #[inline]
 pub(super) fn check_len(extent: u64, limit: u64) -> Result<(), StorageError> {
     if extent > limit {

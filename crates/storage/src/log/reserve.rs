@@ -1,25 +1,25 @@
-//! Where a record goes: one `fetch_add` on the tail, and how the flusher knows which records are whole.
+//! Reservation of a record's position with one `fetch_add` on the tail, and the flusher's test for complete records.
 //!
-//! An appender announces in its own slot a lower bound of the position it is about to get, takes the
-//! position, copies, and clears the slot. The flusher reads the tail, then all slots; everything below
-//! the least of them (the *safe end*) has been copied.
+//! An appender announces, in its own slot, a lower bound of the position that it is about to get. It reserves the position,
+//! copies the record, and clears the slot. The flusher loads the tail, then all slots; everything below the minimum of them
+//! (the *safe end*) has been copied.
 //!
-//! **Proof.** Let record A of slot `s` begin at `a`, and let the flusher have read the tail as `t > a`; we
-//! show that `safe_end <= a` or that A's copy happened before the flusher's use of it.
+//! **Proof.** Let record A of slot `s` begin at `a`, and let the flusher have loaded the tail as `t > a`. We show that
+//! `safe_end <= a`, or that A's copy happened before the flusher's use of it.
 //!
 //! 1. `t > a` means that the flusher's acquire load read A's `fetch_add` or a later one. Later ones are
 //!    read-modify-writes and continue A's release sequence, so A's `fetch_add` synchronises with the load,
 //!    and A's announcement, which comes before it in program order, happened before the flusher reads slot
 //!    `s`. So it reads the announcement or something that comes after it in the slot's modification order.
-//! 2. The announcement itself, `b`: the appender had loaded it from the tail before, which only grows, so
-//!    `b <= a`, and `safe_end <= b <= a`.
-//! 3. `a` itself ([`Reservations::raise`]): `safe_end <= a`.
-//! 4. `IDLE`, or a later announcement by the slot's user at that time: both are release stores after A's copy
-//!    (the slot has one user at a time, and handing it on is itself a happens-before edge), read by an
-//!    acquire load: the copy happened before. QED.
+//! 2. If it reads the announcement `b`: the appender had loaded `b` from the tail before, and the tail only grows, so `b <=
+//!    a`, and `safe_end <= b <= a`.
+//! 3. If it reads `a` itself ([`Reservations::announce_exact`]): `safe_end <= a`.
+//! 4. If it reads `IDLE`, or a later announcement by the slot's user at that time: both are release stores after A's copy
+//!    (the slot has one user at a time, and passing it on is itself a happens-before edge), read by an acquire load: the
+//!    copy happened before. QED.
 //!
-//! No appender writes anything shared but the tail, and no fence between announcement and `fetch_add` is
-//! needed: both matter only to a flusher that saw the `fetch_add`.
+//! Appenders write no shared data except the tail. No fence between announcement and `fetch_add` is needed: both matter
+//! only to a flusher that saw the `fetch_add`.
 
 use super::sync::{AtomicU64, Ordering, fence};
 use crossbeam::utils::CachePadded;
@@ -33,22 +33,22 @@ const IDLE: u64 = u64::MAX;
 struct Slot {
     /// Lower bound of the position being copied to, or `IDLE`.
     inflight: AtomicU64,
-    /// Bytes that undoing the slot's transaction may still need. Written by the slot's user only.
+    /// Number of bytes that the undo of the slot's transaction may still need. Written by the slot's user only.
     undo: AtomicU64,
-    /// Records appended. Written by the slot's user only.
+    /// Number of records appended. Written by the slot's user only.
     records: AtomicU64,
 }
 
 #[derive(Debug)]
 pub(super) struct Reservations {
     tail: CachePadded<AtomicU64>,
-    /// Start of the first reservation that was given up; nothing from there on may ever be written.
-    hole: CachePadded<AtomicU64>,
+    /// Start of the first abandoned reservation; nothing from there on may ever be written.
+    abandoned_from: CachePadded<AtomicU64>,
     slots: Box<[Slot]>,
 }
 
 impl Reservations {
-    /// Addresses of the tail, and of the slots; and how far apart those of two are.
+    /// Address ranges of the tail and of the slots, and distance between two slots.
     #[cfg(feature = "measure")]
     pub(super) fn lines(&self) -> [(std::ops::Range<usize>, usize); 2] {
         let tail = std::ptr::from_ref(&self.tail).addr();
@@ -60,7 +60,7 @@ impl Reservations {
         let slot = || Slot { inflight: AtomicU64::new(IDLE), undo: AtomicU64::new(0), records: AtomicU64::new(0) };
         Reservations {
             tail: CachePadded::new(AtomicU64::new(tail)),
-            hole: CachePadded::new(AtomicU64::new(IDLE)),
+            abandoned_from: CachePadded::new(AtomicU64::new(IDLE)),
             slots: (0..slots).map(|_| slot()).collect(),
         }
     }
@@ -71,10 +71,10 @@ impl Reservations {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Prefetches the tail's line, which all appenders write: called as soon as it is known that a reservation follows,
-    /// so that the line is on its way while the record is summed.
+    /// Prefetches the tail's line, which all appenders write. Called as soon as it is known that a reservation follows, so
+    /// that the line arrives while the record is checksummed.
     #[inline]
-    pub(super) fn approach(&self) {
+    pub(super) fn prefetch_tail(&self) {
         crate::base::prefetch::prefetch_write(std::ptr::from_ref(&self.tail).cast());
     }
 
@@ -88,12 +88,12 @@ impl Reservations {
         debug_assert_eq!(slot.inflight.load(Ordering::Relaxed), IDLE, "two appenders in one slot");
         slot.inflight.store(self.tail.load(Ordering::Relaxed), Ordering::Release);
         let start = self.tail.fetch_add(bytes, Ordering::AcqRel);
-        // For `Log::read_at`: a thread that sees a word copied after this fence also sees the tail moved.
+        // For `Log::read_at`: a thread that sees a word copied after this fence also sees the new tail.
         fence(Ordering::Release);
         start
     }
 
-    /// The record has been copied.
+    /// Marks the slot's record as copied.
     #[inline]
     pub(super) fn done(&self, slot: SlotId) {
         let slot = &self.slots[slot.0 as usize];
@@ -101,29 +101,30 @@ impl Reservations {
         slot.inflight.store(IDLE, Ordering::Release);
     }
 
-    /// Replaces the lower bound by the position itself. An appender that waits for room must do this first: the bound
-    /// may lie a whole ring behind the position, and a flusher that stops there makes no room.
-    pub(super) fn raise(&self, slot: SlotId, start: u64) {
+    /// Replaces the lower bound by the position itself. An appender that waits for space in the ring must do this first:
+    /// the bound may lie a whole ring before the position, and a flusher that stops at the bound frees no space.
+    pub(super) fn announce_exact(&self, slot: SlotId, start: u64) {
         self.slots[slot.0 as usize].inflight.store(start, Ordering::Release);
     }
 
-    /// Gives a reservation up: it and all that follow will never be written.
+    /// Abandons a reservation: it and all later ones will never be written.
     pub(super) fn give_up(&self, slot: SlotId, start: u64) {
-        self.hole.fetch_min(start, Ordering::AcqRel);
-        // Released after the hole: a flusher that finds the slot idle finds the hole.
+        self.abandoned_from.fetch_min(start, Ordering::AcqRel);
+        // Released after the store: a flusher that sees the slot idle also sees the abandoned position.
         self.slots[slot.0 as usize].inflight.store(IDLE, Ordering::Release);
     }
 
-    /// Everything before this has been copied; see the top of the file.
+    /// Position before which everything has been copied; see the top of the file.
     pub(super) fn safe_end(&self) -> u64 {
         let mut end = self.tail.load(Ordering::Acquire);
         for slot in &self.slots {
             end = end.min(slot.inflight.load(Ordering::Acquire));
         }
-        end.min(self.hole.load(Ordering::Acquire))
+        end.min(self.abandoned_from.load(Ordering::Acquire))
     }
 
-    /// Adds to the bytes that undoing the slot's transaction may need; `first` forgets the transaction before.
+    /// Adds to the bytes that the undo of the slot's transaction may need; `first` discards those of the previous
+    /// transaction.
     #[inline]
     pub(super) fn add_undo_bytes(&self, slot: SlotId, bytes: u64, first: bool) {
         let undo = &self.slots[slot.0 as usize].undo;
@@ -131,24 +132,24 @@ impl Reservations {
         undo.store(before + bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that undoing the slot's transaction may need. For the slot's user.
+    /// Number of bytes that the undo of the slot's transaction may need. For the slot's user.
     pub(super) fn undo_bytes_of(&self, slot: SlotId) -> u64 {
         self.slots[slot.0 as usize].undo.load(Ordering::Relaxed)
     }
 
-    /// Replaces them.
+    /// Sets the number of bytes that the undo of the slot's transaction may need.
     pub(super) fn set_undo_bytes(&self, slot: SlotId, bytes: u64) {
         self.slots[slot.0 as usize].undo.store(bytes, Ordering::Relaxed);
     }
 
-    /// Subtracts what has been undone.
+    /// Subtracts the bytes that an undo has used.
     #[inline]
     pub(super) fn subtract_undo_bytes(&self, slot: SlotId, bytes: u64) {
         let undo = &self.slots[slot.0 as usize].undo;
         undo.store(undo.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
     }
 
-    /// Bytes that undoing all transactions may need, for a tail read before.
+    /// Number of bytes that the undo of all transactions may need, for a tail loaded before.
     pub(super) fn undo_bytes(&self) -> u64 {
         self.slots.iter().map(|slot| slot.undo.load(Ordering::Relaxed)).sum()
     }
@@ -158,7 +159,7 @@ impl Reservations {
     }
 }
 
-/// Under every order of steps and every outcome that the memory model allows: `cargo xtask loom`.
+/// Tests under every order of steps and every outcome that the memory model allows: `cargo xtask loom`.
 #[cfg(all(test, loom))]
 #[allow(unsafe_code)]
 mod loom_tests {
@@ -168,8 +169,8 @@ mod loom_tests {
 
     use super::*;
 
-    /// Reservations of one cell each, by position. Loom's cells detect a read that no write happened before, whatever
-    /// value it would give.
+    /// Reservations of one cell each, by position. Loom's cells detect a read before which no write happened, regardless of
+    /// the value read.
     struct Model {
         reservations: Reservations,
         ring: [UnsafeCell<u64>; 4],
@@ -183,7 +184,8 @@ mod loom_tests {
     impl Model {
         fn append(&self, slot: u16) {
             let at = self.reservations.reserve(SlotId(slot), 1);
-            // SAFETY: what is being tested.
+            // SAFETY: a reservation gives exclusive access to its cell. That is the property under test; loom checks the
+            // access.
             self.ring[at as usize].with_mut(|cell| unsafe { *cell = 1 });
             self.reservations.done(SlotId(slot));
         }
@@ -191,7 +193,8 @@ mod loom_tests {
         fn check(&self) {
             let safe = self.reservations.safe_end();
             for at in 0..safe {
-                // SAFETY: what is being tested.
+                // SAFETY: cells below the safe end are written no more. That is the property under test; loom checks the
+                // access.
                 let whole = self.ring[at as usize].with(|cell| unsafe { *cell });
                 assert_eq!(whole, 1, "{at} is not whole, safe end {safe}");
             }
@@ -232,7 +235,7 @@ mod loom_tests {
             let other = spawn(model, |model| model.append(1));
             let given_up = spawn(model, |model| {
                 let at = model.reservations.reserve(SlotId(0), 1);
-                model.reservations.raise(SlotId(0), at);
+                model.reservations.announce_exact(SlotId(0), at);
                 model.reservations.give_up(SlotId(0), at);
             });
             let flusher = spawn(model, Model::check);
@@ -243,7 +246,7 @@ mod loom_tests {
         });
     }
 
-    /// A ring of two cells, as the log uses it: an appender that finds it full takes out what is whole.
+    /// A ring of two cells, used like that of the log: an appender that finds it full writes out the complete records.
     struct Ring {
         reservations: Reservations,
         writer: loom::sync::Mutex<()>,
@@ -260,13 +263,14 @@ mod loom_tests {
         fn append(&self, slot: u16) {
             let at = self.reservations.reserve(SlotId(slot), 1);
             if !self.has_room(at) {
-                self.reservations.raise(SlotId(slot), at);
+                self.reservations.announce_exact(SlotId(slot), at);
                 while !self.has_room(at) {
                     self.write_out();
                     yield_now();
                 }
             }
-            // SAFETY: what is being tested.
+            // SAFETY: a reservation with space in the ring gives exclusive access to its cell. That is the property under
+            // test.
             self.cells[at as usize % 2].with_mut(|cell| unsafe { *cell = at + 100 });
             self.reservations.done(SlotId(slot));
         }
@@ -279,7 +283,8 @@ mod loom_tests {
             let _writer = self.writer.lock().unwrap();
             let from = self.written.load(Ordering::Relaxed);
             for at in from..self.reservations.safe_end() {
-                // SAFETY: what is being tested.
+                // SAFETY: cells below the safe end are written no more until `written` passes them. That is the property
+                // under test.
                 let word = self.cells[at as usize % 2].with(|cell| unsafe { *cell });
                 assert_eq!(word, at + 100, "{at} was taken out before it was put in, or after it was overwritten");
                 self.written.store(at + 1, Ordering::Release);
@@ -309,7 +314,8 @@ mod loom_tests {
         });
     }
 
-    /// `Log::read_ring`: a reader that a writer overtakes detects it by the tail, because of the fence in `reserve`.
+    /// Model of `Log::read_ring`: a reader that a writer overtakes detects this from the tail, because of the fence in
+    /// `reserve`.
     #[test]
     fn loom_a_reader_that_is_overtaken_finds_out() {
         loom::model(|| {

@@ -1,9 +1,8 @@
-//! The ring: the newest bytes of the stream, in memory, where records wait to be written and where
-//! rollback finds them again.
+//! The ring: the newest bytes of the stream in memory. Records wait here to be written, and rollback reads them from here.
 //!
-//! Byte `p` of the stream lies at byte `p mod capacity`. Records are copied in and out as relaxed atomic
-//! words, so that a reader that is overtaken by a writer reads arbitrary words (and detects it, see
-//! `Log::read_at`) instead of being undefined. On x86-64 these are ordinary moves.
+//! Byte `p` of the stream lies at byte `p mod capacity`. Records are copied in and out as relaxed atomic words, so that a
+//! reader that is overtaken by a writer reads arbitrary words (and detects this, see `Log::read_at`) instead of causing
+//! undefined behaviour. On x86-64 these are ordinary moves.
 #![allow(unsafe_code)]
 
 use crate::base::sync::plain::{AtomicU64, Ordering};
@@ -12,10 +11,10 @@ use std::io;
 use crate::base::arena::{Arena, PageSize, ZeroValid};
 use crate::io::BLOCK;
 
-/// Words of a [`Piece`].
+/// Number of words of a [`Piece`].
 const PIECE: usize = BLOCK / 8;
 
-/// The unit of the ring's memory, which makes it aligned as whole blocks of files must be.
+/// Unit of the ring's memory. It gives the ring the alignment of whole file blocks.
 #[repr(C, align(4096))]
 struct Piece([AtomicU64; PIECE]);
 
@@ -24,7 +23,7 @@ unsafe impl ZeroValid for Piece {}
 
 pub(super) struct Ring {
     pieces: Arena<Piece>,
-    /// Words less one; the count is a power of two.
+    /// Number of words minus one; the number is a power of two.
     mask: usize,
 }
 
@@ -35,16 +34,16 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// `bytes` is rounded up to a power of two; in memory of this kind.
+    /// Creates a ring of `bytes` bytes, rounded up to a power of two, in memory with this page size.
     ///
     /// # Errors
-    /// When the system refuses the address space.
+    /// The system refuses the address space.
     pub(super) fn new(bytes: usize, memory: PageSize) -> io::Result<Ring> {
         let pieces = bytes.div_ceil(BLOCK).next_power_of_two();
         Ok(Ring { pieces: Arena::new(pieces, memory)?, mask: pieces * PIECE - 1 })
     }
 
-    /// Addresses of the ring.
+    /// Address range of the ring.
     pub(super) fn range(&self) -> std::ops::Range<usize> {
         self.pieces.range()
     }
@@ -53,11 +52,11 @@ impl Ring {
     fn words(&self) -> &[AtomicU64] {
         let pieces = self.pieces.as_slice();
         // SAFETY: a `Piece` is `PIECE` words and nothing else (its size is its alignment), so the pieces are that many
-        // words one after the other, and all of them are borrowed.
+        // consecutive words, and all of them are borrowed.
         unsafe { std::slice::from_raw_parts(pieces.as_ptr().cast::<AtomicU64>(), pieces.len() * PIECE) }
     }
 
-    /// Bytes.
+    /// Size of the ring in bytes.
     #[inline]
     pub(super) fn capacity(&self) -> u64 {
         (self.mask + 1) as u64 * 8
@@ -68,8 +67,8 @@ impl Ring {
         (at / 8) as usize & self.mask
     }
 
-    /// Copies a record in at stream position `at`. The caller has reserved the range and waited until the bytes of the
-    /// previous lap there were written out.
+    /// Copies a record in at stream position `at`. The caller has reserved the range, and has waited until the earlier
+    /// bytes in its place were written out.
     #[inline]
     pub(super) fn copy_in(&self, at: u64, head: [u64; 3], rest: &[u8]) {
         let (words, _) = rest.as_chunks::<8>();
@@ -79,7 +78,7 @@ impl Ring {
             for (place, word) in first.iter().zip(head) {
                 place.store(word, Ordering::Relaxed);
             }
-            // Eight at a time: there is no wider atomic store, and a loop over single words is mostly loop.
+            // Eight at a time: there is no wider atomic store, and a loop over single words is mostly loop overhead.
             let ((places, last_places), (eights, last_words)) = (place.as_chunks::<8>(), words.as_chunks::<8>());
             for (places, words) in places.iter().zip(eights) {
                 for (place, word) in places.iter().zip(words) {
@@ -97,7 +96,7 @@ impl Ring {
         }
     }
 
-    /// Appends `bytes` bytes (a multiple of 8) from stream position `at` to `out`, whatever they contain now.
+    /// Appends `bytes` bytes (a multiple of 8) from stream position `at` to `out`, regardless of their current contents.
     pub(super) fn copy_out(&self, at: u64, bytes: usize, out: &mut Vec<u8>) {
         let index = self.index(at);
         let begin = out.len();
@@ -108,11 +107,11 @@ impl Ring {
         }
     }
 
-    /// The bytes from `from` up to `to`, or up to where the ring wraps.
+    /// Returns the bytes from `from` up to `to`, or up to the end of the ring's memory.
     ///
     /// # Safety
-    /// As long as the slice lives no thread may `copy_in` to the range (or the same range of another lap),
-    /// and earlier copies into it happened before this call.
+    /// As long as the slice lives, no thread may `copy_in` to the range (or to another range with the same place in the
+    /// ring), and earlier copies into it must have happened before this call.
     pub(super) unsafe fn bytes(&self, from: u64, to: u64) -> &[u8] {
         debug_assert!(from.is_multiple_of(8) && to.is_multiple_of(8) && from <= to);
         let index = self.index(from);

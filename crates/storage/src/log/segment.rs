@@ -1,4 +1,4 @@
-//! The files `log.N`: their names, headers, and which byte of the stream lies where.
+//! The files `log.N`: their names, their headers, and the place of each byte of the stream.
 //!
 //! Every file has the same size, a header block of 4096 bytes and then payload. With `P` payload bytes per
 //! file, byte `p` of the stream lies in file `p / P`, at `4096 + p % P`.
@@ -6,7 +6,7 @@
 //! ```text
 //! offset size
 //!      0    8  magic          "LKSTPLOG"
-//!      8    4  format         4
+//!      8    4  format         5
 //!     12    4  zero
 //!     16    8  number         N, as in the name
 //!     24    8  segment_bytes  size of the file
@@ -14,8 +14,8 @@
 //!     40    4  crc            CRC-32C of the 40 bytes before
 //! ```
 //!
-//! A header is written last when a file is made or recycled, and synced with the directory before the
-//! first record goes there. So a file whose header does not fit its name holds no records of the log.
+//! A header is written last when a file is made or recycled, and is synced with the directory before the first record is
+//! written to the file. So a file whose header does not match its name contains no records of the log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at};
 
 use super::record::le_u64;
 
-/// Bytes before the payload.
+/// Number of bytes before the payload.
 pub(super) const HEADER_BYTES: u64 = 4096;
-/// Format number in every header.
+/// Format version in every header.
 pub(super) const FORMAT: u32 = 5;
 const MAGIC: &[u8; 8] = b"LKSTPLOG";
 const SUMMED: usize = 40;
-/// Bounds that keep every stream position within 63 bits, whatever a name or a header says.
+/// Bounds that keep every stream position within 63 bits, regardless of names and headers.
 const NUMBER_MAX: u64 = u32::MAX as u64;
 const SEGMENT_BYTES_MAX: u64 = 1 << 31;
 
-/// Where stream positions lie.
+/// Mapping from stream positions to files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
     pub(super) segment_bytes: u64,
@@ -50,7 +50,7 @@ impl Geometry {
         self.segment_bytes - HEADER_BYTES
     }
 
-    /// Segment that holds the byte at `at`.
+    /// Number of the segment that contains the byte at `at`.
     #[inline]
     pub(super) fn number(self, at: u64) -> u64 {
         at / self.payload()
@@ -62,14 +62,14 @@ impl Geometry {
         number * self.payload()
     }
 
-    /// Offset in its file of the byte at `at`, and bytes from there to the file's end.
+    /// Returns the offset of the byte at `at` in its file, and the number of bytes from there to the end of the file.
     #[inline]
     pub(super) fn place(self, at: u64) -> (u64, u64) {
         let within = at % self.payload();
         (HEADER_BYTES + within, self.payload() - within)
     }
 
-    /// The header block of a segment.
+    /// Returns the header block of a segment.
     pub(super) fn header(self, number: u64) -> Vec<u8> {
         let mut block = vec![0; HEADER_BYTES as usize];
         block[0..8].copy_from_slice(MAGIC);
@@ -88,24 +88,24 @@ pub(super) fn name(number: u64) -> String {
     format!("log.{number}")
 }
 
-/// Number of a segment by its name, if it is one.
+/// Number of the segment with this name; `None` if no segment has such a name.
 fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("log.")?;
     let number = digits.parse().ok()?;
     (number <= NUMBER_MAX && digits == u64::to_string(&number)).then_some(number)
 }
 
-/// Whether a file has the name of a segment.
+/// Returns true if a file has the name of a segment.
 pub(crate) fn is_name(name: &str) -> bool {
     number_of(name).is_some()
 }
 
-/// Whether these first bytes of a file are those of a segment, as far as they were written.
+/// Returns true if these first bytes of a file are those of a segment, which may be written only in part.
 fn begins_like(block: &[u8]) -> bool {
     block.iter().zip(MAGIC).all(|(byte, magic)| byte == magic || *byte == 0)
 }
 
-/// Whether a file with the name of a segment may be one.
+/// Returns true if a file with the name of a segment may be a segment.
 ///
 /// # Errors
 /// A failed read.
@@ -115,7 +115,7 @@ pub(crate) fn is_segment(file: &dyn DiskFile) -> Result<bool, StorageError> {
     Ok(begins_like(&bytes[..got]))
 }
 
-/// Whether no record was ever written to a segment: the first one goes to the beginning of its payload.
+/// Returns true if no record was ever written to a segment: the first record goes to the start of its payload.
 ///
 /// # Errors
 /// A failed read.
@@ -134,23 +134,23 @@ pub(super) fn list(disk: &dyn Disk) -> Result<Vec<(u64, String)>, StorageError> 
 #[derive(Clone, Debug)]
 pub(super) struct SegmentFile {
     pub(super) file: Arc<dyn DiskFile>,
-    /// The header fits the name.
+    /// True if the header matches the name.
     pub(super) valid: bool,
-    /// It may be a segment: one with a header that never reached the disk, or only in part.
+    /// True if the file may be a segment, possibly with a header that did not reach the disk, or only in part.
     pub(super) ours: bool,
 }
 
-/// The log's files as they were found at open; nothing has been changed yet.
+/// Files of the log as found at open; nothing has been changed yet.
 #[derive(Clone, Debug)]
 pub(crate) struct LogFiles {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) geometry: Geometry,
     pub(super) files: BTreeMap<u64, SegmentFile>,
-    /// Bytes that a reader requests from a file at once.
+    /// Number of bytes that a reader requests from a file at a time.
     pub(super) piece: usize,
 }
 
-/// The default of the bytes that a reader requests from a file at once.
+/// Default number of bytes that a reader requests from a file at a time.
 pub(super) const PIECE: usize = 512 << 10;
 
 enum Header {
@@ -185,7 +185,7 @@ impl LogFiles {
     /// Finds the segments of database `database` and reads their headers.
     ///
     /// # Errors
-    /// `Format` for another version's, `CorruptFile` if no file has a header that fits or one belongs to
+    /// `Format` for a file of another format version, `CorruptFile` if no file has a matching header or one belongs to
     /// another database, `Io`.
     pub(crate) fn find(disk: Arc<dyn Disk>, database: u64) -> Result<LogFiles, StorageError> {
         let mut files = BTreeMap::new();
@@ -225,7 +225,7 @@ impl LogFiles {
         Ok(LogFiles { disk, geometry: Geometry { segment_bytes, database }, files, piece: PIECE })
     }
 
-    /// The same files, of which a reader requests so many bytes at once.
+    /// Returns the same files with another number of bytes that a reader requests at a time.
     pub(crate) fn in_pieces(self, bytes: usize) -> LogFiles {
         LogFiles { piece: bytes.max(1), ..self }
     }

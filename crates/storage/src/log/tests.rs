@@ -1,4 +1,4 @@
-//! The log as a whole, on memory, on real threads, and on the simulated disk.
+//! Tests of the whole log: in memory, on real threads, and on the simulated disk.
 
 mod crash;
 mod faults;
@@ -13,7 +13,7 @@ use crate::base::hook::ThreadHook;
 use crate::base::ids::TxnId;
 use crate::io::{MemDisk, SimDisk};
 
-/// Small segments and a small ring, so that every border is crossed often.
+/// Small segments and a small ring, so that boundaries are crossed often.
 fn small() -> LogOptions {
     LogOptions {
         segment_bytes: 16 << 10,
@@ -38,7 +38,7 @@ fn reader(disk: &(impl Disk + Clone + 'static), from: Lsn, vouched: Lsn) -> Resu
     Ok(LogReader::new(&LogFiles::find(Arc::new(disk.clone()), 42)?, from, vouched))
 }
 
-/// Reads to the end.
+/// Reads to the end of the log.
 fn read_all(reader: &mut LogReader) -> Result<Vec<Logged>, StorageError> {
     let mut all = Vec::new();
     while let Some(view) = reader.next()? {
@@ -69,7 +69,7 @@ impl From<RecordView<'_>> for Logged {
     }
 }
 
-/// A small generator, so that a seed repeats a failure.
+/// A small random number generator, so that a seed reproduces a failure.
 struct Numbers(u64);
 
 impl Numbers {
@@ -81,7 +81,7 @@ impl Numbers {
     }
 }
 
-/// Builds a record whose body follows from its transaction and `n`.
+/// Builds a record whose contents follow from its transaction and `n`.
 fn build(rec: &mut RecordBuf, txn: u64, prev: Lsn, n: u64, body: usize) -> Logged {
     let kind = 1 + (n % 200) as u8;
     rec.begin(kind, TxnId(txn), prev);
@@ -99,7 +99,7 @@ fn append(log: &Log, slot: u16, txn: u64, prev: Lsn, n: u64, body: usize) -> Res
     Ok(logged)
 }
 
-/// Appends as callers do: without latches where a segment has to be made.
+/// Appends like the engine: releases latches and makes a segment if one is missing.
 fn put(log: &Log, slot: u16, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
     loop {
         match log.append(SlotId(slot), rec, after) {
@@ -138,9 +138,9 @@ fn records_come_back_in_order_and_whole() {
     for logged in all.iter().rev() {
         assert_eq!(&Logged::from(log.read_at(logged.lsn, &mut out).unwrap()), logged);
     }
-    // As a rollback reads: all of them, or a few that lie far apart, and none that begins before a place in the middle.
+    // Backward reads of a rollback: of all records or of few distant ones, and of none before a position in the middle.
     for (apart, since) in [(1, 0), (3, 0), (40, 0), (700, 0), (1, 1500), (40, 1500)] {
-        let mut records = ReadBack::new(&log, &mut out, Lsn(all[since].lsn.0 - 1));
+        let mut records = BackwardReader::new(&log, &mut out, Lsn(all[since].lsn.0 - 1));
         for logged in all[since..].iter().rev().step_by(apart) {
             assert_eq!(&Logged::from(records.read(logged.lsn).unwrap()), logged);
         }
@@ -198,7 +198,7 @@ fn a_record_has_a_largest_size() {
     assert_eq!(all[0].body.len(), MAX_RECORD - RECORD_HEADER, "over 256 segments");
 }
 
-/// One call of the disk for each record made a long rollback take five times as long as the work that it undid.
+/// Regression test: one disk call for each record made a long rollback take five times as long as the work that it undid.
 #[test]
 fn records_are_read_back_in_pieces() {
     let disk = SimDisk::new(1);
@@ -213,7 +213,7 @@ fn records_are_read_back_in_pieces() {
     let reads = |apart: usize| {
         let before = disk.count(crate::io::Call::Read);
         let mut out = Vec::new();
-        let mut records = ReadBack::new(&log, &mut out, Lsn::ZERO);
+        let mut records = BackwardReader::new(&log, &mut out, Lsn::ZERO);
         for logged in all.iter().rev().step_by(apart) {
             assert_eq!(&Logged::from(records.read(logged.lsn).unwrap()), logged);
         }

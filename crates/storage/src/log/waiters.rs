@@ -1,4 +1,4 @@
-//! The threads and fibers that wait for the log to be durable, and up to where.
+//! Threads and fibers that wait for the log to become durable, and the positions that they wait for.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::base::sync::Mutex;
 
 #[derive(Debug)]
 pub(super) struct Waiters {
-    /// In no order: one for each parked worker, which come and go.
+    /// Unordered: one entry for each parked worker, and workers come and go.
     list: Mutex<Vec<Waiter>>,
     hook: Arc<dyn Hook>,
 }
@@ -19,12 +19,12 @@ struct Waiter {
     token: *const WaitToken,
 }
 
-// SAFETY: the token behind the pointer is `Sync`, and it is alive as long as the `Waiter` is in the list:
-// `Registered` borrows it and takes the `Waiter` out, under the list's lock, before the borrow ends. A
-// `Waiter` that a wake took out is used and forgotten under the same lock.
+// SAFETY: the token behind the pointer is `Sync`, and it is alive as long as the `Waiter` is in the list: `Registered`
+// borrows the token and removes the `Waiter`, under the list's lock, before the borrow ends. A `Waiter` that a wake removes
+// is used and dropped under the same lock.
 unsafe impl Send for Waiter {}
 
-/// A place in the list, given up when dropped.
+/// An entry in the list, removed on drop.
 #[derive(Debug)]
 pub(super) struct Registered<'a> {
     waiters: &'a Waiters,
@@ -40,15 +40,15 @@ impl Waiters {
         &*self.hook
     }
 
-    /// Asks for a wake of `token` once the log is durable up to `end`. The caller then reads the durable end again,
-    /// since it may have moved before.
+    /// Registers `token` for a wake once the log is durable up to `end`. The caller must then load the durable end again,
+    /// because it may have advanced before.
     pub(super) fn register<'a>(&'a self, end: u64, token: &'a WaitToken) -> Registered<'a> {
         let registered = Registered { waiters: self, token };
         self.list.lock().push(Waiter { end, token });
         registered
     }
 
-    /// Wakes each thread or fiber that waits for `durable` or less, once.
+    /// Wakes each thread or fiber that waits for a position up to `durable`, once.
     pub(super) fn wake(&self, durable: u64) {
         let mut list = self.list.lock();
         list.retain(|waiter| {
@@ -69,7 +69,7 @@ impl Drop for Registered<'_> {
         let before = list.len();
         list.retain(|waiter| !std::ptr::eq(waiter.token, self.token));
         if list.len() == before {
-            // The token was woken. If its owner never blocked, the next wait must not find that wake.
+            // The token was woken. If its owner never blocked, the next wait must not consume that wake.
             let _ = self.token.try_consume();
         }
     }

@@ -1,4 +1,4 @@
-//! How a service thread sleeps: a wake costs one load while the thread is awake.
+//! Sleep and wake-up of a service thread: a wake costs one load while the thread is awake.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use crate::base::hook::{BlockReason, Hook, ThreadHook, WaitToken};
 use crate::base::lane::LanePlace;
 use crate::base::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// See the module's documentation.
+/// Waker of a service thread: see the module's documentation.
 #[derive(Debug)]
 pub(super) struct ServiceWaker {
     asleep: AtomicBool,
     token: WaitToken,
     hook: ThreadHook,
-    /// Called instead of waking a thread, if threads of several databases do the work.
+    /// Called instead of waking a thread, if the threads of a lane do the work.
     place: OnceLock<LanePlace>,
 }
 
@@ -27,10 +27,10 @@ impl ServiceWaker {
         }
     }
 
-    /// Wakes the sleeper, if there is one. The work for it must have been stored before.
+    /// Wakes the sleeper, if there is one. Its work must have been stored before.
     #[inline]
     pub(super) fn wake_if_asleep(&self) {
-        // With the fence in `sleep`: either the sleeper sees the stored work, or this thread sees it asleep.
+        // Pairs with the fence in `end_turn`: either the sleeper sees the stored work, or this thread sees it asleep.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
             self.wake();
@@ -47,12 +47,12 @@ impl ServiceWaker {
         }
     }
 
-    /// From now on a wake calls the work that has this place in a lane.
-    pub(super) fn call_instead(&self, place: LanePlace) {
+    /// From now on a wake calls the work with this place in a lane.
+    pub(super) fn set_lane_place(&self, place: LanePlace) {
         let _ = self.place.set(place);
     }
 
-    /// A turn of the work ends: the next wake calls the next one. False if there is work already.
+    /// Ends a turn of the work: the next wake requests a turn. Returns false if there is work already.
     pub(super) fn end_turn(&self, has_work: impl Fn() -> bool) -> bool {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -63,7 +63,7 @@ impl ServiceWaker {
         ended
     }
 
-    /// A turn of the work begins.
+    /// Begins a turn of the work.
     pub(super) fn begin_turn(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }

@@ -1,12 +1,12 @@
-//! The one place where page bytes are read and written.
+//! Accessors of page bytes. All reads and writes of pages use them.
 //!
-//! An optimistic reader may look at a page while a writer changes it. Such reads go through [`PageRef`]: single values
-//! by volatile reads, runs of bytes by a copy into private memory. Any bytes are acceptable to it: offsets are checked
-//! against the page before use, and each reader validates the latch's version before it relies on anything it has read.
+//! An optimistic reader may read a page while a writer changes it. Such reads go through [`PageRef`]: single values by
+//! volatile reads, ranges of bytes by a copy into private memory. A `PageRef` accepts any bytes: offsets are checked
+//! against the page before use, and each reader validates the latch's version before it relies on data that it has read.
 //!
-//! By the language's definition a race between a volatile read and a write is undefined; compilers for our targets give
-//! it the meaning of the machine, and every optimistic engine in C++ and Rust (crossbeam's `AtomicCell` among them)
-//! relies on the same. Under Miri and the sanitizers (`cfg(miri)`, `--cfg race_free`) readers take shared latches
+//! By the language's definition a race between a volatile read and a write is undefined behaviour. Compilers for our
+//! targets give it the meaning of the machine, and every optimistic engine in C++ and Rust (crossbeam's `AtomicCell` among
+//! them) relies on this. Under Miri and the sanitizers (`cfg(miri)`, `--cfg race_free`) readers take shared latches
 //! instead, so there is no race to report.
 
 #![allow(unsafe_code)]
@@ -19,7 +19,7 @@ use crate::base::bytes::copy_few;
 use crate::base::ids::PAGE_SIZE;
 use crate::base::prefetch::prefetch_read;
 
-/// A page to read, perhaps while it changes.
+/// Read access to a page that may change meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageRef<'a> {
     base: *const u8,
@@ -34,15 +34,15 @@ impl<'a> PageRef<'a> {
         PageRef { base, _page: PhantomData }
     }
 
-    /// A page in ordinary memory.
+    /// Read access to a page in ordinary memory.
     pub(crate) fn of(bytes: &'a PageBytes) -> PageRef<'a> {
         PageRef { base: bytes.0.as_ptr().cast(), _page: PhantomData }
     }
 
-    /// Bytes of a page in ordinary memory.
+    /// Read access to the bytes of a page in ordinary memory.
     ///
     /// # Panics
-    /// If they are not aligned to 8.
+    /// If the bytes are not aligned to 8.
     pub(crate) fn of_bytes(bytes: &'a [u8; PAGE_SIZE]) -> PageRef<'a> {
         assert!(bytes.as_ptr().addr().is_multiple_of(8), "page buffers are aligned");
         PageRef { base: bytes.as_ptr(), _page: PhantomData }
@@ -72,19 +72,19 @@ impl<'a> PageRef<'a> {
         u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() })
     }
 
-    /// A word of slot `i`, at byte 0, 4 or 8 of it; of the last possible slot if `i` is larger.
+    /// Returns a word of slot `i`, at byte 0, 4 or 8 of the slot; of the last possible slot if `i` is larger.
     #[inline]
     pub(crate) fn slot_word(self, i: usize, byte: usize) -> u32 {
         const LAST: usize = (PAGE_SIZE - SLOTS) / SLOT - 2;
         debug_assert!(byte <= 8);
         let at = SLOTS + i.min(LAST) * SLOT + (byte & 12);
-        // SAFETY: slot LAST and the word behind it end within the page; slots begin at a multiple of 4.
+        // SAFETY: slot LAST and the word after it end within the page; slots begin at a multiple of 4.
         u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() })
     }
 
-    /// The first of the slots `from..to` whose head is not below `head`. Heads ascend; `to` must not exceed what a page
-    /// can have. Without a branch on the heads, which the processor could not predict, nor on the number of slots,
-    /// which differs from table to table.
+    /// Returns the first of the slots `from..to` whose head is not below `head`, or `to`. Heads ascend; `to` must not
+    /// exceed the maximum number of slots. The search has no branch on the heads, which the processor could not predict,
+    /// and none on the number of slots, which differs from table to table.
     #[inline]
     pub(crate) fn heads_below(self, head: u32, mut from: usize, to: usize) -> usize {
         assert!(to <= MAX_SLOTS);
@@ -92,7 +92,8 @@ impl<'a> PageRef<'a> {
         if len == 0 {
             return from;
         }
-        // Where the search goes on (at most `to`) if the slots up to `next` are too small.
+        // Returns the position at which the search continues (at most `to`): `next` if the slots before it are below
+        // `head`.
         let step = |from: usize, ahead: usize| {
             let next = (from + ahead).min(to);
             let at = SLOTS + (next - 1) * SLOT;
@@ -112,7 +113,7 @@ impl<'a> PageRef<'a> {
         step(from, 1)
     }
 
-    /// The eight words at `at`, a multiple of 4. They may be of different moments.
+    /// Returns the eight words at `at`, a multiple of 4. They may have been read at different moments.
     #[inline]
     pub(crate) fn words(self, at: usize) -> [u32; 8] {
         assert!(at + 32 <= PAGE_SIZE && at.is_multiple_of(4));
@@ -138,14 +139,14 @@ impl<'a> PageRef<'a> {
         u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_unaligned() })
     }
 
-    /// The eight bytes at any `at`, as a number that orders like them; none if they do not all lie in the page.
+    /// Returns the eight bytes at any `at`, as a number with the same order; none if they do not all lie in the page.
     #[inline]
     pub(crate) fn u64_ordered(self, at: usize) -> Option<u64> {
         // SAFETY: in bounds by the test before it.
         (at + 8 <= PAGE_SIZE).then(|| u64::from_be(unsafe { word_at(self.base.add(at)) }))
     }
 
-    /// Copies `out.len()` bytes from `at`; false, and nothing copied, if they do not lie in the page.
+    /// Copies `out.len()` bytes from `at`. Returns false, and copies nothing, if they do not lie in the page.
     #[inline]
     #[must_use]
     pub(crate) fn copy_to(self, at: usize, out: &mut [u8]) -> bool {
@@ -157,14 +158,14 @@ impl<'a> PageRef<'a> {
         true
     }
 
-    /// Appends `len` bytes from `at` to `out`; false, and nothing appended, if they do not lie in the page.
+    /// Appends `len` bytes from `at` to `out`. Returns false, and appends nothing, if they do not lie in the page.
     #[inline]
     #[must_use]
     pub(crate) fn append_to(self, at: usize, len: usize, out: &mut Vec<u8>) -> bool {
         if at + len > PAGE_SIZE {
             return false;
         }
-        // A few bytes are copied fastest as part of many: a constant length needs no call.
+        // A few bytes are copied fastest as part of a constant number of bytes, which needs no call.
         const FEW: usize = 32;
         if len <= FEW && at + FEW <= PAGE_SIZE {
             out.reserve(FEW);
@@ -179,7 +180,8 @@ impl<'a> PageRef<'a> {
         self.append_many(at, len, out)
     }
 
-    /// Appends a few bytes and then some more, given by their places and lengths; false if they do not lie in the page.
+    /// Appends a short range of bytes and then a longer one, given by offset and length. Returns false if they do not lie
+    /// in the page.
     #[inline(always)]
     #[must_use]
     pub(crate) fn append_two(self, few: (usize, usize), more: (usize, usize), out: &mut Vec<u8>) -> bool {
@@ -200,7 +202,7 @@ impl<'a> PageRef<'a> {
         true
     }
 
-    /// The rest of [`PageRef::append_to`]. Not inlined: compilers would merge the two copies into one of variable length.
+    /// Slow path of [`PageRef::append_to`]. Not inlined: compilers would merge the two copies into one of variable length.
     #[inline(never)]
     fn append_many(self, at: usize, len: usize, out: &mut Vec<u8>) -> bool {
         if at + len > PAGE_SIZE {
@@ -215,8 +217,8 @@ impl<'a> PageRef<'a> {
         true
     }
 
-    /// Whether the page has exactly these bytes at `at`. Compares overlapping words, because a call to compare a few
-    /// bytes costs more than to compare some of them twice.
+    /// Returns true if the page has exactly these bytes at `at`. Compares overlapping words, because a call to compare a
+    /// few bytes costs more than the second comparison of some of them.
     #[inline]
     pub(crate) fn has_bytes(self, at: usize, bytes: &[u8]) -> bool {
         let len = bytes.len();
@@ -227,27 +229,27 @@ impl<'a> PageRef<'a> {
         if len >= 8 {
             let mut i = 0;
             while i + 8 < len {
-                // SAFETY: `i + 8 <= len`, which both have: `at + len` is in bounds.
+                // SAFETY: `i + 8 <= len`, which is in bounds of both: `at + len` is in bounds of the page.
                 if unsafe { !is_same_word::<u64>(mine.add(i), theirs.add(i)) } {
                     return false;
                 }
                 i += 8;
             }
-            // SAFETY: the last eight of `len >= 8` bytes, which both have.
+            // SAFETY: the last eight of `len >= 8` bytes, which are in bounds of both.
             unsafe { is_same_word::<u64>(mine.add(len - 8), theirs.add(len - 8)) }
         } else if len >= 4 {
-            // SAFETY: the first and the last four of `len >= 4` bytes, which both have.
+            // SAFETY: the first and the last four of `len >= 4` bytes, which are in bounds of both.
             unsafe { is_same_word::<u32>(mine, theirs) && is_same_word::<u32>(mine.add(len - 4), theirs.add(len - 4)) }
         } else if len >= 2 {
-            // SAFETY: the first and the last two of `len >= 2` bytes, which both have.
+            // SAFETY: the first and the last two of `len >= 2` bytes, which are in bounds of both.
             unsafe { is_same_word::<u16>(mine, theirs) && is_same_word::<u16>(mine.add(len - 2), theirs.add(len - 2)) }
         } else {
-            // SAFETY: `len` is 1, and both have it.
+            // SAFETY: `len` is 1, which is in bounds of both.
             len == 0 || unsafe { is_same_word::<u8>(mine, theirs) }
         }
     }
 
-    /// As [`PageRef::has_bytes`], for many bytes.
+    /// Like [`PageRef::has_bytes`], optimised for many bytes.
     pub(crate) fn has_many_bytes(self, at: usize, bytes: &[u8]) -> bool {
         const STEP: usize = 32;
         let len = bytes.len();
@@ -257,7 +259,7 @@ impl<'a> PageRef<'a> {
         let mut i = 0;
         while i + STEP <= len {
             let differ = (0..STEP).step_by(8).fold(0, |differ, word| {
-                // SAFETY: `i + word + 8 <= len`, which both have: `at + len` is in bounds.
+                // SAFETY: `i + word + 8 <= len`, which is in bounds of both: `at + len` is in bounds of the page.
                 unsafe { differ | (word_at(self.base.add(at + i + word)) ^ word_at(bytes.as_ptr().add(i + word))) }
             });
             if differ != 0 {
@@ -268,7 +270,7 @@ impl<'a> PageRef<'a> {
         self.has_bytes(at + i, &bytes[i..])
     }
 
-    /// Compares `len` bytes at `at` with `key`; bytes outside the page count as smaller than any key.
+    /// Compares `len` bytes at `at` with `key`. Bytes outside the page count as less than any key.
     #[inline]
     pub(crate) fn compare(self, at: usize, len: usize, key: &[u8]) -> Ordering {
         if at + len > PAGE_SIZE {
@@ -286,16 +288,16 @@ impl<'a> PageRef<'a> {
             }
             i += 8;
         }
-        // What is left is compared in words that overlap: bytes that were equal before are equal again. Bytes of a page
-        // that changes meanwhile may differ then, and give an order that no validation accepts.
+        // The rest is compared in overlapping words: bytes that were equal before are equal again. If the page changes
+        // meanwhile, these bytes may differ, and give an order that no validation accepts.
         if common >= 8 {
-            // SAFETY: the last eight of `common` bytes, which both have.
+            // SAFETY: the last eight of `common` bytes, which are in bounds of both.
             let (mine, theirs) =
                 unsafe { (word_at(self.base.add(at + common - 8)), word_at(key.as_ptr().add(common - 8))) };
             return u64::from_be(mine).cmp(&u64::from_be(theirs)).then(len.cmp(&key.len()));
         }
         if common >= 4 {
-            // SAFETY: the first and the last four of `common` bytes, which both have.
+            // SAFETY: the first and the last four of `common` bytes, which are in bounds of both.
             let both = |at: *const u8| unsafe { both_halves(at, at.add(common - 4)) };
             return both(self.base.wrapping_add(at)).cmp(&both(key.as_ptr())).then(len.cmp(&key.len()));
         }
@@ -310,7 +312,7 @@ impl<'a> PageRef<'a> {
         len.cmp(&key.len())
     }
 
-    /// Bytes of a page that no thread changes meanwhile.
+    /// Returns the bytes of a page that no thread changes meanwhile.
     ///
     /// # Safety
     /// The caller holds a latch on the page (any mode but optimistic), or owns its memory.
@@ -320,27 +322,27 @@ impl<'a> PageRef<'a> {
         unsafe { &*self.base.cast() }
     }
 
-    /// Asks the processor to fetch the lines of `len` bytes at `at`, as far as they lie in the page.
+    /// Prefetches the cache lines of `len` bytes at `at`, as far as they lie in the page.
     #[inline]
     pub(crate) fn prefetch_bytes(self, at: usize, len: usize) {
         lines_of(self.base.addr(), at, len).for_each(|at| self.prefetch(at));
     }
 
-    /// Asks the processor to fetch the line at `at`.
+    /// Prefetches the cache line at `at`.
     #[inline]
     pub(crate) fn prefetch(self, at: usize) {
         prefetch_read(self.base.wrapping_add(at));
     }
 }
 
-/// An offset for each cache line in which `len` bytes at offset `at` of the page at address `base` lie: lines begin at
-/// multiples of their size in memory, and a page in a frame begins in the middle of one.
+/// Returns one offset for each cache line that contains some of the `len` bytes at offset `at` of the page at address
+/// `base`. Lines begin at multiples of their size in memory, and a page in a frame begins in the middle of a line.
 #[inline]
 fn lines_of(base: usize, at: usize, len: usize) -> impl Iterator<Item = usize> {
     const LINE: usize = 64;
     let mut next = at.saturating_sub((base + at) % LINE);
     let end = (at + len).min(PAGE_SIZE);
-    // By hand: `step_by` counts its steps in advance, by a division.
+    // Written by hand, because `step_by` computes its number of steps in advance, by a division.
     std::iter::from_fn(move || {
         let line = next;
         next += LINE;
@@ -348,7 +350,7 @@ fn lines_of(base: usize, at: usize, len: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A word, at any alignment.
+/// Reads a word, at any alignment.
 ///
 /// # Safety
 /// Eight bytes may be read there.
@@ -358,7 +360,7 @@ unsafe fn word_at(at: *const u8) -> u64 {
     unsafe { at.cast::<u64>().read_unaligned() }
 }
 
-/// Four bytes and four others, as a number that is ordered like them.
+/// Returns four bytes and four others as a number with the same order.
 ///
 /// # Safety
 /// Four bytes may be read at both.
@@ -369,7 +371,7 @@ unsafe fn both_halves(first: *const u8, last: *const u8) -> u64 {
     u64::from(u32::from_be(first)) << 32 | u64::from(u32::from_be(last))
 }
 
-/// Whether two words, at any alignment, are equal.
+/// Returns true if two words, at any alignment, are equal.
 ///
 /// # Safety
 /// `size_of::<T>()` bytes may be read at both.
@@ -379,7 +381,7 @@ unsafe fn is_same_word<T: PartialEq>(mine: *const u8, theirs: *const u8) -> bool
     unsafe { mine.cast::<T>().read_unaligned() == theirs.cast::<T>().read_unaligned() }
 }
 
-/// A page to change, by the holder of its exclusive latch.
+/// Write access to a page, for the holder of its exclusive latch.
 #[derive(Debug)]
 pub(crate) struct PageMut<'a> {
     bytes: &'a mut [u8; PAGE_SIZE],
@@ -394,18 +396,18 @@ impl<'a> PageMut<'a> {
         PageMut { bytes: unsafe { &mut *base.cast() } }
     }
 
-    /// A page in ordinary memory.
+    /// Write access to a page in ordinary memory.
     pub(crate) fn of(bytes: &'a mut PageBytes) -> PageMut<'a> {
         PageMut { bytes: bytes.as_bytes_mut() }
     }
 
-    /// The same page, to read.
+    /// Read access to the same page.
     #[inline]
     pub(crate) fn read(&self) -> PageRef<'_> {
         PageRef { base: self.bytes.as_ptr(), _page: PhantomData }
     }
 
-    /// All bytes.
+    /// All bytes of the page.
     #[inline]
     pub(crate) fn bytes(&mut self) -> &mut [u8; PAGE_SIZE] {
         self.bytes
@@ -417,7 +419,7 @@ impl<'a> PageMut<'a> {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// As [`PageMut::put`], for what is mostly a few bytes.
+    /// Like [`PageMut::put`], optimised for a few bytes.
     #[inline]
     pub(crate) fn put_few(&mut self, at: usize, bytes: &[u8]) {
         copy_few(&mut self.bytes[at..at + bytes.len()], bytes);
@@ -460,16 +462,16 @@ impl<'a> PageMut<'a> {
 pub(crate) struct PageBytes([u64; PAGE_SIZE / 8]);
 
 impl PageBytes {
-    /// All zeros, on the heap.
+    /// Allocates a page of zeros on the heap.
     pub(crate) fn boxed() -> Box<PageBytes> {
         Box::new(PageBytes([0; PAGE_SIZE / 8]))
     }
 
-    /// A copy, on the heap.
+    /// Allocates a copy of a page on the heap.
     pub(crate) fn boxed_of(bytes: &[u8; PAGE_SIZE]) -> Box<PageBytes> {
         let mut copy = Box::<PageBytes>::new_uninit();
-        // SAFETY: source and target have exactly this many bytes and do not overlap, for the box is new; afterwards each
-        // of its words has a value, and any is valid.
+        // SAFETY: source and target have exactly this many bytes and do not overlap, because the box is new. Afterwards
+        // each word of the box has a value, and any value is valid.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), copy.as_mut_ptr().cast::<u8>(), PAGE_SIZE);
             copy.assume_init()
@@ -482,7 +484,7 @@ impl PageBytes {
         unsafe { &*self.0.as_ptr().cast() }
     }
 
-    /// The bytes, to change.
+    /// The bytes, mutable.
     pub(crate) fn as_bytes_mut(&mut self) -> &mut [u8; PAGE_SIZE] {
         // SAFETY: as above; any byte pattern is a valid `u64`.
         unsafe { &mut *self.0.as_mut_ptr().cast() }
@@ -521,7 +523,8 @@ mod tests {
         assert_eq!(PageRef::of(&page).compare(PAGE_SIZE - 2, 3, &[]), Ordering::Less);
     }
 
-    /// With offsets rounded down as if pages began at lines, the last line of every other row was left out.
+    /// Regression test: offsets were rounded down as if pages began at lines, and the last line of every other row was left
+    /// out.
     #[test]
     fn each_line_of_a_row_is_asked_for_once() {
         for (base, at, len) in (0..64).step_by(8).flat_map(|base| (96..240).map(move |at| (base, at, 1 + at * 7 % 300)))

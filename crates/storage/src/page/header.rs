@@ -6,17 +6,17 @@ use crate::base::checksum::crc32c;
 use crate::base::ids::{IndexId, Lsn, PAGE_SIZE, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
 
-/// What a page is.
+/// Kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// Never written, or given back: part of the free list.
+    /// Never written, or freed: part of the free list.
     Free = 0,
     /// B+tree leaf.
     Leaf = 1,
     /// B+tree inner page.
     Inner = 2,
-    /// Page 1, the allocator's.
+    /// The allocator's page, page 1.
     Meta = 3,
 }
 
@@ -28,12 +28,12 @@ impl PageRef<'_> {
         Lsn(self.u64(LSN))
     }
 
-    /// The page's own number.
+    /// Number of the page itself.
     pub(crate) fn id(self) -> PageId {
         PageId(self.u32(ID))
     }
 
-    /// The kind, if it is one we know.
+    /// Returns the kind, if it is a known one.
     pub(crate) fn kind(self) -> Option<Kind> {
         Some(match self.u8(KIND) {
             0 => Kind::Free,
@@ -44,7 +44,7 @@ impl PageRef<'_> {
         })
     }
 
-    /// The index the page belongs to.
+    /// Index that the page belongs to.
     pub(crate) fn index(self) -> IndexId {
         IndexId(self.u32(INDEX))
     }
@@ -58,18 +58,18 @@ impl PageMut<'_> {
     }
 }
 
-/// Writes the checksum; the bytes are then ready for the disk.
+/// Writes the checksum, after which the bytes are ready for the disk.
 pub(crate) fn seal(bytes: &mut [u8; PAGE_SIZE]) {
     let crc = crc32c(&bytes[CRC + 4..]);
     bytes[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The LSN in bytes that may lie anywhere.
+/// Returns the LSN of a page whose bytes may be unaligned.
 pub(crate) fn lsn_of(bytes: &[u8; PAGE_SIZE]) -> Lsn {
     Lsn(bytes[LSN..].first_chunk().map_or(0, |lsn| u64::from_le_bytes(*lsn)))
 }
 
-/// What is wrong with bytes read from the place of page `id`, as a clause; `None` if nothing.
+/// Describes the damage of bytes read from the place of page `id`, as a clause; `None` if there is none.
 pub(crate) fn damage(bytes: &[u8; PAGE_SIZE], id: PageId, checksums: bool) -> Option<String> {
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     if checksums && word(CRC) != crc32c(&bytes[CRC + 4..]) && !is_mutant(Mutant::SkipPageChecksum) {

@@ -1,14 +1,14 @@
-//! Searching the hint keys: seven heads in half a cache line, compared all at once.
+//! Search of the hint keys: seven heads in half a cache line, compared all at once.
 
 #![allow(unsafe_code)]
 
 use super::access::PageRef;
 use super::layout::{HINT_COUNT, HINTS};
 
-/// The hints among the eight words that are read at once; the last word is another field.
+/// Mask of the hints among the eight words that are read at once; the last word is another field.
 const HINT_BITS: u32 = (1 << HINT_COUNT) - 1;
 
-/// How many hints are below `head`. Hints ascend.
+/// Number of hints below `head`. Hints ascend.
 #[inline]
 pub(crate) fn below(page: PageRef<'_>, head: u32) -> usize {
     below_in(page.words(HINTS), head)
@@ -34,7 +34,7 @@ fn below_sse2(hints: [u32; 8], head: u32) -> usize {
     let four =
         |at: usize| _mm_set_epi32(flip(hints[at + 3]), flip(hints[at + 2]), flip(hints[at + 1]), flip(hints[at]));
     let below = [four(0), four(4)].map(|four| _mm_cmpgt_epi32(wanted, four));
-    // A bit per hint, twice; because hints ascend, those below `head` set the low bits.
+    // One bit per hint, twice. Hints ascend, so those below `head` set the low bits.
     let halves = _mm_packs_epi32(below[0], below[1]);
     let mask = _mm_movemask_epi8(_mm_packs_epi16(halves, halves)) as u32;
     (mask & HINT_BITS).trailing_ones() as usize
@@ -57,10 +57,10 @@ mod tests {
             let mut hints = [0u32; 8];
             for hint in &mut hints {
                 x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                // Few values, so that equal ones are common; both halves of the range.
+                // Few distinct values, so that equal ones are common; both halves of the range.
                 *hint = if round % 2 == 0 { (x >> 28) << 28 } else { x };
             }
-            // Not the word behind them.
+            // Without the word after the hints.
             hints[..HINT_COUNT].sort_unstable();
             let mut heads = hints.to_vec();
             heads.extend([0, u32::MAX, x, hints[3].wrapping_add(1)]);

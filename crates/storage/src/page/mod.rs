@@ -1,4 +1,4 @@
-//! Pages: how 8 KiB are laid out, and the one accessor through which they are read and written.
+//! Pages: the layout of their 8 KiB, and the only accessor through which they are read and written.
 //!
 #![doc = include_str!("FORMAT.md")]
 
@@ -11,18 +11,18 @@ pub(crate) mod sound;
 
 pub(crate) use access::{PageBytes, PageMut, PageRef};
 
-/// Longest key, in bytes.
+/// Maximum length of a key in bytes.
 pub(crate) const MAX_KEY: usize = 2048;
-/// Longest value in a slot, in bytes.
+/// Maximum length of a value in a slot, in bytes.
 pub(crate) const MAX_VALUE: usize = 4000;
-/// Most bytes of a key and its value in one slot. A leaf with one such row has room for the two longest fences, and for the
-/// four bytes by which a row that grows may be laid out anew.
+/// Maximum length in bytes of a key and its value in one slot. A leaf with one such row has space for the two longest
+/// fences, and for the four bytes that a growing row may need when it is laid out anew.
 pub(crate) const MAX_RECORD: usize = 3968;
 
 const _: () = assert!(
     layout::SLOTS + 2 * MAX_KEY + layout::SLOT + 2 * layout::RECORD_HEAD + MAX_RECORD <= crate::base::ids::PAGE_SIZE
 );
-// An inner page with the longest bounds has room for two separators, so that one can move up and leave children on both
+// An inner page with the longest bounds has space for two separators, so that one can move up and leave children on both
 // sides.
 const _: () = assert!(
     layout::SLOTS + slotted::WHOLE_FENCE + MAX_KEY + 2 * (layout::SLOT + layout::RECORD_HEAD + MAX_KEY)

@@ -1,12 +1,12 @@
-//! Whether this engine could have written a page, judged by the page alone: checked when it is read from the disk.
+//! Structural check of a page, made when it is read from the disk. It detects pages that this engine cannot have written,
+//! from the page alone.
 //!
-//! A checksum proves that the bytes are those that were written, not that they make sense. Code that reads and changes
-//! pages relies on what is proved here without checking again: records, fences and slots lie in the page and do not
-//! overlap, keys ascend between the fences, heads and hints are those of the keys, counters are right. So whatever the
-//! disk holds, no search leaves the page, and no change writes beyond its edge.
+//! A checksum proves that the bytes are those that were written, not that they are consistent. Code that reads and changes
+//! pages relies on these properties without checking them again: records, fences and slots lie in the page and do not
+//! overlap, keys ascend between the fences, heads and hints are those of the keys, counters are right. So for any contents
+//! of the disk, no search leaves the page, and no change writes beyond its edge.
 //!
-//! It takes a pass over slots and keys, a microsecond or less, on bytes that the checksum has just brought into the
-//! cache.
+//! The check takes one pass over slots and keys, on bytes that the checksum has just brought into the cache.
 
 use std::fmt::{Display, Formatter};
 
@@ -15,26 +15,26 @@ use super::slotted::{WHOLE_FENCE, head_of};
 use super::{MAX_KEY, MAX_VALUE};
 use crate::base::ids::{PAGE_SIZE, PageId};
 
-/// What is wrong with a page.
+/// Defect of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// The kind byte, or kind and level do not go together.
+    /// Unknown kind, or kind and level do not match.
     Kind,
-    /// More slots than a page can have, or slots that run into the heap.
+    /// More slots than a page can have, or slots that extend into the heap.
     Slots,
-    /// A record or fence does not lie in the heap, or is longer than any can be.
+    /// A record or fence does not lie in the heap, or exceeds the maximum length.
     Heap,
-    /// A record or fence shares bytes with another.
+    /// A record or fence shares bytes with another one.
     Overlap,
-    /// The bytes in use and free do not add up.
+    /// The numbers of used and free bytes do not add up.
     Space,
-    /// The fences do not ascend, or the prefix is not what they share.
+    /// The fences do not ascend, or the prefix is not their common prefix.
     Fences,
     /// Keys do not ascend from this slot to the next, or lie outside the fences.
     KeyOrder(usize),
-    /// The head of this slot is not that of its key.
+    /// The head of this slot does not match its key.
     Head(usize),
-    /// A hint is not the head of its slot.
+    /// This hint is not the head of its slot.
     Hint(usize),
     /// The number of ghosts is wrong.
     Ghosts,
@@ -57,14 +57,14 @@ impl Display for Flaw {
     }
 }
 
-/// The first thing that is wrong with the bytes of page `id`.
-pub(crate) fn flaw(bytes: &[u8; PAGE_SIZE], id: PageId) -> Option<Flaw> {
+/// Returns the first defect of the bytes of page `id`.
+pub(crate) fn find_defect(bytes: &[u8; PAGE_SIZE], id: PageId) -> Option<Flaw> {
     let (kind, level) = (bytes[KIND], bytes[LEVEL]);
     let leaf = kind == Kind::Leaf as u8;
     match kind {
         // A free page holds only a link.
         0 => (id.0 == SPACE).then_some(Flaw::Kind),
-        // The allocator never hands out itself or the catalog; page numbers are checked again where they are used.
+        // The allocator never hands out itself or the catalog; page numbers are checked again when they are used.
         3 if id.0 != SPACE || u32_at(bytes, HINTS) < 3 || matches!(u32_at(bytes, HINTS + 4), 1 | 2) => Some(Flaw::Kind),
         3 => (!ranges_ascend(bytes)).then_some(Flaw::Kind),
         1 | 2 if id.0 != SPACE && leaf == (level == 0) => tree_page(bytes, leaf).err(),
@@ -72,9 +72,10 @@ pub(crate) fn flaw(bytes: &[u8; PAGE_SIZE], id: PageId) -> Option<Flaw> {
     }
 }
 
-/// Whether the keys of a page that is sound in all else ascend between its fences. A sound page in the wrong place of a tree
-/// takes keys that do not belong there, and stands out by this. Far less work than [`flaw`]: mostly a comparison a slot.
-pub(crate) fn disorder(bytes: &[u8; PAGE_SIZE]) -> Option<Flaw> {
+/// Returns the first key of an otherwise valid page that is out of order or outside the fences. A valid page in the wrong
+/// place of a tree gets keys that do not belong there, which this check detects. It is far cheaper than [`find_defect`]:
+/// mostly one comparison per slot.
+pub(crate) fn find_key_order_defect(bytes: &[u8; PAGE_SIZE]) -> Option<Flaw> {
     let part = |at: usize, len: usize| bytes.get(at..at + len);
     let prefix = u16_at(bytes, PREFIX_LEN);
     let fence = |at: usize, len: usize| part(u16_at(bytes, at), u16_at(bytes, len))?.get(prefix..);
@@ -85,7 +86,7 @@ pub(crate) fn disorder(bytes: &[u8; PAGE_SIZE]) -> Option<Flaw> {
         part(half(4) + RECORD_HEAD, half(6))
     };
     let head = |slot: &[u8; SLOT]| u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]);
-    // Heads that ascend prove that the keys do.
+    // Ascending heads prove that the keys ascend.
     let falls = |pair: &[[u8; SLOT]]| {
         let (before, after) = (head(&pair[0]), head(&pair[1]));
         before > after || before == after && key(&pair[0]) >= key(&pair[1])
@@ -102,7 +103,8 @@ pub(crate) fn disorder(bytes: &[u8; PAGE_SIZE]) -> Option<Flaw> {
     is_above.then_some(Flaw::KeyOrder(slots.len() - 1))
 }
 
-/// Whether the allocator's ranges of pages that no tree has lie behind each other, and below the end of the pages in use.
+/// Returns true if the allocator's ranges of pages without a tree ascend, do not overlap, and end before the end of the
+/// used pages.
 fn ranges_ascend(bytes: &[u8; PAGE_SIZE]) -> bool {
     let end = u32_at(bytes, HINTS);
     let (entries, _) = bytes[SLOTS..].as_chunks::<8>();
@@ -117,7 +119,7 @@ fn ranges_ascend(bytes: &[u8; PAGE_SIZE]) -> bool {
     })
 }
 
-/// The allocator's page.
+/// Number of the allocator's page.
 const SPACE: u32 = 1;
 
 fn u16_at(bytes: &[u8; PAGE_SIZE], at: usize) -> usize {
@@ -128,31 +130,31 @@ fn u32_at(bytes: &[u8; PAGE_SIZE], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Bytes of the heap, which begins at `heap`.
+/// Returns bytes of the heap, which begins at `heap`.
 fn in_heap(bytes: &[u8; PAGE_SIZE], heap: usize, at: usize, len: usize) -> Result<&[u8], Flaw> {
     if at < heap { Err(Flaw::Heap) } else { bytes.get(at..at + len).ok_or(Flaw::Heap) }
 }
 
-/// The bytes of a page that are occupied, a bit each; detects two objects on one byte.
-struct Taken {
+/// Bit set of the occupied bytes of a page; detects two objects on one byte.
+struct ByteBitmap {
     bytes: [u64; PAGE_SIZE / 64],
-    twice: u64,
+    overlaps: u64,
 }
 
-impl Taken {
-    fn new() -> Taken {
-        Taken { bytes: [0; PAGE_SIZE / 64], twice: 0 }
+impl ByteBitmap {
+    fn new() -> ByteBitmap {
+        ByteBitmap { bytes: [0; PAGE_SIZE / 64], overlaps: 0 }
     }
 
-    /// Marks bytes, which lie in the page, as occupied.
-    fn take(&mut self, at: usize, len: usize) {
+    /// Marks bytes as occupied. They lie in the page.
+    fn mark(&mut self, at: usize, len: usize) {
         let end = at + len;
         let mut from = at;
         while from < end {
             let n = (64 - from % 64).min(end - from);
             let these = (u64::MAX >> (64 - n)) << (from % 64);
             let word = &mut self.bytes[from / 64];
-            self.twice |= *word & these;
+            self.overlaps |= *word & these;
             *word |= these;
             from += n;
         }
@@ -190,10 +192,10 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
     }
     let (low_len, high_len) = (low.map_or(0, <[u8]>::len), high.map_or(0, <[u8]>::len));
     let mut used = low_len + high_len;
-    let mut taken = Taken::new();
-    taken.take(u16_at(bytes, LOW_OFFSET), low_len);
-    taken.take(u16_at(bytes, HIGH_OFFSET), high_len);
-    // Keys are compared by their rest behind the prefix, so the fences lose the prefix as well.
+    let mut occupied = ByteBitmap::new();
+    occupied.mark(u16_at(bytes, LOW_OFFSET), low_len);
+    occupied.mark(u16_at(bytes, HIGH_OFFSET), high_len);
+    // Keys are compared by their rest after the prefix, so the prefix is removed from the fences as well.
     let above = low.map(|low| &low[prefix..]);
     let below = high.map(|high| &high[prefix..]);
     let skip = u16_at(bytes, SKIP);
@@ -202,7 +204,7 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
         return Err(Flaw::Head(0));
     }
     let mut ghosts = 0;
-    // The key before, and its head.
+    // The previous key, and its head.
     let mut last: Option<(&[u8], u32)> = None;
     for i in 0..count {
         let slot: [u8; SLOT] = bytes[SLOTS + i * SLOT..][..SLOT].try_into().map_err(|_| Flaw::Slots)?;
@@ -216,7 +218,7 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
         }
         let key = &in_heap(bytes, heap, offset, len)?[RECORD_HEAD..RECORD_HEAD + key_len];
         used += len;
-        taken.take(offset, len);
+        occupied.mark(offset, len);
         ghosts += slot_flags & usize::from(GHOST);
         let (start, head) = match key.first_chunk::<8>() {
             Some(first) => {
@@ -228,7 +230,7 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
         if (key.len() < skip || start & SHARED_MASK[skip] != shared) && skip > 0 || word(0) != head {
             return Err(Flaw::Head(i));
         }
-        // The bytes before the heads are the same in all keys, so heads that ascend prove that the keys do.
+        // The bytes before the heads are the same in all keys, so ascending heads prove that the keys ascend.
         let falls = |(last, before)| before > head || before == head && last >= key;
         if last.map_or(above.is_some_and(|above| key < above), falls) {
             return Err(Flaw::KeyOrder(i.saturating_sub(1)));
@@ -243,7 +245,7 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
     if used + u16_at(bytes, HEAP_FREE) != PAGE_SIZE - heap {
         return Err(Flaw::Space);
     }
-    if taken.twice != 0 {
+    if occupied.overlaps != 0 {
         return Err(Flaw::Overlap);
     }
     if ghosts != u16_at(bytes, GHOSTS) {
@@ -266,7 +268,7 @@ mod tests {
     use crate::page::slotted::Format;
     use crate::page::{PageBytes, PageMut};
 
-    /// A record that began inside another row was accepted, because the sum of all bytes was right.
+    /// Regression test: a record that began inside another row was accepted, because the sum of all bytes was right.
     #[test]
     fn records_that_share_bytes_are_noticed() {
         let mut page = PageBytes::boxed();
@@ -276,7 +278,7 @@ mod tests {
         p.format(&Format { id, index: IndexId(1), level: 0, low, high, right, upper: PageId::NONE });
         p.insert(0, &[9; 20], 0, &[9; 50], 0);
         p.insert(1, &[10; 20], 0, &[9; 50], 0);
-        assert_eq!(flaw(page.as_bytes(), id), None);
+        assert_eq!(find_defect(page.as_bytes(), id), None);
         let offset = u16_at(page.as_bytes(), SLOTS + 4);
         let second = u16_at(page.as_bytes(), SLOTS + SLOT + 4);
         assert_eq!(second + RECORD_HEAD + 20 + 50, offset);
@@ -284,10 +286,10 @@ mod tests {
         let moved = (offset - 10) as u16;
         page.as_bytes_mut()[SLOTS + 4..SLOTS + 6].copy_from_slice(&moved.to_le_bytes());
         page.as_bytes_mut()[usize::from(moved) + RECORD_HEAD..][..20].fill(9);
-        assert_eq!(flaw(page.as_bytes(), id), Some(Flaw::Overlap));
+        assert_eq!(find_defect(page.as_bytes(), id), Some(Flaw::Overlap));
     }
 
-    /// Searches compare a short prefix with what the header has of it.
+    /// Searches compare a short prefix with its copy in the header.
     #[test]
     fn a_prefix_that_is_not_the_fences_is_noticed() {
         let id = PageId(7);
@@ -297,13 +299,13 @@ mod tests {
             let mut page = PageBytes::boxed();
             let (low, high) = (Some(low.as_bytes()), Some(high.as_bytes()));
             PageMut::of(&mut page).format(&Format { id, index: IndexId(1), level, low, high, right: id, upper: id });
-            assert_eq!(flaw(page.as_bytes(), id), None);
+            assert_eq!(find_defect(page.as_bytes(), id), None);
             page.as_bytes_mut()[LEAD] ^= 1;
-            assert_eq!(flaw(page.as_bytes(), id), noticed.then_some(Flaw::Fences), "level {level}");
+            assert_eq!(find_defect(page.as_bytes(), id), noticed.then_some(Flaw::Fences), "level {level}");
         }
     }
 
-    /// The look at the order alone says what the whole one says of it.
+    /// The check of the order alone gives the same result as the complete check.
     #[test]
     fn keys_out_of_order_are_noticed_by_either_look() {
         let id = PageId(7);
@@ -324,23 +326,27 @@ mod tests {
                 p.insert(i, key.as_bytes(), 0, b"row", 0);
             }
             let noticed = noticed.map(Flaw::KeyOrder);
-            assert_eq!((disorder(page.as_bytes()), flaw(page.as_bytes(), id)), (noticed, noticed), "{keys:?}");
+            assert_eq!(
+                (find_key_order_defect(page.as_bytes()), find_defect(page.as_bytes(), id)),
+                (noticed, noticed),
+                "{keys:?}"
+            );
         }
     }
 
     #[test]
     fn no_byte_is_taken_twice() {
-        let mut taken = Taken::new();
+        let mut occupied = ByteBitmap::new();
         for (at, len) in [(0, 1), (63, 2), (100, 300), (400, 1), (PAGE_SIZE - 65, 65), (700, 0), (1, 62), (65, 35)] {
-            taken.take(at, len);
-            assert_eq!(taken.twice, 0, "{at}");
+            occupied.mark(at, len);
+            assert_eq!(occupied.overlaps, 0, "{at}");
         }
-        let of_all: u32 = taken.bytes.iter().map(|word| word.count_ones()).sum();
+        let of_all: u32 = occupied.bytes.iter().map(|word| word.count_ones()).sum();
         assert_eq!(of_all, 401 + 65);
         for at in [0, 64, 399, PAGE_SIZE - 1] {
-            taken.twice = 0;
-            taken.take(at, 1);
-            assert_ne!(taken.twice, 0, "{at}");
+            occupied.overlaps = 0;
+            occupied.mark(at, 1);
+            assert_ne!(occupied.overlaps, 0, "{at}");
         }
     }
 }

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use super::control::{Control, ControlFile};
 use crate::base::error::{LogHolder, StorageError};
+use crate::base::fair_lock::FairLock;
 use crate::base::hook::BlockReason;
 use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicU64, Ordering};
-use crate::base::turns::Turns;
 use crate::log::{FIRST_LSN, RecordBuf, RecordKind};
 use crate::txn::active::Active;
 use crate::txn::engine::Engine;
@@ -25,7 +25,7 @@ use crate::txn::engine::Engine;
 pub(crate) struct Checkpointer {
     /// A checkpoint waits for the log, so it holds no mutex during that time: the next one waits for its turn through the
     /// hook.
-    turns: Turns<CheckpointState>,
+    turns: FairLock<CheckpointState>,
     /// Content of the control file as of the newest checkpoint.
     control: Mutex<Control>,
     /// Number of checkpoints since open.
@@ -91,7 +91,7 @@ impl CheckpointBody {
 impl Checkpointer {
     /// Continues from the content of the control file. `slot` is the log slot of this service.
     pub(crate) fn new(file: ControlFile, control: Control, redo: Lsn, slot: SlotId) -> Checkpointer {
-        let turns = Turns::new(CheckpointState { file, rec: RecordBuf::new() }, BlockReason::LogFlush);
+        let turns = FairLock::new(CheckpointState { file, rec: RecordBuf::new() }, BlockReason::LogFlush);
         Checkpointer {
             turns,
             control: Mutex::new(control),
@@ -142,7 +142,7 @@ impl Checkpointer {
         let at = engine.log.append_checkpoint(self.slot, rec)?;
         let end = rec.end();
         if !is_mutant(Mutant::NameBeforeFlush) {
-            let _locked = is_mutant(Mutant::WaitWithMutex).then(|| self.turns.lock());
+            let _locked = is_mutant(Mutant::WaitWithMutex).then(|| self.turns.lock_queue());
             engine.make_durable(end)?;
         }
         let before = *self.control.lock();
@@ -166,7 +166,7 @@ impl Checkpointer {
     pub(crate) fn holder_now(&self, engine: &Engine) -> Option<LogHolder> {
         engine.log.holder().filter(|holder| match holder.transaction {
             Some(age) => engine.slots.is_writing(age),
-            None => engine.log.is_held(),
+            None => engine.log.is_pinned(),
         })
     }
 
@@ -174,7 +174,7 @@ impl Checkpointer {
     fn holder(&self, engine: &Engine, body: &CheckpointBody, now_ns: u64) -> Option<LogHolder> {
         let oldest = body.active.iter().filter(|a| a.first < body.redo).min_by_key(|a| a.first);
         let (transaction, first) = match oldest {
-            _ if engine.log.is_held() && engine.log.would_shrink(body.keep()) => (None, engine.log.begin()),
+            _ if engine.log.is_pinned() && engine.log.would_shrink(body.keep()) => (None, engine.log.begin()),
             Some(oldest) if engine.log.would_shrink(body.redo) => {
                 (Some(engine.locks.age_in(oldest.txn.slot())), oldest.first)
             }

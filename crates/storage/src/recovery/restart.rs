@@ -348,7 +348,7 @@ fn is_numbered(id: PageId, limit: u64) -> bool {
 
 /// Returns true if these bytes can be page `id`.
 fn is_page(bytes: &[u8; PAGE_SIZE], id: PageId) -> bool {
-    header::damage(bytes, id, false).is_none() && sound::flaw(bytes, id).is_none()
+    header::damage(bytes, id, false).is_none() && sound::find_defect(bytes, id).is_none()
 }
 
 /// Extends the file so that it contains all pages in use. A crash may have lost the file's newest length, but then the log

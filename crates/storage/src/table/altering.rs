@@ -22,13 +22,13 @@ use std::ops::ControlFlow;
 
 use super::catalog::{Catalog, own_index};
 use super::columns::WHOLE;
-use super::creation::Creator;
+use super::creation::CreationGuard;
 use super::declared::{Declared, IndexSpec};
 use super::dropping::carry_out;
 use super::entry::{IndexEntry, TableEntry};
 use super::index::{Index, Want};
 use super::info::TableInfo;
-use super::mark::Fate;
+use super::mark::PendingOperation;
 use super::scan::{ScanEnd, ScanSpec};
 use crate::base::error::TxnError;
 use crate::base::ids::IndexId;
@@ -78,7 +78,7 @@ impl Catalog {
             }
             let gone = change.decide((&entry, number), &wanted)?;
             let end = match gone {
-                Some(gone) => carry_out(self, &mut owner, &gone, Fate::Dropped)?,
+                Some(gone) => carry_out(self, &mut owner, &gone, PendingOperation::Dropped)?,
                 None => engine.log.tail(),
             };
             owner.commit()?;
@@ -116,7 +116,7 @@ impl<'c> Change<'c> {
         if new.is_empty() {
             return Ok(());
         }
-        let _creator = Creator::wait(&self.catalog.creation, &*self.engine.hook);
+        let _guard = CreationGuard::acquire(&self.catalog.creation, &*self.engine.hook);
         let first = self.catalog.new_indexes(self.engine, self.declared, new.len() as u32)?;
         let mut txn = self.engine.begin_creating()?;
         for (index, spec) in (first..).zip(new) {
@@ -130,7 +130,7 @@ impl<'c> Change<'c> {
             });
         }
         if let Some(trees) = TableEntry::of_trees(&self.built) {
-            txn.insert(&own_index(), &Fate::Dropped.mark(&trees), &trees.encode())?;
+            txn.insert(&own_index(), &PendingOperation::Dropped.mark(&trees), &trees.encode())?;
         }
         txn.commit()?;
         Ok(())
@@ -183,13 +183,13 @@ impl<'c> Change<'c> {
         let gone = TableEntry::of_trees(&gone);
         let new = TableEntry { secondaries, ..old.clone() };
 
-        let _creator = Creator::wait(&self.catalog.creation, &*engine.hook);
+        let _guard = CreationGuard::acquire(&self.catalog.creation, &*engine.hook);
         let mut decision = engine.begin_creating()?;
         if let Some(built) = TableEntry::of_trees(&self.built) {
-            decision.delete(&own_index(), &Fate::Dropped.mark(&built))?;
+            decision.delete(&own_index(), &PendingOperation::Dropped.mark(&built))?;
         }
         if let Some(gone) = &gone {
-            decision.insert(&own_index(), &Fate::Dropped.mark(gone), &gone.encode())?;
+            decision.insert(&own_index(), &PendingOperation::Dropped.mark(gone), &gone.encode())?;
         }
         let row = new.encode();
         if let Some(spot) = decision.fetch_for_write(&own_index(), self.declared.name.as_bytes(), WHOLE)? {
@@ -216,7 +216,7 @@ impl Drop for Change<'_> {
             && let Ok(mut txn) = self.engine.begin_system(SystemPurpose::Companion)
         {
             // The next open frees pages that this call cannot free: the mark is still in the catalog.
-            let _ = carry_out(self.catalog, &mut txn, &built, Fate::Dropped);
+            let _ = carry_out(self.catalog, &mut txn, &built, PendingOperation::Dropped);
         }
     }
 }
@@ -263,7 +263,7 @@ impl Run {
             let mut txn = engine.begin_system(SystemPurpose::Companion)?;
             txn.lock_number(index, TableMode::X)?;
             match txn.insert_run(index, &entries) {
-                Err(TxnError::DuplicateKey { .. }) => return Err(of_whom(&mut txn, index, &entries)),
+                Err(TxnError::DuplicateKey { .. }) => return Err(duplicate_rows_error(&mut txn, index, &entries)),
                 inserted => inserted?,
             }
             txn.commit()?;
@@ -276,7 +276,7 @@ impl Run {
 
 /// Returns the error for two rows with the same key in a unique index.
 #[cold]
-fn of_whom(txn: &mut Txn<'_>, index: &Index, entries: &[(&[u8], &[u8])]) -> TxnError {
+fn duplicate_rows_error(txn: &mut Txn<'_>, index: &Index, entries: &[(&[u8], &[u8])]) -> TxnError {
     for (value, key) in entries {
         match txn.read(index, value, Want::Read, <[u8]>::to_vec) {
             Ok(Some(other)) if other != *key => return not_unique(index, &other, key),

@@ -8,17 +8,17 @@ use std::sync::{Arc, OnceLock};
 use super::codec::Codec;
 use super::codec::name::RAW;
 use super::columns::WHOLE;
-use super::creation::{Creation, Creator};
+use super::creation::{CreationGuard, CreationTurn};
 use super::declared::{Declared, LONGEST_NAME, TableHint};
 use super::entry::{IndexEntry, TableEntry};
 use super::index::{Index, Want};
 use super::info::TableInfo;
-use super::mark::{Fate, USED};
+use super::mark::{INDEX_BOUND_KEY, PendingOperation};
 use super::numbers::{MOST, Numbers, new_ticket};
 use super::scan::{ScanEnd, ScanSpec};
 use crate::base::error::TxnError;
-use crate::base::growing::Growing;
 use crate::base::ids::{IndexId, PageId};
+use crate::base::segmented_array::SegmentedArray;
 use crate::base::sync::Mutex;
 use crate::btree::Tree;
 use crate::txn::active::SystemPurpose;
@@ -56,13 +56,13 @@ pub(crate) struct Catalog {
     tables: Mutex<Tables>,
     /// Turn to create a table: one table is created at a time. The turn is a flag in the mutex, which is not held
     /// during a creation, because fibers of the creating thread may wait for the turn.
-    pub(super) creation: Mutex<Creation>,
+    pub(super) creation: Mutex<CreationTurn>,
     /// Numbers of indexes, which are never reused in a database.
     indexes: Mutex<UsedIndexes>,
     /// See [`Engine::instance`].
     instance: u64,
     /// Open and formerly open tables by number; handles find them without a lock.
-    open: Growing<OnceLock<Box<TableInfo>>>,
+    open: SegmentedArray<OnceLock<Box<TableInfo>>>,
     /// Cache for [`Catalog::declared`]: numbers of open tables, by the address of the name. Written only when an entry
     /// was wrong. A cached number is checked against the open table.
     guesses: Box<[AtomicU32; GUESSES]>,
@@ -107,7 +107,7 @@ struct UsedIndexes {
     /// The number assigned last.
     last: u32,
     /// Upper bound of the numbers in use, as stored in the catalog.
-    said: u32,
+    reserved_up_to: u32,
 }
 
 /// Number of entries of the cache: a power of two, and far more than the declarations of most programs.
@@ -119,7 +119,7 @@ impl Catalog {
     /// # Errors
     /// Errors of waiting for the table's lock; no space. See `table/dropping.rs` for failures in the middle.
     pub(crate) fn drop_table(&self, engine: &Engine, name: &str) -> Result<bool, TxnError> {
-        self.end(engine, name, Fate::Dropped)
+        self.end(engine, name, PendingOperation::Dropped)
     }
 
     /// Removes all rows of a table; returns false if there is no table of this name.
@@ -127,7 +127,7 @@ impl Catalog {
     /// # Errors
     /// As [`Catalog::drop_table`].
     pub(crate) fn truncate(&self, engine: &Engine, name: &str) -> Result<bool, TxnError> {
-        self.end(engine, name, Fate::Emptied)
+        self.end(engine, name, PendingOperation::Emptied)
     }
 
     /// Reads the catalog, and completes drops and truncations of tables that a crash interrupted.
@@ -139,16 +139,16 @@ impl Catalog {
         let mut tables = Tables { entries, by_index, numbers: Numbers::new(CATALOG_NUMBER + 1) };
         let mut damaged = false;
         let mut marks = Vec::new();
-        let mut said = CATALOG.index.0;
+        let mut reserved_up_to = CATALOG.index.0;
         let mut txn = engine.begin_system(SystemPurpose::Open)?;
         let wanted = ScanSpec { from: &[], to: ScanEnd::Never, want: Want::Read, likely: usize::MAX };
         txn.scan(&own_index(), wanted, |key, row| {
-            if let (USED, Some(number)) = (key, row.first_chunk()) {
-                said = said.max(u32::from_le_bytes(*number));
+            if let (INDEX_BOUND_KEY, Some(number)) = (key, row.first_chunk()) {
+                reserved_up_to = reserved_up_to.max(u32::from_le_bytes(*number));
                 return ControlFlow::Continue(());
             }
-            match (Fate::of_mark(key), String::from_utf8(key.to_vec()), TableEntry::decode(row)) {
-                (Some(fate), _, Some(entry)) => marks.push((fate, entry)),
+            match (PendingOperation::of_mark(key), String::from_utf8(key.to_vec()), TableEntry::decode(row)) {
+                (Some(operation), _, Some(entry)) => marks.push((operation, entry)),
                 (None, Ok(name), Some(entry)) if name.len() <= LONGEST_NAME => tables.put(&name, entry, None),
                 _ => damaged = true,
             }
@@ -159,7 +159,7 @@ impl Catalog {
         if damaged
             || marked
                 .chain(tables.by_index.keys().map(|index| Tree::number_of(IndexId(*index))))
-                .any(|index| index > said)
+                .any(|index| index > reserved_up_to)
         {
             let what = "has a row that is no table: it is damaged; restore a copy".into();
             return Err(TxnError::Schema { table: "catalog".into(), what });
@@ -168,9 +168,9 @@ impl Catalog {
             tables: Mutex::new(tables),
             creation: Mutex::default(),
             // Numbers between the last one in use and this one are skipped.
-            indexes: Mutex::new(UsedIndexes { last: said, said }),
+            indexes: Mutex::new(UsedIndexes { last: reserved_up_to, reserved_up_to }),
             instance: engine.instance,
-            open: Growing::default(),
+            open: SegmentedArray::default(),
             guesses: Box::new([const { AtomicU32::new(0) }; GUESSES]),
         };
         catalog.finish(engine, marks)?;
@@ -218,7 +218,7 @@ impl Catalog {
         declared: &Declared<'_>,
         entry: &TableEntry,
     ) -> Result<u32, TxnError> {
-        let fits = |number| self.table(number).is_none_or(|info| info.may_become(declared, entry));
+        let fits = |number| self.table(number).is_none_or(|info| info.can_be_reused_for(declared, entry));
         numbers.take(engine, entry.shape(declared), fits).ok_or_else(|| too_many(declared.name))
     }
 
@@ -228,13 +228,13 @@ impl Catalog {
         self.tables.lock().numbers.retire(engine, shape, number);
     }
 
-    /// Assigns numbers to `n` new indexes; returns the first. The caller holds the [`Creator`] and has no open
+    /// Assigns numbers to `n` new indexes; returns the first. The caller holds the [`CreationGuard`] and has no open
     /// transaction of it.
     ///
     /// # Errors
     /// No space; [`TxnError::Schema`] if all numbers have been used.
     pub(super) fn new_indexes(&self, engine: &Engine, declared: &Declared<'_>, n: u32) -> Result<u32, TxnError> {
-        let (first, said) = {
+        let (first, reserved_up_to) = {
             let mut used = self.indexes.lock();
             let Some(last) = used.last.checked_add(n).filter(|last| Tree::number_of(IndexId(*last)) == *last) else {
                 let what = "no number is left for another index: every one of two billion has been used since the \
@@ -243,23 +243,23 @@ impl Catalog {
             };
             let first = used.last + 1;
             used.last = last;
-            (first, (last > used.said).then(|| last.saturating_add(AHEAD)))
+            (first, (last > used.reserved_up_to).then(|| last.saturating_add(AHEAD)))
         };
-        if let Some(said) = said {
+        if let Some(reserved_up_to) = reserved_up_to {
             let mut txn = engine.begin_creating()?;
-            let row = said.to_le_bytes();
-            match txn.fetch_for_write(&own_index(), USED, WHOLE)? {
+            let row = reserved_up_to.to_le_bytes();
+            match txn.fetch_for_write(&own_index(), INDEX_BOUND_KEY, WHOLE)? {
                 Some(spot) => {
                     let after = &mut txn.slot.state().after;
                     after.clear();
                     after.extend_from_slice(&row);
-                    txn.store(&own_index(), USED, spot)?;
+                    txn.store(&own_index(), INDEX_BOUND_KEY, spot)?;
                 }
-                None => txn.insert(&own_index(), USED, &row)?,
+                None => txn.insert(&own_index(), INDEX_BOUND_KEY, &row)?,
             }
             // Log records about the new indexes follow this commit in the log.
             txn.commit()?;
-            self.indexes.lock().said = said;
+            self.indexes.lock().reserved_up_to = reserved_up_to;
         }
         Ok(first)
     }
@@ -293,7 +293,7 @@ impl Catalog {
         let place = self.open.at(number as usize);
         let info = place.get_or_init(|| Box::new(TableInfo::new(number, declared, entry.shape(declared))));
         let ticket = new_ticket(self.instance);
-        info.become_table(declared.name, entry, ticket);
+        info.set_table(declared.name, entry, ticket);
         (info, ticket)
     }
 
@@ -397,8 +397,8 @@ impl Catalog {
     /// Returns the open table of a declaration, if it is known to match. Takes no lock and writes nothing.
     #[inline]
     pub(crate) fn declared(&self, declared: &Declared<'_>) -> Option<&TableInfo> {
-        if let Some(noted) = declared.noted {
-            return self.noted(noted);
+        if let Some(hint) = declared.hint {
+            return self.table_at_hint(hint);
         }
         self.guesses(declared.name).into_iter().find_map(|guess| {
             let info = self.table(guess.load(Ordering::Relaxed))?;
@@ -407,8 +407,8 @@ impl Catalog {
     }
 
     #[inline(never)]
-    fn noted(&self, noted: &TableHint) -> Option<&TableInfo> {
-        let (number, ticket) = noted.get();
+    fn table_at_hint(&self, hint: &TableHint) -> Option<&TableInfo> {
+        let (number, ticket) = hint.get();
         self.table(number).filter(|info| ticket != 0 && info.is(ticket))
     }
 
@@ -452,9 +452,9 @@ impl Catalog {
             return Err(declared.schema(what.into()));
         }
         info.verified(declared);
-        match (declared.codecs, declared.noted) {
+        match (declared.codecs, declared.hint) {
             (None, _) => {}
-            (Some(_), Some(noted)) => noted.set(at, ticket),
+            (Some(_), Some(hint)) => hint.set(at, ticket),
             (Some(_), None) => self.note_guess(declared.name, at),
         }
         Ok(Some((info, ticket)))
@@ -475,7 +475,7 @@ impl Catalog {
         absence_held: bool,
     ) -> Result<bool, TxnError> {
         declared.check_names()?;
-        let _creator = Creator::wait(&self.creation, &*engine.hook);
+        let _guard = CreationGuard::acquire(&self.creation, &*engine.hook);
         if self.has(declared.name) {
             // Another transaction has created the table.
             return Ok(true);
@@ -492,7 +492,7 @@ impl Catalog {
         Ok(true)
     }
 
-    /// Creates a table. The caller holds the [`Creator`]: no other transaction creates a table now.
+    /// Creates a table. The caller holds the [`CreationGuard`]: no other transaction creates a table now.
     fn create_in(&self, mut txn: Txn<'_>, declared: &Declared<'_>, first: u32) -> Result<(), TxnError> {
         let mut trees = Vec::new();
         let entry = match make(&mut txn, declared, first, &mut trees) {

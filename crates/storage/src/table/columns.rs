@@ -62,6 +62,6 @@ pub(super) fn bytes_until(columns: &[Range<usize>]) -> usize {
 
 /// Returns the part that a statement changes: the first one. The statement only reads the others.
 #[inline]
-pub(crate) fn changed(columns: &[Range<usize>]) -> Range<usize> {
+pub(crate) fn changed_range(columns: &[Range<usize>]) -> Range<usize> {
     columns.first().map_or(0..0, |part| part.start..part.end.max(part.start))
 }

@@ -7,19 +7,19 @@ use crate::base::sync::Mutex;
 
 /// State of the exclusion: whether a transaction creates a table, and the transactions that wait for their turn.
 #[derive(Debug, Default)]
-pub(super) struct Creation {
+pub(super) struct CreationTurn {
     underway: bool,
     waiting: Vec<Arc<WaitToken>>,
 }
 
 /// The right to create or change a table, until dropped.
-pub(super) struct Creator<'c> {
-    creation: &'c Mutex<Creation>,
+pub(super) struct CreationGuard<'c> {
+    creation: &'c Mutex<CreationTurn>,
     hook: &'c dyn Hook,
 }
 
-impl<'c> Creator<'c> {
-    pub(super) fn wait(creation: &'c Mutex<Creation>, hook: &'c dyn Hook) -> Creator<'c> {
+impl<'c> CreationGuard<'c> {
+    pub(super) fn acquire(creation: &'c Mutex<CreationTurn>, hook: &'c dyn Hook) -> CreationGuard<'c> {
         let token = Arc::new(WaitToken::new());
         loop {
             {
@@ -32,11 +32,11 @@ impl<'c> Creator<'c> {
             }
             hook.block(&token, BlockReason::Lock);
         }
-        Creator { creation, hook }
+        CreationGuard { creation, hook }
     }
 }
 
-impl Drop for Creator<'_> {
+impl Drop for CreationGuard<'_> {
     fn drop(&mut self) {
         let waiting = {
             let mut creation = self.creation.lock();

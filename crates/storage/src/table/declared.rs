@@ -84,7 +84,7 @@ pub(super) fn same_name(a: &'static str, b: &'static str) -> bool {
 pub struct Declared<'a> {
     pub(crate) name: &'a str,
     /// Lookup cache; `None` if the name is a constant.
-    pub(crate) noted: Option<&'a TableHint>,
+    pub(crate) hint: Option<&'a TableHint>,
     /// Codecs of key and row; `None` for statements on bytes.
     pub(crate) codecs: Option<(&'static Codec, &'static Codec)>,
     pub(crate) specs: &'a [Option<IndexSpec>],

@@ -13,10 +13,10 @@
 //! Only the end of a call waits for the disk: records that follow from a decision also follow it in the log.
 
 use super::catalog::{Catalog, own_index};
-use super::creation::Creator;
+use super::creation::CreationGuard;
 use super::entry::TableEntry;
 use super::index::Index;
-use super::mark::Fate;
+use super::mark::PendingOperation;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::Lsn;
 use crate::btree::Tree;
@@ -31,7 +31,7 @@ impl Catalog {
     /// # Errors
     /// Errors of waiting for the table's lock, and no space for the decision: the table is unchanged then. For later
     /// failures see [`carry_out`].
-    pub(super) fn end(&self, engine: &Engine, name: &str, fate: Fate) -> Result<bool, TxnError> {
+    pub(super) fn end(&self, engine: &Engine, name: &str, operation: PendingOperation) -> Result<bool, TxnError> {
         loop {
             let mut owner = engine.begin_system(SystemPurpose::Maintenance)?;
             let Some((entry, number)) = self.entry(engine, name)? else { return Ok(false) };
@@ -41,9 +41,9 @@ impl Catalog {
                 Err(TxnError::Dropped { .. }) => continue,
                 Err(error) => return Err(error),
             }
-            let end = match fate {
-                Fate::Dropped => self.drop_locked(&mut owner, name, &entry, number)?,
-                Fate::Emptied => self.empty_locked(&mut owner, &entry)?,
+            let end = match operation {
+                PendingOperation::Dropped => self.drop_locked(&mut owner, name, &entry, number)?,
+                PendingOperation::Emptied => self.empty_locked(&mut owner, &entry)?,
             };
             owner.commit()?;
             engine.answer(end)?;
@@ -55,29 +55,29 @@ impl Catalog {
     fn drop_locked(&self, owner: &mut Txn<'_>, name: &str, entry: &TableEntry, number: u32) -> Result<Lsn, TxnError> {
         let engine = owner.engine;
         {
-            let _creator = Creator::wait(&self.creation, &*engine.hook);
+            let _guard = CreationGuard::acquire(&self.creation, &*engine.hook);
             let mut decision = engine.begin_creating()?;
-            decision.insert(&own_index(), &Fate::Dropped.mark(entry), &entry.encode())?;
+            decision.insert(&own_index(), &PendingOperation::Dropped.mark(entry), &entry.encode())?;
             decision.delete(&own_index(), name.as_bytes())?;
             decision.commit()?;
             self.forget(engine, name, number);
         }
-        carry_out(self, owner, entry, Fate::Dropped)
+        carry_out(self, owner, entry, PendingOperation::Dropped)
     }
 
     /// Empties trees of a table that is locked exclusively; returns the same as [`Catalog::drop_locked`].
     fn empty_locked(&self, txn: &mut Txn<'_>, entry: &TableEntry) -> Result<Lsn, TxnError> {
         let engine = txn.engine;
         {
-            let _creator = Creator::wait(&self.creation, &*engine.hook);
+            let _guard = CreationGuard::acquire(&self.creation, &*engine.hook);
             let mut decision = engine.begin_creating()?;
-            decision.insert(&own_index(), &Fate::Emptied.mark(entry), &entry.encode())?;
+            decision.insert(&own_index(), &PendingOperation::Emptied.mark(entry), &entry.encode())?;
             decision.commit()?;
         }
-        carry_out(self, txn, entry, Fate::Emptied).inspect_err(|error| {
+        carry_out(self, txn, entry, PendingOperation::Emptied).inspect_err(|error| {
             if let TxnError::Storage(error) = error {
                 // No transaction may read a half-empty table, and only a restart can finish it.
-                engine.poison.distrust(&error.as_cause(), engine.log.durable());
+                engine.poison.mark_inconsistent(&error.as_cause(), engine.log.durable());
             }
         })
     }
@@ -99,13 +99,13 @@ impl Catalog {
     ///
     /// # Errors
     /// An error if a page cannot be read; no space.
-    pub(super) fn finish(&self, engine: &Engine, marks: Vec<(Fate, TableEntry)>) -> Result<(), TxnError> {
-        for (fate, entry) in marks {
+    pub(super) fn finish(&self, engine: &Engine, marks: Vec<(PendingOperation, TableEntry)>) -> Result<(), TxnError> {
+        for (operation, entry) in marks {
             let mut txn = engine.begin_system(SystemPurpose::Open)?;
-            match carry_out(self, &mut txn, &entry, fate) {
+            match carry_out(self, &mut txn, &entry, operation) {
                 // Freeing a dropped table's pages can wait until the disk has space.
                 Err(TxnError::Storage(StorageError::NoSpace { .. } | StorageError::LogFull { .. }))
-                    if fate == Fate::Dropped => {}
+                    if operation == PendingOperation::Dropped => {}
                 done => drop(done?),
             }
             txn.commit()?;
@@ -116,19 +116,24 @@ impl Catalog {
 
 /// Frees the pages of a marked table in the slot of a transaction that has written nothing, then deletes the mark.
 /// Returns the log position that must become durable. The call can be repeated after a failure at any point.
-pub(super) fn carry_out(catalog: &Catalog, txn: &mut Txn<'_>, entry: &TableEntry, fate: Fate) -> Result<Lsn, TxnError> {
+pub(super) fn carry_out(
+    catalog: &Catalog,
+    txn: &mut Txn<'_>,
+    entry: &TableEntry,
+    operation: PendingOperation,
+) -> Result<Lsn, TxnError> {
     let engine = txn.engine;
     let state = txn.slot.state();
     let change = engine.structure_change(state.id);
     for tree in entry.trees() {
         tree.clear(change, &mut state.rec)?;
-        if fate == Fate::Dropped {
+        if operation == PendingOperation::Dropped {
             tree.give_root_back(change, &mut state.rec)?;
         }
     }
-    let _creator = Creator::wait(&catalog.creation, &*engine.hook);
+    let _guard = CreationGuard::acquire(&catalog.creation, &*engine.hook);
     let mut last = engine.begin_creating()?;
-    last.delete(&own_index(), &fate.mark(entry))?;
+    last.delete(&own_index(), &operation.mark(entry))?;
     Ok(last.commit()?)
 }
 

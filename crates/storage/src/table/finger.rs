@@ -59,26 +59,26 @@ const NO_FINGER: Finger = Finger {
 
 thread_local! {
     /// The fingers of this thread, allocated at the first insert of a run.
-    static HAND: RefCell<Vec<Finger>> = const { RefCell::new(Vec::new()) };
+    static FINGERS_OF_THREAD: RefCell<Vec<Finger>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Returns the finger in a slot of this thread's table.
 #[inline]
-fn held(slot: usize) -> Option<Finger> {
-    HAND.try_with(|hand| hand.borrow().get(slot).copied()).ok().flatten()
+fn finger_at(slot: usize) -> Option<Finger> {
+    FINGERS_OF_THREAD.try_with(|fingers| fingers.borrow().get(slot).copied()).ok().flatten()
 }
 
 /// A key, split into stem and tail.
 #[derive(Clone, Copy)]
-struct Parted {
+struct SplitKey {
     stem: u128,
     run: u128,
     tail: u32,
 }
 
-impl Parted {
+impl SplitKey {
     #[inline]
-    fn new(engine: &Engine, index: &Index, key: &[u8]) -> Option<Parted> {
+    fn new(engine: &Engine, index: &Index, key: &[u8]) -> Option<SplitKey> {
         let (stem, tail) = key.split_last_chunk::<TAIL>()?;
         if stem.len() > STEM {
             return None;
@@ -86,7 +86,7 @@ impl Parted {
         let mut whole = [0; STEM];
         whole[..stem.len()].copy_from_slice(stem);
         let run = u128::from(engine.instance) << 64 | u128::from(index.id().0) << 32 | key.len() as u128;
-        Some(Parted { stem: u128::from_be_bytes(whole), run, tail: u32::from_be_bytes(*tail) })
+        Some(SplitKey { stem: u128::from_be_bytes(whole), run, tail: u32::from_be_bytes(*tail) })
     }
 
     #[inline]
@@ -101,12 +101,12 @@ impl<'db> Txn<'db> {
     #[inline]
     pub(super) fn finger(&self, index: &Index, key: &[u8]) -> Option<LeafAt<'db>> {
         let engine = self.engine;
-        let parted = Parted::new(engine, index, key)?;
-        let finger = held(parted.slot())?;
-        let continues = finger.stem == parted.stem
-            && finger.run == parted.run
-            && finger.last < parted.tail
-            && u64::from(parted.tail) < finger.below;
+        let split = SplitKey::new(engine, index, key)?;
+        let finger = finger_at(split.slot())?;
+        let continues = finger.stem == split.stem
+            && finger.run == split.run
+            && finger.last < split.tail
+            && u64::from(split.tail) < finger.below;
         if !continues {
             return None;
         }
@@ -129,7 +129,7 @@ impl<'db> Txn<'db> {
         if !is_run {
             return;
         }
-        let Some(parted) = Parted::new(self.engine, index, key) else { return };
+        let Some(split) = SplitKey::new(self.engine, index, key) else { return };
         let stem = &key[..key.len() - TAIL];
         let below = match self.slot.peek().key.strip_prefix(stem) {
             // The next key has another stem, so it lies above all keys with this stem.
@@ -142,9 +142,9 @@ impl<'db> Txn<'db> {
             }
         };
         let finger = Finger {
-            stem: parted.stem,
-            run: parted.run,
-            last: parted.tail,
+            stem: split.stem,
+            run: split.run,
+            last: split.tail,
             frame: self.engine.pool.index_of(frame),
             leaf: id,
             below,
@@ -153,21 +153,21 @@ impl<'db> Txn<'db> {
             heap: heap as u16,
         };
         // The thread may be ending and may have dropped its fingers.
-        let _ = HAND.try_with(|hand| {
-            let mut hand = hand.borrow_mut();
-            if hand.is_empty() {
-                hand.resize(FINGERS, NO_FINGER);
+        let _ = FINGERS_OF_THREAD.try_with(|fingers| {
+            let mut fingers = fingers.borrow_mut();
+            if fingers.is_empty() {
+                fingers.resize(FINGERS, NO_FINGER);
             }
-            hand[parted.slot()] = finger;
+            fingers[split.slot()] = finger;
         });
     }
 
     /// Prefetches the cache lines that an insert of this key will read and write, if the key continues a run. The tail
     /// of the key is ignored.
     pub(crate) fn prefetch_insert(&self, index: &Index, key: &[u8]) {
-        let Some(parted) = Parted::new(self.engine, index, key) else { return };
-        let Some(finger) = held(parted.slot()) else { return };
-        if finger.stem == parted.stem && finger.run == parted.run {
+        let Some(split) = SplitKey::new(self.engine, index, key) else { return };
+        let Some(finger) = finger_at(split.slot()) else { return };
+        if finger.stem == split.stem && finger.run == split.run {
             let frame = self.engine.pool.frame(finger.frame);
             frame.prefetch_insert(usize::from(finger.position) + 1, usize::from(finger.heap));
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::base::config::Isolation;
 use crate::base::error::{StorageError, TxnError};
-use crate::base::fault::{Refusable, strikes};
+use crate::base::fault::{FaultKind, should_fail};
 use crate::base::ids::{IndexId, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::Mutex;
@@ -218,10 +218,10 @@ impl Txn<'_> {
         mode: RecordMode,
         low: Prefix,
     ) -> Result<LockAttempt, TxnError> {
-        if strikes(Refusable::Lock) {
+        if should_fail(FaultKind::Lock) {
             return Err(TxnError::TooManyLocks { table: index.table() });
         }
-        if strikes(Refusable::Wait) {
+        if should_fail(FaultKind::Wait) {
             return Err(TxnError::Deadlock { table: index.table() });
         }
         let instant = mode == RecordMode::S && self.reads_instantly();

@@ -3,7 +3,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use super::columns::{WHOLE, changed};
+use super::columns::{WHOLE, changed_range};
 use super::index::Want;
 use super::info::{Secondary, TableInfo};
 use super::scan::{ScanEnd, ScanSpec};
@@ -46,7 +46,7 @@ impl Txn<'_> {
         let result = steps(statement.txn);
         statement.ended = true;
         if result.is_err() {
-            statement.take_back()?;
+            statement.undo()?;
         }
         result
     }
@@ -136,7 +136,7 @@ impl Txn<'_> {
         columns: &[Range<usize>],
         change: impl FnOnce(&mut Vec<u8>, &[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        let changed = changed(columns);
+        let changed = changed_range(columns);
         debug_assert!(table.secondaries.iter().all(|s| s.columns_from >= changed.end));
         let Some(spot) = self.fetch_for_write(&table.primary, key, columns)? else { return Ok(None) };
         let state = self.slot.state();
@@ -309,7 +309,7 @@ impl Txn<'_> {
         columns: &[Range<usize>],
         change: impl FnMut(usize, &mut [u8], &[u8]),
     ) -> Result<usize, TxnError> {
-        debug_assert!(table.secondaries.iter().all(|s| s.columns_from >= changed(columns).end));
+        debug_assert!(table.secondaries.iter().all(|s| s.columns_from >= changed_range(columns).end));
         self.atomically(|txn| txn.update_several(&table.primary, keys, columns, change))
     }
 
@@ -328,7 +328,7 @@ struct Statement<'t, 'db> {
 
 impl Statement<'_, '_> {
     #[cold]
-    fn take_back(&mut self) -> Result<(), StorageError> {
+    fn undo(&mut self) -> Result<(), StorageError> {
         if self.txn.savepoint() == self.savepoint || is_mutant(Mutant::SkipStatementUndo) {
             return Ok(());
         }
@@ -341,7 +341,7 @@ impl Drop for Statement<'_, '_> {
     fn drop(&mut self) {
         if !self.ended {
             // If the undo fails, the transaction is broken and cannot commit.
-            let _ = self.take_back();
+            let _ = self.undo();
         }
     }
 }

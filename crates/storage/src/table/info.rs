@@ -72,7 +72,7 @@ impl TableInfo {
     }
 
     /// Makes this the table of `entry`. No transaction is left that may use it as another table.
-    pub(super) fn become_table(&self, name: &str, entry: &TableEntry, ticket: u64) {
+    pub(super) fn set_table(&self, name: &str, entry: &TableEntry, ticket: u64) {
         // A reader outside a transaction that reads any of the following stores then finds that its ticket is gone.
         fence(Ordering::Release);
         self.primary.set(entry.primary, entry.overflow);
@@ -86,7 +86,7 @@ impl TableInfo {
     }
 
     /// Returns true if the memory can be reused for a table with this declaration and this entry.
-    pub(super) fn may_become(&self, declared: &Declared<'_>, entry: &TableEntry) -> bool {
+    pub(super) fn can_be_reused_for(&self, declared: &Declared<'_>, entry: &TableEntry) -> bool {
         let codecs = self.codecs.get().is_none_or(|(key, row)| key.text() == entry.key && row.text() == entry.row);
         self.is(0) && codecs && self.has_indexes(declared)
     }
@@ -105,7 +105,7 @@ impl TableInfo {
     pub(super) fn verified(&self, declared: &Declared<'_>) {
         if let Some(codecs) = declared.codecs {
             self.codecs.get_or_init(|| codecs);
-            if declared.noted.is_none() {
+            if declared.hint.is_none() {
                 self.name.is_at(declared.name);
             }
         }
@@ -119,7 +119,7 @@ impl TableInfo {
 
     /// Returns true if this is still the table with this ticket, after a read outside any transaction.
     #[inline]
-    pub(crate) fn still_is(&self, ticket: u64) -> bool {
+    pub(crate) fn is_unchanged(&self, ticket: u64) -> bool {
         fence(Ordering::Acquire);
         self.ticket.load(Ordering::Relaxed) == ticket
     }
@@ -147,7 +147,7 @@ impl TableInfo {
     }
 }
 
-/// A name that is compared while another thread may write it; the ticket shows a change.
+/// A name that is compared while another thread may write it. The ticket detects such a change.
 #[derive(Debug, Default)]
 struct KnownName {
     /// Address of a string constant with this content, or 0: constants are first compared by address.

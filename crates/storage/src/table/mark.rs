@@ -6,19 +6,19 @@ use super::entry::TableEntry;
 const MARK: u8 = 0xFF;
 
 /// Key of the row with the upper bound of the index numbers in use.
-pub(super) const USED: &[u8] = &[MARK, b'N'];
+pub(super) const INDEX_BOUND_KEY: &[u8] = &[MARK, b'N'];
 
 /// Operation that a mark requires for a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Fate {
+pub(super) enum PendingOperation {
     /// The trees are removed.
     Dropped = b'D',
     /// The trees are emptied.
     Emptied = b'E',
 }
 
-impl Fate {
+impl PendingOperation {
     /// Returns the key of the mark. It contains the number of the first tree, which is unique.
     pub(super) fn mark(self, entry: &TableEntry) -> Vec<u8> {
         let mut key = vec![MARK, self as u8];
@@ -27,11 +27,11 @@ impl Fate {
     }
 
     /// Returns the operation of a catalog row's key, if the row is a mark.
-    pub(super) fn of_mark(key: &[u8]) -> Option<Fate> {
+    pub(super) fn of_mark(key: &[u8]) -> Option<PendingOperation> {
         let (&MARK, rest) = key.split_first()? else { return None };
         match rest {
-            [b'D', _, _, _, _] => Some(Fate::Dropped),
-            [b'E', _, _, _, _] => Some(Fate::Emptied),
+            [b'D', _, _, _, _] => Some(PendingOperation::Dropped),
+            [b'E', _, _, _, _] => Some(PendingOperation::Emptied),
             _ => None,
         }
     }

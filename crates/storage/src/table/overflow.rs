@@ -327,7 +327,7 @@ impl Txn<'_> {
     }
 
     /// Makes a written chain the row of a key that is locked for writing.
-    pub(super) fn refer(
+    pub(super) fn store_chain(
         &mut self,
         index: &Index,
         key: &[u8],

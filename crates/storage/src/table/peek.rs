@@ -30,17 +30,17 @@ const ANNOUNCED: usize = 64;
 
 /// Positions of announced keys, by lock name; a new key overwrites an occupied entry.
 #[derive(Debug)]
-pub(crate) struct Announced(Box<[RememberedPosition; ANNOUNCED]>);
+pub(crate) struct AnnouncedPositions(Box<[RememberedPosition; ANNOUNCED]>);
 
-impl Default for Announced {
-    fn default() -> Announced {
-        Announced(Box::new([RememberedPosition::NONE; ANNOUNCED]))
+impl Default for AnnouncedPositions {
+    fn default() -> AnnouncedPositions {
+        AnnouncedPositions(Box::new([RememberedPosition::NONE; ANNOUNCED]))
     }
 }
 
 impl Engine {
     /// Prefetches the rows of these keys into the processor's caches, many at a time, and caches their positions.
-    pub(crate) fn announce<'k>(&self, announced: &mut Announced, keys: impl Iterator<Item = KeyQuery<'k>>) {
+    pub(crate) fn announce<'k>(&self, announced: &mut AnnouncedPositions, keys: impl Iterator<Item = KeyQuery<'k>>) {
         let mut keys = keys.peekable();
         while keys.peek().is_some() {
             let mut group: [KeyQuery<'_>; GROUP] = [(CATALOG, &[], 0); GROUP];
@@ -65,7 +65,7 @@ impl Engine {
     /// An error if a page cannot be read or is damaged, or if memory has a partial change.
     pub(crate) fn peek(
         &self,
-        announced: &Announced,
+        announced: &AnnouncedPositions,
         index: &Index,
         key: &[u8],
         columns: &[Range<usize>],
@@ -253,7 +253,7 @@ impl PeekedRows {
 
 /// A new row for a key that was read optimistically.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SeenRow<'a> {
+pub(crate) struct ReplacementRow<'a> {
     pub(crate) key: &'a [u8],
     /// Position of the read, if known.
     pub(crate) place: Option<RememberedPosition>,
@@ -327,7 +327,7 @@ impl Txn<'_> {
     ///
     /// # Errors
     /// See [`TxnError`]. Rows written before the error stay changed: the caller rolls back to a savepoint.
-    pub(crate) fn replace_seen(&mut self, table: &TableInfo, rows: &[SeenRow<'_>]) -> Result<usize, TxnError> {
+    pub(crate) fn replace_rows(&mut self, table: &TableInfo, rows: &[ReplacementRow<'_>]) -> Result<usize, TxnError> {
         let (index, mut found) = (&table.primary, 0);
         self.intend(index, Want::Write)?;
         for group in rows.chunks(TOGETHER) {
@@ -338,7 +338,7 @@ impl Txn<'_> {
                 found += group.len();
                 continue;
             }
-            for SeenRow { key, row, .. } in group {
+            for ReplacementRow { key, row, .. } in group {
                 let replaced = self.update_row(table, key, |old| {
                     old.clear();
                     old.extend_from_slice(row);
@@ -352,7 +352,7 @@ impl Txn<'_> {
     /// Latches the leaves of rows that are locked for writing, at their cached positions, and writes all rows in one
     /// log record. Returns false without writing if a leaf cannot be latched at once, a row is gone, changes its length
     /// or affects an index, or the log has no segment ready.
-    fn replace_together(&mut self, table: &TableInfo, rows: &[SeenRow<'_>]) -> Result<bool, TxnError> {
+    fn replace_together(&mut self, table: &TableInfo, rows: &[ReplacementRow<'_>]) -> Result<bool, TxnError> {
         let index = &table.primary;
         // Number of leading bytes on which no index depends.
         let free = table.secondaries.iter().map(|secondary| secondary.columns_from).min().unwrap_or(usize::MAX);
@@ -361,7 +361,7 @@ impl Txn<'_> {
         let mut leaves: [Option<FrameWrite<'_>>; TOGETHER] = [const { None }; TOGETHER];
         // For each row the index of its leaf in `leaves`, and the row's slot.
         let mut places = [(0, 0); TOGETHER];
-        for (i, SeenRow { key, place, row }) in rows.iter().enumerate() {
+        for (i, ReplacementRow { key, place, row }) in rows.iter().enumerate() {
             let Some(place) = place else { return Ok(unlatch(leaves)) };
             let frame = engine.pool.frame(place.spot.frame);
             let of_frame =
@@ -388,7 +388,7 @@ impl Txn<'_> {
         self.begin_record(RecordKind::Data);
         let mut differences = [(0, 0); TOGETHER];
         let (mut before, mut sections) = (None, 0);
-        for (i, SeenRow { key, row, .. }) in rows.iter().enumerate() {
+        for (i, ReplacementRow { key, row, .. }) in rows.iter().enumerate() {
             let (at, position) = places[i];
             let Some(leaf) = &leaves[at] else { continue };
             let value_at = leaf.page().slot(position).value_at();
@@ -424,7 +424,7 @@ impl Txn<'_> {
                 return Ok(false);
             }
         };
-        for (i, SeenRow { row, .. }) in rows.iter().enumerate() {
+        for (i, ReplacementRow { row, .. }) in rows.iter().enumerate() {
             let ((at, position), (from, to)) = (places[i], differences[i]);
             let Some(leaf) = leaves[at].as_mut().filter(|_| from < to) else { continue };
             let mut page = leaf.page_mut();

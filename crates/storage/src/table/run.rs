@@ -3,7 +3,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use super::columns::{NOTHING, bytes_until, changed};
+use super::columns::{NOTHING, bytes_until, changed_range};
 use super::index::{Index, LockAttempt, Want};
 use super::overflow::fits_slot;
 use super::scan::{ScanEnd, ScanSpec};
@@ -337,7 +337,7 @@ impl Txn<'_> {
         heads: &mut Vec<u8>,
         mut change: impl FnMut(usize, &mut [u8], &[u8]),
     ) -> Result<usize, TxnError> {
-        let part = changed(columns);
+        let part = changed_range(columns);
         let len = part.len();
         self.intend(index, Want::Write)?;
         let (mut names, mut places) = ([LockName::NONE; TOGETHER], [None; TOGETHER]);

@@ -46,7 +46,7 @@ impl Txn<'_> {
                 return Ok(Some(OpenedRow::Chain(chain, len)));
             }
             // The row need not stay locked, but its chain must.
-            self.keep_shared(index, self.engine.locks.names.of(tree.index, &chain.key()))?;
+            self.lock_chain_shared(index, self.engine.locks.names.of(tree.index, &chain.key()))?;
             if self.still_refers(index, key, &stored)? {
                 return Ok(Some(OpenedRow::Chain(chain, len)));
             }
@@ -68,7 +68,7 @@ impl Txn<'_> {
     }
 
     /// Takes a shared lock until the transaction ends, at every isolation level.
-    fn keep_shared(&mut self, index: &Index, name: LockName) -> Result<(), TxnError> {
+    fn lock_chain_shared(&mut self, index: &Index, name: LockName) -> Result<(), TxnError> {
         let owner = &mut self.slot.state().owner;
         match owner.try_acquire(index.lock_table, name, RecordMode::S, Prefix::MIN) {
             Ok(_) => Ok(()),
@@ -122,7 +122,7 @@ impl Txn<'_> {
                     fill(index, source, &mut piece)?;
                 }
             }
-            txn.refer(index, key, &writer, is_there)?;
+            txn.store_chain(index, key, &writer, is_there)?;
             Ok(writer.len as u64)
         })
     }

@@ -9,7 +9,7 @@ use crate::base::ids::{Age, Lsn, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::space::ReservedSpace;
 use crate::btree::{StructureChange, Tree};
-use crate::log::{RecordKind, Unlogged};
+use crate::log::{AppendError, RecordKind};
 
 /// A running transaction, below the public [`Transaction`](crate::Transaction). Dropping it rolls back unless it has ended.
 #[derive(Debug)]
@@ -117,9 +117,9 @@ impl<'db> Txn<'db> {
     /// Appends the current record. The caller has latched the changed page, whose LSN is `after`.
     ///
     /// # Errors
-    /// See [`Unlogged`]. If space was missing, the caller unlatches the page, obtains space and begins again.
+    /// See [`AppendError`]. If space was missing, the caller unlatches the page, obtains space and begins again.
     #[inline]
-    pub(crate) fn append(&mut self, after: Lsn) -> Result<Lsn, Unlogged> {
+    pub(crate) fn append(&mut self, after: Lsn) -> Result<Lsn, AppendError> {
         let state = self.slot.state();
         let lsn = self.engine.log.append(state.id, &mut state.rec, after)?;
         state.last = lsn;
@@ -129,7 +129,7 @@ impl<'db> Txn<'db> {
 
     /// Like [`Txn::append`], for a record with this number of sections. Each section is undone with a record of its own.
     #[inline]
-    pub(crate) fn append_several(&mut self, after: Lsn, sections: usize) -> Result<Lsn, Unlogged> {
+    pub(crate) fn append_several(&mut self, after: Lsn, sections: usize) -> Result<Lsn, AppendError> {
         let lsn = self.append(after)?;
         self.engine.log.add_undo_bytes(self.slot.peek().id, (sections.max(1) - 1) as u64 * UNDO_OF_ANOTHER);
         Ok(lsn)
@@ -300,7 +300,7 @@ impl<'db> Txn<'db> {
             if let Err(error) = &result {
                 // An incomplete rollback remains in memory, and its locks are released. So no transaction may read any more,
                 // not even a read-only one. Restart completes the rollback.
-                self.engine.poison.distrust(&error.as_cause(), self.engine.log.durable());
+                self.engine.poison.mark_inconsistent(&error.as_cause(), self.engine.log.durable());
             }
         }
         self.reserved.release(&self.engine.pool);

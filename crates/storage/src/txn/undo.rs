@@ -11,7 +11,7 @@ use crate::btree::search::LeafAt;
 use crate::btree::{MAX_KEY, MAX_VALUE, StructureChange, Tree};
 use crate::buffer::frame::{Frame, FrameWrite};
 use crate::latch::Version;
-use crate::log::{ReadBack, RecordBuf, RecordKind, UNDO_HEAD, Unlogged};
+use crate::log::{AppendError, BackwardReader, RecordBuf, RecordKind, UNDO_HEAD};
 
 /// Number of bytes of log for undoing a further section of a record, in addition to the section's own bytes: a record
 /// header, and the fields that the section omits because the preceding section contains them.
@@ -52,7 +52,7 @@ pub(crate) fn roll_back(
     victim: &mut Victim,
     savepoint: Lsn,
 ) -> Result<UndoResult, StorageError> {
-    let mut records = ReadBack::new(change.log, bytes, savepoint);
+    let mut records = BackwardReader::new(change.log, bytes, savepoint);
     let mut undone = UndoResult::default();
     let mut undo = Undo { change, rec, victim, leaf: None, shortened: 0 };
     // Positions of the sections of a record, except the first one. Nearly all records have one section.
@@ -214,7 +214,7 @@ impl<'a> Undo<'a> {
         back: &PageChange<'_>,
         next: Lsn,
         mut leaf: FrameWrite<'a>,
-    ) -> Result<(), Unlogged> {
+    ) -> Result<(), AppendError> {
         let log = self.change.log;
         self.rec.begin(RecordKind::Compensation as u8, self.victim.txn, self.victim.last);
         self.rec.put_u64(next.0);

@@ -1,4 +1,4 @@
-//! Shared by the integration tests: tables, settings, numbers from a seed.
+//! Shared by the integration tests: tables, settings, random numbers.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses a part")]
 
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use storage::{Background, Database, Options, SecondaryIndex, Table};
 
 /// Rows by number.
 pub const NUMBERS: Table<u64, u64> = Table::new("numbers");
-/// Rows of any length under keys of any length.
+/// Rows of any length with keys of any length.
 pub const ROWS: Table<Vec<u8>, Vec<u8>> = Table::new("rows").with_index::<ByHead>();
 
-/// The first two bytes of a row, at most; rows without any are not indexed.
+/// Index on the first two bytes of a row, or fewer; empty rows are not indexed.
 #[derive(Debug)]
 pub struct ByHead;
 impl SecondaryIndex for ByHead {
@@ -25,7 +25,7 @@ impl SecondaryIndex for ByHead {
     }
 }
 
-/// Small sizes, no threads: for simulated disks.
+/// Small sizes and no threads: for simulated disks.
 pub fn small() -> Options {
     Options::new()
         .buffer_pool(1 << 20)
@@ -41,17 +41,17 @@ pub fn open(disk: &SimDisk) -> Database {
     small().open_on(on(disk)).unwrap()
 }
 
-/// The disk as `open` takes it.
+/// Converts the disk to the argument type of `open`.
 pub fn on(disk: &SimDisk) -> Arc<dyn Disk> {
     Arc::new(disk.clone())
 }
 
-/// Numbers from a seed (splitmix64).
+/// Random number generator (splitmix64) with its seed.
 #[derive(Clone, Debug)]
 pub struct Rng(pub u64);
 
 impl Rng {
-    /// The next number.
+    /// Returns the next random number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -60,23 +60,23 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`.
+    /// Returns a random number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 
-    /// True once in `n`.
+    /// Returns true with probability 1 in `n`.
     pub fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// `n` bytes.
+    /// Returns `n` random bytes.
     pub fn bytes(&mut self, n: usize) -> Vec<u8> {
         (0..n).map(|_| self.next() as u8).collect()
     }
 }
 
-/// Sets a flag when it is dropped, at the end of its scope or by a panic: whatever runs until the flag is set then ends.
+/// Sets a flag when dropped, at the end of the scope or by a panic, to stop threads that run until the flag is set.
 #[derive(Debug)]
 pub struct StopAtEnd<'a>(pub &'a AtomicBool);
 
@@ -86,7 +86,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Sets a flag when a panic drops it: whatever waits for its thread, and for the flag, then ends.
+/// Sets a flag when dropped by a panic, to stop threads that wait for this thread and for the flag.
 #[derive(Debug)]
 pub struct StopOnPanic<'a>(pub &'a AtomicBool);
 

@@ -1,19 +1,22 @@
-//! The workload derived from TPC-C and what every command on it needs. Not a TPC-C result.
+//! The workload derived from TPC-C, and the parts that all its commands share. Not a TPC-C result.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`workload`] | schema, inputs, the five transactions, population, consistency conditions; traits that an engine implements |
-//! | [`engines`] | the engines `storage`, `floor`, and `peer` for those of other crates |
+//! | [`workload`] | schema, inputs, the five transactions, population, consistency conditions; traits of an engine |
+//! | [`engines`] | the engines `storage` and `floor`, and `peer` for engines of other crates |
 //! | [`driver`] | terminals, runners, pacing, measurement |
 //! | [`report`] | the report of a command as data, text and files |
-//! | [`doors`] | checkers that drive the engine, or judge what it did, from outside of the workload |
+//! | `peers` | runs of the workload on engines of other crates (feature `peers`) |
+//! | [`checkers`] | checkers that drive the engine, or judge its results, from outside the workload |
 //!
 //! The command is the package `tpcc`; servers are `tpcc-pg`, experiments and pages `tpcc-lab`.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
-pub mod doors;
+pub mod checkers;
 pub mod driver;
 pub mod engines;
+#[cfg(any(test, feature = "peers"))]
+pub mod peers;
 pub mod report;
 pub mod workload;

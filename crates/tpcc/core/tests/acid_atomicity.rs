@@ -1,4 +1,4 @@
-//! The atomicity tests of clause 3.2.2: a Payment happens wholly or not at all, also across a restart and a crash.
+//! Atomicity tests of clause 3.2.2: a Payment happens completely or not at all, also across a restart and a crash.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use storage::disk::{Crash, Disk, SimDisk};
 use storage::{Isolation, Options};
-use tpcc_core::doors::acid::{Figures, Shop};
+use tpcc_core::checkers::acid::{Figures, Shop};
 
 const C: (u32, u8, u32) = (1, 2, 11);
 const AMOUNT: i64 = 4_321;
@@ -37,7 +37,8 @@ fn paid(before: Figures) -> Figures {
     }
 }
 
-/// A Payment that ends by commit or rollback, looked at at once, after a restart, and after each kind of crash.
+/// Runs a Payment that ends by commit or rollback. Checks the figures immediately, after a restart, and after each kind of
+/// crash.
 fn payment(commits: bool) {
     for hot_last in [false, true] {
         let disk = SimDisk::new(17);
@@ -50,7 +51,7 @@ fn payment(commits: bool) {
         end.unwrap();
         let want = if commits { paid(before) } else { before };
         assert_eq!(figures(&shop), want);
-        // What was answered is on disk. An answer waits for that; here no client has asked yet.
+        // Answers are sent only after their commits are durable. This test has no clients, so it waits explicitly.
         shop.database().wait_durable(shop.database().begin().unwrap().commit_async().unwrap()).unwrap();
         for how in [Crash::All, Crash::Nothing, Crash::Random(3), Crash::Random(4)] {
             let crashed = disk.crash(how);
@@ -75,7 +76,7 @@ fn a_payment_that_rolls_back_changes_nothing() {
     payment(false);
 }
 
-/// Neither commit nor rollback has been called when the power goes, and its changes are on disk.
+/// The power fails before commit or rollback is called, but after the changes were written to disk.
 #[test]
 fn a_payment_under_way_when_the_power_goes_changes_nothing() {
     for seed in 0..8 {
@@ -84,7 +85,7 @@ fn a_payment_under_way_when_the_power_goes_changes_nothing() {
         let before = figures(&shop);
         let mut tx = shop.begin(Isolation::Serializable, true).unwrap();
         tx.payment(C, AMOUNT).unwrap();
-        // Pages that hold uncommitted changes are written, and the log before them.
+        // Writes the pages with uncommitted changes, and their log records before.
         shop.database().checkpoint().unwrap();
         let crashed = disk.crash(Crash::Random(seed));
         let again = Shop::open(on(&crashed), options()).unwrap();

@@ -1,4 +1,4 @@
-//! The consistency test of clause 3.3.3: all conditions hold after terminals have run the mix, with checkpoints meanwhile.
+//! Consistency test of clause 3.3.3: all conditions hold after terminals have run the mix with concurrent checkpoints.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use storage::Options;
 use storage::disk::MemDisk;
-use tpcc_core::doors::acid::Shop;
+use tpcc_core::checkers::acid::Shop;
 
-/// Transactions in all, and terminals that run them.
+/// Approximate number of transactions, and number of terminals that run them.
 const TRANSACTIONS: u64 = 3_000;
 const TERMINALS: u32 = 8;
 
 #[test]
 fn conditions_hold_before_and_after_a_load_of_terminals() {
-    // Small enough that pages are written and read again.
+    // The pool is small, so that pages are written and read again.
     let options = Options::new().buffer_pool(1 << 20).log_segment(1 << 20).checkpoint_every(1 << 20);
     let shop = Shop::load(Arc::new(MemDisk::new()), options, 2).unwrap();
     assert_eq!(shop.broken().unwrap(), [] as [String; 0]);
@@ -27,7 +27,7 @@ fn conditions_hold_before_and_after_a_load_of_terminals() {
                 let (shop, stop, orders) = (&shop, &stop, &orders);
                 scope.spawn(move || {
                     let each = |_| {
-                        // 45 in 100 transactions are orders.
+                        // 45 of 100 transactions are orders.
                         if orders.fetch_add(1, Ordering::Relaxed) * 100 > TRANSACTIONS * 45 {
                             stop.store(true, Ordering::Relaxed);
                         }
@@ -36,7 +36,7 @@ fn conditions_hold_before_and_after_a_load_of_terminals() {
                 })
             })
             .collect();
-        // At least one, however late this thread comes to run.
+        // At least one checkpoint runs, even if this thread is scheduled late.
         loop {
             shop.database().checkpoint().unwrap();
             if stop.load(Ordering::Relaxed) || terminals.iter().all(|t| t.is_finished()) {

@@ -1,7 +1,7 @@
-//! The durability tests of clause 3.5: what a terminal was told is there after a failure of power, of the process, of
-//! the log. Loss of the only copy of the data is not among them: one machine with one disk cannot survive it.
+//! Durability tests of clause 3.5: acknowledged transactions survive a failure of power, of the process, and of the log.
+//! Loss of the only copy of the data is not tested, because one machine with one disk cannot survive it.
 //!
-//! The success file is kept outside the failing system: in the test's memory, or by the process that survives.
+//! The success file is outside the failing system: in the test's memory, or in the surviving process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use storage::disk::{Call, Crash, Disk, Fault, FileDisk, SimDisk, When};
 use storage::{Isolation, Options};
-use tpcc_core::doors::acid::{Answer, Shop};
+use tpcc_core::checkers::acid::{Answer, Shop};
 
 const WAREHOUSES: u32 = 2;
 const TERMINALS: u32 = 6;
@@ -59,7 +59,8 @@ fn serve(shop: &Shop, seed: u64, stop: &AtomicBool, checkpoints: bool) -> Vec<An
     answers.into_inner().unwrap()
 }
 
-/// Steps 5 to 7 of clause 3.5.4: every order of the success file is there, few others are, and all conditions hold.
+/// Steps 5 to 7 of clause 3.5.4: every order of the success file exists, at most one further order per terminal exists, and
+/// all conditions hold.
 fn all_answered_is_there(shop: &Shop, before: u64, answers: &[Answer], what: &str) {
     let committed: BTreeSet<Answer> = answers.iter().copied().filter(|a| a.committed).collect();
     assert_eq!(committed.len(), answers.iter().filter(|a| a.committed).count(), "{what}: a number was given twice");
@@ -84,7 +85,7 @@ fn power_fails() {
         let shop = Shop::load(on(&disk), options(), WAREHOUSES).unwrap();
         let before = orders_taken(&shop);
         disk.power_off_after(40 + 97 * seed);
-        // In every other trial while a checkpoint is in progress.
+        // Every other trial runs checkpoints.
         let answers = serve(&shop, seed, &AtomicBool::new(false), seed % 2 == 1);
         drop(shop);
         told += answers.len();
@@ -97,7 +98,8 @@ fn power_fails() {
     assert!(told > 100, "only {told} answers: nothing is proved");
 }
 
-/// A sync that fails closes the instance: nothing is acknowledged after it, and what was is there after a reopen.
+/// A failed sync or write closes the instance: nothing is acknowledged after it, and everything acknowledged before survives
+/// a reopen.
 #[test]
 fn the_log_fails() {
     let mut told = 0;
@@ -127,10 +129,10 @@ fn serve_one(shop: &Shop) -> Result<(), String> {
     shop.database().wait_durable(end).map_err(|e| e.to_string())
 }
 
-/// Names the directory to the process that will be killed.
+/// Environment variable with the directory for the child process.
 const DIRECTORY: &str = "TPCC_ACID_DIRECTORY";
 
-/// A child serves terminals and tells their answers; it is killed while it does.
+/// A child process serves terminals and reports their answers until it is killed.
 #[test]
 fn the_process_is_killed() {
     let directory = std::env::temp_dir().join(format!("tpcc-acid-{}", std::process::id()));
@@ -152,7 +154,7 @@ fn open(directory: &Path) -> Shop {
     Shop::open(Arc::new(FileDisk::open(directory).unwrap()), options()).unwrap()
 }
 
-/// Starts the child, kills it after so many answers, and returns all that it gave.
+/// Starts the child, kills it after `answers` answers, and returns all answers that it reported.
 fn served_until_killed(directory: &Path, answers: usize) -> Vec<Answer> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "a_process_that_serves_until_it_is_killed", "--ignored", "--nocapture"])
@@ -162,7 +164,7 @@ fn served_until_killed(directory: &Path, answers: usize) -> Vec<Answer> {
         .unwrap();
     let mut told = Vec::new();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    // What it wrote before it was killed is read to its end; only a whole line is an answer.
+    // The output of the killed child is read to its end; only a complete line is an answer.
     for line in lines {
         let line = line.unwrap();
         let Some((_, answer)) = line.split_once("answer ") else { continue };
@@ -183,7 +185,7 @@ fn served_until_killed(directory: &Path, answers: usize) -> Vec<Answer> {
     told
 }
 
-/// Not a test: the child of the one above.
+/// Not a test: the child process of the test above.
 #[test]
 #[ignore = "serves until it is killed"]
 fn a_process_that_serves_until_it_is_killed() {

@@ -1,7 +1,7 @@
-//! The isolation tests of clause 3.4.2, 1 to 9, with the steps of transactions in both orders, on threads and on fibers of
-//! one thread.
+//! Isolation tests 1 to 9 of clause 3.4.2, with both orders of a transaction's steps, on threads and on fibers of one
+//! thread.
 //!
-//! "Waits" means: the lock table counts a waiter, and after a second it is waiting still.
+//! A transaction "waits" if the lock table counts a waiter, and the transaction still waits one second later.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,13 +13,13 @@ use sched_steps::fiber;
 use storage::Isolation::{self, ReadCommitted, Serializable};
 use storage::Options;
 use storage::disk::MemDisk;
-use tpcc_core::doors::acid::{Running, Shop};
+use tpcc_core::checkers::acid::{Running, Shop};
 
-/// Warehouse, district, customer.
+/// Warehouse, district and customer of the tests.
 const C: (u32, u8, u32) = (1, 1, 7);
-/// How long a transaction is held to see that another one waits.
+/// Time for which a transaction is held while another one waits.
 const HELD: Duration = Duration::from_secs(1);
-/// After this a test has failed.
+/// Maximum time of a wait in a test; the test fails after it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 fn both_orders(test: impl Fn(&Test)) {
@@ -45,7 +45,7 @@ impl Test {
         self.shop.begin(isolation, self.hot_last).unwrap()
     }
 
-    /// Runs and commits a transaction.
+    /// Runs a transaction and commits it.
     fn committed<T>(&self, work: impl FnOnce(&mut Running<'_>) -> Result<T, String>) -> T {
         let mut tx = self.begin();
         let answer = work(&mut tx).unwrap();
@@ -61,7 +61,7 @@ impl Test {
         self.shop.database().stats().lock_waits
     }
 
-    /// Returns when somebody has begun to wait since there were `before` waits, and has waited for a while.
+    /// Waits until the number of lock waits differs from `before`, and then for the time `HELD`.
     fn until_somebody_waits(&self, before: u64) {
         let start = Instant::now();
         while self.waits() == before {
@@ -74,8 +74,7 @@ impl Test {
         }
     }
 
-    /// Runs `t2` on another thread, or on another fiber than `release`, sees that it waits, runs `release`, and returns
-    /// what `t2` does.
+    /// Runs `t2` on a thread or fiber of its own, checks that it waits, runs `release`, and returns the result of `t2`.
     fn waits_until<R: Send>(&self, t2: impl FnOnce() -> R + Send, release: impl FnOnce()) -> R {
         if self.fibers {
             let (before, is_over) = (self.waits(), Cell::new(false));
@@ -106,7 +105,7 @@ impl Test {
     }
 }
 
-/// Lets others run for a moment.
+/// Lets other fibers run, or sleeps for a millisecond.
 fn rest() {
     if fiber::is_fiber() {
         fiber::yield_now();
@@ -170,7 +169,7 @@ fn test_4_new_order_waits_for_a_new_order_that_rolls_back() {
     });
 }
 
-/// Tests 5 and 6: a Payment of a customer whose order a Delivery delivers.
+/// Tests 5 and 6: a Payment by a customer whose order a Delivery delivers.
 fn payment_against_delivery(commits: bool) {
     both_orders(|test| {
         let (w, d) = (C.0, C.1);
@@ -237,7 +236,7 @@ fn test_7_prices_stay_during_a_new_order() {
     });
 }
 
-/// Test 8 with a Delivery at this level; returns what it found when it looked again.
+/// Test 8 with a Delivery at the level `isolation`; returns the result of its second search for an order.
 fn delivery_against_new_order(test: &Test, isolation: Isolation, waits: bool) -> Option<u32> {
     let (w, d) = (C.0, C.1);
     while test.committed(|tx| tx.take_new_order(w, d)).is_some() {}
@@ -275,7 +274,7 @@ fn test_8_a_district_without_orders_stays_so_during_a_delivery() {
     both_orders(|test| assert_eq!(delivery_against_new_order(test, Serializable, true), None));
 }
 
-/// The test can fail: at a weaker level it does.
+/// Negative control: test 8 fails at a weaker level.
 #[test]
 fn test_8_shows_a_phantom_under_read_committed() {
     both_orders(|test| {
@@ -284,7 +283,7 @@ fn test_8_shows_a_phantom_under_read_committed() {
     });
 }
 
-/// Case A: the order waits for the question.
+/// Case A: the order waits for the Order-Status.
 #[test]
 fn test_9_the_newest_order_stays_so_during_an_order_status() {
     both_orders(|test| {

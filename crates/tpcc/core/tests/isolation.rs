@@ -1,12 +1,12 @@
-//! A short budget of the campaign `isolation`: random histories at every level, on a disk in memory.
+//! Short version of the campaign `isolation`: random histories at every level, on a disk in memory.
 
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 
-use tpcc_core::doors::history::{Trial, check::Phenomenon};
+use tpcc_core::checkers::history::{Trial, check::Phenomenon};
 
-/// Histories, and transactions of each.
+/// Number of histories, and of transactions in each.
 const HISTORIES: u64 = 50;
 const TRANSACTIONS: u32 = 1600;
 
@@ -33,13 +33,13 @@ fn histories(first: u64, how: impl Fn(Trial) -> Trial) {
     for seed in first..first + HISTORIES {
         permitted.extend(history(seed, &how(Trial::of_seed(seed, TRANSACTIONS))));
     }
-    // Who never sees what is permitted would not see what is forbidden.
+    // A checker that never detects permitted phenomena would not detect forbidden ones.
     for kind in [Phenomenon::LostUpdate, Phenomenon::GSingle, Phenomenon::G2] {
         assert!(permitted.contains(&kind), "no {kind} at any weaker level: {permitted:?}");
     }
 }
 
-/// Runs a trial, which shows nothing that its level forbids; returns what it shows.
+/// Runs a trial and checks that it shows no phenomenon that its level forbids; returns all phenomena that it shows.
 fn history(seed: u64, trial: &Trial) -> Vec<Phenomenon> {
     let level = trial.params.isolation;
     let tried = trial.run().unwrap_or_else(|what| panic!("seed {seed}: {what}: {trial:?}"));

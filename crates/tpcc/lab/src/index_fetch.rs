@@ -88,7 +88,7 @@ pub fn run(plan: &Fetches) -> Result<Done, Error> {
     let rows = load(&db).map_err(|e| failed(&e))?;
     let mut operations = Operations::new();
     if let Some(hook) = &hook {
-        hook.policy().know(&db.indexes()).map_err(|e| failed(&e))?;
+        hook.policy().set_indexes(&db.indexes()).map_err(|e| failed(&e))?;
         operations = hook.policy().operations().unwrap_or_default();
     }
     let builder = Executor::builder().operations(operations).fibers(plan.threads).team_size(plan.threads);

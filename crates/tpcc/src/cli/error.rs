@@ -1,4 +1,4 @@
-//! What is wrong with a command line, in the command's words: the flag first, what to do second.
+//! Errors of the command line: a message that begins with the flag, and a help line that names the remedy.
 
 use std::error::Error as _;
 
@@ -9,18 +9,18 @@ use super::flags::Cli;
 use super::values::{Refused, without_password};
 use tpcc_core::workload::error::Error;
 
-/// The message of a parser for the words of `command`, as this command says it.
+/// Converts a parser error about the words of `command` into a usage error in the format of this program.
 pub(crate) fn in_our_words(error: &clap::Error, command: &str) -> Error {
     let text = |kind: ContextKind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
         _ => None,
     };
-    // "--mix <MIX>" without its placeholder.
+    // The flag without its placeholder: "--mix" of "--mix <MIX>".
     let flag = text(ContextKind::InvalidArg).map(|arg| arg.split([' ', '=']).next().unwrap_or_default().to_owned());
     let value = text(ContextKind::InvalidValue);
     let choices = text(ContextKind::ValidValue);
-    // Without a command there is the help of all.
+    // If no command is known, the help line names the help of the whole program.
     let all = commands();
     let own = if all.iter().any(|name| name == command) { format!("tpcc {command}") } else { "tpcc".to_owned() };
     match (error.kind(), flag, value) {
@@ -74,7 +74,7 @@ pub(crate) fn in_our_words(error: &clap::Error, command: &str) -> Error {
     }
 }
 
-/// Names of all commands, as they are declared.
+/// Returns the names of all commands, in the order of their declaration.
 fn commands() -> Vec<String> {
     Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
 }

@@ -10,29 +10,30 @@ use signal_hook::flag;
 
 use tpcc_core::workload::interrupt::{self, SIGNAL};
 
-/// Status of a process that a signal has ended is this and its number, as shells tell it.
+/// Exit status of a process that was ended by a signal, minus the number of the signal. Shells use the same convention.
 const ENDED_BY_SIGNAL: i32 = 128;
 
-/// Takes over the signals that are not ignored.
+/// Installs the handlers of the signals, except for ignored ones.
 pub(crate) fn install() {
     let (ignored, has_come) = (ignored(), Arc::new(AtomicBool::new(false)));
     for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0) {
-        // Actions run in this order. Without them the signal simply ends the process, which no database minds.
+        // Actions run in this order: the first one ends the process only if an earlier signal has set `has_come`. If an action
+        // cannot be registered, the signal ends the process at once, which damages no database.
         let _ = flag::register_conditional_shutdown(signal, ENDED_BY_SIGNAL + signal, Arc::clone(&has_come));
         let _ = flag::register(signal, Arc::clone(&has_come));
         let _ = flag::register_usize(signal, Arc::clone(&SIGNAL), signal as usize);
     }
 }
 
-/// Signals that whatever has started the command wants ignored, as `nohup` does with SIGHUP: signal n is bit n - 1.
+/// Returns the signals that this process ignores, as inherited from its parent (`nohup` ignores SIGHUP). Signal n is bit n - 1.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Exit status of a command that a signal has ended: 128 and its number. None without a signal, and for Ctrl-C, after which the
-/// status tells how the command ended.
+/// Returns the exit status of a command that was ended by a signal: 128 plus the signal's number. None without a signal, and
+/// for Ctrl-C: then the status reports the result of the command.
 pub(crate) fn status() -> Option<ExitCode> {
     let signal = interrupt::signal().filter(|&signal| signal != SIGINT)?;
     u8::try_from(ENDED_BY_SIGNAL + signal).ok().map(ExitCode::from)

@@ -1,4 +1,4 @@
-//! The command line: what a user types, what that comes to, and the commands that carry it out.
+//! The command line: flags, the settings that result from them, and the commands.
 
 pub(crate) mod cmd;
 pub(crate) mod error;

@@ -94,30 +94,30 @@ impl<'d> Store for Ahead<'d> {
 
     fn announce(&self, peeker: &mut Peeker, spots: &[Spot]) {
         let rows = spots.iter().map(|spot| (*self.table(spot), spot.key.as_slice(), 64));
-        self.engine(|| self.db.announce_raw(peeker, rows));
+        self.engine(|| self.db.raw().announce(peeker, rows));
     }
 
     fn peek(&self, peeker: &mut Peeker, spot: &Spot) -> Result<(Option<Vec<u8>>, Place), TxnError> {
         self.engine(|| {
-            let (row, place) = self.db.peek_raw(peeker, self.table(spot), &spot.key)?;
+            let (row, place) = self.db.raw().peek(peeker, self.table(spot), &spot.key)?;
             Ok((row.map(<[u8]>::to_vec), place))
         })
     }
 
     fn confirm(&self, tx: &mut Transaction<'d>, seen: Seen<'_, Self>) -> Result<bool, TxnError> {
         let (table, row) = (self.table(seen.key), seen.value.map(Vec::as_slice));
-        self.engine(|| tx.confirm_raw(table, &seen.key.key, seen.stamp, row, seen.to_write))
+        self.engine(|| tx.raw_mut().confirm(table, &seen.key.key, seen.stamp, row, seen.to_write))
     }
 
     fn read(&self, tx: &mut Transaction<'d>, spot: &Spot) -> Result<Option<Vec<u8>>, TxnError> {
-        self.engine(|| tx.read_raw(self.table(spot), &spot.key, <[u8]>::to_vec))
+        self.engine(|| tx.raw().read(self.table(spot), &spot.key, <[u8]>::to_vec))
     }
 
     fn write(&self, tx: &mut Transaction<'d>, write: &Written<'_, Self>) -> Result<(), TxnError> {
         let (table, key) = (self.table(write.key), &write.key.key);
         self.engine(|| match write.value {
-            Some(row) => tx.put_raw(table, key, row),
-            None => tx.delete_raw(table, key).map(drop),
+            Some(row) => tx.raw_mut().put(table, key, row),
+            None => tx.raw_mut().delete(table, key).map(drop),
         })
     }
 
@@ -125,7 +125,7 @@ impl<'d> Store for Ahead<'d> {
         for (number, table) in self.tables.iter().enumerate() {
             let mut rows = writes.iter().filter(|write| write.key.table == number).filter_map(replaced).peekable();
             if rows.peek().is_some() {
-                self.engine(|| tx.replace_many_raw(table, rows))?;
+                self.engine(|| tx.raw_mut().replace_many(table, rows))?;
             }
         }
         writes.iter().filter(|write| replaced(write).is_none()).try_for_each(|write| self.write(tx, write))
@@ -142,7 +142,7 @@ impl<'d> RangeStore for Ahead<'d> {
         let (table, mut rows) = (first.table, Vec::new());
         let range = (&first.key[..], &last.key[..]);
         self.engine(|| {
-            self.db.peek_range_raw(peeker, self.table(first), range, most, |key, row, stamp| {
+            self.db.raw().peek_range(peeker, self.table(first), range, most, |key, row, stamp| {
                 rows.push(RangeRow { key: Spot { table, key: key.to_vec() }, value: row.to_vec(), stamp });
                 ControlFlow::Continue(())
             })
@@ -155,7 +155,7 @@ impl<'d> RangeStore for Ahead<'d> {
         let (mut expected, mut same) = (seen.rows(), true);
         let range = (&first.key[..], &last.key[..]);
         self.engine(|| {
-            tx.lock_range_raw(self.table(first), range, seen.most, seen.to_write, |key, row| {
+            tx.raw_mut().lock_range(self.table(first), range, seen.most, seen.to_write, |key, row| {
                 same = expected.next().is_some_and(|(spot, value)| spot.key == key && value == row);
                 if same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             })
@@ -172,7 +172,7 @@ impl<'d> RangeStore for Ahead<'d> {
         let (table, mut rows) = (first.table, Vec::new());
         let range = (&first.key[..], &last.key[..]);
         self.engine(|| {
-            tx.lock_range_raw(self.table(first), range, most, false, |key, row| {
+            tx.raw_mut().lock_range(self.table(first), range, most, false, |key, row| {
                 rows.push((Spot { table, key: key.to_vec() }, row.to_vec()));
                 ControlFlow::Continue(())
             })

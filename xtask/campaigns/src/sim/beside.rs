@@ -44,7 +44,7 @@ pub(super) fn read(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<Option<
                 *found += 1;
                 ControlFlow::Continue(())
             };
-            tx.scan_raw(&table, &[], &[255; 5], visit)?;
+            tx.raw().scan(&table, &[], &[255; 5], visit)?;
             for _ in 0..rng.below(12) {
                 sim.pause();
             }

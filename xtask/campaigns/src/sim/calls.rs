@@ -147,7 +147,7 @@ impl Call {
                     0 => db.table(&EXTRA[which]).map(drop),
                     // The table keeps its types, even if it is opened without types, and needs no change.
                     1 => db.table(&EXTRA[which]).and_then(|_| db.raw_table(&EXTRA[which])).map(drop),
-                    _ => db.table(&EXTRA[which]).and_then(|_| db.alter_indexes_raw(&EXTRA[which])).map(drop),
+                    _ => db.table(&EXTRA[which]).and_then(|_| db.raw().alter_indexes(&EXTRA[which])).map(drop),
                 };
                 unless_victim(opened.and_then(|()| refuses_other_keys(db, which)))
             }

@@ -148,7 +148,7 @@ impl Passers {
             5 => {
                 let table = self.declared(&name, rng);
                 let mut tx = db.begin()?;
-                tx.put_raw(&table, &[rng.next() as u8], name.as_bytes())?;
+                tx.raw_mut().put(&table, &[rng.next() as u8], name.as_bytes())?;
                 tx.commit_async()?;
                 self.kept.push(table);
             }
@@ -156,7 +156,7 @@ impl Passers {
             _ => {
                 let (handle, name) = &self.handles[rng.index(self.handles.len())];
                 let mut tx = db.begin()?;
-                match tx.put_raw(handle, &[rng.next() as u8], name.as_bytes()) {
+                match tx.raw_mut().put(handle, &[rng.next() as u8], name.as_bytes()) {
                     Ok(()) => drop(tx.commit_async()?),
                     // The table was dropped. The check of the rows detects a wrong error.
                     Err(TxnError::Dropped { .. }) => {}
@@ -195,9 +195,9 @@ fn check_passing(db: &Database) -> Result<(), String> {
 fn replace(db: &Database, table: &Table<Bytes, Vec<u8>>, rows: &Rows, rng: &mut Rng) -> Result<(), TxnError> {
     let table = db.table(table)?;
     let mut tx = db.begin_at(rng.pick(&[Isolation::Serializable, Isolation::ReadCommitted]))?;
-    tx.delete_range_raw(&table, &[], &[0xff; 512])?;
+    tx.raw_mut().delete_range(&table, &[], &[0xff; 512])?;
     for (key, row) in rows {
-        tx.insert_raw(&table, key, row)?;
+        tx.raw_mut().insert(&table, key, row)?;
     }
     if rng.once_in(2) { tx.commit() } else { tx.commit_async().map(drop) }
 }
@@ -219,7 +219,7 @@ fn find(db: &Database) -> Result<Option<Found>, TxnError> {
 
 fn read(db: &Database, table: &OpenTable<Bytes, Vec<u8>>) -> Result<Rows, TxnError> {
     let (mut rows, tx) = (Rows::new(), db.begin()?);
-    tx.scan_raw(table, &[], &[0xff; 512], |key, row| {
+    tx.raw().scan(table, &[], &[0xff; 512], |key, row| {
         rows.push((key.to_vec(), row.to_vec()));
         ControlFlow::Continue(())
     })?;
@@ -248,7 +248,7 @@ pub(super) fn check(db: &Database) -> Result<(), String> {
             found.push((entry.to_vec(), key.to_vec()));
             ControlFlow::Continue(())
         };
-        tx.scan_index_raw(&table, index, &[], &[0xff; 512], false, visit).map_err(engine)?;
+        tx.raw().scan_index(&table, index, &[], &[0xff; 512], false, visit).map_err(engine)?;
         if found != entries_of(*extract, *unique, rows.iter().map(|(key, row)| (key, row))) {
             return Err(format!("{NAME}: index {index} of declaration {declared} differs from {} rows", rows.len()));
         }

@@ -195,7 +195,7 @@ fn go_on(db: &Database) -> Result<(), TxnError> {
         let mut tx = db.begin()?;
         tx.put(&tables[0], &tables::Bytes(workload::key(1_000_000 + n)), &vec![n as u8; 1000])?;
         tx.put(&tables[1], &tables::Bytes(workload::key(n)), &vec![n as u8; 12])?;
-        tx.delete_raw(&tables[1], &workload::key(n + 3))?;
+        tx.raw_mut().delete(&tables[1], &workload::key(n + 3))?;
         tx.commit()?;
     }
     Ok(())

@@ -49,14 +49,14 @@ impl Hand<'_, '_> {
             0 | 1 => {
                 // A random table for each key, all in one group.
                 let any = |rng: &mut Rng| tables[rng.index(tables.len())];
-                tx.prefetch_raw(keys.iter().map(|key| (any(rng), key.as_slice(), 64)));
-                tx.prefetch_insert_raw(&tables[0], &keys[0]);
+                tx.raw().prefetch(keys.iter().map(|key| (any(rng), key.as_slice(), 64)));
+                tx.raw_mut().prefetch_insert(&tables[0], &keys[0]);
                 tx.find_together(rng.once_in(2));
-                keys.iter().for_each(|key| tx.prefetch_along_raw(&tables[rng.index(tables.len())], key, 64));
+                keys.iter().for_each(|key| tx.raw_mut().prefetch_along(&tables[rng.index(tables.len())], key, 64));
             }
             2 => {
                 for table in *tables {
-                    tx.prefetch_raw(keys.iter().map(|key| (*table, key.as_slice(), 64)));
+                    tx.raw().prefetch(keys.iter().map(|key| (*table, key.as_slice(), 64)));
                 }
             }
             _ => {
@@ -139,13 +139,13 @@ impl Hand<'_, '_> {
             }
             5 => {
                 let parts = self.parts(usize::MAX);
-                let found = self.tx.read_columns_raw(handle, &key, &parts, <[u8]>::to_vec)?;
+                let found = self.tx.raw().read_columns(handle, &key, &parts, <[u8]>::to_vec)?;
                 return Ok(Op::GetParts { table, key, parts, found });
             }
             4 => return self.confirm(table, key),
             0 => self.tx.get(handle, &Bytes(key.clone()))?,
             1 => self.tx.get_for_update(handle, &Bytes(key.clone()))?,
-            _ => self.tx.read_raw(handle, &key, <[u8]>::to_vec)?,
+            _ => self.tx.raw().read(handle, &key, <[u8]>::to_vec)?,
         };
         Ok(Op::Get { table, key, found })
     }
@@ -155,7 +155,7 @@ impl Hand<'_, '_> {
         let handle = &self.tables[table];
         // By the raw or the typed key; both have the same bytes.
         let opened = if key.len().is_multiple_of(2) {
-            self.tx.read_value_raw(handle, key)?
+            self.tx.raw().read_value(handle, key)?
         } else {
             self.tx.read_value(handle, &Bytes(key.to_vec()))?
         };
@@ -180,18 +180,18 @@ impl Hand<'_, '_> {
         if self.rng.once_in(2) {
             let parts = self.parts(usize::MAX);
             let handle = &self.tables[table];
-            let (row, place) = self.db.peek_columns_raw(&mut peeker, handle, &key, &parts)?;
+            let (row, place) = self.db.raw().peek_columns(&mut peeker, handle, &key, &parts)?;
             let row = row.map(<[u8]>::to_vec);
             let seen = (&parts[..], row.as_deref());
-            let same = self.tx.confirm_columns_raw(handle, &key, &place, seen, self.rng.once_in(2))?;
-            let found = if same { row } else { self.tx.read_columns_raw(handle, &key, &parts, <[u8]>::to_vec)? };
+            let same = self.tx.raw_mut().confirm_columns(handle, &key, &place, seen, self.rng.once_in(2))?;
+            let found = if same { row } else { self.tx.raw().read_columns(handle, &key, &parts, <[u8]>::to_vec)? };
             return Ok(Op::GetParts { table, key, parts, found });
         }
         let handle = &self.tables[table];
-        let (row, place) = self.db.peek_raw(&mut peeker, handle, &key)?;
+        let (row, place) = self.db.raw().peek(&mut peeker, handle, &key)?;
         let row = row.map(<[u8]>::to_vec);
-        let same = self.tx.confirm_raw(handle, &key, &place, row.as_deref(), self.rng.once_in(2))?;
-        let found = if same { row } else { self.tx.read_raw(handle, &key, <[u8]>::to_vec)? };
+        let same = self.tx.raw_mut().confirm(handle, &key, &place, row.as_deref(), self.rng.once_in(2))?;
+        let found = if same { row } else { self.tx.raw().read(handle, &key, <[u8]>::to_vec)? };
         Ok(Op::Get { table, key, found })
     }
 
@@ -202,7 +202,7 @@ impl Hand<'_, '_> {
             let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
             let mut found = vec![None; keys.len()];
             let whole = std::slice::from_ref(&(0..usize::MAX));
-            self.tx.read_columns_of_raw(&self.tables[table], &borrowed, whole, |at, row| {
+            self.tx.raw().read_columns_of(&self.tables[table], &borrowed, whole, |at, row| {
                 found[at] = Some(row.to_vec());
             })?;
             return Ok(Op::GetMany { table, keys, found });
@@ -220,9 +220,9 @@ impl Hand<'_, '_> {
             ControlFlow::Continue(())
         };
         if self.rng.once_in(2) {
-            self.tx.scan_raw(&self.tables[table], &from, &to, visit)?;
+            self.tx.raw().scan(&self.tables[table], &from, &to, visit)?;
         } else {
-            self.tx.scan_backward_raw(&self.tables[table], &from, &to, visit)?;
+            self.tx.raw().scan_backward(&self.tables[table], &from, &to, visit)?;
         }
         Ok(Op::Scan { table, from, to, found })
     }
@@ -230,7 +230,7 @@ impl Hand<'_, '_> {
     fn number(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
         let (handle, from, to) = (&self.tables[table], key(n), key(n + self.rng.below(200)));
         let found = if self.rng.once_in(2) {
-            self.tx.count_raw(handle, &from, &to)?
+            self.tx.raw().count(handle, &from, &to)?
         } else {
             self.tx.count(handle, Bytes(from.clone())..=Bytes(to.clone()))?
         };
@@ -258,7 +258,7 @@ impl Hand<'_, '_> {
         let (from, to) = (vec![self.rng.below(3) as u8], vec![self.rng.below(4) as u8, 0xff]);
         let (descending, most) = (self.rng.once_in(2), self.rng.pick(&[1, 5, 1000]));
         let mut found = Seen::default();
-        self.tx.scan_index_raw(&self.tables[table], index, &from, &to, descending, |entry, key| {
+        self.tx.raw().scan_index(&self.tables[table], index, &from, &to, descending, |entry, key| {
             found.add(table, entry, key);
             if found.rows() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
@@ -283,7 +283,7 @@ impl Hand<'_, '_> {
             0 => {
                 let to = super::workload::key(n + self.rng.below(16));
                 let done = if self.rng.once_in(2) {
-                    self.tx.delete_range_raw(handle, &key, &to)?
+                    self.tx.raw_mut().delete_range(handle, &key, &to)?
                 } else {
                     self.tx.delete_range(handle, Bytes(key.clone())..=Bytes(to.clone()))?
                 };
@@ -291,7 +291,7 @@ impl Hand<'_, '_> {
             }
             1 => {
                 let to = super::workload::key(n + 1 + self.rng.below(50));
-                let taken = self.tx.take_first_raw(handle, &key, &to)?;
+                let taken = self.tx.raw_mut().take_first(handle, &key, &to)?;
                 Ok(Op::TakeFirst { table, from: key, to, taken })
             }
             2 => {
@@ -299,7 +299,7 @@ impl Hand<'_, '_> {
                 Ok(Op::Delete { table, key, done })
             }
             _ => {
-                let done = self.tx.delete_raw(handle, &key)?;
+                let done = self.tx.raw_mut().delete(handle, &key)?;
                 Ok(Op::Delete { table, key, done })
             }
         }
@@ -324,7 +324,7 @@ impl Hand<'_, '_> {
     fn insert(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
         let (handle, row) = (&self.tables[table], row(self.rng, self.profile));
         let inserted = if self.rng.once_in(2) {
-            self.tx.insert_raw(handle, &key, &row)
+            self.tx.raw_mut().insert(handle, &key, &row)
         } else {
             self.tx.insert(handle, &Bytes(key.clone()), &row)
         };
@@ -335,7 +335,7 @@ impl Hand<'_, '_> {
     fn count(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
         let handle = &self.tables[table];
         let done = if self.rng.once_in(2) {
-            self.tx.update_head_raw(handle, &key, HEAD, |head, _| count_head(head))?
+            self.tx.raw_mut().update_head(handle, &key, HEAD, |head, _| count_head(head))?
         } else {
             match self.tx.update_columns(handle, &Bytes(key.clone()), |head: &mut Head| count_head(&mut head.0)) {
                 Err(TxnError::Decode { .. }) => None,
@@ -350,7 +350,7 @@ impl Hand<'_, '_> {
         let done = if self.rng.once_in(2) {
             unless_duplicate(self.tx.update(handle, &Bytes(key.clone()), &row))?
         } else {
-            let changed = self.tx.update_raw(handle, &key, |bytes| {
+            let changed = self.tx.raw_mut().update(handle, &key, |bytes| {
                 bytes.clear();
                 bytes.extend_from_slice(&row);
             });
@@ -366,7 +366,7 @@ impl Hand<'_, '_> {
             if self.rng.once_in(2) {
                 self.tx.write_value(&self.tables[table], &Bytes(key.clone()), &row[..])?;
             } else {
-                self.tx.write_value_raw(&self.tables[table], &key, &row[..])?;
+                self.tx.raw_mut().write_value(&self.tables[table], &key, &row[..])?;
             }
             return Ok(Op::Put { table, key, row, done: true });
         }
@@ -381,7 +381,7 @@ impl Hand<'_, '_> {
             at += 1 + self.rng.below(3);
         }
         let borrowed: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
-        let done = unless_duplicate(self.tx.insert_run_raw(&self.tables[table], &borrowed))?.is_some();
+        let done = unless_duplicate(self.tx.raw_mut().insert_run(&self.tables[table], &borrowed))?.is_some();
         Ok(Op::Run { table, rows, done })
     }
 
@@ -398,10 +398,10 @@ impl Hand<'_, '_> {
         let (mut rows, mut places) = (Vec::new(), Vec::new());
         let keys = self.keys(n);
         if self.rng.once_in(2) {
-            self.db.announce_raw(&mut peeker, keys.iter().map(|key| (*handle, key.as_slice(), 64)));
+            self.db.raw().announce(&mut peeker, keys.iter().map(|key| (*handle, key.as_slice(), 64)));
         }
         for key in keys {
-            let (seen, place) = self.db.peek_raw(&mut peeker, handle, &key)?;
+            let (seen, place) = self.db.raw().peek(&mut peeker, handle, &key)?;
             let mut new = row(self.rng, self.profile);
             if let Some(seen) = seen.filter(|_| !self.rng.once_in(3)) {
                 new = seen.to_vec();
@@ -413,7 +413,7 @@ impl Hand<'_, '_> {
             places.push(place);
         }
         let asked = rows.iter().zip(&places).map(|((key, row), place)| (&key[..], *place, &row[..]));
-        let done = unless_duplicate(self.tx.replace_many_raw(handle, asked))?;
+        let done = unless_duplicate(self.tx.raw_mut().replace_many(handle, asked))?;
         Ok(Op::ReplaceMany { table, rows, done })
     }
 
@@ -433,7 +433,7 @@ impl Hand<'_, '_> {
         let keys = self.keys(n);
         let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let mut found = Seen::default();
-        let rows = self.tx.update_heads_raw(&self.tables[table], &borrowed, HEAD, |at, head, rest| {
+        let rows = self.tx.raw_mut().update_heads(&self.tables[table], &borrowed, HEAD, |at, head, rest| {
             found.add(table, &keys[at], &[head, rest].concat());
             count_head(head);
         })?;
@@ -457,10 +457,10 @@ impl Hand<'_, '_> {
             part.iter_mut().for_each(count_byte);
         };
         if let [key] = &keys[..] {
-            self.tx.update_columns_raw(handle, key, &parts, |part, rest| change(0, part, rest))?;
+            self.tx.raw_mut().update_columns(handle, key, &parts, |part, rest| change(0, part, rest))?;
         } else {
             let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-            self.tx.update_columns_of_raw(handle, &borrowed, &parts, change)?;
+            self.tx.raw_mut().update_columns_of(handle, &borrowed, &parts, change)?;
         }
         Ok(Op::CountParts { table, keys, parts, found })
     }
@@ -469,7 +469,7 @@ impl Hand<'_, '_> {
     fn straddle(&mut self, table: usize, n: u64) -> Result<(), TxnError> {
         let part = self.rng.index(HEAD + 4)..HEAD + 1 + self.rng.index(8);
         let parts = std::slice::from_ref(&part);
-        match self.tx.update_columns_raw(&self.tables[table], &key(n), parts, |bytes, _| bytes.fill(0xEE)) {
+        match self.tx.raw_mut().update_columns(&self.tables[table], &key(n), parts, |bytes, _| bytes.fill(0xEE)) {
             Err(TxnError::Schema { .. }) => Ok(()),
             Err(error) => Err(error),
             Ok(_) if part.is_empty() => Ok(()),
@@ -496,7 +496,7 @@ impl Hand<'_, '_> {
         let reach = self.rng.pick(&[5, 100, self.profile.keys]);
         let (from, to) = (key(n), key(n + self.rng.below(reach)));
         let mut found = Seen::default();
-        self.tx.update_run_raw(&self.tables[0], &from, &to, |key, row| {
+        self.tx.raw_mut().update_run(&self.tables[0], &from, &to, |key, row| {
             found.add(0, key, row);
             if let Some(head) = row.get_mut(..HEAD) {
                 count_head(head);

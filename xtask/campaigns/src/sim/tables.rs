@@ -118,7 +118,7 @@ pub(crate) fn contents(db: &Database, backwards: bool) -> Result<[Rows; TABLES],
     let mut all: [Rows; TABLES] = Default::default();
     for (table, handle) in tables.iter().enumerate() {
         let rows = &mut all[table];
-        let scanned = tx.scan_raw(handle, &[], &[0xff; 512], |key, row| {
+        let scanned = tx.raw().scan(handle, &[], &[0xff; 512], |key, row| {
             rows.push((key.to_vec(), row.to_vec()));
             ControlFlow::Continue(())
         });
@@ -136,7 +136,7 @@ pub(crate) fn contents(db: &Database, backwards: bool) -> Result<[Rows; TABLES],
         for index in 0..indexes(table) {
             let expected = entries(table, index, rows.iter().map(|(key, row)| (key, row)));
             let mut found = Rows::new();
-            let scanned = tx.scan_index_raw(handle, index, &[], &[0xff; 512], false, |entry, key| {
+            let scanned = tx.raw().scan_index(handle, index, &[], &[0xff; 512], false, |entry, key| {
                 found.push((entry.to_vec(), key.to_vec()));
                 ControlFlow::Continue(())
             });

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use storage::Isolation;
-use tpcc_core::doors::history::check::Phenomenon;
-use tpcc_core::doors::history::{self, Trial};
+use tpcc_core::checkers::history::check::Phenomenon;
+use tpcc_core::checkers::history::{self, Trial};
 
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};

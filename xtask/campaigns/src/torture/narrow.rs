@@ -102,7 +102,7 @@ fn work(db: &Database, rng: &mut Rng) -> Result<Counts, TxnError> {
 fn count(tx: &mut Transaction<'_>, keys: &[u64]) -> Result<(), TxnError> {
     let keys: Vec<[u8; 8]> = keys.iter().map(|key| key.to_be_bytes()).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-    tx.update_heads_raw(&ROWS, &keys, 1, |_, head, _| head[0] += 1).map(drop)
+    tx.raw_mut().update_heads(&ROWS, &keys, 1, |_, head, _| head[0] += 1).map(drop)
 }
 
 fn read(db: &Database) -> Result<Counts, TxnError> {

@@ -223,7 +223,7 @@ fn open() -> Result<Database, String> {
 
 fn all(numbers: &Numbers<'_>) -> Result<BTreeMap<u8, u64>, TxnError> {
     let mut rows = BTreeMap::new();
-    numbers.db.begin()?.scan_raw(&numbers.table, &[], &[u8::MAX; 2], |key, row| {
+    numbers.db.begin()?.raw().scan(&numbers.table, &[], &[u8::MAX; 2], |key, row| {
         rows.insert(key[0], number(row));
         ControlFlow::Continue(())
     })?;
@@ -269,7 +269,7 @@ fn alone(rng: &mut Rng) -> Result<(), String> {
             speculator.run(ahead, &mut tx, items_in_order, body, |tx, result| {
                 got.push(result);
                 let write = written_in_order(result);
-                write.map_or(Ok(()), |(key, number)| tx.put_raw(&numbers.table, &[key], &row(number)))?;
+                write.map_or(Ok(()), |(key, number)| tx.raw_mut().put(&numbers.table, &[key], &row(number)))?;
                 Ok(())
             })
         } else {
@@ -315,11 +315,11 @@ fn alone(rng: &mut Rng) -> Result<(), String> {
 fn transfer(numbers: &Numbers<'_>, rng: &mut Rng) -> Result<(), TxnError> {
     let (from, to, amount) = (rng.below(KEYS) as u8, rng.below(KEYS) as u8, rng.below(9));
     let mut tx = numbers.db.begin()?;
-    let has = tx.read_for_update_raw(&numbers.table, &[from], number)?.unwrap_or(0);
+    let has = tx.raw().read_for_update(&numbers.table, &[from], number)?.unwrap_or(0);
     if from != to && has >= amount {
-        tx.put_raw(&numbers.table, &[from], &(has - amount).to_le_bytes())?;
-        let other = tx.read_for_update_raw(&numbers.table, &[to], number)?.unwrap_or(0);
-        tx.put_raw(&numbers.table, &[to], &(other + amount).to_le_bytes())?;
+        tx.raw_mut().put(&numbers.table, &[from], &(has - amount).to_le_bytes())?;
+        let other = tx.raw().read_for_update(&numbers.table, &[to], number)?.unwrap_or(0);
+        tx.raw_mut().put(&numbers.table, &[to], &(other + amount).to_le_bytes())?;
     }
     tx.commit_async().map(drop)
 }
@@ -330,7 +330,7 @@ fn beside_others(rng: &mut Rng) -> Result<(), String> {
     let db = open()?;
     let numbers = Numbers::open(&db)?;
     let start: Result<(), TxnError> = db.transact(|tx| {
-        (0..KEYS as u8).try_for_each(|key| tx.put_raw(&numbers.table, &[key], &(TOTAL / KEYS).to_le_bytes()))
+        (0..KEYS as u8).try_for_each(|key| tx.raw_mut().put(&numbers.table, &[key], &(TOTAL / KEYS).to_le_bytes()))
     });
     start.map_err(|error| error.to_string())?;
     let options = options(rng);

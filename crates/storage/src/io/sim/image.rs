@@ -1,17 +1,17 @@
-//! The durable bytes of a simulated file: cheap to copy, because copies share the parts that neither has changed.
+//! Durable contents of a simulated file. Copies are cheap: they share the chunks that neither has changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::sector::{Contents, SECTOR, ZEROS, each_unit};
 
-/// Sectors that are shared or copied together: a page.
+/// Number of sectors of a chunk, the unit of sharing and copying: a page.
 const CHUNK: u64 = 16;
 const CHUNK_BYTES: u64 = CHUNK * SECTOR;
 
 type Chunk = [Contents; CHUNK as usize];
 
-/// Chunks by number; those never written are zeros.
+/// Chunks by number; absent ones are zeros.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Image(BTreeMap<u64, Arc<Chunk>>);
 
@@ -28,7 +28,7 @@ impl Image {
         Arc::make_mut(chunk)[(sector % CHUNK) as usize] = *contents;
     }
 
-    /// Fills the buffer with what lies at `off`.
+    /// Fills the buffer with the bytes at `off`.
     pub(super) fn read(&self, buf: &mut [u8], off: u64) {
         each_unit(CHUNK_BYTES, off, buf.len(), |number, within, range| match self.0.get(&number) {
             Some(chunk) => {
@@ -39,7 +39,7 @@ impl Image {
         });
     }
 
-    /// The sectors from `first` on that are not zeros.
+    /// Numbers of the sectors from `first` on that are not zeros.
     pub(super) fn from(&self, first: u64) -> impl Iterator<Item = u64> + '_ {
         let chunks = self.0.range(first / CHUNK..);
         let sectors = chunks.flat_map(|(number, chunk)| {
@@ -48,7 +48,7 @@ impl Image {
         sectors.filter(move |sector| *sector >= first)
     }
 
-    /// Forgets what lies at `len` bytes and beyond.
+    /// Clears the bytes at `len` and beyond.
     pub(super) fn cut(&mut self, len: u64) {
         self.0.split_off(&len.div_ceil(CHUNK_BYTES));
         let gone: Vec<u64> = self.from(len.div_ceil(SECTOR)).collect();

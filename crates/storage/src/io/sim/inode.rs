@@ -1,4 +1,4 @@
-//! One simulated file: what is durable, and what has been written since, sector by sector.
+//! One simulated file: its durable contents and its unsynced writes, sector by sector.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +6,24 @@ use super::Rng;
 use super::image::Image;
 use super::sector::{Contents, SECTOR, Sector, bytes, each_unit, pack};
 
-/// Versions of one sector that wait for a sync; older ones are forgotten (a disk has seen them replaced).
+/// Maximum number of unsynced versions of a sector. Older versions are dropped, as if the disk had replaced them.
 const VERSIONS_MAX: usize = 4;
 
 type Versions = BTreeMap<u64, Vec<Sector>>;
 
-/// What a read finds is the newest of `pending`, `adrift`, `durable`.
+/// A simulated file. A read returns the newest version: from `pending`, else from `failed_writeback`, else from `durable`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inode {
     durable: Image,
-    /// Written and not yet synced, oldest first.
+    /// Unsynced versions, oldest first.
     pending: Versions,
-    /// Written before a sync that failed: still in the cache, maybe on the disk, and no later sync will write it (as
-    /// Linux treats pages whose writeback failed).
-    adrift: Versions,
+    /// Versions written before a failed sync. They are still in the cache and may be on the disk, but no later sync writes
+    /// them (as Linux treats pages whose writeback failed).
+    failed_writeback: Versions,
     len: u64,
-    /// Lengths the file has had since the last sync, the durable one first; never empty once crashed or synced.
+    /// Lengths of the file since the last sync, the durable one first; never empty after a sync or a crash.
     lens: Vec<u64>,
-    /// Open handles.
+    /// Number of open handles.
     pub(super) open: usize,
 }
 
@@ -32,9 +32,9 @@ impl Inode {
         self.len
     }
 
-    /// The newest version that is not durable, if there is one.
+    /// Returns the newest version that is not durable, if there is one.
     fn cached(&self, sector: u64) -> Option<&Contents> {
-        [&self.pending, &self.adrift].into_iter().find_map(|of| of.get(&sector)?.last()).map(bytes)
+        [&self.pending, &self.failed_writeback].into_iter().find_map(|of| of.get(&sector)?.last()).map(bytes)
     }
 
     fn newest(&self, sector: u64) -> &Contents {
@@ -90,9 +90,10 @@ impl Inode {
 
     pub(super) fn set_len(&mut self, len: u64) {
         if len < self.len {
-            // The bytes beyond the cut read as zeros if the file grows again.
+            // The bytes beyond the new end must read as zeros if the file grows again.
             let first = len / SECTOR;
-            let cached = [&self.pending, &self.adrift].into_iter().flat_map(|of| of.range(first..).map(|(s, _)| *s));
+            let cached =
+                [&self.pending, &self.failed_writeback].into_iter().flat_map(|of| of.range(first..).map(|(s, _)| *s));
             let beyond: Vec<u64> = cached.chain(self.durable.from(first)).collect();
             for sector in beyond {
                 let keep = len.saturating_sub(sector * SECTOR).min(SECTOR) as usize;
@@ -106,7 +107,7 @@ impl Inode {
 
     pub(super) fn sync(&mut self) {
         for (sector, versions) in std::mem::take(&mut self.pending) {
-            self.adrift.remove(&sector);
+            self.failed_writeback.remove(&sector);
             if let Some(newest) = versions.last() {
                 self.durable.put(sector, bytes(newest));
             }
@@ -116,15 +117,15 @@ impl Inode {
 
     pub(super) fn sync_failed(&mut self) {
         for (sector, versions) in std::mem::take(&mut self.pending) {
-            self.adrift.entry(sector).or_default().extend(versions);
+            self.failed_writeback.entry(sector).or_default().extend(versions);
         }
     }
 
-    /// The file after power loss. `keep` says how much of the unsynced data survives: all, nothing, or (with numbers to
-    /// draw from) a random part, some sectors torn between two versions.
+    /// Returns the file after a power loss. `keep` selects the unsynced data that survives: all, nothing, or a random part
+    /// with some sectors torn between two versions.
     pub(super) fn crash(&self, keep: &mut Keep<'_>) -> Inode {
         let mut durable = self.durable.clone();
-        let mut candidates = self.adrift.clone();
+        let mut candidates = self.failed_writeback.clone();
         for (sector, versions) in &self.pending {
             candidates.entry(*sector).or_default().extend(versions.iter().cloned());
         }
@@ -138,7 +139,7 @@ impl Inode {
                 Keep::All => versions.last().map(|newest| *bytes(newest)),
                 Keep::None => None,
                 Keep::Some { rng, tears } => {
-                    // 0 is the durable version, which is there already.
+                    // 0 is the durable version, which is in place already.
                     let version =
                         |n: usize| n.checked_sub(1).map_or_else(|| durable.get(sector), |n| bytes(&versions[n]));
                     let pick = rng.below(versions.len() as u64 + 1) as usize;
@@ -158,7 +159,7 @@ impl Inode {
         Inode { durable, len, lens: vec![len], ..Inode::default() }
     }
 
-    /// Changes a byte in all its versions: damage, not a write.
+    /// Changes a byte in all versions of its sector. This is damage, not a write.
     pub(super) fn damage(&mut self, off: u64, change: impl Fn(u8) -> u8) {
         let (sector, within) = (off / SECTOR, (off % SECTOR) as usize);
         let damaged = |contents: &Contents| {
@@ -168,25 +169,25 @@ impl Inode {
         };
         let durable = damaged(self.durable.get(sector));
         self.durable.put(sector, &durable);
-        for versions in [self.adrift.get_mut(&sector), self.pending.get_mut(&sector)].into_iter().flatten() {
+        for versions in [self.failed_writeback.get_mut(&sector), self.pending.get_mut(&sector)].into_iter().flatten() {
             versions.iter_mut().for_each(|version| *version = pack(&damaged(bytes(version))));
         }
     }
 }
 
-/// How much of the unsynced data survives.
+/// Selection of the unsynced data that survives.
 pub(super) enum Keep<'a> {
     All,
     None,
-    /// Whether a sector survives; one surviving sector in so many is torn.
+    /// A random part of the sectors survives; one surviving sector in `tears` is torn.
     Some {
         rng: &'a mut Rng,
         tears: u64,
     },
 }
 
-/// The first bytes of the newer version and the rest of the older; cut where the result equals neither, if there is
-/// such a place.
+/// Returns the first bytes of the newer version and the rest of the older one. The cut is such that the result equals
+/// neither version, if possible.
 fn torn(older: &Contents, newer: &Contents, rng: &mut Rng) -> Contents {
     let mut contents = *older;
     let differs = |at: &usize| older[*at] != newer[*at];

@@ -1,13 +1,13 @@
 //! A simulated disk that keeps, loses and corrupts data as real disks do.
 //!
-//! Every file keeps its durable image apart from what was written since its last sync, at the granularity
-//! of 512-byte sectors, and the directory keeps creations, renames and removals apart until it is synced.
-//! [`SimDisk::crash`] makes the disk that a machine finds after power loss: any subset of unsynced sectors,
-//! in any order, some torn; any subset of unsynced directory changes. Faults are planned with
-//! [`SimDisk::plan`]. All of it follows from the seed: same calls, same outcome ([`SimDisk::trace`]).
+//! Every file keeps its durable image separate from the 512-byte sectors written since its last sync. The directory keeps
+//! creations, renames and removals separate until it is synced. [`SimDisk::crash`] returns the disk that a machine finds
+//! after a power loss: any subset of unsynced sectors, in any order, some torn; any subset of unsynced directory changes.
+//! Faults are planned with [`SimDisk::plan`]. Everything follows from the seed: the same calls have the same outcome
+//! ([`SimDisk::trace`]).
 //!
-//! Not simulated: space of files that are removed but still open (it is free at once); sparse files (a
-//! file takes its length from the capacity).
+//! Not simulated: space of removed files that are still open (it is free at once); sparse files (a file takes its whole
+//! length from the capacity).
 
 mod image;
 mod inode;
@@ -42,49 +42,49 @@ pub enum Call {
 }
 
 const CALLS: usize = Call::SyncDir as usize + 1;
-/// Of the sectors that survive a random crash one in so many is torn; `OFTEN_TORN` applies to one crash in four.
+/// One in this number of the sectors that survive a random crash is torn. `OFTEN_TORN` applies to one crash in four.
 const OFTEN_TORN: u64 = 2;
 const SELDOM_TORN: u64 = 8;
 
-/// Which calls a fault hits, counted from when it is planned; 1 is the next one.
+/// Calls that a fault hits, counted from the time of planning; 1 is the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// The n-th only.
+    /// The n-th call only.
     Once(u64),
-    /// The n-th and all after it, until [`SimDisk::heal`].
+    /// The n-th call and all later ones, until [`SimDisk::heal`].
     From(u64),
 }
 
-/// What goes wrong.
+/// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The call fails with EIO. A write has changed nothing; a sync has lost what it should have written
-    /// (later syncs will not write it either), unless the crash is kind.
+    /// The call fails with EIO. A write has no effect. A sync loses the data that it should have written (later syncs do
+    /// not write it either), unless the crash keeps it.
     Eio,
-    /// The call fails with ENOSPC and has changed nothing.
+    /// The call fails with ENOSPC and has no effect.
     Enospc,
-    /// The call fails with EMFILE and has changed nothing: no descriptor is free.
+    /// The call fails with EMFILE (no descriptor is free) and has no effect.
     Emfile,
-    /// A read or write transfers a part only.
+    /// A read or write transfers only a part of the bytes.
     Short,
-    /// One random bit of what is read or written is wrong.
+    /// One random bit of the data read or written is flipped.
     Flip,
-    /// A write lands this many bytes beyond its place.
+    /// A write is stored this many bytes beyond its offset.
     Misdirect(u64),
 }
 
-/// How much of the unsynced data survives.
+/// Selection of the unsynced data that survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// All of it, as after killing the process.
+    /// All of it, as after a kill of the process.
     All,
-    /// Nothing.
+    /// None of it.
     Nothing,
-    /// A subset drawn from this seed; some sectors torn.
+    /// A random subset drawn from this seed, with some sectors torn.
     Random(u64),
 }
 
-/// A directory on the simulated disk. Clones are the same directory.
+/// A directory on the simulated disk. Clones share the same directory.
 #[derive(Clone, Debug)]
 pub struct SimDisk(Arc<Machine>);
 
@@ -99,7 +99,7 @@ struct DiskState {
     rng: Rng,
     inodes: BTreeMap<u64, Inode>,
     next_inode: u64,
-    /// The directory as callers see it, as it is durable, and the changes between the two.
+    /// The directory as callers see it, the durable directory, and the changes between the two.
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
     unsynced: Vec<NameChange>,
@@ -107,7 +107,7 @@ struct DiskState {
     faults: Vec<Planned>,
     capacity: u64,
     drop_syncs: bool,
-    /// Changing calls until power is lost.
+    /// Number of changing calls left until the power loss.
     power: Option<u64>,
     trace: Crc,
 }
@@ -128,7 +128,7 @@ struct Planned {
 }
 
 impl SimDisk {
-    /// An empty directory without faults.
+    /// Creates an empty directory without faults.
     pub fn new(seed: u64) -> SimDisk {
         SimDisk::with(Rng(seed), BTreeMap::new(), BTreeMap::new(), 1, u64::MAX)
     }
@@ -157,8 +157,8 @@ impl SimDisk {
         SimDisk(Arc::new(Machine { state: Mutex::new(state), claim: InUse::default() }))
     }
 
-    /// Plans a fault for calls of one kind, or of any kind with `None`. Of several that hit the same call
-    /// the first planned counts.
+    /// Plans a fault for calls of one kind, or of any kind with `None`. If several faults hit the same call, the one
+    /// planned first applies.
     pub fn plan(&self, call: Option<Call>, when: When, fault: Fault) {
         let (left, forever) = match when {
             When::Once(n) => (n, false),
@@ -167,54 +167,55 @@ impl SimDisk {
         self.0.state.lock().faults.push(Planned { call, left: left.max(1), forever, fault });
     }
 
-    /// Planned faults that will still hit.
+    /// Number of planned faults that will still hit.
     pub fn planned(&self) -> usize {
         self.0.state.lock().faults.len()
     }
 
-    /// Forgets all planned faults.
+    /// Removes all planned faults.
     pub fn heal(&self) {
         self.0.state.lock().faults.clear();
     }
 
-    /// Limits the bytes of all files together; growing beyond gives ENOSPC.
+    /// Limits the total size of all files in bytes; growth beyond it fails with ENOSPC.
     pub fn set_capacity(&self, bytes: u64) {
         self.0.state.lock().capacity = bytes;
     }
 
-    /// Bytes of all files together.
+    /// Total size of all files in bytes.
     pub fn used(&self) -> u64 {
         self.0.state.lock().used()
     }
 
-    /// The canary: from now on syncs of files and of the directory succeed and do nothing. A test of durability must
-    /// notice.
+    /// Canary: while `on`, syncs of files and of the directory succeed and do nothing. A test of durability must detect
+    /// this.
     pub fn drop_syncs(&self, on: bool) {
         self.0.state.lock().drop_syncs = on;
     }
 
-    /// Lets `calls` more changing calls (all but reads and lists) have their effect; after them every call fails until
-    /// [`SimDisk::crash`] returns the disk as it is found when power is back.
+    /// Plans a power loss after `calls` more changing calls (all but reads and lists). From then on every call fails.
+    /// [`SimDisk::crash`] returns the disk as found after the power loss.
     pub fn power_off_after(&self, calls: u64) {
         self.0.state.lock().power = Some(calls);
     }
 
-    /// Whether power is lost.
+    /// Returns true if the power is lost.
     pub fn is_off(&self) -> bool {
         self.0.state.lock().power == Some(0)
     }
 
-    /// Calls of one kind so far, failed ones included.
+    /// Number of calls of one kind so far, including failed ones.
     pub fn count(&self, call: Call) -> u64 {
         self.0.state.lock().counts[call as usize]
     }
 
-    /// A checksum of all calls so far with their data: equal runs have equal ones.
+    /// Checksum of all calls so far with their data: equal runs have equal checksums.
     pub fn trace(&self) -> u32 {
         self.0.state.lock().trace.finish()
     }
 
-    /// The disk after power loss at this moment. This one does not change, so that one moment can be tried many ways.
+    /// Returns the disk after a power loss at this moment. `self` does not change, so several outcomes of one moment can be
+    /// tried.
     pub fn crash(&self, how: Crash) -> SimDisk {
         let state = self.0.state.lock();
         let mut rng = Rng(match how {
@@ -222,7 +223,7 @@ impl SimDisk {
             _ => 0,
         });
         let mut names = state.durable_names.clone();
-        // Journals keep the order of directory changes, plain directories do not: try both.
+        // Journals keep the order of directory changes, plain directories do not: both are simulated.
         let in_order = rng.below(2) == 0;
         let survive = rng.below(state.unsynced.len() as u64 + 1) as usize;
         for (index, change) in state.unsynced.iter().enumerate() {
@@ -249,12 +250,12 @@ impl SimDisk {
         SimDisk::with(Rng(rng.next()), inodes, names, state.next_inode, state.capacity)
     }
 
-    /// Flips one bit of a file, durable and cached: damage, not a write. False if there is no such byte.
+    /// Flips one bit of a file, durable and cached: damage, not a write. Returns false if there is no such byte.
     pub fn flip(&self, name: &str, off: u64, bit: u8) -> bool {
         self.damage(name, off, |byte| byte ^ (1 << (bit & 7)))
     }
 
-    /// Replaces one byte of a file, durable and cached. False if there is no such byte.
+    /// Replaces one byte of a file, durable and cached. Returns false if there is no such byte.
     pub fn poke(&self, name: &str, off: u64, byte: u8) -> bool {
         self.damage(name, off, |_| byte)
     }
@@ -277,7 +278,7 @@ impl DiskState {
         self.names.values().fold(0, |sum: u64, inode| sum.saturating_add(self.inodes[inode].len()))
     }
 
-    /// Counts a call, decides whether it may happen, and returns a fault that does not fail it.
+    /// Counts a call, fails it if the power is off or a fault says so, and returns a fault of another kind that hits it.
     fn enter(&mut self, call: Call, facts: [u64; 3], data: &[u8]) -> io::Result<Option<Fault>> {
         self.counts[call as usize] += 1;
         self.trace = facts.iter().fold(self.trace.word(call as u64), |crc, fact| crc.word(*fact)).bytes(data);
@@ -327,7 +328,7 @@ impl DiskState {
     }
 }
 
-/// Where a range ends; no file reaches beyond the largest signed number, as on systems of 64 bits.
+/// Returns the end of a range. The end must not exceed the largest signed integer, as on 64-bit systems.
 fn end_of(off: u64, len: u64) -> io::Result<u64> {
     let end = off.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
     end.ok_or_else(|| io::ErrorKind::FileTooLarge.into())
@@ -358,7 +359,7 @@ impl NameChange {
     }
 }
 
-/// A number that stands for a name in the trace.
+/// Returns a number that represents a name in the trace.
 fn name_fact(name: &str) -> u64 {
     u64::from(Crc::new().bytes(name.as_bytes()).finish())
 }
@@ -418,7 +419,7 @@ impl Disk for SimDisk {
         }
         state.durable_names = state.names.clone();
         state.unsynced.clear();
-        // No name leads to these files again.
+        // These files have neither a name nor an open handle.
         let names = &state.names;
         state.inodes.retain(|inode, file| file.open > 0 || names.values().any(|n| n == inode));
         Ok(())

@@ -1,18 +1,18 @@
-//! Sectors: what a simulated disk writes whole, or tears.
+//! Sectors: the unit that a simulated disk writes as a whole, or tears.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The unit a disk writes whole, or tears.
+/// Size of a sector in bytes: the unit that a disk writes as a whole, or tears.
 pub(super) const SECTOR: u64 = 512;
 
 /// The bytes of a sector.
 pub(super) type Contents = [u8; SECTOR as usize];
 
-/// A version of a sector; `None` is all zeros, so that empty space takes no memory.
+/// A version of a sector. `None` stands for all zeros, so that empty space takes no memory.
 pub(super) type Sector = Option<Arc<Contents>>;
 
-/// What was never written.
+/// Contents of a sector that was never written.
 pub(super) static ZEROS: Contents = [0; SECTOR as usize];
 
 pub(super) fn bytes(sector: &Sector) -> &Contents {
@@ -23,8 +23,8 @@ pub(super) fn pack(bytes: &Contents) -> Sector {
     if *bytes == ZEROS { None } else { Some(Arc::new(*bytes)) }
 }
 
-/// Calls `f(unit's number, offset within it, range of the buffer)` for each part of a transfer that lies in one unit of
-/// so many bytes.
+/// Splits a transfer into parts that each lie in one unit of `unit` bytes. Calls `f(number of the unit, offset in it, range
+/// of the buffer)` for each part.
 pub(super) fn each_unit(unit: u64, off: u64, len: usize, mut f: impl FnMut(u64, usize, Range<usize>)) {
     let mut done = 0;
     while done < len {

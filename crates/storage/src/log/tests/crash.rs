@@ -1,10 +1,10 @@
-//! Power loss at any moment, again and again.
+//! Repeated power losses at random moments.
 
 use super::*;
 use crate::io::{Call, Crash, SimDisk};
 
-/// One life of a log on `disk`: random work until power is lost. `known` is the expected content of the log and grows
-/// with each append; returns how many of its records are acknowledged. False if a check failed.
+/// Works on a log at random until the power is lost. `known` is the expected content of the log and grows with each append.
+/// Returns the number of acknowledged records. Panics if a check fails.
 fn live(disk: &SimDisk, log: &Log, numbers: &mut Numbers, known: &mut Vec<Logged>, horizon: &mut Lsn) -> usize {
     let mut acked = known.len();
     while !disk.is_off() {
@@ -33,7 +33,7 @@ fn live(disk: &SimDisk, log: &Log, numbers: &mut Numbers, known: &mut Vec<Logged
             }
             _ if numbers.below(4) == 0 && acked > 0 => {
                 let lsn = known[numbers.below(acked as u64) as usize].lsn;
-                // What a checkpoint would do: the new start first, then the truncation.
+                // Same order as a checkpoint: the new start first, then the truncation.
                 if lsn > *horizon {
                     *horizon = lsn;
                     let _ = log.truncate_before(lsn);
@@ -52,7 +52,7 @@ fn live(disk: &SimDisk, log: &Log, numbers: &mut Numbers, known: &mut Vec<Logged
     acked
 }
 
-/// Several lives with a crash between; `Err` tells which record was lost or invented.
+/// Runs a log several times, with a crash after each run. `Err` describes a record that was lost or invented.
 fn lives(seed: u64, drop_syncs: bool) -> Result<usize, String> {
     let mut numbers = Numbers(seed * 2 + 1);
     let mut disk = SimDisk::new(seed);
@@ -73,7 +73,7 @@ fn lives(seed: u64, drop_syncs: bool) -> Result<usize, String> {
         };
         let at = format!("seed {seed}, life {life}, {how:?}");
         let before = disk.crash(how);
-        // Another power loss may interrupt the restart itself.
+        // A second power loss may interrupt the restart itself.
         let cut = numbers.below(40);
         before.power_off_after(cut);
         if let Ok(mut reader) = reader(&before, horizon, Lsn::ZERO)
@@ -123,7 +123,7 @@ fn a_record_that_was_never_synced_does_not_come_back_later() {
     let torn = append(&log, 0, 1, Lsn::ZERO, 2, 72).unwrap();
     let stale = append(&log, 0, 1, Lsn::ZERO, 3, 72).unwrap();
     log.write_out(u64::MAX).unwrap();
-    // The crash keeps the second of them only.
+    // The crash keeps only the second of these two records.
     let crashed = disk.crash(Crash::All);
     let (offset, _) = log.segments.geometry().place(torn.lsn.0);
     assert!(crashed.flip("log.0", offset + 33, 2));
@@ -140,8 +140,8 @@ fn a_record_that_was_never_synced_does_not_come_back_later() {
 
 #[test]
 fn what_a_restart_has_read_stays() {
-    // After a process kill records may be in the system's cache only; once they were read and acted upon
-    // they must survive a power loss as well.
+    // After a kill of the process, records may be in the system's cache only. Once they were read and acted upon, they must
+    // survive a power loss as well.
     let disk = SimDisk::new(2);
     let log = create(&disk, small());
     for n in 0..100 {

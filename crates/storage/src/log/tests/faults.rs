@@ -4,7 +4,7 @@ use super::*;
 use crate::base::hook::WaitToken;
 use crate::io::{Call, Fault, OpenMode, SimDisk, When};
 
-/// Nothing is asked of the flusher that it cannot do, and what is appended later becomes durable.
+/// The flusher gets no request that it cannot satisfy, and records appended later become durable.
 #[test]
 fn a_position_beyond_the_tail_is_refused_and_leaves_nothing_to_do() {
     let log = create(&MemDisk::new(), small());
@@ -20,9 +20,9 @@ fn a_position_beyond_the_tail_is_refused_and_leaves_nothing_to_do() {
             }
             assert!(matches!(log.wait_durable(end, &token, &hook), Err(StorageError::BeyondLog { .. })));
         }
-        // The request counts for all that is there.
+        // The request applies to everything appended so far.
         assert!(log.step(0).did_work && log.durable() == before.end);
-        assert!(!log.step(0).did_work && !log.asked(), "the flusher has work for ever");
+        assert!(!log.step(0).did_work && !log.is_sync_requested(), "the flusher has work for ever");
     }
 }
 
@@ -33,7 +33,7 @@ fn a_full_disk_stops_users_and_not_their_rollback() {
     disk.set_capacity(5 * (16 << 10));
     let mut rec = RecordBuf::new();
     let mut undo = Vec::new();
-    // Four transactions log until there is no space.
+    // Four transactions write to the log until there is no space.
     let full = 'full: loop {
         for slot in 0..4_u16 {
             let prev = if undo.len() < 4 { Lsn::ZERO } else { Lsn(1) };
@@ -51,7 +51,7 @@ fn a_full_disk_stops_users_and_not_their_rollback() {
     assert!(matches!(full, StorageError::NoSpace { .. }) && full.is_retryable(), "{full}");
     assert!(undo.len() > 20, "{}", undo.len());
     assert!(append(&log, 5, 1, Lsn::ZERO, 1, 300).is_err(), "nor does another transaction get space");
-    // All of it can be undone, with as many bytes again.
+    // All of it can be undone, with the same number of bytes again.
     let mut all: Vec<Logged> = undo.iter().map(|(_, logged)| logged.clone()).collect();
     for (slot, logged) in undo.iter().rev() {
         let mut clr = build(&mut rec, logged.txn, Lsn(1), 7, 300);
@@ -62,7 +62,7 @@ fn a_full_disk_stops_users_and_not_their_rollback() {
     }
     (0..4).for_each(|slot| log.end_txn(SlotId(slot)));
     log.wait_durable_inline(log.tail()).unwrap();
-    // There is space again, by whichever way.
+    // There is space again, in either of two ways.
     let elsewhere = disk.crash(crate::io::Crash::All);
     disk.set_capacity(u64::MAX);
     let more = append(&log, 0, 9, Lsn::ZERO, 1, 300).unwrap();
@@ -103,7 +103,7 @@ fn after_a_failed_write_or_sync_nothing_more_is_durable() {
     }
 }
 
-/// No file could be opened when the next segment was wanted, and the instance was closed for good.
+/// Regression test: no file could be opened when the next segment was needed, and the instance was closed permanently.
 #[test]
 fn a_lack_of_descriptors_passes_like_a_full_disk() {
     let disk = SimDisk::new(2);
@@ -164,7 +164,7 @@ fn appenders_of_a_full_ring_are_told_of_a_failure() {
 
 #[test]
 fn any_call_may_fail() {
-    // EIO and ENOSPC at the n-th call of everything a log does: an error or success, never a false acknowledgement.
+    // EIO and ENOSPC at the n-th disk call: the log reports an error or succeeds, but never acknowledges falsely.
     for fault in [Fault::Eio, Fault::Enospc] {
         let mut n = 1;
         loop {
@@ -194,7 +194,7 @@ fn any_call_may_fail() {
     }
 }
 
-/// Creates a log, appends, makes segments, truncates nothing; returns the acknowledged records.
+/// Creates a log, appends records and makes segments, without a truncation. Returns the acknowledged records.
 fn run_script(disk: &SimDisk) -> Vec<Logged> {
     let Ok(log) = Log::create(Arc::new(disk.clone()), small(), Arc::default(), hook()) else { return Vec::new() };
     let (mut pending, mut acked) = (Vec::new(), Vec::new());
@@ -226,20 +226,20 @@ fn damage_before_the_end_is_not_taken_for_the_end() {
     let mut numbers = Numbers(77);
     for _ in 0..300 {
         let damaged = disk.crash(crate::io::Crash::All);
-        // Nothing was written after the last flush, so damage there cannot be told from a lost tail.
+        // Nothing was written after the last flush, so damage there cannot be distinguished from a lost tail.
         let at = FIRST_LSN.0 + numbers.below(all[289].lsn.0 - FIRST_LSN.0);
         let (offset, _) = geometry.place(at);
         damaged.flip(&segment::name(geometry.number(at)), offset, numbers.below(8) as u8);
         let error = read_all(&mut reader(&damaged, FIRST_LSN, Lsn::ZERO).unwrap()).unwrap_err();
         assert!(matches!(error, StorageError::CorruptFile { .. }), "bit at {at}: {error}");
     }
-    // In the last flush it can, if the caller vouches for more.
+    // Damage in the last flush is detected if the caller vouches for a later position.
     let damaged = disk.crash(crate::io::Crash::All);
     let (offset, _) = geometry.place(all[295].lsn.0 + 40);
     damaged.flip(&segment::name(geometry.number(all[295].lsn.0)), offset, 0);
     assert_eq!(read_all(&mut reader(&damaged, FIRST_LSN, Lsn::ZERO).unwrap()).unwrap(), all[..295]);
     assert!(read_all(&mut reader(&damaged, FIRST_LSN, log.tail()).unwrap()).is_err());
-    // A missing, cut or headless file.
+    // A missing file, a truncated file, and a file with a damaged header.
     let name = segment::name(1);
     let cases: [&dyn Fn(&SimDisk); 3] = [
         &|d| d.remove(&name).unwrap(),
@@ -252,7 +252,7 @@ fn damage_before_the_end_is_not_taken_for_the_end() {
         let error = reader(&damaged, FIRST_LSN, Lsn::ZERO).and_then(|mut reader| read_all(&mut reader)).unwrap_err();
         assert!(error.to_string().contains("log.1"), "case {case}: {error}");
     }
-    // A segment that no transaction reads now and undo may read later.
+    // A damaged segment that is not read now, but that undo may read later.
     let damaged = disk.crash(crate::io::Crash::All);
     assert!(damaged.flip(&name, 17, 3));
     let mut late = reader(&damaged, all[250].lsn, Lsn::ZERO).unwrap();
@@ -292,7 +292,7 @@ fn garbage_is_an_error_or_a_shorter_log() {
                 crate::io::write_all_at(&*file, &garbage, at).unwrap();
             }
             3 => {
-                // A piece of the log in another place.
+                // A part of the log, copied to another place.
                 let mut piece = vec![0; 3000];
                 crate::io::read_up_to_at(&*file, &mut piece, numbers.below(16 << 10)).unwrap();
                 crate::io::write_all_at(&*file, &piece, at).unwrap();
@@ -308,7 +308,7 @@ fn garbage_is_an_error_or_a_shorter_log() {
             Err(_) => errors += 1,
             Ok(read) => {
                 assert_eq!(read[..], all[..read.len()], "seed {seed}");
-                // What may go undetected: the last flush, if everything behind it is garbage; the last file.
+                // Possibly undetected: loss of the last flush, if everything after it is garbage; loss of the last file.
                 let lost = log.tail().0 - read.last().map_or(FIRST_LSN, |logged| logged.end).0;
                 assert!(kind == 4 || lost < 5000 + 7 * 340, "seed {seed}: {lost} bytes lost");
                 shorter += 1;
@@ -322,7 +322,7 @@ fn garbage_is_an_error_or_a_shorter_log() {
 fn a_segment_whose_header_is_gone_is_missed_if_a_later_one_was_made() {
     let disk = MemDisk::new();
     let log = create(&disk, small());
-    // Into the second segment, with a third one ready.
+    // Fills the log into the second segment, with a third one ready.
     let mut last = append(&log, 0, 1, Lsn::ZERO, 1, 300).unwrap();
     while log.segments.geometry().number(last.end.0) < 1 {
         last = append(&log, 0, 1, last.lsn, 2, 300).unwrap();

@@ -4,7 +4,7 @@ use super::*;
 use crate::io::{Call, Fault, When};
 
 /// Appends until the log refuses, and returns the refusal.
-fn fill(log: &Log, rec: &mut RecordBuf) -> Unlogged {
+fn fill(log: &Log, rec: &mut RecordBuf) -> AppendError {
     for n in 0.. {
         build(rec, 1, Lsn::ZERO, n, 300);
         match log.append(SlotId(0), rec, Lsn::ZERO) {
@@ -23,8 +23,8 @@ fn an_append_makes_no_segment() {
     let mut rec = RecordBuf::new();
     let refused = fill(&log, &mut rec);
     let tail = log.tail();
-    assert!(matches!(refused, Unlogged::NoRoom { for_undo: false, .. }), "{refused:?}");
-    assert!(matches!(log.append_redo_only(SlotId(1), &mut rec, Lsn::ZERO), Err(Unlogged::NoRoom { .. })));
+    assert!(matches!(refused, AppendError::NoRoom { for_undo: false, .. }), "{refused:?}");
+    assert!(matches!(log.append_redo_only(SlotId(1), &mut rec, Lsn::ZERO), Err(AppendError::NoRoom { .. })));
     assert_eq!((disk.count(Call::Open), log.tail()), (opened, tail), "nothing was made, nothing appended");
     assert_eq!(log.reserve.undo_bytes(), 0, "nor are bytes kept for undo");
     refused.make_room(&log).unwrap();
@@ -50,18 +50,18 @@ fn undo_takes_what_is_kept_and_is_refused_behind_it() {
         }
     };
     assert!(undone > 5, "{undone} records");
-    assert!(matches!(refused, Unlogged::NoRoom { for_undo: true, .. }), "{refused:?}");
+    assert!(matches!(refused, AppendError::NoRoom { for_undo: true, .. }), "{refused:?}");
     assert!(log.tail().0 <= log.segments.end() && disk.count(Call::Open) == opened);
-    // Where no segment can be made the instance stays open: the caller decides.
+    // If no segment can be made the instance stays open: the caller decides.
     disk.plan(Some(Call::Open), When::Once(1), Fault::Enospc);
     assert!(matches!(refused.make_room(&log), Err(StorageError::NoSpace { .. })));
     log.poison.check().unwrap();
-    Unlogged::NoRoom { slot: SlotId(1), bytes: rec.extent(), for_undo: true }.make_room(&log).unwrap();
+    AppendError::NoRoom { slot: SlotId(1), bytes: rec.extent(), for_undo: true }.make_room(&log).unwrap();
     log.append_undo(SlotId(0), &mut rec, Lsn::ZERO).unwrap();
 }
 
-/// Records that do not check the limit may pass the ready segments. They wait in the ring, and an appender that makes
-/// room in it writes only the part that has a segment.
+/// Records that do not check the limit may exceed the ready segments. They wait in the ring. An appender that frees space
+/// in the ring writes only the part that has a segment.
 #[test]
 fn a_full_ring_is_written_as_far_as_segments_are_ready() {
     let disk = SimDisk::new(3);

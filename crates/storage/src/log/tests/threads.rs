@@ -1,4 +1,4 @@
-//! Many appenders, a flusher and a maker of segments, each a thread.
+//! Many appenders, a flusher and a segment maker, each in a thread.
 
 use std::sync::atomic::AtomicBool;
 
@@ -20,7 +20,7 @@ fn with_services<R>(log: &Log, f: impl FnOnce() -> R) -> R {
     })
 }
 
-/// Each of `threads` appends `count` records of its own chain and now and then reads one of them back.
+/// Each of `threads` threads appends `count` records of its own chain, and after each one reads a recent record back.
 fn append_from_threads(log: &Log, threads: u16, count: u64, sync_every: u64) -> Vec<Vec<Logged>> {
     std::thread::scope(|scope| {
         let work = |thread: u16| {
@@ -76,7 +76,7 @@ fn appenders_alone_make_room_and_segments() {
     assert_eq!(read_all(&mut log.reader(FIRST_LSN)).unwrap(), all);
 }
 
-/// Eight commits that are there before the flusher looks are one flush.
+/// Eight commits that are requested before the flusher runs share one flush.
 #[test]
 fn commits_share_a_flush() {
     let disk = MemDisk::new();
@@ -112,7 +112,7 @@ fn unasked_bytes_become_durable_by_themselves() {
         for n in 0..5 {
             append(&log, 0, 1, Lsn::ZERO, n, 50).unwrap();
             let tail = log.tail();
-            // For ever, if it never is.
+            // Loops for ever if the tail never becomes durable.
             while log.durable() < tail {
                 std::thread::yield_now();
             }

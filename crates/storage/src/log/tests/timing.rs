@@ -1,4 +1,4 @@
-//! Figures, not checks: `cargo test --release -p lockstep-storage log::tests::timing -- --ignored --nocapture`.
+//! Measurements, not checks: `cargo test --release -p lockstep-storage log::tests::timing -- --ignored --nocapture`.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicBool;
@@ -7,7 +7,7 @@ use super::*;
 use crate::base::clock::Clock;
 use crate::io::FileDisk;
 
-/// Nanoseconds per call of `f`, the best of five batches.
+/// Returns the nanoseconds per call of `f`, the best of five batches.
 fn ns(clock: &Clock, calls: u64, mut f: impl FnMut(u64)) -> f64 {
     let mut best = f64::MAX;
     for _ in 0..5 {

@@ -1,28 +1,28 @@
-//! The fences of inner pages: bounds that may be wider than what the page covers.
+//! Fences of inner pages: bounds that may be wider than the range of the page.
 //!
-//! A leaf stores both fences whole, because the gap at its end is locked under the name of its high fence. Nothing is
-//! locked under a fence of an inner page, where two fences of the longest kind would leave room for one separator. So an
-//! inner page stores fences of at most [`WHOLE_FENCE`] bytes whole; of a longer low one the first bytes, which order at or
-//! below it, and of a longer high one a string of as many bytes that orders above it. So a fence of fewer bytes is known to
-//! be whole.
+//! A leaf stores both fences whole, because the gap at its end is locked under the name of its high fence. No lock uses a
+//! fence of an inner page, where two fences of maximum length would leave space for only one separator. So an inner page
+//! stores fences of at most [`WHOLE_FENCE`] bytes whole. Of a longer low fence it stores the first bytes, which order at or
+//! below the fence. For a longer high fence it stores a string of the same number of bytes that orders above the fence. So
+//! a fence of fewer bytes is known to be whole.
 //!
-//! The common prefix of the two never gets shorter when a page is split, or else the rest of its keys would grow and
-//! might not fit: a high fence keeps the bytes that it shares with the low one, and where only bytes of 255 follow among
-//! the first, or none, it is stored whole.
+//! The common prefix of the two fences must not get shorter when a page is split; otherwise the rests of its keys would
+//! grow and might not fit. So a high fence keeps the bytes that it shares with the low one. If only bytes of 255 follow
+//! them among the first [`WHOLE_FENCE`] bytes, or none, the high fence is stored whole.
 
 use std::borrow::Cow;
 
 use super::read::common_prefix;
 
-/// Longest fence that an inner page stores whole.
+/// Maximum length of a fence that an inner page always stores whole.
 pub(crate) const WHOLE_FENCE: usize = 512;
 
-/// What an inner page stores of its low fence.
+/// Returns the bound that an inner page stores for its low fence.
 pub(crate) fn low_bound(low: &[u8]) -> &[u8] {
     &low[..low.len().min(WHOLE_FENCE)]
 }
 
-/// What an inner page with this low fence stores of its high one.
+/// Returns the bound that an inner page with this low fence stores for its high fence.
 pub(crate) fn high_bound<'k>(low: Option<&[u8]>, high: &'k [u8]) -> Cow<'k, [u8]> {
     if high.len() <= WHOLE_FENCE {
         return Cow::Borrowed(high);
@@ -40,7 +40,7 @@ pub(crate) fn high_bound<'k>(low: Option<&[u8]>, high: &'k [u8]) -> Cow<'k, [u8]
     }
 }
 
-/// Whether an inner page may store `stored` where its parent gives it the low fence `low`.
+/// Returns true if an inner page may store `stored` when its parent gives it the low fence `low`.
 pub(crate) fn is_low_bound(stored: Option<&[u8]>, low: Option<&[u8]>) -> bool {
     match (stored, low) {
         (Some(stored), Some(low)) => stored == low_bound(low),
@@ -48,8 +48,8 @@ pub(crate) fn is_low_bound(stored: Option<&[u8]>, low: Option<&[u8]>) -> bool {
     }
 }
 
-/// Whether an inner page may store `stored` where its parent gives it the high fence `high`: which of the bounds above a
-/// long fence it has depends on the splits that it comes from.
+/// Returns true if an inner page may store `stored` when its parent gives it the high fence `high`. The bound above a long
+/// fence depends on the splits that the page comes from.
 pub(crate) fn is_high_bound(stored: Option<&[u8]>, high: Option<&[u8]>) -> bool {
     match (stored, high) {
         (Some(stored), Some(high)) if high.len() > WHOLE_FENCE => stored.len() >= WHOLE_FENCE && stored >= high,
@@ -57,26 +57,26 @@ pub(crate) fn is_high_bound(stored: Option<&[u8]>, high: Option<&[u8]>) -> bool 
     }
 }
 
-/// A bound of a page as the page above has it.
+/// A fence of a page, as given by its parent.
 #[derive(Clone, Debug)]
-pub(crate) struct GivenFence {
-    /// `None` is the tree's end.
+pub(crate) struct ParentFence {
+    /// The fence; `None` at the end of the tree.
     pub(crate) key: Option<Vec<u8>>,
-    /// It is a separator, and not a fence of the page above, which may stand for a longer one.
+    /// True for a separator. Otherwise it is a fence of the parent, which may be the bound of a longer one.
     pub(crate) is_separator: bool,
 }
 
-impl GivenFence {
+impl ParentFence {
     /// The end of the tree.
-    pub(crate) const NONE: GivenFence = GivenFence { key: None, is_separator: true };
+    pub(crate) const NONE: ParentFence = ParentFence { key: None, is_separator: true };
 
-    /// The fence, if it is known as a whole.
+    /// Returns the fence, if it is known in full.
     fn whole(&self) -> Option<Option<&[u8]>> {
         let known = self.is_separator || self.key.as_ref().is_none_or(|key| key.len() != WHOLE_FENCE);
         known.then_some(self.key.as_deref())
     }
 
-    /// Whether a page may have this low fence.
+    /// Returns true if a page may have this low fence.
     pub(crate) fn admits_low(&self, stored: Option<&[u8]>, is_leaf: bool) -> bool {
         match self.whole() {
             Some(low) if is_leaf => stored == low,
@@ -85,7 +85,7 @@ impl GivenFence {
         }
     }
 
-    /// Whether a page may have this high fence.
+    /// Returns true if a page may have this high fence.
     pub(crate) fn admits_high(&self, stored: Option<&[u8]>, is_leaf: bool) -> bool {
         match self.whole() {
             Some(high) if is_leaf => stored == high,
@@ -113,7 +113,7 @@ mod tests {
         };
         let mut all: Vec<Vec<u8>> = (0..count)
             .map(|_| {
-                // Few bytes, and long runs of 255 and of equal bytes around the border.
+                // Few distinct bytes, and long runs of 255 and of equal bytes around the border.
                 let mut key = vec![[0xFF, 7, 0][next(3)]; [0, 3, 300, 511, 512, 513, 700][next(7)]];
                 key.extend((0..next(600)).map(|i| if i % 200 == 0 { next(256) as u8 } else { 0xFF }));
                 key
@@ -124,7 +124,8 @@ mod tests {
         all
     }
 
-    /// For every page and every cut of it: bounds are bounds, and neither half shares less than the whole did.
+    /// For every page and every split of it: the stored bounds are valid, and each half shares at least as many bytes as
+    /// the whole.
     #[test]
     fn bounds_are_wide_and_share_no_less_after_a_split() {
         let keys = strings(90);
@@ -138,7 +139,7 @@ mod tests {
                 assert!(low.starts_with(&whole.0[..shared(&whole)]) && high.starts_with(&whole.0[..shared(&whole)]));
                 for cut in &keys[i + 1..j] {
                     let left = stored(&whole.0, cut);
-                    // The right half knows the bound, not the fence.
+                    // The right half knows only the bound, not the fence.
                     let right = stored(cut, &whole.1);
                     assert!(shared(&left) >= shared(&whole) && shared(&right) >= shared(&whole));
                     assert!(is_high_bound(Some(&left.1), Some(cut)) && is_high_bound(Some(&right.1), Some(high)));

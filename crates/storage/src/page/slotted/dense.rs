@@ -1,30 +1,30 @@
-//! Leaves whose keys are numbers without holes: a key's slot follows from its number, so that a search reads the header
-//! and one slot, and compares nothing on the way.
+//! Leaves whose keys are consecutive numbers. The slot of a key follows from its number, so a search reads the header and
+//! one slot, without comparisons in between.
 //!
-//! Behind the page's prefix such keys are numbers of one to four bytes. Whether they follow each other is seen in the
-//! hints, whose slots are known: between the first and the last of them there is no hole if their difference is that of
-//! their slots. What lies outside of the two may have holes, and a page may change while it is read, so a place counts
-//! only if its slot has exactly the key.
+//! After the page's prefix such keys are numbers of one to four bytes. The hints, whose slots are known, show that the
+//! numbers are consecutive: between the first and the last hint there is no hole if their difference equals that of their
+//! slots. Keys outside of the two may have holes, and a page may change while it is read, so a position counts only if its
+//! slot has exactly the key.
 
 use super::super::access::PageRef;
 use super::super::header::*;
-use super::read::Narrowed;
+use super::read::SlotRange;
 
-/// Where a key of a leaf lies, as far as its header tells.
+/// Position of a key in a leaf, as far as the leaf's header determines it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeafPlace {
-    narrowed: Narrowed,
-    /// Not 0: most probably in the slot to which this is narrowed, and so long is the key behind the prefix.
+    narrowed: SlotRange,
+    /// Length of the key after the prefix, if the key is most probably in the slot to which this is narrowed; otherwise 0.
     len: u8,
 }
 
 impl LeafPlace {
-    /// For a leaf that has not been looked at yet.
-    pub(crate) const NONE: LeafPlace = LeafPlace { narrowed: Narrowed::NONE, len: 0 };
+    /// For a leaf that has not been searched yet.
+    pub(crate) const NONE: LeafPlace = LeafPlace { narrowed: SlotRange::NONE, len: 0 };
 }
 
 impl PageRef<'_> {
-    /// Where a key lies in a leaf, by the header; prefetches the slots to look at.
+    /// Returns the position of a key in a leaf, by the header, and prefetches the slots to search.
     #[inline(always)]
     pub(crate) fn place_in_leaf(self, key: &[u8]) -> LeafPlace {
         match self.slot_of_number(key) {
@@ -38,7 +38,7 @@ impl PageRef<'_> {
         }
     }
 
-    /// The slot of exactly this key, which shares the page's prefix.
+    /// Returns the slot with exactly this key, which must begin with the page's prefix.
     #[inline(always)]
     pub(crate) fn find_at(self, place: LeafPlace, key: &[u8]) -> Option<usize> {
         let LeafPlace { narrowed, len } = place;
@@ -55,7 +55,7 @@ impl PageRef<'_> {
     }
 
     #[inline(never)]
-    fn narrow_out_of_line(self, key: &[u8]) -> Narrowed {
+    fn narrow_out_of_line(self, key: &[u8]) -> SlotRange {
         self.narrow(key)
     }
 
@@ -64,7 +64,7 @@ impl PageRef<'_> {
         self.lower_bound(key)
     }
 
-    /// The slot where a key lies if keys are numbers without holes.
+    /// Returns the slot of a key if the keys are consecutive numbers.
     #[inline(always)]
     fn slot_of_number(self, key: &[u8]) -> Option<LeafPlace> {
         let len = key.len().wrapping_sub(self.prefix_len());
@@ -81,12 +81,12 @@ impl PageRef<'_> {
         if high.wrapping_sub(low) != ((to - from) as u32) << shift {
             return None;
         }
-        // A key below the first hint lies before its slot.
+        // A key below the first hint lies before the hint's slot.
         let at = (from as u32).wrapping_add_signed(head.wrapping_sub(low) as i32 >> shift);
         if at as usize >= count {
             return None;
         }
-        let narrowed = Narrowed { head, from: at as u16, to: at as u16, is_outside: false };
+        let narrowed = SlotRange { head, from: at as u16, to: at as u16, is_outside: false };
         Some(LeafPlace { narrowed, len: len as u8 })
     }
 }

@@ -7,26 +7,26 @@
 //! +-------------+------+------+------+----------------+--------+-------+--------+
 //! ```
 //!
-//! A slot is 12 bytes: `head` (first four bytes of the key after the page's prefix, as a number that orders like the
-//! key), the record's offset, key length, and then in a leaf value length and flags, in an inner page the child: once a
-//! search has found the slot it need not look at the record. A record is four bytes (a row's version; unused in an
-//! inner page), the rest of the key, the value.
+//! A slot is 12 bytes: `head` (first four bytes of the key after the page's prefix, as a number with the order of the key),
+//! the record's offset, the key length, and then in a leaf the value length and flags, in an inner page the child: a search
+//! that has found the slot need not read the record. A record is four bytes (a row's version; unused in an inner page), the
+//! rest of the key, and the value.
 //!
-//! The **fences** bound what keys may come to lie here: `low <= key < high`, both stored whole, either
-//! may be infinite. All keys share the fences' common prefix, which is stored once. Long fences of inner pages are stored
-//! as shorter bounds (`bounds`).
+//! The **fences** bound the keys of the page: `low <= key < high`. Both are stored whole, and either may be infinite. All
+//! keys share the fences' common prefix, which is stored once. Long fences of inner pages are stored as shorter bounds
+//! (`bounds`).
 //!
-//! A page at the edge of its tree (so the root) has an infinite fence and thus no prefix. Its keys may still share
-//! their first bytes; so that heads differ, heads there begin behind the bytes that all keys share (`SKIP`, `SHARED`),
-//! and a search first compares those bytes.
+//! A page at the edge of its tree (for example a root) has an infinite fence and thus no prefix. Its keys may still share
+//! their first bytes. To make heads differ, heads on such a page begin after the bytes that all keys share (`SKIP`,
+//! `SHARED`), and a search first compares those bytes.
 //!
-//! The 7 **hints**, heads of evenly spaced slots, lie together in the header: a search looks at the first fields of the
-//! header, at the hints, at the slots between two hints (in most pages one or two cache lines) and then at the record.
-//! A short prefix of a leaf lies in the header as well as in the fence, so that comparing it reads no other line. In a
-//! leaf whose keys are numbers without holes the slot follows from the number (`dense`).
+//! The 7 **hints**, heads of evenly spaced slots, lie together in the header. A search reads the first fields of the
+//! header, the hints, the slots between two hints (in most pages one or two cache lines) and then the record. The header of
+//! a leaf has a copy of a short prefix, so that comparing it reads no other line. In a leaf whose keys are consecutive
+//! numbers the slot follows from the number (`dense`).
 //!
-//! In an inner page, the child in slot `i` holds the keys below the key of slot `i` (and not below that
-//! of slot `i - 1`); the header's `UPPER` child holds the rest.
+//! In an inner page, the child in slot `i` has the keys below the key of slot `i` and not below the key of slot `i - 1`;
+//! the header's `UPPER` child has the rest.
 
 mod bounds;
 mod dense;
@@ -36,8 +36,8 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bounds::{GivenFence, WHOLE_FENCE, is_high_bound, is_low_bound};
+pub(crate) use bounds::{ParentFence, WHOLE_FENCE, is_high_bound, is_low_bound};
 pub(crate) use dense::LeafPlace;
-pub(crate) use read::Narrowed;
+pub(crate) use read::SlotRange;
 pub(super) use read::head_of;
 pub(crate) use write::Format;

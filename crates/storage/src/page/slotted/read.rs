@@ -1,5 +1,5 @@
-//! Reading slotted pages: finding slots by key, and what lies in them. Safe for any bytes; the results mean something only
-//! if the bytes were stable.
+//! Reads of slotted pages: the search for slots by key, and the contents of slots. Safe for any bytes; the results are
+//! meaningful only if the bytes were stable.
 
 use std::cmp::Ordering;
 
@@ -11,30 +11,30 @@ use crate::base::ids::{PAGE_SIZE, PageId};
 /// A slot, decoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    /// Where the record begins.
+    /// Offset of the record.
     pub(crate) offset: usize,
-    /// Bytes of the key after the prefix.
+    /// Length of the key after the prefix.
     pub(crate) key_len: usize,
-    /// Bytes of the value.
+    /// Length of the value.
     pub(crate) value_len: usize,
-    /// See [`GHOST`] and [`OVERFLOW`].
+    /// Flags: see [`GHOST`] and [`OVERFLOW`].
     pub(crate) flags: u16,
 }
 
 impl Slot {
-    /// Where the value begins.
+    /// Offset of the value.
     #[inline]
     pub(crate) fn value_at(self) -> usize {
         self.offset + RECORD_HEAD + self.key_len
     }
 
-    /// Whether the row is deleted.
+    /// Returns true if the row is deleted.
     #[inline]
     pub(crate) fn is_ghost(self) -> bool {
         self.flags & GHOST != 0
     }
 
-    /// Whether the slot holds a reference in place of the value.
+    /// Returns true if the record contains a reference in place of the value.
     #[inline]
     pub(crate) fn is_overflow(self) -> bool {
         self.flags & OVERFLOW != 0
@@ -45,7 +45,7 @@ impl Slot {
     }
 }
 
-/// The head of a key's rest, which begins behind `prefix` bytes.
+/// Returns the head of a key's rest after `prefix` bytes.
 #[inline]
 pub(in crate::page) fn head_of(key: &[u8], prefix: usize) -> u32 {
     let Some(last) = key.len().checked_sub(4) else { return head_of_few(key, prefix) };
@@ -56,19 +56,19 @@ pub(in crate::page) fn head_of(key: &[u8], prefix: usize) -> u32 {
     (u64::from(word) << (8 * (prefix - at).min(4))) as u32
 }
 
-/// For a key of less than four bytes.
+/// Case of a key of less than four bytes.
 #[cold]
 fn head_of_few(key: &[u8], prefix: usize) -> u32 {
     let rest = key.get(prefix..).unwrap_or(&[]);
     rest.iter().chain(&[0; 4]).take(4).fold(0, |head, byte| head << 8 | u32::from(*byte))
 }
 
-/// Lengths of keys behind the prefix whose bytes behind the first four are compared in one word.
+/// Lengths of keys after the prefix whose bytes after the first four are compared as one word.
 const SHORT: std::ops::RangeInclusive<usize> = 5..=MOST_SHORT;
 const MOST_SHORT: usize = 12;
 
-/// The bytes of a key's rest behind the first four, padded with zeros, as a number: it orders like them, and among equal
-/// ones the shorter comes first.
+/// Returns the bytes of a key's rest after the first four, padded with zeros, as a number with the same order. Among equal
+/// numbers the shorter key comes first.
 #[inline]
 fn short_tail(rest: &[u8]) -> Option<u64> {
     if !SHORT.contains(&rest.len()) {
@@ -79,7 +79,7 @@ fn short_tail(rest: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(word))
 }
 
-/// A word with its last `n` bytes, less than eight, zero.
+/// Returns a word with its last `n` bytes (less than eight) set to zero.
 #[inline]
 fn without_last(word: u64, n: usize) -> u64 {
     word & u64::MAX << (8 * n)
@@ -89,24 +89,24 @@ pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
-/// The slots between which a key can lie.
+/// Range of slots in which a key can lie.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Narrowed {
+pub(crate) struct SlotRange {
     pub(super) head: u32,
     pub(super) from: u16,
     pub(super) to: u16,
-    /// All keys of the page are above the key looked for, or all below: its place is `from`.
+    /// True if all keys of the page are above the search key, or all below: its position is `from`.
     pub(super) is_outside: bool,
 }
 
-impl Narrowed {
-    /// For a page that has not been looked at yet.
-    pub(crate) const NONE: Narrowed = Narrowed { head: 0, from: 0, to: 0, is_outside: true };
+impl SlotRange {
+    /// For a page that has not been searched yet.
+    pub(crate) const NONE: SlotRange = SlotRange { head: 0, from: 0, to: 0, is_outside: true };
 }
 
-/// Reading. Safe for any bytes; the results mean something only if the bytes were stable.
+/// Read access. Safe for any bytes; the results are meaningful only if the bytes were stable.
 impl<'a> PageRef<'a> {
-    /// Slots in use.
+    /// Number of slots in use.
     #[inline]
     pub(crate) fn count(self) -> usize {
         usize::from(self.u16(COUNT)).min(MAX_SLOTS)
@@ -118,13 +118,13 @@ impl<'a> PageRef<'a> {
         self.u8(LEVEL)
     }
 
-    /// Whether this is a leaf of a tree.
+    /// Returns true if this is a leaf of a tree.
     #[inline]
     pub(crate) fn is_leaf(self) -> bool {
         self.u8(LEVEL) == 0
     }
 
-    /// The slot at `i`; an arbitrary slot if `i` is beyond what a page can have.
+    /// Returns the slot at `i`; an arbitrary slot if `i` exceeds the maximum of a page.
     #[inline]
     pub(crate) fn slot(self, i: usize) -> Slot {
         let (place, lens) = (self.slot_word(i, 4), self.slot_word(i, 8));
@@ -136,14 +136,14 @@ impl<'a> PageRef<'a> {
         }
     }
 
-    /// The slot at `i` of a page of any level; an inner page's has no value and no flags.
+    /// Returns the slot at `i` of a page of any level. The slot of an inner page has no value and no flags.
     #[inline]
     pub(crate) fn entry(self, i: usize) -> Slot {
         let slot = self.slot(i);
         if self.is_leaf() { slot } else { Slot { value_len: 0, flags: 0, ..slot } }
     }
 
-    /// The four bytes kept beside key and value: the row's version, or the child.
+    /// Returns the four bytes kept next to key and value: the row's version, or the child.
     pub(super) fn word(self, i: usize) -> u32 {
         if self.is_leaf() { self.row_version(self.slot(i)) } else { self.slot_word(i, 8) }
     }
@@ -158,7 +158,7 @@ impl<'a> PageRef<'a> {
         usize::from(self.u16(PREFIX_LEN))
     }
 
-    /// Compares the key of slot `i` with one whose head is equal.
+    /// Compares the key of slot `i` with a key whose head is equal.
     #[inline]
     pub(super) fn compare_rest(self, i: usize, rest: &[u8]) -> Ordering {
         let slot = self.slot(i);
@@ -168,25 +168,25 @@ impl<'a> PageRef<'a> {
         self.compare(slot.offset + RECORD_HEAD, slot.key_len, rest)
     }
 
-    /// The slots between which the first that is not below a head lies, by the hints: not below `from`, at most `to`.
+    /// Returns bounds, from the hints, for the first slot that is not below a head: at least the first, at most the second.
     #[inline]
     pub(super) fn segment(self, head: u32, count: usize) -> (usize, usize) {
         let below = hints::below(self, head);
         let to = if below == HINT_COUNT { count } else { hint_slot(below + 1, count) };
-        // The slot of a hint that is below the head is below it as well.
+        // If a hint is below the head, its slot is below it as well.
         let from = hint_slot(below, count) + usize::from(below > 0);
         (from.min(to), to)
     }
 
-    /// Prefetches the lines of the slots `from..to` together: a search looks at them one after the other, where each
-    /// determines the next.
+    /// Prefetches the lines of the slots `from..to` together, because a search reads them one after the other, and each
+    /// read determines the next one.
     #[inline]
     pub(super) fn prefetch_slots(self, from: usize, to: usize) {
-        // The slot at `to` may be the one that is found.
+        // The slot at `to` may be the result of the search.
         self.prefetch_bytes(SLOTS + from * SLOT, (to + 1 - from) * SLOT);
     }
 
-    /// Asks the processor for the record of slot `i`, if there is such a slot.
+    /// Prefetches the record of slot `i`, if there is such a slot.
     #[inline]
     pub(crate) fn prefetch_row(self, i: usize) {
         if i >= self.count() {
@@ -196,25 +196,26 @@ impl<'a> PageRef<'a> {
         self.prefetch_bytes(slot.offset, slot.record_len());
     }
 
-    /// Asks the processor for what an insert at slot `i` will write: the end of the slots and of the heap.
+    /// Prefetches the lines that an insert at slot `i` will write: the slot, and the lower end of the heap.
     #[inline]
     pub(crate) fn prefetch_room(self, i: usize) {
         self.prefetch_room_at(i, self.heap_start());
     }
 
-    /// How many consecutive inserts each came right behind the one before; see [`PageMut::note_insert`](super::super::PageMut::note_insert).
+    /// Number of consecutive inserts that each came directly after the previous one; see
+    /// [`PageMut::note_insert`](super::super::PageMut::note_insert).
     #[inline]
     pub(crate) fn insert_run(self) -> u16 {
         self.u16(RUN)
     }
 
-    /// Where the heap of records begins, which grows downwards.
+    /// Start of the heap of records, which grows downwards.
     #[inline]
     pub(crate) fn heap_start(self) -> usize {
         usize::from(self.u16(HEAP_START))
     }
 
-    /// As [`PageRef::prefetch_room`], for a caller that knows where the heap begins: reads nothing of the page.
+    /// Like [`PageRef::prefetch_room`], for a caller that knows the start of the heap: reads nothing of the page.
     #[inline]
     pub(crate) fn prefetch_room_at(self, i: usize, heap: usize) {
         self.prefetch(heap.saturating_sub(1));
@@ -222,24 +223,24 @@ impl<'a> PageRef<'a> {
         self.prefetch(SLOTS + i.min(MAX_SLOTS) * SLOT);
     }
 
-    /// The first slot whose key is not below `key`, and whether it is equal.
+    /// Returns the first slot whose key is not below `key`, and true if the two are equal.
     #[inline]
     pub(crate) fn lower_bound(self, key: &[u8]) -> (usize, bool) {
         self.finish(self.narrow(key), key)
     }
 
-    /// The first half of [`PageRef::lower_bound`]: prefetches the slots between which the key can lie. Inlined into its
-    /// caller, because the second half must be near it in the instruction cache.
+    /// First half of [`PageRef::lower_bound`]: prefetches the slots in which the key can lie. Inlined into its caller,
+    /// because the second half must be near it in the instruction cache.
     #[inline(always)]
-    pub(crate) fn narrow(self, key: &[u8]) -> Narrowed {
+    pub(crate) fn narrow(self, key: &[u8]) -> SlotRange {
         let narrowed = self.narrow_near(key);
         self.prefetch_slots(usize::from(narrowed.from), usize::from(narrowed.to));
         narrowed
     }
 
-    /// As [`PageRef::narrow`], of a page that is in the cache.
+    /// Like [`PageRef::narrow`], for a page that is in the cache.
     #[inline(always)]
-    pub(crate) fn narrow_near(self, key: &[u8]) -> Narrowed {
+    pub(crate) fn narrow_near(self, key: &[u8]) -> SlotRange {
         let prefix = self.prefix_len();
         let skip = usize::from(self.u16(SKIP)).min(4);
         let count = self.count();
@@ -248,32 +249,32 @@ impl<'a> PageRef<'a> {
             let (shared, same) = (self.u32(SHARED), head_of(key, prefix) & SHARED_MASK[skip]);
             if shared != same {
                 let at = if shared < same { count as u16 } else { 0 };
-                return Narrowed { head: 0, from: at, to: at, is_outside: true };
+                return SlotRange { head: 0, from: at, to: at, is_outside: true };
             }
         }
         let head = head_of(key, prefix + skip);
         let (from, to) = self.segment(head, count);
-        Narrowed { head, from: from as u16, to: to as u16, is_outside: false }
+        SlotRange { head, from: from as u16, to: to as u16, is_outside: false }
     }
 
-    /// The second half of [`PageRef::lower_bound`].
+    /// Second half of [`PageRef::lower_bound`].
     #[inline]
-    pub(crate) fn finish(self, narrowed: Narrowed, key: &[u8]) -> (usize, bool) {
-        let Narrowed { head, from, to, is_outside } = narrowed;
+    pub(crate) fn finish(self, narrowed: SlotRange, key: &[u8]) -> (usize, bool) {
+        let SlotRange { head, from, to, is_outside } = narrowed;
         let from = self.heads_below(head, from.into(), to.into());
         let count = self.count();
         if is_outside || from >= count || self.head(from) != head {
             return (from, false);
         }
         let rest = key.get(self.prefix_len()..).unwrap_or(&[]);
-        // The head of a short key, and what all keys share before it, is the whole key.
+        // The head of a short key, with the shared bytes before it, is the whole key.
         if rest.len() <= 4 + usize::from(self.u16(SKIP)) && rest.len() == self.slot(from).key_len {
             return (from, true);
         }
         self.lower_bound_among_equals(from, count, head, rest)
     }
 
-    /// The rest of [`PageRef::lower_bound`]: slot `from` is the first with this head.
+    /// Last part of [`PageRef::lower_bound`]: slot `from` is the first one with this head.
     #[inline(never)]
     pub(super) fn lower_bound_among_equals(
         self,
@@ -294,8 +295,8 @@ impl<'a> PageRef<'a> {
             }
             self.compare_rest(i, rest)
         };
-        // Most runs of equal heads are short: steps that double end near the first slot, in few cache lines. From the first
-        // that goes too far on the rest is halved.
+        // Most runs of equal heads are short: doubling steps end near the first slot, within few cache lines. After the
+        // first step that goes too far, the remaining range is halved.
         let (mut to, mut ahead, mut doubles) = (count, 0, true);
         while from < to {
             doubles &= from + ahead < to;
@@ -309,7 +310,7 @@ impl<'a> PageRef<'a> {
         (from, false)
     }
 
-    /// As [`short_tail`], of the key in slot `i`, and its length.
+    /// Like [`short_tail`], for the key in slot `i`; also returns the key's length.
     #[inline]
     fn short_tail_of(self, i: usize) -> Option<(u64, usize)> {
         let place = self.slot_word(i, 4) as usize;
@@ -321,14 +322,14 @@ impl<'a> PageRef<'a> {
         Some((without_last(word, MOST_SHORT - len), len))
     }
 
-    /// Position of the child of an inner page in which `key` lies; `count()` stands for the upper child.
+    /// Position of the child of an inner page whose range contains `key`; `count()` means the upper child.
     #[inline]
     pub(crate) fn child_position(self, key: &[u8]) -> usize {
         let (position, equal) = self.lower_bound(key);
         position + usize::from(equal)
     }
 
-    /// The child at a position.
+    /// Returns the child at a position.
     #[inline]
     pub(crate) fn child(self, position: usize) -> PageId {
         if position >= self.count() {
@@ -347,8 +348,8 @@ impl<'a> PageRef<'a> {
             && self.append_to(slot.offset + RECORD_HEAD, slot.key_len, out)
     }
 
-    /// Appends the whole key of a leaf's slot and, if wanted, the value, which lies behind the key: in two pieces. Returns
-    /// the key's length; none if the slot, which may be torn, leads out of the page.
+    /// Appends the whole key of a leaf's slot and, if requested, the value, which lies after the key: two copies. Returns
+    /// the key's length; none if the slot, which may be torn, refers to bytes outside the page.
     #[inline(always)]
     pub(crate) fn append_record(self, slot: Slot, with_value: bool, out: &mut Vec<u8>) -> Option<usize> {
         let prefix = self.prefix_len();
@@ -357,58 +358,59 @@ impl<'a> PageRef<'a> {
         whole.then_some(prefix + slot.key_len)
     }
 
-    /// The whole key of slot `i`.
+    /// Returns the whole key of slot `i`.
     pub(crate) fn key(self, i: usize) -> Vec<u8> {
         let mut key = Vec::new();
         let _ = self.append_key(i, &mut key);
         key
     }
 
-    /// Appends the value of slot `i` to `out`.
+    /// Appends the value of a slot to `out`.
     #[inline]
     #[must_use]
     pub(crate) fn append_value(self, slot: Slot, out: &mut Vec<u8>) -> bool {
         self.append_to(slot.value_at(), slot.value_len, out)
     }
 
-    /// The version of the row in a slot.
+    /// Returns the version of the row in a slot.
     #[inline]
     pub(crate) fn row_version(self, slot: Slot) -> u32 {
         self.u32_unaligned(slot.offset)
     }
 
-    /// The low fence, appended to `out`; false when it is infinite.
+    /// Appends the low fence to `out`. Returns false if the fence is infinite.
     pub(crate) fn append_low(self, out: &mut Vec<u8>) -> bool {
         self.u16(FLAGS) & flags::LOW_INFINITE == 0
             && self.append_to(usize::from(self.u16(LOW_OFFSET)), usize::from(self.u16(LOW_LEN)), out)
     }
 
-    /// The high fence, appended to `out`; false when it is infinite.
+    /// Appends the high fence to `out`. Returns false if the fence is infinite.
     #[inline]
     pub(crate) fn append_high(self, out: &mut Vec<u8>) -> bool {
         self.u16(FLAGS) & flags::HIGH_INFINITE == 0
             && self.append_to(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), out)
     }
 
-    /// The low fence, `None` when infinite.
+    /// Returns the low fence; `None` if it is infinite.
     pub(crate) fn low_fence(self) -> Option<Vec<u8>> {
         let mut fence = Vec::with_capacity(self.prefix_len() + usize::from(self.u16(LOW_LEN)));
         self.append_low(&mut fence).then_some(fence)
     }
 
-    /// The high fence, `None` when infinite.
+    /// Returns the high fence; `None` if it is infinite.
     pub(crate) fn high_fence(self) -> Option<Vec<u8>> {
         let mut fence = Vec::with_capacity(self.prefix_len() + usize::from(self.u16(HIGH_LEN)));
         self.append_high(&mut fence).then_some(fence)
     }
 
-    /// Whether `key` is long enough to begin with the page's prefix: cheaper than [`PageRef::covers`].
+    /// Returns true if `key` is long enough to begin with the page's prefix: cheaper than [`PageRef::covers`].
     #[inline]
     pub(crate) fn may_share_prefix(self, key: &[u8]) -> bool {
         key.len() >= self.prefix_len()
     }
 
-    /// Whether `key` begins with the page's prefix: must hold for a search that did not come here through the tree.
+    /// Returns true if `key` begins with the page's prefix. This must hold for a search that did not come here through the
+    /// tree.
     #[inline]
     pub(crate) fn shares_prefix(self, key: &[u8]) -> bool {
         let len = self.prefix_len();
@@ -416,26 +418,27 @@ impl<'a> PageRef<'a> {
             && self.is_leaf()
             && let Some(first) = key.first_chunk::<LEAD_BYTES>()
         {
-            // One comparison of a word, without the bytes behind the prefix.
+            // One comparison of a word, without the bytes after the prefix.
             let behind = u64::MAX.checked_shl(8 * len as u32).unwrap_or(0);
             return (u64::from_le_bytes(*first) ^ self.u64(LEAD)) & !behind == 0;
         }
         key.get(..self.prefix_len()).is_some_and(|lead| self.has_prefix(lead))
     }
 
-    /// Whether `lead`, of the prefix's length, is the prefix.
+    /// Returns true if `lead`, which has the prefix's length, is the prefix.
     #[inline]
     pub(super) fn has_prefix(self, lead: &[u8]) -> bool {
         self.has_bytes(self.prefix_at(lead.len()), lead)
     }
 
-    /// Where the prefix, of this length, lies: a leaf has a short one in its header, other pages have it in the low fence.
+    /// Offset of the prefix, which has this length: a leaf has a short one in its header, other pages have it in the low
+    /// fence.
     #[inline]
     fn prefix_at(self, len: usize) -> usize {
         if len <= LEAD_BYTES && self.is_leaf() { LEAD } else { usize::from(self.u16(LOW_OFFSET)) }
     }
 
-    /// Whether slot `i` has this very key.
+    /// Returns true if slot `i` has exactly this key.
     #[inline]
     pub(crate) fn has_key(self, i: usize, key: &[u8]) -> bool {
         let Some((lead, rest)) = key.split_at_checked(self.prefix_len()) else { return false };
@@ -444,26 +447,26 @@ impl<'a> PageRef<'a> {
         i < self.count() && key_len == rest.len() && self.has_bytes(offset + RECORD_HEAD, rest) && self.has_prefix(lead)
     }
 
-    /// Whether `key` may lie here, has no slot, and would come before slot `i`.
+    /// Returns true if `key` may lie on this page, has no slot, and would come before slot `i`.
     #[inline(never)]
     pub(crate) fn lacks_key(self, i: usize, key: &[u8]) -> bool {
         let Some((lead, rest)) = key.split_at_checked(self.prefix_len()) else { return false };
         let count = self.count();
-        // Keys of the page lie between the fences, so a fence is compared only where there is no neighbouring key.
+        // Keys of the page lie between the fences, so a fence is compared only if there is no neighbouring key.
         i <= count
             && self.has_prefix(lead)
             && (if i == 0 { self.is_from_low(key) } else { self.compare_whole_rest(i - 1, rest).is_lt() })
             && (if i == count { self.is_below_high(key) } else { self.compare_whole_rest(i, rest).is_gt() })
     }
 
-    /// Compares the key of slot `i` with one that begins with the page's prefix, given without it.
+    /// Compares the key of slot `i` with a key that begins with the page's prefix, given without the prefix.
     #[inline]
     pub(super) fn compare_whole_rest(self, i: usize, rest: &[u8]) -> Ordering {
         let slot = self.slot(i);
         self.compare(slot.offset + RECORD_HEAD, slot.key_len, rest)
     }
 
-    /// Asks the processor for what [`PageRef::shares_prefix`] will look at beyond the header.
+    /// Prefetches the line that [`PageRef::shares_prefix`] reads besides the header.
     #[inline]
     pub(crate) fn prefetch_prefix(self) {
         if self.prefix_len() > LEAD_BYTES {
@@ -471,7 +474,7 @@ impl<'a> PageRef<'a> {
         }
     }
 
-    /// Whether `key` may lie here.
+    /// Returns true if `key` lies between the fences.
     #[inline]
     pub(crate) fn covers(self, key: &[u8]) -> bool {
         self.is_from_low(key) && self.is_below_high(key)
@@ -489,30 +492,30 @@ impl<'a> PageRef<'a> {
             || self.compare(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), key).is_gt()
     }
 
-    /// A leaf's right neighbour.
+    /// Right neighbour of a leaf.
     pub(crate) fn right(self) -> PageId {
         PageId(self.u32(RIGHT))
     }
 
-    /// Ghosts on the page.
+    /// Number of ghosts on the page.
     #[inline]
     pub(crate) fn ghosts(self) -> usize {
         usize::from(self.u16(GHOSTS))
     }
 
-    /// Free bytes, holes in the heap included.
+    /// Number of free bytes, including holes in the heap.
     #[inline]
     pub(crate) fn free_bytes(self) -> usize {
         let gap = usize::from(self.u16(HEAP_START)).saturating_sub(SLOTS + self.count() * SLOT);
         gap + usize::from(self.u16(HEAP_FREE))
     }
 
-    /// Bytes in use by slots, records and fences.
+    /// Number of bytes in use by slots, records and fences.
     pub(crate) fn used_bytes(self) -> usize {
         PAGE_SIZE - SLOTS - self.free_bytes()
     }
 
-    /// Whether a record with this whole key and value length fits.
+    /// Returns true if a record with a key (prefix included) and a value of these lengths fits.
     #[inline]
     pub(crate) fn has_room(self, key_len: usize, value_len: usize) -> bool {
         let rest = key_len.saturating_sub(usize::from(self.u16(PREFIX_LEN)));

@@ -57,7 +57,7 @@ fn check(page: PageRef<'_>, model: &BTreeMap<Vec<u8>, (Vec<u8>, bool)>) {
     assert_eq!(page.used_bytes(), used);
     let mut copy = [0; PAGE_SIZE];
     assert!(page.copy_to(0, &mut copy));
-    assert_eq!(crate::page::sound::flaw(&copy, PageId(7)), None);
+    assert_eq!(crate::page::sound::find_defect(&copy, PageId(7)), None);
 }
 
 #[derive(Debug, Clone)]
@@ -78,7 +78,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 0..if cfg!(miri) { 20 } else { 200 })
 }
 
-/// Names: hundreds of keys with few heads, of lengths around the words in which they are compared.
+/// Keys like names: hundreds of keys with few heads, of lengths around the words in which they are compared.
 #[test]
 fn keys_with_equal_heads_are_found_among_each_other() {
     let tail = |n: u16| [&b"-abcdefgh"[..usize::from(n % 10)], &n.to_be_bytes()].concat();
@@ -104,12 +104,12 @@ fn keys_with_equal_heads_are_found_among_each_other() {
     }
 }
 
-/// What a remembered place relies on: exactly one slot has the key, and exactly one gap fits a key that is missing.
+/// Precondition of remembered positions: exactly one slot has the key, and exactly one gap fits a key that is missing.
 #[test]
 fn a_slot_is_that_of_its_whole_key_alone() {
     let rests: Vec<&[u8]> =
         vec![b"", b"a", b"ab", b"abc", b"abcd", b"abcde", b"abcdefg", b"abcdefgh", b"abcdefghi", b"abcdefghijklmnop"];
-    // Prefixes of 2 bytes, of as many as the header takes, and of more.
+    // Prefixes of 2 bytes, of the longest that the header takes, and of more.
     let commons: [&[u8]; 4] = [b"", b"common", b"common!", b"much that is common"];
     let inner = commons.map(|common| (true, common, [b"k-l".as_slice(), b"k-k"]));
     for (is_fenced, common, leads) in [(false, b"".as_slice(), [b"".as_slice(), b"k-"])].into_iter().chain(inner) {
@@ -128,7 +128,7 @@ fn a_slot_is_that_of_its_whole_key_alone() {
         for (i, key) in there.iter().enumerate() {
             assert_eq!((page.key(i), page.lower_bound(key)), (key.clone(), (i, true)));
         }
-        // Keys that differ in one byte, and those whose rest is on the page behind another prefix.
+        // Keys that differ in one byte, and keys whose rest is on the page after another prefix.
         let others = keys(&[b"", b"k-", b"k-l", b"k-k", b"k-j", b"k-m", b"j-l", b"k+l", b"k"]);
         let changed = others.iter().flat_map(|key| {
             (0..key.len()).map(|at| {
@@ -195,7 +195,7 @@ proptest! {
     }
 }
 
-/// A page at the edge that takes the records of two: the first come with bytes in common, the second without.
+/// A page at the edge that takes the records of two pages: those of the first share bytes, those of the second do not.
 #[test]
 fn records_of_two_pages_are_found_on_one() {
     let mut model = BTreeMap::new();
@@ -215,7 +215,7 @@ fn records_of_two_pages_are_found_on_one() {
     check(to.read(), &model);
 }
 
-/// Numbers without holes, with some, and with many, of one to four bytes behind the page's prefix.
+/// Numbers without holes, with some, and with many, of one to four bytes after the page's prefix.
 #[test]
 fn numbers_are_found_by_the_header_with_and_without_holes() {
     let kept: [&dyn Fn(u32) -> bool; 4] = [&|_| true, &|n| n % 37 != 5, &|n| n % 2 == 0, &|n| n < 3];
@@ -241,14 +241,15 @@ fn numbers_are_found_by_the_header_with_and_without_holes() {
     }
 }
 
-/// Several rows put in together, before, between and behind others, lie as they do when they come one by one.
+/// Several rows inserted together, before, between and after others, are placed as if they had been inserted one by one.
 #[test]
 fn rows_come_together_as_they_do_one_by_one() {
     let key = |n: u32| [b"a".as_slice(), &n.to_be_bytes()].concat();
     for (before, behind, n) in [0, 1, 3, 14, 70].into_iter().flat_map(|before| {
         [0, 1, 2, 60].into_iter().flat_map(move |behind| [1, 2, 5, 16, 50].map(|n| (before, behind, n)))
     }) {
-        // Of a page at the edge the heads begin behind what all keys share, until a key comes that does not.
+        // On a page at the edge, heads begin after the bytes that all keys share, until a key is inserted that does not
+        // share them.
         for (low, lead) in [(None, 7u32), (None, 0x0700_0000), (Some(b"a".as_slice()), 7)] {
             let (mut one, mut many) = (page(low, Some(b"b")), page(low, Some(b"b")));
             let mut model = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Writing slotted pages: formatting, inserting, removing, and keeping hints and shared bytes right.
+//! Writes of slotted pages: formatting, inserts, removals, and maintenance of hints and shared bytes.
 
 use super::super::access::{PageBytes, PageMut, PageRef};
 use super::super::header::*;
@@ -6,28 +6,28 @@ use super::bounds::{high_bound, low_bound};
 use super::read::{Slot, common_prefix, head_of};
 use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
 
-/// Everything a page of a tree is formatted with.
+/// Contents of a newly formatted page of a tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Format<'a> {
     pub(crate) id: PageId,
     pub(crate) index: IndexId,
-    /// 0 for a leaf.
+    /// Level of the page; 0 for a leaf.
     pub(crate) level: u8,
-    /// `None`: minus infinity. An inner page stores long fences as bounds.
+    /// Low fence; `None` is minus infinity. An inner page stores long fences as bounds.
     pub(crate) low: Option<&'a [u8]>,
-    /// `None`: plus infinity.
+    /// High fence; `None` is plus infinity.
     pub(crate) high: Option<&'a [u8]>,
-    /// A leaf's right neighbour; none for inner pages.
+    /// Right neighbour of a leaf; none for inner pages.
     pub(crate) right: PageId,
-    /// An inner page's last child; none for leaves.
+    /// Last child of an inner page; none for leaves.
     pub(crate) upper: PageId,
 }
 
-/// Numbers of slots at which a page looks again at what its keys share.
+/// Numbers of slots at which a page recomputes the bytes that its keys share.
 const SHARES_AT: [usize; 3] = [16, 64, 256];
 
 impl PageMut<'_> {
-    /// Makes this an empty page of a tree. The LSN is kept.
+    /// Formats an empty page of a tree. The LSN is kept.
     pub(crate) fn format(&mut self, f: &Format<'_>) {
         let lsn = self.read().lsn();
         self.bytes()[..SLOTS].fill(0);
@@ -69,13 +69,13 @@ impl PageMut<'_> {
         self.put_u16(HEAP_START, heap as u16);
     }
 
-    /// Inserts a record at `position`, compacting the heap if need be. There must be room (`has_room`).
+    /// Inserts a record at `position`, and compacts the heap if necessary. There must be space (`has_room`).
     ///
     /// `word` is the row's version or the child.
     pub(crate) fn insert(&mut self, position: usize, key: &[u8], word: u32, value: &[u8], flags: u16) {
         let rest_from = usize::from(self.read().u16(PREFIX_LEN));
         let rest = &key[rest_from..];
-        self.share_less(rest);
+        self.reduce_skip(rest);
         let offset = self.claim(SLOT + RECORD_HEAD + rest.len() + value.len(), SLOT);
         let leaf = self.read().is_leaf();
         self.put_u32(offset, if leaf { word } else { 0 });
@@ -93,17 +93,17 @@ impl PageMut<'_> {
         }
         self.hints_after_insert(position, count, count + 1);
         if SHARES_AT.contains(&(count + 1)) {
-            self.share_more();
+            self.extend_skip();
         }
     }
 
-    /// As [`PageMut::insert`] of leaf rows that follow each other, none of them deleted, whose first comes to lie at
-    /// `position`: slots are shifted once, and the hints written once.
+    /// Like [`PageMut::insert`], for adjacent leaf rows, none of them deleted, of which the first gets `position`: slots
+    /// are shifted once, and the hints written once.
     pub(crate) fn insert_rows(&mut self, position: usize, rows: &[(&[u8], &[u8])]) {
         let rest_from = usize::from(self.read().u16(PREFIX_LEN));
         let mut bytes = 0;
         for (key, value) in rows {
-            self.share_less(&key[rest_from..]);
+            self.reduce_skip(&key[rest_from..]);
             bytes += SLOT + RECORD_HEAD + key.len() - rest_from + value.len();
         }
         let slots = rows.len() * SLOT;
@@ -125,15 +125,15 @@ impl PageMut<'_> {
         self.put_u16(COUNT, now as u16);
         self.hints_after_insert(position, count, now);
         if SHARES_AT.iter().any(|at| (count + 1..=now).contains(at)) {
-            self.share_more();
+            self.extend_skip();
         }
         for i in 0..rows.len() {
             self.note_insert(position + i);
         }
     }
 
-    /// Writes the slot at `at`: the head of its key, where its record lies and how long the key in it is, and its last word,
-    /// the value's length with flags, or the child.
+    /// Writes the slot at `at`: the head of its key, the offset of its record, the length of the key in the record, and the
+    /// last word, which is the value's length with flags, or the child.
     #[inline(always)]
     fn put_slot(&mut self, at: usize, head: u32, (offset, key_len): (usize, usize), last: u32) {
         self.put_u32(at, head);
@@ -143,7 +143,7 @@ impl PageMut<'_> {
 
     /// Lets heads begin earlier if a new key does not share the bytes that the other keys share.
     #[inline]
-    fn share_less(&mut self, rest: &[u8]) {
+    fn reduce_skip(&mut self, rest: &[u8]) {
         let skip = usize::from(self.read().u16(SKIP));
         if skip > 0 && (rest.len() < skip || head_of(rest, 0) & SHARED_MASK[skip.min(4)] != self.read().u32(SHARED)) {
             let first = self.rest_of(0);
@@ -151,8 +151,8 @@ impl PageMut<'_> {
         }
     }
 
-    /// Lets heads begin behind what the keys share, on a page at the edge of its tree.
-    pub(crate) fn share_more(&mut self) {
+    /// Lets heads begin after the bytes that the keys share, on a page at the edge of its tree.
+    pub(crate) fn extend_skip(&mut self) {
         let count = self.read().count();
         let edge = self.read().u16(FLAGS) & (flags::LOW_INFINITE | flags::HIGH_INFINITE) != 0;
         if edge && count > 1 {
@@ -163,7 +163,7 @@ impl PageMut<'_> {
         }
     }
 
-    /// The key of a slot behind the prefix.
+    /// Returns the key of a slot after the prefix.
     fn rest_of(&self, i: usize) -> Vec<u8> {
         let slot = self.read().slot(i);
         let mut rest = Vec::with_capacity(slot.key_len);
@@ -171,7 +171,7 @@ impl PageMut<'_> {
         rest
     }
 
-    /// Lets heads begin behind `skip` bytes that all keys share.
+    /// Lets heads begin after `skip` bytes that all keys share.
     fn set_skip(&mut self, skip: usize) {
         let shared = head_of(&self.rest_of(0), 0) & SHARED_MASK[skip];
         self.put_u16(SKIP, skip as u16);
@@ -183,7 +183,7 @@ impl PageMut<'_> {
         self.rebuild_hints();
     }
 
-    /// Takes `bytes - slots` bytes from the heap, so that `slots` bytes stay free beyond the slots.
+    /// Takes `bytes - slots` bytes from the heap, so that `slots` bytes stay free after the slots. Returns their offset.
     fn claim(&mut self, bytes: usize, slots: usize) -> usize {
         let gap = |p: PageRef<'_>| usize::from(p.u16(HEAP_START)) - (SLOTS + p.count() * SLOT);
         if gap(self.read()) < bytes {
@@ -232,7 +232,7 @@ impl PageMut<'_> {
         self.rebuild_hints();
     }
 
-    /// Replaces the value in a slot by one of any length. If it grows, the growth and `RECORD_HEAD` must be free.
+    /// Replaces the value in a slot by one of any length. If it grows, as many bytes and `RECORD_HEAD` must be free.
     pub(crate) fn set_value(&mut self, position: usize, value: &[u8]) {
         let slot = self.read().slot(position);
         let at = SLOTS + position * SLOT;
@@ -273,14 +273,14 @@ impl PageMut<'_> {
         self.put_u16(SLOTS + position * SLOT + 10, flags);
     }
 
-    /// Adds one change to the version of the row in a slot. Versions go up by 4 a change.
+    /// Increments the version of the row in a slot, by 4 for each change.
     #[inline]
     pub(crate) fn bump_row_version(&mut self, slot: Slot) {
         let version = self.read().row_version(slot).wrapping_add(4);
         self.put_u32(slot.offset, version);
     }
 
-    /// Notes that rows have left the page or changed place between pages.
+    /// Records that rows have left the page or moved between pages.
     pub(crate) fn bump_splits(&mut self) {
         let splits = self.read().u32(SPLITS).wrapping_add(1);
         self.put_u32(SPLITS, splits);
@@ -295,11 +295,10 @@ impl PageMut<'_> {
         }
     }
 
-    /// Appends records of `from`, whose keys all follow those here and lie within the fences.
+    /// Appends records of `from`. All their keys must follow those of this page and lie within its fences.
     pub(crate) fn append_all(&mut self, from: PageRef<'_>, range: std::ops::Range<usize>) {
         if self.read().u16(SKIP) > 0 {
-            // Heads of the records already here (the left leaf of a merge) begin anew, as do those of the added
-            // records.
+            // Heads of the records already here (the left leaf of a merge) are recomputed, like those of the added records.
             self.set_skip(0);
         }
         let (old, new) = (from.prefix_len(), self.read().prefix_len());
@@ -337,7 +336,7 @@ impl PageMut<'_> {
         self.add_ghosts(ghosts);
         self.put_u16(SKIP, 0);
         self.rebuild_hints();
-        self.share_more();
+        self.extend_skip();
     }
 
     fn add_heap_free(&mut self, bytes: usize) {
@@ -350,12 +349,12 @@ impl PageMut<'_> {
         self.put_u16(GHOSTS, ghosts as u16);
     }
 
-    /// Keeps the hints right after inserts from `position` on into a page that had `before` slots and now has `count`.
+    /// Updates the hints after inserts from `position` on into a page that had `before` slots and now has `count`.
     fn hints_after_insert(&mut self, position: usize, before: usize, count: usize) {
         if before == 0 || before & !3 != count & !3 {
             return self.fill_hints(1);
         }
-        // Hints of slots before the position have not moved; mostly these are all.
+        // Hints of slots before the position have not moved; mostly these are all hints.
         if position <= hint_slot(HINT_COUNT, count) {
             let moved = (1..HINT_COUNT).find(|i| hint_slot(*i, count) >= position);
             self.fill_hints(moved.unwrap_or(HINT_COUNT));
@@ -368,7 +367,7 @@ impl PageMut<'_> {
         }
     }
 
-    /// Writes the hints from that of part `from` on.
+    /// Writes the hints from number `from` on, counted from 1.
     fn fill_hints(&mut self, from: usize) {
         let count = self.read().count();
         for i in from..=HINT_COUNT {
@@ -377,7 +376,7 @@ impl PageMut<'_> {
         }
     }
 
-    /// Notes an insert for the choice of split points: runs of ascending inserts are recognised.
+    /// Records an insert for the choice of split points: runs of ascending inserts are detected.
     #[inline]
     pub(crate) fn note_insert(&mut self, position: usize) {
         let page = self.read();

@@ -46,7 +46,7 @@ enum Shape {
 /// Maximum length of a codec's text in the catalog, in bytes. A longer text is cut and gets a hash of the whole.
 const MAX_TEXT: usize = 200;
 
-/// The codec names of tables that were created for statements on bytes only.
+/// Codec text of tables that were created for statements on bytes only.
 pub(crate) const RAW: &str = "raw";
 
 impl Codec {

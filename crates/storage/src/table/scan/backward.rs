@@ -49,7 +49,7 @@ impl Scan for BackwardScan {
     }
 
     #[inline]
-    fn goes_on(&self, _: &ScanSpec<'_>) -> bool {
+    fn advances(&self, _: &ScanSpec<'_>) -> bool {
         self.unbounded || self.next < self.above
     }
 
@@ -119,7 +119,7 @@ impl Txn<'_> {
         wanted: &ScanSpec<'_>,
     ) -> Result<bool, TxnError> {
         loop {
-            if !self.go_on(index, scan, wanted)? {
+            if !self.start_batch(index, scan, wanted)? {
                 return Ok(false);
             }
             self.read_batch_below(index, scan, wanted)?;

@@ -71,7 +71,7 @@ impl Scan for ForwardScan {
     }
 
     #[inline]
-    fn goes_on(&self, wanted: &ScanSpec<'_>) -> bool {
+    fn advances(&self, wanted: &ScanSpec<'_>) -> bool {
         self.next.as_slice() > self.at(wanted)
     }
 
@@ -192,7 +192,7 @@ impl Txn<'_> {
         wanted: &ScanSpec<'_>,
     ) -> Result<Option<BatchPlace>, TxnError> {
         loop {
-            if !self.go_on(index, scan, wanted)? {
+            if !self.start_batch(index, scan, wanted)? {
                 return Ok(None);
             }
             let place = self.read_batch(index, scan, wanted)?;
@@ -225,7 +225,7 @@ impl Txn<'_> {
                 scan.purged = page;
             }
             let is_new = scan.purged != page && page != index.tree().root;
-            let may_log = || !self.engine.poison.is_closed() && !self.engine.log.is_pressed();
+            let may_log = || !self.engine.poison.is_closed() && !self.engine.log.is_throttled();
             if is_new && wants_purge(leaf.read.page()) && may_log() {
                 drop(leaf);
                 scan.purged = page;

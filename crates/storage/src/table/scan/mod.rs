@@ -88,7 +88,7 @@ trait Scan {
     /// Number of rows of the last batch.
     fn rows(&self) -> usize;
     /// Returns true if the fence stored in `next` lies in the direction of the scan.
-    fn goes_on(&self, wanted: &ScanSpec<'_>) -> bool;
+    fn advances(&self, wanted: &ScanSpec<'_>) -> bool;
     /// Moves to the fence stored in `next`.
     fn go_to_fence(&mut self, low: Prefix);
     /// Moves past the last row of the batch.
@@ -101,12 +101,12 @@ impl Txn<'_> {
     /// Moves to the start of the next batch, after waiting for the lock that ended the last one. Returns false at the
     /// end of the range.
     #[inline]
-    fn go_on<S: Scan>(&mut self, index: &Index, scan: &mut S, wanted: &ScanSpec<'_>) -> Result<bool, TxnError> {
+    fn start_batch<S: Scan>(&mut self, index: &Index, scan: &mut S, wanted: &ScanSpec<'_>) -> Result<bool, TxnError> {
         match scan.stop() {
             None => {}
             Some(Stop::End) => return Ok(false),
             // If a damaged tree led backwards, the scan would never end.
-            Some(Stop::Leaf(_, low)) if scan.goes_on(wanted) => scan.go_to_fence(low),
+            Some(Stop::Leaf(_, low)) if scan.advances(wanted) => scan.go_to_fence(low),
             Some(Stop::Leaf(page, _)) => {
                 return Err(index.tree().damaged(&self.engine.pool, page, S::LEADS_BACK).into());
             }

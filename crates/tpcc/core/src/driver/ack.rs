@@ -1,9 +1,10 @@
-//! Acknowledgements: what `run --ack-stdout` prints, one line a transaction, and what `verify` reads again.
+//! Acknowledgements: `run --ack-stdout` prints them, one line per transaction, and `verify` reads them again.
 //!
-//! `ack RUN TERMINAL SEQUENCE KIND`. A terminal numbers its transactions from 1, of whatever kind; it waits for each answer
-//! before it asks again. A transaction that writes also writes its number into its terminal's row of the table
-//! `acknowledged`, so that number in the database says that this transaction, and every one before it of the same terminal,
-//! is there. A payment's HISTORY row has the same key, which proves each of them by itself.
+//! The format of a line is `ack RUN TERMINAL SEQUENCE KIND`. A terminal numbers its transactions from 1, across all kinds,
+//! and waits for each response before it sends the next request. A transaction that writes also stores its number in the
+//! row of its terminal in the table `acknowledged`. The number in the database proves that this transaction and all earlier
+//! ones of the same terminal are present. The HISTORY row of a payment has the same key, which proves each payment
+//! individually.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -21,15 +22,15 @@ use crate::workload::schema::tables::Acknowledged;
 use crate::workload::schema::{Row, TableId};
 use crate::workload::txn::{Failure, Verdict};
 
-/// Kind of an order that was rolled back because it held an unused item.
+/// Kind of a New-Order that was rolled back because it contains an unused item.
 const ROLLED_BACK: &str = "rolled-back";
 
-/// What was acknowledged.
+/// Outcome and kind of an acknowledged transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckKind {
     /// The transaction has committed.
     Committed(Kind),
-    /// The order has been rolled back, and nothing of it is there.
+    /// The New-Order was rolled back and left nothing in the database.
     RolledBack,
 }
 
@@ -45,18 +46,18 @@ impl AckKind {
 /// One acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// The run's number.
+    /// Number of the run.
     pub run: u32,
-    /// The terminal's.
+    /// Number of the terminal in the run.
     pub terminal: u32,
-    /// The transaction's, among its terminal's.
+    /// Number of the transaction among those of its terminal.
     pub sequence: u64,
-    /// What it was.
+    /// Kind and outcome of the transaction.
     pub kind: AckKind,
 }
 
 impl Ack {
-    /// Of the transaction of this number.
+    /// Acknowledgement of the transaction with this number.
     pub fn of(number: HistoryKey, kind: Kind, verdict: Verdict) -> Ack {
         let kind = match verdict {
             Verdict::Commit => AckKind::Committed(kind),
@@ -72,7 +73,7 @@ impl fmt::Display for Ack {
     }
 }
 
-/// A line that is no acknowledgement.
+/// Error: the line is not an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoAck;
 
@@ -99,11 +100,11 @@ impl FromStr for Ack {
     }
 }
 
-/// Where all workers' acknowledgements go.
+/// Destination of the acknowledgements of all workers.
 pub struct Sink(Mutex<Box<dyn Write + Send>>);
 
 impl Sink {
-    /// Lines go to `out`.
+    /// Creates a sink that writes to `out`.
     pub fn new(out: Box<dyn Write + Send>) -> Sink {
         Sink(Mutex::new(out))
     }
@@ -115,7 +116,7 @@ impl Sink {
     }
 }
 
-/// A worker's acknowledgements on their way out: those that became durable together leave in one write.
+/// Acknowledgements of a worker that are not written yet. Those that become durable together are written in one call.
 pub struct Outbox<'a> {
     sink: Option<&'a Sink>,
     lines: String,
@@ -123,28 +124,28 @@ pub struct Outbox<'a> {
 }
 
 impl<'a> Outbox<'a> {
-    /// Without a sink nothing is said.
+    /// Creates an outbox. Without a sink it discards all acknowledgements.
     pub fn new(sink: Option<&'a Sink>) -> Outbox<'a> {
         Outbox { sink, lines: String::new(), failure: None }
     }
 
-    /// Whether acknowledgements are wanted, printed and in the database.
+    /// Returns true if acknowledgements are requested, both printed and in the database.
     #[inline(always)]
     pub fn is_wanted(&self) -> bool {
         self.sink.is_some()
     }
 
-    /// Adds one.
+    /// Adds an acknowledgement.
     #[inline]
     pub fn add(&mut self, ack: impl FnOnce() -> Ack) {
         if self.is_wanted() {
             use fmt::Write as _;
-            // A string takes everything.
+            // Writing to a `String` cannot fail.
             let _ = writeln!(self.lines, "{}", ack());
         }
     }
 
-    /// Lets go of what was added.
+    /// Writes the added acknowledgements.
     #[inline]
     pub fn flush(&mut self) {
         if let Some(sink) = self.sink
@@ -158,14 +159,14 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    /// Why they cannot be written: they have no reader any more, or their disk is full.
+    /// First error of a write, for example because the reader has closed the pipe or the disk is full.
     #[inline(always)]
     pub fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()
     }
 }
 
-/// Writes a transaction's number into its terminal's row, as a part of the transaction.
+/// Stores the number of a transaction in the row of its terminal, as part of the transaction.
 #[inline]
 pub fn write<O: Ops>(ops: &mut O, number: HistoryKey) -> Result<(), Failure<O::Error>> {
     let key = AckKey { run: number.run, terminal: number.terminal };
@@ -175,10 +176,10 @@ pub fn write<O: Ops>(ops: &mut O, number: HistoryKey) -> Result<(), Failure<O::E
     }
 }
 
-/// Rows made by one transaction.
+/// Number of rows that one transaction inserts.
 const BATCH: u32 = 1_000;
 
-/// Makes the rows of a run's terminals, so that each transaction only has to update one; durable when it returns.
+/// Inserts the rows of a run's terminals, so that a transaction only has to update its row. They are durable on return.
 pub fn prepare<E: Engine>(engine: &E, run: u32, terminals: u32) -> Result<(), E::Error> {
     let mut session = engine.session(0)?;
     let mut first = 0;

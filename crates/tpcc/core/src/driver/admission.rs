@@ -1,25 +1,25 @@
-//! In which order a worker admits the transactions of its terminals.
+//! Order in which a worker admits the transactions of its terminals.
 
 use std::collections::VecDeque;
 
 use super::terminal::Terminal;
 
-/// Terminals that wait for their worker.
+/// Queue of the terminals that are ready for their next transaction.
 pub trait Ready {
-    /// Takes in a terminal that has its answer.
+    /// Adds a terminal that has received its response.
     fn push(&mut self, index: u32, terminal: &mut Terminal);
 
-    /// The terminal whose turn it is.
+    /// Removes and returns the terminal to admit next.
     fn pop(&mut self) -> Option<u32>;
 
-    /// The transaction of this terminal has ended; its answer may have to wait.
+    /// Called when the transaction of the terminal has ended. Its response may still wait for the log.
     fn ended(&mut self, _terminal: &Terminal) {}
 
-    /// How many wait.
+    /// Number of queued terminals.
     fn len(&self) -> usize;
 }
 
-/// The terminal that waits longest comes first.
+/// First in, first out: admits the terminal that has waited longest.
 #[derive(Default)]
 pub(super) struct Fifo(VecDeque<u32>);
 
@@ -40,21 +40,22 @@ impl Ready for Fifo {
     }
 }
 
-/// Ready terminals by what they ask for next. The terminal that has waited longest says what kind of transaction is admitted, and
-/// the next ones admitted are of the same kind while there are any, up to the size of a team: they go through the same
-/// code together. No terminal waits for more than those that came before and a team of each other kind.
+/// Ready terminals by the kind of their next transaction. The terminal that has waited longest determines the kind to
+/// admit. The next admitted transactions are of the same kind while there are any, up to the size of a team, so that they
+/// execute the same code together. A terminal waits at most for the terminals that arrived before it and for one team of
+/// each other kind.
 ///
-/// Where there are warehouses enough those under way are kept apart: whose warehouse has one under way waits until it has
-/// ended, or until it has waited too long ([`PATIENCE`]).
+/// If there are enough warehouses, concurrent transactions are kept apart: a terminal waits while its warehouse has a
+/// transaction in progress, unless it has waited too long ([`PATIENCE`]).
 pub(super) struct ByKind {
     queues: [VecDeque<Waiting>; 5],
-    /// Terminals taken in so far.
+    /// Number of terminals added so far.
     arrivals: u64,
     kind: usize,
-    /// How many more of this kind before the longest waiting is asked again.
+    /// Number of transactions of this kind to admit before the kind is chosen again.
     left: usize,
     size: usize,
-    /// Warehouses that have a transaction under way, by number; empty if that does not matter.
+    /// True for warehouses that have a transaction in progress, by number. Empty if transactions are not kept apart.
     busy: Vec<bool>,
 }
 
@@ -66,20 +67,22 @@ struct Waiting {
     warehouse: u32,
 }
 
-/// Bytes that a terminal takes in queues of those that are ready, at most: queues double when they are full.
+/// Maximum bytes of a terminal in the queues of ready terminals. A full queue doubles its capacity.
 pub(super) const QUEUE_BYTES: usize = 2 * size_of::<Waiting>();
 
-/// A terminal waits too long for its warehouse when, since it came, so many others more than now wait have come.
+/// Limit of the wait for a busy warehouse. A terminal is admitted once the number of later arrivals exceeds the number of
+/// terminals in the queues by more than this.
 const PATIENCE: u64 = 256;
 
 impl ByKind {
-    /// For teams of `size`. Those under way are kept apart if the number of `warehouses` is given.
+    /// Creates queues for teams of `size`. Concurrent transactions are kept apart if the number of `warehouses` is given.
     pub(super) fn new(size: usize, warehouses: Option<u32>) -> ByKind {
         let busy = warehouses.map_or_else(Vec::new, |n| vec![false; n as usize + 1]);
         ByKind { queues: Default::default(), arrivals: 0, kind: 0, left: 0, size, busy }
     }
 
-    /// The place in its queue of the terminal of a kind that comes next.
+    /// Position in its queue of the next terminal of a kind: the first whose warehouse is free. The front terminal if none
+    /// is free or if it has waited too long. `None` if the queue is empty.
     fn first_of(&self, kind: usize) -> Option<usize> {
         let queue = &self.queues[kind];
         let front = queue.front()?;
@@ -135,7 +138,7 @@ mod tests {
     #[test]
     fn those_of_a_kind_are_admitted_together_and_nobody_is_forgotten() {
         let mut ready = ByKind::new(3, None);
-        // Kinds of terminals 0 to 9, in the order of their arrival.
+        // Kinds of terminals 0 to 9, in order of arrival.
         let kinds = [0, 1, 0, 0, 2, 0, 1, 0, 3, 1];
         for (index, kind) in kinds.into_iter().enumerate() {
             ready.arrivals += 1;

@@ -9,8 +9,8 @@ use crate::workload::generate::input::Input;
 use crate::workload::schema::keys::HistoryKey;
 use crate::workload::txn::{Failure, Scratch, StepOrder, Verdict};
 
-/// Runs one transaction, again and again with the same input while it is a victim. One with a number leaves it in the
-/// database.
+/// Runs one transaction. After each abort, retries it with the same input. If `number` is given, a transaction that writes
+/// also stores the number in the database.
 #[inline]
 pub(super) fn execute<S: Session>(
     session: &mut S,

@@ -1,5 +1,5 @@
-//! A worker's terminals: which are ready, which wait for an answer, and what is counted. The same whether transactions run one
-//! after the other or as a team.
+//! State of a worker's terminals: ready, waiting for a response, and the counts. The same for workers that run one
+//! transaction at a time and for teams.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::workload::generate::input::{Input, InputSpace};
 use crate::workload::schema::keys::HistoryKey;
 use crate::workload::txn::Verdict;
 
-/// An answer that waits for its ticket.
+/// A response that waits until its ticket is durable.
 struct Pending {
     ticket: Ticket,
     terminal: u32,
@@ -24,33 +24,33 @@ struct Pending {
     began_ns: u64,
 }
 
-/// A terminal's transaction, to be run.
+/// A transaction of a terminal, ready to run.
 pub struct Job {
     terminal: u32,
-    /// The terminal's home.
+    /// Home warehouse of the terminal.
     pub warehouse: u32,
     began_ns: u64,
     pub input: Input,
-    /// Where acknowledgements are wanted, the number that this one gets.
+    /// Number of the transaction; `None` if acknowledgements are not requested.
     pub number: Option<HistoryKey>,
 }
 
-/// How a job ended.
+/// Result of a job.
 pub struct JobEnd {
     pub ticket: Ticket,
     pub verdict: Verdict,
-    /// Districts that had nothing to deliver.
+    /// Number of districts without an order to deliver.
     pub skipped: usize,
 }
 
-/// What a worker may do next.
+/// Next action of a worker.
 #[allow(clippy::large_enum_variant, reason = "nearly always a job, and a box would be an allocation each")]
 pub enum Next {
-    /// Run this.
+    /// Run this job.
     Run(Job),
-    /// Wait until this ticket is durable, then [`Desk::durable_to`]: no terminal is ready.
+    /// Wait until this ticket is durable, then call [`Desk::durable_to`]. No terminal is ready.
     Await(Ticket),
-    /// Wait until those under way have ended: no terminal is ready, or a phase begins.
+    /// Wait until a transaction in progress has ended: no terminal is ready, or a phase begins.
     Idle,
     /// The run is over.
     Done,
@@ -60,20 +60,20 @@ pub enum Next {
 pub struct Desk<'a, R> {
     terminals: Vec<Terminal>,
     ready: R,
-    /// Answers not given yet, in the order of their tickets.
+    /// Responses that are not sent yet, in ticket order.
     pending: VecDeque<Pending>,
-    /// Jobs given out and not ended.
+    /// Number of jobs in progress.
     under_way: usize,
-    /// Everything up to here may be answered, as last heard.
+    /// Highest ticket known to be durable. Responses up to it may be sent.
     durable: Ticket,
-    /// The last ticket that was asked for.
+    /// Last ticket for which a log flush was requested.
     requested: Ticket,
     stats: Stats,
     acks: Outbox<'a>,
-    /// Transactions that may still be started while measuring.
+    /// Number of transactions that may still start during the measurement; `None` without a limit.
     quota: Option<u64>,
     measuring_since: Option<u64>,
-    /// The clock, as last read.
+    /// Last clock reading.
     now: u64,
     world: &'a InputSpace,
     control: &'a Control,
@@ -81,7 +81,7 @@ pub struct Desk<'a, R> {
     clock: Clock,
 }
 
-/// Bytes that a desk takes for each terminal, beside the terminal: its places among those that are ready and among the answers.
+/// Bytes of a terminal's entries in the queues of ready terminals and of responses. Excludes the terminal itself.
 pub(super) fn place_bytes() -> usize {
     size_of::<Pending>() + QUEUE_BYTES
 }
@@ -123,14 +123,14 @@ impl<'a, R: Ready> Desk<'a, R> {
         desk
     }
 
-    /// What to do now. Answers that may be given are given on the way.
+    /// Returns the next action. Sends the responses that have become durable.
     #[inline]
     pub fn next<S: Session>(&mut self, session: &mut S) -> Next {
         match self.control.phase() {
             Phase::Warmup => {}
             Phase::Measure if self.measuring_since.is_some() => {}
             Phase::Measure => {
-                // What was begun before is answered before, and not counted.
+                // Transactions that began in the warm-up end before the measurement and are not counted.
                 if let Some(wait) = self.unanswered() {
                     return wait;
                 }
@@ -162,8 +162,8 @@ impl<'a, R: Ready> Desk<'a, R> {
             *left -= 1;
         }
         self.under_way += 1;
-        // One reading of the clock at each boundary: the end of a transaction is the begin of the next. So making the
-        // input counts as part of it.
+        // The clock is read once at each boundary: the end of a transaction is the start of the next. The generation of the
+        // input therefore counts as part of the transaction.
         let began_ns = self.now;
         let input = self.terminals[index as usize].next(self.world, &self.clock, began_ns);
         let number = self.acks.is_wanted().then(|| self.terminals[index as usize].last());
@@ -171,7 +171,7 @@ impl<'a, R: Ready> Desk<'a, R> {
         Next::Run(Job { terminal: index, warehouse, began_ns, input, number })
     }
 
-    /// What to wait for until all that was begun is answered; none if it is.
+    /// Action that leads to the response of all started transactions; `None` if all responses are sent.
     fn unanswered(&self) -> Option<Next> {
         if self.under_way > 0 {
             return Some(Next::Idle);
@@ -179,7 +179,7 @@ impl<'a, R: Ready> Desk<'a, R> {
         self.pending.back().map(|last| Next::Await(last.ticket))
     }
 
-    /// A job has run to its end: its answer leaves, now or when it is durable.
+    /// Records the result of a job. Its response is sent now or once it is durable.
     #[inline]
     pub fn ended<S: Session>(&mut self, session: &mut S, job: &Job, end: &JobEnd) {
         self.under_way -= 1;
@@ -196,15 +196,16 @@ impl<'a, R: Ready> Desk<'a, R> {
             self.acknowledge(&pending);
             self.acks.flush();
         } else {
-            // Transactions of a team may end in another order than they got their tickets.
+            // Transactions of a team may end in an order other than that of their tickets.
             let at = self.pending.iter().rposition(|earlier| earlier.ticket <= ticket).map_or(0, |at| at + 1);
             self.pending.insert(at, pending);
             self.ask(session, ticket);
         }
     }
 
-    /// Asks for a flush when half the terminals wait for one: the other half keeps the worker busy meanwhile. Asked for
-    /// at each commit, flushes would be as many as the disk can do, and their work is taken from the workers' cores.
+    /// Requests a log flush once at least half of the terminals wait for one; the other half keeps the worker busy
+    /// meanwhile. A request per commit would cause as many flushes as the disk can do, and flushes take CPU time from the
+    /// cores of the workers.
     #[inline]
     fn ask<S: Session>(&mut self, session: &mut S, ticket: Ticket) {
         if self.requested <= self.durable && self.pending.len() >= self.ready.len() + self.under_way {
@@ -213,14 +214,14 @@ impl<'a, R: Ready> Desk<'a, R> {
         }
     }
 
-    /// A wait has ended: answers up to this ticket may be given.
+    /// Sends the responses up to `ticket`, which has become durable.
     pub fn durable_to(&mut self, ticket: Ticket) {
         self.durable = self.durable.max(ticket);
         self.now = self.clock.now_ns();
         self.answer();
     }
 
-    /// Gives the answers that may be given.
+    /// Sends the responses whose tickets are durable.
     fn answer(&mut self) {
         while self.pending.front().is_some_and(|first| first.ticket <= self.durable) {
             if let Some(pending) = self.pending.pop_front() {
@@ -241,30 +242,30 @@ impl<'a, R: Ready> Desk<'a, R> {
         Board::add(&self.board.completed, 1);
     }
 
-    /// Whether what happens now counts.
+    /// Returns true during the measurement.
     pub fn is_measuring(&self) -> bool {
         self.measuring_since.is_some()
     }
 
-    /// Transactions completed while measuring.
+    /// Number of transactions completed during the measurement.
     pub fn completed(&self) -> u64 {
         self.stats.completed()
     }
 
-    /// A transaction was a victim and will be run again.
+    /// Counts an aborted attempt. The transaction is retried.
     pub fn aborted(&mut self, abort: Abort) {
         self.stats.aborted(abort);
         Board::add(&self.board.aborted, 1);
     }
 
-    /// A job failed for good: the run is over for all.
+    /// Stops the run for all workers after a job has failed permanently.
     pub fn failed(&mut self) {
         self.under_way -= 1;
         self.control.set(Phase::Stop);
     }
 
-    /// Everything counted while measuring, and whether acknowledgements could not be written; the run is then over for
-    /// all.
+    /// Returns the counts of the measurement, with an error if acknowledgements could not be written. Such an error stops
+    /// the run for all workers.
     pub fn close(mut self) -> Share {
         let failure = self.acks.failure().map(|error| {
             self.control.set(Phase::Stop);
@@ -277,7 +278,7 @@ impl<'a, R: Ready> Desk<'a, R> {
                 }
                 self.stats.measured(from, self.now);
             }
-            // Stopped during the warm-up: nothing of it counts.
+            // The run stopped in the warm-up, which is not counted.
             None => self.stats = Stats::new(),
         }
         Share { stats: self.stats, teams: None, counted: None, stacks: None, failure }

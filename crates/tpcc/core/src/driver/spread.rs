@@ -1,13 +1,14 @@
-//! Times of a worker's transactions while it runs, for the line that shows how a run goes: coarse, and cheap to count.
+//! Histogram of a worker's transaction times while the run is in progress, for progress lines and samples. Coarse, and
+//! cheap to update.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bits behind the first that tell classes apart: a class is at most an eighth wide.
+/// Number of bits after the leading one that select a class. The width of a class is at most 1/8 of its values.
 const BITS: u32 = 3;
-/// Classes of 64-bit numbers.
+/// Number of classes of 64-bit numbers.
 const CLASSES: usize = ((64 - BITS as usize) << BITS) + (1 << BITS);
 
-/// How often times of each class occurred. Only one thread counts.
+/// Number of times per class. Only one thread writes.
 pub(super) struct Tally([AtomicU32; CLASSES]);
 
 impl Default for Tally {
@@ -17,7 +18,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts one.
+    /// Counts a time.
     #[inline]
     pub(super) fn add(&self, ns: u64) {
         if let Some(count) = self.0.get(class(ns)) {
@@ -35,7 +36,7 @@ fn class(ns: u64) -> usize {
     ((shift as usize) << BITS) + (ns >> shift) as usize
 }
 
-/// The largest number of a class.
+/// Largest number of a class.
 fn largest(class: usize) -> u64 {
     if class < 2 << BITS {
         return class as u64;
@@ -45,7 +46,7 @@ fn largest(class: usize) -> u64 {
     (((u128::from(leading) + 1) << shift) - 1) as u64
 }
 
-/// What was counted since the last look.
+/// Counts at the previous query.
 pub(super) struct Recent(Box<[u32; CLASSES]>);
 
 impl Default for Recent {
@@ -55,8 +56,8 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// Nanoseconds below or at which this share of the times since the last look lies, to an eighth; none if there were
-    /// none.
+    /// Quantile (`share` from 0 to 1) of the times since the previous query, in nanoseconds, rounded up by at most 1/8.
+    /// `None` if there were no times.
     pub(super) fn quantile_ns<'a>(&mut self, all: impl Iterator<Item = &'a Tally>, share: f64) -> Option<u64> {
         let mut now = Box::new([0_u32; CLASSES]);
         for spread in all {

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use super::runner::steps::StepsRunner;
 use super::runner::threads::ThreadsRunner;
 use super::*;
-use crate::engines::floor::{Floor, FloorError, FloorReader, FloorSession, FloorTransaction, Loading};
+use crate::engines::floor::{Floor, FloorError, FloorReader, FloorSession, FloorTransaction, LoadingMaps};
 use crate::workload::abort::{Abort, AbortCause, EngineError};
 use crate::workload::check;
 use crate::workload::engine::Ticket;
@@ -212,7 +212,7 @@ impl Ops for MoodyTransaction<'_> {
 
 pub(super) fn moody(lag: u64, victim_every: u64, fails_at: u64) -> (Moody, Loaded) {
     let plan = load::Population::new(2, Scale::TINY, 1, Timestamp::at(1));
-    let maps = Loading::new();
+    let maps = LoadingMaps::new();
     let _ = load::populate(&plan, &maps, 1, &load::RowsDone::default()).unwrap();
     let floor = Floor::new(maps, &plan.loaded());
     (Moody { floor, lag, victim_every, waits: Mutex::default(), fails_at, panics: false }, plan.loaded())

@@ -1,4 +1,4 @@
-//! The engines behind the traits of the workload.
+//! Implementations of the engine traits that the workload defines.
 
 pub mod floor;
 #[cfg(any(test, feature = "peers"))]

@@ -1,4 +1,4 @@
-//! Free space, looked at before long work: hours are not spent on what cannot be kept.
+//! Check of the free disk space before long work, so that a load of hours does not fail at its end.
 
 use std::path::Path;
 
@@ -6,13 +6,13 @@ use crate::workload::error::Error;
 use crate::workload::settings::{Length, StoreConfig};
 
 const MIB: u64 = 1 << 20;
-/// What the files of one warehouse take after loading, rounded up.
+/// Size of the files of one warehouse after loading, rounded up.
 const WAREHOUSE: u64 = 120 * MIB;
-/// Log segments, control file, and what the first seconds add.
+/// Size of the log segments, the control file, and the data of the first seconds.
 const LEAST: u64 = 128 * MIB;
 
-/// Fails if the file system of `dir` has visibly too little space to load `warehouses` (0: to run on what is there), once
-/// `freed` bytes are given back.
+/// Fails if the file system of `dir` has too little space to load `warehouses` (0: to run on the existing database). `freed`
+/// bytes count as free. Succeeds if the system does not report the free space.
 pub fn check(dir: &Path, warehouses: u32, freed: u64) -> Result<(), Error> {
     let Some(free) = free(dir) else { return Ok(()) };
     suffices(free.saturating_add(freed), warehouses).map_err(|need| {
@@ -27,7 +27,7 @@ pub fn check(dir: &Path, warehouses: u32, freed: u64) -> Result<(), Error> {
     })
 }
 
-/// Bytes that may still be written to the file system of `dir`; none if the system does not tell.
+/// Bytes available on the file system of `dir`; `None` if the system does not report them.
 pub fn free(dir: &Path) -> Option<u64> {
     // Parts of the path may not exist yet.
     let mut dirs = dir.ancestors().map(|d| if d.as_os_str().is_empty() { Path::new(".") } else { d });
@@ -35,15 +35,15 @@ pub fn free(dir: &Path) -> Option<u64> {
     Some(space.f_bavail.saturating_mul(space.f_frsize))
 }
 
-/// Log of a worker, bytes a second: a fast core without waiting for the disk.
+/// Log bytes per second of a worker: a fast core that never waits for the disk.
 const LOG_RATE: u64 = 60 * MIB;
-/// Log of a transaction, bytes.
+/// Log bytes per transaction.
 const LOG_OF_ONE: u64 = 700;
-/// Of the log so much stays in new rows.
+/// Ratio of the log size to the size of the new rows.
 const KEPT: u64 = 2;
 
-/// Says that the file system may fill before the run has ended, if it may: at the rate of a fast machine. A warning only:
-/// how fast this one is, the run will show.
+/// Returns a warning if the file system may fill before the run ends, at the rate of a fast machine. It is not an error,
+/// because the rate of this machine is unknown before the run.
 pub fn may_fill(store: &StoreConfig, workers: usize, length: &Length) -> Option<String> {
     let free = free(&store.data)?;
     let need = expected(workers, length, store.checkpoint_mib.saturating_mul(MIB));
@@ -58,7 +58,7 @@ pub fn may_fill(store: &StoreConfig, workers: usize, length: &Length) -> Option<
     })
 }
 
-/// Bytes that a run may take at most: its log, of which checkpoints give back what is older than two of them, and rows.
+/// Maximum bytes of a run: the log, of which checkpoints free the part older than the last two of them, and the new rows.
 fn expected(workers: usize, length: &Length, checkpoint: u64) -> u64 {
     let seconds = length.duration.map(|duration| (length.warmup + duration).as_secs().saturating_add(1));
     let timed = seconds.map(|seconds| seconds.saturating_mul(LOG_RATE).saturating_mul(workers as u64));
@@ -67,7 +67,7 @@ fn expected(workers: usize, length: &Length, checkpoint: u64) -> u64 {
     log.min(checkpoint.saturating_mul(2)).saturating_add(log / KEPT)
 }
 
-/// What is needed, if that is more than is free.
+/// Fails with the required bytes if fewer are free.
 fn suffices(free: u64, warehouses: u32) -> Result<(), u64> {
     let need = LEAST + u64::from(warehouses) * WAREHOUSE;
     if free < need { Err(need) } else { Ok(()) }

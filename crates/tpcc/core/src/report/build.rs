@@ -1,10 +1,10 @@
-//! The build of the program: which sources, which compiler, which flags.
+//! The build of the program: sources, compiler, flags.
 
 use std::sync::OnceLock;
 
 static FACTS: OnceLock<BuildFacts> = OnceLock::new();
 
-/// Facts that the package of the program finds out when it is built. An unknown one is empty.
+/// Facts that the build script of the program's package determines. An unknown fact is empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BuildFacts {
     /// Version of the program.
@@ -19,13 +19,13 @@ pub struct BuildFacts {
     pub flags: &'static str,
     /// Profile of the build.
     pub profile: &'static str,
-    /// Profile feedback or a layout, if the program was built with one.
+    /// Profile feedback or code layout that the program was built with; empty for a plain build.
     pub built_with: &'static str,
     /// Target triple.
     pub target: &'static str,
 }
 
-/// Declares the build of this program. The first declaration holds.
+/// Declares the build of this program. Later calls have no effect.
 pub fn declare(facts: BuildFacts) {
     FACTS.get_or_init(|| facts);
 }

@@ -1,10 +1,10 @@
-//! A run second by second, as a table for other programs.
+//! A run second by second, as CSV.
 
 use std::fmt::Write;
 
 use super::model::ThroughputSeries;
 
-/// One line of names, one line a second.
+/// Formats a header line, and one line per second.
 pub(super) fn over_time(series: &ThroughputSeries) -> String {
     let mut text = "t_s,throughput_per_s,p99_us,aborted,log_bytes,checkpoints,page_reads,page_writes\n".to_owned();
     for (second, t) in series.t_s.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Files of a run beside its JSON: the page, the seconds, the times.
+//! Files of a run besides its JSON: the page, the samples, the histograms.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use super::{csv, hdr, model};
 use crate::driver::measure::Stats;
 use crate::workload::error::Error;
 
-/// Makes the page of a run from its JSON object.
+/// Renders the page of a run from its JSON object.
 pub type RenderPage = fn(&serde_json::Value) -> String;
 
-/// Open files of a run; none of what was not asked for.
+/// Open files of a run; `None` for those that were not requested.
 pub struct RunFiles {
     page: Option<(OutFile, RenderPage)>,
     csv: Option<OutFile>,
@@ -19,7 +19,7 @@ pub struct RunFiles {
 }
 
 impl RunFiles {
-    /// Opens what `--report`, `--csv` and `--hdr` name.
+    /// Opens the files of `--report`, `--csv` and `--hdr`.
     pub fn open(page: Option<(&Path, RenderPage)>, csv: Option<&Path>, hdr: Option<&Path>) -> Result<RunFiles, Error> {
         let render = page.map(|(_, render)| render);
         Ok(RunFiles {
@@ -29,7 +29,8 @@ impl RunFiles {
         })
     }
 
-    /// Writes them all. Gives the lines of the summary that name them, and the first that failed: the others are written.
+    /// Writes all files. Returns the summary lines that name them, and the first error. After an error the remaining files
+    /// are still written.
     pub fn write(self, run: &model::Run, stats: &Stats) -> (String, Result<(), Error>) {
         let (mut lines, mut result) = (String::new(), Ok(()));
         let mut write = |file: Option<OutFile>, content: &dyn Fn() -> Result<Vec<u8>, Error>| {
@@ -49,7 +50,7 @@ impl RunFiles {
     }
 }
 
-/// The run as a saved file would give it.
+/// JSON object of the run, as a saved file contains it.
 fn value_of(run: &model::Run) -> Result<serde_json::Value, Error> {
     serde_json::from_str(&text_of(run)?).map_err(|e| Error::failed(format!("the page cannot be made: {e}")))
 }

@@ -1,5 +1,5 @@
-//! Times of a run as an interval log of HdrHistogram (V2, compressed), which its tools read: a line for each type, with the
-//! type as its tag. Values are nanoseconds.
+//! Times of a run as an interval log of HdrHistogram (V2, compressed), for the HdrHistogram tools. The log has one line per
+//! time and transaction type, with its name as tag. Values are nanoseconds.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,10 +10,11 @@ use crate::driver::measure::Stats;
 use crate::workload::error::Error;
 use crate::workload::generate::deck::Kind;
 
-/// Nanoseconds in the unit that the log tells maxima in: milliseconds, as its tools expect.
+/// Divisor of maxima in the log: nanoseconds per millisecond, as the tools expect.
 const NS_PER_MS: f64 = 1e6;
 
-/// The log: of each type its service time, tag `new-order`, and its response time, tag `new-order-response`.
+/// Formats the log. Each type has its service times (for example tag `new-order`) and its response times (tag
+/// `new-order-response`).
 pub(super) fn log(stats: &Stats) -> Result<Vec<u8>, Error> {
     let failed = |what: String| Error::failed(format!("--hdr: the log cannot be made: {what}"));
     let mut text = Vec::new();

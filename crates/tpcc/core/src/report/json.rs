@@ -1,5 +1,5 @@
-//! Where `--json` goes: a file, or stdout (`-`). A file is opened before the work, so that hours are not spent for a path
-//! that cannot be written.
+//! Destination of `--json`: a file, or stdout (`-`). A file is opened before the work, so that hours of work are not lost
+//! to a path that cannot be written.
 
 use std::path::Path;
 
@@ -9,19 +9,19 @@ use super::out::OutFile;
 use crate::workload::error::Error;
 use crate::workload::streams;
 
-/// Stands for stdout.
+/// Path that means stdout.
 const STDOUT: &str = "-";
 
-/// Where one JSON object goes at the end.
+/// Destination of one JSON object, written at the end.
 pub enum JsonOut {
-    /// Alone on stdout: the summary goes to stderr.
+    /// Stdout, with only the object. The summary goes to stderr.
     Stdout,
     /// A file.
     File(OutFile),
 }
 
 impl JsonOut {
-    /// Opens what `--json` names, if it names something.
+    /// Opens the destination of `--json`, if given.
     pub fn open(path: Option<&Path>) -> Result<Option<JsonOut>, Error> {
         path.map(|path| match path.as_os_str() == STDOUT {
             true => Ok(JsonOut::Stdout),
@@ -31,8 +31,8 @@ impl JsonOut {
     }
 }
 
-/// Writes the object, if it is wanted, and prints the summary: on stdout, unless that has the object or `quiet` says that it
-/// has something else. The summary is printed also if the object cannot be written.
+/// Writes the object, if requested, and prints the summary. The summary goes to stderr if stdout has the object or if
+/// `quiet` is set, else to stdout. It is printed even if the object cannot be written.
 pub fn conclude(json: Option<JsonOut>, value: &impl Serialize, mut summary: String, quiet: bool) -> Result<(), Error> {
     let mut to_stderr = quiet;
     let written = match json {
@@ -53,7 +53,7 @@ pub fn conclude(json: Option<JsonOut>, value: &impl Serialize, mut summary: Stri
     written
 }
 
-/// The object as text.
+/// Formats the object as text.
 pub fn text_of(value: &impl Serialize) -> Result<String, Error> {
     match serde_json::to_string_pretty(value) {
         Ok(text) => Ok(text + "\n"),

@@ -1,4 +1,4 @@
-//! What the program ran on. What the system does not tell is none, never 0.
+//! The machine that the program runs on. Values that the system does not report are `None`, never 0.
 
 use std::fs;
 use std::path::Path;
@@ -10,28 +10,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::workload::words::counted;
 
-/// The machine, as the system describes it.
+/// Machine as described by the operating system.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Machine {
-    /// Processors that the program may use.
+    /// Number of CPUs that the program may use.
     pub cores: Option<usize>,
-    /// Memory nodes with processors (NUMA): 1 on a machine whose memory is equally near to all.
+    /// Number of memory nodes with CPUs (NUMA); 1 on a machine with uniform memory access.
     pub numa_nodes: usize,
-    /// Name of the processor.
+    /// Model name of the CPU.
     pub cpu: Option<String>,
-    /// Memory of the machine.
+    /// Main memory in bytes.
     pub memory_bytes: Option<u64>,
-    /// Release of the kernel.
+    /// Kernel release.
     pub kernel: Option<String>,
-    /// Share of processor time that the hypervisor gave to others meanwhile, 0 to 1.
+    /// Fraction of CPU time that the hypervisor gave to other guests during the command, 0 to 1.
     pub steal: Option<f64>,
-    /// Hardware counters: why there are none.
+    /// Reason why there are no hardware counters; null if none is known.
     pub counters: Option<String>,
 }
 
 impl Machine {
-    /// Describes the machine; `since` is what [`CpuTime::now`] gave at the start.
+    /// Describes the machine. `since` is the value of [`CpuTime::now`] at the start of the command.
     pub fn describe(since: Option<CpuTime>) -> Machine {
         let steal = since.zip(CpuTime::now()).and_then(|(before, after)| after.steal_since(before));
         Machine {
@@ -45,7 +45,7 @@ impl Machine {
         }
     }
 
-    /// One line of the summary.
+    /// Line of the summary.
     pub fn line(&self) -> String {
         let unknown = || "unknown".to_owned();
         let cores = self.cores.map_or_else(unknown, |n| n.to_string());
@@ -57,7 +57,7 @@ impl Machine {
     }
 }
 
-/// Time that all processors have spent, and how much of it was stolen, in the system's ticks.
+/// CPU time of all CPUs, total and stolen, in ticks of the system.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuTime {
     all: u64,
@@ -65,7 +65,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Now; none where the system keeps no such count.
+    /// Reads the current times; `None` if the system does not report them.
     pub fn now() -> Option<CpuTime> {
         let text = fs::read_to_string("/proc/stat").ok()?;
         let line = text.lines().find(|line| line.starts_with("cpu "))?;
@@ -80,18 +80,18 @@ impl CpuTime {
     }
 }
 
-/// Most memory that the program has held.
+/// Peak resident memory of the process, in bytes; `None` if the system does not report it.
 pub fn peak_rss_bytes() -> Option<u64> {
     kib("/proc/self/status", "VmHWM")
 }
 
-/// Memory that programs can get without others losing theirs.
+/// Memory in bytes that programs can allocate without swapping; `None` if the system does not report it.
 pub fn available_memory_bytes() -> Option<u64> {
     kib("/proc/meminfo", "MemAvailable")
 }
 
-/// Memory that this process may take, in bytes: that of the machine, or less where a control group or a limit of the process
-/// (`ulimit -v`, `ulimit -d`) allows less. None where the system does not say.
+/// Memory that this process may use, in bytes: the main memory, or less if a control group or a process limit (`ulimit -v`,
+/// `ulimit -d`) allows less. `None` if the system does not report it.
 pub fn memory_limit_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let groups = control_group_limits(&groups, Path::new("/sys/fs/cgroup"));
@@ -100,18 +100,18 @@ pub fn memory_limit_bytes() -> Option<u64> {
     kib("/proc/meminfo", "MemTotal").into_iter().chain(groups).chain(own).min()
 }
 
-/// Memory, in bytes, that control groups allow: those of a process, as `groups` lists them (`/proc/self/cgroup`), and those above
-/// them, whose files lie in the directory `root`.
+/// Memory limits of control groups, in bytes: of the groups listed in `groups` (`/proc/self/cgroup`), and of their
+/// ancestors. Their files are in the directory `root`.
 fn control_group_limits(groups: &str, root: &Path) -> Vec<u64> {
     let of_a_group = groups.lines().filter_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let (top, file) = match controllers {
-            // Version 2 has one tree.
+            // Version 2 has a single hierarchy.
             "" => (root.to_owned(), "memory.max"),
             some if some.split(',').any(|name| name == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
             _ => return None,
         };
-        // A group outside of what this process sees is shown from above.
+        // A path with `..` is of a group outside this process's namespace: its limits are those of the root.
         let path = if path.contains("..") { "" } else { path.trim_start_matches('/') };
         let limits = Path::new(path).ancestors().map(move |group| top.join(group).join(file));
         Some(limits.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok()).collect::<Vec<u64>>())

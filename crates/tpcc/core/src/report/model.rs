@@ -1,5 +1,5 @@
-//! The JSON objects that `--json` writes. Their keys are relied on by later tools. Each names its schema, by the `$id` of a
-//! file in `schema/`; the number there changes when a key is renamed.
+//! JSON objects that `--json` writes. Other tools depend on their keys. Each object names its schema by the `$id` of a file
+//! in `schema/`; the number in the `$id` changes when a key is renamed.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -16,12 +16,12 @@ use crate::workload::counters::{
     WorkCounters,
 };
 
-/// The `$id` of the schema of what a command writes.
+/// `$id` of the schema of a command's object.
 pub fn schema_of(command: &str) -> String {
     format!("tpcc-{command}/1")
 }
 
-/// What the program was built from and called with.
+/// Build and command line of the program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Provenance {
@@ -29,24 +29,24 @@ pub struct Provenance {
     pub version: String,
     /// Commit of the sources; null outside git.
     pub commit: Option<String>,
-    /// Whether the sources differed from the commit; null outside git.
+    /// True if the sources differed from the commit; null outside git.
     pub dirty: Option<bool>,
-    /// Compiler.
+    /// Compiler and its version.
     pub rustc: Option<String>,
     /// Compiler flags.
     pub flags: String,
     /// Build profile: debug or release.
     pub profile: String,
-    /// What was built in beyond that: profile feedback, a layout; null for a plain build.
+    /// Build options beyond the profile: profile feedback or a code layout; null for a plain build.
     pub built_with: Option<String>,
-    /// What it was built for.
+    /// Target triple of the build.
     pub target: String,
-    /// The command line.
+    /// Command line of the process.
     pub command: Vec<String>,
 }
 
 impl Provenance {
-    /// This program, as it was called.
+    /// Provenance of this process.
     pub fn here() -> Provenance {
         let facts = build::facts();
         let text = str::to_owned;
@@ -64,7 +64,7 @@ impl Provenance {
         }
     }
 
-    /// "0.1.0 (4f2a9c1), release, profile feedback".
+    /// Summary line such as "0.1.0 (4f2a9c1), release, profile feedback".
     pub fn line(&self) -> String {
         let commit = match (&self.commit, self.dirty) {
             (Some(commit), Some(true)) => format!(" ({commit}, changed)"),
@@ -76,131 +76,133 @@ impl Provenance {
     }
 }
 
-/// What `--version` prints behind the name: [`Provenance::line`].
+/// Text of `--version` after the program's name: [`Provenance::line`].
 pub fn version() -> &'static str {
     static LINE: LazyLock<String> = LazyLock::new(|| Provenance::here().line());
     &LINE
 }
 
-/// Every setting as resolved; null where it means nothing for the engine or the command.
+/// Settings as resolved; null if not applicable to the engine or the command.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Config {
-    /// run, load, check, copy or verify.
+    /// Command: run, load, check, copy or verify.
     pub command: String,
-    /// storage, floor or postgres.
+    /// Engine: storage, floor or postgres.
     pub engine: String,
-    /// Host, port and database; null but with the engine postgres, as the next three.
+    /// Host, port and database of the server; null for engines other than postgres, as are the next three.
     pub server: Option<String>,
-    /// As the server calls itself.
+    /// Version that the server reports.
     pub server_version: Option<String>,
-    /// Whose SQL it speaks: postgres, cockroach or yugabyte.
+    /// SQL dialect of the server: postgres, cockroach or yugabyte.
     pub sql_dialect: Option<String>,
-    /// Connections at once.
+    /// Number of concurrent connections.
     pub connections: Option<usize>,
     /// Directory of the database.
     pub data: Option<String>,
-    /// Warehouses that take part.
+    /// Number of warehouses in use.
     pub warehouses: Option<u32>,
-    /// Warehouses loaded.
+    /// Number of warehouses in the database.
     pub warehouses_loaded: Option<u32>,
-    /// Threads.
+    /// Number of worker threads.
     pub workers: Option<usize>,
-    /// Terminals in all.
+    /// Total number of terminals.
     pub terminals: Option<u32>,
-    /// Seconds measured, as asked.
+    /// Requested duration of the measurement, seconds.
     pub duration_s: Option<f64>,
-    /// Seconds not counted.
+    /// Duration of the warm-up, which is not counted, seconds.
     pub warmup_s: Option<f64>,
-    /// Transactions measured, as asked.
+    /// Requested number of measured transactions.
     pub transactions: Option<u64>,
-    /// Shares of the five transactions.
+    /// Transaction mix.
     pub mix: Option<String>,
-    /// How soon a terminal asked again: none, as soon as it had its answer, or spec, after keying and thinking.
+    /// Pacing of terminals: none (next request directly after the response) or spec (keying and think times).
     pub pacing: Option<String>,
-    /// sync or async.
+    /// Durability: sync or async.
     pub durability: Option<String>,
     /// Isolation level of all five transactions.
     pub isolation: Option<String>,
     /// Kind of page latch.
     pub latches: Option<String>,
-    /// Reader words of hot latches, as asked for; null where the number of cores decides.
+    /// Reader words per hot latch, as requested; null if the number of cores determines it.
     pub latch_words: Option<usize>,
-    /// What was divided among the workers: none, client, server or both; null with the scheduler itas, whose policy decides.
+    /// Resources partitioned among the workers: none, client, server or both; null with the scheduler itas, whose policy
+    /// decides.
     pub partition: Option<String>,
-    /// Whether each worker stayed on a core of its own.
+    /// True if each worker was pinned to a core of its own.
     pub pin: Option<bool>,
-    /// Which memory asked for large pages: on, off, try or code.
+    /// Use of large pages: on, off, try or code.
     pub large_pages: Option<String>,
-    /// Whether groups of rows are announced.
+    /// True if groups of rows are prefetched.
     pub prefetch: Option<bool>,
-    /// Whether the database is read into the pool before the run.
+    /// True if the database is read into the buffer pool before the run.
     pub preload: Option<bool>,
-    /// Microseconds by which each read of pages was delayed, at least.
+    /// Minimum delay added to each page read, microseconds.
     pub read_delay_us: Option<u64>,
-    /// MiB of the buffer pool.
+    /// Size of the buffer pool, MiB.
     pub buffer_pool_mib: Option<u64>,
-    /// Who drives the engine's services.
+    /// Executor of the engine's background services: threads or inline.
     pub background: Option<String>,
-    /// MiB of log between checkpoints.
+    /// Log volume between checkpoints, MiB.
     pub checkpoint_mib: Option<u64>,
-    /// Whether pages carry checksums.
+    /// True if pages have checksums.
     pub page_checksums: Option<bool>,
-    /// Order of steps in a transaction.
+    /// Order of the steps in a transaction.
     pub order: Option<String>,
-    /// How transactions share a worker.
+    /// Scheduler of a worker's transactions: threads, steps or itas.
     pub scheduler: Option<String>,
-    /// Transactions of a worker under way at once; null with the scheduler threads.
+    /// Maximum number of concurrent transactions of a worker; null with the scheduler threads.
     pub team_size: Option<usize>,
-    /// Which fiber is next: fair, tas, packed or itas; null but with the scheduler itas.
+    /// Scheduling policy of fibers: fair, tas, packed or itas; null unless the scheduler is itas.
     pub policy: Option<String>,
-    /// Time of a slice, in microseconds; null but with the scheduler itas.
+    /// Length of a time slice, microseconds; null unless the scheduler is itas.
     pub slice_us: Option<u64>,
-    /// What a team does together: whole transactions or one statement at a time; null but with the scheduler
-    /// steps, and where it switches nowhere.
+    /// Unit of work that a team executes together: transaction or operation (one statement); null unless the scheduler is
+    /// steps, and if no switch points are selected.
     pub teams: Option<String>,
-    /// In which order terminals' transactions are admitted: fifo, as they arrive, or batched, by kind.
+    /// Admission order of terminal transactions: fifo (arrival) or batched (by kind).
     pub admission: Option<String>,
-    /// Where a team switches: built-in, all, none or a file; null but with the scheduler steps.
+    /// Switch points of a team: built-in, all, none or a file; null unless the scheduler is steps.
     pub ctx_points: Option<String>,
-    /// Whether loops of transactions ran ahead of them: on, off or auto.
+    /// Speculative execution of loops: on, off or auto.
     pub speculate: Option<String>,
-    /// Threads of each worker that a loop ran on; null without speculation.
+    /// Number of threads per worker that execute a loop; null without speculation.
     pub epoch_workers: Option<usize>,
-    /// What dates are made of: real or logical.
+    /// Source of dates: real or logical.
     pub clock: Option<String>,
-    /// Whether counters of the processor and the system were read.
+    /// True if hardware and operating system counters were read.
     pub counters: Option<bool>,
-    /// Whether the consistency conditions are checked.
+    /// True if the consistency conditions are checked.
     pub check: Option<bool>,
-    /// Seed of everything random.
+    /// Seed of the random number generators.
     pub seed: Option<u64>,
     /// Seed of the load.
     pub load_seed: Option<u64>,
-    /// C of the last names, of the load and of the run.
+    /// Constant C for last names (2.1.6) with which the data was loaded. The constant of the run has a legal distance to
+    /// it.
     pub c_load: Option<u32>,
 }
 
-/// Victims of one cause on one table.
+/// Number of aborts by cause and table.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Aborts {
-    /// deadlock, validation, timeout, serialization or connection.
+    /// Cause: deadlock, validation, timeout, serialization or connection.
     pub cause: String,
-    /// Null where the engine does not know.
+    /// Table of the conflict; null if the engine does not know.
     pub table: Option<String>,
-    /// How many.
+    /// Number of aborts.
     pub count: u64,
 }
 
-/// Figures of one kind of transaction. Times in microseconds.
+/// Counts and times of one kind of transaction. Times in microseconds.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Transaction {
     /// Number of completed and of rolled-back transactions, and their run time.
     #[serde(flatten)]
     pub counters: KindCounters,
-    /// From first begin to acknowledgement, as all without `response`.
+    /// Mean service time (first begin to acknowledgement), microseconds.
     pub mean_us: Option<f64>,
     /// Median of the service time, microseconds.
     pub p50_us: Option<f64>,
@@ -212,63 +214,63 @@ pub struct Transaction {
     pub p999_us: Option<f64>,
     /// Longest service time, microseconds.
     pub max_us: Option<f64>,
-    /// From when the terminal was ready to acknowledgement.
+    /// Median of the response time (terminal ready to acknowledgement), microseconds.
     pub response_p50_us: Option<f64>,
     /// 90th percentile of the response time, microseconds.
     pub response_p90_us: Option<f64>,
     /// 99th percentile of the response time, microseconds.
     pub response_p99_us: Option<f64>,
-    /// Service and response times at fixed shares of the transactions.
+    /// Service and response times at fixed quantiles.
     pub curve: Curve,
 }
 
-/// Times by the share of transactions that were no slower. All lists have one length.
+/// Times by quantile. All lists have the same length.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Curve {
-    /// From 0 to 1; 1 is the slowest.
+    /// Quantiles, from 0 to 1; 1 is the slowest transaction.
     pub share: Vec<f64>,
-    /// From first begin to acknowledgement, in microseconds.
+    /// Service time: first begin to acknowledgement, microseconds.
     pub service_us: Vec<Option<f64>>,
-    /// From when the terminal was ready to acknowledgement, in microseconds.
+    /// Response time: terminal ready to acknowledgement, microseconds.
     pub response_us: Vec<Option<f64>>,
 }
 
-/// What the generator drew, as fractions; null where nothing was drawn.
+/// Fractions that the input generator drew; null if nothing was drawn.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Generator {
-    /// New-Orders with an unused item number.
+    /// Fraction of New-Orders with an unused item number.
     pub rollback: Option<f64>,
-    /// Order lines supplied by another warehouse.
+    /// Fraction of order lines supplied by another warehouse.
     pub remote_lines: Option<f64>,
-    /// Payments of customers of another warehouse.
+    /// Fraction of Payments by customers of another warehouse.
     pub remote_payments: Option<f64>,
-    /// Payments and Order-Statuses by last name.
+    /// Fraction of Payments and Order-Statuses that select the customer by last name.
     pub by_name: Option<f64>,
-    /// Lines of an order, mean.
+    /// Mean number of lines per order.
     pub lines_per_order: Option<f64>,
-    /// Whether all are within the specification's bands, or four deviations where fewer were drawn.
+    /// True if all values are within the specification's bands or four standard deviations, whichever is wider.
     pub as_specified: bool,
 }
 
-/// What happened in each whole second of the run. All lists have one length.
+/// Figures of each full second of the measurement. All lists have the same length.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 #[cfg_attr(any(test, feature = "schemas"), schemars(rename = "Series"))]
 pub struct ThroughputSeries {
-    /// End of the second, since measuring began.
+    /// End of the second, seconds since the start of the measurement.
     pub t_s: Vec<f64>,
-    /// Completed in it, per second.
+    /// Completed transactions per second.
     pub throughput_per_s: Vec<f64>,
-    /// Within this 99 of 100 of its transactions were answered, from begin to acknowledgement, to an eighth; null if there
-    /// were none.
+    /// 99th percentile of the service times (paced terminals: response times), rounded up by at most 1/8, microseconds;
+    /// null without transactions.
     pub p99_us: Vec<Option<f64>>,
-    /// Victims in it.
+    /// Number of aborts.
     pub aborted: Vec<u64>,
     /// Bytes appended to the log; null for an engine without one.
     pub log_bytes: Vec<Option<u64>>,
-    /// Checkpoints that ended in it; null for an engine without a log.
+    /// Checkpoints completed in the second; null for an engine without a log.
     pub checkpoints: Vec<Option<u64>>,
     /// Pages read from disk; null for an engine without a pool.
     pub page_reads: Vec<Option<u64>>,
@@ -276,61 +278,61 @@ pub struct ThroughputSeries {
     pub page_writes: Vec<Option<u64>>,
 }
 
-/// The log while measuring.
+/// Log figures of the measurement.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Log {
-    /// Bytes, flushes and checkpoints of the measured time.
+    /// Bytes, flushes and checkpoints during the measurement.
     #[serde(flatten)]
     pub counters: LogCounters,
-    /// Bytes of log for each completed transaction, mean.
+    /// Mean log bytes per completed transaction.
     pub bytes_per_transaction: Option<f64>,
-    /// Whether it is written past the system's cache (`O_DIRECT`).
+    /// True if log writes bypass the cache of the operating system (`O_DIRECT`).
     pub direct: Option<bool>,
 }
 
-/// The buffer pool while measuring.
+/// Buffer pool figures of the measurement.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Pool {
-    /// Hits, reads, evictions and writes of pages in the measured time.
+    /// Hits, reads, evictions and writes of pages during the measurement.
     #[serde(flatten)]
     pub counters: PoolCounters,
-    /// Hits over hits and reads; null without either.
+    /// Hits divided by hits and reads; null without either.
     pub hit_rate: Option<f64>,
 }
 
-/// A rule of the checker.
+/// Result of one rule of the consistency check.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Rule {
     /// Number of the condition, or name of the rule.
     pub id: String,
-    /// What must hold.
+    /// Text of the rule.
     pub text: String,
-    /// Whether it does.
+    /// True if the rule holds.
     pub holds: bool,
-    /// How often it does not.
+    /// Number of violations.
     pub broken: u64,
-    /// The first keys for which it does not.
+    /// Keys of the first violations.
     pub first: Vec<String>,
 }
 
-/// The check.
+/// Result of the consistency check.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Check {
-    /// Null when not checked.
+    /// True if all rules hold; null if not checked.
     pub passed: Option<bool>,
-    /// Of the twelve.
+    /// Number of the twelve consistency conditions that hold.
     pub conditions_held: Option<usize>,
     /// Duration of the check, seconds; null when not checked.
     pub seconds: Option<f64>,
-    /// Conditions first, then the rules of our own.
+    /// Results by rule: the twelve conditions first, then the additional rules.
     pub rules: Vec<Rule>,
 }
 
-/// A page that breaks a rule of structure.
+/// A page that violates a structural rule.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Finding {
@@ -340,71 +342,72 @@ pub struct Finding {
     pub file: String,
     /// Number of the page in its file.
     pub page: u32,
-    /// How it is broken.
+    /// Description of the violation.
     pub what: String,
 }
 
-/// The structure check.
+/// Result of the structure check.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Structure {
-    /// True if the check was complete and found nothing.
+    /// True if the check was complete and found no violation.
     pub passed: bool,
-    /// Pages in use.
+    /// Number of pages in use, those of the free list included.
     pub pages: u64,
-    /// Of these, free ones.
+    /// Number of pages of the free list, included in `pages`.
     pub free_pages: u64,
-    /// Rows of all tables, those of the engine's own included.
+    /// Number of rows of all tables, including internal tables of the engine.
     pub rows: u64,
-    /// Entries of secondary indexes.
+    /// Number of entries of secondary indexes.
     pub entries: u64,
     /// Duration of the check, seconds.
     pub seconds: f64,
-    /// Broken rules, at most the first 1,000.
+    /// Violations, at most the first 1,000.
     pub findings: Vec<Finding>,
-    /// Findings beyond those.
+    /// Number of further violations.
     pub more: u64,
 }
 
-/// Mean of a transaction.
+/// Mean count of an event per transaction.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct EventMean {
-    /// In the program; null where it is not counted.
+    /// Events in user code; null if not counted.
     pub user: Option<f64>,
-    /// In the system, on behalf of the program; null where it is not counted.
+    /// Events in the kernel on behalf of the program; null if not counted.
     pub kernel: Option<f64>,
 }
 
-/// What the system counted of the workers' threads while measuring.
+/// Operating system counters of the worker threads over the measurement.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct SoftwareEvents {
-    /// perf_event_open, or getrusage and /proc where that is refused.
+    /// Source: perf_event_open, or getrusage and /proc if that is refused.
     pub source: String,
-    /// Time on processors, in milliseconds.
+    /// CPU time, milliseconds.
     pub task_clock_ms: f64,
     /// Page faults, minor and major.
     pub page_faults: u64,
     /// Context switches, voluntary and involuntary.
     pub context_switches: u64,
-    /// Moves from one processor to another; null where the system does not say.
+    /// Migrations from one CPU to another; null if the system does not report them.
     pub migrations: Option<u64>,
 }
 
-/// What the processor and the system counted of the workers while measuring.
+/// Hardware and operating system counters of the workers over the measurement.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct EventCounters {
-    /// By type, and all: cycles, instructions, l1i_misses, l1d_misses, llc_misses, dtlb_misses, itlb_misses, branch_misses,
-    /// stalled_cycles_frontend, stalled_cycles_backend. Each null where it cannot be had: see `reasons`.
+    /// Mean counts by transaction type and for all types: cycles, instructions, l1i_misses, l1d_misses, llc_misses,
+    /// dtlb_misses, itlb_misses, branch_misses, stalled_cycles_frontend, stalled_cycles_backend. Null if not available: see
+    /// `reasons`.
     #[serde(flatten)]
     pub transactions: BTreeMap<String, BTreeMap<String, Option<EventMean>>>,
-    /// Counts of the operating system for the workers' threads.
+    /// Operating system counters of the worker threads.
     pub software: SoftwareEvents,
-    /// Share of the time that a counter ran. Below 1 counters took turns (multiplexing), and figures are estimates.
+    /// Fraction of the time that a counter ran. Below 1 counters were multiplexed, and their values are estimates.
     pub ran: BTreeMap<String, f64>,
-    /// Why counters are not there, by name, and what to do where something can be done.
+    /// Reasons why counters are not available, by counter, with a remedy if there is one.
     pub reasons: BTreeMap<String, String>,
 }
 
@@ -412,103 +415,103 @@ pub struct EventCounters {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Region {
-    /// Addresses reserved, in bytes.
+    /// Reserved address space, bytes.
     pub bytes: u64,
-    /// Memory given, in pages of any size, in bytes.
+    /// Resident memory in pages of any size, bytes.
     pub resident_bytes: u64,
-    /// Memory given in large pages, in bytes, as the system says (AnonHugePages, FilePmdMapped and ShmemPmdMapped).
+    /// Resident memory in large pages, bytes, as reported by the system (AnonHugePages, FilePmdMapped and ShmemPmdMapped).
     pub given_bytes: u64,
 }
 
-/// Large pages of memory, at the end of the run.
+/// Large pages at the end of the run.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct LargePagesReport {
-    /// on, off, try or code.
+    /// Setting: on, off, try or code.
     pub asked: String,
-    /// Memory of the whole process that lies in large pages, in bytes; null where the system does not say.
+    /// Memory of the whole process in large pages, bytes; null if the system does not report it.
     pub given_bytes: Option<u64>,
-    /// By region: frames, page_table and shortcuts of the pool, log_ring, lock_table, stacks (of fibers; left out without),
-    /// code (left out unless asked for).
+    /// Memory by region: frames, page_table and shortcuts of the buffer pool, log_ring, lock_table, stacks (only with
+    /// fibers), code (only if requested).
     pub regions: BTreeMap<String, Region>,
-    /// Why the system gives none; null where it gives some, and where none were asked for.
+    /// Reason why the system provides no large pages; null if it provides some, or if none were requested.
     pub reason: Option<String>,
 }
 
-/// What the teams did in one operation (the paper's Table 4).
+/// Team statistics of one operation (Table 4 of the paper).
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct TeamOperation {
-    /// Its name: "fetch STOCK".
+    /// Name of the operation, for example "fetch STOCK".
     pub name: String,
-    /// Transactions that began it, teams, strays and waits.
+    /// Number of transactions that began the operation, of teams, strays and waits.
     #[serde(flatten)]
     pub counters: OperationCounters,
-    /// Members of a team on entry, mean.
+    /// Mean number of team members on entry.
     pub mean_in: Option<f64>,
-    /// Members that ended it in their team, mean: the others were strays.
+    /// Mean number of team members that ended the operation in their team; the others were strays.
     pub mean_out: Option<f64>,
-    /// Other teams that ran while a member waited for its own, mean.
+    /// Mean number of other teams that ran while a member waited for its own.
     pub mean_launches_waited: Option<f64>,
 }
 
-/// What teams of transactions did while measuring, all workers together.
+/// Team statistics of all workers over the measurement.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Steps {
-    /// Transactions of a worker under way at once.
+    /// Maximum number of concurrent transactions of a worker.
     pub team_size: usize,
     /// Launches of teams and waits of transactions.
     #[serde(flatten)]
     pub counters: TeamCounters,
-    /// Members of a team, mean.
+    /// Mean number of team members.
     pub mean_team: Option<f64>,
-    /// Transactions that could have run when a team was chosen, mean.
+    /// Mean number of transactions that were ready to run when a team was chosen.
     pub mean_ready: Option<f64>,
-    /// By operation.
+    /// Statistics by operation.
     pub operations: Vec<TeamOperation>,
 }
 
-/// Whether a run ended early, and why: false if it ran to its end, true if a signal ended it (Ctrl-C), a text if something
-/// failed. The figures are of the time until then.
+/// Early end of a run and its cause: false if it ran to its end, true if a signal ended it (Ctrl-C), an error message if it
+/// failed. The figures cover the time until then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 #[serde(untagged)]
 pub enum Interrupted {
-    /// Whether by the user.
+    /// True if a signal ended the run.
     ByUser(bool),
-    /// What failed.
+    /// Error message of the failure.
     Failed(String),
 }
 
-/// What fibers of sibling groups, one for each warehouse, did on all workers.
+/// Statistics of sibling groups over all workers. Each warehouse has a group.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Siblings {
-    /// Choices after which a fiber of the same warehouse ran.
+    /// Number of scheduling decisions for a fiber of the same warehouse.
     pub switches_within: u64,
-    /// Choices after which a fiber of another warehouse ran.
+    /// Number of scheduling decisions for a fiber of another warehouse.
     pub switches_between: u64,
-    /// Choices of a fiber that had not the highest priority.
+    /// Number of decisions for a fiber that did not have the highest priority.
     pub preferred: u64,
-    /// Choices of the policy that were overruled so that no fiber waits beyond the bound.
+    /// Number of policy decisions that were overruled so that no fiber waits longer than the bound.
     pub overruled: u64,
-    /// The longest wait of a fiber that could run, in microseconds.
+    /// Longest wait of a ready fiber, microseconds.
     pub max_wait_us: f64,
-    /// How long one waits at most, by proof, on the worker where that is longest, in microseconds.
+    /// Proven maximum of such a wait, on the worker where it is largest, microseconds.
     pub wait_bound_us: f64,
-    /// The largest part of its bound that a wait reached on a worker.
+    /// Largest ratio of a wait to the wait bound of its worker.
     pub wait_to_bound: f64,
 }
 
-/// What `tpcc run --json` writes.
+/// Object that `tpcc run --json` writes.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 #[cfg_attr(any(test, feature = "schemas"), schemars(title = "tpcc run --json"))]
 pub struct Run {
     /// Identifier of the schema that this object follows: the `$id` of a file in `schema/`.
     pub schema: String,
-    /// What the figures are, and are not.
+    /// Notice that the figures are derived from TPC-C and are no TPC-C result.
     pub notice: String,
     /// Build of the program, and its command line.
     pub provenance: Provenance,
@@ -518,57 +521,57 @@ pub struct Run {
     pub config: Config,
     /// Early end of the run and its cause; false if it ran to its end.
     pub interrupted: Interrupted,
-    /// Seconds measured.
+    /// Duration of the measurement, seconds.
     pub measured_s: f64,
-    /// Completed transactions, rolled-back ones included.
+    /// Completed transactions per second, rolled-back ones included.
     pub throughput_per_s: Option<f64>,
-    /// New-Orders a minute, rolled-back ones included.
+    /// Completed New-Orders per minute, rolled-back ones included.
     pub new_orders_per_min: Option<f64>,
-    /// Committed transactions.
+    /// Number of committed transactions.
     pub committed: u64,
-    /// Transactions completed by rolling back: New-Orders with an unused item number.
+    /// Number of transactions completed by a rollback: New-Orders with an unused item number.
     pub rolled_back: u64,
-    /// Victims, all run again.
+    /// Number of aborts; each was retried.
     pub aborted: u64,
-    /// Victims by cause and table.
+    /// Aborts by cause and table.
     pub aborts: Vec<Aborts>,
-    /// By type: new-order, payment, order-status, delivery, stock-level.
+    /// Figures by transaction type: new-order, payment, order-status, delivery, stock-level.
     pub transactions: BTreeMap<String, Transaction>,
     /// Counts over the transactions of all kinds.
     #[serde(flatten)]
     pub counters: WorkCounters,
-    /// Shares that the generator drew.
+    /// Fractions that the input generator drew.
     pub generator: Generator,
-    /// Figures of each measured second.
+    /// Figures of each full second of the measurement.
     pub series: ThroughputSeries,
-    /// Null but with `--pacing spec`.
+    /// Figures of paced terminals; null without `--pacing spec`.
     pub pacing: Option<PacedRun>,
-    /// Null but with the scheduler steps.
+    /// Team statistics; null unless the scheduler is steps.
     pub steps: Option<Steps>,
-    /// Null but with the scheduler itas.
+    /// Statistics of sibling groups; null unless the scheduler is itas.
     pub siblings: Option<Siblings>,
-    /// Null without speculation.
+    /// Statistics of speculative loops; null without speculation.
     pub speculation: Option<SpeculationCounters>,
-    /// Log while measuring; null for an engine without one.
+    /// Log figures; null for an engine without a log.
     pub log: Option<Log>,
-    /// Buffer pool while measuring; null for an engine without one.
+    /// Buffer pool figures; null for an engine without a buffer pool.
     pub pool: Option<Pool>,
-    /// Null but with superlatches (`--latches super`).
+    /// Latch statistics; null without superlatches (`--latches super`).
     pub latches: Option<LatchCounters>,
-    /// Null without `--counters on`.
+    /// Hardware and operating system counters; null without `--counters on`.
     #[serde(rename = "counters")]
     pub events: Option<EventCounters>,
-    /// Null for the floor, and where the system does not say.
+    /// Large pages; null for the floor, and if the system does not report them.
     pub large_pages: Option<LargePagesReport>,
-    /// Peak resident memory of the process, bytes; null where the system does not say.
+    /// Peak resident memory of the process, bytes; null if the system does not report it.
     pub peak_rss_bytes: Option<u64>,
     /// Result of the consistency check after the run.
     pub check: Check,
-    /// Rows of each table, as checked; null when not checked.
+    /// Number of rows of each table, from the check; null if not checked.
     pub rows: Option<BTreeMap<String, u64>>,
 }
 
-/// What `tpcc load --json` writes.
+/// Object that `tpcc load --json` writes.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 #[cfg_attr(any(test, feature = "schemas"), schemars(title = "tpcc load --json"))]
@@ -585,17 +588,17 @@ pub struct Load {
     pub config: Config,
     /// Always false: an interrupted load writes no object.
     pub interrupted: bool,
-    /// Until everything was on disk.
+    /// Time until all data was on disk, seconds.
     pub load_s: f64,
-    /// The whole command, with what `--replace` deleted and, on a server, connecting.
+    /// Duration of the whole command, including the deletion of `--replace` and, on a server, connecting, seconds.
     pub elapsed_s: f64,
-    /// Rows of all tables.
+    /// Number of rows of all tables.
     pub loaded_rows: u64,
-    /// Peak resident memory of the process, bytes; null where the system does not say.
+    /// Peak resident memory of the process, bytes; null if the system does not report it.
     pub peak_rss_bytes: Option<u64>,
 }
 
-/// What `tpcc check --json` writes.
+/// Object that `tpcc check --json` writes.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 #[cfg_attr(any(test, feature = "schemas"), schemars(title = "tpcc check --json"))]
@@ -614,18 +617,18 @@ pub struct Checked {
     pub interrupted: bool,
     /// Result of the consistency check.
     pub check: Check,
-    /// Null without `--structure`. With findings the conditions are not checked.
+    /// Result of the structure check; null without `--structure`. If it has findings, the conditions are not checked.
     pub structure: Option<Structure>,
-    /// Null without `--fingerprint`. A digest of all rows in hexadecimal: equal for databases that hold the same rows.
-    /// With findings in the structure it is not made.
+    /// Digest of all rows in hexadecimal, equal for databases with the same rows; null without `--fingerprint`, and if the
+    /// structure check has findings.
     pub fingerprint: Option<String>,
-    /// Rows of each table; null where the conditions are not checked.
+    /// Number of rows of each table; null if the conditions are not checked.
     pub rows: Option<BTreeMap<String, u64>>,
-    /// Peak resident memory of the process, bytes; null where the system does not say.
+    /// Peak resident memory of the process, bytes; null if the system does not report it.
     pub peak_rss_bytes: Option<u64>,
 }
 
-/// What `tpcc copy --json` writes.
+/// Object that `tpcc copy --json` writes.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 #[cfg_attr(any(test, feature = "schemas"), schemars(title = "tpcc copy --json"))]
@@ -642,19 +645,19 @@ pub struct Copied {
     pub config: Config,
     /// Directory of the copy.
     pub to: String,
-    /// From opening the database until all of the copy was on disk, seconds.
+    /// Time from opening the database until the whole copy was on disk, seconds.
     pub copy_s: f64,
-    /// Pages copied, of 8 KiB each.
+    /// Number of copied pages, of 8 KiB each.
     pub pages: u64,
     /// Bytes of log copied.
     pub log_bytes: u64,
-    /// Position in the log up to which the copy has everything.
+    /// Log sequence number up to which the copy is complete.
     pub end_lsn: u64,
-    /// Peak resident memory of the process, bytes; null where the system does not say.
+    /// Peak resident memory of the process, bytes; null if the system does not report it.
     pub peak_rss_bytes: Option<u64>,
 }
 
-/// What `tpcc compact --json` writes.
+/// Object that `tpcc compact --json` writes.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 #[cfg_attr(any(test, feature = "schemas"), schemars(title = "tpcc compact --json"))]
@@ -669,41 +672,41 @@ pub struct Compacted {
     pub machine: Machine,
     /// Settings as resolved.
     pub config: Config,
-    /// From opening the database until it was closed, seconds.
+    /// Time from opening the database until it was closed, seconds.
     pub compact_s: f64,
-    /// Bytes of the data file before.
+    /// Size of the data file before, bytes.
     pub bytes_before: u64,
-    /// Bytes of the data file after.
+    /// Size of the data file after, bytes.
     pub bytes_after: u64,
-    /// Pages that went to another place, of 8 KiB each.
+    /// Number of moved pages, of 8 KiB each.
     pub pages_moved: u64,
-    /// Peak resident memory of the process, bytes; null where the system does not say.
+    /// Peak resident memory of the process, bytes; null if the system does not report it.
     pub peak_rss_bytes: Option<u64>,
 }
 
-/// What a file of acknowledgements says, against the database.
+/// Comparison of a file of acknowledgements with the database.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct Acks {
     /// Path of the file of acknowledgements, as given.
     pub file: String,
-    /// Runs they are of.
+    /// Numbers of the runs in the file.
     pub runs: Vec<u32>,
-    /// Acknowledged transactions that write; each was looked for.
+    /// Number of acknowledged transactions that write; each was looked up.
     pub read_write: u64,
-    /// Acknowledged transactions that only read.
+    /// Number of acknowledged transactions that only read.
     pub read_only: u64,
-    /// Acknowledged orders that were rolled back.
+    /// Number of acknowledged orders that were rolled back.
     pub rolled_back: u64,
-    /// Whether the last line had no end, and was passed over.
+    /// True if the last line was incomplete, and was skipped.
     pub torn: bool,
-    /// How many of those looked for are not in the database.
+    /// Number of looked-up transactions that are not in the database.
     pub missing: u64,
-    /// The first of them, and what the database has instead.
+    /// First missing transactions, with the corresponding content of the database.
     pub first_missing: Vec<String>,
 }
 
-/// What `tpcc verify --json` writes.
+/// Object that `tpcc verify --json` writes.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 #[cfg_attr(any(test, feature = "schemas"), schemars(title = "tpcc verify --json"))]
@@ -718,17 +721,17 @@ pub struct Verified {
     pub machine: Machine,
     /// Settings as resolved.
     pub config: Config,
-    /// Whether everything acknowledged is there and every rule holds.
+    /// True if everything acknowledged is in the database and every rule holds.
     pub passed: bool,
-    /// Acknowledgements and the transactions missing from the database.
+    /// Acknowledgements, and those whose transactions are missing from the database.
     pub acks: Acks,
-    /// With findings the conditions are not checked.
+    /// Result of the structure check. If it has findings, the conditions are not checked.
     pub structure: Structure,
     /// Result of the consistency check.
     pub check: Check,
-    /// Rows of each table; null where the conditions are not checked.
+    /// Number of rows of each table; null if the conditions are not checked.
     pub rows: Option<BTreeMap<String, u64>>,
-    /// Peak resident memory of the process, bytes; null where the system does not say.
+    /// Peak resident memory of the process, bytes; null if the system does not report it.
     pub peak_rss_bytes: Option<u64>,
 }
 
@@ -736,7 +739,7 @@ pub struct Verified {
 mod tests {
     use super::*;
 
-    /// Each counter's key has its sentence and unit in the schema.
+    /// Checks that the schema has a description and a unit for each counter.
     #[test]
     fn the_schema_lists_each_counter() {
         fn listed<C: Default + Serialize>(schema: &serde_json::Value, part: &str) {

@@ -1,4 +1,5 @@
-//! Files that a command names, to read and to write: none may be written that is read, named twice, or a file of a database.
+//! Files that a command reads or writes, by name. A file to write must not be read, be named twice, or belong to a
+//! database.
 
 use std::fs;
 use std::io;
@@ -12,20 +13,20 @@ use crate::workload::error::Error;
 static NAMED: Mutex<Vec<Named>> = Mutex::new(Vec::new());
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// A file that was named.
+/// A named file.
 struct Named {
     number: u64,
     file: Identity,
-    /// What named it, as it was typed.
+    /// Description of its use, for messages.
     by: String,
 }
 
-/// Which file a path leads to, behind all links.
+/// Identity of the file that a path resolves to, through all links.
 #[derive(PartialEq, Eq)]
 enum Identity {
-    /// Device and inode of one that is there.
+    /// Device and inode of an existing file.
     There(u64, u64),
-    /// Where one will be.
+    /// Resolved path of a file that does not exist yet.
     At(PathBuf),
 }
 
@@ -43,7 +44,7 @@ impl Identity {
     }
 }
 
-/// A name in use, given back when it is dropped.
+/// Registration of a file name, removed on drop.
 pub struct NameGuard(u64);
 
 impl Drop for NameGuard {
@@ -58,16 +59,17 @@ fn note(file: Identity, by: String) -> NameGuard {
     NameGuard(number)
 }
 
-/// Notes that `path` is read. One that is not there is told of by its reader.
+/// Registers `path` as a file to read. A missing file is not registered; its reader reports it.
 pub fn to_read(path: &Path) -> Option<NameGuard> {
     let by = format!("the file to read, {}", path.display());
     Identity::of(path).ok().map(|file| note(file, by))
 }
 
-/// Notes that `path`, which `flag` has named, is to be written. Devices and pipes may be named by several flags.
+/// Registers `path`, the argument of `flag`, as a file to write. Devices and pipes may be named by several flags.
 ///
 /// # Errors
-/// It is read, written for another flag, or a file of a database. A path that leads nowhere is told of by its writer.
+/// If the file is read, written for another flag, or belongs to a database. An invalid path is not registered; its writer
+/// reports it.
 pub fn to_write(path: &Path, flag: &str) -> Result<Option<NameGuard>, Error> {
     let is_special = fs::metadata(path).is_ok_and(|there| !there.is_file());
     let Some(file) = Identity::of(path).ok().filter(|_| !is_special) else { return Ok(None) };
@@ -88,7 +90,7 @@ pub fn to_write(path: &Path, flag: &str) -> Result<Option<NameGuard>, Error> {
     Ok(Some(note(file, format!("what {flag} names"))))
 }
 
-/// Whether this is the path of a file of a database, or of one that the database may create.
+/// Returns true if `path` is a file of a database, or one that the database may create.
 pub fn is_of_a_database(path: &Path) -> bool {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

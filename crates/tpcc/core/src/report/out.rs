@@ -1,5 +1,5 @@
-//! Files that get their content at the end. They are opened before the work, so that hours are not spent for a path that
-//! cannot be written. A file that is there already stays as it is until the whole of the new one is on the disk.
+//! Files that are written at the end of the work. They are opened before the work, so that hours of work are not lost to a
+//! path that cannot be written. An existing file keeps its content until the whole new content is on disk.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -9,22 +9,22 @@ use std::path::{Path, PathBuf};
 use super::named::{self, NameGuard};
 use crate::workload::error::Error;
 
-/// An open file that gets its content at the end.
+/// An open file that is written at the end of the work.
 pub struct OutFile {
-    /// As it was given.
+    /// Path as given.
     path: PathBuf,
     to: Destination,
     _name: Option<NameGuard>,
 }
 
 enum Destination {
-    /// A file, which is replaced.
+    /// A file, to be replaced.
     Part(Part),
     /// A pipe or a terminal, which has no earlier content.
     Stream(File),
 }
 
-/// A file beside the one that it will replace. It is removed if it does not.
+/// Temporary file that replaces the target. Removed on drop if it did not.
 struct Part {
     file: File,
     path: PathBuf,
@@ -33,7 +33,7 @@ struct Part {
 
 impl Part {
     fn of(target: PathBuf) -> io::Result<Part> {
-        // Of this process, hidden, in the same directory.
+        // A hidden file of this process, in the same directory.
         let mut name = OsString::from(".");
         name.push(target.file_name().unwrap_or_default());
         name.push(format!(".{}.part", std::process::id()));
@@ -41,7 +41,7 @@ impl Part {
         Ok(Part { file: File::create(&path)?, path, target })
     }
 
-    /// Takes the place of its target. A full disk may say so no sooner than when all is to be on it.
+    /// Writes the content and replaces the target. A full disk may cause an error only at the sync.
     fn replace(mut self, content: &[u8]) -> io::Result<()> {
         self.file.write_all(content)?;
         self.file.sync_all()?;
@@ -51,21 +51,21 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // Gone once it has its new name.
+        // Fails after a successful rename, because the file is gone.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Replaces the content of a file, or makes it: whole, or, where there is an error, not at all.
+/// Replaces the content of a file, or creates the file. On an error the file is unchanged.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     Part::of(path.to_owned())?.replace(content)
 }
 
 impl OutFile {
-    /// Opens `path`, which `flag` has named, for writing without touching what is there.
+    /// Opens `path`, the argument of `flag`, for writing. An existing file keeps its content.
     ///
     /// # Errors
-    /// It cannot be written, or must not: see [`named::to_write`].
+    /// If the file cannot be written, or must not be: see [`named::to_write`].
     pub fn open(path: &Path, flag: &str) -> Result<OutFile, Error> {
         let name = named::to_write(path, flag)?;
         let to = Destination::of(path).map_err(|e| {
@@ -75,14 +75,14 @@ impl OutFile {
         Ok(OutFile { path: path.to_owned(), to, _name: name })
     }
 
-    /// As [`OutFile::open`], if the flag was given.
+    /// Calls [`OutFile::open`] if the flag was given.
     pub fn open_if(path: Option<&Path>, flag: &str) -> Result<Option<OutFile>, Error> {
         path.map(|path| OutFile::open(path, flag)).transpose()
     }
 
-    /// Replaces the content, whole or not at all; gives the path.
+    /// Replaces the whole content and returns the path. On an error the file is unchanged.
     pub fn write(self, content: &[u8]) -> Result<PathBuf, Error> {
-        // One that was made since the file was named.
+        // A database may have been created here since the file was named.
         if named::is_of_a_database(&self.path) {
             let what = format!("{}: is a file of a database by now, and stays as it is", self.path.display());
             return Err(Error::failed(what));
@@ -103,12 +103,12 @@ impl Destination {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Part::of(path.to_owned()).map(Destination::Part),
             Err(e) => return Err(e),
         };
-        // What may not be written is not replaced either.
+        // A file without write permission must not be replaced either.
         let file = OpenOptions::new().write(true).open(path)?;
         if !there.is_file() {
             return Ok(Destination::Stream(file));
         }
-        // Behind all links.
+        // Replaces the file that the links resolve to.
         let part = Part::of(fs::canonicalize(path)?)?;
         part.file.set_permissions(there.permissions())?;
         Ok(Destination::Part(part))
@@ -141,7 +141,7 @@ mod tests {
         assert!(error.contains("/no/such/directory/x") && error.contains("--csv"), "{error}");
     }
 
-    /// This device says that it is full, as a disk does.
+    /// The device `/dev/full` reports that it is full, like a disk.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_full_device_is_named() {
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn an_error_leaves_what_was_there() {
         let directory = std::env::temp_dir().join(format!("tpcc-replace-{}", std::process::id()));
-        // No file can replace a directory.
+        // A file cannot replace a directory.
         fs::create_dir_all(directory.join("taken")).unwrap();
         assert!(replace(&directory.join("taken"), b"content").is_err());
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "no part is left");

@@ -1,4 +1,4 @@
-//! What paced terminals did, for JSON and in words.
+//! Figures of paced terminals, for JSON and for the summary.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,66 +13,69 @@ use crate::driver::pacing::times::{DEFERRED_LIMIT, MAXIMUM_PER_MIN, asked, deck_
 use crate::workload::generate::deck::Kind;
 use crate::workload::words::grouped;
 
-/// A kind of transaction at paced terminals. Times in seconds.
+/// Figures of one kind of transaction at paced terminals. Times in seconds.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct PacedKind {
-    /// At the keyboard, always (5.2.5.2).
+    /// Keying time, constant (5.2.5.2).
     pub keying_s: f64,
-    /// In front of the screen, mean, as asked (5.2.5.4).
+    /// Specified mean think time (5.2.5.4).
     pub think_mean_asked_s: f64,
-    /// The same, as drawn.
+    /// Mean of the drawn think times.
     pub think_mean_s: Option<f64>,
-    /// From when the request left the terminal until it had its answer; of Delivery, that it is queued.
+    /// Mean response time, from the request of the terminal to its response. The response to a Delivery is that it is
+    /// queued.
     pub response_mean_s: Option<f64>,
     pub response_p90_s: Option<f64>,
-    /// What the 90th percentile may be (5.2.5.3).
+    /// Limit of the 90th percentile (5.2.5.3).
     pub limit_s: f64,
-    /// Whether it is, and the mean not above it (5.2.5.6); null without an answer.
+    /// True if the 90th percentile is within the limit, and the mean at most 0.1 s above the 90th percentile (5.2.5.6);
+    /// null without a response.
     pub holds: Option<bool>,
 }
 
-/// Paced terminals (`--pacing spec`) while measuring.
+/// Figures of paced terminals (`--pacing spec`) over the measurement.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "schemas"), derive(JsonSchema))]
 pub struct PacedRun {
-    /// Whether every limit holds, that of deferred Deliveries too; null if nothing was measured of one of them.
+    /// True if every limit holds, including the limit of deferred Deliveries; null if a limit has no measurements and none
+    /// is exceeded.
     pub limits_hold: Option<bool>,
-    /// New-Orders a minute and warehouse.
+    /// New-Orders per minute and warehouse.
     pub new_orders_per_min_per_warehouse: Option<f64>,
-    /// Most that the specification allows, with the least shares of the other kinds.
+    /// Maximum that the specification allows, with the minimum shares of the other kinds.
     pub maximum_per_min_per_warehouse: f64,
-    /// Part of that maximum.
+    /// Fraction of that maximum.
     pub share_of_maximum: Option<f64>,
-    /// Most with the deck that is dealt, whose Payments are more than the least.
+    /// Maximum with the deck in use, which has more Payments than the minimum.
     pub deck_maximum_per_min_per_warehouse: f64,
-    /// Part of the time of terminals that is keying and thinking: so much of what they can ask for was done.
+    /// Fraction of terminal time spent keying and thinking: the fraction of the offered load that was served.
     pub share_of_offered: Option<f64>,
-    /// By type.
+    /// Figures by transaction type.
     pub transactions: BTreeMap<String, PacedKind>,
-    /// Deliveries queued.
+    /// Number of queued Deliveries.
     pub deliveries_queued: u64,
-    /// Of these, done and durable when the run ended.
+    /// Number of Deliveries that were done and durable when the run ended.
     pub deliveries_done: u64,
-    /// Of these, not begun then.
+    /// Number of Deliveries that were not done when the run ended.
     pub deliveries_left: u64,
-    /// From queued to durable, in seconds.
+    /// 90th percentile of the time from queueing to durability, seconds.
     pub deferred_p90_s: Option<f64>,
     pub deferred_max_s: Option<f64>,
-    /// What the 90th percentile may be (2.7.2.2).
+    /// Limit of that 90th percentile (2.7.2.2), seconds.
     pub deferred_limit_s: f64,
-    /// Whether it is; null without a Delivery.
+    /// True if the limit holds; null without a Delivery.
     pub deferred_holds: Option<bool>,
-    /// File of their results.
+    /// Path of the result file of Deliveries.
     pub delivery_results: String,
-    /// Processor time of the whole process over the time measured: 1 is a core that is always busy. Null where the system does
-    /// not say.
+    /// CPU time of the whole process divided by the duration of the measurement: 1 is one core that is always busy. Null if
+    /// the system does not report it.
     pub cpu_share_of_core: Option<f64>,
-    /// What of a terminal's cycle was left out.
+    /// Parts of a terminal's cycle that are not emulated.
     pub left_out: Vec<String>,
 }
 
-/// Of a run on so many warehouses; none without pacing.
+/// Report of a run on `warehouses` warehouses; `None` without pacing.
 pub(super) fn paced(measured: &Measured, warehouses: u32) -> Option<PacedRun> {
     let paced = measured.paced.as_ref()?;
     let (stats, deferrals) = (&measured.stats, &paced.deferrals);
@@ -115,7 +118,7 @@ pub(super) fn paced(measured: &Measured, warehouses: u32) -> Option<PacedRun> {
     })
 }
 
-/// The lines of the summary.
+/// Writes the lines of the summary.
 pub(super) fn text(to: &mut String, paced: &PacedRun) -> std::fmt::Result {
     let number = |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
     let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.1}%", 100.0 * share));

@@ -1,4 +1,4 @@
-//! Progress on stderr: one rewritten line on a terminal, else a line every ten seconds.
+//! Progress on stderr: one rewritten line on a terminal, otherwise a line every ten seconds.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -7,19 +7,19 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::workload::streams;
 
-/// How often a line is printed where none can be rewritten.
+/// Interval between lines if the line cannot be rewritten.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Where progress is shown.
+/// Progress display on stderr.
 pub enum Progress {
     /// A terminal.
     Line(ProgressBar),
-    /// Anything else: when the next line is due.
+    /// Anything else, with the time of the next line.
     Lines(Instant),
 }
 
 impl Progress {
-    /// Nothing is shown yet.
+    /// Creates a display that shows nothing yet.
     pub fn start() -> Progress {
         if !std::io::stderr().is_terminal() {
             return Progress::Lines(Instant::now() + EVERY);
@@ -31,7 +31,7 @@ impl Progress {
         Progress::Line(bar)
     }
 
-    /// Shows a line, if it is time.
+    /// Updates the display. On anything but a terminal, prints the line only if it is due.
     pub fn show(&mut self, line: impl FnOnce() -> String) {
         match self {
             Progress::Line(bar) => bar.set_message(line()),
@@ -54,7 +54,7 @@ impl Drop for Progress {
     }
 }
 
-/// "412k", "1.2M".
+/// Formats a number in short form: "412k", "1.2M".
 pub fn short(number: f64) -> String {
     match number {
         n if n >= 1e6 => format!("{:.1}M", n / 1e6),
@@ -64,7 +64,7 @@ pub fn short(number: f64) -> String {
     }
 }
 
-/// "[#######.............]": how much of a whole is done, 0 to 1.
+/// Formats a progress bar such as "[#######.............]"; `share` is the completed fraction, 0 to 1.
 pub fn bar(share: f64) -> String {
     const WIDTH: usize = 20;
     let done = ((share.clamp(0.0, 1.0) * WIDTH as f64) as usize).min(WIDTH);

@@ -1,8 +1,9 @@
-//! The published schemas of reports, for tests.
+//! Published schemas of reports, for tests.
 
 use super::model::schema_of;
 
-/// Holds a schema against the published file. `UPDATE_SCHEMA=1 cargo test -p tpcc-core -p tpcc-lab schema` rewrites the files.
+/// Compares a schema with the published file. `UPDATE_SCHEMA=1 cargo test -p tpcc-core -p tpcc-lab schema` rewrites the
+/// files.
 ///
 /// # Panics
 /// If they differ.

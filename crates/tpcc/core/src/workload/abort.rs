@@ -1,25 +1,25 @@
-//! Errors of engines, and which of them ask for the transaction to be run again.
+//! Errors of engines, and the aborts after which a transaction is retried.
 
 use super::schema::TableId;
 
-/// Why a transaction was told to roll back and try again.
+/// Cause of an abort after which the transaction is retried.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum AbortCause {
-    /// It was chosen as the victim of a deadlock.
+    /// The transaction was the victim of a deadlock.
     Deadlock,
-    /// What it had read optimistically has changed.
+    /// Data that the transaction had read optimistically has changed.
     Validation,
-    /// It waited too long for a lock.
+    /// A wait for a lock has timed out.
     Timeout,
-    /// No order of it and those that ran beside it would have given what it saw (SQLSTATE 40001).
+    /// The transaction is not serializable with concurrent transactions (SQLSTATE 40001).
     Serialization,
-    /// The connection to the server was lost; whether it had committed is not known.
+    /// The connection to the server was lost. It is unknown if the transaction has committed.
     Connection,
 }
 
 impl AbortCause {
-    /// Every cause.
+    /// All causes.
     pub const ALL: [AbortCause; 5] = [
         AbortCause::Deadlock,
         AbortCause::Validation,
@@ -28,7 +28,7 @@ impl AbortCause {
         AbortCause::Connection,
     ];
 
-    /// As printed.
+    /// Name for reports.
     pub fn name(self) -> &'static str {
         match self {
             AbortCause::Deadlock => "deadlock",
@@ -40,17 +40,17 @@ impl AbortCause {
     }
 }
 
-/// A victim: rolled back, to be run again with the same input.
+/// An abort. The transaction was rolled back and is retried with the same input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abort {
-    /// Why.
+    /// Cause of the abort.
     pub cause: AbortCause,
-    /// On which table, where the engine knows.
+    /// Table of the conflict, if the engine reports it.
     pub table: Option<TableId>,
 }
 
-/// An engine's error. Its text must say what happened and what to do.
+/// Error of an engine. Its text must name the problem and a remedy.
 pub trait EngineError: std::error::Error + Send + 'static {
-    /// Whether the transaction should be rolled back and run again, and why; none means that the run has failed.
+    /// Returns the abort if the transaction should be rolled back and retried; `None` if the run has failed.
     fn abort(&self) -> Option<Abort>;
 }

@@ -1,4 +1,4 @@
-//! What the driver needs of an engine: a session for each worker, transactions that end in a ticket, and tickets that
+//! Interface of an engine to the driver: a session for each worker, transactions that end with a ticket, and tickets that
 //! become durable.
 
 use crate::workload::abort::EngineError;
@@ -7,68 +7,68 @@ use crate::workload::generate::input::Input;
 use crate::workload::ops::{Ops, Read};
 use crate::workload::txn::{self, Scratch, StepOrder, TxnResult};
 
-/// Position in the log at which an answer may leave the engine. 0 is always durable.
+/// Log position that must be durable before an answer may be sent. 0 is always durable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Ticket(pub u64);
 
 impl Ticket {
-    /// After every ticket: what [`Session::durable`] says when answers need not wait.
+    /// Greater than every ticket: the result of [`Session::durable`] if answers need not wait.
     pub const ALL: Ticket = Ticket(u64::MAX);
 }
 
-/// A database that is open, loaded, and shared by the workers.
+/// An open, loaded database that the workers share.
 pub trait Engine: Sync {
-    /// What can go wrong.
+    /// Error of the engine.
     type Error: EngineError;
-    /// A worker's own part; made in the worker's thread and used only there.
+    /// Session of a worker; created in the worker's thread and used only there.
     type Session<'a>: Session<Error = Self::Error>
     where
         Self: 'a;
-    /// Reads everything, while no transaction runs, for the checker; several at once.
+    /// Reader for the checker. Several may exist at the same time, while no transaction runs.
     type Reader<'a>: Read<Error = Self::Error>
     where
         Self: 'a;
 
-    /// Makes the session of worker number `worker`.
+    /// Creates the session of the worker with the number `worker`.
     fn session(&self, worker: usize) -> Result<Self::Session<'_>, Self::Error>;
 
-    /// Makes a reader.
+    /// Creates a reader.
     fn reader(&self) -> Result<Self::Reader<'_>, Self::Error>;
 
-    /// Counters since the engine was opened. Called once a second and at both ends of the measured time.
+    /// Returns the counters since the engine was opened. Called once a second and at both ends of the measured time.
     fn figures(&self) -> EngineFigures;
 }
 
 /// A worker's connection to the engine.
 pub trait Session {
-    /// What can go wrong.
+    /// Error of the engine.
     type Error: EngineError;
-    /// A transaction; dropped without an end it is rolled back.
+    /// A transaction. It is rolled back if it is dropped without a commit or rollback.
     type Transaction<'t>: OpenTransaction<Error = Self::Error>
     where
         Self: 't;
 
-    /// Starts a transaction.
+    /// Begins a transaction.
     fn begin(&mut self) -> Result<Self::Transaction<'_>, Self::Error>;
 
-    /// Starts the session's last transaction, a victim, again. It counts as begun when it first was: so the oldest of all
-    /// gets through, and every victim sooner or later.
+    /// Retries the session's last transaction after an abort. The transaction keeps the age of its first attempt. The oldest
+    /// transaction therefore succeeds, and every transaction does eventually.
     fn begin_again(&mut self) -> Result<Self::Transaction<'_>, Self::Error>;
 
-    /// Everything at or below this ticket may be acknowledged. Cheap: called after each transaction.
+    /// Returns the ticket up to which all answers may be sent. Cheap: called after each transaction.
     fn durable(&mut self) -> Ticket;
 
-    /// Asks that `ticket` become durable soon, and does not wait.
+    /// Requests that `ticket` become durable soon; does not wait.
     fn request(&mut self, ticket: Ticket);
 
-    /// Waits until `ticket` may be acknowledged; returns what [`Self::durable`] would.
+    /// Waits until `ticket` is durable; returns the result of [`Self::durable`].
     fn wait_for(&mut self, ticket: Ticket) -> Result<Ticket, Self::Error>;
 }
 
-/// The ends of a transaction. Both give the ticket at which the answer may leave: a rolled-back order's answer, too, says
-/// something about what others committed.
+/// An open transaction. Both ends return the ticket that must be durable before the answer is sent: the answer of a
+/// rolled-back order, too, depends on data that other transactions have committed.
 pub trait OpenTransaction: Ops {
-    /// Runs the transaction that `input` asks for up to its end. An engine may run its loops ahead of it.
+    /// Runs the transaction of `input` except for its final commit or rollback. An engine may run its loops ahead.
     #[inline]
     fn run(&mut self, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<Self>
     where
@@ -77,30 +77,30 @@ pub trait OpenTransaction: Ops {
         txn::run(self, steps, input, scratch)
     }
 
-    /// Commits. Does not wait for the disk.
+    /// Commits; does not wait for the disk.
     fn commit(self) -> Result<Ticket, Self::Error>;
 
-    /// Undoes everything.
+    /// Rolls back.
     fn rollback(self) -> Result<Ticket, Self::Error>;
 }
 
-/// What an engine counted since it was opened; none where it has no such part.
+/// Counters of an engine since it was opened; `None` for a part that the engine does not have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EngineFigures {
     /// Counters of the log.
     pub log: Option<LogCounters>,
-    /// Whether the log is written past the system's cache.
+    /// True if the log is written with direct I/O, past the system's cache.
     pub log_direct: Option<bool>,
     /// Counters of the buffer pool.
     pub pool: Option<PoolCounters>,
-    /// Since the engine was opened; none but with superlatches.
+    /// Counters of superlatches since the engine was opened; `None` for other latches.
     pub latches: Option<LatchCounters>,
-    /// Counters of speculation; none where no loop runs ahead of its transaction.
+    /// Counters of speculation; `None` if no loop runs ahead of its transaction.
     pub speculation: Option<SpeculationCounters>,
 }
 
 impl EngineFigures {
-    /// What was counted since these were `before`.
+    /// Difference to the earlier counters `before`. The counters of superlatches are not changed.
     pub fn since(&self, before: &EngineFigures) -> EngineFigures {
         EngineFigures {
             log: self.log.zip(before.log).map(|(now, before)| now.since(&before)),

@@ -1,34 +1,34 @@
-//! How a command ends when it does not end well: one line that names the thing first, one that says what to do.
+//! Error of a command. Its first line begins with the object that failed; its second line names a remedy.
 
 use std::fmt;
 
-/// Why a command stops.
+/// Error that stops a command.
 #[derive(Debug)]
 pub struct Error {
-    /// The command line is at fault: exit status 2.
+    /// True if the command line is wrong: exit status 2.
     is_usage: bool,
     message: String,
     help: Option<String>,
 }
 
 impl Error {
-    /// The command line asks for what cannot be; `message` begins with the flag.
+    /// Error of the command line; `message` begins with the flag.
     pub fn usage(message: impl Into<String>) -> Error {
         Error { is_usage: true, message: message.into(), help: None }
     }
 
-    /// A file, the engine or the run failed; `message` begins with what failed.
+    /// Failure of a file, the engine or the run; `message` begins with the object that failed.
     pub fn failed(message: impl Into<String>) -> Error {
         Error { is_usage: false, message: message.into(), help: None }
     }
 
-    /// Adds what to do about it.
+    /// Adds a remedy.
     pub fn help(mut self, help: impl Into<String>) -> Error {
         self.help = Some(help.into());
         self
     }
 
-    /// What failed, without what to do about it.
+    /// Returns the message without the remedy.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -39,7 +39,7 @@ impl Error {
     }
 }
 
-/// A command to type, about the database in the directory `data`, as it stands in a help line: 'tpcc load --data d --replace'.
+/// Formats a command on the database in the directory `data` for a help line: 'tpcc load --data d --replace'.
 pub fn command(name: &str, data: &str, more: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+,:=@%".contains(c);
     let quoted = if !data.is_empty() && data.chars().all(is_plain) { data.to_owned() } else { format!("{data:?}") };

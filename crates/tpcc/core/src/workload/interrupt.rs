@@ -1,19 +1,20 @@
-//! Signals that ask a command to end. Long work looks here; the command line takes the signals over.
+//! Signals that request the end of a command. Long operations poll this module; the command line installs the signal
+//! handlers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
-/// Number of the signal that has come, 0 before.
+/// Number of the signal that was received; 0 before.
 pub static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
-/// The signal that has asked all work to end cleanly.
+/// Returns the signal that has requested the clean end of all work.
 pub fn signal() -> Option<i32> {
     i32::try_from(SIGNAL.load(Ordering::Relaxed)).ok().filter(|&signal| signal != 0)
 }
 
-/// What a user calls the signal that has asked all work to end.
+/// Returns the user's name for the signal that has requested the end of all work.
 pub fn name() -> &'static str {
     match signal() {
         Some(SIGHUP) => "SIGHUP",
@@ -22,7 +23,7 @@ pub fn name() -> &'static str {
     }
 }
 
-/// Whether a signal has asked all work to end cleanly.
+/// Returns true if a signal has requested the clean end of all work.
 pub fn requested() -> bool {
     SIGNAL.load(Ordering::Relaxed) != 0
 }

@@ -1,4 +1,4 @@
-//! What the loader leaves about the database, one number a row.
+//! Description of a loaded database, stored with one number per row.
 
 use zerocopy::little_endian::U64;
 
@@ -8,19 +8,19 @@ use super::schema::tables::Meta;
 use super::schema::{Row, RowOf, Scale};
 use crate::workload::ops::Read;
 
-/// A fact about the database.
+/// Name of a number that describes the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Fact {
-    /// Written in the last transaction of a load: what is loaded is whole. Its value is [`LAYOUT`].
+    /// Written in the last transaction of a load: marks the load as complete. The value is [`LAYOUT`].
     LoadMark = 1,
-    /// Warehouses loaded.
+    /// Number of loaded warehouses.
     Warehouses = 2,
-    /// C of the last names, as loaded; a run's own must keep a legal distance (2.1.6.1).
+    /// Constant C for last names, as loaded. The constant of a run must keep a legal distance (2.1.6.1).
     CLoad = 3,
     /// Seed of the load.
     Seed = 4,
-    /// Runs so far; run 0 is the loader's.
+    /// Number of runs so far. Run 0 is the loader.
     Runs = 5,
     /// [`Scale::items`].
     Items = 6,
@@ -35,30 +35,30 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// Where the fact lies.
+    /// Key of the fact's row in META.
     pub fn key(self) -> MetaKey {
         MetaKey { fact: self as u32 }
     }
 }
 
-/// Version of the tables' keys and rows.
+/// Version of the layout of keys and rows.
 pub const LAYOUT: u64 = 1;
 
-/// What a finished load says about itself.
+/// Description of a completed load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// Warehouses 1..=this exist.
+    /// Number of warehouses, numbered from 1.
     pub warehouses: u32,
-    /// C of the last names.
+    /// Constant C for last names.
     pub c_load: u32,
     /// Seed of the load.
     pub seed: u64,
-    /// Sizes.
+    /// Sizes of the tables.
     pub scale: Scale,
 }
 
 impl Loaded {
-    /// The rows to insert into META, in key order, in one transaction, after everything else is durable.
+    /// Rows of META, in key order. They are inserted in one transaction, after all other data is durable.
     pub fn rows(&self) -> [(MetaKey, RowOf<Meta>); 10] {
         let scale = &self.scale;
         [
@@ -76,7 +76,7 @@ impl Loaded {
         .map(|(fact, value)| (fact.key(), Row { hot: MetaHot { value: U64::new(value) }, cold: () }))
     }
 
-    /// Reads what [`Self::rows`] wrote; none when the load did not finish (or was made by another layout).
+    /// Reads the rows of [`Self::rows`]; returns `None` if the load is incomplete or has another layout.
     pub fn read<R: Read>(store: &mut R) -> Result<Option<Loaded>, R::Error> {
         let mut fact = |f: Fact| store.read::<Meta, _>(&f.key(), |row| row.hot.value.get());
         if fact(Fact::LoadMark)? != Some(LAYOUT) {

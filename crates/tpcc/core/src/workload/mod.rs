@@ -1,5 +1,5 @@
-//! The workload: its tables, values, transactions and consistency conditions, and what it needs of an engine. It names no
-//! engine.
+//! The workload: its tables, values, transactions and consistency conditions, and the traits that an engine implements. It
+//! names no engine.
 
 pub mod abort;
 pub mod check;

@@ -1,4 +1,4 @@
-//! The record operations that the workload needs of an engine. Transactions are written once against [`Ops`], the checker
+//! Record operations that the workload requires of an engine. Transactions are written once against [`Ops`], the checker
 //! against [`Read`]; both are monomorphised for each engine.
 
 use std::ops::ControlFlow;
@@ -15,18 +15,18 @@ pub enum Direction {
     Down,
 }
 
-/// Reading by key and by range. Ranges include both ends.
+/// Reads by key and by range. Ranges include both ends.
 ///
-/// Rows are shown to a closure so that an engine need not copy them. A closure must not assume that it runs only once
-/// for a row: an engine that reads optimistically may show a row again; only the last result counts.
+/// A closure receives the rows, so that an engine need not copy them. An engine that reads optimistically may call the
+/// closure again for the same row; only the last result counts.
 pub trait Read {
-    /// What can go wrong.
+    /// Error of the engine.
     type Error;
 
-    /// Shows the row of `key`; none when there is none.
+    /// Calls `f` with the row of `key`; returns `None` if there is no row.
     fn read<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, Self::Error>;
 
-    /// As [`Self::read`], where no columns but those of a part are looked at.
+    /// As [`Self::read`], for a closure that reads only the columns of a part.
     fn read_part<P: Part, R>(
         &mut self,
         key: &<P::Table as TableDef>::Key,
@@ -35,8 +35,8 @@ pub trait Read {
         self.read::<P::Table, R>(key, |row| f(&P::of(row)))
     }
 
-    /// As [`Self::read_part`] of several rows; `f` is told which key it is. Keys without a row are left out. An engine may
-    /// look for all of them together.
+    /// As [`Self::read_part`], for several rows. `f` receives the index of the key. Keys without a row are skipped. An
+    /// engine may search for all rows together.
     fn read_parts<P: Part>(
         &mut self,
         keys: &[<P::Table as TableDef>::Key],
@@ -45,7 +45,7 @@ pub trait Read {
         keys.iter().enumerate().try_for_each(|(i, key)| self.read_part::<P, _>(key, |part| f(i, part)).map(drop))
     }
 
-    /// Shows the rows of `from..=to` in ascending order, each once, until `f` breaks.
+    /// Calls `f` once for each row of `from..=to`, in ascending order, until `f` breaks.
     fn scan<T: TableDef>(
         &mut self,
         from: &T::Key,
@@ -53,7 +53,7 @@ pub trait Read {
         f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
     ) -> Result<(), Self::Error>;
 
-    /// Shows the entries `from..=to` of an index, each once, until `f` breaks.
+    /// Calls `f` once for each entry `from..=to` of an index, until `f` breaks.
     fn scan_index<I: IndexDef>(
         &mut self,
         from: &I::Key,
@@ -63,13 +63,13 @@ pub trait Read {
     ) -> Result<(), Self::Error>;
 }
 
-/// Reading and writing rows by their primary keys: all that the loops of transactions need, so that their steps are written
-/// once for transactions and for epochs that run ahead of one.
+/// Reads and writes of rows by their primary keys: all operations that the loops of transactions need. The steps of a loop
+/// are written once, for transactions and for epochs that run ahead of one.
 pub trait RowOps {
-    /// What can go wrong.
+    /// Error of the engine.
     type Error;
 
-    /// Shows the row of `key`, as [`Read::read`].
+    /// Calls `f` with the row of `key`, as [`Read::read`].
     #[track_caller]
     fn row<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, Self::Error>;
 
@@ -253,16 +253,16 @@ impl<O: Ops> RowOps for O {
     }
 }
 
-/// One transaction in progress.
+/// An open transaction.
 pub trait Ops: Read {
-    /// Updates hot columns in place, under a lock for update from the start; none when there is no such row.
+    /// Updates hot columns in place. The row is locked for update from the start. Returns `None` if there is no row.
     fn update<T: TableDef, R>(
         &mut self,
         key: &T::Key,
         f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
     ) -> Result<Option<R>, Self::Error>;
 
-    /// As [`Self::update`], where no cold columns but those of a part are looked at.
+    /// As [`Self::update`], for a closure that reads only the cold columns of a part.
     fn update_part<P: ColdPart, R>(
         &mut self,
         key: &<P::Table as TableDef>::Key,
@@ -271,8 +271,9 @@ pub trait Ops: Read {
         self.update::<P::Table, R>(key, |hot, cold| f(hot, &P::of_cold(cold)))
     }
 
-    /// Updates hot columns of several rows, as [`Self::update`] of each in turn would; `f` is told which key it is. A key
-    /// may occur twice. Returns how many had a row. An engine may lock all of them first and write them together.
+    /// Updates hot columns of several rows, with the effect of [`Self::update`] for each key in turn. `f` receives the index
+    /// of the key. A key may occur twice. Returns the number of keys that have a row. An engine may lock all rows first and
+    /// write them together.
     fn update_many<T: TableDef>(
         &mut self,
         keys: &[T::Key],
@@ -285,14 +286,14 @@ pub trait Ops: Read {
         Ok(rows)
     }
 
-    /// Like [`Self::update`], but `f` may change every column that is in no index; the row keeps its length.
+    /// Like [`Self::update`], but `f` may change every column that is in no index. The row keeps its length.
     fn rewrite<T: TableDef, R>(
         &mut self,
         key: &T::Key,
         f: impl FnOnce(&mut RowOf<T>) -> R,
     ) -> Result<Option<R>, Self::Error>;
 
-    /// Updates hot columns of every row of `from..=to`, in ascending order; returns how many there were.
+    /// Updates hot columns of every row of `from..=to`, in ascending order; returns the number of rows.
     fn update_run<T: TableDef>(
         &mut self,
         from: &T::Key,
@@ -300,28 +301,28 @@ pub trait Ops: Read {
         f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
     ) -> Result<usize, Self::Error>;
 
-    /// Inserts a row and its index entries. A duplicate key is an error, and not one to retry.
+    /// Inserts a row and its index entries. A duplicate key is an error that is not retried.
     fn insert<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), Self::Error>;
 
-    /// Inserts rows whose keys ascend and are neighbours: an engine may place them in one descent.
+    /// Inserts rows with ascending, neighbouring keys. An engine may place them in one descent.
     fn insert_run<T: TableDef>(&mut self, rows: &[(T::Key, RowOf<T>)]) -> Result<(), Self::Error>;
 
-    /// Removes the row with the smallest key of `from..=to`, locked for update from the start; returns its key.
+    /// Removes the row with the smallest key of `from..=to`, which is locked for update from the start. Returns its key, or
+    /// `None` if there is no row.
     fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, Self::Error>;
 
-    /// Says that these rows will be needed soon. Costs little and changes nothing.
+    /// Announces rows that will be needed soon. Costs little and changes nothing.
     fn prefetch<T: TableDef>(&mut self, keys: &[T::Key]);
 
-    /// As [`Self::prefetch`], of rows whose hot columns and this part will be needed.
+    /// As [`Self::prefetch`], for the hot columns and this part of the rows.
     fn prefetch_part<P: Part>(&mut self, keys: &[<P::Table as TableDef>::Key]) {
         self.prefetch::<P::Table>(keys);
     }
 
-    /// Notes a row whose hot columns and this part the next [`Self::prefetch`], or the next statement on several rows, brings
-    /// along.
+    /// Announces a row. Its hot columns and this part are prefetched together with the rows of the next [`Self::prefetch`]
+    /// or of the next statement on several rows.
     fn prefetch_along<P: Part>(&mut self, _key: &<P::Table as TableDef>::Key) {}
 
-    /// Says that a row will be inserted whose key is like this one but for its last column. Costs little and changes
-    /// nothing.
+    /// Announces the insert of a row with this key except for the last column. Costs little and changes nothing.
     fn prefetch_insert<T: TableDef>(&mut self, _key: &T::Key) {}
 }

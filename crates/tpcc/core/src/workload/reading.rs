@@ -1,5 +1,5 @@
-//! Files that are read whole. Each reader has a bound, so that a device or a log that was named by mistake ends in an error and
-//! not in the machine's memory.
+//! Reads of whole files with a size limit. A device or a log that is named by mistake causes an error, instead of filling
+//! the memory of the machine.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,30 +8,30 @@ use std::path::{Path, PathBuf};
 use super::error::Error;
 use super::words::in_mib;
 
-/// Most bytes of a result of `tpcc --json`: samples of a second of about twelve days.
+/// Maximum size of a result of `tpcc --json`: one sample per second for about twelve days.
 pub const MOST_RESULT: u64 = 128 << 20;
-/// Most bytes of what a program prints, or of a profile that it writes.
+/// Maximum size of a program's output, or of a profile that a program writes.
 pub const MOST_OUTPUT: u64 = 1 << 30;
 
-/// Why a file was not read.
+/// Error of reading a file.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The system refuses it.
+    /// The system refused the access.
     #[error("{}: cannot be read: {source}", path.display())]
     Refused {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's reason.
+        /// Reason that the system gave.
         source: io::Error,
     },
-    /// It has more bytes than such a file can have.
+    /// The file is larger than a file of its kind can be.
     #[error("{}: larger than {}, so not {expected}", path.display(), in_mib(*limit))]
     TooLarge {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Most bytes that are read.
+        /// Maximum number of bytes that are read.
         limit: u64,
-        /// What it should be: "what 'tpcc run --json' wrote".
+        /// Description of the expected file: "what 'tpcc run --json' wrote".
         expected: &'static str,
     },
 }
@@ -55,26 +55,28 @@ impl From<ReadError> for io::Error {
     }
 }
 
-/// The bytes of the file `path`, which may be a pipe or a device: at most `limit` of them. `expected` says what the file should be.
+/// Reads the file `path`, which may be a pipe or a device, of at most `limit` bytes. `expected` describes the file that the
+/// caller expects.
 ///
 /// # Errors
-/// [`ReadError`]
+/// [`ReadError`] if the file cannot be read or is larger than `limit`.
 pub fn read_file(path: &Path, limit: u64, expected: &'static str) -> Result<Vec<u8>, ReadError> {
     let refused = |source| ReadError::Refused { path: path.to_owned(), source };
     let bytes = File::open(path).and_then(|file| read_within(file, limit)).map_err(refused)?;
     bytes.ok_or_else(|| ReadError::TooLarge { path: path.to_owned(), limit, expected })
 }
 
-/// The text that a program has written to the file `path`; nothing where there is none, or more than [`MOST_OUTPUT`] bytes.
+/// Reads the text that a program has written to the file `path`. Empty if the file cannot be read, is larger than
+/// [`MOST_OUTPUT`] bytes, or is not UTF-8.
 pub fn read_output(path: &Path) -> String {
     let bytes = read_file(path, MOST_OUTPUT, "the output of a program");
     bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
-/// Everything that comes from a reader; none if that is more than `limit` bytes, of which one more is read at most.
+/// Reads a reader to its end. Returns `None` if it has more than `limit` bytes; at most one byte more than `limit` is read.
 ///
 /// # Errors
-/// Those of the reader.
+/// Errors of the reader.
 pub fn read_within(from: impl Read, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     from.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;

@@ -1,8 +1,8 @@
-//! Durations as numbers.
+//! Conversion of durations to numbers.
 
 use std::time::Duration;
 
-/// Nanoseconds of a duration; the largest number for one that has more.
+/// Nanoseconds of a duration, at most `u64::MAX`.
 pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

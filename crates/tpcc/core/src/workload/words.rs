@@ -1,6 +1,6 @@
-//! Numbers as text has them.
+//! Formatting of numbers.
 
-/// "1,234,567".
+/// Formats a number with thousands separators: "1,234,567".
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -13,13 +13,13 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// "1 worker", "2 workers".
+/// Formats a number and its noun in the singular or plural: "1 worker", "2 workers".
 pub fn counted(number: u64, of: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {of}{plural}", grouped(number))
 }
 
-/// "512 bytes", "1,536 MiB": bytes, or mebibytes rounded up.
+/// Formats a size: "512 bytes", "1,536 MiB". Mebibytes are rounded up.
 pub fn in_mib(bytes: u64) -> String {
     match bytes {
         0..1_048_576 => counted(bytes, "byte"),

@@ -5,7 +5,7 @@ use std::time::Instant;
 use speculate::{Dependence, LoopTrace, Options, Stats};
 
 use super::{Latencies, LatencyMix};
-use tpcc_core::engines::storage::ahead::Governed;
+use tpcc_core::engines::storage::ahead::LoopSelector;
 use tpcc_core::engines::storage::ahead::loops::{Loops, TransactionLoop};
 use tpcc_core::engines::storage::store::{Store, StoreError, StoreTransaction};
 use tpcc_core::workload::engine::OpenTransaction;
@@ -75,7 +75,7 @@ pub(super) struct Lane<'s> {
 struct Ahead<'s> {
     loops: Loops<'s>,
     of: TransactionLoop,
-    governed: Governed,
+    selector: LoopSelector,
     /// Iterations of an epoch, if set by the user.
     grain: Option<usize>,
 }
@@ -87,7 +87,7 @@ impl<'s> Lane<'s> {
             Work::Ahead(options, how) => {
                 let loops = Loops::new(store, options).map_err(failed)?;
                 let of = plan.mix.of_loop();
-                Some(Ahead { loops, of, governed: Governed::new(of, how), grain: plan.grain })
+                Some(Ahead { loops, of, selector: LoopSelector::new(of, how), grain: plan.grain })
             }
         };
         Ok(Lane { store, ahead, out: LongOrderOutput::default(), scratch: Scratch::default() })
@@ -107,12 +107,12 @@ impl<'s> Lane<'s> {
 
     /// Number of transactions until the governor has decided.
     pub(super) fn warm_up(&self) -> u64 {
-        self.ahead.as_ref().map_or(0, |ahead| ahead.governed.warm_up())
+        self.ahead.as_ref().map_or(0, |ahead| ahead.selector.warm_up())
     }
 
     /// Iterations of an epoch, as set by the user or chosen by the governor; none if loops run in order.
     pub(super) fn grain(&self) -> Option<usize> {
-        self.ahead.as_ref().and_then(|ahead| ahead.grain.or(ahead.governed.chosen()))
+        self.ahead.as_ref().and_then(|ahead| ahead.grain.or(ahead.selector.chosen()))
     }
 
     /// Runs a transaction to its commit or rollback.
@@ -122,7 +122,7 @@ impl<'s> Lane<'s> {
         let ran = match ahead {
             None => in_order(&mut tx, job, out, scratch),
             Some(ahead) => {
-                let decision = ahead.governed.decide();
+                let decision = ahead.selector.decide();
                 let ran = match decision.grain.map(|usual| ahead.grain.unwrap_or(usual)) {
                     None => in_order(&mut tx, job, out, scratch),
                     Some(grain) => match job {
@@ -130,7 +130,7 @@ impl<'s> Lane<'s> {
                         TrialInput::Usual(input) => ahead.loops.run(&mut tx, ahead.of, input, grain, scratch),
                     },
                 };
-                ahead.governed.ended(&decision, job.items());
+                ahead.selector.record(&decision, job.items());
                 ran
             }
         };

@@ -13,7 +13,7 @@ use super::dialect::Dialect;
 use super::session::PgSession;
 use super::txn::turns::OF_WAREHOUSES;
 use super::{Postgres, QueriesDone};
-use tpcc_core::engines::floor::{Floor, Loading};
+use tpcc_core::engines::floor::{Floor, LoadingMaps};
 use tpcc_core::workload::abort::{AbortCause, EngineError};
 use tpcc_core::workload::check::rule::Invariant;
 use tpcc_core::workload::check::{WarehousesDone, check};
@@ -70,7 +70,7 @@ fn load(postgres: &Postgres) {
 }
 
 fn floor() -> Floor {
-    let maps = Loading::new();
+    let maps = LoadingMaps::new();
     let _ = populate(&plan(), &maps, 1, &RowsDone::default()).unwrap();
     Floor::new(maps, &plan().loaded())
 }

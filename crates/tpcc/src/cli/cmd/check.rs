@@ -1,11 +1,11 @@
-//! `tpcc check`: the consistency conditions, on their own.
+//! `tpcc check`: checks the consistency conditions, and the structure if requested.
 
 use std::ops::ControlFlow;
 
 use super::{Ended, check};
 use crate::cli::flags::CheckFlags;
 use crate::cli::resolve::on_disk;
-use tpcc_core::doors::structure;
+use tpcc_core::checkers::structure;
 use tpcc_core::engines::storage::store::Store;
 use tpcc_core::report::json::{JsonOut, conclude};
 use tpcc_core::report::machine::{CpuTime, Machine, peak_rss_bytes};
@@ -18,7 +18,6 @@ use tpcc_core::workload::interrupt;
 use tpcc_core::workload::streams::say_text;
 use tpcc_core::workload::words::grouped;
 
-/// Carries the command out.
 pub(crate) fn run(flags: &CheckFlags) -> Result<Ended, Error> {
     let config = on_disk("check", flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
     let json = JsonOut::open(flags.output.json.as_deref())?;
@@ -29,7 +28,7 @@ pub(crate) fn run(flags: &CheckFlags) -> Result<Ended, Error> {
             .help(format!("{} makes one; or name another directory with --data", command("load", &shown, ""))));
     };
     let structure = flags.structure.then(|| structure::check(&database)).transpose()?;
-    // Rows of a broken tree prove nothing, whatever they say.
+    // A check of the rows of a damaged tree would prove nothing.
     let broken = structure.as_ref().is_some_and(|structure| !structure.passed());
     let checked = if broken {
         None
@@ -92,7 +91,7 @@ pub(crate) fn run(flags: &CheckFlags) -> Result<Ended, Error> {
     }
 }
 
-/// The digest of all rows; says how far it is.
+/// Computes the digest of all rows and shows the progress.
 fn fingerprint<D: Database>(database: &D) -> Result<String, Error> {
     let mut shown = Progress::start();
     let digest = database.fingerprint(&mut |rows| {

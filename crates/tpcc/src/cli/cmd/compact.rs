@@ -1,4 +1,4 @@
-//! `tpcc compact`: gives unused space at the end of the data file back to the system.
+//! `tpcc compact`: moves pages to the front of the data file, and returns free space at its end to the file system.
 
 use std::time::Instant;
 
@@ -11,7 +11,6 @@ use tpcc_core::report::machine::{CpuTime, Machine, peak_rss_bytes};
 use tpcc_core::report::{self, model};
 use tpcc_core::workload::error::Error;
 
-/// Carries the command out.
 pub(crate) fn run(flags: &CompactFlags) -> Result<Ended, Error> {
     let config = on_disk("compact", flags.directory.data.as_deref(), &flags.engine, Some(1))?;
     let json = JsonOut::open(flags.output.json.as_deref())?;

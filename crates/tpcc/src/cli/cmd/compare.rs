@@ -1,4 +1,4 @@
-//! `tpcc compare`: two saved runs, two sets of flags that take turns, or a grid.
+//! `tpcc compare`: compares two saved runs, two sets of flags whose runs alternate, or a grid of flags.
 
 use clap::Parser;
 
@@ -15,14 +15,13 @@ use tpcc_lab::compare;
 use tpcc_lab::compare::rounds::RunOf;
 use tpcc_lab::compare::sweep::{SweepAxis, combinations};
 
-/// Rounds of two sets of flags unless another number is named.
+/// Default number of rounds of two sets of flags.
 const ROUNDS: usize = 7;
-/// Rounds of a grid unless another number is named.
+/// Default number of rounds of a grid.
 const SWEEP_ROUNDS: usize = 3;
-/// Most combinations of a grid.
+/// Maximum number of combinations of a grid.
 const MOST_CELLS: usize = 1_000;
 
-/// Carries the command out.
 pub(crate) fn run(flags: &CompareFlags) -> Result<Ended, Error> {
     let data = flags.data.as_deref();
     match (&flags.base, &flags.new, flags.run.as_slice(), flags.sweep.as_slice()) {
@@ -70,11 +69,11 @@ pub(crate) fn run(flags: &CompareFlags) -> Result<Ended, Error> {
     Ok(Ended::Well)
 }
 
-/// A file that may have been asked for, and what belongs into it.
+/// Output file, if requested, and the function that makes its content.
 type Content<'a> = (Option<OutFile>, &'a dyn Fn() -> String);
 
-/// Writes all files that are open. Gives the lines of the summary that name them, and the first that failed: the others are
-/// written.
+/// Writes all open files, even if one of them fails. Returns the lines of the summary that name the written files, and the
+/// first error.
 fn write(all: &mut [Content<'_>]) -> (String, Result<(), Error>) {
     let (mut lines, mut result) = (String::new(), Ok(()));
     for (file, content) in all {
@@ -87,7 +86,7 @@ fn write(all: &mut [Content<'_>]) -> (String, Result<(), Error>) {
     (lines, result)
 }
 
-/// Refuses the first flag that was given though `with` leaves it nothing to say.
+/// Refuses the first flag that was given, because it has no effect in combination with `with`.
 fn refuse(given: &[(&str, bool)], with: &str) -> Result<(), Error> {
     match given.iter().find(|(_, given)| *given) {
         Some((flag, _)) => {
@@ -97,7 +96,7 @@ fn refuse(given: &[(&str, bool)], with: &str) -> Result<(), Error> {
     }
 }
 
-/// "team-size=1,4,16".
+/// Parses an axis of a grid, for example "team-size=1,4,16".
 fn axis(text: &str) -> Result<SweepAxis, Error> {
     let help = "a flag of 'tpcc run' and its values: --sweep team-size=1,4,16";
     let wrong = |why: &str| Err(Error::usage(format!("--sweep {text}: {why}")).help(help));
@@ -113,7 +112,7 @@ fn axis(text: &str) -> Result<SweepAxis, Error> {
     }
 }
 
-/// The runs of a grid, all of which the command line of `tpcc run` accepts.
+/// Returns the runs of a grid, after checking the flags of each.
 fn grid(base: &str, axes: &[SweepAxis]) -> Result<Vec<RunOf>, Error> {
     let cells = axes.iter().fold(1_usize, |all, axis| all.saturating_mul(axis.values.len()));
     if cells > MOST_CELLS {
@@ -129,7 +128,7 @@ fn grid(base: &str, axes: &[SweepAxis]) -> Result<Vec<RunOf>, Error> {
     runs.collect()
 }
 
-/// What a user would type after `tpcc run`, held against its command line before anything runs.
+/// Parses `line` and `more` as flags of `tpcc run`, so that all errors are found before the first run.
 fn run_of(line: &str, more: &[String]) -> Result<RunOf, Error> {
     let args: Vec<String> = line.split_whitespace().map(str::to_owned).chain(more.iter().cloned()).collect();
     let name = args.join(" ");
@@ -142,7 +141,7 @@ fn run_of(line: &str, more: &[String]) -> Result<RunOf, Error> {
             return Err(Error::usage(format!("--run '{name}': asks for help")).help("'tpcc run --help' gives it"));
         }
     };
-    // A file of the runs would be written by each of them, and hold the last one's.
+    // Every run would overwrite the output of the run before.
     let ours = [
         ("--json", flags.output.json.is_some()),
         ("--report", flags.files.report.is_some()),

@@ -1,4 +1,4 @@
-//! `tpcc copy`: the database as it is, into another directory.
+//! `tpcc copy`: copies a database into another directory.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -17,7 +17,6 @@ use tpcc_core::workload::error::Error;
 use tpcc_core::workload::interrupt;
 use tpcc_core::workload::words::counted;
 
-/// Carries the command out.
 pub(crate) fn run(flags: &CopyFlags) -> Result<Ended, Error> {
     let config = on_disk("copy", flags.directory.data.as_deref(), &flags.engine, Some(1))?;
     let json = JsonOut::open(flags.output.json.as_deref())?;

@@ -1,4 +1,4 @@
-//! `tpcc footprint`: what operations need of an instruction cache, and where to part them.
+//! `tpcc footprint`: measures the instruction cache footprint of operations and proposes switch points.
 
 use super::Ended;
 use crate::cli::flags::lab::FootprintFlags;
@@ -9,7 +9,6 @@ use tpcc_core::workload::streams::print;
 use tpcc_lab::footprint::{self, FootprintSpec, child, place};
 use tpcc_lab::reproduce::lab::Lab;
 
-/// Carries the command out.
 pub(crate) fn run(flags: FootprintFlags) -> Result<Ended, Error> {
     if flags.traced.page_reads {
         child::read_page(flags.traced.latches)?;

@@ -1,4 +1,4 @@
-//! `tpcc history`: runs a random concurrent workload and writes down what it did and saw.
+//! `tpcc history`: runs a random concurrent workload and records its operations with their answers.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::BufWriter;
@@ -8,8 +8,8 @@ use std::time::Instant;
 use super::Ended;
 use crate::cli::flags::lab::HistoryFlags;
 use crate::cli::resolve::lab::{self, HistoryConfig};
-use tpcc_core::doors::history::{self, Outcome, Recorded, RunError, World};
-use tpcc_core::engines::storage::advice::{cannot_open, failed_transaction};
+use tpcc_core::checkers::history::{self, Outcome, Recorded, RunError, World};
+use tpcc_core::engines::storage::advice::{cannot_open, transaction_error};
 use tpcc_core::engines::storage::database::{announce, options};
 use tpcc_core::report::named;
 use tpcc_core::workload::error::Error;
@@ -17,13 +17,12 @@ use tpcc_core::workload::interrupt;
 use tpcc_core::workload::streams::print;
 use tpcc_core::workload::words::grouped;
 
-/// Carries the command out.
 pub(crate) fn run(flags: HistoryFlags) -> Result<Ended, Error> {
     let config = lab::history(flags)?;
     let is_new = !config.out.exists();
     let file = open_out(&config.out)?;
     let ended = record(&config, file);
-    // What could not begin leaves no empty file.
+    // A failed run leaves no empty file.
     if ended.is_err() && is_new && fs::metadata(&config.out).is_ok_and(|m| m.is_file() && m.len() == 0) {
         let _ = fs::remove_file(&config.out);
     }
@@ -45,7 +44,7 @@ fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
     let start = Instant::now();
     let ran = history::run(&db, &config.params, &config.kind, &interrupt::requested);
     let ran = ran.map_err(|error| match error {
-        RunError::Txn(error) => failed_transaction(&error, &shown),
+        RunError::Txn(error) => transaction_error(&error, &shown),
         error @ RunError::Fibers(_) => {
             Error::failed(error.to_string()).help("pass a smaller --team-size or --sessions")
         }
@@ -54,10 +53,10 @@ fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
     })?;
     let seconds = start.elapsed().as_secs_f64();
     write_out(&config.out, file, &ran)?;
-    db.close().map_err(|e| failed_transaction(&e.into(), &shown))?;
+    db.close().map_err(|e| transaction_error(&e.into(), &shown))?;
     print(&summary(config, &ran, seconds));
     match ran.error {
-        Some(error) => Err(failed_transaction(&error, &shown)),
+        Some(error) => Err(transaction_error(&error, &shown)),
         None => Ok(Ended::Well),
     }
 }
@@ -87,7 +86,7 @@ fn summary(config: &HistoryConfig, ran: &Recorded, seconds: f64) -> String {
     )
 }
 
-/// Opens the file before the work, so that none is done for a path that cannot be written.
+/// Opens the output file. Called before the run, which would be in vain if the file cannot be written.
 fn open_out(path: &Path) -> Result<File, Error> {
     drop(named::to_write(path, "--out")?);
     OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(|e| {
@@ -98,7 +97,7 @@ fn open_out(path: &Path) -> Result<File, Error> {
 
 fn write_out(path: &Path, file: File, ran: &Recorded) -> Result<(), Error> {
     let failed = |e: std::io::Error| Error::failed(format!("{}: cannot be written: {e}", path.display()));
-    // A pipe or terminal has no length to set.
+    // The length of a pipe or a terminal cannot be set.
     if fs::metadata(path).is_ok_and(|m| m.is_file()) {
         file.set_len(0).map_err(failed)?;
     }

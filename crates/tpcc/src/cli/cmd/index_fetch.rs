@@ -1,4 +1,4 @@
-//! `tpcc index-fetch`: the paper's microbenchmark. N threads, each reading a row by its key again and again.
+//! `tpcc index-fetch`: the microbenchmark of the STEPS paper. Fibers of one thread read rows by key in a loop.
 
 use super::Ended;
 use crate::cli::flags::lab::IndexFetchFlags;
@@ -7,7 +7,6 @@ use tpcc_core::report::json::{JsonOut, conclude};
 use tpcc_core::workload::error::Error;
 use tpcc_lab::index_fetch::{self, Fetches};
 
-/// Carries the command out.
 pub(crate) fn run(flags: IndexFetchFlags) -> Result<Ended, Error> {
     let plan =
         Fetches { threads: flags.threads as usize, fetches: flags.fetches, points: flags.ctx_points, cold: flags.cold };

@@ -1,4 +1,4 @@
-//! `tpcc latency`: how long one transaction takes, on one core and on several.
+//! `tpcc latency`: measures the time of one transaction, on one core and with its loop run speculatively on several.
 
 use std::fmt::Write;
 
@@ -14,7 +14,6 @@ use tpcc_core::workload::error::{Error, command};
 use tpcc_lab::latency::simulation::{SimulatedMachine, Simulation};
 use tpcc_lab::latency::{self, LatencyReport, TrialTimes};
 
-/// Carries the command out.
 pub(crate) fn run(flags: &LatencyFlags) -> Result<Ended, Error> {
     let (config, plan) = lab::latency(flags)?;
     let json = JsonOut::open(flags.output.json.as_deref())?;

@@ -1,4 +1,4 @@
-//! `tpcc load`: fill a directory.
+//! `tpcc load`: loads warehouses into a directory.
 
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, StdinLock};
 use std::time::Instant;
@@ -19,10 +19,9 @@ use tpcc_core::workload::interrupt;
 use tpcc_core::workload::streams::say_text;
 use tpcc_core::workload::words::{counted, grouped};
 
-/// Most bytes of an answer that are looked at.
+/// Maximum number of bytes read of an answer.
 const MOST_ANSWER: u64 = 64;
 
-/// Carries the command out.
 pub(crate) fn run(flags: &LoadFlags) -> Result<Ended, Error> {
     let config = on_disk("load", flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
     let warehouses = flags.loaded.warehouses.unwrap_or(1);
@@ -35,9 +34,10 @@ pub(crate) fn run(flags: &LoadFlags) -> Result<Ended, Error> {
             false => consent(&shown, warehouses, &again(&shown, warehouses), goes, terminal()),
         })?;
     }
+    let begun = Instant::now();
     let (database, loaded, rows) = load::<Store>(&config, None, warehouses, flags.random.seed)?;
     Database::close(database)?;
-    let seconds = start.elapsed().as_secs_f64();
+    let (load_s, elapsed_s) = (begun.elapsed().as_secs_f64(), start.elapsed().as_secs_f64());
     let settings = model::Config {
         warehouses: Some(loaded.warehouses),
         warehouses_loaded: Some(loaded.warehouses),
@@ -53,13 +53,13 @@ pub(crate) fn run(flags: &LoadFlags) -> Result<Ended, Error> {
         machine: Machine::describe(cpu),
         config: settings,
         interrupted: false,
-        load_s: seconds,
-        elapsed_s: seconds,
+        load_s,
+        elapsed_s,
         loaded_rows: rows,
         peak_rss_bytes: peak_rss_bytes(),
     };
     let text = format!(
-        "{}\nloaded    {} in {seconds:.2} s, {} rows, into {}; seed {}\n",
+        "{}\nloaded    {} in {load_s:.2} s, {} rows, into {}; seed {}\n",
         report::NOTICE,
         counted(u64::from(loaded.warehouses), "warehouse"),
         grouped(rows),
@@ -70,10 +70,10 @@ pub(crate) fn run(flags: &LoadFlags) -> Result<Ended, Error> {
     Ok(Ended::Well)
 }
 
-/// A terminal, where a user can be asked and can answer. A signal ends its input.
+/// Input of a terminal at which a user can answer a question. A signal ends the input.
 pub(super) struct TerminalInput(StdinLock<'static>);
 
-/// The terminal of the command, if it has one.
+/// Returns the input of the terminal. None unless stdin and stderr are terminals.
 pub(super) fn terminal() -> Option<BufReader<TerminalInput>> {
     let (stdin, stderr) = (std::io::stdin(), std::io::stderr());
     (stdin.is_terminal() && stderr.is_terminal()).then(|| BufReader::new(TerminalInput(stdin.lock())))
@@ -93,13 +93,16 @@ impl Read for TerminalInput {
     }
 }
 
-/// What deletes it without a question.
+/// Returns the command that deletes the database and loads again without a confirmation.
 fn again(shown: &str, warehouses: u32) -> String {
     command("load", shown, &format!("--warehouses {warehouses} --replace --yes"))
 }
 
-/// Asks the user whether what `goes` describes, in the place `shown`, may be deleted for so many warehouses; `again` is the
-/// command that does not ask.
+/// Asks the user to confirm the deletion of the database at `shown`, which `goes` describes, before a load of `warehouses`
+/// warehouses. `again` is the command that does not ask.
+///
+/// # Errors
+/// A usage error if there is no user to ask; a failure if the answer is not yes. Both say that nothing was deleted.
 pub(super) fn consent(
     shown: &str,
     warehouses: u32,

@@ -1,4 +1,4 @@
-//! `tpcc report`: the page of what was saved.
+//! `tpcc report`: makes an HTML page from saved results.
 
 use std::path::Path;
 
@@ -16,7 +16,6 @@ use tpcc_lab::page::run::run_page;
 use tpcc_lab::reproduce::Report;
 use tpcc_lab::reproduce::page::{Entry, reproduce_page};
 
-/// Carries the command out.
 pub(crate) fn run(flags: &ReportFlags) -> Result<Ended, Error> {
     let _read: Vec<_> = flags.files.iter().filter_map(|path| named::to_read(path)).collect();
     let out = OutFile::open(&flags.out, "--out")?;

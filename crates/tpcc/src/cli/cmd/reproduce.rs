@@ -1,4 +1,4 @@
-//! `tpcc reproduce`: rerun an experiment of a paper, or all of them.
+//! `tpcc reproduce`: reruns an experiment of a paper, or all experiments.
 
 use std::path::Path;
 
@@ -9,10 +9,9 @@ use tpcc_core::workload::error::Error;
 use tpcc_core::workload::streams::{print, say};
 use tpcc_lab::reproduce::{self, ALL};
 
-/// Where results of all experiments go unless the user says where.
+/// Default directory of the results of all experiments.
 const OUT: &str = "tpcc-reproduce";
 
-/// Carries the command out.
 pub(crate) fn run(flags: ReproduceFlags) -> Result<Ended, Error> {
     if flags.list {
         print(&reproduce::list());

@@ -1,25 +1,24 @@
-//! `tpcc shell`: transactions by hand.
+//! `tpcc shell`: runs interleaved transactions by hand or by script.
 
 use super::Ended;
 use crate::cli::flags::shell::ShellFlags;
 use crate::cli::resolve::lab;
-use tpcc_core::doors::shell::{Hangup, MOST_SESSIONS, Shell};
-use tpcc_core::engines::storage::advice::below;
+use tpcc_core::checkers::shell::{Hangup, MOST_SESSIONS, Shell};
+use tpcc_core::engines::storage::advice::storage_error;
 use tpcc_core::engines::storage::database::open_for_shell;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::settings::Background;
 
-/// Carries the command out.
 pub(crate) fn run(flags: ShellFlags) -> Result<Ended, Error> {
     let config = lab::shell(flags)?;
     let shell = Shell::new(Box::new(std::io::stdout()), config.teams);
-    // The engine wants names that stay; this one does, to the end of the process.
+    // The engine requires a table name with a static lifetime. One leak per process is harmless.
     let name: &'static str = config.table.leak();
     let (db, table) = open_for_shell(&config.store, shell.hook(), MOST_SESSIONS, name)?;
     let inline = config.store.background == Background::Inline;
     let end = shell.serve(&db, table, std::io::stdin(), || {
         if inline {
-            // What fails here fails again where it matters: at the next commit.
+            // The error is ignored: the next commit reports it again.
             let _ = db.step();
         }
     });
@@ -33,5 +32,5 @@ pub(crate) fn run(flags: ShellFlags) -> Result<Ended, Error> {
                 .help("what was open is rolled back; what was committed is there"));
         }
     }
-    closed.map(|()| Ended::Well).map_err(|error| below(&error, &config.store.shown()))
+    closed.map(|()| Ended::Well).map_err(|error| storage_error(&error, &config.store.shown()))
 }

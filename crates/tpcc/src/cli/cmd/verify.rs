@@ -1,4 +1,4 @@
-//! `tpcc verify`: everything acknowledged is there, and the database is whole.
+//! `tpcc verify`: checks that every acknowledged transaction is present, and that the database is undamaged and consistent.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -7,8 +7,8 @@ use std::path::Path;
 use super::{Ended, check};
 use crate::cli::flags::VerifyFlags;
 use crate::cli::resolve::on_disk;
-use tpcc_core::doors::ack::{CannotCompare, Compared, compare};
-use tpcc_core::doors::structure;
+use tpcc_core::checkers::ack::{CannotCompare, Compared, compare};
+use tpcc_core::checkers::structure;
 use tpcc_core::engines::storage::store::Store;
 use tpcc_core::report::json::{JsonOut, conclude};
 use tpcc_core::report::machine::{CpuTime, Machine, peak_rss_bytes};
@@ -21,7 +21,6 @@ use tpcc_core::workload::error::Error;
 use tpcc_core::workload::streams::{say, say_text};
 use tpcc_core::workload::words::{counted, grouped};
 
-/// Carries the command out.
 pub(crate) fn run(flags: &VerifyFlags) -> Result<Ended, Error> {
     let config = on_disk("verify", flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
     let json = JsonOut::open(flags.output.json.as_deref())?;
@@ -44,7 +43,7 @@ pub(crate) fn run(flags: &VerifyFlags) -> Result<Ended, Error> {
     })?;
     drop(reader);
     let structure = structure::check(&database)?;
-    // Rows of a broken tree prove nothing, whatever they say.
+    // A check of the rows of a damaged tree would prove nothing.
     let checked = if structure.passed() {
         database.verify()?;
         let checked = check(&database, &loaded, config.workers)?;
@@ -109,7 +108,7 @@ pub(crate) fn run(flags: &VerifyFlags) -> Result<Ended, Error> {
     Ok(Ended::CheckFailed)
 }
 
-/// "12,345 of 12,345 acknowledged writes are there; 901 only read, 55 were rolled back; 1 run".
+/// Formats the result: "12,345 of 12,345 acknowledged that wrote are there; 901 only read, 55 were rolled back; 1 run".
 fn acks_line(compared: &Compared) -> String {
     let mut line = format!(
         "{} of {} acknowledged that wrote are there; {} only read, {} were rolled back; {}",

@@ -1,4 +1,4 @@
-//! Flags of comparisons.
+//! Flags of `tpcc compare`.
 
 use std::path::PathBuf;
 

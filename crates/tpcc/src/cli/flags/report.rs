@@ -1,4 +1,4 @@
-//! Flags of pages and of other result files.
+//! Flags of HTML pages and of other result files.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Flags of programs that `tpcc` starts to trace them; they are no part of the interface.
+//! Hidden flags of the child processes that `tpcc` starts and traces. They are not part of the interface.
 
 use clap::Args;
 

@@ -1,6 +1,6 @@
-//! Memory of the commands that experiment, measure and show.
+//! Memory of the laboratory's commands.
 
-use tpcc_core::doors::history;
+use tpcc_core::checkers::history;
 use tpcc_core::engines::storage::store::Store;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::settings::StoreConfig;
@@ -10,16 +10,17 @@ use tpcc_lab::tenants::TenantsPlan;
 
 use super::{MemoryBudget, of_store};
 
-/// Memory of `tpcc history`: its buffer pool, and what it keeps until it writes it down.
+/// Memory of `tpcc history`: its buffer pool, and the recorded transactions, which stay in memory until the end of the run.
 pub(crate) fn of_history(store: &StoreConfig, params: &history::Params) -> MemoryBudget {
     let each = u64::from(params.sessions) * history::RecordedSession::transaction_bytes();
     of_store(store).with("--transactions", params.transactions.into(), each)
 }
 
-/// Looks whether `tpcc tenants` has the memory for the stacks of all fibers under each policy, and for the rows of all tenants.
+/// Checks that the rows of one tenant fit into memory, and then the databases of all tenants with the stacks of all fibers
+/// under each policy.
 ///
 /// # Errors
-/// That of [`MemoryBudget::check`].
+/// As [`MemoryBudget::check`].
 pub(crate) fn of_tenants(plan: &TenantsPlan) -> Result<(), Error> {
     MemoryBudget::of_this_process().with("--rows", plan.rows, TenantsPlan::row_bytes()).check()?;
     let (tenants, stacks) = (plan.tenants as u64, plan.stack_bytes());
@@ -30,8 +31,8 @@ pub(crate) fn of_tenants(plan: &TenantsPlan) -> Result<(), Error> {
         .check()
 }
 
-/// Looks whether the copies of an open database that `tpcc latency` makes fit, in memory with all pages in their pools, beside the
-/// pool of the database itself.
+/// Checks that the copies of an open database that `tpcc latency` makes fit into memory, beside the buffer pool of the database
+/// itself. All pages of a copy are in its buffer pool.
 ///
 /// # Errors
 /// A usage error that names the database.
@@ -47,10 +48,10 @@ pub(crate) fn of_latency(plan: &Latencies, database: &Store, config: &StoreConfi
     })
 }
 
-/// Looks whether so many copies of a loaded warehouse, a tenant each, fit in memory beside the warehouse itself.
+/// Checks that a copy of a loaded warehouse for each of `tenants` tenants fits into memory, beside the warehouse itself.
 ///
 /// # Errors
-/// That of [`MemoryBudget::check`].
+/// As [`MemoryBudget::check`].
 pub(crate) fn of_warehouses(tenants: usize, database: &Store, config: &StoreConfig) -> Result<(), Error> {
     of_store(config).with("--tenants", tenants as u64, copy_bytes(database)?).check()
 }

@@ -1,4 +1,4 @@
-//! What flags come to where the engine is a server. A flag that would do nothing there is refused by name.
+//! Settings of commands whose engine is a server. A flag that has no effect there is refused by name.
 
 use super::{cores, means_nothing};
 use crate::cli::flags::remote::RemoteFlags;
@@ -9,7 +9,7 @@ use tpcc_core::workload::settings::{Durability, EngineKind, Isolation, Partition
 use tpcc_pg::RemoteConfig;
 use tpcc_pg::dialect::Dialect;
 
-/// The server of `tpcc run`; none where the engine is one of this program.
+/// Resolves the server of `tpcc run`; none if the engine is one of this program.
 pub(crate) fn of_run(flags: &RunFlags) -> Result<Option<RemoteConfig>, Error> {
     let how = &flags.transactions;
     let found = server(&flags.engine, &flags.remote, flags.machine.workers, how.durability, how.isolation)?;
@@ -23,7 +23,7 @@ pub(crate) fn of_run(flags: &RunFlags) -> Result<Option<RemoteConfig>, Error> {
     Ok(found)
 }
 
-/// The server of `tpcc load`.
+/// Resolves the server of `tpcc load`; none if the engine is one of this program.
 pub(crate) fn of_load(flags: &LoadFlags) -> Result<Option<RemoteConfig>, Error> {
     let found = server(&flags.engine, &flags.remote, flags.machine.workers, None, None)?;
     if found.is_some() {
@@ -33,7 +33,7 @@ pub(crate) fn of_load(flags: &LoadFlags) -> Result<Option<RemoteConfig>, Error> 
     Ok(found)
 }
 
-/// The server of `tpcc check`.
+/// Resolves the server of `tpcc check`; none if the engine is one of this program.
 pub(crate) fn of_check(flags: &CheckFlags) -> Result<Option<RemoteConfig>, Error> {
     let found = server(&flags.engine, &flags.remote, flags.machine.workers, None, None)?;
     if found.is_some() {
@@ -66,8 +66,8 @@ fn server(
     }))
 }
 
-/// Refuses flags of `tpcc run` that do not go with its engine: those of a server without one, and on a server those that it
-/// leaves nothing to say.
+/// Refuses flags of `tpcc run` that have no effect on its engine: server flags without a server, and flags of the engines of
+/// this program with a server.
 pub(super) fn check_flags(flags: &RunFlags) -> Result<(), Error> {
     if flags.engine.engine.kind() == EngineKind::Postgres {
         has_no(flags)?;
@@ -75,7 +75,7 @@ pub(super) fn check_flags(flags: &RunFlags) -> Result<(), Error> {
     needs_server(&flags.engine, &flags.remote)
 }
 
-/// Refuses flags of a server where there is none.
+/// Refuses server flags if the engine is one of this program.
 fn needs_server(engine: &EngineFlags, flags: &RemoteFlags) -> Result<(), Error> {
     let EngineChoice::Here(kind) = &engine.engine else { return Ok(()) };
     let given = [("--connections", flags.connections.is_some()), ("--sql-dialect", flags.sql_dialect.is_some())];
@@ -83,7 +83,7 @@ fn needs_server(engine: &EngineFlags, flags: &RemoteFlags) -> Result<(), Error> 
     means_nothing(&given, &format!("--engine {}", kind.name()), help)
 }
 
-/// Connections at once. A thread serves one.
+/// Returns the number of concurrent connections. Each has a thread of its own.
 pub(super) fn connections(flags: &RemoteFlags, workers: Option<usize>) -> Result<usize, Error> {
     match (flags.connections, workers) {
         (Some(connections), Some(workers)) if connections != workers => {
@@ -98,7 +98,7 @@ pub(super) fn connections(flags: &RemoteFlags, workers: Option<usize>) -> Result
     }
 }
 
-/// Refuses flags of `tpcc run` that a server leaves nothing to say.
+/// Refuses flags of `tpcc run` that have no effect on a server.
 fn has_no(flags: &RunFlags) -> Result<(), Error> {
     let how = &flags.transactions;
     refuse(&of_engine(&flags.engine))?;

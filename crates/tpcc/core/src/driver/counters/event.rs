@@ -1,12 +1,12 @@
-//! What can be counted, and what a reading is.
+//! Hardware events and counter readings.
 
 use std::collections::BTreeMap;
 
-/// A counter of the processor.
+/// A hardware event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Event {
-    /// Cycles of the processor.
+    /// CPU cycles.
     Cycles,
     /// Instructions retired.
     Instructions,
@@ -29,7 +29,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// All of them, in the order of their numbers.
+    /// All events, in the order of their numbers.
     pub const ALL: [Event; 10] = [
         Event::Cycles,
         Event::Instructions,
@@ -43,7 +43,7 @@ impl Event {
         Event::StalledBackend,
     ];
 
-    /// Its key in a report.
+    /// Key of the event in a report.
     pub fn name(self) -> &'static str {
         match self {
             Event::Cycles => "cycles",
@@ -60,36 +60,37 @@ impl Event {
     }
 }
 
-/// Whose instructions are counted.
+/// Privilege level whose instructions are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Ring {
-    /// The program's.
+    /// User code of the program.
     User,
-    /// The system's, on behalf of the program.
+    /// Kernel code on behalf of the program.
     Kernel,
 }
 
 impl Ring {
-    /// Both rings, in the order of their numbers.
+    /// Both privilege levels, in the order of their numbers.
     pub const BOTH: [Ring; 2] = [Ring::User, Ring::Kernel];
 }
 
-/// Counters of a reading: each event in both rings.
+/// Counters of a reading: each event at both privilege levels.
 pub(super) const PLACES: usize = 2 * Event::ALL.len();
 
-/// Where a reading has a counter.
+/// Position of a counter in a reading.
 pub(super) fn place(event: Event, ring: Ring) -> usize {
     2 * event as usize + ring as usize
 }
 
-/// A counter at one moment, or between two.
+/// Value of a counter at one moment, or the difference of two values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Reading {
     pub(super) count: u64,
-    /// Nanoseconds that it was wanted.
+    /// Nanoseconds for which the counter was enabled.
     pub(super) enabled: u64,
-    /// Nanoseconds that it counted: less where counters take turns, 0 where there is no such counter.
+    /// Nanoseconds for which the counter ran: less than `enabled` if counters are multiplexed, 0 if the counter is not
+    /// available.
     pub(super) running: u64,
 }
 
@@ -108,20 +109,20 @@ impl Reading {
         self.running += other.running;
     }
 
-    /// What it would have counted had it run all the time; none if it never ran.
+    /// Count extrapolated to the whole enabled time; `None` if the counter never ran.
     pub(super) fn scaled(self) -> Option<f64> {
         (self.running > 0).then(|| self.count as f64 * (self.enabled as f64 / self.running as f64))
     }
 }
 
-/// Where readings come from.
+/// Source of readings.
 pub(super) trait Source {
-    /// Whether it has no counter at all, so that reading is of no use.
+    /// Returns true if no counter is available, so that reading is useless.
     fn is_empty(&self) -> bool;
 
-    /// All counters now; those that are not there have not run.
+    /// Reads all counters. Unavailable counters have a `running` time of 0.
     fn read(&mut self) -> [Reading; PLACES];
 }
 
-/// Why counters are not there, by their keys.
+/// Reasons why counters are not available, by counter key.
 pub(super) type Reasons = BTreeMap<String, String>;

@@ -1,9 +1,9 @@
-//! What the processor and the system count of a run's workers (`--counters on`), by kind of transaction.
+//! Hardware and operating system counters of a run's workers (`--counters on`), by kind of transaction.
 //!
-//! After the cycle accounting of Saylor and Khessib (DaMoN 2006), section 5.1: where cycles go, user and kernel apart. A worker
-//! that runs one transaction at a time reads its counters where one ends and the next begins, so that what it does between
-//! two transactions belongs to the one before. A worker whose transactions share it in turns reads them at both ends of the
-//! measured time only.
+//! Follows the cycle accounting of Saylor and Khessib (DaMoN 2006), section 5.1: cycles by cause, user and kernel separate.
+//! A worker that runs one transaction at a time reads its counters between two transactions, so that its work between them
+//! counts towards the earlier one. A worker with interleaved transactions reads the counters only at the start and the end
+//! of the measurement.
 
 mod event;
 mod perf;
@@ -18,18 +18,18 @@ use event::{PLACES, Reading, Source};
 use perf::PerfSource;
 use software::{Software, SoftwareCounts};
 
-/// Counts for one worker, on its thread.
+/// Counters of one worker. Must be used on the thread of that worker.
 pub struct Meter {
     source: Box<dyn Source>,
     software: Software,
-    /// As last read.
+    /// Last reading.
     last: [Reading; PLACES],
     began: Option<SoftwareCounts>,
     counted: Counted,
 }
 
 impl Meter {
-    /// Opens what this machine has; what it has not is told in [`Counted::reasons`]. Made on the thread that it counts for.
+    /// Opens the available counters for the calling thread. Reasons for missing ones are in [`Counted::reasons`].
     pub fn open() -> Meter {
         let (source, reasons) = PerfSource::open();
         Meter::over(Box::new(source), Software::open(), reasons)
@@ -40,20 +40,20 @@ impl Meter {
         Meter { source, software, last: [Reading::default(); PLACES], began: None, counted }
     }
 
-    /// Whether [`Self::begin`] was called.
+    /// Returns true if [`Self::begin`] was called.
     #[inline]
     pub fn has_begun(&self) -> bool {
         self.began.is_some()
     }
 
-    /// Measuring begins.
+    /// Starts the measurement.
     #[cold]
     pub fn begin(&mut self) {
         self.began = Some(self.software.read());
         self.last = self.source.read();
     }
 
-    /// A transaction has ended, and nothing else was under way on this thread.
+    /// Counts a finished transaction. Requires that no other transaction was in progress on this thread.
     pub fn ended(&mut self, kind: Kind) {
         if !self.has_begun() || self.source.is_empty() {
             return;
@@ -63,7 +63,7 @@ impl Meter {
         self.last = now;
     }
 
-    /// What was counted. Of `transactions`, where they were not counted one by one.
+    /// Ends the measurement. `transactions` is their number if they were not counted individually.
     pub fn close(mut self, transactions: Option<u64>) -> Counted {
         if let Some(began) = self.began {
             self.counted.software = self.software.read().since(&began);
@@ -84,7 +84,7 @@ mod tests {
     use super::event::Reasons;
     use super::*;
 
-    /// Counters that a test sets.
+    /// Source with readings that a test provides.
     struct Fake(VecDeque<[Reading; PLACES]>);
 
     impl Source for Fake {
@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// All counters at `count`, which ran for `running` of `enabled` nanoseconds; the kernel's count a tenth.
+    /// Reading with all counters at `count`, which ran for `running` of `enabled` nanoseconds. Kernel counts are a tenth.
     fn reading(count: u64, enabled: u64, running: u64) -> [Reading; PLACES] {
         std::array::from_fn(|place| {
             let ring = if place % 2 == 0 { 1 } else { 10 };
@@ -138,7 +138,7 @@ mod tests {
             meter([reading(0, 0, 0), reading(100, 1_000, 250), reading(100, 2_000, 250), reading(300, 4_000, 750)]);
         (0..3).for_each(|_| meter.ended(Kind::Payment));
         let counted = meter.close(None);
-        // 300 in 750 of 4,000 ns; in the second transaction the counter did not run at all.
+        // A count of 300 in 750 of 4,000 ns. The counter did not run during the second transaction.
         assert_eq!(
             counted.mean(Some(Kind::Payment), Event::DtlbMisses, Ring::User),
             Some(300.0 * 4_000.0 / 750.0 / 3.0)

@@ -1,16 +1,16 @@
-//! Counters of the processor, through the system's `perf_event_open`.
+//! Hardware counters through the system call `perf_event_open`.
 
 use super::event::{Event, PLACES, Reading, Reasons, Ring, Source, place};
 
-/// The counters of the thread that opened them. Each event is a group of its own, user and kernel together, so that the system
-/// can let events take turns where there are more of them than the processor has counters for.
+/// Hardware counters of the thread that opened them. Each event is a group of its own, with user and kernel counts, so that
+/// the system can multiplex events if the processor has too few counters.
 pub(super) struct PerfSource {
     #[cfg(target_os = "linux")]
     groups: Vec<linux::EventGroup>,
 }
 
 impl PerfSource {
-    /// Opens what there is; tells why the others are not there.
+    /// Opens the available counters, and returns the reasons for the missing ones.
     pub(super) fn open() -> (PerfSource, Reasons) {
         #[cfg(target_os = "linux")]
         {
@@ -50,13 +50,13 @@ impl Source for PerfSource {
     }
 }
 
-/// What the machine allows everybody to count, as it says.
+/// Value of the setting `perf_event_paranoid`: the events that unprivileged users may count.
 #[cfg(target_os = "linux")]
 fn paranoid() -> Option<String> {
     std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok().map(|text| text.trim().to_owned())
 }
 
-/// Why a counter is not there, and what to do where something can be done.
+/// Reason why a counter is not available, with a remedy if there is one.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 fn why(error: &std::io::Error, paranoid: Option<&str>) -> String {
     use nix::errno::Errno;
@@ -84,7 +84,7 @@ mod linux {
 
     use super::{Event, PLACES, Reading, Reasons, Ring, paranoid, place, why};
 
-    /// One event, in one or both rings.
+    /// One event at one or both privilege levels.
     pub(super) struct EventGroup {
         event: Event,
         group: Group,
@@ -92,7 +92,7 @@ mod linux {
     }
 
     impl EventGroup {
-        /// Opens and starts it. Where only the kernel's part is refused, the reason says so.
+        /// Opens and enables the event. If only the kernel part is refused, adds the reason to `reasons`.
         pub(super) fn open(event: Event, reasons: &mut Reasons) -> io::Result<EventGroup> {
             let mut group = Group::new()?;
             let mut open = |ring| {
@@ -112,7 +112,7 @@ mod linux {
         }
 
         pub(super) fn read(&mut self, reading: &mut [Reading; PLACES]) {
-            // A counter that cannot be read any more has not run.
+            // A counter that can no longer be read counts as not run.
             let Ok(counts) = self.group.read() else { return };
             let (enabled, running) = (counts.time_enabled(), counts.time_running());
             for (ring, counter) in &self.counters {

@@ -1,21 +1,21 @@
-//! What the system counts of a thread.
+//! Operating system counters of a thread.
 
 #[cfg(target_os = "linux")]
 use nix::sys::resource::{UsageWho, getrusage};
 
-/// Counts of a thread, or of several.
+/// Operating system counts of one or several threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SoftwareCounts {
-    /// Time on a processor, in nanoseconds.
+    /// CPU time in nanoseconds.
     pub task_clock_ns: u64,
     pub page_faults: u64,
     pub context_switches: u64,
-    /// Moves from one processor to another; none where the system does not say.
+    /// Migrations from one CPU to another; `None` if the system does not report them.
     pub migrations: Option<u64>,
 }
 
 impl SoftwareCounts {
-    /// What was counted since these were `before`.
+    /// Difference to an earlier reading.
     pub(super) fn since(&self, before: &SoftwareCounts) -> SoftwareCounts {
         SoftwareCounts {
             task_clock_ns: self.task_clock_ns.saturating_sub(before.task_clock_ns),
@@ -25,7 +25,7 @@ impl SoftwareCounts {
         }
     }
 
-    /// Adds those of another thread.
+    /// Adds the counts of another thread.
     pub(super) fn add(&mut self, other: &SoftwareCounts) {
         self.task_clock_ns += other.task_clock_ns;
         self.page_faults += other.page_faults;
@@ -34,17 +34,17 @@ impl SoftwareCounts {
     }
 }
 
-/// Who counts.
+/// Source of operating system counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SoftwareSource {
     /// `perf_event_open`.
     Perf,
-    /// `getrusage` and `/proc`, where the former is refused.
+    /// `getrusage` and `/proc`, if `perf_event_open` is refused.
     System,
 }
 
 impl SoftwareSource {
-    /// As printed.
+    /// Name for printing.
     pub fn name(self) -> &'static str {
         match self {
             SoftwareSource::Perf => "perf_event_open",
@@ -53,7 +53,7 @@ impl SoftwareSource {
     }
 }
 
-/// Counters of the thread that opened them.
+/// Operating system counters of the thread that opened them.
 pub(super) enum Software {
     #[cfg(target_os = "linux")]
     Perf([perf_event::Counter; 4]),
@@ -68,7 +68,7 @@ impl Software {
             let kinds = [Of::TASK_CLOCK, Of::PAGE_FAULTS, Of::CONTEXT_SWITCHES, Of::CPU_MIGRATIONS];
             let open = |kind| {
                 let mut builder = perf_event::Builder::new().kind(kind);
-                // Switches and moves happen in the kernel.
+                // Context switches and migrations happen in the kernel.
                 builder.exclude_kernel(false).enabled(true);
                 builder.build()
             };
@@ -81,7 +81,7 @@ impl Software {
         Software::of_the_system()
     }
 
-    /// Those that need no rights.
+    /// Counters that need no privileges.
     pub(super) fn of_the_system() -> Software {
         Software::System
     }
@@ -129,7 +129,7 @@ fn of_thread() -> SoftwareCounts {
     SoftwareCounts::default()
 }
 
-/// "se.nr_migrations                             :                    3".
+/// Parses a line such as "se.nr_migrations                             :                    3".
 #[cfg(target_os = "linux")]
 fn migrations(text: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with("se.nr_migrations"))?;

@@ -1,10 +1,10 @@
-//! Sums of what was counted.
+//! Sums of counter readings.
 
 use super::event::{Event, PLACES, Reading, Reasons, Ring, place};
 use super::software::{SoftwareCounts, SoftwareSource};
 use crate::workload::generate::deck::Kind;
 
-/// Counts of some transactions.
+/// Counts over some transactions.
 #[derive(Clone, Debug)]
 struct Sum {
     transactions: u64,
@@ -20,18 +20,18 @@ impl Sum {
     }
 }
 
-/// What was counted of the workers, while measuring.
+/// Counts of all workers over the measurement.
 #[derive(Clone, Debug)]
 pub struct Counted {
     kinds: [Sum; Kind::ALL.len()],
     all: Sum,
-    /// What the system counted of their threads.
+    /// Operating system counts of the worker threads.
     pub software: SoftwareCounts,
-    /// Who counted that.
+    /// Source of the operating system counts.
     pub software_source: SoftwareSource,
-    /// Why counters of the processor are not there, by their keys.
+    /// Reasons why hardware counters are not available, by counter key.
     pub reasons: Reasons,
-    /// Whether transactions were counted one by one.
+    /// True if transactions were counted individually.
     pub apart: bool,
 }
 
@@ -47,7 +47,7 @@ impl Counted {
         }
     }
 
-    /// Adds what was counted between two readings, in so many transactions, of one kind where it is known.
+    /// Adds the counts between two readings, over `transactions` transactions; `kind` is their kind if known.
     pub(super) fn add(
         &mut self,
         kind: Option<Kind>,
@@ -62,7 +62,7 @@ impl Counted {
         }
     }
 
-    /// Adds what another worker counted.
+    /// Adds the counts of another worker.
     pub fn merge(&mut self, other: Counted) {
         self.kinds.iter_mut().zip(&other.kinds).for_each(|(sum, more)| sum.add(more));
         self.all.add(&other.all);
@@ -71,15 +71,15 @@ impl Counted {
         self.apart &= other.apart;
     }
 
-    /// The mean of a transaction, of this kind or of all; none where it was not counted.
+    /// Mean count per transaction, of one kind or of all; `None` if it was not counted.
     pub fn mean(&self, kind: Option<Kind>, event: Event, ring: Ring) -> Option<f64> {
         let sum = kind.map_or(&self.all, |kind| &self.kinds[kind as usize]);
         let scaled = sum.samples[place(event, ring)].scaled()?;
         (sum.transactions > 0).then(|| scaled / sum.transactions as f64)
     }
 
-    /// The share of the time that a counter ran, in both rings, the smaller; below 1 it took turns with others, and its
-    /// figures are estimates. None where there is no such counter.
+    /// Fraction of the time that a counter ran, the smaller one of both privilege levels. Below 1 the counter was
+    /// multiplexed, and its values are estimates. `None` if there is no such counter.
     pub fn ran(&self, event: Event) -> Option<f64> {
         let shares = Ring::BOTH.iter().filter_map(|ring| {
             let sample = self.all.samples[place(event, *ring)];

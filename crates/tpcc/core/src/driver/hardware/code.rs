@@ -1,12 +1,12 @@
-//! The program's own code in large pages: a copy of it takes its place, at the same addresses.
+//! Moves the program's code into large pages: a copy replaces the code at the same addresses.
 //!
-//! Few kernels give large pages to code that lies in a file. So the segment of code is copied into memory of no file, which
-//! asks for large pages, and the copy is moved over the original in one call of the system. Every address stays what it was:
-//! tables for unwinding, symbols and return addresses remain true. The build begins each segment at a large page
-//! (`build.rs`), so that all of the code has room without touching its neighbours.
+//! Few kernels use large pages for file-backed code. Therefore the code segment is copied into anonymous memory with large
+//! pages, and one system call moves the copy over the original. All addresses stay the same, so unwind tables, symbols and
+//! return addresses remain valid. The build aligns each segment to a large page (`build.rs`), so that the copy of all code
+//! fits without touching neighbouring segments.
 //!
-//! After Saylor and Khessib (DaMoN 2006), section 6.4, whose large pages held instructions, too. What is lost: tools that
-//! sample addresses (perf) no longer see which file the code is from.
+//! After Saylor and Khessib (DaMoN 2006), section 6.4, who also used large pages for instructions. Drawback: tools that
+//! sample addresses (perf) can no longer attribute the code to its file.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -17,10 +17,10 @@ use crate::workload::error::Error;
 #[cfg_attr(not(all(target_os = "linux", target_arch = "x86_64")), allow(dead_code))]
 pub const LARGE_PAGE: usize = 2 << 20;
 
-/// Moves the program's code into large pages. Returns where it lies, in whole large pages.
+/// Moves the program's code into large pages. Returns the address range, which consists of whole large pages.
 ///
 /// # Errors
-/// A message for the user: why the system gives none. Nothing has changed then.
+/// A message for the user if the system provides no large pages. Nothing has changed then.
 pub fn move_to_large_pages() -> Result<Range<usize>, Error> {
     move_code().map_err(|why| {
         Error::failed(format!("--large-pages code: {why}"))
@@ -42,7 +42,7 @@ fn move_code() -> Result<Range<usize>, String> {
     use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
     use storage::MemoryMap;
 
-    /// What no code runs into: a breakpoint.
+    /// Fill byte for addresses without code: a breakpoint instruction.
     const FILLER: u8 = 0xcc;
 
     storage::large_pages_available()?;
@@ -59,10 +59,10 @@ fn move_code() -> Result<Range<usize>, String> {
     let offset = mapping.addr().next_multiple_of(LARGE_PAGE) - mapping.addr();
     let copy = mapping.wrapping_byte_add(offset);
     let copied = code.start.max(target.start)..code.end.min(target.end);
-    // SAFETY: the copy's range lies in the mapping just made, which no other code knows of. `copied` lies in the mapping of the
-    // program's code, which is readable and stays as it is: the only other writers of code are debuggers. Where the copy
-    // is moved to lie the code that it repeats and otherwise no mapping (see `places`), so what is replaced is replaced by
-    // the same bytes at the same addresses, in one call under the lock of the address space: no thread can fetch between.
+    // SAFETY: the range of the copy lies in the mapping just created, which no other code knows. `copied` lies in the
+    // mapping of the program's code, which is readable and does not change: only debuggers write to code. The target of the
+    // move contains the copied code and otherwise no mapping (see `places`). The move thus replaces bytes by the same bytes
+    // at the same addresses, in one call under the lock of the address space: no thread can fetch in between.
     unsafe {
         let _ = madvise(copy, bytes, Advice::LinuxHugepage);
         ptr::write_bytes(copy.cast::<u8>(), FILLER, bytes);
@@ -79,7 +79,7 @@ fn move_code() -> Result<Range<usize>, String> {
                 mremap(copy, bytes, bytes, flags, over).map_err(|e| format!("the system does not move it: {e}"))
             })
         };
-        // The ends of the mapping, and where nothing was moved all of it.
+        // Unmaps the ends of the mapping, or all of it if nothing was moved.
         let kept = if moved.is_ok() { bytes } else { 0 };
         let _ = (offset > 0).then(|| munmap(mapping, offset));
         let _ = munmap(copy.byte_add(kept), room - offset - kept);
@@ -88,8 +88,8 @@ fn move_code() -> Result<Range<usize>, String> {
     Ok(target)
 }
 
-/// The mapping with the code at address `here`, and the whole large pages that a copy of it may replace: around it where no
-/// other mapping is in the way, else within it. None where that leaves nothing.
+/// Mapping of the code at address `here`, and the large pages that a copy of it may replace. The large pages extend beyond
+/// the mapping if no other mapping is in the way, otherwise they lie within it. `None` if that leaves no large page.
 #[cfg_attr(not(all(target_os = "linux", target_arch = "x86_64")), allow(dead_code))]
 fn places(maps: &str, here: usize) -> Option<(Range<usize>, Range<usize>)> {
     let all: Vec<Range<usize>> = maps

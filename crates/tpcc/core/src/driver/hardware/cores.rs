@@ -1,9 +1,9 @@
-//! The processors that workers run on.
+//! CPUs that workers run on.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Numbers of the processors that this process may use, in order; those of a memory node side by side. Empty where the system
-/// does not say.
+/// Numbers of the CPUs that this process may use, in order; CPUs of a memory node are adjacent. Empty if the system does
+/// not report them.
 pub fn allowed() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
     let nodes = storage::Nodes::of_this_machine();
@@ -12,10 +12,10 @@ pub fn allowed() -> Vec<usize> {
     cores
 }
 
-/// Keeps the calling thread on a processor. Threads that it starts stay there, too.
+/// Pins the calling thread to a CPU. Threads that it starts inherit the pinning.
 ///
 /// # Errors
-/// A message for the user.
+/// A message for the user if the system refuses.
 pub fn pin_to(core: usize) -> Result<(), String> {
     let mut set = CpuSet::new();
     set.set(core);

@@ -1,4 +1,4 @@
-//! What a run asks of the machine beyond threads and memory.
+//! Hardware settings of a run: CPU pinning and large pages for code.
 
 pub mod code;
 pub mod cores;

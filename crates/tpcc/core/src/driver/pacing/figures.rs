@@ -1,4 +1,4 @@
-//! What paced terminals and the queue of Deliveries gave, and whether the limits hold.
+//! Figures of paced terminals and deferred Deliveries, and the check of their limits.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use crate::driver::measure::{Stats, Times};
 use crate::workload::generate::deck::Kind;
 use crate::workload::time::nanos;
 
-/// What became of deferred Deliveries that were queued while measuring.
+/// Outcome of the deferred Deliveries that were queued during the measurement.
 #[derive(Clone, Debug)]
 pub struct Deferrals {
-    /// Done and durable.
+    /// Number of Deliveries that are done and durable.
     pub done: u64,
-    /// Not done when the run ended.
+    /// Number of Deliveries that were not done when the run ended.
     pub left: u64,
-    /// From queued to durable; of those left, to the end of the run.
+    /// Time from queueing to durability; for Deliveries that were not done, to the end of the run.
     pub times: Times,
 }
 
@@ -25,46 +25,46 @@ impl Default for Deferrals {
 }
 
 impl Deferrals {
-    /// One is done, so long after it was queued.
+    /// Records a Delivery that took `after` from queueing to durability.
     pub(super) fn done(&mut self, after: Duration) {
         self.done += 1;
         self.times.record(nanos(after));
     }
 
-    /// One was not done, so long after it was queued.
+    /// Records a Delivery that was not done at the end of the run; `after` is the time since its queueing.
     pub(super) fn left(&mut self, after: Duration) {
         self.left += 1;
         self.times.record(nanos(after));
     }
 
-    /// Adds those of another worker.
+    /// Adds the figures of another worker.
     pub(super) fn merge(&mut self, other: &Deferrals) {
         self.done += other.done;
         self.left += other.left;
         self.times.merge(&other.times);
     }
 
-    /// Whether ninety of a hundred were done in time; none if there were none.
+    /// Returns true if 90% were done within the limit (2.7.2.2); `None` if there were none.
     pub fn limit_holds(&self) -> Option<bool> {
         Some(self.times.quantile_us(0.9)? <= DEFERRED_LIMIT.as_secs_f64() * 1e6)
     }
 }
 
-/// What terminals did while measuring.
+/// Figures of the terminal cycles during the measurement.
 #[derive(Clone, Debug, Default)]
 pub struct Cycles {
-    /// Think times drawn: how many of each kind, and their sum.
+    /// Number and sum of drawn think times, by kind.
     pub thought: [(u64, Duration); 5],
-    /// Time of keying and thinking, of cycles that were answered.
+    /// Total keying and think time of the answered cycles.
     pub asked: Duration,
-    /// Time of waiting for answers, of the same.
+    /// Total response time of the same cycles.
     pub waited: Duration,
-    /// Deliveries queued.
+    /// Number of queued Deliveries.
     pub queued: u64,
 }
 
 impl Cycles {
-    /// A cycle has its answer, and its think time is drawn.
+    /// Records an answered cycle. Its think time is drawn, but has not passed yet.
     pub(super) fn count(&mut self, kind: Kind, keying: Duration, think: Duration, response: Duration) {
         let (count, sum) = &mut self.thought[kind as usize];
         *count += 1;
@@ -74,29 +74,29 @@ impl Cycles {
         self.queued += u64::from(kind == Kind::Delivery);
     }
 
-    /// Part of its time that a terminal does not wait for an answer: so much of what terminals can ask for was done. None if
-    /// nothing was.
+    /// Fraction of a terminal's time that it does not wait for a response. This is the fraction of the offered load that
+    /// was served. `None` if no cycle was answered.
     pub fn share_of_offered(&self) -> Option<f64> {
         let all = self.asked + self.waited;
         (!all.is_zero()).then(|| self.asked.as_secs_f64() / all.as_secs_f64())
     }
 }
 
-/// What a paced run gave beyond what every run gives.
+/// Figures that only a paced run has.
 #[derive(Clone, Debug)]
 pub struct PacedFigures {
-    /// Cycles of the terminals: keying, waiting for the answer, thinking.
+    /// Cycles of the terminals: keying, waiting for the response, thinking.
     pub cycles: Cycles,
     /// Outcome of the deferred Deliveries.
     pub deferrals: Deferrals,
-    /// Processor time of the whole process while measuring; none where the system does not say.
+    /// CPU time of the whole process during the measurement; `None` if the system does not report it.
     pub cpu: Option<Duration>,
-    /// Where the results of Deliveries are.
+    /// Path of the result file of Deliveries.
     pub results: std::path::PathBuf,
 }
 
-/// Whether a kind's answers were in time: ninety of a hundred within the limit, and the mean not above the 90th percentile
-/// (5.2.5.6). None without an answer.
+/// Checks the response times of a kind: the 90th percentile is within the limit, and the mean is at most [`MEAN_SLACK`]
+/// above the 90th percentile (5.2.5.6). `None` without a response.
 pub fn limit_holds(stats: &Stats, kind: Kind) -> Option<bool> {
     let response = &stats.kinds[kind as usize].response;
     let (p90, mean) = (response.quantile_us(0.9)?, response.mean_us()?);
@@ -104,7 +104,7 @@ pub fn limit_holds(stats: &Stats, kind: Kind) -> Option<bool> {
     Some(p90 <= us(asked(kind).limit) && mean <= p90 + us(MEAN_SLACK))
 }
 
-/// Whether all limits hold: false if one does not; none if nothing is known of one of them.
+/// Checks all limits: false if one is exceeded, otherwise `None` if one has no measurements.
 pub fn limits_hold(stats: &Stats, deferrals: &Deferrals) -> Option<bool> {
     let mut each = Kind::ALL.map(|kind| limit_holds(stats, kind)).into_iter().chain([deferrals.limit_holds()]);
     if each.clone().any(|one| one == Some(false)) {
@@ -128,9 +128,9 @@ mod tests {
         let with_late = |late: usize| -> Vec<f64> { (0..100).map(|n| if n < late { 6.0 } else { 0.1 }).collect() };
         assert_eq!(limit_holds(&answered(Kind::Payment, &[]), Kind::Payment), None);
         assert_eq!(limit_holds(&answered(Kind::Payment, &with_late(11)), Kind::Payment), Some(false));
-        // Stock-Level has twenty seconds.
+        // The limit of Stock-Level is 20 s.
         assert_eq!(limit_holds(&answered(Kind::StockLevel, &with_late(11)), Kind::StockLevel), Some(true));
-        // Within the limit, but a few are so late that the mean is above the 90th percentile.
+        // Within the limit, but a few responses are so late that the mean exceeds the 90th percentile.
         assert_eq!(limit_holds(&answered(Kind::Payment, &with_late(9)), Kind::Payment), Some(false));
         assert_eq!(limit_holds(&answered(Kind::Payment, &with_late(1)), Kind::Payment), Some(true));
     }

@@ -1,5 +1,5 @@
-//! Paced terminals in front of real workers, on the driver tests' engine, which answers late and chooses victims. Terminals
-//! are many times as fast as specified; nothing else is changed.
+//! Paced terminals with real workers, on the engine of the driver tests, which has late responses and aborts. Terminals are
+//! faster than specified; nothing else is changed.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::workload::check;
 use crate::workload::generate::deck::Kind;
 use crate::workload::settings::Length;
 
-/// A hundred times as fast: a cycle takes 0.2 s.
+/// Speed factor of the terminals: a cycle takes 0.2 s.
 const SPEED: u32 = 100;
 
 fn results(name: &str) -> DeliveryResults {
@@ -25,7 +25,7 @@ fn lines(results: &DeliveryResults) -> Vec<String> {
 
 #[test]
 fn terminals_are_answered_and_deliveries_are_done_later() {
-    // Answers are durable three tickets late, and every seventh commit is a victim.
+    // Commits become durable three tickets late, and every seventh commit aborts.
     let (engine, loaded) = moody(3, 7, u64::MAX);
     let results = results("all");
     let plan = paced_plan(2, 1);
@@ -33,7 +33,7 @@ fn terminals_are_answered_and_deliveries_are_done_later() {
     assert_eq!(measured.failure, None);
     let (stats, paced) = (&measured.stats, measured.paced.as_ref().unwrap());
     let count = |kind: Kind| stats.kinds[kind as usize].counters.count;
-    // Twenty terminals with cycles of 0.207 s ask for 193 transactions in two seconds.
+    // Twenty terminals with cycles of 0.207 s send 193 requests in two seconds.
     assert!((100..=220).contains(&stats.completed()), "{}", stats.completed());
     assert!((1.9..3.0).contains(&measured.seconds), "{}", measured.seconds);
     assert!(count(Kind::NewOrder) > count(Kind::StockLevel) && count(Kind::StockLevel) > 0);
@@ -46,7 +46,7 @@ fn terminals_are_answered_and_deliveries_are_done_later() {
     assert_eq!(figures::limits_hold(stats, deferrals), Some(true));
     assert!(cycles.share_of_offered().unwrap() > 0.8);
 
-    // The file has a line for each Delivery that committed, those of the warm-up included, and no order twice.
+    // The file has a line for each committed Delivery, including those of the warm-up, and no order occurs twice.
     let lines = lines(&results);
     assert!(lines.len() as u64 >= deferrals.done);
     let mut last: HashMap<(String, String), u64> = HashMap::new();

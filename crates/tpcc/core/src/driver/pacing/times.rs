@@ -1,33 +1,34 @@
-//! How long terminals key and think, and how soon they want their answers (5.2.5).
+//! Keying times, think times and response time limits of terminals (5.2.5).
 
 use std::time::Duration;
 
 use crate::workload::generate::Random;
 use crate::workload::generate::deck::{Deck, Kind};
 
-/// Terminals of a warehouse (4.2.2).
+/// Number of terminals per warehouse (4.2.2).
 pub const TERMINALS: u32 = 10;
-/// Most New-Orders a minute and warehouse that these times allow: ten terminals, 45% of cycles of 20.99 s in the mean.
+/// Maximum number of New-Orders per minute and warehouse with these times: ten terminals, 45% of the cycles, mean cycle of
+/// 20.99 s.
 pub const MAXIMUM_PER_MIN: f64 = 12.86;
-/// Of a hundred deferred Deliveries ninety are done so soon after they were queued (2.7.2.2).
+/// Limit of the time from queueing to completion of deferred Deliveries, at the 90th percentile (2.7.2.2).
 pub const DEFERRED_LIMIT: Duration = Duration::from_secs(80);
-/// By so much the mean of a kind's response times may be above its 90th percentile (5.2.5.6).
+/// Maximum excess of the mean response time of a kind over its 90th percentile (5.2.5.6).
 pub const MEAN_SLACK: Duration = Duration::from_millis(100);
-/// No think time is longer than so many times its mean.
+/// Maximum think time, as a multiple of its mean.
 const LONGEST_THINK: f64 = 10.0;
 
-/// What the specification asks of a kind of transaction.
+/// Requirements of the specification for a kind of transaction.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Asked {
-    /// Time at the keyboard, always the same (5.2.5.2).
+    /// Keying time, constant (5.2.5.2).
     pub keying: Duration,
-    /// Time before the screen, mean (5.2.5.4).
+    /// Mean think time (5.2.5.4).
     pub think_mean: Duration,
-    /// Of a hundred answers ninety come so soon (5.2.5.3).
+    /// Limit of the 90th percentile of the response times (5.2.5.3).
     pub limit: Duration,
 }
 
-/// Of a kind.
+/// Requirements of a kind.
 pub const fn asked(kind: Kind) -> Asked {
     let (keying, think, limit) = match kind {
         Kind::NewOrder => (18, 12, 5),
@@ -43,14 +44,14 @@ pub const fn asked(kind: Kind) -> Asked {
     }
 }
 
-/// Draws a think time: negative exponential, cut at ten times its mean.
+/// Draws a think time from the negative exponential distribution, truncated at ten times its mean.
 pub(super) fn think(random: &mut Random, mean: Duration) -> Duration {
-    // In (0, 1], to 53 bits.
+    // Uniform in (0, 1], with 53 bits.
     let uniform = ((random.bits() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     mean.mul_f64((-uniform.ln()).min(LONGEST_THINK))
 }
 
-/// Seconds of a cycle with these cards where every answer comes at once, mean.
+/// Mean duration of a cycle in seconds, with the smallest deck and responses that take no time.
 pub(super) fn mean_cycle_s() -> f64 {
     let cards = Deck::least_cards();
     let of = |(kind, cards): (Kind, usize)| {
@@ -60,7 +61,7 @@ pub(super) fn mean_cycle_s() -> f64 {
     cards.map(of).iter().sum::<f64>() / cards.map(|(_, cards)| cards as f64).iter().sum::<f64>()
 }
 
-/// Most New-Orders a minute and warehouse with the cards that are dealt.
+/// Maximum number of New-Orders per minute and warehouse with the smallest deck.
 pub fn deck_maximum_per_min() -> f64 {
     let cards = Deck::least_cards();
     let all: usize = cards.iter().map(|(_, cards)| cards).sum();
@@ -79,7 +80,7 @@ mod tests {
         let cycle: f64 = Kind::ALL.into_iter().zip(shares).map(of).sum();
         assert!((cycle - 20.99).abs() < 1e-9, "{cycle}");
         assert!((600.0 / cycle * 0.45 - MAXIMUM_PER_MIN).abs() < 0.005);
-        // More Payments than the least share leave fewer New-Orders.
+        // More Payments than their minimum share leave fewer New-Orders.
         assert!((12.59..12.61).contains(&deck_maximum_per_min()), "{}", deck_maximum_per_min());
     }
 
@@ -92,7 +93,7 @@ mod tests {
         let average = drawn.iter().sum::<f64>() / f64::from(n);
         assert!((average / 12.0 - 1.0).abs() < 0.01, "{average}");
         let share = |of: &dyn Fn(f64) -> bool| drawn.iter().filter(|&&t| of(t)).count() as f64 / f64::from(n);
-        // Of an exponential's values this part is longer than the mean, and than three times the mean.
+        // Expected fractions of exponential values above the mean, and above three times the mean.
         assert!((share(&|t| t > 12.0) - (-1.0_f64).exp()).abs() < 0.005);
         assert!((share(&|t| t > 36.0) - (-3.0_f64).exp()).abs() < 0.005);
         assert!(drawn.iter().all(|&t| t <= 120.0));

@@ -1,5 +1,5 @@
-//! A worker that serves paced terminals: a thread that takes work from its inbox and sleeps while there is none. Answers and
-//! lines of the result file leave when their tickets are durable, several at a time.
+//! Worker for paced terminals: a thread that takes work from its inbox and sleeps if there is none. Responses and lines of
+//! the result file are released in groups, once their tickets are durable.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ use crate::workload::settings::ClockKind;
 use crate::workload::txn::delivery::DeliveryOutput;
 use crate::workload::txn::{Scratch, StepOrder, Verdict};
 
-/// What a worker works with.
+/// Environment of a worker.
 pub(super) struct WorkerPlace<'a, E> {
     pub(super) engine: &'a E,
     pub(super) number: usize,
@@ -30,22 +30,22 @@ pub(super) struct WorkerPlace<'a, E> {
     pub(super) clock: Clock,
 }
 
-/// What a worker gave.
+/// Results of a worker.
 pub(super) struct PacedShare {
     pub(super) stats: Stats,
     pub(super) deferrals: Deferrals,
-    /// Why it ended early, if something failed.
+    /// Error message if a failure ended the worker early.
     pub(super) failure: Option<String>,
 }
 
 impl PacedShare {
-    /// Nothing was begun.
+    /// Result of a worker that failed before its first transaction.
     pub(super) fn failed(why: String) -> PacedShare {
         PacedShare { stats: Stats::new(), deferrals: Deferrals::default(), failure: Some(why) }
     }
 }
 
-/// What has run, and waits for its ticket.
+/// An executed transaction whose ticket is not durable yet.
 struct Ran {
     ticket: Ticket,
     began_ns: u64,
@@ -58,7 +58,7 @@ enum Whose {
     Queue { deferred: Deferred, output: DeliveryOutput },
 }
 
-/// Serves until the run is over. A failure ends it for all; what was counted before it stays.
+/// Serves until the run is over. A failure ends the run for all workers; earlier counts remain valid.
 pub(super) fn serve<E: Engine>(place: &WorkerPlace<'_, E>) -> PacedShare {
     let mut worker = PacedWorker {
         place,
@@ -81,7 +81,7 @@ struct PacedWorker<'a, E> {
     place: &'a WorkerPlace<'a, E>,
     stats: Stats,
     deferrals: Deferrals,
-    /// In the order of their tickets, which is the order in which they ran.
+    /// Executed transactions in ticket order, which is the order of execution.
     waiting: VecDeque<Ran>,
     line: String,
 }
@@ -102,7 +102,7 @@ impl<E: Engine> PacedWorker<'_, E> {
                 PacedWork::Deferred(mut deferred) => {
                     let began_ns = self.place.clock.now_ns();
                     if let (Input::Delivery(delivery), ClockKind::Real) = (&mut deferred.input, self.place.dates) {
-                        // OL_DELIVERY_D is when it runs, not when it was queued.
+                        // OL_DELIVERY_D is the time of execution, not of queueing.
                         delivery.now = self.place.clock.date(began_ns);
                     }
                     let end = self.execute(session, &mut scratch, &deferred.input)?;
@@ -113,7 +113,8 @@ impl<E: Engine> PacedWorker<'_, E> {
                     let whose = Whose::Queue { deferred, output: scratch.out.delivery.clone() };
                     self.waiting.push_back(Ran { ticket: end.ticket, began_ns, whose });
                 }
-                // No terminal asks: time to wait for the disk. One that asks meanwhile waits for no more than that.
+                // No terminal waits, so there is time to wait for the log. A request that arrives meanwhile is delayed by
+                // this wait at most.
                 PacedWork::Nothing => {
                     if let Some(first) = self.waiting.front() {
                         let durable = session.wait_for(first.ticket).map_err(|e| e.to_string())?;
@@ -126,7 +127,7 @@ impl<E: Engine> PacedWorker<'_, E> {
             let durable = session.durable();
             self.release(durable)?;
         }
-        // What has run is answered; after Ctrl-C no terminal waits for it any more.
+        // Sends the remaining responses. After Ctrl-C no terminal waits for them.
         if !interrupt::requested()
             && let Some(last) = self.waiting.back()
         {
@@ -148,14 +149,14 @@ impl<E: Engine> PacedWorker<'_, E> {
         execute(session, scratch, steps, input, None, aborted).map_err(|failure| failure.to_string())
     }
 
-    /// Lets go of what is durable.
+    /// Releases the responses and result lines whose tickets are durable.
     fn release(&mut self, durable: Ticket) -> Result<(), String> {
         while self.waiting.front().is_some_and(|first| first.ticket <= durable) {
             let Some(Ran { began_ns, whose, .. }) = self.waiting.pop_front() else { break };
             let now_ns = self.place.clock.now_ns();
             match whose {
                 Whose::Terminal { reply, rolled_back, run_ns } => {
-                    // A terminal that has gone away at the end of the run hears nothing.
+                    // The terminal may be gone at the end of the run.
                     let _ = reply.send(PacedAnswer { rolled_back, run_ns, service_ns: now_ns - began_ns });
                 }
                 Whose::Queue { deferred, output } => {

@@ -1,5 +1,5 @@
-//! The fibers of a worker: each takes a terminal's transaction, runs it to its end, and takes the next. How they pass the
-//! thread on is the business of their scheduler.
+//! Fibers of a worker. Each takes a transaction of a terminal, runs it to its end, and takes the next. Their scheduler
+//! decides how they share the thread.
 
 use std::cell::{Cell, RefCell};
 
@@ -14,36 +14,36 @@ use crate::driver::{Control, Phase, Share};
 use crate::workload::engine::{Engine, Session};
 use crate::workload::txn::{Failure, Scratch, StepOrder};
 
-/// What a scheduler does where the fibers of a crew are between two transactions.
+/// Scheduler callbacks between two transactions of a fiber.
 pub(super) trait Conduct {
-    /// The running fiber is about to run this job.
+    /// Called by a fiber before it runs `job`.
     fn begins(&self, job: &Job);
 
-    /// The running fiber finds nothing to do, and is about to rest.
+    /// Called by a fiber that has no work, before it parks.
     fn rests(&self) {}
 
-    /// Measuring begins: what was counted before is forgotten.
+    /// Called at the start of the measurement: resets the statistics.
     fn measuring(&self) {}
 }
 
-/// What the fibers of a worker share. Borrowed for moments, never across a point.
+/// State that the fibers of a worker share. Borrowed briefly, never across a switch point.
 pub(super) struct Crew<'a, R, C> {
     conduct: C,
     desk: RefCell<Desk<'a, R>>,
-    /// Fibers that found nothing to do.
+    /// Parked fibers without work.
     idle: RefCell<Vec<fiber::Waker>>,
-    /// One of them waits for the log.
+    /// True while one of the fibers waits for the log.
     awaiting: Cell<bool>,
-    /// What teams did before is forgotten.
+    /// True once the statistics were reset at the start of the measurement.
     measuring: Cell<bool>,
     failure: RefCell<Option<String>>,
     steps: StepOrder,
-    /// Counters of the thread; none unless they were asked for.
+    /// Counters of the thread; `None` unless requested.
     meter: RefCell<Option<Box<Meter>>>,
 }
 
 impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
-    /// Fibers that serve the terminals of `desk`.
+    /// Creates a crew that serves the terminals of `desk`.
     pub(super) fn new(conduct: C, desk: Desk<'a, R>, steps: StepOrder) -> Self {
         Crew {
             conduct,
@@ -57,7 +57,7 @@ impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
         }
     }
 
-    /// Runs `fibers` of them on an executor until the run stops.
+    /// Runs `fibers` fibers on an executor until the run stops.
     pub(super) fn run<E: Engine>(self, executor: &mut Executor, fibers: usize, place: &Workplace<'_, E>) -> Share {
         *self.meter.borrow_mut() = place.counters.then(|| Box::new(Meter::open()));
         let ended = executor.scope(|team| {
@@ -75,7 +75,7 @@ impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
         Share { failure: failure.or(share.failure), counted, ..share }
     }
 
-    /// A fiber, from its first transaction to its last.
+    /// Body of a fiber.
     fn fiber<E: Engine>(&self, engine: &E, number: usize, control: &Control) {
         let serving = Serving { crew: self, control, is_open: Cell::new(false) };
         let result = match engine.session(number) {
@@ -121,7 +121,7 @@ impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
         }
     }
 
-    /// Waits until something has changed.
+    /// Parks the fiber until [`Crew::rouse`].
     fn rest(&self) {
         if let Some(waker) = fiber::waker() {
             self.conduct.rests();
@@ -130,7 +130,7 @@ impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
         }
     }
 
-    /// Something has changed: those who rest look again.
+    /// Wakes all parked fibers after a change.
     #[inline]
     fn rouse(&self) {
         let mut idle = self.idle.borrow_mut();
@@ -140,11 +140,12 @@ impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
     }
 }
 
-/// What a fiber is at. If it panics the run is over for all, and no other fiber waits for what it had begun.
+/// State of a fiber. If the fiber panics, the drop ends the run for all fibers. It also removes the transaction from the
+/// number in progress, so that no other fiber waits for it.
 struct Serving<'a, 'd, R: Ready, C: Conduct> {
     crew: &'a Crew<'d, R, C>,
     control: &'a Control,
-    /// A transaction is under way.
+    /// True while a transaction is in progress.
     is_open: Cell<bool>,
 }
 

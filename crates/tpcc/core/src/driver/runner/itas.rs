@@ -1,9 +1,9 @@
-//! A worker whose transactions are scheduled by home warehouse (ITAS, AJIT 2009): the fibers of a worker take terminals'
-//! transactions, and one that runs a transaction belongs to the sibling group of its terminal's warehouse. Siblings run one
-//! after the other, and with `itas` on all workers at the same time, so that a warehouse's rows are found in the caches.
+//! Worker whose transactions are scheduled by home warehouse (ITAS, AJIT 2009). The fibers of a worker take transactions of
+//! terminals; a fiber belongs to the sibling group of its transaction's home warehouse. Siblings run one after the other,
+//! with `itas` on all workers at the same time, so that the rows of a warehouse stay in the caches.
 //!
-//! A slice ends between transactions: one that gave way in its middle would keep its locks, and those of its own group, whose
-//! rows it shares, would wait for it. Where a transaction waits, for a lock or for a page, others run.
+//! A time slice ends between transactions. A transaction preempted in the middle would keep its locks, and transactions of
+//! its own group, which use the same rows, would wait for it. If a transaction waits for a lock or a page, others run.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,34 +24,35 @@ use crate::workload::engine::Engine;
 use crate::workload::error::Error;
 use crate::workload::time::nanos;
 
-/// Fibers that are scheduled by warehouse.
+/// Runner with fibers that are scheduled by warehouse.
 pub struct ItasRunner {
     fibers: usize,
     mode: Mode,
     slice: Duration,
     groups: Arc<Groups>,
     board: Arc<Board>,
-    /// By warehouse.
+    /// Group identifiers by warehouse.
     ids: Vec<GroupId>,
     began: Instant,
-    /// Whether stacks ask for large pages.
+    /// True if stacks request large pages.
     large_stacks: bool,
     figures: Mutex<SiblingFigures>,
 }
 
-/// What the workers of a run did.
+/// Statistics of the workers of a run.
 #[derive(Clone, Debug, Default)]
 pub struct SiblingFigures {
-    /// Statistics of all workers, added up.
+    /// Sum of the statistics of all workers.
     pub total: CoreStatistics,
-    /// The longest bound of any worker.
+    /// Largest wait bound of a worker.
     pub wait_bound: Duration,
-    /// The largest part of its bound that a wait reached.
+    /// Largest ratio of a wait to the wait bound of its worker.
     pub wait_to_bound: f64,
 }
 
 impl ItasRunner {
-    /// Up to `fibers` transactions of a worker under way at once, on so many workers, of so many warehouses.
+    /// Creates a runner with up to `fibers` concurrent transactions per worker, for `workers` workers and `warehouses`
+    /// warehouses.
     pub fn new(
         fibers: usize,
         mode: Mode,
@@ -77,23 +78,23 @@ impl ItasRunner {
         })
     }
 
-    /// The same, with stacks in large pages if `large`.
+    /// Sets the use of large pages for stacks.
     pub fn large_stacks(self, large: bool) -> ItasRunner {
         ItasRunner { large_stacks: large, ..self }
     }
 
-    /// What an engine must be opened with.
+    /// Hook that the engine must be opened with.
     pub fn hook() -> Arc<dyn StoreHook> {
         Arc::new(FiberHook::new(WaitsOnly))
     }
 
-    /// What all workers did, after the run.
+    /// Statistics of all workers, after the run.
     pub fn figures(&self) -> SiblingFigures {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// How the fibers of a worker conduct themselves.
+/// Scheduler callbacks of a worker's fibers.
 struct ByWarehouse<'a> {
     core: CoreHandle,
     ids: &'a [GroupId],
@@ -104,7 +105,7 @@ impl Conduct for ByWarehouse<'_> {
     #[inline]
     fn begins(&self, job: &Job) {
         let group = self.ids[job.warehouse as usize - 1];
-        // The groups are the runner's own: all are known.
+        // Cannot fail: the groups are those of the runner.
         let another = self.core.change_group(group).unwrap_or(false);
         if another || self.core.slice_is_over() {
             fiber::yield_now();

@@ -1,4 +1,4 @@
-//! How the transactions of a worker share its thread. A scheduler is one module here, and its flags.
+//! Schedulers of a worker's transactions, one per module.
 
 mod crew;
 pub mod itas;
@@ -12,39 +12,39 @@ use super::{Control, Share};
 use crate::workload::engine::Engine;
 use crate::workload::txn::StepOrder;
 
-/// Stack of a fiber, in bytes: transactions keep groups of rows on theirs.
+/// Stack size of a fiber in bytes. Transactions keep groups of rows on the stack.
 const STACK_BYTES: usize = 128 << 10;
 
-/// Bytes that the stack of a fiber takes at most; one that lies in large pages takes one of them.
+/// Maximum bytes of a fiber's stack. A stack in large pages takes one large page.
 pub fn stack_bytes(large_pages: bool) -> u64 {
     if large_pages { STACK_BYTES.next_multiple_of(LARGE_PAGE) as u64 } else { STACK_BYTES as u64 }
 }
 
-/// A way to run the transactions that a desk gives out.
+/// Scheduler of the transactions of a desk.
 pub trait Runner: Sync {
-    /// Most transactions of a worker under way at once.
+    /// Maximum number of concurrent transactions of a worker.
     fn team_size(&self) -> usize;
 
-    /// Said before a run: whether transactions of a worker that are under way together are of different warehouses.
+    /// Called before a run: `apart` is true if concurrent transactions of a worker are of different warehouses.
     fn keep_apart(&self, _apart: bool) {}
 
-    /// Serves the terminals of `desk` on the calling thread until the run stops. A failure stops the run for all; what was
-    /// counted before it stays.
+    /// Serves the terminals of `desk` on the calling thread until the run stops. A failure stops the run for all workers;
+    /// earlier counts remain valid.
     fn serve<E: Engine, R: Ready>(&self, place: &Workplace<'_, E>, desk: Desk<'_, R>) -> Share;
 }
 
-/// Where a worker serves.
+/// Environment of a worker.
 pub struct Workplace<'a, E> {
-    /// The engine.
+    /// Engine of the run.
     pub engine: &'a E,
-    /// The worker's number.
+    /// Number of the worker.
     pub number: usize,
-    /// Transactions under way at once: at most [`Runner::team_size`], less if the worker has not the terminals for it.
+    /// Number of concurrent transactions: at most [`Runner::team_size`], less if the worker has too few terminals.
     pub size: usize,
-    /// Order of steps in a transaction.
+    /// Order of the steps in a transaction.
     pub steps: StepOrder,
-    /// Whether counters of the processor and the system are read.
+    /// True if hardware and operating system counters are read.
     pub counters: bool,
-    /// What the main thread tells.
+    /// Control variables of the run.
     pub control: &'a Control,
 }

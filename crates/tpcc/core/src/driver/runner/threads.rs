@@ -1,4 +1,4 @@
-//! One transaction after the other: a worker serves its terminals in turn and hands out answers as their tickets become
+//! Worker that runs one transaction at a time. It serves its terminals in turn and sends responses once their tickets are
 //! durable.
 
 use super::{Runner, Workplace};
@@ -10,7 +10,7 @@ use crate::driver::{Control, Phase, Share};
 use crate::workload::engine::{Engine, Session};
 use crate::workload::txn::{Failure, Scratch, StepOrder};
 
-/// Threads without fibers.
+/// Runner without fibers.
 pub struct ThreadsRunner;
 
 impl Runner for ThreadsRunner {
@@ -33,7 +33,7 @@ impl Runner for ThreadsRunner {
     }
 }
 
-/// One thread's share of a run. Nothing in its loop allocates, and nothing is written that another worker writes.
+/// State of a worker. Its loop does not allocate, and writes no memory that another worker writes.
 struct Worker<'a, S, R> {
     session: S,
     desk: Desk<'a, R>,
@@ -44,7 +44,7 @@ struct Worker<'a, S, R> {
 }
 
 impl<S: Session, R: Ready> Worker<'_, S, R> {
-    /// Serves until the run stops. A failure stops the run for all; what was counted before it stays.
+    /// Serves until the run stops. A failure stops the run for all workers; earlier counts remain valid.
     fn run(mut self) -> Share {
         let failure = self.serve().err().map(|failure| {
             self.control.set(Phase::Stop);
@@ -71,14 +71,14 @@ impl<S: Session, R: Ready> Worker<'_, S, R> {
                     let durable = self.session.wait_for(ticket)?;
                     self.desk.durable_to(durable);
                 }
-                // Nothing is under way between two transactions.
+                // `Idle` cannot occur: no transaction is in progress between two calls.
                 Next::Idle | Next::Done => return Ok(()),
             }
         }
     }
 }
 
-/// A transaction has ended. Counting begins at the end of the first that was measured, which is not counted.
+/// Counts a finished transaction. Counting starts after the first transaction of the measurement, which is not counted.
 #[cold]
 fn count<R: Ready>(meter: &mut Meter, desk: &Desk<'_, R>, job: &Job) {
     if meter.has_begun() {

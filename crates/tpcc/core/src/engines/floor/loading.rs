@@ -1,4 +1,4 @@
-//! Loading the maps: each table's rows arrive in key order, from several threads.
+//! Bulk load of the ordered maps. Rows arrive in key order; several threads load different tables.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -12,8 +12,8 @@ use crate::workload::schema::{
     IndexDef, IndexFamily, PerIndex, PerTable, RowOf, Scale, TableDef, TableFamily, TableId,
 };
 
-/// Maps that several loader threads fill, each its own table.
-pub struct Loading {
+/// Maps that are being loaded. Several loader threads fill them, each thread its own tables.
+pub struct LoadingMaps {
     tables: PerTable<SharedRows>,
     indexes: PerIndex<SharedEntries>,
 }
@@ -30,43 +30,43 @@ impl IndexFamily for SharedEntries {
     type Of<I: IndexDef> = Mutex<BTreeMap<I::Key, <I::Table as TableDef>::Key>>;
 }
 
-/// Makes empty maps.
-struct Empty;
+/// Creates the empty maps.
+struct EmptyMaps;
 
-impl TableMaker<SharedRows> for Empty {
+impl TableMaker<SharedRows> for EmptyMaps {
     type Error = Infallible;
     fn make<T: TableDef>(&mut self) -> Result<Mutex<BTreeMap<T::Key, RowOf<T>>>, Infallible> {
         Ok(Mutex::default())
     }
 }
 
-impl IndexMaker<SharedEntries> for Empty {
+impl IndexMaker<SharedEntries> for EmptyMaps {
     type Error = Infallible;
     fn make<I: IndexDef>(&mut self) -> Result<Mutex<BTreeMap<I::Key, <I::Table as TableDef>::Key>>, Infallible> {
         Ok(Mutex::default())
     }
 }
 
-/// Adds up what rows and entries take.
-struct Measure {
+/// Sums the memory of a warehouse's rows and index entries.
+struct SizeSum {
     scale: Scale,
     bytes: u64,
-    /// Those of the largest table.
+    /// Bytes of the largest map: the rows of a table, or the entries of an index.
     largest: u64,
 }
 
-/// Nothing: it is measured, not kept.
-struct Measured;
+/// Family with empty members: [`SizeSum`] computes sizes and keeps no data.
+struct NoMembers;
 
-impl TableFamily for Measured {
+impl TableFamily for NoMembers {
     type Of<T: TableDef> = ();
 }
 
-impl IndexFamily for Measured {
+impl IndexFamily for NoMembers {
     type Of<I: IndexDef> = ();
 }
 
-impl Measure {
+impl SizeSum {
     fn add(&mut self, table: TableId, bytes: usize) {
         let bytes = load::rows_of_a_warehouse(table, &self.scale) * bytes as u64;
         self.bytes += bytes;
@@ -74,7 +74,7 @@ impl Measure {
     }
 }
 
-impl TableMaker<Measured> for Measure {
+impl TableMaker<NoMembers> for SizeSum {
     type Error = Infallible;
     fn make<T: TableDef>(&mut self) -> Result<(), Infallible> {
         self.add(T::TABLE, size_of::<(T::Key, RowOf<T>)>());
@@ -82,7 +82,7 @@ impl TableMaker<Measured> for Measure {
     }
 }
 
-impl IndexMaker<Measured> for Measure {
+impl IndexMaker<NoMembers> for SizeSum {
     type Error = Infallible;
     fn make<I: IndexDef>(&mut self) -> Result<(), Infallible> {
         self.add(I::Table::TABLE, size_of::<(I::Key, <I::Table as TableDef>::Key)>());
@@ -90,68 +90,69 @@ impl IndexMaker<Measured> for Measure {
     }
 }
 
-/// Bytes that a warehouse takes while it is loaded: its rows and index entries in maps, and the rows of one table beside its map.
+/// Peak memory of a warehouse during the load, in bytes: all rows and index entries in maps, and the rows of one table in a
+/// vector beside its map.
 pub(super) fn warehouse_bytes(scale: Scale) -> u64 {
-    let mut measure = Measure { scale, bytes: 0, largest: 0 };
-    let Ok(_) = PerTable::<Measured>::try_new(&mut measure);
-    let Ok(_) = PerIndex::<Measured>::try_new(&mut measure);
+    let mut measure = SizeSum { scale, bytes: 0, largest: 0 };
+    let Ok(_) = PerTable::<NoMembers>::try_new(&mut measure);
+    let Ok(_) = PerIndex::<NoMembers>::try_new(&mut measure);
     measure.bytes + measure.largest
 }
 
-/// Takes the maps out of their locks.
-struct Unlock<'l>(&'l Loading);
+/// Moves the maps out of their mutexes.
+struct TakeMaps<'l>(&'l LoadingMaps);
 
-impl TableMaker<RowMap> for Unlock<'_> {
+impl TableMaker<RowMap> for TakeMaps<'_> {
     type Error = Infallible;
     fn make<T: TableDef>(&mut self) -> Result<BTreeMap<T::Key, RowOf<T>>, Infallible> {
         Ok(std::mem::take(&mut *T::of(&self.0.tables).lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-impl IndexMaker<EntryMap> for Unlock<'_> {
+impl IndexMaker<EntryMap> for TakeMaps<'_> {
     type Error = Infallible;
     fn make<I: IndexDef>(&mut self) -> Result<BTreeMap<I::Key, <I::Table as TableDef>::Key>, Infallible> {
         Ok(std::mem::take(&mut *I::of(&self.0.indexes).lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-impl Loading {
-    /// Empty maps.
-    pub fn new() -> Loading {
-        let Ok(tables) = PerTable::try_new(&mut Empty);
-        let Ok(indexes) = PerIndex::try_new(&mut Empty);
-        Loading { tables, indexes }
+impl LoadingMaps {
+    /// Creates empty maps.
+    pub fn new() -> LoadingMaps {
+        let Ok(tables) = PerTable::try_new(&mut EmptyMaps);
+        let Ok(indexes) = PerIndex::try_new(&mut EmptyMaps);
+        LoadingMaps { tables, indexes }
     }
 
-    /// The loaded maps.
+    /// Returns the loaded maps.
     pub(super) fn into_maps(self) -> Maps {
-        let Ok(tables) = PerTable::try_new(&mut Unlock(&self));
-        let Ok(indexes) = PerIndex::try_new(&mut Unlock(&self));
+        let Ok(tables) = PerTable::try_new(&mut TakeMaps(&self));
+        let Ok(indexes) = PerIndex::try_new(&mut TakeMaps(&self));
         Maps { tables, indexes }
     }
 }
 
-impl BulkSink for Loading {
+impl BulkSink for LoadingMaps {
     type Error = FloorError;
-    type Appender<'a, T: TableDef> = SortedRows<'a, T>;
-    type IndexAppender<'a, I: IndexDef> = Entries<'a, I>;
+    type Appender<'a, T: TableDef> = FloorRowBuffer<'a, T>;
+    type IndexAppender<'a, I: IndexDef> = FloorEntryBuffer<'a, I>;
 
-    fn table<T: TableDef>(&self) -> Result<SortedRows<'_, T>, FloorError> {
-        Ok(SortedRows { to: T::of(&self.tables), rows: Vec::new() })
+    fn table<T: TableDef>(&self) -> Result<FloorRowBuffer<'_, T>, FloorError> {
+        Ok(FloorRowBuffer { to: T::of(&self.tables), rows: Vec::new() })
     }
 
-    fn index<I: IndexDef>(&self) -> Result<Entries<'_, I>, FloorError> {
-        Ok(Entries { to: I::of(&self.indexes), entries: Vec::new() })
+    fn index<I: IndexDef>(&self) -> Result<FloorEntryBuffer<'_, I>, FloorError> {
+        Ok(FloorEntryBuffer { to: I::of(&self.indexes), entries: Vec::new() })
     }
 }
 
-/// Rows of one table in key order.
-pub struct SortedRows<'a, T: TableDef> {
+/// Collects the rows of one table in key order.
+pub struct FloorRowBuffer<'a, T: TableDef> {
     to: &'a Mutex<BTreeMap<T::Key, RowOf<T>>>,
     rows: Vec<(T::Key, RowOf<T>)>,
 }
 
-impl<T: TableDef> Append<T> for SortedRows<'_, T> {
+impl<T: TableDef> Append<T> for FloorRowBuffer<'_, T> {
     type Error = FloorError;
 
     #[inline]
@@ -161,19 +162,20 @@ impl<T: TableDef> Append<T> for SortedRows<'_, T> {
     }
 
     fn finish(self) -> Result<(), FloorError> {
-        // Collected at once, the map's nodes are full; inserted one by one in order, half full.
+        // A map that is collected from a sorted list has full nodes. A map filled by single inserts in key order has
+        // half-full nodes.
         *self.to.lock().unwrap_or_else(PoisonError::into_inner) = self.rows.into_iter().collect();
         Ok(())
     }
 }
 
-/// Entries of one index in key order.
-pub struct Entries<'a, I: IndexDef> {
+/// Collects the entries of one index in key order.
+pub struct FloorEntryBuffer<'a, I: IndexDef> {
     to: &'a Mutex<BTreeMap<I::Key, <I::Table as TableDef>::Key>>,
     entries: Vec<(I::Key, <I::Table as TableDef>::Key)>,
 }
 
-impl<I: IndexDef> AppendIndex<I> for Entries<'_, I> {
+impl<I: IndexDef> AppendIndex<I> for FloorEntryBuffer<'_, I> {
     type Error = FloorError;
 
     #[inline]

@@ -22,7 +22,7 @@ use crate::workload::schema::{
     IndexDef, IndexFamily, IndexVisitor, PerIndex, PerTable, RowOf, Scale, TableDef, TableFamily,
 };
 use crate::workload::settings::StoreConfig;
-pub use loading::Loading;
+pub use loading::LoadingMaps;
 use undo::Undo;
 
 /// One map for each table and each index.
@@ -128,7 +128,7 @@ pub struct Floor {
 
 impl Floor {
     /// Creates the engine from loaded maps, and adds the description of the load (the rows of META).
-    pub fn new(loading: Loading, loaded: &Loaded) -> Floor {
+    pub fn new(loading: LoadingMaps, loaded: &Loaded) -> Floor {
         let mut maps = loading.into_maps();
         maps.tables.meta.extend(loaded.rows());
         Floor { maps: RwLock::new(maps) }
@@ -382,7 +382,7 @@ impl Database for Floor {
         plan: &load::Population,
         progress: &load::RowsDone,
     ) -> Result<Option<Self>, Error> {
-        let maps = Loading::new();
+        let maps = LoadingMaps::new();
         let loaded = load::populate(plan, &maps, config.workers, progress);
         match loaded.map_err(|error| error.into_error(|error| Error::failed(error.to_string())))? {
             load::LoadEnd::Done => Ok(Some(Floor::new(maps, &plan.loaded()))),

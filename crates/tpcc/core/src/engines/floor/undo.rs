@@ -1,18 +1,18 @@
-//! How the floor takes a transaction back: what each change replaced, in one buffer that is used again.
+//! Rollback in the floor engine: a buffer with the old value of each change. Transactions reuse the buffer.
 
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::Maps;
 use crate::workload::schema::{Key, MAX_KEY, RowOf, TableDef};
 
-/// Changes of the transaction in progress, oldest first.
+/// Undo records of the current transaction, oldest first.
 #[derive(Default)]
 pub(super) struct Undo {
     changes: Vec<Change>,
     bytes: Vec<u8>,
 }
 
-/// One change: how it is taken back, and where in the buffer its key and old columns begin.
+/// Undo record of one change: the function that reverts it, and the buffer offset of its key and old columns.
 struct Change {
     revert: fn(&mut Maps, &[u8]),
     at: usize,
@@ -30,7 +30,7 @@ impl Undo {
         self.bytes.clear();
     }
 
-    /// Takes all changes back, newest first.
+    /// Reverts all changes, newest first.
     pub(super) fn roll_back(&mut self, maps: &mut Maps) {
         while let Some(Change { revert, at }) = self.changes.pop() {
             revert(maps, &self.bytes[at..]);

@@ -1,26 +1,26 @@
-//! The initial population on its way into an engine of another crate: a table at a time, in key order.
+//! Load of the initial population into an engine of another crate, one table at a time, in key order.
 
 use super::{Peer, PeerFailure, index_number, number};
 use crate::engines::storage::codec::{KeyBytes, bytes_of};
 use crate::workload::load::sink::{Append, AppendIndex, BulkSink};
 use crate::workload::schema::{IndexDef, Key, RowOf, TableDef};
 
-/// An engine that is being filled.
-pub struct Loading<'p, P>(pub &'p P);
+/// Loads the population into the engine.
+pub struct PeerLoader<'p, P>(pub &'p P);
 
-impl<P: Peer> BulkSink for Loading<'_, P> {
+impl<P: Peer> BulkSink for PeerLoader<'_, P> {
     type Error = PeerFailure<P::Error>;
     type Appender<'a, T: TableDef>
-        = Collected<'a, P>
+        = PeerRowBuffer<'a, P>
     where
         Self: 'a;
     type IndexAppender<'a, I: IndexDef>
-        = Collected<'a, P>
+        = PeerRowBuffer<'a, P>
     where
         Self: 'a;
 
-    fn table<T: TableDef>(&self) -> Result<Collected<'_, P>, Self::Error> {
-        Ok(Collected {
+    fn table<T: TableDef>(&self) -> Result<PeerRowBuffer<'_, P>, Self::Error> {
+        Ok(PeerRowBuffer {
             peer: self.0,
             table: number::<T>(),
             key: T::Key::LEN,
@@ -29,30 +29,30 @@ impl<P: Peer> BulkSink for Loading<'_, P> {
         })
     }
 
-    fn index<I: IndexDef>(&self) -> Result<Collected<'_, P>, Self::Error> {
-        Ok(Collected { peer: self.0, table: index_number::<I>(), key: I::Key::LEN, row: 0, bytes: vec![] })
+    fn index<I: IndexDef>(&self) -> Result<PeerRowBuffer<'_, P>, Self::Error> {
+        Ok(PeerRowBuffer { peer: self.0, table: index_number::<I>(), key: I::Key::LEN, row: 0, bytes: vec![] })
     }
 }
 
-/// Rows of one table, which go to the engine together.
-pub struct Collected<'a, P> {
+/// PeerRowBuffer rows of one table. The engine receives all of them in one call.
+pub struct PeerRowBuffer<'a, P> {
     peer: &'a P,
     table: usize,
-    /// Bytes of a key.
+    /// Length of a key in bytes.
     key: usize,
-    /// Bytes of a row.
+    /// Length of a row in bytes.
     row: usize,
     bytes: Vec<u8>,
 }
 
-impl<P: Peer> Collected<'_, P> {
+impl<P: Peer> PeerRowBuffer<'_, P> {
     fn load(self) -> Result<(), PeerFailure<P::Error>> {
         let mut rows = self.bytes.chunks_exact(self.key + self.row).map(|both| both.split_at(self.key));
         Ok(self.peer.load(self.table, &mut rows)?)
     }
 }
 
-impl<T: TableDef, P: Peer> Append<T> for Collected<'_, P> {
+impl<T: TableDef, P: Peer> Append<T> for PeerRowBuffer<'_, P> {
     type Error = PeerFailure<P::Error>;
 
     fn push(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), Self::Error> {
@@ -66,7 +66,7 @@ impl<T: TableDef, P: Peer> Append<T> for Collected<'_, P> {
     }
 }
 
-impl<I: IndexDef, P: Peer> AppendIndex<I> for Collected<'_, P> {
+impl<I: IndexDef, P: Peer> AppendIndex<I> for PeerRowBuffer<'_, P> {
     type Error = PeerFailure<P::Error>;
 
     fn push(&mut self, key: &I::Key) -> Result<(), Self::Error> {

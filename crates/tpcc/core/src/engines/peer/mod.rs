@@ -1,8 +1,7 @@
-//! Engines of other crates behind the traits of the workload: whatever keeps bytes under bytes, in order, with
-//! transactions.
+//! Adapter for engines of other crates: any ordered store of byte strings with transactions.
 //!
-//! Such an engine implements [`Peer`], which knows neither rows nor indexes nor tickets. Secondary indexes are tables that
-//! [`transaction`] keeps, and a commit has the durability that the engine was opened with when it returns.
+//! Such an engine implements [`Peer`], which does not know rows, indexes or tickets. [`transaction`] keeps each secondary
+//! index as a table. When a commit returns, it has the durability that the engine was opened with.
 
 mod loading;
 #[cfg(test)]
@@ -15,10 +14,10 @@ use std::ops::ControlFlow;
 use crate::workload::abort::{Abort, AbortCause, EngineError};
 use crate::workload::engine::{Engine, EngineFigures, Session, Ticket};
 use crate::workload::schema::{IndexDef, TableDef, TableId};
-pub use loading::Loading;
+pub use loading::PeerLoader;
 pub use transaction::PeerOps;
 
-/// Names of the workload's tables, by the numbers under which a [`Peer`] is asked for them: the tables, then the indexes.
+/// Names of the workload's tables, indexed by the table number that a [`Peer`] receives: first the tables, then the indexes.
 pub const TABLES: [&str; 13] = [
     "warehouse",
     "district",
@@ -35,19 +34,19 @@ pub const TABLES: [&str; 13] = [
     "order_by_customer",
 ];
 
-/// The number of a table.
+/// Number of a table in [`TABLES`].
 #[inline(always)]
 fn number<T: TableDef>() -> usize {
     T::TABLE as usize
 }
 
-/// The number of an index.
+/// Number of an index in [`TABLES`].
 #[inline(always)]
 fn index_number<I: IndexDef>() -> usize {
     TableId::ALL.len() + I::INDEX as usize
 }
 
-/// What a transaction will do.
+/// Access mode of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Read only.
@@ -56,65 +55,68 @@ pub enum Access {
     Write,
 }
 
-/// Why an engine could not do something.
+/// Error of an engine of another crate.
 pub trait PeerError: Error + Send + 'static {
-    /// Whether others' transactions are the reason, so that it should be rolled back and run again.
+    /// Returns true if the error is a conflict with another transaction. The transaction is then rolled back and retried.
     fn is_conflict(&self) -> bool;
 }
 
-/// An engine that is open. Tables are known by numbers, and are there from the start.
+/// An open engine. Tables are identified by their numbers in [`TABLES`] and exist from the start.
 pub trait Peer: Sync {
-    /// What can go wrong.
+    /// Error of the engine.
     type Error: PeerError;
-    /// A thread's own part.
+    /// Session of a thread.
     type Session<'a>: PeerSession<Error = Self::Error>
     where
         Self: 'a;
 
-    /// Makes the session of a thread, in that thread.
+    /// Creates the session of the calling thread.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     fn session(&self) -> Result<Self::Session<'_>, Self::Error>;
 
-    /// Fills an empty table with rows whose keys ascend, in the engine's quickest way; durable when it returns.
+    /// Fills an empty table with rows in ascending key order, by the fastest method of the engine. The rows are durable when
+    /// the call returns.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     fn load<'r>(&self, table: usize, rows: &mut dyn Iterator<Item = (&'r [u8], &'r [u8])>) -> Result<(), Self::Error>;
 }
 
 /// A thread's connection to an engine.
 pub trait PeerSession {
-    /// What can go wrong.
+    /// Error of the engine.
     type Error: PeerError;
-    /// A transaction; dropped without an end it is rolled back.
+    /// A transaction. It is rolled back if it is dropped without a commit or rollback.
     type Transaction<'t>: PeerTransaction<Error = Self::Error>
     where
         Self: 't;
 
-    /// Begins a transaction, serializable with all others.
+    /// Begins a transaction that is serializable with all others.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     fn begin(&self, access: Access) -> Result<Self::Transaction<'_>, Self::Error>;
 }
 
-/// A transaction that is open.
+/// An open transaction.
 pub trait PeerTransaction: Sized {
-    /// What can go wrong.
+    /// Error of the engine.
     type Error: PeerError;
 
-    /// Shows the row of `key`; none when there is none. An engine may show it again: the last answer counts.
+    /// Calls `f` with the row of `key`; returns `None` if there is no row. An engine may call `f` again for the same row;
+    /// the last result counts.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     fn read<R>(&mut self, table: usize, key: &[u8], f: impl FnMut(&[u8]) -> R) -> Result<Option<R>, Self::Error>;
 
-    /// Shows the rows of `from..=to`, from the smallest key or, if `down`, from the largest, until `f` breaks.
+    /// Calls `f` with the rows of `from..=to` until `f` breaks, in ascending key order, or in descending key order if
+    /// `down`.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     fn scan(
         &mut self,
         table: usize,
@@ -124,29 +126,29 @@ pub trait PeerTransaction: Sized {
         f: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), Self::Error>;
 
-    /// Changes a row, which keeps its length; none when there is no such row.
+    /// Changes a row; its length stays the same. Returns `None` if there is no row.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     fn update<R>(&mut self, table: usize, key: &[u8], f: impl FnOnce(&mut [u8]) -> R)
     -> Result<Option<R>, Self::Error>;
 
-    /// Inserts a row; false, and nothing is changed, when there is one under that key.
+    /// Inserts a row. Returns false and changes nothing if a row has the key already.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     fn insert(&mut self, table: usize, key: &[u8], row: &[u8]) -> Result<bool, Self::Error>;
 
-    /// Removes the row with the smallest key of `from..=to`; returns its key.
+    /// Removes the row with the smallest key of `from..=to`; returns its key, or `None` if there is no row.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     fn take_first(&mut self, table: usize, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>, Self::Error>;
 
-    /// Changes every row of `from..=to`, in ascending order, as [`Self::update`] would; returns how many there were.
+    /// Changes every row of `from..=to` in ascending order, as [`Self::update`] does; returns the number of rows.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     fn update_run(
         &mut self,
         table: usize,
@@ -168,34 +170,34 @@ pub trait PeerTransaction: Sized {
     /// Commits with the durability that the engine was opened with.
     ///
     /// # Errors
-    /// Those of the engine; then it is rolled back.
+    /// Errors of the engine. The transaction is then rolled back.
     fn commit(self) -> Result<(), Self::Error>;
 
     /// Rolls back.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     fn rollback(self) -> Result<(), Self::Error>;
 }
 
-/// What an engine of another crate could not do.
+/// Error of an operation on an engine of another crate.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerFailure<E: PeerError> {
-    /// It said so.
+    /// Error of the engine.
     #[error(transparent)]
     Peer(#[from] E),
-    /// It holds bytes that are no row or key of this schema.
+    /// The engine holds bytes that are not a row or key of this schema.
     #[error(
         "{table}: holds a row of another layout; use the build that wrote it, or load another directory with this one"
     )]
     Layout {
-        /// Where.
+        /// Name of the table.
         table: &'static str,
     },
-    /// A second row under one key.
+    /// A row with this key exists already.
     #[error("{table}: a row is there already; this is a fault of the workload")]
     Duplicate {
-        /// Where.
+        /// Name of the table.
         table: &'static str,
     },
 }
@@ -211,7 +213,7 @@ impl<E: PeerError> EngineError for PeerFailure<E> {
     }
 }
 
-/// An engine of another crate, as the driver and the checker see it.
+/// An engine of another crate, in the form that the driver and the checker use.
 pub struct Foreign<'p, P>(pub &'p P);
 
 impl<P: Peer> Engine for Foreign<'_, P> {
@@ -238,7 +240,7 @@ impl<P: Peer> Engine for Foreign<'_, P> {
     }
 }
 
-/// A worker's part.
+/// Session of a worker.
 pub struct ForeignSession<S>(S);
 
 impl<S: PeerSession> Session for ForeignSession<S> {

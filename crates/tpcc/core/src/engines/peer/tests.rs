@@ -1,4 +1,4 @@
-//! The workload on a peer that is a handful of ordered maps under one lock.
+//! The workload on a small engine: ordered maps under one mutex.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -6,12 +6,12 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::{Access, Peer, PeerError, PeerSession, PeerTransaction, TABLES};
-use crate::doors::peers::{MixPlan, conditions, load_scaled, standard_mix};
+use crate::peers::{MixPlan, conditions, load_scaled, standard_mix};
 use crate::workload::schema::{IndexId, Scale, TableId};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Every so many-th commit is refused, as a conflict.
+/// Test engine. A write transaction fails with a conflict if the number of its commit is a multiple of `refuse_every`.
 struct Maps {
     tables: Mutex<Vec<Map>>,
     refuse_every: u64,
@@ -55,7 +55,7 @@ impl PeerSession for &Maps {
     }
 }
 
-/// What a key held before, newest last.
+/// Old rows of changed keys, newest last.
 type Undo = Vec<(usize, Vec<u8>, Option<Vec<u8>>)>;
 
 struct Changes<'t> {
@@ -160,7 +160,7 @@ fn the_mix_leaves_a_consistent_peer_whatever_was_refused() {
     assert!(done.completed > 100 && done.aborted > 0, "{done:?}");
     assert!(peer.tables.lock().unwrap()[TableId::Order as usize].len() > before);
     assert_eq!(conditions(&peer).unwrap(), (12, true));
-    // A district that has lost its rows of NEW-ORDER breaks conditions: the checker does see this peer.
+    // A district without its rows of NEW-ORDER violates conditions. This shows that the checker reads this engine.
     peer.tables.lock().unwrap()[TableId::NewOrder as usize].clear();
     assert!(!conditions(&peer).unwrap().1);
 }

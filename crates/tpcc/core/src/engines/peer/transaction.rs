@@ -1,5 +1,4 @@
-//! Record operations of the workload as operations on bytes. An index is a table whose keys are index keys and whose rows
-//! are empty.
+//! Record operations of the workload as operations on bytes. An index is a table with index keys and empty rows.
 
 use std::ops::ControlFlow;
 
@@ -19,7 +18,8 @@ fn layout<T: TableDef, S: PeerSession>() -> Failure<S> {
     PeerFailure::Layout { table: T::TABLE.name() }
 }
 
-/// A transaction. It begins with its first operation, or with its input, which says whether it will write.
+/// A transaction of the workload. The engine's transaction begins with the first operation, or with the input, which
+/// determines the access mode.
 pub struct PeerOps<'t, S: PeerSession + 't> {
     session: &'t S,
     open: Option<S::Transaction<'t>>,
@@ -30,7 +30,7 @@ impl<'t, S: PeerSession> PeerOps<'t, S> {
         PeerOps { session, open: None }
     }
 
-    /// The transaction, begun.
+    /// Returns the engine's transaction, and begins it if necessary.
     #[inline]
     fn tx(&mut self, access: Access) -> Result<&mut S::Transaction<'t>, Failure<S>> {
         let open = match self.open.take() {
@@ -139,7 +139,7 @@ impl<S: PeerSession> Read for PeerOps<'_, S> {
     }
 }
 
-/// Reads for the checker, each call in a transaction of its own: nothing else runs meanwhile.
+/// Reader for the checker. Each call is a transaction of its own; no other transaction runs meanwhile.
 pub struct Reader<S>(pub(super) S);
 
 impl<S: PeerSession> Read for Reader<S> {
@@ -247,7 +247,7 @@ impl<S: PeerSession> Ops for PeerOps<'_, S> {
         rows.iter().try_for_each(|(key, row)| self.insert::<T>(key, row))
     }
 
-    /// Of tables without indexes, which is all that the workload removes from.
+    /// For tables without indexes; the workload removes rows from no others.
     #[inline]
     fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, Failure<S>> {
         let (from, to) = (KeyBytes::of(from), KeyBytes::of(to));

@@ -1,17 +1,17 @@
-//! What the engine refuses, in the command's words: what is wrong, and what to do about it.
+//! Errors of the storage engine as errors of the command. Each names the problem and a remedy.
 
 use storage::{OpenError, StorageError, TxnError};
 
 use super::store::StoreError;
 use crate::workload::error::{Error, command};
 
-/// A load was broken off.
+/// Error for a directory with an interrupted load.
 pub(super) fn incomplete(shown: &str) -> Error {
     Error::failed(format!("{shown}: incomplete load"))
         .help(format!("{} deletes it and loads again", command("load", shown, "--replace")))
 }
 
-/// Why no database can be made in the directory `shown`.
+/// Error for a directory `shown` in which no database can be created.
 pub(super) fn cannot_create(error: &OpenError, shown: &str) -> Error {
     match error {
         OpenError::Missing { .. } => {
@@ -21,7 +21,7 @@ pub(super) fn cannot_create(error: &OpenError, shown: &str) -> Error {
     }
 }
 
-/// Why the database in the directory `shown` cannot be opened, and what to do.
+/// Error for a database in the directory `shown` that cannot be opened.
 pub fn cannot_open(error: &OpenError, shown: &str) -> Error {
     match error {
         OpenError::Setting { setting: "buffer_pool", what } => {
@@ -36,13 +36,13 @@ pub fn cannot_open(error: &OpenError, shown: &str) -> Error {
             Error::failed(error.to_string()).help("choose another directory with --data; nothing was changed")
         }
         OpenError::Cancelled { .. } => Error::failed(error.to_string()).help("the same command again goes on"),
-        OpenError::Storage(error) | OpenError::Catalog(TxnError::Storage(error)) => below(error, shown),
+        OpenError::Storage(error) | OpenError::Catalog(TxnError::Storage(error)) => storage_error(error, shown),
         _ => Error::failed(error.to_string()),
     }
 }
 
-/// What to do when files or pages of the database in the directory `shown` fail.
-pub fn below(error: &StorageError, shown: &str) -> Error {
+/// Error for a failure of files or pages of the database in the directory `shown`.
+pub fn storage_error(error: &StorageError, shown: &str) -> Error {
     let failed = Error::failed(error.to_string());
     match error {
         StorageError::CorruptPage { .. } | StorageError::CorruptFile { .. } => failed.help(format!(
@@ -58,19 +58,19 @@ pub fn below(error: &StorageError, shown: &str) -> Error {
     }
 }
 
-/// Why the engine failed on the database in the directory `shown`, and what to do.
-pub(super) fn failed(error: StoreError, shown: &str) -> Error {
+/// Error for a failure of the engine on the database in the directory `shown`.
+pub(super) fn store_error(error: StoreError, shown: &str) -> Error {
     match &error {
-        StoreError::Storage(error) => below(error, shown),
-        StoreError::Transaction(error) => failed_transaction(error, shown),
+        StoreError::Storage(error) => storage_error(error, shown),
+        StoreError::Transaction(error) => transaction_error(error, shown),
         _ => Error::failed(error.to_string()),
     }
 }
 
-/// Why a transaction failed that should not have, and what to do.
-pub fn failed_transaction(error: &TxnError, shown: &str) -> Error {
+/// Error for an unexpected failure of a transaction on the database in the directory `shown`.
+pub fn transaction_error(error: &TxnError, shown: &str) -> Error {
     match error {
-        TxnError::Storage(error) => below(error, shown),
+        TxnError::Storage(error) => storage_error(error, shown),
         _ => Error::failed(error.to_string()),
     }
 }

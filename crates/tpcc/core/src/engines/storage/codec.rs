@@ -1,10 +1,10 @@
-//! Keys and rows of the schema as the bytes that the engine stores.
+//! Encoding of the schema's keys and rows as the bytes that the engine stores.
 
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::workload::schema::{IndexDef, Key, MAX_KEY, RowOf, TableDef};
 
-/// A key's bytes, on the stack.
+/// Encoded key in a buffer on the stack.
 #[derive(Clone, Copy)]
 pub(in crate::engines) struct KeyBytes([u8; MAX_KEY]);
 
@@ -17,7 +17,7 @@ impl KeyBytes {
         KeyBytes(bytes)
     }
 
-    /// The bytes.
+    /// Returns the encoded key.
     #[inline(always)]
     pub(in crate::engines) fn get<K: Key>(&self) -> &[u8] {
         &self.0[..K::LEN]
@@ -25,7 +25,7 @@ impl KeyBytes {
 }
 
 impl KeyBytes {
-    /// A key that is encoded already. Of one that is longer than the schema's keys are, the begin.
+    /// Copies an encoded key. A key longer than the schema's keys is truncated.
     #[inline]
     pub(in crate::engines) fn from_bytes(key: &[u8]) -> KeyBytes {
         let mut bytes = [0; MAX_KEY];
@@ -34,32 +34,33 @@ impl KeyBytes {
         KeyBytes(bytes)
     }
 
-    /// The first `len` bytes, which are a key's.
+    /// Returns the first `len` bytes, which are the encoded key.
     #[inline(always)]
     pub(in crate::engines) fn first(&self, len: usize) -> &[u8] {
         &self.0[..len]
     }
 }
 
-/// A key the engine holds. `None` if its length is not a key's.
+/// Decodes a key of the engine. Returns `None` if the length is wrong.
 #[inline(always)]
 pub(in crate::engines) fn key_of<K: Key>(bytes: &[u8]) -> Option<K> {
     (bytes.len() == K::LEN).then(|| K::read(bytes))
 }
 
-/// A row the engine holds, in place. `None` if its length is not a row's.
+/// Returns a row of the engine in place, or `None` if the length is wrong.
 #[inline(always)]
 pub(in crate::engines) fn row_of<T: TableDef>(bytes: &[u8]) -> Option<&RowOf<T>> {
     RowOf::<T>::ref_from_bytes(bytes).ok()
 }
 
-/// A row the engine holds, to change.
+/// Returns a row of the engine in place for changes, or `None` if the length is wrong.
 #[inline(always)]
 pub(in crate::engines) fn row_mut<T: TableDef>(bytes: &mut [u8]) -> Option<&mut RowOf<T>> {
     RowOf::<T>::mut_from_bytes(bytes).ok()
 }
 
-/// How the engine finds the key of an index: index keys are unique, for they end in the primary key's columns.
+/// Appends the index key of a row to `out`; returns false if the key or row has a wrong length. Index keys are unique,
+/// because they end with the columns of the primary key.
 pub(in crate::engines) fn extract<I: IndexDef>(key: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     let (Some(key), Some(row)) = (key_of::<<I::Table as TableDef>::Key>(key), row_of::<I::Table>(row)) else {
         return false;
@@ -69,7 +70,7 @@ pub(in crate::engines) fn extract<I: IndexDef>(key: &[u8], row: &[u8], out: &mut
     true
 }
 
-/// A row's bytes.
+/// Returns the bytes of a row.
 #[inline(always)]
 pub(in crate::engines) fn bytes_of<T: TableDef>(row: &RowOf<T>) -> &[u8] {
     row.as_bytes()

@@ -1,14 +1,14 @@
-//! Compacting a database directory, for the command.
+//! Compaction of a database directory, for the command.
 
 use storage::{Compacted, Database};
 
-use super::advice::{below, cannot_open, failed_transaction};
+use super::advice::{cannot_open, storage_error, transaction_error};
 use super::database::options;
 use crate::workload::error::Error;
 use crate::workload::settings::StoreConfig;
 
-/// Compacts the database in the directory that `config` names; none if there is none. Opens no table: so every page can
-/// move.
+/// Compacts the database in the directory of `config`; returns `None` if there is no database. No table is opened, so every
+/// page can be moved.
 pub fn compact(config: &StoreConfig) -> Result<Option<Compacted>, Error> {
     let shown = config.shown();
     let opened = options(config, None)?.create(false).open(&config.data);
@@ -21,7 +21,7 @@ pub fn compact(config: &StoreConfig) -> Result<Option<Compacted>, Error> {
     };
     let compacted = db.compact();
     let closed = db.close();
-    let compacted = compacted.map_err(|error| failed_transaction(&error, &shown))?;
-    closed.map_err(|error| below(&error, &shown))?;
+    let compacted = compacted.map_err(|error| transaction_error(&error, &shown))?;
+    closed.map_err(|error| storage_error(&error, &shown))?;
     Ok(Some(compacted))
 }

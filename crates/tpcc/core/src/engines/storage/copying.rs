@@ -1,4 +1,4 @@
-//! An online copy of the database, for the command.
+//! Online copies of the database.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use storage::disk::{FileDisk, MemDisk};
 use storage::{Copied, CopyError, StorageError};
 
-use super::advice::{below, cannot_open};
+use super::advice::{cannot_open, storage_error};
 use super::database::options;
 use super::fiber_hook::StoreHook;
 use super::store::Store;
 use crate::workload::error::Error;
 use crate::workload::settings::StoreConfig;
 
-/// How far a copy is, for another thread to look at.
+/// Progress of a copy, readable by other threads.
 #[derive(Debug, Default)]
 pub struct PagesDone {
     pages: AtomicU64,
@@ -23,14 +23,15 @@ pub struct PagesDone {
 }
 
 impl PagesDone {
-    /// Pages copied, and pages to copy.
+    /// Number of copied pages, and number of all pages.
     pub fn pages(&self) -> (u64, u64) {
         (self.pages.load(Ordering::Relaxed), self.in_all.load(Ordering::Relaxed))
     }
 }
 
 impl Store {
-    /// Copies the database, which is in the directory `from`, into a directory that is empty or does not exist; none when `goes_on` broke it off.
+    /// Copies the database, which is in the directory `from`, into a directory that is empty or does not exist. Returns
+    /// `None` if `goes_on` has cancelled the copy.
     pub fn copy_to(
         &self,
         from: &str,
@@ -50,34 +51,34 @@ impl Store {
         match copied {
             Ok(copied) => Ok(Some(copied)),
             Err(CopyError::Cancelled { .. }) => Ok(None),
-            Err(CopyError::Storage(error)) => Err(below(&error, from)),
+            Err(CopyError::Storage(error)) => Err(storage_error(&error, from)),
             Err(error) => {
                 Err(Error::failed(error.to_string()).help("choose another directory with --to; nothing was changed"))
             }
         }
     }
 
-    /// Bytes that a copy in memory takes, all of whose pages are in its buffer pool, too.
+    /// Memory of an in-memory copy in bytes: its files, and a buffer pool that holds all its pages.
     ///
     /// # Errors
-    /// Where a page cannot be read.
+    /// Fails if a page cannot be read.
     pub fn copy_bytes(&self) -> Result<u64, StorageError> {
         let sizes = self.database().sizes()?;
         Ok(2 * sizes.data_file.saturating_sub(sizes.free))
     }
 
-    /// A copy of the database in memory, opened as `config` says, with all pages in its buffer pool.
+    /// Copies the database into memory and opens the copy with the settings of `config`. All pages are in its buffer pool.
     pub fn copy_in_memory(&self, config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Store, Error> {
         let shown = config.shown();
         let disk = Arc::new(MemDisk::new());
         match self.database().copy_on(Arc::<MemDisk>::clone(&disk), |_| ControlFlow::Continue(())) {
             Ok(_) => {}
-            Err(CopyError::Storage(error)) => return Err(below(&error, &shown)),
+            Err(CopyError::Storage(error)) => return Err(storage_error(&error, &shown)),
             Err(error) => return Err(Error::failed(error.to_string())),
         }
         let db = options(config, hook)?.open_on(disk).map_err(|error| cannot_open(&error, &shown))?;
         let store = Store::on(db, config, hook)?;
-        store.database().preload().map_err(|error| below(&error, &shown))?;
+        store.database().preload().map_err(|error| storage_error(&error, &shown))?;
         Ok(store)
     }
 }

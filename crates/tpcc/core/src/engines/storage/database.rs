@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use storage::disk::FileDisk;
 use storage::{DatabaseFiles, Hook, OpenError, OpenTable, Options, Recovery, RecoveryPass, Table};
 
-use super::advice::{below, cannot_create, cannot_open, failed, incomplete};
+use super::advice::{cannot_create, cannot_open, incomplete, storage_error, store_error};
 use super::delayed::Delayed;
 use super::fiber_hook::StoreHook;
 use super::store::Store;
@@ -35,11 +35,11 @@ impl Database for Store {
 
     fn open(config: &StoreConfig, hook: Option<&Self::Hook>) -> Result<Option<(Self, Loaded)>, Error> {
         let shown = config.shown();
-        match DirectoryContents::look(config, hook)? {
+        match DirectoryContents::inspect(config, hook)? {
             DirectoryContents::Empty => Ok(None),
-            DirectoryContents::Whole(store, loaded) => Ok(Some((*store, loaded))),
+            DirectoryContents::Complete(store, loaded) => Ok(Some((*store, loaded))),
             DirectoryContents::Incomplete => Err(incomplete(&shown)),
-            DirectoryContents::OfOthers(table) => {
+            DirectoryContents::Foreign(table) => {
                 Err(Error::failed(format!("{shown}: not a database of tpcc (it has a table '{table}')"))
                     .help("choose another directory with --data"))
             }
@@ -54,14 +54,14 @@ impl Database for Store {
     ) -> Result<(), Error> {
         let shown = config.shown();
         // The database is opened and closed before the claim below, because both take the same lock of the directory.
-        let goes = match DirectoryContents::look(config, None)? {
+        let goes = match DirectoryContents::inspect(config, None)? {
             DirectoryContents::Empty => None,
             DirectoryContents::Incomplete => None,
-            DirectoryContents::Whole(store, loaded) => {
+            DirectoryContents::Complete(store, loaded) => {
                 Database::close(*store)?;
                 Some(counted(loaded.warehouses.into(), "warehouse"))
             }
-            DirectoryContents::OfOthers(table) => {
+            DirectoryContents::Foreign(table) => {
                 Some(format!("a database of another program (it has a table '{table}')"))
             }
             DirectoryContents::Unreadable(_) => Some("a database that cannot be opened".to_owned()),
@@ -80,7 +80,7 @@ impl Database for Store {
         if let Some(goes) = goes {
             consent(&format!("{shown} holds {goes}, {} MiB", files.bytes().div_ceil(1 << 20)))?;
         }
-        files.delete().map_err(|error| below(&error, &shown))
+        files.delete().map_err(|error| storage_error(&error, &shown))
     }
 
     fn load(
@@ -108,9 +108,9 @@ impl Database for Store {
         let db = open_files(options, config, true).map_err(|error| cannot_create(&error, &shown))?;
         let store = Store::on(db, config, hook)?;
         let loaded = load::populate(plan, &store, config.workers, progress);
-        match loaded.map_err(|error| error.into_error(|error| failed(error, &shown)))? {
+        match loaded.map_err(|error| error.into_error(|error| store_error(error, &shown)))? {
             load::LoadEnd::Done => {
-                store.finish_load(&plan.loaded()).map_err(|error| failed(error, &shown))?;
+                store.finish_load(&plan.loaded()).map_err(|error| store_error(error, &shown))?;
                 Ok(Some(store))
             }
             load::LoadEnd::Cancelled => Ok(None),
@@ -118,16 +118,18 @@ impl Database for Store {
     }
 
     fn preload(&self) -> Result<(), Error> {
-        self.database().preload().map(drop).map_err(|error| below(&error, self.database().directory()))
+        self.database().preload().map(drop).map_err(|error| storage_error(&error, self.database().directory()))
     }
 
     fn verify(&self) -> Result<(), Error> {
-        self.database().verify_pages().map(drop).map_err(|error| below(&error, self.database().directory()))
+        self.database().verify_pages().map(drop).map_err(|error| storage_error(&error, self.database().directory()))
     }
 
     fn structure(&self, look: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<StructureReport, Error> {
-        let found =
-            self.database().check_structure(look).map_err(|error| below(&error, self.database().directory()))?;
+        let found = self
+            .database()
+            .check_structure(look)
+            .map_err(|error| storage_error(&error, self.database().directory()))?;
         let told = |finding: &storage::Finding| PageFinding {
             rule: finding.rule.name().to_owned(),
             file: finding.file.clone(),
@@ -147,7 +149,7 @@ impl Database for Store {
     }
 
     fn fingerprint(&self, look: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Option<String>, Error> {
-        Store::fingerprint(self, look).map_err(|error| failed(error, self.database().directory()))
+        Store::fingerprint(self, look).map_err(|error| store_error(error, self.database().directory()))
     }
 
     fn memory(&self) -> Option<Vec<RegionReport>> {
@@ -163,7 +165,7 @@ impl Database for Store {
 
     fn close(self) -> Result<(), Error> {
         let shown = self.database().directory().to_owned();
-        Store::close(self).map_err(|error| below(&error, &shown))
+        Store::close(self).map_err(|error| storage_error(&error, &shown))
     }
 }
 
@@ -172,18 +174,18 @@ enum DirectoryContents {
     /// No database.
     Empty,
     /// A complete database of this workload.
-    Whole(Box<Store>, Loaded),
+    Complete(Box<Store>, Loaded),
     /// The rest of an interrupted load.
     Incomplete,
     /// A database with other tables, and the name of one of them.
-    OfOthers(String),
+    Foreign(String),
     /// A database that cannot be opened, and the reason.
     Unreadable(Error),
 }
 
 impl DirectoryContents {
     /// Opens the database and determines the contents.
-    fn look(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<DirectoryContents, Error> {
+    fn inspect(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<DirectoryContents, Error> {
         let shown = config.shown();
         let options = options(config, hook)?;
         let db = match open_files(options.create(false).on_recovery(announce(&shown)), config, false) {
@@ -203,14 +205,14 @@ impl DirectoryContents {
             return Ok(names
                 .into_iter()
                 .find(|name| !is_ours(name))
-                .map_or(DirectoryContents::Incomplete, DirectoryContents::OfOthers));
+                .map_or(DirectoryContents::Incomplete, DirectoryContents::Foreign));
         }
         let store = Store::on(db, config, hook)?;
         let loaded = store.reader().and_then(|mut reader| Loaded::read(&mut reader));
         Ok(match loaded {
-            Ok(Some(loaded)) => DirectoryContents::Whole(Box::new(store), loaded),
+            Ok(Some(loaded)) => DirectoryContents::Complete(Box::new(store), loaded),
             Ok(None) => DirectoryContents::Incomplete,
-            Err(error) => DirectoryContents::Unreadable(failed(error, &shown)),
+            Err(error) => DirectoryContents::Unreadable(store_error(error, &shown)),
         })
     }
 }
@@ -224,7 +226,7 @@ impl Store {
         let inline = config.background == Background::Inline;
         let isolation = config.isolation.of_storage();
         Store::new(db, isolation, durability(config), config.prefetch, inline, hook.map(|hook| &**hook))
-            .map_err(|error| failed(error, &config.shown()))
+            .map_err(|error| store_error(error, &config.shown()))
     }
 }
 
@@ -239,7 +241,7 @@ pub fn open_for_shell(
     let shown = config.shown();
     let options = options(config, None)?.transactions(sessions).hook(hook).on_recovery(announce(&shown));
     let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
-    let table = db.table(&Table::new(table)).map_err(|error| failed(error.into(), &shown))?;
+    let table = db.table(&Table::new(table)).map_err(|error| store_error(error.into(), &shown))?;
     Ok((db, table))
 }
 

@@ -1,4 +1,4 @@
-//! A disk whose data file answers later: what a device with latency does to a run, on a machine that has none.
+//! Disk with delayed reads of the data file: simulates a device with latency on a machine that has none.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use storage::disk::{Disk, DiskFile, DiskLock, LockError, OpenMode};
 
-/// Files of pages begin so.
+/// Prefix of the names of page files.
 const PAGES: &str = "pages.";
 
-/// Delays each read of a file of pages; everything else is the other disk's.
+/// Delays each read of a page file; passes everything else to the inner disk.
 #[derive(Debug)]
 pub(super) struct Delayed<D> {
     disk: D,
@@ -60,8 +60,8 @@ struct DelayedFile {
 }
 
 impl DiskFile for DelayedFile {
-    /// Sleeps, as a thread does that waits for a device: other threads have the core meanwhile. (`read_resident_at` is not
-    /// passed on: nothing is in this device's memory.)
+    /// Sleeps like a thread that waits for a device: other threads use the core meanwhile. (`read_resident_at` is not
+    /// forwarded, because nothing is resident in this device's memory.)
     fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize> {
         std::thread::sleep(self.delay);
         self.file.read_at(buf, off)

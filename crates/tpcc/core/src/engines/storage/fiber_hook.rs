@@ -1,11 +1,11 @@
-//! The engine on fibers: its hook, implemented by `sched_steps`, for any user of fibers. Which fiber runs next is the
-//! business of a [`FiberPolicy`].
+//! The engine's hook on fibers, implemented with `sched_steps` for any scheduler of fibers. A [`FiberPolicy`] selects the
+//! fiber that runs next.
 //!
-//! Storage calls [`Hook::point`] where it has just asked for memory or where a stretch of code ends; where the policy says
-//! so, that becomes a hop to the next fiber. It calls [`Hook::enter`] where a statement begins. In the middle of a panic a
-//! fiber goes on alone: destructors must not let others run. Where storage must wait ([`Hook::block`]) the fiber leaves its
-//! team and the thread goes on with the others. Threads without fibers (loading, checking, the engine's services) wait as
-//! threads do.
+//! Storage calls [`Hook::point`] after a prefetch, and at the end of a code segment. If the policy selects the point, the
+//! fiber hops to the next fiber there. Storage calls [`Hook::enter`] at the start of a statement. During a panic a fiber does
+//! not hop, because destructors must not let others run. If storage has to wait ([`Hook::block`]), the fiber leaves its team,
+//! and the thread continues with the others. Threads without fibers (loading, checking, the engine's services) block as
+//! threads.
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -16,34 +16,34 @@ use sched_steps::fiber::{self, Waker};
 use sched_steps::team::TooManyOperations;
 use storage::{BlockReason, Hook, Operation, PointSite, ThreadHook, WaitToken};
 
-/// Which fibers run together, and where they switch.
+/// Selects the fibers that run together, and the points at which they switch.
 pub trait FiberPolicy: Debug + Send + Sync {
-    /// Whether a fiber may ever let others run at this point. Asked once for each point, when a database is opened.
-    fn may_stop_at(&self, site: &'static PointSite) -> bool;
+    /// Returns true if a fiber may ever let others run at this point. Called once for each point, when a database is opened.
+    fn may_switch_at(&self, site: &'static PointSite) -> bool;
 
-    /// Whether the fiber that runs lets the next one run at the point of this number.
-    fn stops_at(&self, site: u32) -> bool;
+    /// Returns true if the running fiber lets the next one run at the point with this number.
+    fn switches_at(&self, site: u32) -> bool;
 
-    /// A statement begins, on a fiber or on a thread without fibers.
+    /// Called at the start of a statement, on a fiber or on a thread without fibers.
     fn enter(&self, operation: Operation);
 
-    /// Learns which indexes there are: number, table, name.
+    /// Receives the number, the table name and the index name of each index of the database.
     ///
     /// # Errors
-    /// When they are too many for the operations of an executor.
-    fn know(&self, indexes: &[(u32, String, String)]) -> Result<(), TooManyOperations>;
+    /// Fails if there are too many indexes for the operations of an executor.
+    fn set_indexes(&self, indexes: &[(u32, String, String)]) -> Result<(), TooManyOperations>;
 }
 
-/// A hook of the engine that learns which tables the workload has.
+/// Hook of the engine that also receives the indexes of the workload's tables.
 pub trait StoreHook: Hook {
-    /// See [`FiberPolicy::know`].
+    /// See [`FiberPolicy::set_indexes`].
     ///
     /// # Errors
-    /// Likewise.
-    fn know(&self, indexes: &[(u32, String, String)]) -> Result<(), TooManyOperations>;
+    /// As for [`FiberPolicy::set_indexes`].
+    fn set_indexes(&self, indexes: &[(u32, String, String)]) -> Result<(), TooManyOperations>;
 }
 
-/// Runs storage on the fibers of whichever thread calls.
+/// Runs storage on the fibers of the calling thread.
 #[derive(Debug)]
 pub struct FiberHook<P> {
     threads: ThreadHook,
@@ -51,12 +51,12 @@ pub struct FiberHook<P> {
 }
 
 impl<P> FiberHook<P> {
-    /// The hook of this policy.
+    /// Creates the hook of a policy.
     pub fn new(policy: P) -> FiberHook<P> {
         FiberHook { threads: ThreadHook::default(), policy }
     }
 
-    /// What it was made of.
+    /// Returns the policy.
     #[inline]
     pub fn policy(&self) -> &P {
         &self.policy
@@ -64,8 +64,8 @@ impl<P> FiberHook<P> {
 }
 
 impl<P: FiberPolicy + 'static> StoreHook for FiberHook<P> {
-    fn know(&self, indexes: &[(u32, String, String)]) -> Result<(), TooManyOperations> {
-        self.policy.know(indexes)
+    fn set_indexes(&self, indexes: &[(u32, String, String)]) -> Result<(), TooManyOperations> {
+        self.policy.set_indexes(indexes)
     }
 }
 
@@ -75,12 +75,12 @@ impl<P: FiberPolicy + 'static> Hook for FiberHook<P> {
     }
 
     fn may_stop_at(&self, site: &'static PointSite) -> bool {
-        self.policy.may_stop_at(site)
+        self.policy.may_switch_at(site)
     }
 
     #[inline]
     fn point(&self, site: u32) {
-        if self.policy.stops_at(site) && !std::thread::panicking() {
+        if self.policy.switches_at(site) && !std::thread::panicking() {
             fiber::hop();
         }
     }
@@ -91,7 +91,7 @@ impl<P: FiberPolicy + 'static> Hook for FiberHook<P> {
     }
 
     fn task(&self) -> u64 {
-        // A fiber's waker is odd, so the numbers of fibers and of threads stay apart.
+        // A fiber's waker is odd and the number below is even, so numbers of fibers and threads are distinct.
         fiber::waker().map_or_else(|| storage::thread_number() << 1, |waker| waker.to_bits() as u64)
     }
 
@@ -99,7 +99,8 @@ impl<P: FiberPolicy + 'static> Hook for FiberHook<P> {
         let Some(waker) = fiber::waker() else { return self.threads.block(token, reason) };
         token.scheduler_word.store(waker.to_bits(), Ordering::Release);
         fence(Ordering::SeqCst);
-        // A waker leaves the wake and then looks at the word, so that one of the two sees the other.
+        // The waker sets the wake, then reads the word. This fiber has stored the word, and then checks for the wake. With
+        // the fences, at least one of the two sees the other.
         while !token.try_consume() {
             fiber::park();
         }
@@ -110,7 +111,7 @@ impl<P: FiberPolicy + 'static> Hook for FiberHook<P> {
         if !fiber::is_fiber() {
             return self.threads.block_for(token, reason, limit);
         }
-        // None: a time that does not come.
+        // `None`: a time that is never reached.
         let until = Instant::now().checked_add(limit);
         let woken = Cell::new(false);
         fiber::block_until(|| {

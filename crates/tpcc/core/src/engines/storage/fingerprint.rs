@@ -61,8 +61,8 @@ impl Store {
 
     /// Returns the handle of an existing table.
     fn raw_table(&self, name: &str) -> Result<OpenTable<Raw, Raw>, StoreError> {
-        let mut ours = Named { store: self, name, table: None };
-        PerTable::<Nothing>::try_new(&mut ours)?;
+        let mut ours = TableFinder { store: self, name, table: None };
+        PerTable::<NoMembers>::try_new(&mut ours)?;
         match ours.table {
             Some(table) => Ok(table),
             // A table of another program.
@@ -77,19 +77,19 @@ fn add(digest: &mut Sha256, bytes: &[u8]) {
 }
 
 /// Finds the workload's table with the name `name`.
-struct Named<'a> {
+struct TableFinder<'a> {
     store: &'a Store,
     name: &'a str,
     table: Option<OpenTable<Raw, Raw>>,
 }
 
-struct Nothing;
+struct NoMembers;
 
-impl TableFamily for Nothing {
+impl TableFamily for NoMembers {
     type Of<T: TableDef> = ();
 }
 
-impl TableMaker<Nothing> for Named<'_> {
+impl TableMaker<NoMembers> for TableFinder<'_> {
     type Error = StoreError;
 
     fn make<T: TableDef>(&mut self) -> Result<(), StoreError> {

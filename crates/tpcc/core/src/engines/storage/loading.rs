@@ -1,4 +1,4 @@
-//! Loading a database: each table's rows and each index's entries go straight into pages.
+//! Bulk load of a database: the rows of each table and the entries of each index are written directly into pages.
 
 use storage::{BulkPart, Part};
 
@@ -10,15 +10,15 @@ use crate::workload::schema::tables::Meta;
 use crate::workload::schema::{IndexDef, RowOf, TableDef};
 
 impl Store {
-    /// Writes the mark that says the load is whole, after everything else is durable.
+    /// Writes the mark of a complete load, after all other data is durable.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     pub fn finish_load(&self, loaded: &Loaded) -> Result<(), StoreError> {
         let table = *Meta::of(&self.tables);
         let mut tx = self.db.begin()?;
         for (key, row) in loaded.rows() {
-            tx.insert_raw(&table, KeyBytes::of(&key).get::<<Meta as TableDef>::Key>(), bytes_of::<Meta>(&row))?;
+            tx.raw_mut().insert(&table, KeyBytes::of(&key).get::<<Meta as TableDef>::Key>(), bytes_of::<Meta>(&row))?;
         }
         let end = tx.commit_async()?;
         self.db.wait_durable(end)?;
@@ -28,22 +28,22 @@ impl Store {
 
 impl BulkSink for Store {
     type Error = StoreError;
-    type Appender<'a, T: TableDef> = Rows<'a>;
-    type IndexAppender<'a, I: IndexDef> = Rows<'a>;
+    type Appender<'a, T: TableDef> = TreeLoader<'a>;
+    type IndexAppender<'a, I: IndexDef> = TreeLoader<'a>;
 
-    fn table<T: TableDef>(&self) -> Result<Rows<'_>, StoreError> {
-        Ok(Rows(self.db.bulk_load_part(T::of(&self.tables), Part::Rows)?))
+    fn table<T: TableDef>(&self) -> Result<TreeLoader<'_>, StoreError> {
+        Ok(TreeLoader(self.db.bulk_load_part(T::of(&self.tables), Part::Rows)?))
     }
 
-    fn index<I: IndexDef>(&self) -> Result<Rows<'_>, StoreError> {
-        Ok(Rows(self.db.bulk_load_part(I::Table::of(&self.tables), Part::Index(position::<I>()))?))
+    fn index<I: IndexDef>(&self) -> Result<TreeLoader<'_>, StoreError> {
+        Ok(TreeLoader(self.db.bulk_load_part(I::Table::of(&self.tables), Part::Index(position::<I>()))?))
     }
 }
 
-/// One tree being filled.
-pub struct Rows<'a>(BulkPart<'a>);
+/// Loader of one tree: a table, or an index.
+pub struct TreeLoader<'a>(BulkPart<'a>);
 
-impl<T: TableDef> Append<T> for Rows<'_> {
+impl<T: TableDef> Append<T> for TreeLoader<'_> {
     type Error = StoreError;
 
     #[inline]
@@ -57,7 +57,7 @@ impl<T: TableDef> Append<T> for Rows<'_> {
     }
 }
 
-impl<I: IndexDef> AppendIndex<I> for Rows<'_> {
+impl<I: IndexDef> AppendIndex<I> for TreeLoader<'_> {
     type Error = StoreError;
 
     #[inline]

@@ -1,4 +1,4 @@
-//! The workload on the storage engine: written to be copied by a program that embeds it.
+//! The workload on the storage engine. The code is written so that programs that embed the engine can copy it.
 
 pub mod advice;
 pub mod ahead;

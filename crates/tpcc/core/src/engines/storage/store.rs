@@ -1,4 +1,4 @@
-//! The engine seam: sessions, transactions and record operations on a [`storage::Database`].
+//! Implementation of the engine traits on a [`storage::Database`]: sessions, transactions and record operations.
 
 use std::ops::{ControlFlow, Range};
 
@@ -16,7 +16,7 @@ use crate::workload::schema::parts::{ColdPart, Part};
 use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{IndexDef, IndexVisitor, Key, PerTable, RowOf, TableDef, TableFamily, TableId};
 
-/// Handles of the open tables.
+/// Family of the handles of open tables.
 pub(super) struct Handles;
 
 impl TableFamily for Handles {
@@ -29,37 +29,37 @@ impl TableMaker<Handles> for Opener<'_> {
     type Error = StoreError;
 
     fn make<T: TableDef>(&mut self) -> Result<OpenTable<Raw, Raw>, StoreError> {
-        let mut declare = Declare { table: Table::new(T::TABLE.name()) };
-        T::indexes(&mut declare);
-        Ok(self.0.raw_table(&declare.table)?)
+        let mut declaration = TableDeclaration { table: Table::new(T::TABLE.name()) };
+        T::indexes(&mut declaration);
+        Ok(self.0.raw_table(&declaration.table)?)
     }
 }
 
-struct Declare {
+struct TableDeclaration {
     table: Table<(), ()>,
 }
 
-impl<T: TableDef> IndexVisitor<T> for Declare {
+impl<T: TableDef> IndexVisitor<T> for TableDeclaration {
     fn visit<I: IndexDef<Table = T>>(&mut self) {
         let table = std::mem::replace(&mut self.table, Table::new(T::TABLE.name()));
-        // Updates in place touch hot columns only, and indexes look at cold ones.
+        // In-place updates change hot columns only; index keys are made from primary keys and cold columns only.
         self.table = table.with_raw_index(I::INDEX.name(), true, size_of::<T::Hot>(), extract::<I>);
     }
 }
 
-/// What the engine could not do.
+/// Error of a [`Store`].
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A statement or a transaction failed.
     #[error(transparent)]
     Transaction(#[from] TxnError),
-    /// Something below failed.
+    /// The storage layer failed.
     #[error(transparent)]
     Storage(#[from] storage::StorageError),
-    /// A speculative loop could not go on.
+    /// A speculative loop could not continue.
     #[error("speculation: {0}")]
     Speculation(String),
-    /// More indexes than a team has operations for.
+    /// The tables have more indexes than a team has operations for.
     #[error("the tables have too many indexes for teams: {0}")]
     Operations(#[from] sched_steps::team::TooManyOperations),
     /// A row or key that is not of this schema.
@@ -67,7 +67,7 @@ pub enum StoreError {
         "{table}: holds a row of another layout; use the build that wrote it, or load another directory with this one"
     )]
     Layout {
-        /// Where.
+        /// Name of the table.
         table: &'static str,
     },
 }
@@ -89,7 +89,7 @@ pub(super) fn layout<T: TableDef>() -> StoreError {
     StoreError::Layout { table: T::TABLE.name() }
 }
 
-/// What came of one row, unless its bytes are of another layout.
+/// Returns the result for one row; fails if its bytes have another layout.
 #[inline(always)]
 pub(super) fn decoded<T: TableDef, R>(row: Option<Option<R>>) -> Result<Option<R>, StoreError> {
     match row {
@@ -98,28 +98,28 @@ pub(super) fn decoded<T: TableDef, R>(row: Option<Option<R>>) -> Result<Option<R
     }
 }
 
-/// What came of many rows, unless the bytes of one were of another layout.
+/// Returns the result for many rows; fails if the bytes of one have another layout.
 #[inline(always)]
 pub(super) fn all_fit<T: TableDef, R>(fits: bool, answer: R) -> Result<R, StoreError> {
     if fits { Ok(answer) } else { Err(layout::<T>()) }
 }
 
-/// A loaded database, open.
+/// An open, loaded database.
 pub struct Store {
     pub(super) db: Database,
     pub(super) tables: PerTable<Handles>,
     isolation: Isolation,
     durability: Durability,
     pub(super) prefetch: bool,
-    /// Only the workers drive the engine's services.
+    /// True if only the workers drive the engine's background services.
     inline: bool,
 }
 
 impl Store {
-    /// Opens the tables, creating those that are not there. The hook of `db` learns of them.
+    /// Opens the tables, and creates those that do not exist. `hook` receives their indexes.
     ///
     /// # Errors
-    /// When the database holds other tables under these names.
+    /// Fails if the database has other tables with these names.
     pub fn new(
         db: Database,
         isolation: Isolation,
@@ -130,12 +130,12 @@ impl Store {
     ) -> Result<Store, StoreError> {
         let tables = PerTable::try_new(&mut Opener(&db))?;
         if let Some(hook) = hook {
-            hook.know(&db.indexes())?;
+            hook.set_indexes(&db.indexes())?;
         }
         Ok(Store { db, tables, isolation, durability, prefetch, inline })
     }
 
-    /// The database.
+    /// Returns the database of the storage engine.
     pub fn database(&self) -> &Database {
         &self.db
     }
@@ -143,15 +143,15 @@ impl Store {
     /// Begins a transaction outside a session.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     pub fn begin(&self) -> Result<StoreTransaction<'_>, StoreError> {
         self.begin_at(self.isolation)
     }
 
-    /// Begins a transaction at a level of its own.
+    /// Begins a transaction with its own isolation level.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     pub fn begin_at(&self, isolation: Isolation) -> Result<StoreTransaction<'_>, StoreError> {
         Ok(self.wrap(self.db.begin_at(isolation)?))
     }
@@ -165,7 +165,7 @@ impl Store {
     /// Closes the database.
     ///
     /// # Errors
-    /// When something could not be written.
+    /// Fails if data could not be written.
     pub fn close(self) -> Result<(), storage::StorageError> {
         self.db.close()
     }
@@ -181,7 +181,7 @@ impl Engine for Store {
     }
 
     fn reader(&self) -> Result<StoreTransaction<'_>, StoreError> {
-        // Nothing runs meanwhile, so rows need not be locked one by one.
+        // No transaction runs meanwhile, so rows need not be locked one by one.
         self.begin_at(Isolation::ReadCommitted)
     }
 
@@ -210,16 +210,16 @@ impl Engine for Store {
     }
 }
 
-/// A worker's part.
+/// Session of a worker.
 pub struct StoreSession<'a> {
     store: &'a Store,
-    /// That of the last transaction.
+    /// Age of the last transaction.
     age: Option<Age>,
-    /// Transactions until this worker serves the engine, where no thread of its own does.
+    /// Number of transactions until this worker drives the background services, if they have no threads of their own.
     until_step: u32,
 }
 
-/// Transactions of a worker between two steps of the engine's services.
+/// Number of a worker's transactions between two steps of the background services.
 const STEP_EVERY: u32 = 32;
 
 impl<'a> Session for StoreSession<'a> {
@@ -270,7 +270,7 @@ impl<'a> Session for StoreSession<'a> {
     }
 }
 
-/// One transaction.
+/// A transaction on a [`Store`].
 pub struct StoreTransaction<'t> {
     store: &'t Store,
     pub(super) tx: storage::Transaction<'t>,
@@ -296,7 +296,7 @@ impl OpenTransaction for StoreTransaction<'_> {
     }
 }
 
-/// Which of its table's indexes an index is.
+/// Finds the position of an index among the indexes of its table.
 struct Position<I> {
     at: usize,
     found: Option<usize>,
@@ -312,7 +312,7 @@ impl<T: TableDef, I: IndexDef> IndexVisitor<T> for Position<I> {
     }
 }
 
-/// The number of an index among its table's.
+/// Position of an index among the indexes of its table.
 pub(super) fn position<I: IndexDef>() -> usize {
     let mut position = Position::<I> { at: 0, found: None, index: std::marker::PhantomData };
     <I::Table as TableDef>::indexes(&mut position);
@@ -330,7 +330,7 @@ impl Read for StoreTransaction<'_> {
     ) -> Result<Option<R>, StoreError> {
         let bytes = key.encoded();
         let table = self.table::<T>();
-        decoded::<T, _>(self.tx.read_raw(&table, bytes.as_ref(), |row| row_of::<T>(row).map(&mut f))?)
+        decoded::<T, _>(self.tx.raw().read(&table, bytes.as_ref(), |row| row_of::<T>(row).map(&mut f))?)
     }
 
     #[inline]
@@ -342,7 +342,7 @@ impl Read for StoreTransaction<'_> {
         let bytes = key.encoded();
         let table = self.table::<P::Table>();
         let shown = |part: &[u8]| P::ref_from_bytes(part).ok().map(&mut f);
-        decoded::<P::Table, _>(self.tx.read_columns_raw(&table, bytes.as_ref(), &[bytes_of_part::<P>()], shown)?)
+        decoded::<P::Table, _>(self.tx.raw().read_columns(&table, bytes.as_ref(), &[bytes_of_part::<P>()], shown)?)
     }
 
     #[inline]
@@ -356,12 +356,15 @@ impl Read for StoreTransaction<'_> {
         for (chunk, keys) in keys.chunks(RUN).enumerate() {
             let bytes: ArrayVec<_, RUN> = keys.iter().map(Key::encoded).collect();
             let keys: ArrayVec<&[u8], RUN> = bytes.iter().map(AsRef::as_ref).collect();
-            self.tx.read_columns_of_raw(&table, &keys, &[bytes_of_part::<P>()], |i, part| {
-                match P::ref_from_bytes(part) {
+            self.tx.raw().read_columns_of(
+                &table,
+                &keys,
+                &[bytes_of_part::<P>()],
+                |i, part| match P::ref_from_bytes(part) {
                     Ok(part) => f(chunk * RUN + i, part),
                     Err(_) => fits = false,
-                }
-            })?;
+                },
+            )?;
         }
         all_fit::<P::Table, _>(fits, ())
     }
@@ -376,7 +379,7 @@ impl Read for StoreTransaction<'_> {
         let (from, to) = (from.encoded(), to.encoded());
         let table = self.table::<T>();
         let mut fits = true;
-        self.tx.scan_raw(&table, from.as_ref(), to.as_ref(), |key, row| {
+        self.tx.raw().scan(&table, from.as_ref(), to.as_ref(), |key, row| {
             let (Some(key), Some(row)) = (key_of::<T::Key>(key), row_of::<T>(row)) else {
                 fits = false;
                 return ControlFlow::Break(());
@@ -398,7 +401,7 @@ impl Read for StoreTransaction<'_> {
         let table = self.table::<I::Table>();
         let mut fits = true;
         let down = direction == Direction::Down;
-        self.tx.scan_index_raw(&table, position::<I>(), from.as_ref(), to.as_ref(), down, |key, primary| {
+        self.tx.raw().scan_index(&table, position::<I>(), from.as_ref(), to.as_ref(), down, |key, primary| {
             let (Some(key), Some(primary)) = (key_of::<I::Key>(key), key_of(primary)) else {
                 fits = false;
                 return ControlFlow::Break(());
@@ -409,7 +412,7 @@ impl Read for StoreTransaction<'_> {
     }
 }
 
-/// Most rows of a run placed at once, and most keys of a prefetch.
+/// Maximum number of rows or keys per call of a statement on several rows.
 const RUN: usize = 16;
 
 impl Ops for StoreTransaction<'_> {
@@ -425,7 +428,7 @@ impl Ops for StoreTransaction<'_> {
             let hot = T::Hot::mut_from_bytes(hot).ok()?;
             Some(f(hot, T::Cold::ref_from_bytes(cold).ok()?))
         };
-        decoded::<T, _>(self.tx.update_head_raw(&table, bytes.as_ref(), size_of::<T::Hot>(), change)?)
+        decoded::<T, _>(self.tx.raw_mut().update_head(&table, bytes.as_ref(), size_of::<T::Hot>(), change)?)
     }
 
     #[inline]
@@ -441,7 +444,7 @@ impl Ops for StoreTransaction<'_> {
             Some(f(hot, P::ref_from_bytes(part).ok()?))
         };
         let columns = [0..size_of::<<P::Table as TableDef>::Hot>(), bytes_of_part::<P>()];
-        decoded::<P::Table, _>(self.tx.update_columns_raw(&table, bytes.as_ref(), &columns, change)?)
+        decoded::<P::Table, _>(self.tx.raw_mut().update_columns(&table, bytes.as_ref(), &columns, change)?)
     }
 
     #[inline]
@@ -456,7 +459,7 @@ impl Ops for StoreTransaction<'_> {
         for (chunk, keys) in keys.chunks(RUN).enumerate() {
             let bytes: ArrayVec<_, RUN> = keys.iter().map(Key::encoded).collect();
             let keys: ArrayVec<&[u8], RUN> = bytes.iter().map(AsRef::as_ref).collect();
-            rows += self.tx.update_heads_raw(&table, &keys, size_of::<T::Hot>(), |i, hot, cold| {
+            rows += self.tx.raw_mut().update_heads(&table, &keys, size_of::<T::Hot>(), |i, hot, cold| {
                 match (T::Hot::mut_from_bytes(hot), T::Cold::ref_from_bytes(cold)) {
                     (Ok(hot), Ok(cold)) => f(chunk * RUN + i, hot, cold),
                     _ => fits = false,
@@ -474,7 +477,7 @@ impl Ops for StoreTransaction<'_> {
     ) -> Result<Option<R>, StoreError> {
         let bytes = key.encoded();
         let table = self.table::<T>();
-        decoded::<T, _>(self.tx.update_raw(&table, bytes.as_ref(), |row| row_mut::<T>(row).map(f))?)
+        decoded::<T, _>(self.tx.raw_mut().update(&table, bytes.as_ref(), |row| row_mut::<T>(row).map(f))?)
     }
 
     #[inline]
@@ -487,7 +490,7 @@ impl Ops for StoreTransaction<'_> {
         let (from, to) = (from.encoded(), to.encoded());
         let table = self.table::<T>();
         let mut fits = true;
-        let rows = self.tx.update_run_raw(&table, from.as_ref(), to.as_ref(), |key, row| {
+        let rows = self.tx.raw_mut().update_run(&table, from.as_ref(), to.as_ref(), |key, row| {
             match (key_of::<T::Key>(key), row_mut::<T>(row)) {
                 (Some(key), Some(row)) => f(&key, &mut row.hot, &row.cold),
                 _ => fits = false,
@@ -500,7 +503,7 @@ impl Ops for StoreTransaction<'_> {
     fn insert<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), StoreError> {
         let bytes = key.encoded();
         let table = self.table::<T>();
-        Ok(self.tx.insert_raw(&table, bytes.as_ref(), bytes_of::<T>(row))?)
+        Ok(self.tx.raw_mut().insert(&table, bytes.as_ref(), bytes_of::<T>(row))?)
     }
 
     #[inline]
@@ -510,7 +513,7 @@ impl Ops for StoreTransaction<'_> {
             let keys: ArrayVec<_, RUN> = chunk.iter().map(|(key, _)| key.encoded()).collect();
             let pairs = keys.iter().zip(chunk).map(|(key, (_, row))| (key.as_ref(), bytes_of::<T>(row)));
             let pairs: ArrayVec<(&[u8], &[u8]), RUN> = pairs.collect();
-            self.tx.insert_run_raw(&table, &pairs)?;
+            self.tx.raw_mut().insert_run(&table, &pairs)?;
         }
         Ok(())
     }
@@ -519,7 +522,7 @@ impl Ops for StoreTransaction<'_> {
     fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, StoreError> {
         let (from, to) = (from.encoded(), to.encoded());
         let table = self.table::<T>();
-        match self.tx.take_first_raw(&table, from.as_ref(), to.as_ref())? {
+        match self.tx.raw_mut().take_first(&table, from.as_ref(), to.as_ref())? {
             None => Ok(None),
             Some(key) => key_of(&key).ok_or_else(layout::<T>).map(Some),
         }
@@ -539,7 +542,7 @@ impl Ops for StoreTransaction<'_> {
     fn prefetch_along<P: Part>(&mut self, key: &<P::Table as TableDef>::Key) {
         if self.store.prefetch {
             let table = self.table::<P::Table>();
-            self.tx.prefetch_along_raw(&table, key.encoded().as_ref(), bytes_of_part::<P>().end);
+            self.tx.raw_mut().prefetch_along(&table, key.encoded().as_ref(), bytes_of_part::<P>().end);
         }
     }
 
@@ -547,21 +550,21 @@ impl Ops for StoreTransaction<'_> {
     fn prefetch_insert<T: TableDef>(&mut self, key: &T::Key) {
         if self.store.prefetch {
             let table = self.table::<T>();
-            self.tx.prefetch_insert_raw(&table, key.encoded().as_ref());
+            self.tx.raw_mut().prefetch_insert(&table, key.encoded().as_ref());
         }
     }
 }
 
-/// The key of a part's table.
+/// Key type of a part's table.
 type KeyOf<P> = <<P as Part>::Table as TableDef>::Key;
 
-/// Where a part lies in its row.
+/// Byte range of a part in its row.
 pub(super) const fn bytes_of_part<P: Part>() -> Range<usize> {
     P::AT..P::AT + size_of::<P>()
 }
 
 impl StoreTransaction<'_> {
-    /// Announces rows, of each the first so many bytes.
+    /// Prefetches the first `row` bytes of each row.
     #[inline]
     fn prefetch_rows<T: TableDef>(&mut self, keys: &[T::Key], row: usize) {
         if !self.store.prefetch {
@@ -570,7 +573,7 @@ impl StoreTransaction<'_> {
         let table = self.table::<T>();
         for chunk in keys.chunks(RUN) {
             let keys: ArrayVec<_, RUN> = chunk.iter().map(Key::encoded).collect();
-            self.tx.prefetch_raw(keys.iter().map(|key| (table, key.as_ref(), row)));
+            self.tx.raw().prefetch(keys.iter().map(|key| (table, key.as_ref(), row)));
         }
     }
 }

@@ -1,26 +1,26 @@
-//! Fibers that let others run only where they wait: for schedulers that switch between transactions.
+//! Policy for schedulers that switch between transactions: a fiber lets others run only when it waits.
 
 use sched_steps::team::TooManyOperations;
 use storage::{Operation, PointSite};
 
 use super::fiber_hook::FiberPolicy;
 
-/// See the module.
+/// Policy under which no fiber switches at a point.
 #[derive(Debug)]
 pub struct WaitsOnly;
 
 impl FiberPolicy for WaitsOnly {
-    fn may_stop_at(&self, _site: &'static PointSite) -> bool {
+    fn may_switch_at(&self, _site: &'static PointSite) -> bool {
         false
     }
 
-    fn stops_at(&self, _site: u32) -> bool {
+    fn switches_at(&self, _site: u32) -> bool {
         false
     }
 
     fn enter(&self, _operation: Operation) {}
 
-    fn know(&self, _indexes: &[(u32, String, String)]) -> Result<(), TooManyOperations> {
+    fn set_indexes(&self, _indexes: &[(u32, String, String)]) -> Result<(), TooManyOperations> {
         Ok(())
     }
 }

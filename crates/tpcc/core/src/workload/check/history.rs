@@ -1,5 +1,5 @@
-//! HISTORY, added up by customer and by the district that took the payment. Its rows lie in the order of terminals, so one
-//! pass adds up a whole group of warehouses.
+//! Sums over HISTORY by customer and by the district that took the payment. The rows are in the order of terminals, so one
+//! pass sums a whole group of warehouses.
 
 use std::ops::ControlFlow;
 
@@ -9,16 +9,16 @@ use crate::workload::ops::Read;
 use crate::workload::schema::keys::HistoryKey;
 use crate::workload::schema::tables::History;
 
-/// Sums for the warehouses `first..=last`.
+/// Payment sums of the warehouses `first..=last`.
 pub(super) struct Payments {
     first: u32,
     customers_per_district: usize,
     districts: usize,
-    /// By customer: cents and rows.
+    /// Cents and number of rows of each customer.
     by_customer: Vec<(i64, u32)>,
-    /// By the district that took the payment: cents.
+    /// Cents of each district that took payments.
     by_district: Vec<i64>,
-    /// Rows of HISTORY in all.
+    /// Total number of rows of HISTORY.
     pub(super) rows: u64,
 }
 
@@ -27,7 +27,7 @@ impl Payments {
         (w - self.first) as usize * self.districts + usize::from(d - 1)
     }
 
-    /// Cents taken by a district, by H_W_ID and H_D_ID.
+    /// Cents that a district took, by H_W_ID and H_D_ID.
     pub(super) fn taken(&self, w: u32, d: u8) -> i64 {
         self.by_district[self.district(w, d)]
     }
@@ -39,7 +39,7 @@ impl Payments {
     }
 }
 
-/// Adds up the payments of and in the warehouses `first..=last`.
+/// Sums the payments by customers of, and taken in, the warehouses `first..=last`.
 pub(super) fn add_up<R: Read>(
     reader: &mut R,
     loaded: &Loaded,
@@ -65,7 +65,7 @@ pub(super) fn add_up<R: Read>(
         let (taken_w, taken_d) = (row.cold.w_id.get(), row.cold.d_id);
         let exists = |w: u32, d: u8| (1..=loaded.warehouses).contains(&w) && (1..=scale.districts).contains(&d);
         if !exists(w, d) || !exists(taken_w, taken_d) || !(1..=scale.customers).contains(&c) {
-            // Reported once, not once for each group.
+            // Reported in the first pass only, because every pass reads all rows.
             if first == 1 {
                 findings.add(Invariant::Payments, || {
                     format!(

@@ -7,7 +7,7 @@ use super::rule::Invariant;
 use super::*;
 use crate::driver;
 use crate::driver::runner::threads::ThreadsRunner;
-use crate::engines::floor::{Floor, Loading};
+use crate::engines::floor::{Floor, LoadingMaps};
 use crate::workload::engine::{OpenTransaction, Session};
 use crate::workload::generate::deck::Mix;
 use crate::workload::load;
@@ -21,7 +21,7 @@ use crate::workload::txn::StepOrder;
 
 fn loaded(warehouses: u32, seed: u64) -> (Floor, Loaded) {
     let plan = load::Population::new(warehouses, Scale::TINY, seed, Timestamp::at(77));
-    let maps = Loading::new();
+    let maps = LoadingMaps::new();
     assert_eq!(load::populate(&plan, &maps, 3, &load::RowsDone::default()).unwrap(), load::LoadEnd::Done);
     (Floor::new(maps, &plan.loaded()), plan.loaded())
 }
@@ -221,7 +221,7 @@ fn dump(floor: &Floor) -> Vec<String> {
 fn a_load_depends_on_its_seed_alone() {
     let load = |seed, threads| {
         let plan = load::Population::new(2, Scale::TINY, seed, Timestamp::at(77));
-        let maps = Loading::new();
+        let maps = LoadingMaps::new();
         let _ = load::populate(&plan, &maps, threads, &load::RowsDone::default()).unwrap();
         dump(&Floor::new(maps, &plan.loaded()))
     };

@@ -1,8 +1,8 @@
-//! Which transaction comes next: a deck of cards per terminal (5.2.4.2), so that shares are exact over each deck.
+//! Selection of the next transaction: one deck of cards per terminal (5.2.4.2), so that shares are exact over each deck.
 
 use super::Random;
 
-/// The five transactions.
+/// Kind of transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -14,20 +14,20 @@ pub enum Kind {
     OrderStatus,
     /// Deliver the oldest order of each district.
     Delivery,
-    /// Count items of recent orders that run short.
+    /// Count items of recent orders with low stock.
     StockLevel,
 }
 
 impl Kind {
-    /// All of them, in the order of reports.
+    /// All kinds, in the order of reports.
     pub const ALL: [Kind; 5] = [Kind::NewOrder, Kind::Payment, Kind::OrderStatus, Kind::Delivery, Kind::StockLevel];
 
-    /// Whether it changes the database.
+    /// Returns true if the transaction changes the database.
     pub fn writes(self) -> bool {
         matches!(self, Kind::NewOrder | Kind::Payment | Kind::Delivery)
     }
 
-    /// As printed.
+    /// Name for reports.
     pub fn name(self) -> &'static str {
         match self {
             Kind::NewOrder => "new-order",
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// What a deck consists of.
+/// Composition of a deck.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Mix {
     /// 45% new-order, 43% payment, 4% each of the others
@@ -59,7 +59,7 @@ pub enum Mix {
 }
 
 impl Mix {
-    /// As printed and as typed.
+    /// Name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Mix::Standard => "standard",
@@ -72,12 +72,12 @@ impl Mix {
         }
     }
 
-    /// The kinds that it has.
+    /// Kinds that the deck contains.
     pub fn kinds(self) -> Vec<Kind> {
         self.cards().into_iter().filter(|(_, cards)| *cards > 0).map(|(kind, _)| kind).collect()
     }
 
-    /// Cards of each kind in a deck. The standard deck's 200 cards give the exact 45/43/4/4/4.
+    /// Number of cards of each kind in a deck. The standard deck's 200 cards give the exact 45/43/4/4/4.
     fn cards(self) -> [(Kind, usize); 5] {
         let alone = |kind: Kind| Kind::ALL.map(|k| (k, usize::from(k == kind)));
         match self {
@@ -97,7 +97,7 @@ impl Mix {
     }
 }
 
-/// A shuffled deck; dealt to the end, then shuffled again.
+/// A shuffled deck. It is dealt to the end, then shuffled again.
 #[derive(Debug)]
 pub struct Deck {
     cards: Box<[Kind]>,
@@ -105,17 +105,17 @@ pub struct Deck {
 }
 
 impl Deck {
-    /// A new deck of `mix`, shuffled at the first draw.
+    /// Creates a deck of `mix`. It is shuffled at the first draw.
     pub fn new(mix: Mix) -> Deck {
         Deck::of(mix.cards())
     }
 
-    /// The smallest deck that gives every kind its least share (5.2.4.2).
+    /// Creates the smallest deck that gives every kind its minimum share (5.2.4.2).
     pub fn least() -> Deck {
         Deck::of(Deck::least_cards())
     }
 
-    /// Cards of each kind in it.
+    /// Number of cards of each kind in the smallest deck.
     pub fn least_cards() -> [(Kind, usize); 5] {
         [(Kind::NewOrder, 10), (Kind::Payment, 10), (Kind::OrderStatus, 1), (Kind::Delivery, 1), (Kind::StockLevel, 1)]
     }
@@ -126,12 +126,12 @@ impl Deck {
         Deck { cards, next }
     }
 
-    /// Bytes that the cards of a deck of `mix` take on the heap.
+    /// Heap memory of the cards of a deck of `mix`, in bytes.
     pub fn heap_bytes(mix: Mix) -> usize {
         mix.cards().iter().map(|(_, cards)| cards).sum::<usize>() * size_of::<Kind>()
     }
 
-    /// The next card.
+    /// Draws the next card.
     #[inline]
     pub fn draw(&mut self, random: &mut Random) -> Kind {
         if self.next == self.cards.len() {

@@ -1,4 +1,4 @@
-//! Keys of tables and indexes: big-endian columns, one after the other.
+//! Keys of tables and indexes. The encoding is the sequence of the columns, big-endian.
 
 use super::Key;
 
@@ -118,14 +118,14 @@ key! {
     }
 }
 key! {
-    /// HISTORY has no key of its own: (run, terminal, sequence) is unique and no counter that terminals share. The loader
-    /// is run 0, and there the warehouse stands for the terminal.
+    /// HISTORY has no key in the specification. The combination (run, terminal, sequence) is unique and needs no counter
+    /// that terminals share. The loader is run 0; its terminal number is the warehouse number.
     HistoryKey {
         /// Number of the run, from 1; 0 for the loader.
         run: u32,
-        /// Number of the terminal in its run; for the loader that of the warehouse.
+        /// Number of the terminal in its run; for the loader, the number of the warehouse.
         terminal: u32,
-        /// Number of the transaction among its terminal's.
+        /// Number of the transaction at its terminal.
         sequence: u64,
     }
 }
@@ -226,7 +226,7 @@ key! {
 }
 
 impl CustomerNameKey {
-    /// The range of everyone called `last` in a district.
+    /// Range of all customers of a district with the last name `last`.
     pub fn everyone(w: u32, d: u8, last: Name) -> (Self, Self) {
         (
             CustomerNameKey { w, d, last, first: [0; 16], c: 0 },
@@ -236,21 +236,21 @@ impl CustomerNameKey {
 }
 
 impl OrderCustomerKey {
-    /// The range of all orders of a customer.
+    /// Range of all orders of a customer.
     pub fn all(w: u32, d: u8, c: u32) -> (Self, Self) {
         (OrderCustomerKey { w, d, c, o: 0 }, OrderCustomerKey { w, d, c, o: u32::MAX })
     }
 }
 
 impl OrderLineKey {
-    /// The range of all lines of the orders `first..=last`.
+    /// Range of all lines of the orders `first..=last`.
     pub fn lines(w: u32, d: u8, first: u32, last: u32) -> (Self, Self) {
         (OrderLineKey { w, d, o: first, number: 0 }, OrderLineKey { w, d, o: last, number: u8::MAX })
     }
 }
 
 impl NewOrderKey {
-    /// The range of all undelivered orders of a district.
+    /// Range of all undelivered orders of a district.
     pub fn all(w: u32, d: u8) -> (Self, Self) {
         (NewOrderKey { w, d, o: 0 }, NewOrderKey { w, d, o: u32::MAX })
     }

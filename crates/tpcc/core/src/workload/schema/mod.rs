@@ -1,10 +1,9 @@
-//! What the database holds: nine tables, two secondary indexes, and two small tables about the database itself
-//! and about what was acknowledged ([`crate::driver::ack`]).
+//! Schema of the database: nine tables, two secondary indexes, and two small tables about the database itself and about
+//! acknowledged transactions ([`crate::driver::ack`]).
 //!
 //! A table is a marker type ([`tables`]) that names its key ([`keys`]) and its row ([`rows`]). A row's memory *is* its
-//! encoding: plain old data, little-endian, unaligned. It comes in two halves: the **hot** columns, which transactions
-//! update in place, lie first and together; the **cold** ones follow. Columns that are part of the key are not repeated
-//! in the row.
+//! encoding: plain old data, little-endian, unaligned. A row has two halves: first the **hot** columns, which transactions
+//! update in place, then the **cold** columns. Columns of the key are not repeated in the row.
 
 pub mod keys;
 pub mod parts;
@@ -18,25 +17,25 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub use tables::{PerIndex, PerTable};
 
-/// A key that encodes to a fixed number of bytes in which byte order is key order.
+/// A key with an encoding of fixed length, in which byte order is key order.
 pub trait Key: Copy + Ord + Debug + Send + Sync + 'static {
-    /// Bytes of the encoding, at most [`MAX_KEY`].
+    /// Length of the encoding in bytes, at most [`MAX_KEY`].
     const LEN: usize;
 
-    /// The encoding, on the stack.
+    /// Type of the encoding, on the stack.
     type Bytes: AsRef<[u8]> + Copy;
 
-    /// Encodes.
+    /// Returns the encoding.
     fn encoded(&self) -> Self::Bytes;
 
-    /// Encodes into `out`, which has exactly [`Self::LEN`] bytes.
+    /// Writes the encoding to `out`, which has exactly [`Self::LEN`] bytes.
     fn write(&self, out: &mut [u8]);
 
-    /// Decodes what [`Self::write`] wrote. Panics when `bytes` is not [`Self::LEN`] long.
+    /// Decodes the result of [`Self::write`]. Panics if `bytes` is not [`Self::LEN`] long.
     fn read(bytes: &[u8]) -> Self;
 }
 
-/// No key is longer than this many bytes.
+/// Maximum length of an encoded key in bytes.
 pub const MAX_KEY: usize = 48;
 
 /// Plain old data without alignment or padding, so that it may lie anywhere in a page.
@@ -50,20 +49,20 @@ impl<T> Columns for T where
 {
 }
 
-/// A row: the columns that transactions update, then the rest.
+/// A row: the hot columns, then the cold columns.
 #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Row<H, C> {
     /// Columns written in place by New-Order, Payment and Delivery.
     pub hot: H,
-    /// Columns that stay (C_DATA excepted, which [`crate::workload::ops::Ops::rewrite`] changes).
+    /// Columns that do not change (except C_DATA, which [`crate::workload::ops::Ops::rewrite`] changes).
     pub cold: C,
 }
 
 /// The row type of table `T`.
 pub type RowOf<T> = Row<<T as TableDef>::Hot, <T as TableDef>::Cold>;
 
-/// One table. A row of no columns outside its key (NEW-ORDER) has zero bytes.
+/// A table. A row without columns outside its key (NEW-ORDER) has zero bytes.
 pub trait TableDef: Copy + Send + Sync + 'static {
     /// Primary key.
     type Key: Key;
@@ -71,85 +70,85 @@ pub trait TableDef: Copy + Send + Sync + 'static {
     type Hot: Columns;
     /// The other columns.
     type Cold: Columns;
-    /// Which table this is.
+    /// Number of the table.
     const TABLE: TableId;
 
-    /// This table's member of `all`.
+    /// Returns this table's member of `all`.
     fn of<F: TableFamily>(all: &PerTable<F>) -> &F::Of<Self>;
-    /// This table's member of `all`.
+    /// Returns this table's member of `all` for changes.
     fn of_mut<F: TableFamily>(all: &mut PerTable<F>) -> &mut F::Of<Self>;
-    /// Shows every secondary index of this table to `visitor`, in a fixed order.
+    /// Calls `visitor` for every secondary index of this table, in a fixed order.
     fn indexes<V: IndexVisitor<Self>>(_visitor: &mut V) {}
 }
 
-/// One secondary index. Its keys are made from primary keys and cold columns only, so that an in-place update never
-/// touches an index.
+/// A secondary index. Its keys are made from primary keys and cold columns only, so that an in-place update never changes an
+/// index.
 pub trait IndexDef: Copy + Send + Sync + 'static {
-    /// The table whose rows it finds.
+    /// The indexed table.
     type Table: TableDef;
-    /// Unique: it ends with the columns of the primary key that the front part leaves open.
+    /// Index key. It is unique, because it ends with the columns of the primary key that its other columns lack.
     type Key: Key;
-    /// Which index this is.
+    /// Number of the index.
     const INDEX: IndexId;
 
-    /// The index key of a row.
+    /// Returns the index key of a row.
     fn key_of(key: &<Self::Table as TableDef>::Key, cold: &<Self::Table as TableDef>::Cold) -> Self::Key;
-    /// The primary key that an index key leads to.
+    /// Returns the primary key of the row that an index key refers to.
     fn primary(key: &Self::Key) -> <Self::Table as TableDef>::Key;
-    /// This index's member of `all`.
+    /// Returns this index's member of `all`.
     fn of<F: IndexFamily>(all: &PerIndex<F>) -> &F::Of<Self>;
-    /// This index's member of `all`.
+    /// Returns this index's member of `all` for changes.
     fn of_mut<F: IndexFamily>(all: &mut PerIndex<F>) -> &mut F::Of<Self>;
 }
 
-/// Sees every index of a table.
+/// Visitor of the indexes of a table.
 pub trait IndexVisitor<T: TableDef> {
     /// Called once for each index.
     fn visit<I: IndexDef<Table = T>>(&mut self);
 }
 
-/// A type for each table: `BTreeMap<T::Key, RowOf<T>>`, a handle of an engine, a counter.
+/// Map from tables to types: `BTreeMap<T::Key, RowOf<T>>`, a handle of an engine, a counter.
 pub trait TableFamily {
-    /// The member for table `T`.
+    /// Type for table `T`.
     type Of<T: TableDef>;
 }
 
-/// A type for each index.
+/// Map from indexes to types.
 pub trait IndexFamily {
-    /// The member for index `I`.
+    /// Type for index `I`.
     type Of<I: IndexDef>;
 }
 
-/// A table by number: for errors, counters and names.
+/// Number of a table, for errors, counters and names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum TableId {
-    /// One row a warehouse.
+    /// One row per warehouse.
     Warehouse,
-    /// Ten a warehouse.
+    /// Ten rows per warehouse.
     District,
-    /// 3,000 a district.
+    /// 3,000 rows per district.
     Customer,
-    /// One a payment.
+    /// One row per payment.
     History,
-    /// One an undelivered order.
+    /// One row per undelivered order.
     NewOrder,
-    /// One an order.
+    /// One row per order.
     Order,
-    /// 5 to 15 an order.
+    /// 5 to 15 rows per order.
     OrderLine,
-    /// 100,000 in all.
+    /// 100,000 rows.
     Item,
-    /// 100,000 a warehouse.
+    /// 100,000 rows per warehouse.
     Stock,
-    /// What the loader left about the database.
+    /// Numbers that describe the database ([`crate::workload::loaded::Fact`]).
     Meta,
-    /// One a terminal and run with `--ack-stdout`.
+    /// One row per terminal of each run with `--ack-stdout`.
     Acknowledged,
 }
 
 impl TableId {
-    /// Every table, the nine of the workload first.
+    /// All tables, the nine of the workload first.
     pub const ALL: [TableId; 11] = [
         TableId::Warehouse,
         TableId::District,
@@ -164,10 +163,10 @@ impl TableId {
         TableId::Acknowledged,
     ];
 
-    /// Those that a finished load has filled.
+    /// Tables that a completed load has filled.
     pub const LOADED: &[TableId] = Self::ALL.split_at(10).0;
 
-    /// As printed, and as the engine's catalog names it.
+    /// Name in reports and in the engine's catalog.
     pub fn name(self) -> &'static str {
         match self {
             TableId::Warehouse => "warehouse",
@@ -185,7 +184,7 @@ impl TableId {
     }
 }
 
-/// A secondary index by number.
+/// Number of a secondary index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum IndexId {
@@ -196,7 +195,7 @@ pub enum IndexId {
 }
 
 impl IndexId {
-    /// As the engine's catalog names it.
+    /// Name in the engine's catalog.
     pub fn name(self) -> &'static str {
         match self {
             IndexId::CustomerByName => "customer_by_name",
@@ -205,30 +204,30 @@ impl IndexId {
     }
 }
 
-/// How much of everything there is. The workload's own sizes are [`Scale::FULL`]; smaller ones are for tests and must
-/// not be called TPC-C at all.
+/// Sizes of the tables. The workload's own sizes are [`Scale::FULL`]. Smaller sizes are for tests and must not be called
+/// TPC-C at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     /// Rows of ITEM, and of STOCK per warehouse.
     pub items: u32,
-    /// Districts of a warehouse.
+    /// Number of districts per warehouse.
     pub districts: u8,
-    /// Customers of a district, and its orders after the load.
+    /// Number of customers per district, and of orders per district after the load.
     pub customers: u32,
-    /// How many of these orders are not delivered yet.
+    /// Number of undelivered orders per district after the load.
     pub new_orders: u32,
-    /// Last names in use.
+    /// Number of last names in use.
     pub names: u32,
 }
 
 impl Scale {
-    /// What the specification asks for.
+    /// Sizes of the specification.
     pub const FULL: Scale = Scale { items: 100_000, districts: 10, customers: 3_000, new_orders: 900, names: 1_000 };
 
-    /// Small enough for tests, with the same proportions.
+    /// Sizes for tests, with the same proportions.
     pub const TINY: Scale = Scale { items: 100, districts: 2, customers: 30, new_orders: 9, names: 30 };
 
-    /// The last order of a district that is delivered when the load ends.
+    /// Number of the last delivered order of a district after the load.
     pub fn delivered(&self) -> u32 {
         self.customers - self.new_orders
     }

@@ -1,4 +1,4 @@
-//! The marker types of tables and indexes, and one-of-each containers over them.
+//! Marker types of tables and indexes, and containers with one member for each.
 
 use super::keys::{
     AckKey, CustomerKey, CustomerNameKey, DistrictKey, HistoryKey, ItemKey, MetaKey, NewOrderKey, OrderCustomerKey,
@@ -39,13 +39,13 @@ macro_rules! tables {
             }
         )*
 
-        /// One member for each table.
+        /// Container with one member for each table.
         pub struct PerTable<F: TableFamily> {
             $(#[doc = concat!("Member for the table `", stringify!($member), "`.")] pub $member: F::Of<$name>),*
         }
 
         impl<F: TableFamily> PerTable<F> {
-            /// Makes each member with `maker`, in the order of [`TableId::ALL`].
+            /// Creates each member with `maker`, in the order of [`TableId::ALL`].
             pub fn try_new<M: TableMaker<F>>(maker: &mut M) -> Result<Self, M::Error> {
                 Ok(PerTable { $($member: maker.make::<$name>()?),* })
             }
@@ -67,11 +67,11 @@ tables! {
     Acknowledged acknowledged AckKey, AckHot, ();
 }
 
-/// Makes the members of a [`PerTable`].
+/// Creates the members of a [`PerTable`].
 pub trait TableMaker<F: TableFamily> {
-    /// Why a member could not be made.
+    /// Error if a member could not be created.
     type Error;
-    /// Makes the member of `T`.
+    /// Creates the member of `T`.
     fn make<T: TableDef>(&mut self) -> Result<F::Of<T>, Self::Error>;
 }
 
@@ -107,13 +107,13 @@ macro_rules! indexes {
             }
         )*
 
-        /// One member for each secondary index.
+        /// Container with one member for each secondary index.
         pub struct PerIndex<F: IndexFamily> {
             $(#[doc = concat!("Member for the index `", stringify!($member), "`.")] pub $member: F::Of<$name>),*
         }
 
         impl<F: IndexFamily> PerIndex<F> {
-            /// Makes each member with `maker`.
+            /// Creates each member with `maker`.
             pub fn try_new<M: IndexMaker<F>>(maker: &mut M) -> Result<Self, M::Error> {
                 Ok(PerIndex { $($member: maker.make::<$name>()?),* })
             }
@@ -130,10 +130,10 @@ indexes! {
         |ik| OrderKey { w: ik.w, d: ik.d, o: ik.o };
 }
 
-/// Makes the members of a [`PerIndex`].
+/// Creates the members of a [`PerIndex`].
 pub trait IndexMaker<F: IndexFamily> {
-    /// Why a member could not be made.
+    /// Error if a member could not be created.
     type Error;
-    /// Makes the member of `I`.
+    /// Creates the member of `I`.
     fn make<I: IndexDef>(&mut self) -> Result<F::Of<I>, Self::Error>;
 }

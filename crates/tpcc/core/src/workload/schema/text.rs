@@ -1,11 +1,11 @@
-//! Text of a declared width.
+//! Text with a declared maximum width.
 
 use std::fmt;
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// `vtext(N)`, N at most 255: a length byte, then N bytes of which those past the length are zero.
+/// `vtext(N)`, N at most 255: a length byte, then N bytes. Bytes past the length are zero.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Text<const N: usize> {
@@ -14,10 +14,10 @@ pub struct Text<const N: usize> {
 }
 
 impl<const N: usize> Text<N> {
-    /// No characters.
+    /// The empty text.
     pub const EMPTY: Self = Text { len: 0, bytes: [0; N] };
 
-    /// The first N bytes of `text`.
+    /// Creates a text from the first N bytes of `text`.
     pub fn new(text: &[u8]) -> Self {
         let mut new = Self::EMPTY;
         let len = text.len().min(N);
@@ -26,7 +26,7 @@ impl<const N: usize> Text<N> {
         new
     }
 
-    /// Makes a text of `len` characters (at most N) that `fill` writes.
+    /// Creates a text of `len` characters (at most N) that `fill` writes.
     pub fn filled(len: usize, fill: impl FnOnce(&mut [u8])) -> Self {
         let mut new = Self::EMPTY;
         let len = len.min(N);
@@ -35,12 +35,12 @@ impl<const N: usize> Text<N> {
         new
     }
 
-    /// The characters. A damaged length is cut to the width.
+    /// Returns the characters. A damaged length is limited to the width.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len).min(N)]
     }
 
-    /// The characters followed by zeros: equal order as the text itself, because no character is zero.
+    /// Returns the characters, padded with zeros. The order is that of the texts, because no character is zero.
     pub fn padded(&self) -> [u8; N] {
         self.bytes
     }
@@ -64,7 +64,7 @@ impl LongText {
     /// Declared width.
     pub const WIDTH: usize = 500;
 
-    /// Makes a text of `len` characters (at most [`Self::WIDTH`]) that `fill` writes.
+    /// Creates a text of `len` characters (at most [`Self::WIDTH`]) that `fill` writes.
     pub fn filled(len: usize, fill: impl FnOnce(&mut [u8])) -> Self {
         let len = len.min(Self::WIDTH);
         let mut bytes = [0; Self::WIDTH];
@@ -72,12 +72,12 @@ impl LongText {
         LongText { len: U16::new(len as u16), bytes }
     }
 
-    /// The characters. A damaged length is cut to the width.
+    /// Returns the characters. A damaged length is limited to the width.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len.get()).min(Self::WIDTH)]
     }
 
-    /// Puts `front` before what is there and cuts the end at the declared width.
+    /// Inserts `front` at the beginning and truncates the result to the declared width.
     pub fn prepend(&mut self, front: &[u8]) {
         let front = &front[..front.len().min(Self::WIDTH)];
         let old = self.as_bytes().len().min(Self::WIDTH - front.len());

@@ -1,6 +1,5 @@
-//! New-Order with any number of lines (the TLS paper's NEW ORDER and NEW ORDER 150), in two forms: line after line in groups,
-//! as an ordinary transaction does it, and cut into a head, lines, and a tail, so that lines can run ahead of the
-//! transaction.
+//! New-Order with any number of lines (the TLS paper's NEW ORDER and NEW ORDER 150), in two forms: with lines in groups, as
+//! in an ordinary transaction, and divided into a head, lines, and a tail, so that lines can run ahead of the transaction.
 
 use std::hint::black_box;
 
@@ -17,7 +16,7 @@ use crate::workload::schema::RowOf;
 use crate::workload::schema::keys::OrderLineKey;
 use crate::workload::schema::tables::OrderLine;
 
-/// What the terminal shows, but for the lines; and the lines.
+/// Output of the terminal: the head and the lines. Also holds the rows to be inserted.
 #[derive(Default)]
 pub struct LongOrderOutput {
     head: NewOrderOutput,
@@ -33,7 +32,7 @@ impl LongOrderOutput {
     }
 }
 
-/// Runs the transaction up to its end, lines in groups, contended rows late.
+/// Runs the transaction except for its final commit or rollback, with lines in groups and contended rows late.
 pub fn run<O: Ops>(
     ops: &mut O,
     order: OrderInput<'_>,
@@ -49,13 +48,13 @@ pub fn run<O: Ops>(
         lines.extend(shown);
         head.invalid |= found[..group.len()].contains(&false);
         if first == 0 {
-            // It has come along with the first items.
+            // The customer's row was prefetched together with the first items.
             customer(ops, order, head)?;
         }
         let by_stock: ArrayVec<usize, MAX_LINES> = by_stock(group).filter(|&i| found[i]).collect();
         let dist_info = stocks(ops, order, &by_stock, &mut lines[first..])?;
         for (i, line) in lines[first..].iter().enumerate().filter(|&(i, _)| found[i]) {
-            // The order's number is not known yet.
+            // The order number is not known yet; it is set below.
             rows.push(order_line(order, 0, first + i, line, dist_info[i]));
         }
     }
@@ -67,7 +66,7 @@ pub fn run<O: Ops>(
     Ok(finish(out))
 }
 
-/// What comes before the lines, all of it in order; returns the order's number.
+/// Runs all steps before the lines, in order; returns the order number.
 pub fn begin<O: Ops>(ops: &mut O, order: OrderInput<'_>, out: &mut LongOrderOutput) -> Result<u32, Failure<O::Error>> {
     out.start(order);
     warehouse(ops, order, &mut out.head)?;
@@ -77,7 +76,7 @@ pub fn begin<O: Ops>(ops: &mut O, order: OrderInput<'_>, out: &mut LongOrderOutp
     Ok(out.head.o_id)
 }
 
-/// A line; none when there is no such item.
+/// Runs a line; returns `None` if its item does not exist.
 pub fn line<O: RowOps>(
     ops: &mut O,
     order: OrderInput<'_>,
@@ -87,13 +86,13 @@ pub fn line<O: RowOps>(
     new_order::line(ops, order, o, i)
 }
 
-/// Takes what a line has shown, in the order of lines; none for one without an item.
+/// Adds the output of a line, in the order of lines; `None` for a line whose item does not exist.
 pub fn shown(out: &mut LongOrderOutput, line: Option<LineOutput>) {
     out.head.invalid |= line.is_none();
     out.lines.extend(line);
 }
 
-/// What comes after the lines.
+/// Runs the steps after the lines.
 pub fn finish(out: &mut LongOrderOutput) -> Verdict {
     out.head.total = total(&out.head, &out.lines);
     black_box(&*out);

@@ -1,7 +1,7 @@
 //! The five transactions (clause 2), written once against [`Ops`].
 //!
-//! Each reads every column that its profile lists, and produces every output field, whether or not the driver looks at
-//! it. The order of steps inside a profile is free where data flow allows: [`StepOrder`] says which order is taken.
+//! Each transaction reads every column that its profile lists, and produces every output field, even if the driver does not
+//! use it. Within the limits of data flow, the order of the steps in a profile is free: [`StepOrder`] selects it.
 
 pub mod customer;
 pub mod delivery;
@@ -23,7 +23,7 @@ use crate::workload::schema::keys::{CustomerKey, OrderLineKey};
 use crate::workload::schema::tables::OrderLine;
 use crate::workload::schema::{RowOf, TableDef, TableId};
 
-/// In which order a transaction takes its steps.
+/// Order of the steps of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum StepOrder {
     /// contended rows as late as data flow allows, stock rows sorted
@@ -33,7 +33,7 @@ pub enum StepOrder {
 }
 
 impl StepOrder {
-    /// As printed and as typed.
+    /// Name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             StepOrder::HotLast => "hot-last",
@@ -42,33 +42,33 @@ impl StepOrder {
     }
 }
 
-/// How a transaction wants to end. Both ends count as completed.
+/// Requested end of a transaction. Both ends count as completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Verdict {
     /// Commit.
     Commit,
-    /// Roll back: the order held an unused item number.
+    /// Roll back: the order contains an unused item number.
     Rollback,
 }
 
-/// Why a transaction could not run to its end.
+/// Error of a transaction.
 #[derive(Debug)]
 pub enum Failure<E> {
-    /// The engine said so.
+    /// Error of the engine.
     Engine(E),
-    /// A row that the workload relies on is not there.
+    /// A row that the workload requires does not exist.
     Missing {
-        /// Where.
+        /// Table of the row.
         table: TableId,
-        /// Which.
+        /// Key of the row.
         key: String,
     },
-    /// A counter is at its end.
+    /// A counter has reached its maximum.
     Full {
-        /// Where.
+        /// Table of the counter.
         table: TableId,
-        /// Which column.
+        /// Column of the counter.
         column: &'static str,
     },
 }
@@ -80,7 +80,7 @@ impl<E> From<E> for Failure<E> {
 }
 
 impl<E> Failure<E> {
-    /// A row that has to exist does not.
+    /// Error for a required row that does not exist.
     #[cold]
     fn missing<T: TableDef>(key: &T::Key) -> Self {
         Failure::Missing { table: T::TABLE, key: format!("{key:?}") }
@@ -88,7 +88,7 @@ impl<E> Failure<E> {
 }
 
 impl<E: EngineError> Failure<E> {
-    /// Whether to run the transaction again.
+    /// Returns the abort if the transaction should be retried.
     pub fn abort(&self) -> Option<Abort> {
         match self {
             Failure::Engine(error) => error.abort(),
@@ -111,7 +111,7 @@ impl<E: fmt::Display> fmt::Display for Failure<E> {
     }
 }
 
-/// A counter that would wrap. Carried out of a closure and made a [`Failure::Full`].
+/// A counter that would overflow. A closure returns it; it becomes a [`Failure::Full`].
 struct Overflow(&'static str);
 
 impl Overflow {
@@ -120,7 +120,7 @@ impl Overflow {
     }
 }
 
-/// Memory that a worker uses again for every transaction, so that none is allocated on the way.
+/// Memory that a worker reuses for every transaction, so that transactions do not allocate.
 #[derive(Default)]
 pub struct Scratch {
     customers: Vec<CustomerKey>,
@@ -130,7 +130,7 @@ pub struct Scratch {
     pub out: Outputs,
 }
 
-/// Every output field of the five transactions.
+/// All output fields of the five transactions.
 #[derive(Default)]
 pub struct Outputs {
     /// New-Order.
@@ -145,10 +145,11 @@ pub struct Outputs {
     pub stock_level: stock_level::StockLevelOutput,
 }
 
-/// What comes of a transaction.
+/// Result of a transaction.
 pub type TxnResult<O> = Result<Verdict, Failure<<O as Read>::Error>>;
 
-/// Runs the transaction that `input` asks for. The caller ends it as the verdict says, or rolls it back on a failure.
+/// Runs the transaction of `input` except for its end. The caller commits or rolls back as the verdict says, and rolls back
+/// after a failure.
 #[inline]
 pub fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<O> {
     match input {
@@ -161,7 +162,7 @@ pub fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &Input, scratch: &mut S
 }
 
 impl Input {
-    /// Iterations of the transaction's loop.
+    /// Number of iterations of the transaction's loop.
     pub fn items(&self) -> u64 {
         match self {
             Input::NewOrder(input) => input.order().lines.len() as u64,
@@ -171,7 +172,7 @@ impl Input {
         }
     }
 
-    /// Which transaction this is for.
+    /// Kind of the transaction.
     pub fn kind(&self) -> Kind {
         match self {
             Input::NewOrder(_) => Kind::NewOrder,

@@ -12,26 +12,27 @@ use crate::workload::schema::keys::{DistrictKey, OrderLineKey, StockKey};
 use crate::workload::schema::parts::StockQuantity;
 use crate::workload::schema::tables::{District, OrderLine, Stock};
 
-/// What the terminal shows.
+/// Output of the terminal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StockLevelOutput {
     /// W_ID.
     pub w: u32,
     /// D_ID.
     pub d: u8,
-    /// As typed.
+    /// Threshold, as entered at the terminal.
     pub threshold: i16,
-    /// Distinct items of the last orders whose stock is below the threshold.
+    /// Number of distinct items of the last orders with stock below the threshold.
     pub low_stock: u32,
 }
 
-/// Orders looked back upon.
+/// Number of recent orders that are examined.
 pub const ORDERS: u32 = 20;
 
-/// Stock rows announced at a time: enough to overlap their misses, few enough to stay in the first-level cache.
+/// Number of stock rows announced at a time: enough to overlap their cache misses, few enough to stay in the first-level
+/// cache.
 const GROUP: usize = 16;
 
-/// Runs the transaction up to its end.
+/// Runs the transaction except for its final commit or rollback.
 pub(super) fn run<O: Ops>(ops: &mut O, input: &StockLevelInput, scratch: &mut Scratch) -> TxnResult<O> {
     let next = next_order(ops, input)?;
     let items = &mut scratch.items;
@@ -42,7 +43,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, input: &StockLevelInput, scratch: &mut Sc
     Ok(Verdict::Commit)
 }
 
-/// Shows how many items run short.
+/// Sets the output.
 pub fn show(input: &StockLevelInput, low_stock: u32, scratch: &mut Scratch) {
     let StockLevelInput { w, d, threshold } = *input;
     let out = &mut scratch.out.stock_level;
@@ -50,13 +51,13 @@ pub fn show(input: &StockLevelInput, low_stock: u32, scratch: &mut Scratch) {
     black_box(&*out);
 }
 
-/// The number of the district's next order.
+/// Returns the number of the district's next order.
 pub fn next_order<O: RowOps>(ops: &mut O, input: &StockLevelInput) -> Result<u32, Failure<O::Error>> {
     let key = DistrictKey { w: input.w, d: input.d };
     ops.row::<District, _>(&key, |row| row.hot.next_o_id.get())?.ok_or_else(|| Failure::missing::<District>(&key))
 }
 
-/// The items of orders, each once.
+/// Collects the distinct items of the orders `first..=last`.
 pub fn ordered_items<O: RowOps>(
     ops: &mut O,
     input: &StockLevelInput,
@@ -75,7 +76,7 @@ pub fn ordered_items<O: RowOps>(
     Ok(())
 }
 
-/// Shows the items that run short.
+/// Calls `low` for each item with low stock.
 pub fn low_items<O: RowOps>(
     ops: &mut O,
     input: &StockLevelInput,

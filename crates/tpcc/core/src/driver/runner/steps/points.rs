@@ -35,7 +35,7 @@ impl Chosen {
     }
 
     /// Returns true if the point is live for any operation.
-    pub(super) fn may_stop_at(&self, site: &'static PointSite) -> bool {
+    pub(super) fn may_switch_at(&self, site: &'static PointSite) -> bool {
         match self {
             Chosen::None => false,
             Chosen::All => true,
@@ -56,7 +56,7 @@ impl Chosen {
                 sites.map(|site| at(site).and_then(|at| live.get(at).copied()).unwrap_or(0)).collect()
             }
             Chosen::None | Chosen::All | Chosen::BuiltIn => {
-                sites.map(|site| if self.may_stop_at(site) { u64::MAX } else { 0 }).collect()
+                sites.map(|site| if self.may_switch_at(site) { u64::MAX } else { 0 }).collect()
             }
         }
     }

@@ -174,12 +174,12 @@ fn let_others_run() {
 }
 
 impl FiberPolicy for TeamPolicy {
-    fn may_stop_at(&self, site: &'static PointSite) -> bool {
-        self.chosen.may_stop_at(site)
+    fn may_switch_at(&self, site: &'static PointSite) -> bool {
+        self.chosen.may_switch_at(site)
     }
 
     #[inline]
-    fn stops_at(&self, site: u32) -> bool {
+    fn switches_at(&self, site: u32) -> bool {
         self.teams.get().is_some_and(|teams| is_live(teams.live[site as usize]))
     }
 
@@ -197,7 +197,7 @@ impl FiberPolicy for TeamPolicy {
         team::begin_operation(next);
     }
 
-    fn know(&self, indexes: &[(u32, String, String)]) -> Result<(), TooManyOperations> {
+    fn set_indexes(&self, indexes: &[(u32, String, String)]) -> Result<(), TooManyOperations> {
         if matches!(self.chosen, Chosen::None) {
             return Ok(());
         }

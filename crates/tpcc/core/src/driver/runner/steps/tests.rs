@@ -140,7 +140,7 @@ fn turns(statements: &[(OperationKind, u32)], keep_apart: bool) -> Vec<usize> {
     let indexes = [TableId::Warehouse, TableId::Stock, TableId::Item];
     // Index numbers start at 1.
     let numbered = (1..).zip(indexes).map(|(number, table)| (number, name(table), name(table)));
-    hook.policy().know(&numbered.collect::<Vec<_>>()).unwrap();
+    hook.policy().set_indexes(&numbered.collect::<Vec<_>>()).unwrap();
     hook.policy().keep_apart(keep_apart);
     let order = RefCell::new(Vec::new());
     let builder = Executor::builder().fibers(2).operations(hook.policy().operations().unwrap());

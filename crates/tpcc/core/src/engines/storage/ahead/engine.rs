@@ -1,12 +1,12 @@
-//! A store as the driver sees it whose sessions run the loops of transactions ahead of them.
+//! Engine over a store: its sessions run the loops of transactions speculatively, ahead of the transactions.
 
 use std::ops::ControlFlow;
 
 use parking_lot::Mutex;
 use speculate::Options;
 
-use super::governed::Governed;
 use super::loops::{Loops, TransactionLoop};
+use super::selector::LoopSelector;
 use crate::engines::storage::store::{Store, StoreError, StoreSession, StoreTransaction};
 use crate::workload::counters::{Counters, SpeculationCounters};
 use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session, Ticket};
@@ -17,19 +17,19 @@ use crate::workload::schema::{IndexDef, RowOf, TableDef};
 use crate::workload::settings::Speculate;
 use crate::workload::txn::{self, Scratch, StepOrder, TxnResult};
 
-/// See the module's documentation.
+/// A [`Store`] whose sessions run the loops of transactions ahead of the transactions.
 pub struct AheadStore<'s> {
     store: &'s Store,
     how: Speculate,
     epoch_workers: usize,
-    /// What the sessions have told.
-    told: Mutex<SpeculationCounters>,
+    /// Sum of the counters that the sessions have reported.
+    shared_counters: Mutex<SpeculationCounters>,
 }
 
 impl<'s> AheadStore<'s> {
-    /// A store whose sessions have so many threads each for their loops.
+    /// Creates the engine. Each session runs its loops on `epoch_workers` threads.
     pub fn new(store: &'s Store, how: Speculate, epoch_workers: usize) -> AheadStore<'s> {
-        AheadStore { store, how, epoch_workers, told: Mutex::default() }
+        AheadStore { store, how, epoch_workers, shared_counters: Mutex::default() }
     }
 }
 
@@ -46,21 +46,21 @@ impl Engine for AheadStore<'_> {
 
     fn session(&self, worker: usize) -> Result<AheadSession<'_>, StoreError> {
         let options = Options::new().workers(self.epoch_workers);
-        let ahead = Ahead {
+        let state = LoopState {
             loops: Loops::new(self.store, options)?,
-            governed: [
+            selectors: [
                 TransactionLoop::OrderLines,
                 TransactionLoop::Accounts,
                 TransactionLoop::StatusLines,
                 TransactionLoop::Districts,
                 TransactionLoop::RecentOrders,
             ]
-            .map(|of| Governed::new(of, self.how)),
+            .map(|of| LoopSelector::new(of, self.how)),
             counted: SpeculationCounters::default(),
-            untold: 0,
-            told: &self.told,
+            unreported: 0,
+            shared_counters: &self.shared_counters,
         };
-        Ok(AheadSession { session: self.store.session(worker)?, ahead })
+        Ok(AheadSession { session: self.store.session(worker)?, state })
     }
 
     fn reader(&self) -> Result<StoreTransaction<'_>, StoreError> {
@@ -68,14 +68,14 @@ impl Engine for AheadStore<'_> {
     }
 
     fn figures(&self) -> EngineFigures {
-        EngineFigures { speculation: Some(*self.told.lock()), ..self.store.figures() }
+        EngineFigures { speculation: Some(*self.shared_counters.lock()), ..self.store.figures() }
     }
 }
 
-/// A worker's part.
+/// Session of a worker.
 pub struct AheadSession<'a> {
     session: StoreSession<'a>,
-    ahead: Ahead<'a>,
+    state: LoopState<'a>,
 }
 
 impl<'a> Session for AheadSession<'a> {
@@ -86,11 +86,11 @@ impl<'a> Session for AheadSession<'a> {
         Self: 't;
 
     fn begin(&mut self) -> Result<AheadTransaction<'_, 'a>, StoreError> {
-        Ok(AheadTransaction { tx: self.session.begin()?, ahead: &mut self.ahead })
+        Ok(AheadTransaction { tx: self.session.begin()?, state: &mut self.state })
     }
 
     fn begin_again(&mut self) -> Result<AheadTransaction<'_, 'a>, StoreError> {
-        Ok(AheadTransaction { tx: self.session.begin_again()?, ahead: &mut self.ahead })
+        Ok(AheadTransaction { tx: self.session.begin_again()?, state: &mut self.state })
     }
 
     fn durable(&mut self) -> Ticket {
@@ -106,21 +106,21 @@ impl<'a> Session for AheadSession<'a> {
     }
 }
 
-/// What a worker needs to run loops ahead.
-struct Ahead<'a> {
+/// State of a worker for loops that run ahead.
+struct LoopState<'a> {
     loops: Loops<'a>,
-    /// By [`Kind`].
-    governed: [Governed; Kind::ALL.len()],
+    /// Execution of the loop of each transaction kind, indexed by [`Kind`].
+    selectors: [LoopSelector; Kind::ALL.len()],
     counted: SpeculationCounters,
-    /// Transactions since the last time that it told what it had counted.
-    untold: u32,
-    told: &'a Mutex<SpeculationCounters>,
+    /// Number of transactions since the last report of the counters.
+    unreported: u32,
+    shared_counters: &'a Mutex<SpeculationCounters>,
 }
 
-/// Transactions between two times that a session tells what it has counted.
-const TELL_EVERY: u32 = 64;
+/// Number of transactions between two reports of a session's counters.
+const REPORT_EVERY: u32 = 64;
 
-impl<'a> Ahead<'a> {
+impl<'a> LoopState<'a> {
     fn run(
         &mut self,
         tx: &mut StoreTransaction<'a>,
@@ -128,8 +128,8 @@ impl<'a> Ahead<'a> {
         input: &Input,
         scratch: &mut Scratch,
     ) -> TxnResult<StoreTransaction<'a>> {
-        let governed = &mut self.governed[input.kind() as usize];
-        let decision = governed.decide();
+        let selector = &mut self.selectors[input.kind() as usize];
+        let decision = selector.decide();
         let ran = match decision.grain {
             Some(grain) => {
                 self.counted.ahead += 1;
@@ -141,18 +141,18 @@ impl<'a> Ahead<'a> {
             }
         };
         if ran.is_ok() {
-            governed.ended(&decision, input.items());
+            selector.record(&decision, input.items());
         }
-        self.untold += 1;
-        if self.untold == TELL_EVERY {
-            self.tell();
+        self.unreported += 1;
+        if self.unreported == REPORT_EVERY {
+            self.report();
         }
         ran
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         let stats = self.loops.take_stats();
-        self.told.lock().add(&SpeculationCounters {
+        self.shared_counters.lock().add(&SpeculationCounters {
             epochs: stats.epochs,
             violations: stats.violations,
             operations: stats.operations,
@@ -162,25 +162,25 @@ impl<'a> Ahead<'a> {
             waited_ns: stats.waited_ns,
             ..std::mem::take(&mut self.counted)
         });
-        self.untold = 0;
+        self.unreported = 0;
     }
 }
 
-impl Drop for Ahead<'_> {
+impl Drop for LoopState<'_> {
     fn drop(&mut self) {
-        self.tell();
+        self.report();
     }
 }
 
-/// A transaction, and what runs its loop.
+/// A transaction, with the worker's state for its loop.
 pub struct AheadTransaction<'t, 'a> {
     tx: StoreTransaction<'a>,
-    ahead: &'t mut Ahead<'a>,
+    state: &'t mut LoopState<'a>,
 }
 
 impl OpenTransaction for AheadTransaction<'_, '_> {
     fn run(&mut self, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<Self> {
-        self.ahead.run(&mut self.tx, steps, input, scratch)
+        self.state.run(&mut self.tx, steps, input, scratch)
     }
 
     fn commit(self) -> Result<Ticket, StoreError> {
@@ -219,7 +219,7 @@ impl Read for AheadTransaction<'_, '_> {
     }
 }
 
-/// Statements outside of loops.
+/// Statements outside loops.
 impl Ops for AheadTransaction<'_, '_> {
     fn update<T: TableDef, R>(
         &mut self,

@@ -1,11 +1,11 @@
-//! Transactions whose loops run ahead of them on several cores, by speculation.
+//! Speculative execution: loops of transactions run ahead of the transactions on several cores.
 
 mod engine;
-mod governed;
 pub mod loops;
 mod rows;
+mod selector;
 mod steps;
 
 pub use engine::AheadStore;
-pub use governed::Governed;
 pub use rows::RowStore;
+pub use selector::LoopSelector;

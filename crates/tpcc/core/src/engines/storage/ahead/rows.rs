@@ -1,5 +1,5 @@
-//! The rows of the storage engine as a [`speculate::Store`]: epochs peek at them without locks, and the transaction locks and
-//! confirms them in order.
+//! Rows of the storage engine as a [`speculate::Store`]. Epochs read rows optimistically, without locks; the transaction
+//! locks and validates them in order.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -17,18 +17,18 @@ use crate::workload::schema::parts::Part;
 use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{Key as _, PerTable, RowOf, TableDef, TableFamily, TableId};
 
-/// The tables of a store, by number.
+/// The rows of a store. Handles and row sizes of the tables are indexed by table number.
 pub struct RowStore<'s> {
     store: &'s Store,
     tables: Vec<(OpenTable<Raw, Raw>, usize)>,
 }
 
 impl<'s> RowStore<'s> {
-    /// All tables.
+    /// Creates the accessor to all tables.
     pub fn new(store: &'s Store) -> RowStore<'s> {
-        let mut by_number = ByNumber { store, tables: Vec::new() };
-        let Ok(_) = PerTable::<Nothing>::try_new(&mut by_number);
-        RowStore { store, tables: by_number.tables }
+        let mut collector = HandleCollector { store, tables: Vec::new() };
+        let Ok(_) = PerTable::<NoMembers>::try_new(&mut collector);
+        RowStore { store, tables: collector.tables }
     }
 
     fn table(&self, key: &RowKey) -> &OpenTable<Raw, Raw> {
@@ -36,19 +36,19 @@ impl<'s> RowStore<'s> {
     }
 }
 
-struct Nothing;
+struct NoMembers;
 
-impl TableFamily for Nothing {
+impl TableFamily for NoMembers {
     type Of<T: TableDef> = ();
 }
 
-/// Lists the handle and the size of a row of each table, in the order of [`TableId::ALL`].
-struct ByNumber<'s> {
+/// Collects the handle and the row size of each table, in the order of [`TableId::ALL`].
+struct HandleCollector<'s> {
     store: &'s Store,
     tables: Vec<(OpenTable<Raw, Raw>, usize)>,
 }
 
-impl TableMaker<Nothing> for ByNumber<'_> {
+impl TableMaker<NoMembers> for HandleCollector<'_> {
     type Error = std::convert::Infallible;
 
     fn make<T: TableDef>(&mut self) -> Result<(), Self::Error> {
@@ -57,7 +57,7 @@ impl TableMaker<Nothing> for ByNumber<'_> {
     }
 }
 
-/// A row of a table, or a part of one.
+/// Key of a row of a table, or of a part of a row.
 #[derive(Clone, Copy)]
 pub struct RowKey {
     table: TableId,
@@ -66,7 +66,7 @@ pub struct RowKey {
     bytes: KeyBytes,
 }
 
-/// A part of a row: where it begins and ends.
+/// Byte range of a part of a row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct RowPart {
     from: u16,
@@ -74,7 +74,7 @@ struct RowPart {
 }
 
 impl RowPart {
-    /// All of a row, however long it is.
+    /// The whole row, of any length.
     const WHOLE: RowPart = RowPart { from: 0, to: u16::MAX };
 
     #[inline]
@@ -84,13 +84,13 @@ impl RowPart {
 }
 
 impl RowKey {
-    /// The key's row.
+    /// Key of the whole row.
     #[inline]
     pub fn of<T: TableDef>(key: &T::Key) -> RowKey {
         RowKey { table: T::TABLE, len: T::Key::LEN as u8, part: RowPart::WHOLE, bytes: KeyBytes::of(key) }
     }
 
-    /// A part of the key's row. For epochs it has nothing to do with the row: only of rows that the loop does not write.
+    /// Key of a part of the row. An epoch treats the part as unrelated to the row, so the loop must not write the row.
     #[inline]
     pub(super) fn of_part<P: Part>(key: &<P::Table as TableDef>::Key) -> RowKey {
         let Range { start, end } = bytes_of_part::<P>();
@@ -101,7 +101,7 @@ impl RowKey {
         self.bytes.first(usize::from(self.len))
     }
 
-    /// The same table's row of another key. Keys of a table have one length.
+    /// Key of another row of the same table. All keys of a table have the same length.
     fn beside(&self, key: &[u8]) -> RowKey {
         RowKey { bytes: KeyBytes::from_bytes(key), ..*self }
     }
@@ -135,23 +135,23 @@ impl PartialOrd for RowKey {
     }
 }
 
-/// A row's bytes, in memory that the thread's rows use again.
+/// Bytes of a row, in a buffer that the thread reuses.
 pub struct RowBytes {
     bytes: Vec<u8>,
-    /// To be inserted under a key that must be new.
+    /// True for a row to be inserted, whose key must not exist.
     is_new: bool,
 }
 
-/// Most buffers that a thread keeps for its next rows.
+/// Maximum number of free buffers per thread.
 const SPARE: usize = 256;
 
 thread_local! {
-    /// Buffers of rows that are gone.
+    /// Free buffers of the thread.
     static SPARES: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl RowBytes {
-    /// A row that is there.
+    /// Copy of an existing row.
     #[inline]
     pub(super) fn of(row: &[u8]) -> RowBytes {
         let mut bytes = SPARES.with_borrow_mut(Vec::pop).unwrap_or_default();
@@ -159,7 +159,7 @@ impl RowBytes {
         RowBytes { bytes, is_new: false }
     }
 
-    /// A row to be inserted.
+    /// Copy of a row to be inserted.
     #[inline]
     pub(super) fn inserted(row: &[u8]) -> RowBytes {
         let mut inserted = RowBytes::of(row);
@@ -167,20 +167,20 @@ impl RowBytes {
         inserted
     }
 
-    /// The row, as one that takes the place of another.
+    /// Marks the row as the replacement of an existing row.
     #[inline]
     pub(super) fn replacing(mut self) -> RowBytes {
         self.is_new = false;
         self
     }
 
-    /// The bytes.
+    /// Returns the bytes of the row.
     #[inline]
     pub(super) fn get(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The bytes, to be changed.
+    /// Returns the bytes of the row for changes.
     #[inline]
     pub(super) fn get_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
@@ -201,7 +201,7 @@ impl Drop for RowBytes {
     fn drop(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
-        // At the thread's end there may be no place for it any more.
+        // At the end of the thread, the thread-local may be destroyed already.
         let _ = SPARES.try_with(|spares| {
             let mut spares = spares.borrow_mut();
             if spares.len() < SPARE {
@@ -229,7 +229,7 @@ impl<'s> speculate::Store for RowStore<'s> {
                 let (table, len) = self.tables[key.table as usize];
                 (table, key.bytes(), len.min(usize::from(key.part.to)))
             });
-            self.store.db.announce_raw(peeker, rows);
+            self.store.db.raw().announce(peeker, rows);
         }
     }
 
@@ -238,27 +238,28 @@ impl<'s> speculate::Store for RowStore<'s> {
     }
 
     fn peek(&self, peeker: &mut Peeker, key: &RowKey) -> Result<(Option<RowBytes>, Place), StoreError> {
-        let (row, place) = self.store.db.peek_columns_raw(peeker, self.table(key), key.bytes(), &[key.part.range()])?;
+        let (row, place) =
+            self.store.db.raw().peek_columns(peeker, self.table(key), key.bytes(), &[key.part.range()])?;
         Ok((row.map(RowBytes::of), place))
     }
 
     fn confirm(&self, tx: &mut Transaction<'s>, seen: Seen<'_, Self>) -> Result<bool, StoreError> {
         let Seen { key, value, stamp, to_write } = seen;
         let seen = value.map(RowBytes::get);
-        Ok(tx.confirm_columns_raw(self.table(key), key.bytes(), stamp, (&[key.part.range()], seen), to_write)?)
+        Ok(tx.raw_mut().confirm_columns(self.table(key), key.bytes(), stamp, (&[key.part.range()], seen), to_write)?)
     }
 
     fn read(&self, tx: &mut Transaction<'s>, key: &RowKey) -> Result<Option<RowBytes>, StoreError> {
-        Ok(tx.read_columns_raw(self.table(key), key.bytes(), &[key.part.range()], RowBytes::of)?)
+        Ok(tx.raw().read_columns(self.table(key), key.bytes(), &[key.part.range()], RowBytes::of)?)
     }
 
     fn write(&self, tx: &mut Transaction<'s>, write: &Written<'_, Self>) -> Result<(), StoreError> {
         let (table, key) = (self.table(write.key), write.key.bytes());
         match write.value {
-            None => drop(tx.delete_raw(table, key)?),
-            Some(row) if row.is_new => tx.insert_raw(table, key, row.get())?,
+            None => drop(tx.raw_mut().delete(table, key)?),
+            Some(row) if row.is_new => tx.raw_mut().insert(table, key, row.get())?,
             Some(row) => {
-                tx.update_raw(table, key, |old| {
+                tx.raw_mut().update(table, key, |old| {
                     old.clear();
                     old.extend_from_slice(row.get());
                 })?;
@@ -267,9 +268,9 @@ impl<'s> speculate::Store for RowStore<'s> {
         Ok(())
     }
 
-    /// Rows that were seen are replaced first, table by table; then comes what is left, neighbours that are inserted
-    /// together. What happens to one row keeps its order: the first that an epoch does to a row is what it does to the
-    /// row that it has seen.
+    /// Replaces the rows that were read first, table by table. Then performs the other writes, and groups inserts of
+    /// neighbouring rows. The writes to one row keep their order: only the first write of an epoch to a row can be the
+    /// replacement of the row that it has read.
     fn write_all(&self, tx: &mut Transaction<'s>, writes: &[Written<'_, Self>]) -> Result<(), StoreError> {
         let replacing = writes.iter().filter(|write| replaces(write));
         let replaced_in = replacing.fold(0_u32, |tables, write| tables | 1 << write.key.table as u8);
@@ -280,7 +281,7 @@ impl<'s> speculate::Store for RowStore<'s> {
                     let (seen, row) = (write.seen.as_ref()?, write.value?);
                     Some((write.key.bytes(), *seen.stamp, row.get()))
                 });
-                tx.replace_many_raw(&self.tables[table as usize].0, rows)?;
+                tx.raw_mut().replace_many(&self.tables[table as usize].0, rows)?;
             }
         }
         let mut inserts: SmallVec<[(&[u8], &[u8]); RUN]> = SmallVec::new();
@@ -306,7 +307,7 @@ impl<'s> speculate::Store for RowStore<'s> {
     }
 }
 
-/// Both ends of a range.
+/// Both ends of a range as bytes.
 fn range_bytes(range: &KeyRange<RowKey>) -> (&[u8], &[u8]) {
     (range.first.bytes(), range.last.bytes())
 }
@@ -320,7 +321,7 @@ impl<'s> RangeStore for RowStore<'s> {
     ) -> Result<Vec<RangeRow<Self>>, StoreError> {
         let mut rows = Vec::with_capacity(most.min(RUN));
         let table = self.table(&range.first);
-        self.store.db.peek_range_raw(peeker, table, range_bytes(range), most, |key, row, stamp| {
+        self.store.db.raw().peek_range(peeker, table, range_bytes(range), most, |key, row, stamp| {
             rows.push(RangeRow { key: range.first.beside(key), value: RowBytes::of(row), stamp });
             ControlFlow::Continue(())
         })?;
@@ -330,7 +331,7 @@ impl<'s> RangeStore for RowStore<'s> {
     fn confirm_range(&self, tx: &mut Transaction<'s>, seen: SeenRange<'_, Self>) -> Result<bool, StoreError> {
         let SeenRange { range, most, to_write, .. } = seen;
         let (mut expected, mut same) = (seen.rows(), true);
-        tx.lock_range_raw(self.table(&range.first), range_bytes(range), most, to_write, |key, row| {
+        tx.raw_mut().lock_range(self.table(&range.first), range_bytes(range), most, to_write, |key, row| {
             same = expected.next().is_some_and(|(k, value)| k.bytes() == key && value.get() == row);
             if same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
@@ -344,7 +345,7 @@ impl<'s> RangeStore for RowStore<'s> {
         most: usize,
     ) -> Result<Vec<(RowKey, RowBytes)>, StoreError> {
         let mut rows = Vec::new();
-        tx.lock_range_raw(self.table(&range.first), range_bytes(range), most, false, |key, row| {
+        tx.raw_mut().lock_range(self.table(&range.first), range_bytes(range), most, false, |key, row| {
             rows.push((range.first.beside(key), RowBytes::of(row)));
             ControlFlow::Continue(())
         })?;
@@ -352,10 +353,10 @@ impl<'s> RangeStore for RowStore<'s> {
     }
 }
 
-/// Rows of a run for which no memory is taken.
+/// Inline capacity for the rows of a run and for announced keys.
 pub(super) const RUN: usize = 32;
 
-/// Whether a write replaces a row that was seen.
+/// Returns true if a write replaces a row that was read.
 fn replaces(write: &Written<'_, RowStore<'_>>) -> bool {
     write.value.is_some_and(|row| !row.is_new) && write.seen.as_ref().is_some_and(|seen| seen.value.is_some())
 }
@@ -370,7 +371,7 @@ impl<'s> RowStore<'s> {
         if let Some(table) = table
             && !rows.is_empty()
         {
-            tx.insert_run_raw(&self.tables[table as usize].0, rows)?;
+            tx.raw_mut().insert_run(&self.tables[table as usize].0, rows)?;
             rows.clear();
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The steps of a transaction's loop, in epochs that run ahead of it.
+//! Statements of loop iterations, in epochs that run ahead of the transaction.
 
 use std::ops::ControlFlow;
 
@@ -15,8 +15,8 @@ use crate::workload::schema::{RowOf, TableDef, TableId};
 use crate::workload::txn::Failure;
 
 impl<'s> StoreTransaction<'s> {
-    /// Runs the steps of a loop ahead of the transaction, on the threads of `speculator`; `take` gets what they return, in
-    /// order. They write no table of `read_only`.
+    /// Runs the iterations of a loop ahead of the transaction, on the threads of `speculator`. `take` receives their results
+    /// in order. The iterations write no table of `read_only`.
     pub fn run_ahead<I, T: Send>(
         &mut self,
         speculator: &mut Speculator<RowStore<'s>>,
@@ -30,7 +30,7 @@ impl<'s> StoreTransaction<'s> {
         I: IntoIterator<Item: Send>,
         I::IntoIter: Send,
     {
-        // Each thread that holds the token goes on with the transaction.
+        // Each thread that holds the token continues the transaction.
         self.tx.hand_over();
         let body = |epoch: &mut Epoch<'_, RowStore<'s>>, item: &I::Item| body(&mut EpochOps { epoch, read_only }, item);
         speculator.collect(rows, &mut self.tx, items, body, take).map_err(|error| match error {
@@ -41,7 +41,7 @@ impl<'s> StoreTransaction<'s> {
     }
 }
 
-/// The statements of a transaction's steps, in an epoch that runs ahead of it.
+/// Statements of a loop iteration, in an epoch that runs ahead of the transaction.
 pub struct EpochOps<'e, 'l, 's> {
     epoch: &'e mut Epoch<'l, RowStore<'s>>,
     /// Tables that the loop does not write.
@@ -49,13 +49,14 @@ pub struct EpochOps<'e, 'l, 's> {
 }
 
 impl EpochOps<'_, '_, '_> {
-    /// Whether rows of this table may be read in parts: an epoch does not see in a part what it has written to the row.
+    /// Returns true if parts of this table's rows may be read alone. A part does not contain the epoch's own writes to the
+    /// row.
     #[inline]
     fn reads_only<T: TableDef>(&self) -> bool {
         self.read_only.contains(&T::TABLE)
     }
 
-    /// Refuses a write to a table that the loop said it does not write.
+    /// Fails if the loop has declared that it does not write the table.
     #[inline]
     fn check_written<T: TableDef>(&self) -> Result<(), StoreError> {
         if self.reads_only::<T>() {
@@ -64,7 +65,7 @@ impl EpochOps<'_, '_, '_> {
         Ok(())
     }
 
-    /// Says which rows, perhaps of several tables, will be needed soon.
+    /// Announces rows, possibly of several tables, that will be needed soon.
     pub fn announce_rows(&mut self, rows: &[RowKey]) {
         self.epoch.announce(rows);
     }
@@ -208,7 +209,8 @@ mod tests {
 
     const STOCK: StockKey = StockKey { w: 1, i: 1 };
 
-    /// What the loop's body does to a stock row, with these tables only read, and the quantity before and after.
+    /// Runs a loop whose body accesses a stock row, with `read_only` tables. Returns the results of the body, and the
+    /// quantity before and after the loop.
     fn quantities(
         read_only: &[TableId],
         body: impl Fn(&mut EpochOps<'_, '_, '_>) -> Result<i16, Failure<StoreError>> + Sync,

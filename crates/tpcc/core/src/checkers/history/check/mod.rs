@@ -1,0 +1,240 @@
+//! Checks a history: finds its anomalies, and determines which of them its isolation level forbids.
+//!
+//! Anomalies are named as in Adya ("Weak Consistency", 1999). The versions of each row are ordered (`versions`). This order
+//! gives edges between committed transactions (`graph`):
+//!
+//! | edge | from | to |
+//! | --- | --- | --- |
+//! | `ww` | writer of a version | writer of the next version |
+//! | `wr` | writer of a version | reader of that version |
+//! | `rw` | reader of a version | writer of the next version |
+//! | `rw, absent` | reader that found no row | writer of the next version: a conflict with a predicate, not with a row |
+//! | `real time` | transaction that ended | transaction that began after that end |
+//!
+//! A cycle of edges is an anomaly, and its edges determine the kind. Anomalies without a cycle are found while versions are
+//! ordered.
+//!
+//! The run time is linear in the length of the history, except for the search for a short cycle. That search only happens
+//! if there is a cycle, and is bounded.
+
+mod cycles;
+mod graph;
+#[cfg(test)]
+mod tests;
+mod versions;
+
+use std::collections::HashMap;
+use std::fmt;
+
+use storage::Isolation;
+
+use super::{Op, Outcome, Txn};
+
+/// Kind of anomaly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phenomenon {
+    /// A read returned a value that no transaction wrote to that row.
+    Impossible,
+    /// A number or version was written or read twice.
+    Duplicate,
+    /// Two reads of a list, neither of which is a prefix of the other.
+    IncompatibleOrder,
+    /// A transaction did not see its own writes.
+    Internal,
+    /// A transaction did not see a write that had been committed before it began.
+    LostWrite,
+    /// Aborted read: a transaction saw a write of a transaction that rolled back.
+    G1a,
+    /// Intermediate read: a transaction saw a write that its writer later overwrote itself.
+    G1b,
+    /// Dirty write: a cycle of transactions, each of which overwrote a write of another.
+    G0,
+    /// Circular information flow: a cycle of transactions, each of which read or overwrote a write of another.
+    G1c,
+    /// Two transactions read the same version, and both overwrote it.
+    LostUpdate,
+    /// Read skew: a transaction saw only a part of the writes of another.
+    GSingle,
+    /// Write skew between rows.
+    G2Item,
+    /// Phantom: a cycle through a read of an absent row.
+    G2,
+    /// The history is serializable, but only in an order that contradicts real time.
+    RealTime,
+}
+
+impl Phenomenon {
+    /// All kinds.
+    pub const ALL: [Phenomenon; 14] = [
+        Phenomenon::Impossible,
+        Phenomenon::Duplicate,
+        Phenomenon::IncompatibleOrder,
+        Phenomenon::Internal,
+        Phenomenon::LostWrite,
+        Phenomenon::G1a,
+        Phenomenon::G1b,
+        Phenomenon::G0,
+        Phenomenon::G1c,
+        Phenomenon::LostUpdate,
+        Phenomenon::GSingle,
+        Phenomenon::G2Item,
+        Phenomenon::G2,
+        Phenomenon::RealTime,
+    ];
+
+    /// Returns true if an isolation level forbids this anomaly. A read under read committed must see all commits that
+    /// precede it, so this level forbids lost writes as well.
+    pub fn is_forbidden(self, level: Isolation) -> bool {
+        match level {
+            Isolation::Serializable => true,
+            Isolation::RepeatableRead => !matches!(self, Phenomenon::G2 | Phenomenon::RealTime),
+            Isolation::ReadCommitted => !matches!(
+                self,
+                Phenomenon::LostUpdate
+                    | Phenomenon::GSingle
+                    | Phenomenon::G2Item
+                    | Phenomenon::G2
+                    | Phenomenon::RealTime
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Phenomenon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Phenomenon::Impossible => "impossible read",
+            Phenomenon::Duplicate => "duplicate",
+            Phenomenon::IncompatibleOrder => "incompatible order",
+            Phenomenon::Internal => "own write not seen",
+            Phenomenon::LostWrite => "lost write",
+            Phenomenon::G1a => "G1a (aborted read)",
+            Phenomenon::G1b => "G1b (intermediate read)",
+            Phenomenon::G0 => "G0 (dirty write)",
+            Phenomenon::G1c => "G1c (circular information flow)",
+            Phenomenon::LostUpdate => "lost update",
+            Phenomenon::GSingle => "G-single (read skew)",
+            Phenomenon::G2Item => "G2-item (write skew)",
+            Phenomenon::G2 => "G2 (phantom)",
+            Phenomenon::RealTime => "real-time violation",
+        })
+    }
+}
+
+/// An anomaly, with the transactions that show it.
+#[derive(Clone, Debug)]
+pub struct Anomaly {
+    /// Kind of the anomaly.
+    pub kind: Phenomenon,
+    /// Description, with transactions and rows.
+    pub what: String,
+    /// Identifiers of the transactions, in the order of the cycle if there is one.
+    pub txns: Vec<u64>,
+}
+
+/// Result of a check.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// Anomalies: a few examples of each kind.
+    pub anomalies: Vec<Anomaly>,
+    /// Number of committed transactions.
+    pub committed: usize,
+    /// Number of reads by committed transactions whose version was found in the order of its row.
+    pub reads: usize,
+    /// Number of edges between transactions, without those of real time.
+    pub edges: usize,
+    /// Reason why the history proves nothing, if it does not.
+    pub undecided: Option<String>,
+}
+
+/// Maximum number of examples per kind.
+const EXAMPLES: usize = 3;
+/// Minimum percentage of committed transactions for a history to prove something.
+const LEAST_COMMITTED_PERCENT: usize = 2;
+
+impl Findings {
+    /// Anomalies that the level forbids.
+    pub fn forbidden(&self, level: Isolation) -> impl Iterator<Item = &Anomaly> {
+        self.anomalies.iter().filter(move |a| a.kind.is_forbidden(level))
+    }
+
+    /// Returns true if an anomaly of this kind was found.
+    pub fn has(&self, kind: Phenomenon) -> bool {
+        self.anomalies.iter().any(|a| a.kind == kind)
+    }
+
+    fn add(&mut self, kind: Phenomenon, txns: &[u64], what: impl FnOnce() -> String) {
+        if self.anomalies.iter().filter(|a| a.kind == kind).count() < EXAMPLES {
+            self.anomalies.push(Anomaly { kind, what: what(), txns: txns.to_vec() });
+        }
+    }
+}
+
+/// Checks a history. Real time is considered for serializable only.
+pub fn check(txns: &[Txn], level: Isolation) -> Findings {
+    let committed = txns.iter().filter(|t| t.outcome == Outcome::Ok).count();
+    let mut findings = Findings { committed, ..Findings::default() };
+    internal(txns, &mut findings);
+    let orders = versions::infer(txns, &mut findings);
+    let graph = graph::build(txns, &orders, level == Isolation::Serializable, &mut findings);
+    cycles::search(txns, &graph, &mut findings);
+    if findings.committed * 100 < txns.len() * LEAST_COMMITTED_PERCENT || findings.committed == 0 {
+        findings.undecided = Some(format!("{} of {} transactions committed", findings.committed, txns.len()));
+    } else if txns.len() > 1 && findings.reads == 0 {
+        findings.undecided = Some("nothing was read".to_owned());
+    }
+    findings
+}
+
+/// Writes of a transaction to one row.
+#[derive(Default)]
+struct Own<'h> {
+    /// All its numbers or versions for the row, including later ones.
+    all: Vec<u64>,
+    /// Number of them written so far.
+    done: usize,
+    /// Content of the list before them.
+    before: Option<&'h [u64]>,
+}
+
+/// Checks that each transaction sees its own earlier writes, and none of its later ones. Independent of its outcome.
+fn internal(txns: &[Txn], findings: &mut Findings) {
+    let mut rows: HashMap<u64, Own<'_>> = HashMap::new();
+    for txn in txns {
+        rows.clear();
+        for op in &txn.ops {
+            if let Op::Append(key, value) | Op::Write(key, value) = op {
+                rows.entry(*key).or_default().all.push(*value);
+            }
+        }
+        for op in &txn.ops {
+            let (Op::Append(key, _) | Op::Write(key, _) | Op::Read(key, _) | Op::List(key, _)) = op;
+            let Some(own) = rows.get_mut(key) else { continue };
+            let (done, to_come) = own.all.split_at(own.done);
+            let agrees = match op {
+                Op::Append(..) | Op::Write(..) => {
+                    own.done += 1;
+                    true
+                }
+                Op::Read(_, version) => match done.last() {
+                    Some(last) => *version == Some(*last),
+                    None => version.is_none_or(|version| !to_come.contains(&version)),
+                },
+                Op::List(_, list) => match list.strip_suffix(done) {
+                    Some(rest) if rest.iter().any(|number| to_come.contains(number)) => false,
+                    // The content before its own first number must not change either: the row is locked.
+                    Some(rest) if done.is_empty() || own.before.is_none_or(|before| before == rest) => {
+                        own.before = (!done.is_empty()).then_some(rest);
+                        true
+                    }
+                    _ => false,
+                },
+            };
+            if !agrees {
+                findings.add(Phenomenon::Internal, &[txn.id], || {
+                    format!("{} wrote {done:?} and later {to_come:?} to row {key}, and read {op:?} in between", txn.id)
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Runs the sessions, each on a thread of its own or as fibers of several threads.
+
+use std::sync::Arc;
+
+use storage::{Database, Hook, TxnError};
+
+use speculate::BuildError;
+
+use super::session::drive;
+use super::team::{SessionEnd, Teams};
+use super::{Params, RecordedSession, Txn, World};
+use crate::workload::threads::{self, SpawnError};
+
+/// Result of a run.
+#[derive(Debug)]
+pub struct Recorded {
+    /// History, ordered by session.
+    pub txns: Vec<Txn>,
+    /// Error that ended the run early.
+    pub error: Option<TxnError>,
+    /// True if the run was interrupted.
+    pub interrupted: bool,
+}
+
+/// Reason why a run could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Error of the engine.
+    #[error(transparent)]
+    Txn(#[from] TxnError),
+    /// The system provides no fibers.
+    #[error("no fibers for the sessions: {0}")]
+    Fibers(String),
+    /// The system provides too few threads for the sessions.
+    #[error(transparent)]
+    Threads(#[from] SpawnError),
+    /// The system provides no threads for speculative loops.
+    #[error("no threads for the sessions' loops: {0}")]
+    Ahead(#[from] BuildError),
+}
+
+/// Execution of sessions.
+#[derive(Clone, Debug)]
+pub enum SessionKind {
+    /// One thread per session.
+    Threads,
+    /// Fibers of several threads. The database must be opened with their hook.
+    Fibers(Teams),
+    /// One thread per session, with additional threads that run steps ahead of their transaction. For the list-append form
+    /// only.
+    Ahead,
+}
+
+impl SessionKind {
+    /// Hook that the database must be opened with for these sessions.
+    pub fn hook(&self) -> Option<Arc<dyn Hook>> {
+        match self {
+            SessionKind::Fibers(teams) => Some(teams.hook()),
+            SessionKind::Threads | SessionKind::Ahead => None,
+        }
+    }
+}
+
+/// Runs the sessions of `params`. The last transaction of the first session reads every row after all others have ended.
+/// Calls `interrupted` between transactions; if it returns true, the run ends early.
+///
+/// # Errors
+/// If the run cannot start.
+pub fn run(
+    db: &Database,
+    params: &Params,
+    kind: &SessionKind,
+    interrupted: &(dyn Fn() -> bool + Sync),
+) -> Result<Recorded, RunError> {
+    let world = World::new(db, params)?;
+    let numbers = 0..params.sessions;
+    let mut sessions = match kind {
+        SessionKind::Fibers(teams) => teams.run(&world, interrupted).map_err(RunError::Fibers)?,
+        SessionKind::Threads => {
+            on_threads(numbers.map(|number| RecordedSession::new(&world, number)).collect(), interrupted)?
+        }
+        SessionKind::Ahead => {
+            let sessions = numbers.map(|number| RecordedSession::ahead(&world, number)).collect::<Result<_, _>>()?;
+            on_threads(sessions, interrupted)?
+        }
+    };
+    let mut error = sessions.iter_mut().find_map(|(_, error)| error.take());
+    let interrupted = interrupted();
+    if error.is_none()
+        && !interrupted
+        && let Some((first, _)) = sessions.first_mut()
+    {
+        error = first.read_all().err();
+    }
+    Ok(Recorded {
+        txns: sessions.into_iter().flat_map(|(session, _)| session.into_done()).collect(),
+        error,
+        interrupted,
+    })
+}
+
+fn on_threads<'w, 'db>(
+    sessions: Vec<RecordedSession<'w, 'db>>,
+    interrupted: &(dyn Fn() -> bool + Sync),
+) -> Result<Vec<SessionEnd<'w, 'db>>, SpawnError> {
+    let works = sessions.into_iter().map(|mut session| {
+        move || {
+            let is_first = session.number() == 0;
+            let error = drive(&mut session, is_first, &mut std::thread::yield_now, interrupted).err();
+            (session, error)
+        }
+    });
+    threads::run_each("session", works)
+}

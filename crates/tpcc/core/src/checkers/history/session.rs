@@ -1,0 +1,368 @@
+//! A session: executes programs, one transaction after the other, and records their operations and results.
+//!
+//! A session calls only blocking statements of the engine, so it runs on a thread or on a fiber. Between steps it calls the
+//! `pause` function of its runner. It then holds no latch, and no lock except those of its transaction.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use speculate::BuildError;
+use storage::{Row, Transaction, TxnError};
+
+use super::ahead::{AheadSteps, ListStep};
+use super::generate::MOST_STEPS;
+use super::world::{Absence, decoded, encoded, numbers};
+use super::{Form, Op, Outcome, Program, Programs, Step, Txn, World};
+
+/// Version of a register's row between its insert and its first update. No other transaction may observe it.
+const NO_VERSION: u64 = 0;
+
+/// A session of a [`World`].
+#[derive(Debug)]
+pub struct RecordedSession<'w, 'db> {
+    world: &'w World<'db>,
+    number: u32,
+    generator: Programs,
+    done: Vec<Txn>,
+    /// Executor of steps ahead of their transactions, if enabled.
+    ahead: Option<AheadSteps<'db>>,
+}
+
+/// A transaction in progress.
+struct Running<'t, 'w, 'db> {
+    world: &'w World<'db>,
+    tx: &'t mut Transaction<'db>,
+    ops: &'t mut Vec<Op>,
+    /// Keys by position. The key of a position stays the same within a transaction.
+    keys: HashMap<u64, u64>,
+    /// Absence entries that deletes of this transaction have replaced. Restored if the transaction does not commit.
+    replaced: Vec<(u64, Option<u64>)>,
+    /// Next number to append.
+    number: u64,
+}
+
+impl<'w, 'db> RecordedSession<'w, 'db> {
+    /// Creates a session that has not begun.
+    pub fn new(world: &'w World<'db>, number: u32) -> RecordedSession<'w, 'db> {
+        let generator = Programs::new(&world.params, number);
+        let done = Vec::with_capacity(world.params.transactions as usize);
+        RecordedSession { world, number, generator, done, ahead: None }
+    }
+
+    /// Bytes of a transaction in the record of its session, without the lists that it reads.
+    pub fn transaction_bytes() -> u64 {
+        (size_of::<Txn>() + MOST_STEPS as usize * size_of::<Op>()) as u64
+    }
+
+    /// Creates a session whose steps run ahead of their transactions.
+    ///
+    /// # Errors
+    /// If a thread cannot be started.
+    pub(super) fn ahead(world: &'w World<'db>, number: u32) -> Result<RecordedSession<'w, 'db>, BuildError> {
+        Ok(RecordedSession { ahead: Some(AheadSteps::new(world)?), ..RecordedSession::new(world, number) })
+    }
+
+    /// Number of the session.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Returns true if the session has run all but its last transaction.
+    pub fn is_at_last(&self) -> bool {
+        self.done.len() as u32 + 1 >= self.world.params.transactions
+    }
+
+    /// Returns true if the session has run all its transactions.
+    pub fn is_over(&self) -> bool {
+        self.done.len() as u32 >= self.world.params.transactions
+    }
+
+    /// Returns the recorded transactions.
+    pub fn into_done(self) -> Vec<Txn> {
+        self.done
+    }
+
+    /// Runs the next transaction. A deadlock victim is not retried: another transaction follows.
+    ///
+    /// # Errors
+    /// Any error but a deadlock. The run is then over. A commit that failed is recorded nevertheless.
+    pub fn step(&mut self, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
+        let plan = self.generator.plan();
+        self.carry_out(&plan, pause)
+    }
+
+    /// Runs one more transaction, which reads every row. Called for one session after all others have ended: its reads give
+    /// the complete order of every list, and reveal lost writes.
+    ///
+    /// # Errors
+    /// See [`RecordedSession::step`].
+    pub fn read_all(&mut self) -> Result<(), TxnError> {
+        let last = self.world.last_key();
+        let all = Step::Range { at: 0, below: 0, above: last, backward: false };
+        self.carry_out(&Program { steps: vec![(all, false)], abort: false }, &mut || {})
+    }
+
+    fn carry_out(&mut self, plan: &Program, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
+        let world = self.world;
+        let id = u64::from(self.number) * u64::from(world.params.transactions) + self.done.len() as u64;
+        let start = world.now();
+        let mut tx = world.db.begin_at(world.isolation())?;
+        let mut ops = Vec::with_capacity(plan.steps.len());
+        let mut running = Running {
+            world,
+            tx: &mut tx,
+            ops: &mut ops,
+            keys: HashMap::new(),
+            replaced: Vec::new(),
+            number: id * u64::from(MOST_STEPS) + 1,
+        };
+        let carried = if id.is_multiple_of(2) { running.announce(plan) } else { Ok(()) };
+        let carried = carried.and_then(|()| match &mut self.ahead {
+            Some(ahead) => running.steps_ahead(plan, ahead, pause),
+            None => running.steps(plan, pause),
+        });
+        if carried.is_err() || plan.abort {
+            running.put_back();
+        }
+        let (outcome, error) = match carried {
+            Ok(()) if !plan.abort => match tx.commit() {
+                Ok(()) => (Outcome::Ok, None),
+                Err(error) => (Outcome::Info, Some(error)),
+            },
+            Ok(()) => (Outcome::Fail, tx.rollback().err()),
+            Err(error) => {
+                let rolled_back = tx.rollback();
+                let expected = matches!(error, TxnError::Deadlock { .. });
+                (Outcome::Fail, if expected { rolled_back.err() } else { Some(error) })
+            }
+        };
+        self.done.push(Txn { id, session: self.number, outcome, ops, start, end: world.now() });
+        error.map_or(Ok(()), Err)
+    }
+}
+
+impl<'db> Running<'_, '_, 'db> {
+    /// Prefetches the rows of a program. This tests that the engine does not use remembered row positions longer than they
+    /// are valid.
+    fn announce(&mut self, plan: &Program) -> Result<(), TxnError> {
+        let keys = plan.steps.iter().map(|(step, _)| match *step {
+            Step::Read(at)
+            | Step::ReadForUpdate(at)
+            | Step::Write(at, _)
+            | Step::Delete(at)
+            | Step::Range { at, .. } => at,
+        });
+        let keys: Vec<u64> = keys.map(|place| self.world.key_at(place, 0)).collect();
+        self.tx.prefetch(&self.world.rows, &keys)
+    }
+
+    fn steps(&mut self, plan: &Program, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
+        for (step, then_pause) in &plan.steps {
+            match (self.world.params.form, *step) {
+                (Form::ListAppend, Step::Write(place, _)) => {
+                    let key = self.key(place, 1);
+                    self.append(key)?;
+                }
+                (Form::ListAppend, Step::Delete(place) | Step::Read(place)) => {
+                    let key = self.key(place, 0);
+                    let list = self.tx.get(&self.world.rows, &key)?.map_or_else(Vec::new, |row| numbers(&row));
+                    self.ops.push(Op::List(key, list));
+                }
+                (Form::ListAppend, Step::ReadForUpdate(place)) => {
+                    let key = self.key(place, 0);
+                    let row = self.tx.get_for_update(&self.world.rows, &key)?;
+                    self.ops.push(Op::List(key, row.map_or_else(Vec::new, |row| numbers(&row))));
+                }
+                (Form::Register, Step::Write(place, padding)) => self.write(place, padding)?,
+                (Form::Register, Step::Delete(place)) => self.delete(place)?,
+                (Form::Register, Step::Read(place)) => self.read(place, false)?,
+                (Form::Register, Step::ReadForUpdate(place)) => self.read(place, true)?,
+                (_, Step::Range { at, below, above, backward }) => {
+                    let at = self.key(at, 0);
+                    let (from, to) = (at.saturating_sub(below), self.world.range_end(at + above));
+                    self.range(from, to, backward)?;
+                }
+            }
+            if *then_pause {
+                pause();
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the steps of the list-append form in one speculative loop ahead of the transaction.
+    fn steps_ahead(
+        &mut self,
+        plan: &Program,
+        ahead: &mut AheadSteps<'db>,
+        pause: &mut dyn FnMut(),
+    ) -> Result<(), TxnError> {
+        let steps = plan.steps.iter().map(|(step, _)| match *step {
+            Step::Write(place, _) => {
+                let number = self.number;
+                self.number += 1;
+                ListStep::Append { key: self.key(place, 1), number }
+            }
+            Step::Delete(place) | Step::Read(place) | Step::ReadForUpdate(place) => ListStep::Read(self.key(place, 0)),
+            Step::Range { at, below, above, .. } => {
+                let at = self.key(at, 0);
+                ListStep::Range(at.saturating_sub(below), self.world.range_end(at + above))
+            }
+        });
+        let steps = steps.collect();
+        pause();
+        ahead.run(self.tx, steps, self.ops)
+    }
+
+    /// Restores the absence entries that deletes have replaced, while the transaction still has exclusive access to the
+    /// rows.
+    fn put_back(&mut self) {
+        while let Some((key, version)) = self.replaced.pop() {
+            self.world.leave(key, version);
+        }
+    }
+
+    fn key(&mut self, place: u64, appends: u32) -> u64 {
+        let world = self.world;
+        // Counts the append even if the key is already known: it contributes to filling the list.
+        let key = world.key_at(place, appends);
+        *self.keys.entry(place).or_insert(key)
+    }
+
+    fn append(&mut self, key: u64) -> Result<(), TxnError> {
+        let number = self.number;
+        self.number += 1;
+        let bytes = (number as u32).to_le_bytes();
+        loop {
+            let added =
+                self.tx.raw_mut().update(&self.world.rows, &encoded(key), |row| row.extend_from_slice(&bytes))?;
+            if added.is_some() {
+                break;
+            }
+            match self.tx.insert(&self.world.rows, &key, &bytes.to_vec()) {
+                // Below serializable, other transactions can insert the row in the meantime.
+                Err(TxnError::DuplicateKey { .. }) => {}
+                inserted => {
+                    inserted?;
+                    break;
+                }
+            }
+        }
+        self.ops.push(Op::Append(key, number));
+        Ok(())
+    }
+
+    fn write(&mut self, key: u64, padding: u32) -> Result<(), TxnError> {
+        let world = self.world;
+        // The version must be drawn while the row is locked. A new row is therefore inserted first and gets its version by
+        // an update.
+        let draw = |row: &mut Vec<u8>| {
+            let version = world.draw(false);
+            row.clear();
+            row.extend_from_slice(&version.to_le_bytes());
+            row.resize(size_of::<u64>() + padding as usize, version as u8);
+            version
+        };
+        loop {
+            if let Some(version) = self.tx.raw_mut().update(&world.rows, &encoded(key), draw)? {
+                self.ops.push(Op::Write(key, version));
+                return Ok(());
+            }
+            match self.tx.insert(&world.rows, &key, &NO_VERSION.to_le_bytes().to_vec()) {
+                // The row exists now, inserted here or by another transaction: retry the update.
+                Ok(()) | Err(TxnError::DuplicateKey { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn delete(&mut self, key: u64) -> Result<(), TxnError> {
+        loop {
+            let before = self.world.absence(key);
+            if self.tx.delete(&self.world.rows, &key)? {
+                let version = self.world.draw(true);
+                let replaced = self.world.leave(key, Some(version));
+                self.replaced.push((key, replaced));
+                self.ops.push(Op::Write(key, version));
+                return Ok(());
+            }
+            // A delete of an absent row is recorded like a read of it.
+            if self.saw_absent(key, before) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read(&mut self, key: u64, for_update: bool) -> Result<(), TxnError> {
+        loop {
+            let before = self.world.absence(key);
+            let rows = &self.world.rows;
+            let row = if for_update { self.tx.get_for_update(rows, &key) } else { self.tx.get(rows, &key) }?;
+            match row {
+                Some(row) => {
+                    self.ops.push(Op::Read(key, Some(version(&row))));
+                    return Ok(());
+                }
+                None if self.saw_absent(key, before) => return Ok(()),
+                None => {}
+            }
+        }
+    }
+
+    /// Records a read of an absent row, and returns true, if the absence entry is still the same as `before`.
+    fn saw_absent(&mut self, key: u64, before: Absence) -> bool {
+        let now = self.world.absence(key);
+        if now == before {
+            self.ops.push(Op::Read(key, now.version));
+        }
+        now == before
+    }
+
+    fn range(&mut self, from: u64, to: u64, backward: bool) -> Result<(), TxnError> {
+        let register = self.world.params.form == Form::Register;
+        let before: Vec<Absence> =
+            if register { (from..=to).map(|key| self.world.absence(key)).collect() } else { Vec::new() };
+        let mut found: HashMap<u64, Vec<u8>> = HashMap::new();
+        if backward {
+            for row in self.tx.range(&self.world.rows, from..=to)?.rev() {
+                let (key, row) = row?;
+                found.insert(key, row);
+            }
+        } else {
+            self.tx.raw().scan(&self.world.rows, &encoded(from), &encoded(to), |key, row| {
+                if let Some(key) = decoded(key) {
+                    found.insert(key, row.to_vec());
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        for key in from..=to {
+            match found.remove(&key) {
+                Some(row) if register => self.ops.push(Op::Read(key, Some(version(&row)))),
+                Some(row) => self.ops.push(Op::List(key, numbers(&row))),
+                None if !register => self.ops.push(Op::List(key, Vec::new())),
+                None if self.saw_absent(key, before[(key - from) as usize]) => {}
+                None => self.read(key, false)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Version of a register's row. An invalid row gives a version that no transaction wrote.
+fn version(row: &[u8]) -> u64 {
+    row.get(..size_of::<u64>()).and_then(<u64 as Row>::decode).unwrap_or(u64::MAX)
+}
+
+/// Runs a session to its end. The first session leaves out its last transaction, which runs after all sessions have ended.
+pub(super) fn drive(
+    session: &mut RecordedSession<'_, '_>,
+    is_first: bool,
+    pause: &mut dyn FnMut(),
+    interrupted: &(dyn Fn() -> bool + Sync),
+) -> Result<(), TxnError> {
+    while !(session.is_over() || is_first && session.is_at_last() || interrupted()) {
+        session.step(pause)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! A trial: parameters drawn from a seed, a history on an in-memory disk, and its check.
+
+use std::sync::Arc;
+
+use storage::disk::MemDisk;
+use storage::{Background, Durability, Isolation, LatchKind, Options};
+
+use super::check::{Findings, check};
+use super::{Form, Params, SessionKind, Teams, Txn, run};
+use crate::workload::generate::Random;
+
+/// Parameters of a trial.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// Parameters of the history run.
+    pub params: Params,
+    /// Page latch kind.
+    pub latches: LatchKind,
+    /// Number of reads after which a latch is promoted to a superlatch.
+    pub promote_at: u16,
+    /// Number of record locks of a transaction above which its table is locked (lock escalation).
+    pub escalate_at: u32,
+    /// Execution of the sessions.
+    pub kind: SessionKind,
+}
+
+/// Result of a trial.
+#[derive(Debug)]
+pub struct Tried {
+    /// The history.
+    pub txns: Vec<Txn>,
+    /// Result of the check.
+    pub findings: Findings,
+}
+
+impl Trial {
+    /// Draws the trial of a seed, with about `transactions` transactions over all sessions. Successive seeds cycle through
+    /// the isolation levels and forms.
+    pub fn of_seed(seed: u64, transactions: u32) -> Trial {
+        let mut random = Random::stream(seed, 0x0074_7269_616c);
+        let isolation = match seed % 3 {
+            0 => Isolation::Serializable,
+            1 => Isolation::RepeatableRead,
+            _ => Isolation::ReadCommitted,
+        };
+        // Every other cycle of levels and forms has eight sessions, for comparisons between trials.
+        let sessions = if (seed / 6).is_multiple_of(2) { 8 } else { random.in_range(2, 16) };
+        let keys = match random.in_range(0, 2) {
+            0 => random.in_range(2, 8),
+            1 => random.in_range(9, 40),
+            _ => random.in_range(41, 200),
+        };
+        let list_full = [8, 32, 128, 500][random.in_range(0, 3) as usize];
+        Trial {
+            params: Params {
+                form: if (seed / 3).is_multiple_of(2) { Form::ListAppend } else { Form::Register },
+                sessions,
+                transactions: (transactions / sessions).max(1),
+                keys: keys.into(),
+                isolation,
+                abort_percent: [0, 5, 20, 50][random.in_range(0, 3) as usize],
+                range: [1, 4, 8, 30][random.in_range(0, 3) as usize],
+                list_full,
+                seed,
+            },
+            latches: if random.percent(75) { LatchKind::Optimistic } else { LatchKind::Plain },
+            promote_at: [1, 3, 30, 512][(seed / 12 % 4) as usize],
+            escalate_at: if random.percent(15) { random.in_range(3, 20) } else { 5000 },
+            kind: SessionKind::Threads,
+        }
+    }
+
+    /// The same trial with sessions in fibers, in teams drawn from the seed.
+    #[must_use]
+    pub fn on_fibers(self) -> Trial {
+        let teams = Teams::of_seed(self.params.seed, self.params.sessions);
+        Trial { kind: SessionKind::Fibers(teams), ..self }
+    }
+
+    /// The same trial with sessions in fibers of sibling groups, drawn from the seed.
+    ///
+    /// # Errors
+    /// None that depends on the seed.
+    pub fn on_siblings(self) -> Result<Trial, String> {
+        let teams = Teams::of_seed_as_siblings(self.params.seed, self.params.sessions)?;
+        Ok(Trial { kind: SessionKind::Fibers(teams), ..self })
+    }
+
+    /// The same trial with steps that run ahead of their transaction. Form and isolation change to list-append and
+    /// serializable.
+    #[must_use]
+    pub fn ahead(mut self) -> Trial {
+        (self.params.form, self.params.isolation) = (Form::ListAppend, Isolation::Serializable);
+        Trial { kind: SessionKind::Ahead, ..self }
+    }
+
+    /// The same trial with this page latch kind.
+    #[must_use]
+    pub fn with_latches(self, latches: LatchKind) -> Trial {
+        Trial { latches, ..self }
+    }
+
+    /// Runs the sessions and checks their history.
+    ///
+    /// # Errors
+    /// Description of any failure other than an isolation anomaly.
+    pub fn run(&self) -> Result<Tried, String> {
+        let options = Options::new()
+            .buffer_pool(8 << 20)
+            .log_segment(4 << 20)
+            .log_buffer(1 << 20)
+            .durability(Durability::Async)
+            .background(Background::Threads)
+            .latches(self.latches)
+            .promote_at(self.promote_at)
+            .escalate_at(self.escalate_at)
+            .transactions(self.params.sessions as usize + 2);
+        let options = match self.kind.hook() {
+            Some(hook) => options.hook(hook),
+            None => options,
+        };
+        let db = options.open_on(Arc::new(MemDisk::new())).map_err(|e| format!("cannot be opened: {e}"))?;
+        let ran = run(&db, &self.params, &self.kind, &|| false).map_err(|e| format!("did not begin: {e}"))?;
+        if let Some(error) = ran.error {
+            return Err(format!("a transaction failed: {error}"));
+        }
+        db.verify_pages().map_err(|e| format!("left damaged pages: {e}"))?;
+        db.close().map_err(|e| format!("cannot be closed: {e}"))?;
+        let findings = check(&ran.txns, self.params.isolation);
+        Ok(Tried { txns: ran.txns, findings })
+    }
+}

@@ -1,0 +1,164 @@
+//! Shared state of the sessions of a run: the table, the clock, the rows in use, and the versions of absent rows.
+//!
+//! **The version of an absent row.** A deleted row cannot store the version of its absence. A second table could store it,
+//! but the locks of that table would add to the locks under test and hide their faults. Therefore a deleter stores the
+//! version in memory, in [`Absence`], without any lock of the engine:
+//!
+//! - The deleter stores the version after its delete, while it has exclusive access to the row. If it does not commit, it
+//!   restores the previous version before it rolls back, while it still has exclusive access.
+//! - A reader loads the entry before and after its read of the absent row. If the entry did not change, its version is the
+//!   one that was absent when the engine returned: if the engine is correct, no deleter of this row was between its delete
+//!   and its end at that moment. If the entry did change, the reader reads again.
+//!
+//! This detects an engine that returns a wrong state: the reader then records the version of an uncommitted delete, or one
+//! that is too old.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use storage::{Database, Isolation, Key, OpenTable, Row, Table, TxnError};
+
+use super::{Form, Params};
+use crate::workload::time::nanos;
+
+/// Table of rows: lists, or versions with padding.
+const ROWS: Table<u64, Vec<u8>> = Table::new("history_rows");
+/// Number of rows after the last written one, which range reads find absent.
+const MARGIN: u64 = 4;
+/// Number of rows that one transaction deletes while the table is emptied.
+const AT_ONCE: usize = 1000;
+
+/// Absence entry: the version that the last delete of a row has stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Absence {
+    /// Number of changes of the entry.
+    changes: u64,
+    /// Version of the delete; `None` before the first.
+    pub(super) version: Option<u64>,
+}
+
+/// Shared state of the sessions of a run.
+#[derive(Debug)]
+pub struct World<'db> {
+    pub(super) db: &'db Database,
+    pub(super) rows: OpenTable<u64, Vec<u8>>,
+    pub(super) params: Params,
+    clock: Instant,
+    /// Number of appends begun at each position. It determines the list in use there.
+    appends: Vec<AtomicU32>,
+    /// Number of versions drawn.
+    versions: AtomicU64,
+    absent: Vec<Mutex<Absence>>,
+}
+
+impl<'db> World<'db> {
+    /// Returns true if the database has only tables of histories.
+    pub fn is_at_home(db: &Database) -> bool {
+        db.table_names().iter().all(|name| name == ROWS.name())
+    }
+
+    /// Creates a world with an empty table. Deletes the rows of an earlier run.
+    ///
+    /// # Errors
+    /// Error of the deleting transactions.
+    pub fn new(db: &'db Database, params: &Params) -> Result<World<'db>, TxnError> {
+        let rows = db.table(&ROWS)?;
+        loop {
+            let deleted = db.transact(|tx| {
+                let keys = tx.range(&rows, ..)?.map(|row| row.map(|(key, _)| key)).take(AT_ONCE);
+                let keys = keys.collect::<Result<Vec<u64>, TxnError>>()?;
+                keys.iter().try_for_each(|key| tx.delete(&rows, key).map(drop))?;
+                Ok::<_, TxnError>(keys.len())
+            })?;
+            if deleted == 0 {
+                break;
+            }
+        }
+        let places = (params.keys + MARGIN) as usize;
+        Ok(World {
+            db,
+            rows,
+            params: params.clone(),
+            clock: Instant::now(),
+            appends: (0..params.keys).map(|_| AtomicU32::new(0)).collect(),
+            versions: AtomicU64::new(1),
+            absent: (0..places).map(|_| Mutex::default()).collect(),
+        })
+    }
+
+    /// Nanoseconds since the creation of the world.
+    pub(super) fn now(&self) -> u64 {
+        nanos(self.clock.elapsed())
+    }
+
+    pub(super) fn isolation(&self) -> Isolation {
+        self.params.isolation
+    }
+
+    /// Key in use at a position. Counts `appends` appends to it.
+    pub(super) fn key_at(&self, place: u64, appends: u32) -> u64 {
+        if self.params.form == Form::Register {
+            return place;
+        }
+        let before = self.appends[place as usize].fetch_add(appends, Ordering::Relaxed);
+        self.key_of(place, before)
+    }
+
+    /// Key of the list in use after `appends` appends. A full list is replaced by the next key congruent to its position.
+    fn key_of(&self, place: u64, appends: u32) -> u64 {
+        place + self.params.keys * u64::from(appends / self.params.list_full.max(1))
+    }
+
+    /// End of a range read up to `key`, limited to the rows of the form.
+    pub(super) fn range_end(&self, key: u64) -> u64 {
+        match self.params.form {
+            Form::ListAppend => key,
+            Form::Register => key.min(self.params.keys + MARGIN - 1),
+        }
+    }
+
+    /// Last key of a read of all rows: the last written key, and some behind it.
+    pub(super) fn last_key(&self) -> u64 {
+        let lists = self.appends.iter().enumerate();
+        let used = lists.map(|(place, n)| self.key_of(place as u64, n.load(Ordering::Relaxed))).max();
+        match self.params.form {
+            Form::ListAppend => used.unwrap_or(0) + MARGIN - 1,
+            Form::Register => self.params.keys + MARGIN - 1,
+        }
+    }
+
+    /// Draws a version for a write or a delete. The caller must have exclusive access to the row.
+    pub(super) fn draw(&self, delete: bool) -> u64 {
+        2 * self.versions.fetch_add(1, Ordering::Relaxed) + u64::from(delete)
+    }
+
+    /// Absence entry of `key`.
+    pub(super) fn absence(&self, key: u64) -> Absence {
+        *self.absent[key as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores a version in the absence entry of `key`. Returns the previous version.
+    pub(super) fn leave(&self, key: u64, version: Option<u64>) -> Option<u64> {
+        let mut absence = self.absent[key as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        absence.changes += 1;
+        std::mem::replace(&mut absence.version, version)
+    }
+}
+
+/// Encodes a key as in the table.
+pub(super) fn encoded(key: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(size_of::<u64>());
+    Key::encode(&key, &mut bytes);
+    bytes
+}
+
+/// Decodes a key of the table.
+pub(super) fn decoded(mut key: &[u8]) -> Option<u64> {
+    <u64 as Key>::decode(&mut key)
+}
+
+/// Numbers of a list. An incomplete number gives one that no transaction wrote.
+pub(super) fn numbers(row: &[u8]) -> Vec<u64> {
+    row.chunks(size_of::<u32>()).map(|bytes| <u32 as Row>::decode(bytes).map_or(u64::MAX, u64::from)).collect()
+}

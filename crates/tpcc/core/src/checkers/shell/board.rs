@@ -1,0 +1,218 @@
+//! State of each session, the session whose turn it is, and the single place that writes replies.
+//!
+//! A session is `Idle`, `Running` a request, or `Blocked` in a request by a lock. Sessions have concurrent transactions,
+//! but only one session executes at any moment. A request gives the turn to its session. The sessions that it wakes
+//! continue in the order in which they were woken, after the request has been answered or waits itself. A session becomes
+//! `Blocked` in its own task (a thread or a fiber) just before it sleeps, and `Running` again in the task that wakes it.
+//! Therefore no task ever sees all sessions at rest while one of them is about to continue. The replies and their order
+//! thus depend only on the requests, not on threads or schedulers.
+//!
+//! Turns cannot cause a deadlock: a session that waits for its turn holds only locks, and a session that waits for a lock
+//! gives its turn away.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use storage::{BlockReason, Hook, WaitToken};
+
+/// Number of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SessionId(pub(super) usize);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Running,
+    /// Blocked by the lock whose token has this address.
+    Blocked(usize),
+}
+
+#[derive(Debug)]
+struct Session {
+    name: String,
+    phase: Phase,
+    /// True if `blocked` was already replied to the request.
+    told: bool,
+    /// Task number of the session ([`Hook::task`]); `None` before the session has begun.
+    task: Option<u64>,
+    /// Token to wake when the session gets the turn.
+    turn: Arc<WaitToken>,
+}
+
+/// Turns and states of all sessions. Shared by the thread that reads requests, the sessions' tasks, and the engine's hook.
+pub(super) struct Turns {
+    state: Mutex<BoardState>,
+    /// Wakes the thread that reads requests.
+    moved: Condvar,
+    /// Hook by which the sessions' tasks wait.
+    tasks: Arc<dyn Hook>,
+}
+
+struct BoardState {
+    out: Box<dyn Write + Send>,
+    /// First error of a write. After it no replies are written.
+    failure: Option<io::Error>,
+    sessions: Vec<Session>,
+    /// Session that has the turn.
+    turn: Option<SessionId>,
+    /// Woken sessions that wait for the turn.
+    next: VecDeque<SessionId>,
+}
+
+impl std::fmt::Debug for Turns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Board").finish_non_exhaustive()
+    }
+}
+
+impl Turns {
+    /// Creates a board that writes to `out`, for sessions that wait by `tasks`.
+    pub(super) fn new(out: Box<dyn Write + Send>, tasks: Arc<dyn Hook>) -> Turns {
+        let state = BoardState { out, failure: None, sessions: Vec::new(), turn: None, next: VecDeque::new() };
+        Turns { state: Mutex::new(state), moved: Condvar::new(), tasks }
+    }
+
+    /// Hook by which the sessions' tasks wait.
+    pub(super) fn tasks(&self) -> &Arc<dyn Hook> {
+        &self.tasks
+    }
+
+    fn state(&self) -> MutexGuard<'_, BoardState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an idle session.
+    pub(super) fn add(&self, name: &str) -> SessionId {
+        let mut state = self.state();
+        let turn = Arc::new(WaitToken::new());
+        state.sessions.push(Session { name: name.to_owned(), phase: Phase::Idle, told: false, task: None, turn });
+        SessionId(state.sessions.len() - 1)
+    }
+
+    /// Makes the calling task the task of `session`.
+    pub(super) fn enter(&self, session: SessionId) {
+        let task = self.tasks.task();
+        self.state().sessions[session.0].task = Some(task);
+    }
+
+    /// Session of the calling task.
+    pub(super) fn entered(&self) -> Option<SessionId> {
+        let task = self.tasks.task();
+        self.state().sessions.iter().position(|session| session.task == Some(task)).map(SessionId)
+    }
+
+    /// Gives `session` the turn for a request. Returns false if its previous request is still running. No session may have
+    /// the turn.
+    pub(super) fn start(&self, session: SessionId) -> bool {
+        let mut state = self.state();
+        let at = &mut state.sessions[session.0];
+        if at.phase != Phase::Idle {
+            return false;
+        }
+        (at.phase, at.told) = (Phase::Running, false);
+        state.turn = Some(session);
+        true
+    }
+
+    /// Answers the request of `session` and ends it.
+    pub(super) fn reply(&self, session: SessionId, text: &str) {
+        let mut state = self.state();
+        state.answer(session, text);
+        state.sessions[session.0].phase = Phase::Idle;
+        self.rest(&mut state, session);
+    }
+
+    /// Blocks `session` on a lock: `sleep` returns when `token` is woken. Returns when the session has the turn again.
+    pub(super) fn block(&self, session: SessionId, token: &WaitToken, sleep: impl FnOnce()) {
+        let turn = {
+            let mut state = self.state();
+            // The waker holds this mutex: either its wake is visible here, or it will find the session blocked.
+            if token.try_consume() {
+                return;
+            }
+            let at = &mut state.sessions[session.0];
+            at.phase = Phase::Blocked(std::ptr::from_ref(token).addr());
+            if !std::mem::replace(&mut at.told, true) {
+                state.answer(session, "blocked");
+            }
+            let turn = Arc::clone(&state.sessions[session.0].turn);
+            self.rest(&mut state, session);
+            turn
+        };
+        sleep();
+        while self.state().turn != Some(session) {
+            self.tasks.block(&turn, BlockReason::Lock);
+        }
+    }
+
+    /// Wakes the task that waits at `token`. If it belongs to a blocked session, queues that session for the turn.
+    pub(super) fn wake(&self, token: &WaitToken) {
+        let mut state = self.state();
+        // After a late wake no session is blocked at this token. A wait of its session for another token continues.
+        let blocked = Phase::Blocked(std::ptr::from_ref(token).addr());
+        if let Some(at) = state.sessions.iter().position(|session| session.phase == blocked) {
+            state.sessions[at].phase = Phase::Running;
+            state.next.push_back(SessionId(at));
+            if state.turn.is_none() {
+                self.pass(&mut state);
+            }
+        }
+        self.tasks.wake(token);
+    }
+
+    /// Gives the turn to the session that was woken first.
+    fn pass(&self, state: &mut BoardState) {
+        state.turn = state.next.pop_front();
+        if let Some(session) = state.turn {
+            self.tasks.wake(&state.sessions[session.0].turn);
+        }
+    }
+
+    /// Passes the turn on if `session` has it.
+    fn rest(&self, state: &mut BoardState, session: SessionId) {
+        if state.turn == Some(session) {
+            self.pass(state);
+        }
+        self.moved.notify_all();
+    }
+
+    /// Waits until every session is idle or waits for a lock.
+    pub(super) fn wait_until_idle(&self) {
+        let mut state = self.state();
+        while state.turn.is_some() {
+            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Writes a line that is not the reply of a session.
+    pub(super) fn say(&self, line: &str) {
+        self.state().write(line);
+    }
+
+    /// Takes the error of a write, if any.
+    pub(super) fn take_failure(&self) -> Option<io::Error> {
+        self.state().failure.take()
+    }
+
+    /// Returns true if replies can still be written.
+    pub(super) fn is_heard(&self) -> bool {
+        self.state().failure.is_none()
+    }
+}
+
+impl BoardState {
+    fn answer(&mut self, session: SessionId, text: &str) {
+        let line = format!("{} {text}", self.sessions[session.0].name);
+        self.write(&line);
+    }
+
+    fn write(&mut self, line: &str) {
+        if self.failure.is_some() {
+            return;
+        }
+        // One call writes the whole line, so that a pipe never contains half a line.
+        let written = self.out.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.out.flush());
+        self.failure = written.err();
+    }
+}

@@ -1,0 +1,63 @@
+//! Hook through which the engine reports to the shell at once that a request waits for a lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use storage::{BlockReason, Hook, Operation, PointSite, WaitToken};
+
+use super::board::Turns;
+
+/// Hook of the sessions' tasks, which are threads or fibers. Reports their lock waits to the board.
+#[derive(Debug)]
+pub(super) struct ShellHook {
+    board: Arc<Turns>,
+}
+
+impl ShellHook {
+    pub(super) fn new(board: Arc<Turns>) -> ShellHook {
+        ShellHook { board }
+    }
+
+    fn tasks(&self) -> &dyn Hook {
+        &**self.board.tasks()
+    }
+}
+
+impl Hook for ShellHook {
+    fn is_cooperative(&self) -> bool {
+        self.tasks().is_cooperative()
+    }
+
+    fn may_stop_at(&self, site: &'static PointSite) -> bool {
+        self.tasks().may_stop_at(site)
+    }
+
+    fn point(&self, site: u32) {
+        self.tasks().point(site);
+    }
+
+    fn enter(&self, operation: Operation) {
+        self.tasks().enter(operation);
+    }
+
+    fn task(&self) -> u64 {
+        self.tasks().task()
+    }
+
+    fn block(&self, token: &WaitToken, reason: BlockReason) {
+        let sleep = || self.tasks().block(token, reason);
+        match self.board.entered().filter(|_| reason == BlockReason::Lock) {
+            Some(session) => self.board.block(session, token, sleep),
+            None => sleep(),
+        }
+    }
+
+    fn block_for(&self, token: &WaitToken, reason: BlockReason, limit: Duration) -> bool {
+        // Lock waits have no time limit here.
+        self.tasks().block_for(token, reason, limit)
+    }
+
+    fn wake(&self, token: &WaitToken) {
+        self.board.wake(token);
+    }
+}

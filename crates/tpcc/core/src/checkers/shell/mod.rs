@@ -1,0 +1,276 @@
+//! `tpcc shell`: several transactions, controlled line by line, on one small table of the engine.
+//!
+//! Each line on stdin is a request. Its reply is one line on stdout, flushed, that starts with the session's name. A
+//! session name is any word. A session begins with the first request that names it, and runs concurrently with the others.
+//!
+//! | request | reply |
+//! | --- | --- |
+//! | `S begin [serializable\|repeatable-read\|read-committed]` | `S ok` |
+//! | `S get K`, `S getu K` (read for update) | `S ok V`, or `S none` |
+//! | `S scan LO HI` (both included) | `S ok K=V K=V ...`, or `S none` |
+//! | `S insert K V`, `S update K V`, `S put K V`, `S delete K` | `S ok`; `S error duplicate`, `S error not-found` |
+//! | `S lock table S\|X\|IS\|IX\|SIX` | `S ok` |
+//! | `S commit`, `S rollback` | `S ok` |
+//! | `check` | `check ok N pages`, after every page was read and verified |
+//! | `dump` | `dump ok K=V ...`, or `dump none`: all committed rows |
+//! | `quit` | `quit ok`, after open transactions were rolled back and the database was closed |
+//!
+//! Keys are 64-bit integers, values are words. Blank lines and lines that start with `#` are ignored.
+//!
+//! **Waiting.** A request that has to wait for a lock is answered `S blocked` at once, and gets its final reply once the
+//! lock is granted. Meanwhile other requests of `S` are answered `S error busy`. A deadlock victim is rolled back and
+//! answered `S deadlock`. Other errors, `S error KIND TEXT`, undo their statement and leave the transaction open.
+//!
+//! **Order of replies.** A request is answered before the sessions that it wakes. These continue one after the other, in
+//! the order in which they were woken. The next request is read when every session is idle or waits for a lock. Therefore a
+//! script gets the same replies in the same order each time, even if its author does not wait for them.
+//!
+//! **`check` and `dump` beside open transactions.** `check` reads pages, which are consistent whenever no request is
+//! executing, so it never waits. It also counts uncommitted rows. `dump` returns one committed state: it is a transaction
+//! of its own that locks the table for reading. Beside an open transaction that has written the table it answers
+//! `dump blocked`, and the rows follow when that transaction ends. It waits without holding a lock, so it is never part of
+//! a deadlock.
+//!
+//! At the end of input, after `quit` and after a signal, open transactions are rolled back.
+
+mod board;
+mod hook;
+mod mailbox;
+mod places;
+mod request;
+mod session;
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use storage::{Database, Hook, OpenTable, ThreadHook};
+
+use crate::checkers::history::Teams;
+use crate::workload::error::Error;
+use crate::workload::interrupt;
+use crate::workload::threads::{self, SpawnError};
+use board::{SessionId, Turns};
+use mailbox::Mailbox;
+use places::{Common, Places};
+use request::{Line, Request};
+
+/// Maximum number of sessions, including the one of `dump`. Each is a thread or a fiber and may have a transaction.
+pub const MOST_SESSIONS: usize = 500;
+/// Maximum length of a line, in bytes.
+const LONGEST_LINE: usize = 1 << 16;
+/// Interval of the checks for signals while no request arrives.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A shell before its database is open: the database must be opened with the shell's hook.
+pub struct Shell {
+    board: Arc<Turns>,
+    /// Teams of the sessions if they run as fibers.
+    teams: Option<Teams>,
+}
+
+/// Reason why a shell ended.
+#[derive(Debug)]
+pub enum Hangup {
+    /// End of input, or a signal.
+    Input,
+    /// `quit`, which is answered after the database is closed.
+    Quit,
+    /// Requests cannot be read, or sessions cannot be run.
+    Failed(Error),
+    /// Replies cannot be written.
+    Deaf(io::Error),
+}
+
+impl Shell {
+    /// Creates a shell that replies on `out`. Its sessions are threads, or fibers of one thread if `teams` is given.
+    pub fn new(out: Box<dyn Write + Send>, teams: Option<Teams>) -> Shell {
+        let tasks = teams.as_ref().map_or_else(|| Arc::new(ThreadHook::default()) as Arc<dyn Hook>, Teams::hook);
+        Shell { board: Arc::new(Turns::new(out, tasks)), teams }
+    }
+
+    /// Hook that the database must be opened with.
+    pub fn hook(&self) -> Arc<dyn Hook> {
+        Arc::new(hook::ShellHook::new(Arc::clone(&self.board)))
+    }
+
+    /// Serves the requests of `input`. Calls `step` between requests, when no session is executing.
+    pub fn serve(
+        &self,
+        db: &Database,
+        table: OpenTable<i64, String>,
+        input: impl Read + Send + 'static,
+        mut step: impl FnMut(),
+    ) -> Hangup {
+        let lines = match read_lines(input) {
+            Ok(lines) => lines,
+            Err(error) => return Hangup::Failed(error.into()),
+        };
+        let end = thread::scope(|scope| {
+            let common = Common { db, table, board: &self.board };
+            let places = match Places::new(scope, common, self.teams.as_ref()) {
+                Ok(places) => places,
+                Err(error) => {
+                    let help = "pass --scheduler threads";
+                    return Hangup::Failed(Error::failed(format!("no fibers for the sessions: {error}")).help(help));
+                }
+            };
+            let mut sessions = Sessions { places, common, by_name: HashMap::new() };
+            loop {
+                match lines.recv_timeout(LOOK) {
+                    Ok(Err(error)) => {
+                        let said = format!("stdin: requests cannot be read: {error}");
+                        return Hangup::Failed(Error::failed(said).help("what was open is rolled back"));
+                    }
+                    Ok(Ok(line)) => {
+                        if sessions.take(line) == Line::Quit {
+                            return Hangup::Quit;
+                        }
+                        self.board.wait_until_idle();
+                        step();
+                    }
+                    Err(RecvTimeoutError::Timeout) if !interrupt::requested() => {}
+                    Err(_) => return Hangup::Input,
+                }
+                if !self.board.is_heard() || interrupt::requested() {
+                    return Hangup::Input;
+                }
+            }
+            // The sessions' mailboxes close here. An idle session rolls back, which wakes the sessions that wait for its
+            // locks, and so on. This reaches every session: in each queue one session waits for no other, otherwise there
+            // would be a deadlock.
+        });
+        match self.board.take_failure() {
+            Some(error) => Hangup::Deaf(error),
+            None => end,
+        }
+    }
+
+    /// Replies to `quit`.
+    pub fn answer_quit(&self, closed: Result<(), &storage::StorageError>) {
+        match closed {
+            Ok(()) => self.board.say("quit ok"),
+            Err(error) => {
+                self.board.say(&format!("quit error {} {}", session::kind_below(error), session::one_line(error)))
+            }
+        }
+    }
+}
+
+/// A received line.
+enum Received {
+    Text(String),
+    TooLong,
+    NotText,
+}
+
+struct Sessions<'scope, 'env> {
+    places: Places<'scope, 'env>,
+    common: Common<'env>,
+    by_name: HashMap<String, (SessionId, Arc<Mailbox<Request>>)>,
+}
+
+impl Drop for Sessions<'_, '_> {
+    fn drop(&mut self) {
+        for (_, inbox) in self.by_name.values() {
+            inbox.close(&**self.common.board.tasks());
+        }
+        self.places.close(self.common.board);
+    }
+}
+
+impl Sessions<'_, '_> {
+    /// Executes a line, or passes it to its session. Returns the parsed line.
+    fn take(&mut self, line: Received) -> Line {
+        let line = match line {
+            Received::Text(line) => request::parse(&line),
+            Received::TooLong => Line::Malformed("-".into(), format!("a line is longer than {LONGEST_LINE} bytes")),
+            Received::NotText => Line::Malformed("-".into(), "a line is not UTF-8".into()),
+        };
+        match &line {
+            Line::Empty | Line::Quit => {}
+            Line::Check => self.check(),
+            Line::Dump => self.ask("dump", Request::Dump),
+            Line::Request(session, request) => self.ask(session, request.clone()),
+            Line::Malformed(whom, why) => self.common.board.say(&format!("{whom} error usage {why}")),
+        }
+        line
+    }
+
+    fn check(&self) {
+        let board = self.common.board;
+        match self.common.db.verify_pages() {
+            Ok(pages) => board.say(&format!("check ok {pages} pages")),
+            Err(error) => {
+                board.say(&format!("check error {} {}", session::kind_below(&error), session::one_line(&error)))
+            }
+        }
+    }
+
+    fn ask(&mut self, name: &str, request: Request) {
+        if !self.by_name.contains_key(name) && !self.open(name) {
+            return;
+        }
+        let Some((id, inbox)) = self.by_name.get(name) else { return };
+        let board = self.common.board;
+        if !board.start(*id) {
+            board.say(&format!("{name} error busy its last request waits for a lock"));
+        } else if !inbox.put(&**board.tasks(), request) {
+            board.reply(*id, "error fault the session has ended; this is a fault of the program");
+        }
+    }
+
+    /// Starts a session.
+    fn open(&mut self, name: &str) -> bool {
+        let board = self.common.board;
+        if self.by_name.len() >= MOST_SESSIONS {
+            board.say(&format!("{name} error too-many {MOST_SESSIONS} sessions are open"));
+            return false;
+        }
+        let (id, inbox) = (board.add(name), Arc::new(Mailbox::new()));
+        if let Err(error) = self.places.open(self.common, id, Arc::clone(&inbox)) {
+            board.say(&format!("{name} error too-many {error}"));
+            return false;
+        }
+        self.by_name.insert(name.to_owned(), (id, inbox));
+        true
+    }
+}
+
+/// Reads lines in a thread of its own, which is never joined: a read from a terminal cannot be cancelled.
+fn read_lines(input: impl Read + Send + 'static) -> Result<mpsc::Receiver<io::Result<Received>>, SpawnError> {
+    let (lines, inbox) = mpsc::sync_channel(16);
+    let work = move || {
+        let mut input = BufReader::new(input);
+        while let Some(line) = read_line(&mut input).transpose() {
+            let is_last = line.is_err();
+            if lines.send(line).is_err() || is_last {
+                break;
+            }
+        }
+    };
+    threads::unjoined("requests", work)?;
+    Ok(inbox)
+}
+
+/// Reads the next line; `None` at the end of input.
+fn read_line(input: &mut impl BufRead) -> io::Result<Option<Received>> {
+    let mut bytes = Vec::new();
+    if input.by_ref().take(LONGEST_LINE as u64 + 1).read_until(b'\n', &mut bytes)? == 0 {
+        return Ok(None);
+    }
+    if bytes.len() > LONGEST_LINE && bytes.last() != Some(&b'\n') {
+        // Skips the rest of the line in pieces, so that memory stays bounded.
+        while bytes.last() != Some(&b'\n') {
+            bytes.clear();
+            if input.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', &mut bytes)? == 0 {
+                break;
+            }
+        }
+        return Ok(Some(Received::TooLong));
+    }
+    Ok(Some(String::from_utf8(bytes).map_or(Received::NotText, Received::Text)))
+}

@@ -1,0 +1,184 @@
+//! A session: a thread or fiber with at most one transaction.
+
+use storage::{Database, Isolation, OpenTable, StorageError, TableLock, Transaction, TxnError};
+
+use super::board::{SessionId, Turns};
+use super::mailbox::Mailbox;
+use super::request::Request;
+
+/// Serves requests until the mailbox is closed and empty. Then rolls back the open transaction.
+pub(super) fn serve(
+    db: &Database,
+    table: OpenTable<i64, String>,
+    board: &Turns,
+    me: SessionId,
+    requests: &Mailbox<Request>,
+) {
+    board.enter(me);
+    let _answer = Answered { board, me, requests };
+    let mut session = Session { db, table, open: None };
+    while let Some(request) = requests.take(&**board.tasks()) {
+        let reply = session.answer(request);
+        board.reply(me, &reply);
+    }
+}
+
+/// Answers the current request on drop if serving it panicked: the shell waits for the answer.
+struct Answered<'a> {
+    board: &'a Turns,
+    me: SessionId,
+    requests: &'a Mailbox<Request>,
+}
+
+impl Drop for Answered<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.requests.close(&**self.board.tasks());
+            self.board.reply(self.me, "error fault the session panicked; this is a fault of the program");
+        }
+    }
+}
+
+struct Session<'db> {
+    db: &'db Database,
+    table: OpenTable<i64, String>,
+    open: Option<Transaction<'db>>,
+}
+
+/// Failure of a statement.
+enum Failed {
+    Engine(TxnError),
+    /// The required row does not exist.
+    NotFound(i64),
+}
+
+impl From<TxnError> for Failed {
+    fn from(error: TxnError) -> Failed {
+        Failed::Engine(error)
+    }
+}
+
+impl<'db> Session<'db> {
+    fn answer(&mut self, request: Request) -> String {
+        match request {
+            Request::Begin(_) if self.open.is_some() => {
+                "error in-transaction commit or roll back the open one first".to_owned()
+            }
+            Request::Begin(isolation) => match self.db.begin_at(isolation) {
+                Ok(transaction) => {
+                    self.open = Some(transaction);
+                    "ok".to_owned()
+                }
+                Err(error) => refused(&error),
+            },
+            Request::Dump => self.dump().unwrap_or_else(|error| refused(&error)),
+            request => match self.open.take() {
+                None => "error no-transaction begin one first".to_owned(),
+                Some(transaction) => self.go_on(transaction, request),
+            },
+        }
+    }
+
+    /// Executes a request of an open transaction. The transaction stays open unless the request or a deadlock ends it.
+    fn go_on(&mut self, mut transaction: Transaction<'db>, request: Request) -> String {
+        let ended = |ended: Result<(), TxnError>| ended.map_or_else(|error| refused(&error), |()| "ok".to_owned());
+        match request {
+            // Returns when the commit is on disk. Its locks are released earlier, but no client gets a reply before.
+            Request::Commit => return ended(transaction.commit()),
+            Request::Rollback => return ended(transaction.rollback().map(drop)),
+            _ => {}
+        }
+        match self.statement(&mut transaction, request) {
+            Ok(reply) => {
+                self.open = Some(transaction);
+                reply
+            }
+            Err(Failed::NotFound(key)) => {
+                self.open = Some(transaction);
+                format!("error not-found no row {key}")
+            }
+            Err(Failed::Engine(TxnError::Deadlock { .. })) => match transaction.rollback() {
+                Ok(_) => "deadlock".to_owned(),
+                Err(error) => refused(&error),
+            },
+            Err(Failed::Engine(error)) => {
+                self.open = Some(transaction);
+                refused(&error)
+            }
+        }
+    }
+
+    fn statement(&self, tx: &mut Transaction<'_>, request: Request) -> Result<String, Failed> {
+        let table = &self.table;
+        let must_be = |key: i64, found: bool| if found { Ok(()) } else { Err(Failed::NotFound(key)) };
+        match request {
+            Request::Get(key) => return Ok(value(tx.get(table, &key)?)),
+            Request::GetForUpdate(key) => return Ok(value(tx.get_for_update(table, &key)?)),
+            Request::Scan(from, to) => return Ok(rows(tx, table, from, to)?),
+            Request::Insert(key, row) => tx.insert(table, &key, &row)?,
+            Request::Put(key, row) => tx.put(table, &key, &row)?,
+            Request::Update(key, row) => must_be(key, tx.update(table, &key, &row)?)?,
+            Request::Delete(key) => must_be(key, tx.delete(table, &key)?)?,
+            Request::Lock(mode) => tx.lock_table(table, mode)?,
+            // These requests begin or end a transaction and are handled elsewhere.
+            Request::Begin(_) | Request::Commit | Request::Rollback | Request::Dump => {}
+        }
+        Ok("ok".to_owned())
+    }
+
+    /// Reads every committed row in one state. Locks the table for reading, so it waits for writers.
+    fn dump(&self) -> Result<String, TxnError> {
+        let mut tx = self.db.begin_at(Isolation::Serializable)?;
+        tx.lock_table(&self.table, TableLock::Shared)?;
+        let reply = rows(&mut tx, &self.table, i64::MIN, i64::MAX)?;
+        tx.commit()?;
+        Ok(reply)
+    }
+}
+
+fn value(row: Option<String>) -> String {
+    row.map_or_else(|| "none".to_owned(), |row| format!("ok {row}"))
+}
+
+fn rows(tx: &mut Transaction<'_>, table: &OpenTable<i64, String>, from: i64, to: i64) -> Result<String, TxnError> {
+    let mut reply = String::new();
+    for row in tx.range(table, from..=to)? {
+        let (key, row) = row?;
+        reply += &format!(" {key}={row}");
+    }
+    Ok(if reply.is_empty() { "none".to_owned() } else { format!("ok{reply}") })
+}
+
+/// Formats an error as a reply: "error duplicate shell: shell already has this key".
+pub(super) fn refused(error: &TxnError) -> String {
+    let kind = match error {
+        TxnError::Deadlock { .. } => "deadlock",
+        TxnError::DuplicateKey { .. } => "duplicate",
+        TxnError::KeyTooLong { .. } | TxnError::RowTooLarge { .. } => "too-large",
+        TxnError::TooManyLocks { .. } => "too-many",
+        TxnError::Ended => "ended",
+        TxnError::Storage(below) => kind_below(below),
+        _ => "table",
+    };
+    format!("error {kind} {}", one_line(error))
+}
+
+/// Reply keyword for a storage error.
+pub(super) fn kind_below(error: &StorageError) -> &'static str {
+    match error {
+        StorageError::NoSpace { .. } => "no-space",
+        StorageError::LogFull { .. } => "log-full",
+        StorageError::TooManyTransactions { .. }
+        | StorageError::TooMuchMaintenance { .. }
+        | StorageError::PoolExhausted { .. }
+        | StorageError::TooManyFiles { .. } => "too-many",
+        StorageError::CorruptPage { .. } | StorageError::CorruptFile { .. } | StorageError::Format { .. } => "corrupt",
+        StorageError::Poisoned { .. } | StorageError::Closing => "closed",
+        _ => "io",
+    }
+}
+
+/// Formats an error as one line, because a reply is one line.
+pub(super) fn one_line(error: &impl std::fmt::Display) -> String {
+    error.to_string().replace('\n', "; ")
+}
