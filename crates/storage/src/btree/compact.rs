@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use super::ops::{self, PageChange};
 use super::ranges::Ranges;
-use super::space::{self, Change, SPACE_PAGE};
+use super::space::{self, AllocatorState, SPACE_PAGE};
 use super::{StructureChange, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{IndexId, Lsn, PageId, TxnId};
@@ -40,7 +40,7 @@ pub(crate) enum CompactStep {
 }
 
 /// The last page in use, as found by a read without latches.
-struct Last {
+struct LastPage {
     page: PageId,
     free: PageId,
     /// True if the page is the end of a free range.
@@ -103,7 +103,7 @@ impl Compactor {
         &mut self,
         change: StructureChange<'_>,
         rec: &mut RecordBuf,
-        last: &Last,
+        last: &LastPage,
     ) -> Result<CompactStep, StorageError> {
         let is_first = last.free == last.page;
         if !is_first && !self.is_walked {
@@ -151,7 +151,7 @@ impl Compactor {
         }
         let free = if is_first { next } else { free };
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-        let next_state = Change { end: last.page.0, free, ranges: None };
+        let next_state = AllocatorState { end: last.page.0, free, ranges: None };
         next_state.log(rec);
         let mut after = space.page().lsn();
         space.mark_dirty(change.log.tail());
@@ -259,16 +259,16 @@ impl Compactor {
             }
         }
         let Some(parent) = above.write_at(version) else { return Ok(CompactStep::Again) };
-        let moving = Moving { change, tree, last, at, level, left };
+        let moving = PageMove { change, tree, last, at, level, left };
         moving.latched(rec, parent)
     }
 }
 
 /// A page of a tree that is about to move.
-struct Moving<'a> {
+struct PageMove<'a> {
     change: StructureChange<'a>,
     tree: Tree,
-    last: Last,
+    last: LastPage,
     /// Position of the page in its parent.
     at: usize,
     level: u8,
@@ -276,10 +276,10 @@ struct Moving<'a> {
     left: Option<PageId>,
 }
 
-impl<'a> Moving<'a> {
+impl<'a> PageMove<'a> {
     /// Completes the move, with the parent latched.
     fn latched(self, rec: &mut RecordBuf, mut parent: FrameWrite<'a>) -> Result<CompactStep, StorageError> {
-        let Moving { change, tree, last, at, level, left } = self;
+        let PageMove { change, tree, last, at, level, left } = self;
         let Some(mut page) = change.try_latch(last.page) else { return Ok(leave(Some(parent))) };
         let mut before = None;
         if let Some(left) = left {
@@ -317,7 +317,7 @@ impl<'a> Moving<'a> {
             ops::put_link(rec, before.frame().page_id(), 0, last.free);
         }
         ops::put_free(rec, last.page, PageId::NONE);
-        let next_state = Change { end: last.page.0, free: next, ranges: None };
+        let next_state = AllocatorState { end: last.page.0, free: next, ranges: None };
         next_state.log(rec);
         let tail = change.log.tail();
         let mut after = Lsn::ZERO;
@@ -349,14 +349,14 @@ impl<'a> Moving<'a> {
 }
 
 /// Returns the last page in use. `None` if only the allocator and the catalog's root are left.
-fn last_page(change: StructureChange<'_>) -> Result<Option<Last>, StorageError> {
+fn last_page(change: StructureChange<'_>) -> Result<Option<LastPage>, StorageError> {
     loop {
         let space = change.pool.get_or_load(SPACE_PAGE)?;
         let read = space.read(change.pool.latches());
         let (end, free) = space::state(read.page());
         let is_ranged = ops::space::range_count(read.page()) > 0 && Ranges::read(read.page()).trim(end) < end;
         if space.page_id() == SPACE_PAGE && read.is_valid() {
-            return Ok((end > space::FIRST_PAGE + 1).then(|| Last { page: PageId(end - 1), free, is_ranged }));
+            return Ok((end > space::FIRST_PAGE + 1).then(|| LastPage { page: PageId(end - 1), free, is_ranged }));
         }
     }
 }
@@ -372,7 +372,7 @@ fn trim(change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<CompactStep,
         return Ok(leave(Some(space)));
     }
     rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-    let next_state = Change { end: shorter, free, ranges: Some(ranges) };
+    let next_state = AllocatorState { end: shorter, free, ranges: Some(ranges) };
     next_state.log(rec);
     space.mark_dirty(change.log.tail());
     match change.log.append_redo_only(change.slot, rec, space.page().lsn()) {

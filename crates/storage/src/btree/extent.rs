@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::StructureChange;
 use super::ranges::Ranges;
-use super::space::{self, Change, SPACE_PAGE};
+use super::space::{self, AllocatorState, SPACE_PAGE};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PageId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
@@ -17,9 +17,9 @@ use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
 
 /// Minimum number of pages of an extent.
-const LEAST: usize = 64;
+const MIN_PAGES: usize = 64;
 /// Maximum number of pages of an extent. One record adds at most this number to the file (`recovery::restart` relies on it).
-pub(crate) const MOST_PAGES: usize = 1 << 16;
+pub(crate) const MAX_PAGES: usize = 1 << 16;
 /// The next extent is this fraction of the pages that the load already has, so that the number of its ranges grows with the
 /// logarithm of its size.
 const GROWTH: usize = 4;
@@ -60,14 +60,14 @@ impl<'a> LoadExtents<'a> {
     pub(super) fn take(&mut self, rec: &mut RecordBuf) -> Result<Extent, StorageError> {
         let change = self.change;
         let have: usize = self.ranges.iter().map(ExactSizeIterator::len).sum();
-        let mut wanted = (have / GROWTH).clamp(LEAST, MOST_PAGES);
+        let mut wanted = (have / GROWTH).clamp(MIN_PAGES, MAX_PAGES);
         loop {
             // The file grows only if no free range is large enough.
             if !has_free_range(change)? {
                 let beyond = space::first_unused(change)? + wanted as u64;
-                match change.pool.ensure_file(beyond + change.pool.kept_pages()) {
-                    Err(StorageError::NoSpace { .. }) if wanted > LEAST => {
-                        wanted = LEAST;
+                match change.pool.ensure_file(beyond + change.pool.reserved_pages()) {
+                    Err(StorageError::NoSpace { .. }) if wanted > MIN_PAGES => {
+                        wanted = MIN_PAGES;
                         continue;
                     }
                     ensured => ensured?,
@@ -79,9 +79,9 @@ impl<'a> LoadExtents<'a> {
             };
             let (end, free) = space::state(latched.page());
             let mut ranges = Ranges::read(latched.page());
-            let pages = ranges.largest(LEAST, wanted).unwrap_or(end..end.saturating_add(wanted as u32));
+            let pages = ranges.largest(MIN_PAGES, wanted).unwrap_or(end..end.saturating_add(wanted as u32));
             let next_end = end.max(pages.end);
-            if next_end > end && !change.pool.file_holds(u64::from(next_end) + change.pool.kept_pages()) {
+            if next_end > end && !change.pool.file_holds(u64::from(next_end) + change.pool.reserved_pages()) {
                 latched.release_unchanged();
                 continue;
             }
@@ -99,7 +99,7 @@ impl<'a> LoadExtents<'a> {
                 continue;
             }
             let ranges = (!is_mutant(Mutant::SkipLoadMark)).then_some(ranges);
-            let next = Change { end: next_end, free, ranges };
+            let next = AllocatorState { end: next_end, free, ranges };
             rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
             next.log(rec);
             latched.mark_dirty(change.log.tail());
@@ -163,7 +163,7 @@ fn has_free_range(change: StructureChange<'_>) -> Result<bool, StorageError> {
     loop {
         let frame = change.pool.get_or_load(SPACE_PAGE)?;
         let read = frame.read(change.pool.latches());
-        let found = Ranges::read(read.page()).largest(LEAST, LEAST).is_some();
+        let found = Ranges::read(read.page()).largest(MIN_PAGES, MIN_PAGES).is_some();
         if frame.page_id() == SPACE_PAGE && read.is_valid() {
             return Ok(found);
         }
@@ -196,7 +196,7 @@ fn give_back(
             return Ok(());
         }
         gone.iter().for_each(|pages| ranges.give_back(pages));
-        let next = Change { end: ranges.trim(end), free, ranges: Some(ranges) };
+        let next = AllocatorState { end: ranges.trim(end), free, ranges: Some(ranges) };
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
         next.log(rec);
         latched.mark_dirty(change.log.tail());
@@ -242,12 +242,12 @@ pub(super) fn settle<'a>(
     change: StructureChange<'a>,
     loads: &[&mut LoadExtents<'_>],
     rec: &mut RecordBuf,
-) -> Option<(FrameWrite<'a>, Change)> {
+) -> Option<(FrameWrite<'a>, AllocatorState)> {
     let mut latched = space::latch_space(change)?;
     let (end, free) = space::state(latched.page());
     let mut ranges = Ranges::read(latched.page());
     loads.iter().for_each(|extents| extents.settle(&mut ranges));
-    let next = Change { end: ranges.trim(end), free, ranges: Some(ranges) };
+    let next = AllocatorState { end: ranges.trim(end), free, ranges: Some(ranges) };
     next.log(rec);
     latched.mark_dirty(change.log.tail());
     Some((latched, next))

@@ -76,8 +76,8 @@ impl<'a> StructureChange<'a> {
     }
 
     /// Number of pages at the end of the file that this modification must not use.
-    fn kept(self) -> u64 {
-        if self.for_undo { 0 } else { self.pool.kept_pages() }
+    fn reserved_pages(self) -> u64 {
+        if self.for_undo { 0 } else { self.pool.reserved_pages() }
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct LeafAt<'p> {
 }
 
 /// Reason for which a descent ended early.
-enum Stop {
+enum DescentEnd {
     /// A page changed during the descent.
     Again,
     /// A page was proved to be in its proper place.
@@ -45,22 +45,22 @@ enum Stop {
     Damaged(PageId, &'static str),
 }
 
-impl Stop {
+impl DescentEnd {
     /// Cold, like the functions below, so that the code between two points fits the L1 instruction cache.
     #[cold]
-    fn again() -> Stop {
-        Stop::Again
+    fn again() -> DescentEnd {
+        DescentEnd::Again
     }
 
     #[cold]
-    fn miss(id: PageId) -> Stop {
-        Stop::Miss(id)
+    fn miss(id: PageId) -> DescentEnd {
+        DescentEnd::Miss(id)
     }
 
     /// A page is damaged only if it is still in the frame: the frame may have received another page.
     #[cold]
-    fn damaged(id: PageId, read: &FrameRead<'_>, what: &'static str) -> Stop {
-        if read.is_valid() { Stop::Damaged(id, what) } else { Stop::Again }
+    fn damaged(id: PageId, read: &FrameRead<'_>, what: &'static str) -> DescentEnd {
+        if read.is_valid() { DescentEnd::Damaged(id, what) } else { DescentEnd::Again }
     }
 }
 
@@ -173,12 +173,12 @@ impl Tree {
     }
 
     #[inline]
-    fn retrying<T>(&self, pool: &BufferPool, attempt: impl Fn() -> Result<T, Stop>) -> Result<T, StorageError> {
+    fn retrying<T>(&self, pool: &BufferPool, attempt: impl Fn() -> Result<T, DescentEnd>) -> Result<T, StorageError> {
         let mut refused = PageId::NONE;
         loop {
             match attempt() {
                 Ok(found) => return Ok(found),
-                Err(Stop::Again | Stop::Proved) => std::hint::spin_loop(),
+                Err(DescentEnd::Again | DescentEnd::Proved) => std::hint::spin_loop(),
                 Err(stop) => self.resolve(pool, stop, &mut refused)?,
             }
         }
@@ -186,10 +186,10 @@ impl Tree {
 
     /// Handles the end of a descent. `refused` is the page whose load was refused before.
     #[cold]
-    fn resolve(&self, pool: &BufferPool, stop: Stop, refused: &mut PageId) -> Result<(), StorageError> {
+    fn resolve(&self, pool: &BufferPool, stop: DescentEnd, refused: &mut PageId) -> Result<(), StorageError> {
         match stop {
-            Stop::Again | Stop::Proved => Ok(()),
-            Stop::Miss(page) => match pool.load(page) {
+            DescentEnd::Again | DescentEnd::Proved => Ok(()),
+            DescentEnd::Miss(page) => match pool.load(page) {
                 // The page may have moved since its parent was read, and the file may have been truncated. In that case the
                 // next descent follows another pointer.
                 Err(StorageError::CorruptPage { .. }) if *refused != page => {
@@ -198,7 +198,7 @@ impl Tree {
                 }
                 loaded => loaded,
             },
-            Stop::Damaged(page, what) => Err(self.damaged(pool, page, what)),
+            DescentEnd::Damaged(page, what) => Err(self.damaged(pool, page, what)),
         }
     }
 
@@ -210,9 +210,9 @@ impl Tree {
         pool: &'p BufferPool,
         child_of: impl Fn(PageRef<'_>, bool) -> usize,
         level: u8,
-    ) -> Result<(FrameRead<'p>, Option<Step<'p>>), Stop> {
+    ) -> Result<(FrameRead<'p>, Option<Step<'p>>), DescentEnd> {
         let mut id = self.root;
-        let mut read = self.enter(pool, pool.get(id).ok_or_else(|| Stop::miss(id))?, id)?;
+        let mut read = self.enter(pool, pool.get(id).ok_or_else(|| DescentEnd::miss(id))?, id)?;
         let mut parent: Option<Step<'p>> = None;
         let mut expected = None;
         for _ in 0..MAX_LEVELS {
@@ -222,14 +222,14 @@ impl Tree {
             }
             let at = page.level();
             if expected.is_some_and(|level| level != at) {
-                return Err(Stop::damaged(id, &read, "lies at the wrong level"));
+                return Err(DescentEnd::damaged(id, &read, "lies at the wrong level"));
             }
             if at <= level {
                 if !read.is_valid() {
-                    return Err(Stop::again());
+                    return Err(DescentEnd::again());
                 }
                 if at < level || page.index() != self.index {
-                    return Err(Stop::damaged(id, &read, "belongs to another place"));
+                    return Err(DescentEnd::damaged(id, &read, "belongs to another place"));
                 }
                 read.frame().touch();
                 return Ok((read, parent));
@@ -237,23 +237,23 @@ impl Tree {
             let position = child_of(page, parent.is_none());
             let child = page.child(position);
             if !read.is_valid() {
-                return Err(Stop::again());
+                return Err(DescentEnd::again());
             }
             if child.is_none() || page.kind() != Some(Kind::Inner) || page.index() != self.index {
-                return Err(Stop::damaged(id, &read, "is no inner page"));
+                return Err(DescentEnd::damaged(id, &read, "is no inner page"));
             }
             if STEPS && at == 1 {
                 pool.prefetch_entry(child);
                 pool.points().at(&site::LEAF_ENTRY);
             }
-            let frame = pool.get(child).ok_or_else(|| Stop::miss(child))?;
+            let frame = pool.get(child).ok_or_else(|| DescentEnd::miss(child))?;
             if STEPS {
                 frame.prefetch_head();
                 pool.points().at(if at == 1 { &site::LEAF_HEAD } else { &site::INNER_HEAD });
             }
             let next = self.enter(pool, frame, child)?;
             if !read.is_valid() {
-                return Err(Stop::again());
+                return Err(DescentEnd::again());
             }
             read.frame().touch();
             expected = at.checked_sub(1);
@@ -261,15 +261,15 @@ impl Tree {
             read = next;
             id = child;
         }
-        Err(Stop::Damaged(id, "lies too deep"))
+        Err(DescentEnd::Damaged(id, "lies too deep"))
     }
 
     /// Returns the first page on the path to the leaf of a key that is not in the pool. Pages before it have been proved.
     pub(super) fn missing_page(&self, pool: &BufferPool, key: &[u8]) -> Option<PageId> {
         loop {
             match self.descend::<false>(pool, |page, _| page.child_position(key), 0) {
-                Err(Stop::Miss(page)) => return Some(page),
-                Err(Stop::Proved) => {}
+                Err(DescentEnd::Miss(page)) => return Some(page),
+                Err(DescentEnd::Proved) => {}
                 _ => return None,
             }
         }
@@ -277,20 +277,26 @@ impl Tree {
 
     #[cold]
     #[inline(never)]
-    fn prove_on_the_way(&self, pool: &BufferPool, id: PageId, read: FrameRead<'_>, parent: Option<&Step<'_>>) -> Stop {
+    fn prove_on_the_way(
+        &self,
+        pool: &BufferPool,
+        id: PageId,
+        read: FrameRead<'_>,
+        parent: Option<&Step<'_>>,
+    ) -> DescentEnd {
         // The frame may have received another page since then.
         match self.prove(pool, read, parent.map(|step| (&step.read, step.position))) {
-            PlacementCheck::Proved => Stop::Proved,
-            PlacementCheck::Again => Stop::Again,
-            PlacementCheck::Wrong(what) => Stop::Damaged(id, what),
+            PlacementCheck::Proved => DescentEnd::Proved,
+            PlacementCheck::Again => DescentEnd::Again,
+            PlacementCheck::Wrong(what) => DescentEnd::Damaged(id, what),
         }
     }
 
     #[inline]
-    fn enter<'p>(&self, pool: &'p BufferPool, frame: &'p Frame, id: PageId) -> Result<FrameRead<'p>, Stop> {
+    fn enter<'p>(&self, pool: &'p BufferPool, frame: &'p Frame, id: PageId) -> Result<FrameRead<'p>, DescentEnd> {
         let read = frame.read(pool.latches());
         // The frame may have been given to another page since the page table was read.
-        if frame.page_id() != id { Err(Stop::again()) } else { Ok(read) }
+        if frame.page_id() != id { Err(DescentEnd::again()) } else { Ok(read) }
     }
 }
 

@@ -35,7 +35,7 @@ use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::base::sync::yield_now;
 use crate::buffer::frame::FrameWrite;
-use crate::buffer::{BufferPool, Reserved};
+use crate::buffer::{BufferPool, ReservedFrames};
 use crate::log::RecordBuf;
 use crate::page::PageRef;
 use crate::page::header::Kind;
@@ -43,7 +43,7 @@ use crate::page::header::Kind;
 /// First page that the allocator assigns.
 pub(crate) const FIRST_PAGE: u32 = 2;
 /// Maximum number of pages of one modification.
-const MOST: usize = 4;
+const MAX_PAGES_PER_CHANGE: usize = 4;
 
 /// Reads the allocator's state from its page: the first page never used, and the head of the free list.
 pub(super) fn state(page: PageRef<'_>) -> (u32, PageId) {
@@ -51,14 +51,14 @@ pub(super) fn state(page: PageRef<'_>) -> (u32, PageId) {
 }
 
 /// New state of the allocator, which the caller logs. No other code changes the page while the database runs.
-pub(super) struct Change {
+pub(super) struct AllocatorState {
     pub(super) end: u32,
     pub(super) free: PageId,
     /// The new ranges, if they change.
     pub(super) ranges: Option<Ranges>,
 }
 
-impl Change {
+impl AllocatorState {
     /// Adds the state to the record.
     pub(super) fn log(&self, rec: &mut RecordBuf) {
         ops::put_space(rec, SPACE_PAGE, self.end, self.free);
@@ -120,7 +120,7 @@ fn free_list_entry(change: StructureChange<'_>, id: PageId) -> FreeListEntry {
 const PAGES_PER_ROW: u64 = 4;
 /// Number of levels above which keys are so long that an inner page has few of them. In such a tree, each split of a leaf
 /// may split all pages above it.
-const LOW: u64 = 4;
+const LOW_TREE_LEVELS: u64 = 4;
 /// Additional pages, once for all rows of a transaction: a split that propagates to the root, which grows.
 const PAGES_ABOVE: u64 = 8;
 /// Maximum number of bytes of log for the split of a page.
@@ -175,10 +175,10 @@ impl ReservedSpace {
     /// # Errors
     /// No space on the device. Nothing more is reserved in this case.
     pub(crate) fn reserve(&mut self, change: StructureChange<'_>, levels: u64) -> Result<(), StorageError> {
-        let per_row = if levels > LOW { 2 * (levels + 1) } else { PAGES_PER_ROW };
+        let per_row = if levels > LOW_TREE_LEVELS { 2 * (levels + 1) } else { PAGES_PER_ROW };
         let more = per_row + if self.pages == 0 { PAGES_ABOVE } else { 0 };
-        let kept = change.pool.keep_pages(more);
-        let ensured = first_unused(change).and_then(|end| change.pool.ensure_file(end + kept));
+        let reserved = change.pool.reserve_pages(more);
+        let ensured = first_unused(change).and_then(|end| change.pool.ensure_file(end + reserved));
         if let Err(error) = ensured {
             change.pool.release_pages(more);
             return Err(error);
@@ -303,7 +303,7 @@ fn is_of_tree(page: PageRef<'_>) -> bool {
 
 /// Resources for a few pages: space in the file and frames in the pool.
 pub(crate) struct Grant<'a> {
-    frames: Reserved<'a>,
+    frames: ReservedFrames<'a>,
     n: usize,
 }
 
@@ -313,7 +313,7 @@ impl<'a> Grant<'a> {
     /// # Errors
     /// No space on the device, no frames, or a free page that cannot be read.
     pub(crate) fn prepare(change: StructureChange<'a>, n: usize) -> Result<Grant<'a>, StorageError> {
-        debug_assert!(n <= MOST);
+        debug_assert!(n <= MAX_PAGES_PER_CHANGE);
         loop {
             let space = change.pool.get_or_load(SPACE_PAGE)?;
             let read = space.read(change.pool.latches());
@@ -347,7 +347,7 @@ impl<'a> Grant<'a> {
                 }
             }
             if found + ranged.len() < n {
-                let least = u64::from(end) + n as u64 + change.kept();
+                let least = u64::from(end) + n as u64 + change.reserved_pages();
                 // Other threads may take pages in the meantime, so reserve more if there is space.
                 match change.pool.ensure_file(least + 15 * n as u64) {
                     Err(StorageError::NoSpace { .. }) if change.pool.file_holds(least) => {}
@@ -373,7 +373,7 @@ impl<'a> Grant<'a> {
             space.release_unchanged();
             return None;
         }
-        let mut ids = [PageId::NONE; MOST];
+        let mut ids = [PageId::NONE; MAX_PAGES_PER_CHANGE];
         let mut ranges = (ops::space::range_count(space.page()) > 0).then(|| Ranges::read(space.page()));
         let mut taken_from_ranges = false;
         for id in ids.iter_mut().take(self.n) {
@@ -391,7 +391,7 @@ impl<'a> Grant<'a> {
         }
         // Only a page beyond the old end needs file space. Another transaction may have counted pages that it reserves, and
         // not yet extended the file.
-        if end > in_use && !change.pool.file_holds(u64::from(end) + change.kept()) {
+        if end > in_use && !change.pool.file_holds(u64::from(end) + change.reserved_pages()) {
             space.release_unchanged();
             return None;
         }
@@ -400,7 +400,7 @@ impl<'a> Grant<'a> {
             space,
             frames: self.frames,
             ids,
-            next: Change { end, free, ranges: ranges.filter(|_| taken_from_ranges) },
+            next: AllocatorState { end, free, ranges: ranges.filter(|_| taken_from_ranges) },
         })
     }
 }
@@ -409,9 +409,9 @@ impl<'a> Grant<'a> {
 pub(crate) struct AllocatedPages<'a> {
     change: StructureChange<'a>,
     space: FrameWrite<'a>,
-    frames: Reserved<'a>,
-    ids: [PageId; MOST],
-    next: Change,
+    frames: ReservedFrames<'a>,
+    ids: [PageId; MAX_PAGES_PER_CHANGE],
+    next: AllocatorState,
 }
 
 impl<'a> AllocatedPages<'a> {
@@ -457,7 +457,7 @@ pub(crate) struct PageFreeing<'a> {
     page: PageId,
     /// Page that follows this one in the free list.
     behind: PageId,
-    next: Change,
+    next: AllocatorState,
 }
 
 impl<'a> PageFreeing<'a> {
@@ -469,7 +469,7 @@ impl<'a> PageFreeing<'a> {
         let mut space = latch_space(change)?;
         let (end, behind) = state(space.page());
         space.mark_dirty(change.log.tail());
-        let next = Change { end, free: page, ranges: None };
+        let next = AllocatorState { end, free: page, ranges: None };
         next.log(rec);
         ops::put_free(rec, page, behind);
         Some(PageFreeing { pool: change.pool, space, page, behind, next })

@@ -44,19 +44,19 @@ impl RingState {
 /// Slots allocated to a batch. They are released when the pages of the batch are written and recorded as unsynced.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct TakenSlots<'r> {
+pub(super) struct AllocatedSlots<'r> {
     ring: &'r AsideRing,
     first: u64,
 }
 
-impl TakenSlots<'_> {
+impl AllocatedSlots<'_> {
     /// Returns the slot for the pages of the batch from index `part * SLOT_PAGES` on.
     pub(super) fn slot(&self, part: usize) -> u64 {
         (self.first + part as u64) % self.ring.slots
     }
 }
 
-impl Drop for TakenSlots<'_> {
+impl Drop for AllocatedSlots<'_> {
     fn drop(&mut self) {
         self.ring.state.lock().under_way.retain(|first| *first != self.first);
     }
@@ -68,7 +68,7 @@ impl AsideRing {
     }
 
     /// Takes `wanted` slots for a batch. Returns `None` if fewer are free.
-    fn take(&self, wanted: u64) -> Option<TakenSlots<'_>> {
+    fn take(&self, wanted: u64) -> Option<AllocatedSlots<'_>> {
         let mut state = self.state.lock();
         if is_mutant(Mutant::ReuseSlotsEarly) {
             state.freed = state.ended();
@@ -79,7 +79,7 @@ impl AsideRing {
         let first = state.next;
         state.next += wanted;
         state.under_way.push(first);
-        Some(TakenSlots { ring: self, first })
+        Some(AllocatedSlots { ring: self, first })
     }
 
     /// Position up to which a sync that begins now will free slots. Pass it to [`AsideRing::free_before`] after the sync.
@@ -113,7 +113,7 @@ impl BufferPool {
     ///
     /// # Errors
     /// Fails if a sync fails; the instance is then closed.
-    pub(super) fn take_slots(&self, pages: usize) -> Result<TakenSlots<'_>, StorageError> {
+    pub(super) fn take_slots(&self, pages: usize) -> Result<AllocatedSlots<'_>, StorageError> {
         let token = WaitToken::new();
         loop {
             if let Some(taken) = self.aside.take(pages.div_ceil(SLOT_PAGES) as u64) {

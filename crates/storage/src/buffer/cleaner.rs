@@ -24,10 +24,10 @@ use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::Lsn;
 
 /// Number of frames of one shard that a step examines.
-const LOOKED_AT: usize = 1024;
+const EXAMINED_FRAMES: usize = 1024;
 /// Memory is obtained in advance for a number of frames equal to this fraction of the used frames, with an upper limit.
 const AHEAD_PART: usize = 8;
-const AHEAD_MOST: usize = 8192;
+const AHEAD_MAX: usize = 8192;
 /// Number of frames that obtain memory in one step.
 const AHEAD_STEP: usize = 256;
 /// Number of oldest pages that are sorted by position in the file: large enough to find neighbours, small enough to let the
@@ -135,7 +135,7 @@ impl BufferPool {
         let (mut short, mut moved) = (false, false);
         for shard in &self.shards {
             let mut shard = shard.lock();
-            moved |= self.evict_clean(&mut shard, self.reserve_high, LOOKED_AT);
+            moved |= self.evict_clean(&mut shard, self.reserve_high, EXAMINED_FRAMES);
             short |= shard.free.len() < self.reserve_high;
         }
         let pages = if short { self.write_victims(0, BATCH)? } else { 0 };
@@ -150,7 +150,7 @@ impl BufferPool {
             return false;
         }
         let used = self.used_frames().len();
-        let ahead = used + (used / AHEAD_PART).min(AHEAD_MOST);
+        let ahead = used + (used / AHEAD_PART).min(AHEAD_MAX);
         let from = cleaner.populated.max(used);
         let to = from + AHEAD_STEP;
         if to > ahead.min(self.frame_count()) {

@@ -14,7 +14,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::page::header;
 
 /// Maximum number of attempts for a page that is sound neither in the file nor in the pool.
-const LOOKS: usize = 32;
+const MAX_ATTEMPTS: usize = 32;
 
 /// Pages written without the pool and the log since the oldest copy in progress began.
 #[derive(Debug, Default)]
@@ -120,7 +120,7 @@ impl CopyReader<'_> {
 
     /// Repeats the read of a page until it is sound. Returns false if it stays damaged.
     fn until_sound(&self, id: PageId, page: &mut [u8; PAGE_SIZE]) -> Result<bool, StorageError> {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_ATTEMPTS {
             if header::damage(page, id, true).is_none() || page.iter().all(|byte| *byte == 0) {
                 return Ok(true);
             }

@@ -10,7 +10,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 
 /// LSN bounds of pages that were written to the file but may not be durable yet.
 #[derive(Debug)]
-pub(super) struct Unsynced {
+pub(super) struct UnsyncedPages {
     /// Smallest recovery LSN of pages written since the last sync began.
     written: Lsn,
     /// Smallest recovery LSN of pages written before the last sync began. `MAX` if no sync is in progress. It keeps its
@@ -20,9 +20,9 @@ pub(super) struct Unsynced {
     pages: usize,
 }
 
-impl Unsynced {
-    pub(super) fn new() -> Unsynced {
-        Unsynced { written: Lsn::MAX, syncing: Lsn::MAX, pages: 0 }
+impl UnsyncedPages {
+    pub(super) fn new() -> UnsyncedPages {
+        UnsyncedPages { written: Lsn::MAX, syncing: Lsn::MAX, pages: 0 }
     }
 
     pub(super) fn add(&mut self, oldest: Lsn, pages: usize) {
@@ -162,18 +162,18 @@ impl BufferPool {
     }
 
     /// Reserves `pages` more pages at the end of the file for undo. Returns the total number of reserved pages.
-    pub(crate) fn keep_pages(&self, pages: u64) -> u64 {
-        self.kept_pages.fetch_add(pages, Ordering::SeqCst) + pages
+    pub(crate) fn reserve_pages(&self, pages: u64) -> u64 {
+        self.reserved_pages.fetch_add(pages, Ordering::SeqCst) + pages
     }
 
-    /// Releases `pages` of the pages reserved by [`BufferPool::keep_pages`].
+    /// Releases `pages` of the pages reserved by [`BufferPool::reserve_pages`].
     pub(crate) fn release_pages(&self, pages: u64) {
-        self.kept_pages.fetch_sub(pages, Ordering::SeqCst);
+        self.reserved_pages.fetch_sub(pages, Ordering::SeqCst);
     }
 
     /// Number of pages at the end of the file that are reserved for undo.
     #[inline]
-    pub(crate) fn kept_pages(&self) -> u64 {
-        self.kept_pages.load(Ordering::SeqCst)
+    pub(crate) fn reserved_pages(&self) -> u64 {
+        self.reserved_pages.load(Ordering::SeqCst)
     }
 }

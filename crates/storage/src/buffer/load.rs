@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::BufferPool;
 use super::frame::Frame;
 use super::page_table::{AbsentEntry, Residency};
-use super::readers::Job;
+use super::readers::ReadJob;
 use super::replacement::Arrival;
 use super::room::FreeFrame;
 use super::stats::add;
@@ -215,7 +215,7 @@ impl BufferPool {
     }
 
     /// Restores the claim of a page whose read was queued as a job.
-    pub(super) fn take_up(&self, job: Job) -> PageClaim<'_> {
+    pub(super) fn take_up(&self, job: ReadJob) -> PageClaim<'_> {
         PageClaim { pool: self, id: job.id, entry: job.entry, free: Some(self.adopt(job.frame)) }
     }
 
@@ -295,7 +295,7 @@ impl PageClaim<'_> {
 
     /// Installs a page that was read together with its neighbours, unless it is damaged or was never written. Returns true
     /// if the page was installed. Damage is not reported: a caller that needs the page reads it again and gets the error.
-    pub(super) fn put_in(mut self, content: Option<&[u8; PAGE_SIZE]>) -> bool {
+    pub(super) fn install_preloaded(mut self, content: Option<&[u8; PAGE_SIZE]>) -> bool {
         let (pool, id) = (self.pool, self.id);
         let sound = content.filter(|content| header::damage(content, id, pool.options.checksums).is_none());
         match sound {
@@ -305,7 +305,7 @@ impl PageClaim<'_> {
                 self.end(Ok(()), Arrival::Preloaded).is_ok()
             }
             None => {
-                let _ = self.let_go(&Ok(()));
+                let _ = self.abandon(&Ok(()));
                 false
             }
         }
@@ -315,7 +315,7 @@ impl PageClaim<'_> {
     fn end(&mut self, read: Result<(), StorageError>, how: Arrival) -> Result<(), StorageError> {
         let (pool, id) = (self.pool, self.id);
         if let Err(error) = read {
-            return self.let_go(&Err(error));
+            return self.abandon(&Err(error));
         }
         if let Some(free) = self.free.take() {
             // Only threads that found this frame while it held another page can be waiting for this latch.
@@ -335,7 +335,7 @@ impl PageClaim<'_> {
     }
 
     /// Ends the claim without a page. This is no error if the page was created anew since the claim.
-    fn let_go(&mut self, read: &Result<(), StorageError>) -> Result<(), StorageError> {
+    fn abandon(&mut self, read: &Result<(), StorageError>) -> Result<(), StorageError> {
         let Some(free) = self.free.take() else { return Ok(()) };
         let given_up = self.pool.table.give_up(self.id, self.entry, free.index());
         drop(free);
@@ -345,9 +345,9 @@ impl PageClaim<'_> {
     }
 
     /// Converts the claim into a job for a reader's queue. The job takes over the responsibility for the claim.
-    fn into_job(mut self) -> Job {
+    fn into_job(mut self) -> ReadJob {
         let free = self.free.take().expect("a claim that has not ended has a frame");
-        let job = Job { id: self.id, entry: self.entry, frame: free.index() };
+        let job = ReadJob { id: self.id, entry: self.entry, frame: free.index() };
         std::mem::forget(free);
         job
     }
@@ -359,7 +359,7 @@ impl Drop for PageClaim<'_> {
         if self.free.is_some() {
             let panicked = std::io::Error::other("the disk's code panicked");
             let error = StorageError::io("read", self.pool.file.show(), self.id.offset(), panicked);
-            let _ = self.let_go(&Err(error));
+            let _ = self.abandon(&Err(error));
         }
     }
 }

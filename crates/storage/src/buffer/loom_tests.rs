@@ -84,8 +84,8 @@ mod tests {
             mine
         }
 
-        /// Model of `Reserved::create`: creates the page, whether it is absent or being read. The word of a created page is
-        /// one more.
+        /// Model of `ReservedFrames::create`: creates the page, whether it is absent or being read. The word of a created
+        /// page is one more.
         fn create(&self, id: u32, frame: u32) -> bool {
             loop {
                 let Some(Residency::Absent(entry) | Residency::Loading(entry)) = self.table.place(PageId(id)) else {

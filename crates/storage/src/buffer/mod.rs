@@ -41,7 +41,7 @@ use self::aside::AsideRing;
 use self::cleaner::Cleaner;
 use self::copying::DirectWrites;
 use self::due::PurgeBitmap;
-use self::durable::Unsynced;
+use self::durable::UnsyncedPages;
 use self::evict::Shard;
 use self::file::{PageFile, WriteAhead};
 use self::frame::{Frame, FrameWrite};
@@ -67,7 +67,7 @@ use crate::latch::{Latching, PROMOTE_AT};
 
 pub(crate) use self::cleaner::{CleanGoal, CleanStep};
 pub(crate) use self::copying::CopyReader;
-pub(crate) use self::room::Reserved;
+pub(crate) use self::room::ReservedFrames;
 pub(crate) use self::stats::PoolStats;
 
 /// Size of a frame in bytes: the distance between two page headers.
@@ -184,11 +184,11 @@ pub(crate) struct BufferPool {
     /// At other times `u64::MAX`.
     log_left: AtomicU64,
     /// Number of pages at the end of the file that are reserved for undo.
-    kept_pages: AtomicU64,
+    reserved_pages: AtomicU64,
     cleaner_called: AtomicBool,
     grow_lock: Mutex<()>,
     sync_lock: Mutex<()>,
-    unsynced: Mutex<Unsynced>,
+    unsynced: Mutex<UnsyncedPages>,
     /// Doublewrite slots for copies of pages that are written in place.
     aside: AsideRing,
     direct: Mutex<DirectWrites>,
@@ -269,11 +269,11 @@ impl BufferPool {
             file_pages: AtomicU32::new(pages as u32),
             pages_end: AtomicU32::new(u32::MAX),
             log_left: AtomicU64::new(u64::MAX),
-            kept_pages: AtomicU64::new(0),
+            reserved_pages: AtomicU64::new(0),
             cleaner_called: AtomicBool::new(false),
             grow_lock: Mutex::default(),
             sync_lock: Mutex::default(),
-            unsynced: Mutex::new(Unsynced::new()),
+            unsynced: Mutex::new(UnsyncedPages::new()),
             aside,
             direct: Mutex::default(),
             batches: Mutex::default(),

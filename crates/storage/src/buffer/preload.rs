@@ -36,7 +36,7 @@ impl BufferPool {
             let (contents, _) = bytes.as_chunks::<PAGE_SIZE>();
             for claim in claimed.drain(..) {
                 let content = &contents[(claim.id().0 - first) as usize];
-                loaded += u32::from(claim.put_in(read.is_ok().then_some(content)));
+                loaded += u32::from(claim.install_preloaded(read.is_ok().then_some(content)));
             }
             read?;
         }

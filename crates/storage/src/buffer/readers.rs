@@ -23,7 +23,7 @@ use crate::base::lane::LanePlace;
 
 /// Read request for a claimed page.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct ReadJob {
     pub(super) id: PageId,
     pub(super) entry: AbsentEntry,
     pub(super) frame: u32,
@@ -41,7 +41,7 @@ pub(super) struct Readers {
     /// True if readers take jobs or would do so after a call of `starter`. Changed under the mutex, like `open`.
     available: AtomicBool,
     starter: OnceLock<Starter>,
-    jobs: Mutex<VecDeque<Job>>,
+    jobs: Mutex<VecDeque<ReadJob>>,
     /// Signalled when a job was added or the queue was closed.
     changed: Condvar,
     /// Lane of shared service threads, woken for each job if the threads of several databases perform the jobs.
@@ -72,7 +72,7 @@ impl Readers {
     }
 
     /// Adds a job to the queue. Returns the job to the caller if readers no longer take jobs.
-    pub(super) fn submit(&self, job: Job) -> Result<(), Job> {
+    pub(super) fn submit(&self, job: ReadJob) -> Result<(), ReadJob> {
         let mut jobs = self.jobs.lock();
         if !self.are_open() {
             return Err(job);
@@ -95,7 +95,7 @@ impl Readers {
     }
 
     /// Takes the next job. If `wait` is true, waits for one until the queue is closed.
-    pub(super) fn next(&self, wait: bool) -> Option<Job> {
+    pub(super) fn next(&self, wait: bool) -> Option<ReadJob> {
         let mut jobs = self.jobs.lock();
         loop {
             let job = jobs.pop_front();
@@ -165,7 +165,7 @@ impl BufferPool {
         job.map(|job| self.do_read(job)).is_some()
     }
 
-    fn do_read(&self, job: Job) {
+    fn do_read(&self, job: ReadJob) {
         // Waiting callers receive any error, and the panic of a disk as an error. The reader continues in both cases.
         let _ = catch_unwind(AssertUnwindSafe(|| self.take_up(job).read()));
     }

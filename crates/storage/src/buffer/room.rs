@@ -16,13 +16,13 @@ use crate::base::latches::assert_none_held;
 use crate::page::header;
 
 /// Number of frames of one shard that a worker examines at a time in search of a clean one.
-const LOOKED_AT: usize = 256;
+const EXAMINED_FRAMES: usize = 256;
 /// Number of pages that a worker writes at once if it has to write.
-const WRITTEN: usize = 32;
+const WRITE_PAGES: usize = 32;
 /// Number of rounds without progress, with waits of up to 5 ms between them, after which the pool counts as exhausted.
 const ROUNDS: u32 = 200;
 /// Minimum number of clean pages for eviction in an instance that is closed to commits: more than one descent reads.
-const LEAST_CLEAN: usize = 8;
+const MIN_CLEAN: usize = 8;
 
 /// A frame without a page that only its owner can use. Dropping it returns the frame to the free frames.
 #[derive(Debug)]
@@ -58,12 +58,12 @@ impl Drop for FreeFrame<'_> {
 
 /// Frames taken out of circulation by [`BufferPool::reserve`]. Dropping it returns unused frames.
 #[derive(Debug)]
-pub(crate) struct Reserved<'a> {
+pub(crate) struct ReservedFrames<'a> {
     pool: &'a BufferPool,
     frames: Vec<FreeFrame<'a>>,
 }
 
-impl<'a> Reserved<'a> {
+impl<'a> ReservedFrames<'a> {
     /// Number of frames left.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
@@ -125,13 +125,13 @@ impl BufferPool {
     ///
     /// # Errors
     /// Errors of writing dirty pages. [`StorageError::PoolExhausted`] if no frame became free for about a second.
-    pub(crate) fn reserve(&self, n: usize) -> Result<Reserved<'_>, StorageError> {
+    pub(crate) fn reserve(&self, n: usize) -> Result<ReservedFrames<'_>, StorageError> {
         let mut frames = Vec::with_capacity(n);
         for _ in 0..n {
             let hint = self.home_or(|| self.next_shard.fetch_add(1, Ordering::Relaxed) as usize);
             frames.push(self.take_frame(hint)?);
         }
-        Ok(Reserved { pool: self, frames })
+        Ok(ReservedFrames { pool: self, frames })
     }
 
     /// Reserves one frame and creates a page in it. The caller holds no latch.
@@ -163,7 +163,7 @@ impl BufferPool {
             if let Some(free) = self.evict_one(hint, &mut moved) {
                 return Ok(free);
             }
-            if self.write_victims(hint, WRITTEN)? > 0 {
+            if self.write_victims(hint, WRITE_PAGES)? > 0 {
                 add(&self.counters.writes_by_workers, 1);
             } else if !moved {
                 // All pages are latched or being written by other threads, which finish without help from this thread.
@@ -176,7 +176,7 @@ impl BufferPool {
     }
 
     /// Like [`BufferPool::take_frame`], for an instance that is closed to commits. Nothing is written any more, so pages
-    /// with changes keep their frames. Clean pages are evicted while at least [`LEAST_CLEAN`] exist. With fewer, the pages
+    /// with changes keep their frames. Clean pages are evicted while at least [`MIN_CLEAN`] exist. With fewer, the pages
     /// of one descent would evict each other without end.
     #[cold]
     fn take_frame_to_read(&self, hint: usize) -> Result<FreeFrame<'_>, StorageError> {
@@ -189,7 +189,7 @@ impl BufferPool {
             }
             let mut moved = false;
             let evictable: usize = self.shards.iter().map(|shard| shard.lock().policy.evictable()).sum();
-            if evictable >= LEAST_CLEAN
+            if evictable >= MIN_CLEAN
                 && let Some(free) = self.evict_one(hint, &mut moved)
             {
                 return Ok(free);
@@ -265,7 +265,7 @@ impl BufferPool {
         for i in 0..self.shards.len() {
             let shard = &self.shards[(hint + i) % self.shards.len()];
             let mut shard = shard.lock();
-            *moved |= self.evict_clean(&mut shard, 1, LOOKED_AT);
+            *moved |= self.evict_clean(&mut shard, 1, EXAMINED_FRAMES);
             if let Some(index) = shard.free.pop() {
                 return Some(FreeFrame { pool: self, index });
             }

@@ -23,8 +23,8 @@ const LINE: usize = 16;
 /// Table entries per frame of the pool. This takes 16 to 32 bytes of memory per frame, where touched; more for the smallest
 /// pools, less for pools beyond 32 GiB.
 const PER_FRAME: usize = 4;
-const LEAST: usize = 1 << 10;
-const MOST: usize = 1 << 24;
+const MIN_ENTRIES: usize = 1 << 10;
+const MAX_ENTRIES: usize = 1 << 24;
 /// Bits of an entry for the page number; no file has more pages. The bits above hold a tag that distinguishes keys of one
 /// line.
 const PAGE_BITS: u32 = 28;
@@ -70,7 +70,7 @@ impl Shortcuts {
     /// # Errors
     /// Fails if the operating system refuses the address space.
     pub(super) fn new(frames: usize, memory: PageSize) -> io::Result<Shortcuts> {
-        let entries = (frames * PER_FRAME).next_power_of_two().clamp(LEAST, MOST);
+        let entries = (frames * PER_FRAME).next_power_of_two().clamp(MIN_ENTRIES, MAX_ENTRIES);
         let shift = u64::BITS - (entries / LINE).trailing_zeros();
         Ok(Shortcuts {
             entries: Arena::new(entries, memory)?,

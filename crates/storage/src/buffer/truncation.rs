@@ -29,7 +29,7 @@ impl FileTruncation<'_> {
         let pool = self.pool;
         // A copy that begins after this lock is released sees the shorter file.
         let direct = pool.direct.lock();
-        let pages = u64::from(end) + pool.kept_pages();
+        let pages = u64::from(end) + pool.reserved_pages();
         let has = pool.file_pages.load(Ordering::Acquire);
         let Ok(pages) = u32::try_from(pages) else { return true };
         if pages >= has {

@@ -12,7 +12,7 @@
 use crate::base::sync::plain::Ordering;
 
 use super::BufferPool;
-use super::aside::TakenSlots;
+use super::aside::AllocatedSlots;
 use super::file::{AsideCopy, MIN_SLOTS, SLOT_PAGES};
 use super::stats::add;
 use crate::base::error::StorageError;
@@ -125,7 +125,7 @@ impl BufferPool {
     }
 
     /// Steps 2 and 3: makes the log and the doublewrite copies durable, and writes the pages in place.
-    fn write_copies(&self, batch: &mut WriteBatch) -> Result<TakenSlots<'_>, StorageError> {
+    fn write_copies(&self, batch: &mut WriteBatch) -> Result<AllocatedSlots<'_>, StorageError> {
         self.poison.check()?;
         let WriteBatch { copies, bytes, .. } = batch;
         let last = copies.iter().map(|c| c.id).max().unwrap_or_default();
@@ -167,7 +167,7 @@ impl BufferPool {
     /// Writes doublewrite copies of the pages and makes them durable.
     fn put_aside(
         &self,
-        taken: &TakenSlots<'_>,
+        taken: &AllocatedSlots<'_>,
         copies: &[PageCopy],
         pages: &[[u8; PAGE_SIZE]],
     ) -> Result<(), StorageError> {

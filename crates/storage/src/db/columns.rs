@@ -5,7 +5,7 @@ use super::transaction::{Transaction, undecodable};
 use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
 use crate::table::codec::{Columns, Key, Row};
-use crate::table::index::{Index, Want};
+use crate::table::index::{Index, AccessMode};
 use crate::table::info::TableInfo;
 use crate::txn::transaction::Txn;
 
@@ -20,9 +20,9 @@ impl Transaction<'_> {
         table: &impl AsTable<K, V>,
         key: &K::Borrowed,
     ) -> Result<Option<C>, TxnError> {
-        let Some(info) = self.table_to_read(table, Want::Read)? else { return Ok(None) };
+        let Some(info) = self.table_to_read(table, AccessMode::Read)? else { return Ok(None) };
         self.enter(OperationKind::Fetch, &info.primary);
-        match self.read_key(&info.primary, key, Want::Read, &[C::RANGE], C::decode)? {
+        match self.read_key(&info.primary, key, AccessMode::Read, &[C::RANGE], C::decode)? {
             Some(None) => Err(undecodable::<C>(&info.primary)),
             found => Ok(found.flatten()),
         }
@@ -58,8 +58,8 @@ impl Transaction<'_> {
             };
             match done.transpose() {
                 Ok(answer) => Ok(answer),
-                Err(Unchanged::NoColumns) => Err(undecodable::<C>(&info.primary)),
-                Err(Unchanged::OtherLength) => {
+                Err(ColumnsError::NoColumns) => Err(undecodable::<C>(&info.primary)),
+                Err(ColumnsError::OtherLength) => {
                     Err(misfit::<C>(&info.primary, "do not encode to as many bytes as they have in a row"))
                 }
             }
@@ -68,7 +68,7 @@ impl Transaction<'_> {
 }
 
 /// Reason for leaving columns unchanged.
-enum Unchanged {
+enum ColumnsError {
     /// The row's bytes do not decode as these columns.
     NoColumns,
     /// The changed columns encode to a different length.
@@ -85,12 +85,12 @@ fn misfit<C>(index: &Index, what: &str) -> TxnError {
 fn change_encoded<V: Row, C: Columns<V>, R>(
     bytes: &mut Vec<u8>,
     change: impl FnOnce(&mut C) -> R,
-) -> Result<R, Unchanged> {
-    let mut columns = C::decode(bytes).ok_or(Unchanged::NoColumns)?;
+) -> Result<R, ColumnsError> {
+    let mut columns = C::decode(bytes).ok_or(ColumnsError::NoColumns)?;
     let answer = change(&mut columns);
     let len = bytes.len();
     columns.encode(bytes);
-    if bytes.len() == len { Ok(answer) } else { Err(Unchanged::OtherLength) }
+    if bytes.len() == len { Ok(answer) } else { Err(ColumnsError::OtherLength) }
 }
 
 fn update_with_indexes<V: Row, C: Columns<V>, R>(
@@ -98,9 +98,9 @@ fn update_with_indexes<V: Row, C: Columns<V>, R>(
     info: &TableInfo,
     key: &[u8],
     change: impl FnOnce(&mut C) -> R,
-) -> Result<Option<Result<R, Unchanged>>, TxnError> {
+) -> Result<Option<Result<R, ColumnsError>>, TxnError> {
     txn.update_row(info, key, |row| {
-        let mut part = row.get(C::RANGE).ok_or(Unchanged::NoColumns)?.to_vec();
+        let mut part = row.get(C::RANGE).ok_or(ColumnsError::NoColumns)?.to_vec();
         let answer = change_encoded::<V, C, R>(&mut part, change)?;
         row[C::RANGE].copy_from_slice(&part);
         Ok(answer)

@@ -19,7 +19,7 @@ use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::PAGE_SIZE;
 use crate::btree::compact::{CompactStep, Compactor};
 use crate::btree::space;
-use crate::table::index::{Index, Want};
+use crate::table::index::{Index, AccessMode};
 use crate::txn::active::SystemPurpose;
 use crate::txn::transaction::Txn;
 
@@ -118,7 +118,7 @@ impl Database {
             }
             // The tree of the page is being built or dropped, or no table refers to the page.
             let Some(index) = self.catalog.index(&self.engine, number) else { return Ok(PageStep::End) };
-            match txn.intend(&index, Want::Read) {
+            match txn.intend(&index, AccessMode::Read) {
                 // Checked under the lock: now the tree can be neither dropped nor reused for another table.
                 Ok(()) if self.catalog.tree(&self.engine, number) == Some((index.tree(), index.lock_table)) => {}
                 Ok(()) | Err(TxnError::Dropped { .. }) => return Ok(PageStep::Again),

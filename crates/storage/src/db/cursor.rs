@@ -11,7 +11,7 @@ use crate::base::hook::OperationKind;
 use crate::btree::MAX_KEY;
 use crate::table::codec::{Key, Row};
 use crate::table::columns::WHOLE;
-use crate::table::index::{Index, Want};
+use crate::table::index::{Index, AccessMode};
 use crate::table::indexed::entry_key;
 use crate::table::info::{Secondary, TableInfo};
 use crate::table::scan::{BackwardScan, ForwardScan, ScanEnd, ScanSpec};
@@ -57,7 +57,7 @@ impl<'db> Transaction<'db> {
         table: &impl AsTable<K, V>,
         range: impl RangeBounds<K>,
     ) -> Result<Cursor<'tx, 'db, K, V>, TxnError> {
-        let Some(info) = self.table_to_read(table, Want::Read)? else { return Ok(Cursor::empty(self)) };
+        let Some(info) = self.table_to_read(table, AccessMode::Read)? else { return Ok(Cursor::empty(self)) };
         self.enter(OperationKind::Scan, &info.primary);
         let (from, to) = bounds_of(&range);
         Ok(Cursor::primary(self, info, from, to))
@@ -72,7 +72,7 @@ impl<'db> Transaction<'db> {
         table: &impl AsTable<I::Key, I::Row>,
         range: impl RangeBounds<I::By>,
     ) -> Result<Cursor<'tx, 'db, I::Key, I::Row>, TxnError> {
-        let Some(info) = self.table_to_read(table, Want::Read)? else { return Ok(Cursor::empty(self)) };
+        let Some(info) = self.table_to_read(table, AccessMode::Read)? else { return Ok(Cursor::empty(self)) };
         let secondary = info.secondary::<I>()?;
         self.enter(OperationKind::Scan, &secondary.index);
         let (from, to) = bounds_of(&range);
@@ -169,7 +169,7 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
             return Ok(());
         }
         let end = self.to.as_deref().map_or(ScanEnd::Never, ScanEnd::Before);
-        let wanted = ScanSpec { from: &self.from, to: end, want: Want::Read, likely: FETCH };
+        let wanted = ScanSpec { from: &self.from, to: end, access: AccessMode::Read, likely: FETCH };
         if from_back {
             let scan = match &mut self.back {
                 Some(scan) => scan,
@@ -252,7 +252,7 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
                 large = value;
                 row = &large;
             }
-            let found = tx.read(primary, row, Want::Read, WHOLE, |bytes| {
+            let found = tx.read(primary, row, AccessMode::Read, WHOLE, |bytes| {
                 let belongs = !committed_only || {
                     let mut entry = Vec::new();
                     entry_key(by, row, bytes, &mut entry) && entry == key

@@ -29,7 +29,7 @@ use crate::recovery::control::ControlFile;
 use crate::recovery::restart::{self, Reporter};
 use crate::table::catalog::Catalog;
 use crate::table::declared::Declared;
-use crate::table::index::Want;
+use crate::table::index::AccessMode;
 use crate::table::info::TableInfo;
 use crate::txn::active::{SYSTEM_SLOTS, Slots, SystemPurpose};
 use crate::txn::engine::Engine;
@@ -296,7 +296,7 @@ impl Database {
                 // Other transactions rely on the table's absence. The transaction that locks the absence does not
                 // create the table itself.
                 let mut txn = self.engine.begin_system(SystemPurpose::Maintenance)?;
-                txn.lock_absence(declared.name, Want::Write)?;
+                txn.lock_absence(declared.name, AccessMode::Write)?;
                 self.catalog.create(&self.engine, declared, true)?;
             }
         }

@@ -7,7 +7,7 @@ use crate::base::hook::OperationKind;
 use crate::btree::group::GROUP;
 use crate::table::codec::{Key, Row};
 use crate::table::columns::WHOLE;
-use crate::table::index::{Index, Want};
+use crate::table::index::{Index, AccessMode};
 use crate::table::info::TableInfo;
 use crate::txn::buffers::EncodedKeys;
 use crate::txn::transaction::Txn;
@@ -60,7 +60,7 @@ impl Transaction<'_> {
     /// # Errors
     /// See [`TxnError`].
     pub fn get_many<K: Key, V: Row>(&self, table: &impl AsTable<K, V>, keys: &[K]) -> Result<Vec<Option<V>>, TxnError> {
-        let Some(info) = self.table_to_read(table, Want::Read)? else {
+        let Some(info) = self.table_to_read(table, AccessMode::Read)? else {
             return Ok(keys.iter().map(|_| None).collect());
         };
         let index = &info.primary;
@@ -74,7 +74,7 @@ impl Transaction<'_> {
                 Ok(())
             })?;
             for key in encoded.iter() {
-                match self.read(index, key, Want::Read, WHOLE, V::decode)? {
+                match self.read(index, key, AccessMode::Read, WHOLE, V::decode)? {
                     Some(None) => return Err(undecodable::<V>(index)),
                     found => rows.push(found.flatten()),
                 }

@@ -10,7 +10,7 @@ use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
 use crate::base::ids::PageId;
 use crate::table::columns::WHOLE;
-use crate::table::index::Want;
+use crate::table::index::AccessMode;
 use crate::table::peek::{AnnouncedPositions, PeekedRows, ReplacementRow, TOGETHER};
 use crate::table::scan::{ScanEnd, ScanSpec};
 use crate::txn::positions::{LeafSpot, RememberedPosition};
@@ -194,11 +194,11 @@ impl RawWriter<'_, '_> {
         (columns, seen): (&[Range<usize>], Option<&[u8]>),
         to_write: bool,
     ) -> Result<bool, TxnError> {
-        let want = if to_write { Want::Write } else { Want::Read };
-        let Some(info) = self.tx.table_to_read(table, want)? else { return Ok(seen.is_none()) };
+        let access = if to_write { AccessMode::Write } else { AccessMode::Read };
+        let Some(info) = self.tx.table_to_read(table, access)? else { return Ok(seen.is_none()) };
         self.tx.enter(OperationKind::Fetch, &info.primary);
         let remembered = (place.instance == self.tx.db.engine.instance).then_some(place.remembered);
-        let result = self.tx.txn.get_mut().confirm(&info.primary, key, remembered, (columns, seen), want);
+        let result = self.tx.txn.get_mut().confirm(&info.primary, key, remembered, (columns, seen), access);
         self.tx.record_victim(result)
     }
 
@@ -215,11 +215,11 @@ impl RawWriter<'_, '_> {
         to_write: bool,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
-        let want = if to_write { Want::Write } else { Want::Read };
-        let Some(info) = self.tx.table_to_read(table, want)? else { return Ok(()) };
+        let access = if to_write { AccessMode::Write } else { AccessMode::Read };
+        let Some(info) = self.tx.table_to_read(table, access)? else { return Ok(()) };
         self.tx.enter(OperationKind::Scan, &info.primary);
         let mut left = most;
-        let wanted = ScanSpec { from, to: ScanEnd::With(to), want, likely: most };
+        let wanted = ScanSpec { from, to: ScanEnd::With(to), access, likely: most };
         let result = self.tx.visit_forward(&info.primary, wanted, |key, row| {
             if left == 0 {
                 return ControlFlow::Break(());

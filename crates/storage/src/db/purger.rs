@@ -270,7 +270,7 @@ impl Purger {
 }
 
 /// Tables whose lock a step shares, by their trees.
-struct Shared<'s, 'db> {
+struct SharedTables<'s, 'db> {
     engine: &'db Engine,
     catalog: &'s Catalog,
     txn: Txn<'db>,
@@ -279,11 +279,11 @@ struct Shared<'s, 'db> {
     refused: Vec<IndexId>,
 }
 
-impl<'s, 'db> Shared<'s, 'db> {
+impl<'s, 'db> SharedTables<'s, 'db> {
     /// `None` if another purge transaction runs, or the instance is closed.
-    fn begin(engine: &'db Engine, catalog: &'s Catalog, limits: MergeLimits) -> Option<Shared<'s, 'db>> {
+    fn begin(engine: &'db Engine, catalog: &'s Catalog, limits: MergeLimits) -> Option<SharedTables<'s, 'db>> {
         let txn = engine.begin_alone(SystemPurpose::Purge).ok().flatten()?;
-        Some(Shared { engine, catalog, txn, limits, granted: Vec::new(), refused: Vec::new() })
+        Some(SharedTables { engine, catalog, txn, limits, granted: Vec::new(), refused: Vec::new() })
     }
 
     /// Returns the tree with this number. The table's lock is shared until the step ends.
@@ -366,7 +366,7 @@ impl PurgeState {
         if !self.refill(engine, now) {
             return false;
         }
-        let Some(mut shared) = Shared::begin(engine, catalog, limits) else { return false };
+        let Some(mut shared) = SharedTables::begin(engine, catalog, limits) else { return false };
         let Ok(end) = space::first_unused(engine.structure_change(shared.txn.slot.peek().id)) else { return false };
         let step = if engine.log.is_throttled() { STEP_THROTTLED } else { STEP };
         for _ in 0..step {
@@ -374,9 +374,9 @@ impl PurgeState {
             if u64::from(id.0) >= end {
                 continue;
             }
-            let looked = shared.process(id);
+            let processed = shared.process(id);
             let Some(round) = &mut self.round else { break };
-            match looked {
+            match processed {
                 Ok((is_due, worked)) => {
                     if worked {
                         self.worked_ns = Some(now);
@@ -454,7 +454,7 @@ impl Sweep {
     /// Examines some leaves; returns false if another step prevents it from finding the next ones.
     fn examine(&mut self, engine: &Engine, catalog: &Catalog, at_most_ns: u64) -> Result<bool, StorageError> {
         if self.leaves.is_empty() {
-            let Some(mut shared) = Shared::begin(engine, catalog, MergeLimits::THOROUGH) else { return Ok(false) };
+            let Some(mut shared) = SharedTables::begin(engine, catalog, MergeLimits::THOROUGH) else { return Ok(false) };
             self.gather(engine, catalog, &mut shared)?;
         }
         let below = if self.is_thorough { MergeLimits::COMPACT.below } else { MergeLimits::PASSING.below };
@@ -472,7 +472,7 @@ impl Sweep {
     }
 
     /// Collects the leaves below the next inner page.
-    fn gather(&mut self, engine: &Engine, catalog: &Catalog, shared: &mut Shared<'_, '_>) -> Result<(), StorageError> {
+    fn gather(&mut self, engine: &Engine, catalog: &Catalog, shared: &mut SharedTables<'_, '_>) -> Result<(), StorageError> {
         let Some(key) = &self.cursor else {
             match catalog.index_after(self.index) {
                 Some(index) => (self.index, self.cursor) = (index, Some(Vec::new())),

@@ -9,7 +9,7 @@ use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
 use crate::table::codec::{Key, Row};
-use crate::table::index::Want;
+use crate::table::index::AccessMode;
 use crate::table::scan::ScanEnd;
 
 impl Transaction<'_> {
@@ -41,7 +41,7 @@ impl Transaction<'_> {
         table: &impl AsTable<K, V>,
         range: impl RangeBounds<K>,
     ) -> Result<u64, TxnError> {
-        let Some(info) = self.table_to_read(table, Want::Read)? else { return Ok(0) };
+        let Some(info) = self.table_to_read(table, AccessMode::Read)? else { return Ok(0) };
         self.enter(OperationKind::Scan, &info.primary);
         let (from, to) = bounds_of(&range);
         match Bounds::of(&from, to.as_deref()) {
@@ -95,7 +95,7 @@ impl<'t, 'db> RawReader<'t, 'db> {
     /// # Errors
     /// See [`TxnError`].
     pub fn count<K, V>(self, table: &impl AsTable<K, V>, from: &[u8], to: &[u8]) -> Result<u64, TxnError> {
-        let Some(info) = self.tx.table_to_read(table, Want::Read)? else { return Ok(0) };
+        let Some(info) = self.tx.table_to_read(table, AccessMode::Read)? else { return Ok(0) };
         self.tx.enter(OperationKind::Scan, &info.primary);
         if from > to { Ok(0) } else { self.tx.step(|txn| txn.count_rows(info, from, ScanEnd::With(to))) }
     }

@@ -10,7 +10,7 @@ use crate::base::hook::{Operation, OperationKind};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::group::GROUP;
 use crate::table::columns::{WHOLE, changed_range};
-use crate::table::index::{Index, Want};
+use crate::table::index::{Index, AccessMode};
 use crate::table::info::TableInfo;
 use crate::table::scan::{ScanEnd, ScanSpec};
 use crate::txn::buffers::RowBatch;
@@ -62,13 +62,13 @@ impl Transaction<'_> {
         &self,
         table: &impl AsTable<K, V>,
         key: &[u8],
-        want: Want,
+        access: AccessMode,
         columns: &[Range<usize>],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        let Some(info) = self.table_to_read(table, want)? else { return Ok(None) };
+        let Some(info) = self.table_to_read(table, access)? else { return Ok(None) };
         self.enter(OperationKind::Fetch, &info.primary);
-        self.read(&info.primary, key, want, columns, f)
+        self.read(&info.primary, key, access, columns, f)
     }
 
     /// Calls `visit`, which may use the transaction, for the rows of a forward scan.
@@ -137,7 +137,7 @@ impl Transaction<'_> {
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
         // A backward scan nearly always looks for the newest row.
-        let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: 1 };
+        let wanted = ScanSpec { from, to: ScanEnd::With(to), access: AccessMode::Read, likely: 1 };
         let mut scan = self.step(|txn| txn.begin_scan_below(index, &wanted))?;
         let result = loop {
             match self.step(|txn| txn.next_batch_below(index, &mut scan, &wanted)) {
@@ -194,7 +194,7 @@ impl<'t, 'db> RawReader<'t, 'db> {
         key: &[u8],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        self.tx.read_raw_for(table, key, Want::Read, WHOLE, f)
+        self.tx.read_raw_for(table, key, AccessMode::Read, WHOLE, f)
     }
 
     /// Calls `f` with some columns of a row: the bytes in these ranges, concatenated. Only these bytes are read, so a
@@ -232,7 +232,7 @@ impl<'t, 'db> RawReader<'t, 'db> {
         columns: &[Range<usize>],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        self.tx.read_raw_for(table, key, Want::Read, columns, f)
+        self.tx.read_raw_for(table, key, AccessMode::Read, columns, f)
     }
 
     /// As [`RawReader::read_columns`] for several rows. One search serves all of them, which is cheaper than
@@ -249,7 +249,7 @@ impl<'t, 'db> RawReader<'t, 'db> {
         columns: &[Range<usize>],
         mut f: impl FnMut(usize, &[u8]),
     ) -> Result<(), TxnError> {
-        let Some(info) = self.tx.table_to_read(table, Want::Read)? else { return Ok(()) };
+        let Some(info) = self.tx.table_to_read(table, AccessMode::Read)? else { return Ok(()) };
         self.tx.enter(OperationKind::Fetch, &info.primary);
         for (n, group) in keys.chunks(GROUP).enumerate() {
             let mut ends = [None; GROUP];
@@ -284,7 +284,7 @@ impl<'t, 'db> RawReader<'t, 'db> {
         key: &[u8],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        self.tx.read_raw_for(table, key, Want::Update, WHOLE, f)
+        self.tx.read_raw_for(table, key, AccessMode::Update, WHOLE, f)
     }
 
     /// Calls `visit` for the rows of `[from, to]` in descending order until it breaks.
@@ -298,7 +298,7 @@ impl<'t, 'db> RawReader<'t, 'db> {
         to: &[u8],
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
-        let Some(info) = self.tx.table_to_read(table, Want::Read)? else { return Ok(()) };
+        let Some(info) = self.tx.table_to_read(table, AccessMode::Read)? else { return Ok(()) };
         self.tx.enter(OperationKind::Scan, &info.primary);
         self.tx.visit_backward(&info.primary, from, to, visit)
     }
@@ -314,9 +314,9 @@ impl<'t, 'db> RawReader<'t, 'db> {
         to: &[u8],
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
-        let Some(info) = self.tx.table_to_read(table, Want::Read)? else { return Ok(()) };
+        let Some(info) = self.tx.table_to_read(table, AccessMode::Read)? else { return Ok(()) };
         self.tx.enter(OperationKind::Scan, &info.primary);
-        let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: usize::MAX };
+        let wanted = ScanSpec { from, to: ScanEnd::With(to), access: AccessMode::Read, likely: usize::MAX };
         self.tx.visit_forward(&info.primary, wanted, visit)
     }
 
@@ -335,7 +335,7 @@ impl<'t, 'db> RawReader<'t, 'db> {
         descending: bool,
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
-        let Some(info) = self.tx.table_to_read(table, Want::Read)? else { return Ok(()) };
+        let Some(info) = self.tx.table_to_read(table, AccessMode::Read)? else { return Ok(()) };
         let Some(secondary) = info.secondaries.get(index) else {
             return Err(TxnError::Schema { table: info.primary.table(), what: format!("has no index {index}") });
         };
@@ -343,7 +343,7 @@ impl<'t, 'db> RawReader<'t, 'db> {
         if descending {
             return self.tx.visit_backward(&secondary.index, from, to, visit);
         }
-        let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: 8 };
+        let wanted = ScanSpec { from, to: ScanEnd::With(to), access: AccessMode::Read, likely: 8 };
         self.tx.visit_forward(&secondary.index, wanted, visit)
     }
 

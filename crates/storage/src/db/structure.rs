@@ -224,7 +224,7 @@ struct FoundChain {
 }
 
 /// Properties of a child, as given by its parent.
-struct Expected<'a> {
+struct ExpectedChild<'a> {
     level: Option<u8>,
     low: Option<&'a [u8]>,
     high: Option<&'a [u8]>,
@@ -380,7 +380,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
     ) -> Result<(), StorageError> {
         self.out.trees += 1;
         let mut last = None;
-        let root = Expected { level: None, low: None, high: None };
+        let root = ExpectedChild { level: None, low: None, high: None };
         self.subtree(tree, (SPACE_PAGE, tree.root), &root, &mut last, leaf)?;
         if let Some((id, right)) = last
             && !right.is_none()
@@ -394,7 +394,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         &mut self,
         tree: Tree,
         (parent, id): (PageId, PageId),
-        expected: &Expected<'_>,
+        expected: &ExpectedChild<'_>,
         last: &mut Option<(PageId, PageId)>,
         leaf: &mut dyn FnMut(&mut Self, PageId, PageRef<'_>) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
@@ -456,7 +456,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         for i in 0..=page.count() {
             let above = if i < page.count() { Some(page.key(i)) } else { expected.high.map(<[u8]>::to_vec) };
             let level = page.level().checked_sub(1);
-            let child = Expected { level, low: below.as_deref(), high: above.as_deref() };
+            let child = ExpectedChild { level, low: below.as_deref(), high: above.as_deref() };
             self.subtree(tree, (id, page.child(i)), &child, last, leaf)?;
             below = above;
         }

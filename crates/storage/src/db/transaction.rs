@@ -15,7 +15,7 @@ use crate::lock::TableMode;
 use crate::table::codec::{BorrowedKey, Key, Row, key_from};
 use crate::table::columns::WHOLE;
 use crate::table::declared::Declared;
-use crate::table::index::{Index, Want};
+use crate::table::index::{Index, AccessMode};
 use crate::table::info::TableInfo;
 use crate::txn::transaction::Txn;
 
@@ -127,14 +127,14 @@ impl<'db> Transaction<'db> {
     pub(super) fn table_to_read<K, V>(
         &self,
         table: &impl AsTable<K, V>,
-        want: Want,
+        access: AccessMode,
     ) -> Result<Option<&'db TableInfo>, TxnError> {
         if self.is_victim() {
             return Err(TxnError::Ended);
         }
         match table.find(self.db) {
             Ok(Some(info)) => Ok(Some(info)),
-            Ok(None) => self.absent(table.declaration(), want),
+            Ok(None) => self.absent(table.declaration(), access),
             Err(error) => Err(self.not_found(error)),
         }
     }
@@ -146,7 +146,7 @@ impl<'db> Transaction<'db> {
         table: &impl AsTable<K, V>,
     ) -> Result<Option<&'db TableInfo>, TxnError> {
         self.check_writable()?;
-        self.table_to_read(table, Want::Update)
+        self.table_to_read(table, AccessMode::Update)
     }
 
     /// Checks that the transaction may write: fails if it can only be rolled back.
@@ -215,12 +215,12 @@ impl<'db> Transaction<'db> {
         &self,
         index: &Index,
         key: &[u8],
-        want: Want,
+        access: AccessMode,
         columns: &[Range<usize>],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
         let row = self.step(|txn| {
-            let found = txn.fetch(index, key, want, columns)?;
+            let found = txn.fetch(index, key, access, columns)?;
             Ok(found.map(|_| std::mem::take(&mut txn.slot.state().before)))
         })?;
         let Some(row) = row else { return Ok(None) };
@@ -230,9 +230,9 @@ impl<'db> Transaction<'db> {
     }
 
     #[cold]
-    fn absent(&self, declared: Option<Declared<'_>>, want: Want) -> Result<Option<&'db TableInfo>, TxnError> {
+    fn absent(&self, declared: Option<Declared<'_>>, access: AccessMode) -> Result<Option<&'db TableInfo>, TxnError> {
         let Some(declared) = declared else { return Ok(None) };
-        self.step(|txn| txn.lock_absence(declared.name, want))?;
+        self.step(|txn| txn.lock_absence(declared.name, access))?;
         self.db.find(&declared)
     }
 
@@ -240,7 +240,7 @@ impl<'db> Transaction<'db> {
     fn create(&mut self, declared: Option<Declared<'_>>) -> Result<&'db TableInfo, TxnError> {
         let Some(declared) = declared else { return Err(TxnError::Ended) };
         loop {
-            let acquired = self.step(|txn| txn.lock_absence(declared.name, Want::Write))?;
+            let acquired = self.step(|txn| txn.lock_absence(declared.name, AccessMode::Write))?;
             let created = self.db.catalog.create(&self.db.engine, &declared, true);
             self.txn.get_mut().release_absence(declared.name, acquired);
             created?;
@@ -301,7 +301,7 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// See [`TxnError`].
     pub fn get<K: Key, V: Row>(&self, table: &impl AsTable<K, V>, key: &K::Borrowed) -> Result<Option<V>, TxnError> {
-        self.get_for(table, key, Want::Read)
+        self.get_for(table, key, AccessMode::Read)
     }
 
     /// Reads a row that will probably be written. Other transactions may still read the row, but none gets it for
@@ -314,18 +314,18 @@ impl<'db> Transaction<'db> {
         table: &impl AsTable<K, V>,
         key: &K::Borrowed,
     ) -> Result<Option<V>, TxnError> {
-        self.get_for(table, key, Want::Update)
+        self.get_for(table, key, AccessMode::Update)
     }
 
     fn get_for<K: Key, V: Row>(
         &self,
         table: &impl AsTable<K, V>,
         key: &K::Borrowed,
-        want: Want,
+        access: AccessMode,
     ) -> Result<Option<V>, TxnError> {
-        let Some(info) = self.table_to_read(table, want)? else { return Ok(None) };
+        let Some(info) = self.table_to_read(table, access)? else { return Ok(None) };
         self.enter(OperationKind::Fetch, &info.primary);
-        match self.read_key(&info.primary, key, want, WHOLE, V::decode)? {
+        match self.read_key(&info.primary, key, access, WHOLE, V::decode)? {
             Some(None) => Err(undecodable::<V>(&info.primary)),
             found => Ok(found.flatten()),
         }
@@ -337,14 +337,14 @@ impl<'db> Transaction<'db> {
         &self,
         index: &Index,
         key: &(impl BorrowedKey + ?Sized),
-        want: Want,
+        access: AccessMode,
         columns: &[Range<usize>],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
         let mut bytes = self.step(|txn| Ok(std::mem::take(&mut txn.slot.state().encoded.key)))?;
         bytes.clear();
         key.encode_key(&mut bytes);
-        let found = self.read(index, &bytes, want, columns, f);
+        let found = self.read(index, &bytes, access, columns, f);
         self.give_back(|txn| {
             let state = txn.slot.state();
             state.handled_large |= bytes.len() > MAX_KEY;
@@ -430,7 +430,7 @@ impl<'db> Transaction<'db> {
         };
         self.check_writable()?;
         let info = match mode {
-            TableMode::IS | TableMode::S => match self.table_to_read(table, Want::Read)? {
+            TableMode::IS | TableMode::S => match self.table_to_read(table, AccessMode::Read)? {
                 Some(info) => info,
                 // The lock on the table's absence keeps all rows out.
                 None => return Ok(()),

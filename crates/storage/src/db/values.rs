@@ -8,7 +8,7 @@ use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
 use crate::table::codec::{BorrowedKey, Key};
-use crate::table::index::{Index, Want};
+use crate::table::index::{Index, AccessMode};
 use crate::table::streaming::OpenedRow;
 
 /// A reader of a row that streams its bytes: [`Transaction::read_value`].
@@ -157,7 +157,7 @@ impl<'t, 'db> RawReader<'t, 'db> {
         table: &impl AsTable<K, V>,
         key: &[u8],
     ) -> Result<Option<ValueReader<'t, 'db>>, TxnError> {
-        let Some(info) = self.tx.table_to_read(table, Want::Read)? else { return Ok(None) };
+        let Some(info) = self.tx.table_to_read(table, AccessMode::Read)? else { return Ok(None) };
         let index = &info.primary;
         self.tx.enter(OperationKind::Fetch, index);
         let opened = self.tx.step(|txn| txn.open_row(index, key))?;

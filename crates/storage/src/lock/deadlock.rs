@@ -23,8 +23,8 @@ use super::LockTable;
 use super::intent::TableQueue;
 use super::queue::{self, LockRequestView};
 use super::sync::{MutexGuard, Ordering};
-use super::table::Latched;
-use super::wait::{Outcome, WaitsFor, Wakes};
+use super::table::LatchedBucket;
+use super::wait::{WaitOutcome, WaitsFor, Wakes};
 use crate::base::error::LockHolder;
 use crate::base::ids::{Age, SlotId};
 
@@ -43,7 +43,7 @@ pub(super) struct Detector {
 #[derive(Default)]
 struct LatchedQueues<'a> {
     tables: Vec<(u32, MutexGuard<'a, TableQueue>)>,
-    buckets: Vec<(usize, Latched<'a>)>,
+    buckets: Vec<(usize, LatchedBucket<'a>)>,
 }
 
 impl LockTable {
@@ -60,7 +60,7 @@ impl LockTable {
         {
             let mut detector = self.detector.lock();
             if self.closed.load(Ordering::Acquire) {
-                self.withdraw(requester, Outcome::Closed, &mut wakes);
+                self.withdraw(requester, WaitOutcome::Closed, &mut wakes);
             }
             while detector.find_cycle(self, requester) {
                 self.break_cycle(&detector.cycle, &mut wakes);
@@ -76,7 +76,7 @@ impl LockTable {
             // An owner that queues later takes this mutex later, and then sees `closed`.
             let _detector = self.detector.lock();
             for slot in 0..self.used.load(Ordering::Acquire) {
-                self.withdraw(SlotId(slot as u16), Outcome::Closed, &mut wakes);
+                self.withdraw(SlotId(slot as u16), WaitOutcome::Closed, &mut wakes);
             }
         }
         self.deliver(wakes);
@@ -85,7 +85,7 @@ impl LockTable {
     /// Ends the wait of `owner`, unless it has ended, because its thread or fiber has been unwound.
     pub(super) fn withdraw_one(&self, owner: SlotId) {
         let mut wakes = Wakes::default();
-        self.withdraw(owner, Outcome::Closed, &mut wakes);
+        self.withdraw(owner, WaitOutcome::Closed, &mut wakes);
         self.deliver(wakes);
     }
 
@@ -104,17 +104,23 @@ impl LockTable {
             ControlFlow::Break(())
         });
         let mut wakes = Wakes::default();
-        self.withdraw(owner, Outcome::TimedOut, &mut wakes);
+        self.withdraw(owner, WaitOutcome::TimedOut, &mut wakes);
         self.deliver(wakes);
         holder
     }
 
-    fn withdraw(&self, owner: SlotId, outcome: Outcome, wakes: &mut Wakes) {
+    fn withdraw(&self, owner: SlotId, outcome: WaitOutcome, wakes: &mut Wakes) {
         let mut latched = self.latch_queues([self.slot(owner).waits_for()].into_iter());
         self.withdraw_latched(&mut latched, owner, outcome, wakes);
     }
 
-    fn withdraw_latched(&self, latched: &mut LatchedQueues<'_>, owner: SlotId, outcome: Outcome, wakes: &mut Wakes) {
+    fn withdraw_latched(
+        &self,
+        latched: &mut LatchedQueues<'_>,
+        owner: SlotId,
+        outcome: WaitOutcome,
+        wakes: &mut Wakes,
+    ) {
         match self.slot(owner).waits_for() {
             WaitsFor::Nothing => {}
             WaitsFor::Record(name) => {
@@ -142,9 +148,9 @@ impl LockTable {
             let runs = |owner: SlotId| self.slot(owner).waits_for() == WaitsFor::Nothing;
             let own = edges().filter(|(owner, _)| runs(*owner)).map(|(_, next)| next).max_by_key(youngest);
             if let Some(victim) = own {
-                self.withdraw_latched(&mut latched, victim, Outcome::OwnTask, wakes);
+                self.withdraw_latched(&mut latched, victim, WaitOutcome::OwnTask, wakes);
             } else if let Some(victim) = cycle.iter().copied().max_by_key(youngest) {
-                self.withdraw_latched(&mut latched, victim, Outcome::Deadlock, wakes);
+                self.withdraw_latched(&mut latched, victim, WaitOutcome::Deadlock, wakes);
             }
         }
     }
@@ -246,7 +252,7 @@ impl Detector {
 }
 
 impl<'a> LatchedQueues<'a> {
-    fn list(&self, bucket: usize) -> Option<&Latched<'a>> {
+    fn list(&self, bucket: usize) -> Option<&LatchedBucket<'a>> {
         self.buckets.iter().find(|(at, _)| *at == bucket).map(|(_, list)| list)
     }
 

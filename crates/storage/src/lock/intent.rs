@@ -25,7 +25,7 @@ use super::mode::{KeyMode, TableMode};
 use super::owner::{Acquired, Attempt, IfBlocked, LockOwner, Pending, TableUse};
 use super::stats::TableCounters;
 use super::sync::{Arc, AtomicU32, Mutex, MutexGuard, Ordering};
-use super::wait::{MAX_KEPT_CAPACITY, Outcome, OwnerSlot, SparseTableMap, WaitsFor, Wakes};
+use super::wait::{MAX_KEPT_CAPACITY, OwnerSlot, SparseTableMap, WaitOutcome, WaitsFor, Wakes};
 use super::{LockRefusal, LockTable};
 use crate::base::ids::SlotId;
 use crate::base::segmented_array::SegmentedArray;
@@ -169,7 +169,7 @@ impl TableQueue {
             } else {
                 self.waiters.remove(at);
                 self.give(locks.slot(ask.owner), table, ask);
-                wakes.push(ask.owner, Outcome::Granted);
+                wakes.push(ask.owner, WaitOutcome::Granted);
             }
         }
     }
@@ -202,7 +202,7 @@ impl TableQueue {
         locks: &LockTable,
         table: u32,
         owner: SlotId,
-        outcome: Outcome,
+        outcome: WaitOutcome,
         wakes: &mut Wakes,
     ) {
         if let Some(at) = self.waiter(owner) {

@@ -191,7 +191,7 @@ use TableMode::{IS, IX, S, SIX, X};
 const TABLE_MODES: [TableMode; 6] = [TableMode::None, IS, IX, S, SIX, X];
 
 /// Bit b of entry a is set if a and b are compatible.
-const TOGETHER: [u8; 6] = [0b111111, 0b011111, 0b000111, 0b001011, 0b000011, 0b000001];
+const COMPATIBLE: [u8; 6] = [0b111111, 0b011111, 0b000111, 0b001011, 0b000011, 0b000001];
 
 /// Bit b of entry a is set if a allows everything that b allows.
 const COVERS: [u8; 6] = [0b000001, 0b000011, 0b000111, 0b001011, 0b011111, 0b111111];
@@ -206,7 +206,7 @@ impl TableMode {
     /// Returns true if two owners may hold `self` and `other` at the same time.
     #[inline]
     pub(crate) fn compatible(self, other: TableMode) -> bool {
-        TOGETHER[self as usize] >> other as u8 & 1 != 0
+        COMPATIBLE[self as usize] >> other as u8 & 1 != 0
     }
 
     /// Returns true if a holder of `self` need not request `other`.

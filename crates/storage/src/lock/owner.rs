@@ -7,8 +7,8 @@ use super::request::{Request, RequestArena};
 #[cfg(test)]
 use super::stats::LockStats;
 use super::sync::{Arc, AtomicU8, AtomicU32, Ordering};
-use super::table::Latched;
-use super::wait::{Outcome, OwnerSlot, SparseTableMap, WaitsFor, Wakes};
+use super::table::LatchedBucket;
+use super::wait::{OwnerSlot, SparseTableMap, WaitOutcome, WaitsFor, Wakes};
 use super::{LockRefusal, LockTable};
 use crate::base::ids::SlotId;
 use crate::base::mutant::{Mutant, is_mutant};
@@ -422,7 +422,7 @@ impl LockOwner {
         }
         let mut outcome = self.shared().block(&*self.locks.hook, self.locks.options.timeout);
         let mut holder = None;
-        if outcome == Outcome::Waiting {
+        if outcome == WaitOutcome::Waiting {
             holder = self.locks.withdraw_late(self.slot);
             // The wait has ended: by this thread, or by an earlier grant whose wake has not arrived yet.
             outcome = self.shared().block(&*self.locks.hook, None);
@@ -439,7 +439,7 @@ impl LockOwner {
     }
 
     /// Updates the owner's own data after a wait.
-    pub(super) fn note_outcome(&mut self, outcome: Outcome) -> Result<Acquired, LockRefusal> {
+    pub(super) fn note_outcome(&mut self, outcome: WaitOutcome) -> Result<Acquired, LockRefusal> {
         self.shared().end_wait();
         let table = self.pending_table();
         let acquired = match self.pending.take() {
@@ -456,11 +456,11 @@ impl LockOwner {
             None => Acquired::Already,
         };
         match outcome {
-            Outcome::Waiting | Outcome::Granted => Ok(acquired),
-            Outcome::Closed => Err(LockRefusal::Closed),
-            Outcome::OwnTask => Err(LockRefusal::OwnTask),
-            Outcome::TimedOut => Err(LockRefusal::TimedOut { holder: None }),
-            Outcome::Deadlock => {
+            WaitOutcome::Waiting | WaitOutcome::Granted => Ok(acquired),
+            WaitOutcome::Closed => Err(LockRefusal::Closed),
+            WaitOutcome::OwnTask => Err(LockRefusal::OwnTask),
+            WaitOutcome::TimedOut => Err(LockRefusal::TimedOut { holder: None }),
+            WaitOutcome::Deadlock => {
                 self.shared().counters.deadlocks.increment();
                 self.locks.tables.of(table).counters.deadlocks.fetch_add(1, Ordering::Relaxed);
                 Err(LockRefusal::Deadlock { table })
@@ -468,8 +468,8 @@ impl LockOwner {
         }
     }
 
-    fn note_new(&mut self, position: u32, outcome: Outcome) {
-        if outcome == Outcome::Granted {
+    fn note_new(&mut self, position: u32, outcome: WaitOutcome) {
+        if outcome == WaitOutcome::Granted {
             let table = self.arena.at(position).table.get();
             self.usage(table).records += 1;
         } else {
@@ -490,7 +490,7 @@ impl LockOwner {
     fn abandon_wait(&mut self) {
         self.locks.withdraw_one(self.slot);
         let mut backoff = super::sync::Backoff::default();
-        while self.shared().outcome() == Outcome::Waiting {
+        while self.shared().outcome() == WaitOutcome::Waiting {
             backoff.pause();
         }
         let outcome = self.shared().outcome();
@@ -509,7 +509,7 @@ fn fill(request: &Request, table: u32, name: LockName, claim: GapMode) {
 impl LockTable {
     /// Releases a request that is not alone in its bucket.
     #[cold]
-    fn release_shared(&self, request: &Request, release: impl FnOnce(&Latched<'_>, &mut Wakes)) {
+    fn release_shared(&self, request: &Request, release: impl FnOnce(&LatchedBucket<'_>, &mut Wakes)) {
         let mut wakes = Wakes::default();
         release(&self.buckets.of(request.name.get()).latch(), &mut wakes);
         self.deliver(wakes);

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use super::mode::{GapMode, RecordMode};
 use super::name::LockName;
 use super::request::Request;
-use super::table::Latched;
-use super::wait::{Outcome, Wakes};
+use super::table::LatchedBucket;
+use super::wait::{WaitOutcome, Wakes};
 use crate::base::ids::SlotId;
 
 /// A request that is queued or about to be queued.
@@ -29,7 +29,7 @@ impl<'a> LockRequestView<'a> {
             owner: request.owner,
             table: request.table.get(),
             name: request.name.get(),
-            claim: request.asks(),
+            claim: request.wants_beyond_held(),
             converting: !request.is_new_waiter(),
             queued: Some(request),
         }
@@ -40,7 +40,7 @@ impl<'a> LockRequestView<'a> {
     /// These are the holders of modes that exclude the claim and, to prevent starvation, the owners of earlier queued
     /// requests that would exclude it. A conversion considers only earlier conversions. The requester passes an earlier
     /// request that waits *because of a mode that the requester holds*, because otherwise both would wait forever.
-    pub(super) fn blockers(&self, list: &Latched<'_>, mut found: impl FnMut(SlotId) -> ControlFlow<()>) {
+    pub(super) fn blockers(&self, list: &LatchedBucket<'_>, mut found: impl FnMut(SlotId) -> ControlFlow<()>) {
         let mut ahead = true;
         for other in list.iter() {
             if self.queued.is_some_and(|me| std::ptr::eq(me, other)) {
@@ -64,17 +64,17 @@ impl<'a> LockRequestView<'a> {
     }
 
     /// Returns true if a lock of the requester keeps `other` waiting.
-    fn blocks(&self, list: &Latched<'_>, other: &Request) -> bool {
+    fn blocks(&self, list: &LatchedBucket<'_>, other: &Request) -> bool {
         list.iter().any(|mine| {
             mine.owner == self.owner
                 && mine.is_for(self.table, self.name)
                 && !mine.held.get().is_none()
-                && mine.holds().excludes(other.asks())
+                && mine.holds().excludes(other.wants_beyond_held())
         })
     }
 
     /// Returns true if the requester has to wait.
-    pub(super) fn is_blocked(&self, list: &Latched<'_>) -> bool {
+    pub(super) fn is_blocked(&self, list: &LatchedBucket<'_>) -> bool {
         let mut blocked = false;
         self.blockers(list, |_| {
             blocked = true;
@@ -85,31 +85,36 @@ impl<'a> LockRequestView<'a> {
 }
 
 /// Returns the request by which `owner` holds `name` in `table`, ignoring requests to insert.
-pub(super) fn find_held<'a>(list: &'a Latched<'_>, owner: SlotId, table: u32, name: LockName) -> Option<&'a Request> {
+pub(super) fn find_held<'a>(
+    list: &'a LatchedBucket<'_>,
+    owner: SlotId,
+    table: u32,
+    name: LockName,
+) -> Option<&'a Request> {
     list.iter()
         .find(|r| r.owner == owner && r.is_for(table, name) && !r.held.get().is_none() && !r.held.get().is_insert())
 }
 
 /// Returns the request by which `owner` waits for `name`.
-pub(super) fn find_waiting<'a>(list: &'a Latched<'_>, owner: SlotId, name: LockName) -> Option<&'a Request> {
+pub(super) fn find_waiting<'a>(list: &'a LatchedBucket<'_>, owner: SlotId, name: LockName) -> Option<&'a Request> {
     list.iter().find(|r| r.owner == owner && r.name.get() == name && r.waiting.get())
 }
 
 /// Grants all requests for `name` that can be granted, in order, after a lock was released. In the list, conversions precede
 /// new requests, so one pass is enough: a grant never unblocks an earlier request.
-pub(super) fn grant(list: &Latched<'_>, name: LockName, wakes: &mut Wakes) {
+pub(super) fn grant(list: &LatchedBucket<'_>, name: LockName, wakes: &mut Wakes) {
     for request in list.iter() {
         if request.waiting.get() && request.name.get() == name && !LockRequestView::of(request).is_blocked(list) {
             request.set_held(request.wants());
             request.waiting.set(false);
-            wakes.push(request.owner, Outcome::Granted);
+            wakes.push(request.owner, WaitOutcome::Granted);
         }
     }
 }
 
 /// Ends the wait of `request` without a grant: a new request is removed, and a conversion keeps its held mode. Requests
 /// queued behind it may be granted.
-pub(super) fn withdraw(list: &Latched<'_>, request: &Request, outcome: Outcome, wakes: &mut Wakes) {
+pub(super) fn withdraw(list: &LatchedBucket<'_>, request: &Request, outcome: WaitOutcome, wakes: &mut Wakes) {
     let name = request.name.get();
     request.waiting.set(false);
     wakes.push(request.owner, outcome);
@@ -120,7 +125,7 @@ pub(super) fn withdraw(list: &Latched<'_>, request: &Request, outcome: Outcome, 
 }
 
 /// Removes a held request from the list, and grants requests that this unblocks.
-pub(super) fn release(list: &Latched<'_>, request: &Request, wakes: &mut Wakes) {
+pub(super) fn release(list: &LatchedBucket<'_>, request: &Request, wakes: &mut Wakes) {
     list.unlink(request);
     request.held.set(RecordMode::NONE);
     grant(list, request.name.get(), wakes);
@@ -129,7 +134,7 @@ pub(super) fn release(list: &Latched<'_>, request: &Request, wakes: &mut Wakes) 
 /// Like [`release`], for an owner that releases all its locks. Nothing is granted before the owner's last request for the
 /// name is removed: between two of its requests, a later request could overtake one that only the owner's other request
 /// blocks.
-pub(super) fn release_at_end(list: &Latched<'_>, request: &Request, wakes: &mut Wakes) {
+pub(super) fn release_at_end(list: &LatchedBucket<'_>, request: &Request, wakes: &mut Wakes) {
     let name = request.name.get();
     if list.iter().any(|r| r.owner == request.owner && r.name.get() == name && !std::ptr::eq(r, request)) {
         list.unlink(request);

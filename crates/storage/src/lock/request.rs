@@ -63,7 +63,7 @@ impl Request {
     }
 
     /// Part of the awaited mode that exceeds the held mode.
-    pub(super) fn asks(&self) -> GapMode {
+    pub(super) fn wants_beyond_held(&self) -> GapMode {
         self.wants().beyond(self.holds())
     }
 
@@ -96,7 +96,7 @@ impl Request {
 const CHUNK: usize = if cfg!(miri) { 4 } else { 64 };
 
 /// Number of chunks that an idle owner keeps (64 KiB).
-const KEPT: usize = 16;
+const MAX_KEPT_CHUNKS: usize = 16;
 
 /// Memory of `CHUNK` requests, at stable addresses.
 struct Chunk(NonNull<[Request; CHUNK]>);
@@ -282,7 +282,7 @@ impl RequestArena {
     #[inline]
     pub(super) fn reset(&mut self) {
         if self.started > 1 {
-            self.chunks.truncate(KEPT);
+            self.chunks.truncate(MAX_KEPT_CHUNKS);
         }
         self.free = ptr::null();
         if let Some(first) = self.chunks.first() {
@@ -323,11 +323,11 @@ mod tests {
     #[test]
     fn an_idle_arena_keeps_little() {
         let mut arena = RequestArena::new(SlotId(0), 1 << 20);
-        for _ in 0..10 * KEPT * CHUNK {
+        for _ in 0..10 * MAX_KEPT_CHUNKS * CHUNK {
             arena.take().unwrap();
         }
         arena.reset();
-        assert_eq!(arena.chunks.len(), KEPT);
+        assert_eq!(arena.chunks.len(), MAX_KEPT_CHUNKS);
         assert_eq!(arena.take().unwrap().position, 0);
     }
 }

@@ -13,7 +13,7 @@
 //! request never waits. So the two common steps need no latch: `0 -> mine` acquires and `mine -> 0` releases, with one
 //! compare-and-swap each. No `next` pointer has to be read, because without `MANY` and `LATCH` there is no second request.
 //!
-//! All other operations run under the latch ([`Latched`]). For each name, the list contains the requests in this order:
+//! All other operations run under the latch ([`LatchedBucket`]). For each name, the list contains the requests in this order:
 //! first held requests, with those that wait for a conversion in order of arrival; then new requests that wait, in order of
 //! arrival. Requests of different names may be interleaved.
 #![allow(unsafe_code)]
@@ -193,14 +193,14 @@ impl Bucket {
 
     /// Takes the latch. Sections under it are short (see the README) and must not block.
     #[inline]
-    pub(super) fn latch(&self) -> Latched<'_> {
+    pub(super) fn latch(&self) -> LatchedBucket<'_> {
         let mut backoff = Backoff::default();
         loop {
             let word = self.word.load(Ordering::Relaxed);
             if word.addr() & LATCH == 0 {
                 let latched = word.map_addr(|address| address | LATCH);
                 if self.word.compare_exchange_weak(word, latched, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                    return Latched { bucket: self, head: Cell::new(head_of(word)) };
+                    return LatchedBucket { bucket: self, head: Cell::new(head_of(word)) };
                 }
             }
             backoff.pause();
@@ -209,12 +209,12 @@ impl Bucket {
 }
 
 /// A latched bucket. Dropping it releases the latch.
-pub(super) struct Latched<'a> {
+pub(super) struct LatchedBucket<'a> {
     bucket: &'a Bucket,
     head: Cell<*const Request>,
 }
 
-impl Latched<'_> {
+impl LatchedBucket<'_> {
     /// Iterates over the requests in list order.
     #[inline]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Request> {
@@ -273,7 +273,7 @@ impl Latched<'_> {
     }
 }
 
-impl Drop for Latched<'_> {
+impl Drop for LatchedBucket<'_> {
     #[inline]
     fn drop(&mut self) {
         let head = self.head.get();

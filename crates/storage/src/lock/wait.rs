@@ -1,10 +1,10 @@
 //! The shared state of an owner: the object it waits for, and the outcome of the wait.
 //!
 //! Sequence of a wait: under the latch (or the table's mutex), the owner links the request, records the object of the wait
-//! and sets [`Outcome::Waiting`]. Then it releases the latch, searches for deadlocks, and blocks until the outcome changes.
-//! The thread that grants or withdraws the request does so under the same latch, so only one thread ends the wait. That
-//! thread stores the outcome and wakes the token after it has released the latch ([`Wakes`]). Wakes may come late or twice;
-//! only the outcome counts.
+//! and sets [`WaitOutcome::Waiting`]. Then it releases the latch, searches for deadlocks, and blocks until the outcome
+//! changes. The thread that grants or withdraws the request does so under the same latch, so only one thread ends the wait.
+//! That thread stores the outcome and wakes the token after it has released the latch ([`Wakes`]). Wakes may come late or
+//! twice; only the outcome counts.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 /// State of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Outcome {
+pub(super) enum WaitOutcome {
     Waiting,
     Granted,
     /// The owner was chosen as the victim of a deadlock.
@@ -33,8 +33,14 @@ pub(super) enum Outcome {
     Closed,
 }
 
-const OUTCOMES: [Outcome; 6] =
-    [Outcome::Waiting, Outcome::Granted, Outcome::Deadlock, Outcome::OwnTask, Outcome::TimedOut, Outcome::Closed];
+const WAIT_OUTCOMES: [WaitOutcome; 6] = [
+    WaitOutcome::Waiting,
+    WaitOutcome::Granted,
+    WaitOutcome::Deadlock,
+    WaitOutcome::OwnTask,
+    WaitOutcome::TimedOut,
+    WaitOutcome::Closed,
+];
 
 /// Object that an owner waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +98,7 @@ impl OwnerSlot {
             task: AtomicU64::new(0),
             waits_for: AtomicU32::new(NOTHING),
             waits_for_name: AtomicU64::new(0),
-            outcome: AtomicU8::new(Outcome::Granted as u8),
+            outcome: AtomicU8::new(WaitOutcome::Granted as u8),
             token: WaitToken::new(),
             counters: OwnerCounters::default(),
         }
@@ -136,7 +142,7 @@ impl OwnerSlot {
 
     /// Marks the owner as waiting. Called under the latch or mutex of the object that it waits for.
     pub(super) fn start_wait(&self, what: WaitsFor) {
-        self.outcome.store(Outcome::Waiting as u8, Ordering::Relaxed);
+        self.outcome.store(WaitOutcome::Waiting as u8, Ordering::Relaxed);
         match what {
             WaitsFor::Nothing => self.waits_for.store(NOTHING, Ordering::Release),
             WaitsFor::Record(name) => {
@@ -162,17 +168,17 @@ impl OwnerSlot {
     }
 
     /// State of the wait.
-    pub(super) fn outcome(&self) -> Outcome {
-        OUTCOMES[usize::from(self.outcome.load(Ordering::Acquire))]
+    pub(super) fn outcome(&self) -> WaitOutcome {
+        WAIT_OUTCOMES[usize::from(self.outcome.load(Ordering::Acquire))]
     }
 
     /// Blocks until the wait is over, or until it has lasted for `limit` (twice that if a late wake interferes). In the
-    /// second case it returns [`Outcome::Waiting`].
-    pub(super) fn block(&self, hook: &dyn Hook, limit: Option<Duration>) -> Outcome {
+    /// second case it returns [`WaitOutcome::Waiting`].
+    pub(super) fn block(&self, hook: &dyn Hook, limit: Option<Duration>) -> WaitOutcome {
         loop {
             match (self.outcome(), limit) {
-                (Outcome::Waiting, None) => hook.block(&self.token, BlockReason::Lock),
-                (Outcome::Waiting, Some(limit)) => {
+                (WaitOutcome::Waiting, None) => hook.block(&self.token, BlockReason::Lock),
+                (WaitOutcome::Waiting, Some(limit)) => {
                     if !hook.block_for(&self.token, BlockReason::Lock, limit) {
                         return self.outcome();
                     }
@@ -187,11 +193,11 @@ impl OwnerSlot {
 #[derive(Default)]
 #[must_use]
 pub(super) struct Wakes {
-    over: Vec<(SlotId, Outcome)>,
+    over: Vec<(SlotId, WaitOutcome)>,
 }
 
 impl Wakes {
-    pub(super) fn push(&mut self, owner: SlotId, outcome: Outcome) {
+    pub(super) fn push(&mut self, owner: SlotId, outcome: WaitOutcome) {
         self.over.push((owner, outcome));
     }
 

@@ -28,7 +28,7 @@ pub(super) struct Segments {
     /// True if new segments are filled with zeros; false if they are only allocated.
     zero: bool,
     spares_max: usize,
-    ready: RwLock<Ready>,
+    ready: RwLock<ReadySegments>,
     /// Stream positions of the start and the end of the ready segments.
     begin: AtomicU64,
     end: AtomicU64,
@@ -40,22 +40,22 @@ pub(super) struct Segments {
     count: AtomicU64,
     /// Number of ready files.
     in_use: AtomicU64,
-    maker: Mutex<Maker>,
+    maker: Mutex<MakerState>,
     made: AtomicU64,
     recycled: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Ready {
+struct ReadySegments {
     first: u64,
     files: VecDeque<Arc<dyn DiskFile>>,
 }
 
 #[derive(Debug, Default)]
-struct Maker {
+struct MakerState {
     /// Numbers of truncated segments that wait to be recycled.
     spares: Vec<u64>,
-    making: Option<Making>,
+    making: Option<SegmentInProgress>,
     /// Number of the segment whose file this maker has created and not finished: a file with that name belongs to the
     /// maker.
     unfinished_number: Option<u64>,
@@ -66,7 +66,7 @@ struct Maker {
 }
 
 #[derive(Debug)]
-struct Making {
+struct SegmentInProgress {
     number: u64,
     file: Arc<dyn DiskFile>,
     /// Number of bytes zeroed so far.
@@ -186,7 +186,7 @@ impl Segments {
             limit: AtomicU64::new(u64::MAX),
             count: AtomicU64::new(files.len() as u64),
             in_use: AtomicU64::new(0),
-            ready: RwLock::new(Ready { first, files }),
+            ready: RwLock::new(ReadySegments { first, files }),
             maker: Mutex::default(),
             made: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
@@ -235,7 +235,7 @@ impl Segments {
     }
 
     /// Updates the numbers of files after a change.
-    fn update_counts(&self, maker: &Maker) {
+    fn update_counts(&self, maker: &MakerState) {
         let (ready, spares) = (self.ready.read().files.len(), maker.spares.len());
         self.count.store((ready + spares + usize::from(maker.making.is_some())) as u64, Ordering::Relaxed);
         self.in_use.store(ready as u64, Ordering::Relaxed);
@@ -301,7 +301,7 @@ impl Segments {
 
     /// Executes one slice. Every file of a running log is made here, with I/O and syncs, so this asserts that the thread
     /// holds no latch.
-    fn slice(&self, maker: &mut Maker, urgent: bool) -> Result<(), StorageError> {
+    fn slice(&self, maker: &mut MakerState, urgent: bool) -> Result<(), StorageError> {
         crate::base::latches::assert_none_held("the making of a log segment");
         let Some(making) = &mut maker.making else {
             let number = self.geometry.number(self.end());
@@ -335,7 +335,7 @@ impl Segments {
     }
 
     /// Creates the file with all its space. An existing file of that name does not belong to this log and stays.
-    fn start(&self, maker: &mut Maker, number: u64) -> Result<Making, StorageError> {
+    fn start(&self, maker: &mut MakerState, number: u64) -> Result<SegmentInProgress, StorageError> {
         let name = name(number);
         let fail = |op, e| StorageError::io(op, self.disk.show(&name), 0, e);
         let file = self.disk.open(&name, OpenMode::CreateNew).map_err(|e| fail("create", e))?;
@@ -345,17 +345,17 @@ impl Segments {
             let _ = self.disk.remove(&name);
             return Err(fail("allocate", e));
         }
-        Ok(Making { number, file, done: 0 })
+        Ok(SegmentInProgress { number, file, done: 0 })
     }
 
-    fn abandon(&self, maker: &mut Maker, error: StorageError) -> StorageError {
+    fn abandon(&self, maker: &mut MakerState, error: StorageError) -> StorageError {
         if let Some(making) = maker.making.take() {
             let _ = self.disk.remove(&name(making.number));
         }
         error
     }
 
-    fn recycle(&self, maker: &mut Maker, spare: u64, number: u64) -> Result<(), StorageError> {
+    fn recycle(&self, maker: &mut MakerState, spare: u64, number: u64) -> Result<(), StorageError> {
         let (from, to) = (name(spare), name(number));
         let fail = |op, e| StorageError::io(op, self.disk.show(&from), 0, e);
         self.disk.rename(&from, &to).map_err(|e| fail("rename", e))?;

@@ -19,14 +19,14 @@ struct Waiter {
     token: *const WaitToken,
 }
 
-// SAFETY: the token behind the pointer is `Sync`, and it is alive as long as the `Waiter` is in the list: `Registered`
+// SAFETY: the token behind the pointer is `Sync`, and it is alive as long as the `Waiter` is in the list: `WaiterRegistration`
 // borrows the token and removes the `Waiter`, under the list's lock, before the borrow ends. A `Waiter` that a wake removes
 // is used and dropped under the same lock.
 unsafe impl Send for Waiter {}
 
 /// An entry in the list, removed on drop.
 #[derive(Debug)]
-pub(super) struct Registered<'a> {
+pub(super) struct WaiterRegistration<'a> {
     waiters: &'a Waiters,
     token: &'a WaitToken,
 }
@@ -42,8 +42,8 @@ impl Waiters {
 
     /// Registers `token` for a wake once the log is durable up to `end`. The caller must then load the durable end again,
     /// because it may have advanced before.
-    pub(super) fn register<'a>(&'a self, end: u64, token: &'a WaitToken) -> Registered<'a> {
-        let registered = Registered { waiters: self, token };
+    pub(super) fn register<'a>(&'a self, end: u64, token: &'a WaitToken) -> WaiterRegistration<'a> {
+        let registered = WaiterRegistration { waiters: self, token };
         self.list.lock().push(Waiter { end, token });
         registered
     }
@@ -55,7 +55,7 @@ impl Waiters {
             if waiter.end > durable {
                 return true;
             }
-            // SAFETY: the waiter is in the list and the list is locked, so its `Registered` has not been
+            // SAFETY: the waiter is in the list and the list is locked, so its `WaiterRegistration` has not been
             // dropped and the token it borrows is alive.
             self.hook.wake(unsafe { &*waiter.token });
             false
@@ -63,7 +63,7 @@ impl Waiters {
     }
 }
 
-impl Drop for Registered<'_> {
+impl Drop for WaiterRegistration<'_> {
     fn drop(&mut self) {
         let mut list = self.waiters.list.lock();
         let before = list.len();

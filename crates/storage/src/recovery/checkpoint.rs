@@ -17,7 +17,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicU64, Ordering};
 use crate::log::{FIRST_LSN, RecordBuf, RecordKind};
-use crate::txn::active::Active;
+use crate::txn::active::ActiveTransaction;
 use crate::txn::engine::Engine;
 
 /// Takes checkpoints, one at a time.
@@ -51,7 +51,7 @@ pub(crate) struct CheckpointBody {
     /// Start of redo.
     pub(crate) redo: Lsn,
     /// Transactions that had not ended.
-    pub(crate) active: Vec<Active>,
+    pub(crate) active: Vec<ActiveTransaction>,
 }
 
 impl CheckpointBody {
@@ -78,7 +78,11 @@ impl CheckpointBody {
         let count = u32::from_le_bytes(*body.get(8..12)?.first_chunk()?) as usize;
         let active = (0..count).map(|i| {
             let from = 12 + 24 * i;
-            Some(Active { txn: TxnId(word(from)?), first: Lsn(word(from + 8)?), last: Lsn(word(from + 16)?) })
+            Some(ActiveTransaction {
+                txn: TxnId(word(from)?),
+                first: Lsn(word(from + 8)?),
+                last: Lsn(word(from + 16)?),
+            })
         });
         let body = CheckpointBody { redo: Lsn(word(0)?), active: active.collect::<Option<_>>()? };
         // Restart would read the log from such a position, stop there, and continue to write there.
@@ -200,7 +204,7 @@ mod tests {
 
     #[test]
     fn body_survives_the_log() {
-        let active = vec![Active { txn: TxnId(3), first: Lsn(5000), last: Lsn(6000) }];
+        let active = vec![ActiveTransaction { txn: TxnId(3), first: Lsn(5000), last: Lsn(6000) }];
         let body = CheckpointBody { redo: Lsn(4200), active };
         let at = Lsn(8000);
         let mut rec = RecordBuf::new();

@@ -180,7 +180,7 @@ pub(crate) fn redo(
             continue;
         }
         let all = sections(&record);
-        if !pages.extent.admits(all.clone()) {
+        if !pages.limit.admits(all.clone()) {
             return Err(log.damaged_at(record.lsn, "speaks of pages far beyond all others").into());
         }
         if !by_page(all.clone(), &mut parts) {
@@ -196,12 +196,14 @@ pub(crate) fn redo(
     pool.redo_until(Lsn::MAX);
     match pages.missing.into_iter().min_by_key(|(id, _)| *id).map(|(_, error)| error) {
         Some(error) => Err(error.into()),
-        None => Ok(RedoResult { records: report.state.records, bytes: report.state.bytes, pages: pages.extent.seen }),
+        None => {
+            Ok(RedoResult { records: report.state.records, bytes: report.state.bytes, pages: pages.limit.newest_end })
+        }
     }
 }
 
 /// A section of a record, with the page that it changes.
-struct Part {
+struct PageSection {
     page: PageId,
     /// Index of the section in its record.
     number: usize,
@@ -210,12 +212,12 @@ struct Part {
 
 /// Sorts the sections of a record by page. Sections of one page keep their order. They need not be adjacent in the record: a
 /// statement on several rows writes them in its caller's order. Returns false if the record does not decode.
-fn by_page(mut sections: PageChanges<'_>, parts: &mut Vec<Part>) -> bool {
+fn by_page(mut sections: PageChanges<'_>, parts: &mut Vec<PageSection>) -> bool {
     parts.clear();
     loop {
         let place = sections.place();
         let Some(section) = sections.next() else { break };
-        parts.push(Part { page: section.page(), number: parts.len(), place });
+        parts.push(PageSection { page: section.page(), number: parts.len(), place });
     }
     parts.sort_unstable_by_key(|part| (part.page, part.number));
     sections.is_whole()
@@ -224,14 +226,14 @@ fn by_page(mut sections: PageChanges<'_>, parts: &mut Vec<Part>) -> bool {
 /// Repeats the logged changes of pages.
 struct RedoApplier<'a> {
     pool: &'a BufferPool,
-    extent: Extent,
+    limit: PageLimit,
     /// Pages that cannot be read: a later record may create them, or they were freed.
     missing: HashMap<PageId, StorageError>,
 }
 
 impl<'a> RedoApplier<'a> {
     fn new(pool: &'a BufferPool) -> RedoApplier<'a> {
-        RedoApplier { pool, extent: Extent::of(pool), missing: HashMap::new() }
+        RedoApplier { pool, limit: PageLimit::of(pool), missing: HashMap::new() }
     }
 
     /// Repeats the changes of the record at `lsn` to one page: all of them under one latch, or none if the page already
@@ -306,24 +308,24 @@ pub(crate) struct RedoResult {
 /// Limit on the pages that a log may name. The log is read from a disk whose content is arbitrary, and redo extends the file
 /// to the pages that the log names. So a page must be in use, or be added by a record that adds at most the maximum number
 /// of pages.
-struct Extent {
+struct PageLimit {
     limit: u64,
-    seen: u64,
+    newest_end: u64,
 }
 
-impl Extent {
+impl PageLimit {
     /// Maximum number of pages that one record adds.
-    const STEP: u64 = extent::MOST_PAGES as u64;
+    const STEP: u64 = extent::MAX_PAGES as u64;
     /// Number of pages beyond the file's end that are assumed to exist if the number of pages in use is unknown.
     const UNKNOWN: u64 = 1 << 16;
 
-    fn of(pool: &BufferPool) -> Extent {
+    fn of(pool: &BufferPool) -> PageLimit {
         let file = u64::from(pool.file_pages());
         let limit = match pool.get_or_load(SPACE_PAGE) {
             Ok(space) => file.max(space.bytes().u32(ops::space::END).into()),
             Err(_) => file + Self::UNKNOWN,
         };
-        Extent { limit, seen: 0 }
+        PageLimit { limit, newest_end: 0 }
     }
 
     /// Returns true if the sections name only pages that can exist.
@@ -335,7 +337,7 @@ impl Extent {
                 return false;
             }
             self.limit = self.limit.max(end);
-            self.seen = self.seen.max(end);
+            self.newest_end = self.newest_end.max(end);
         }
         sections.all(|section| is_numbered(section.page(), self.limit))
     }
@@ -420,7 +422,7 @@ mod tests {
         let admits = |page| {
             let body = free(page);
             assert_eq!(PageChanges::new(&body).map(|s| s.page()).collect::<Vec<_>>(), [PageId(page)]);
-            Extent { limit: 10, seen: 0 }.admits(PageChanges::new(&body))
+            PageLimit { limit: 10, newest_end: 0 }.admits(PageChanges::new(&body))
         };
         assert_eq!([0, 1, 9, 10, u32::MAX].map(admits), [false, true, true, false, false]);
     }

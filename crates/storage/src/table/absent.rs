@@ -6,7 +6,7 @@
 //! and then create the table deadlock, like any two that read a row and then write it.
 
 use super::catalog::CATALOG;
-use super::index::{Index, LockAttempt, Want, lock_error};
+use super::index::{Index, LockAttempt, AccessMode, lock_error};
 use crate::base::config::Isolation;
 use crate::base::error::TxnError;
 use crate::base::ids::IndexId;
@@ -36,13 +36,13 @@ impl Txn<'_> {
     /// # Errors
     /// Errors of lock waits.
     #[cold]
-    pub(crate) fn lock_absence(&mut self, table: &str, want: Want) -> Result<Acquired, TxnError> {
-        if want == Want::Read && self.isolation == Isolation::ReadCommitted {
+    pub(crate) fn lock_absence(&mut self, table: &str, access: AccessMode) -> Result<Acquired, TxnError> {
+        if access == AccessMode::Read && self.isolation == Isolation::ReadCommitted {
             return Ok(Acquired::Covered);
         }
         let index = index(table);
-        self.intend(&index, want)?;
-        let (name, mode) = (self.absence_name(table), self.key_mode(want));
+        self.intend(&index, access)?;
+        let (name, mode) = (self.absence_name(table), self.key_mode(access));
         let owner = &mut self.slot.state().owner;
         owner.acquire_wait(index.lock_table, name, mode, Prefix::MIN).map_err(|e| lock_error(e, &index))
     }
@@ -53,9 +53,9 @@ impl Txn<'_> {
     /// Too many locks.
     pub(crate) fn try_lock_absence(&mut self, table: &str) -> Result<bool, TxnError> {
         let index = index(table);
-        self.intend(&index, Want::Write)?;
+        self.intend(&index, AccessMode::Write)?;
         self.slot.state().owner.escalate_if_due(index.lock_table);
-        let got = self.try_lock(&index, self.absence_name(table), self.key_mode(Want::Write), Prefix::MIN)?;
+        let got = self.try_lock(&index, self.absence_name(table), self.key_mode(AccessMode::Write), Prefix::MIN)?;
         Ok(got == LockAttempt::Lock)
     }
 

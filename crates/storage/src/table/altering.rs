@@ -26,7 +26,7 @@ use super::creation::CreationGuard;
 use super::declared::{Declared, IndexSpec};
 use super::dropping::carry_out;
 use super::entry::{IndexEntry, TableEntry};
-use super::index::{Index, Want};
+use super::index::{Index, AccessMode};
 use super::info::TableInfo;
 use super::mark::PendingOperation;
 use super::scan::{ScanEnd, ScanSpec};
@@ -147,7 +147,7 @@ impl<'c> Change<'c> {
         let table = table.index(self.declared.name, number);
         let index = Index::new((built.tree, None), self.number, self.declared.name, Some(built.name.as_str().into()));
         let mut run = Run::default();
-        let wanted = ScanSpec { from: &[], to: ScanEnd::Never, want: Want::Read, likely: usize::MAX };
+        let wanted = ScanSpec { from: &[], to: ScanEnd::Never, access: AccessMode::Read, likely: usize::MAX };
         let mut large = Vec::new();
         owner.scan_batches(&table, wanted, |owner, batch, _| {
             for i in 0..batch.len() {
@@ -278,7 +278,7 @@ impl Run {
 #[cold]
 fn duplicate_rows_error(txn: &mut Txn<'_>, index: &Index, entries: &[(&[u8], &[u8])]) -> TxnError {
     for (value, key) in entries {
-        match txn.read(index, value, Want::Read, <[u8]>::to_vec) {
+        match txn.read(index, value, AccessMode::Read, <[u8]>::to_vec) {
             Ok(Some(other)) if other != *key => return not_unique(index, &other, key),
             Ok(_) => {}
             Err(error) => return error,

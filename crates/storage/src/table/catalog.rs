@@ -11,7 +11,7 @@ use super::columns::WHOLE;
 use super::creation::{CreationGuard, CreationTurn};
 use super::declared::{Declared, LONGEST_NAME, TableHint};
 use super::entry::{IndexEntry, TableEntry};
-use super::index::{Index, Want};
+use super::index::{Index, AccessMode};
 use super::info::TableInfo;
 use super::mark::{INDEX_BOUND_KEY, PendingOperation};
 use super::numbers::{MOST, Numbers, new_ticket};
@@ -141,7 +141,7 @@ impl Catalog {
         let mut marks = Vec::new();
         let mut reserved_up_to = CATALOG.index.0;
         let mut txn = engine.begin_system(SystemPurpose::Open)?;
-        let wanted = ScanSpec { from: &[], to: ScanEnd::Never, want: Want::Read, likely: usize::MAX };
+        let wanted = ScanSpec { from: &[], to: ScanEnd::Never, access: AccessMode::Read, likely: usize::MAX };
         txn.scan(&own_index(), wanted, |key, row| {
             if let (INDEX_BOUND_KEY, Some(number)) = (key, row.first_chunk()) {
                 reserved_up_to = reserved_up_to.max(u32::from_le_bytes(*number));

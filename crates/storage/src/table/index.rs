@@ -99,7 +99,7 @@ impl Index {
 
 /// Purpose for which a statement accesses a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum AccessMode {
     /// Read.
     Read,
     /// Read now, write later: other transactions may still read the row.
@@ -144,8 +144,8 @@ impl Index {
 impl Txn<'_> {
     /// Takes the intention lock on the table for a statement's access to rows.
     #[inline]
-    pub(crate) fn intend(&mut self, index: &Index, want: Want) -> Result<(), TxnError> {
-        let mode = if want == Want::Read { TableMode::IS } else { TableMode::IX };
+    pub(crate) fn intend(&mut self, index: &Index, access: AccessMode) -> Result<(), TxnError> {
+        let mode = if access == AccessMode::Read { TableMode::IS } else { TableMode::IX };
         self.slot.state().owner.intent(index.lock_table, mode).map_err(|e| self.refused_table(e, index))
     }
 
@@ -165,12 +165,12 @@ impl Txn<'_> {
 
     /// Returns the lock mode of an existing row.
     #[inline]
-    pub(crate) fn key_mode(&self, want: Want) -> RecordMode {
-        match want {
-            Want::Read => RecordMode::S,
-            Want::Update => RecordMode::U,
-            Want::Write | Want::Put if is_mutant(Mutant::SkipWriteLock) => RecordMode::S,
-            Want::Write | Want::Put => RecordMode::X,
+    pub(crate) fn key_mode(&self, access: AccessMode) -> RecordMode {
+        match access {
+            AccessMode::Read => RecordMode::S,
+            AccessMode::Update => RecordMode::U,
+            AccessMode::Write | AccessMode::Put if is_mutant(Mutant::SkipWriteLock) => RecordMode::S,
+            AccessMode::Write | AccessMode::Put => RecordMode::X,
         }
     }
 
@@ -193,8 +193,8 @@ impl Txn<'_> {
     }
 
     /// Returns true if the lock on a row read for this purpose is kept.
-    pub(super) fn keeps_lock(&self, want: Want) -> bool {
-        want != Want::Read || !self.reads_instantly()
+    pub(super) fn keeps_lock(&self, access: AccessMode) -> bool {
+        access != AccessMode::Read || !self.reads_instantly()
     }
 
     /// Requests a lock on a key, a gap or both without waiting. Latches may be held.

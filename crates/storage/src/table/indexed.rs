@@ -4,7 +4,7 @@
 use std::ops::{ControlFlow, Range};
 
 use super::columns::{WHOLE, changed_range};
-use super::index::Want;
+use super::index::AccessMode;
 use super::info::{Secondary, TableInfo};
 use super::scan::{ScanEnd, ScanSpec};
 use crate::base::error::{StorageError, TxnError};
@@ -228,7 +228,7 @@ impl Txn<'_> {
         to: ScanEnd<'_>,
     ) -> Result<Option<Vec<u8>>, TxnError> {
         let mut first = None;
-        let wanted = ScanSpec { from, to, want: Want::Write, likely: 1 };
+        let wanted = ScanSpec { from, to, access: AccessMode::Write, likely: 1 };
         self.scan_batches(&table.primary, wanted, |_, batch, (frame, version)| {
             let row = batch.row(0);
             let spot = LeafSpot { frame, version, position: row.position };
@@ -259,7 +259,7 @@ impl Txn<'_> {
         let mut deleted = 0;
         loop {
             keys.clear();
-            let wanted = ScanSpec { from: &from, to, want: Want::Write, likely: KEYS };
+            let wanted = ScanSpec { from: &from, to, access: AccessMode::Write, likely: KEYS };
             self.scan_batches(&table.primary, wanted, |_, batch, _| {
                 keys.extend((0..batch.len()).take(KEYS - keys.len()).map(|i| batch.key(i).to_vec()));
                 Ok(if keys.len() < KEYS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
@@ -280,7 +280,7 @@ impl Txn<'_> {
     /// Counts the rows from `from` to `to`, with the locks of reads.
     pub(crate) fn count_rows(&mut self, table: &TableInfo, from: &[u8], to: ScanEnd<'_>) -> Result<u64, TxnError> {
         let mut rows = 0;
-        let wanted = ScanSpec { from, to, want: Want::Read, likely: usize::MAX };
+        let wanted = ScanSpec { from, to, access: AccessMode::Read, likely: usize::MAX };
         self.scan_batches(&table.primary, wanted, |_, batch, _| {
             rows += batch.len() as u64;
             Ok(ControlFlow::Continue(()))

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use crate::base::sync::plain::{AtomicU64, Ordering};
-use crate::txn::active::Running;
+use crate::txn::active::RunningSet;
 use crate::txn::engine::Engine;
 
 /// Upper bound of table numbers, exclusive.
@@ -28,7 +28,7 @@ pub(super) struct Numbers {
     /// Free numbers by the shape of the table that had them; 0 for numbers that were used for locks only.
     free: BTreeMap<u64, Vec<u32>>,
     /// Numbers that rest while these transactions run.
-    resting: Option<(Running, Vec<(u64, u32)>)>,
+    resting: Option<(RunningSet, Vec<(u64, u32)>)>,
     /// Numbers retired since the resting ones.
     retired: Vec<(u64, u32)>,
 }

@@ -11,7 +11,7 @@
 use std::ops::{ControlFlow, Range};
 
 use super::columns::parts_within;
-use super::index::{Index, LockAttempt, Want};
+use super::index::{Index, LockAttempt, AccessMode};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::TxnId;
 use crate::btree::ops::{self, RowAt};
@@ -80,12 +80,12 @@ impl Index {
 }
 
 /// Content of a slot.
-struct Stored {
+struct StoredValue {
     value: Vec<u8>,
     flags: u16,
 }
 
-impl Stored {
+impl StoredValue {
     fn chain(&self) -> Option<(Chain, usize)> {
         match Reference::decode(&self.value) {
             Some(Reference::Chain(chain, len)) if self.flags & OVERFLOW != 0 => Some((chain, len)),
@@ -131,7 +131,7 @@ impl Txn<'_> {
 
     /// Locks a key for a row that will be written; returns true if the row exists.
     pub(crate) fn lock_to_write(&mut self, index: &Index, key: &[u8]) -> Result<bool, TxnError> {
-        self.intend(index, Want::Write)?;
+        self.intend(index, AccessMode::Write)?;
         let name = self.engine.locks.names.of(index.tree().index, key);
         while self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
             self.wait_for(index, name, RecordMode::X, Prefix::MIN)?;
@@ -223,7 +223,7 @@ impl Txn<'_> {
     /// Locks the chain of a row that is locked for writing, before the slot changes. So if a reader has locked the
     /// chain and finds that the slot refers to it, the chain is stable, and the reader waits for no transaction that
     /// waits for the reader.
-    fn lock_chain(&mut self, index: &Index, stored: &Stored) -> Result<(), TxnError> {
+    fn lock_chain(&mut self, index: &Index, stored: &StoredValue) -> Result<(), TxnError> {
         let (Some((chain, _)), Some(tree)) = (stored.chain(), index.overflow()) else { return Ok(()) };
         let name = self.engine.locks.names.of(tree.index, &chain.key());
         while self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
@@ -283,7 +283,7 @@ impl Txn<'_> {
     }
 
     /// Returns the content of the slot of a row that is locked for writing.
-    fn stored(&mut self, index: &Index, key: &[u8]) -> Result<Stored, TxnError> {
+    fn stored(&mut self, index: &Index, key: &[u8]) -> Result<StoredValue, TxnError> {
         loop {
             let leaf = index.tree().find(&self.engine.pool, key)?;
             let page = leaf.read.page();
@@ -298,7 +298,7 @@ impl Txn<'_> {
                 drop(leaf);
                 return Err(index.tree().damaged(&self.engine.pool, page, "lost a row that was locked").into());
             }
-            return Ok(Stored { value, flags: slot.flags });
+            return Ok(StoredValue { value, flags: slot.flags });
         }
     }
 
@@ -413,7 +413,7 @@ impl Txn<'_> {
         if index.append_referred(&self.engine.pool, key, stored, super::columns::WHOLE, out)? {
             return Ok(true);
         }
-        let found = self.fetch(index, key, Want::Read, super::columns::WHOLE)?.is_some();
+        let found = self.fetch(index, key, AccessMode::Read, super::columns::WHOLE)?.is_some();
         out.clear();
         out.extend_from_slice(&self.slot.peek().before);
         Ok(found)

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::catalog::CATALOG;
 use super::columns::{WHOLE, append_columns, has_columns};
-use super::index::{Index, LockAttempt, Want};
+use super::index::{Index, LockAttempt, AccessMode};
 use super::info::TableInfo;
 use super::locate::{is_place, locate, remembered_at, spot, unchanged};
 use super::write::difference;
@@ -276,16 +276,16 @@ impl Txn<'_> {
         key: &[u8],
         place: Option<RememberedPosition>,
         (columns, seen): (&[Range<usize>], Option<&[u8]>),
-        want: Want,
+        access: AccessMode,
     ) -> Result<bool, TxnError> {
         if let (Some(place), Some(seen)) = (place, seen) {
-            self.intend(index, want)?;
+            self.intend(index, access)?;
             let engine = self.engine;
             let has_key = |leaf: LeafAt<'_>| is_place(leaf.read.page(), &place, index, key) && leaf.read.is_valid();
             let is_there = place.exact && unchanged(engine, &place).is_some_and(has_key);
             // A position that still has the key also has the key's lock name.
             let name = if is_there { place.name } else { engine.locks.names.of(index.id(), key) };
-            self.lock_name(index, name, want)?;
+            self.lock_name(index, name, access)?;
             loop {
                 let leaf = match is_there.then(|| unchanged(engine, &place)).flatten() {
                     Some(leaf) => leaf,
@@ -308,14 +308,14 @@ impl Txn<'_> {
             }
         }
         // For an absent row the absence is locked as well.
-        let found = self.fetch(index, key, want, columns)?;
+        let found = self.fetch(index, key, access, columns)?;
         Ok(found.map(|_| self.slot.peek().before.as_slice()) == seen)
     }
 
     /// Locks the row with this lock name. The table's intention lock is held.
     #[inline]
-    fn lock_name(&mut self, index: &Index, name: LockName, want: Want) -> Result<(), TxnError> {
-        let mode = self.key_mode(want);
+    fn lock_name(&mut self, index: &Index, name: LockName, access: AccessMode) -> Result<(), TxnError> {
+        let mode = self.key_mode(access);
         while self.try_lock(index, name, mode, Prefix::MIN)? == LockAttempt::MustWait {
             self.wait_for(index, name, mode, Prefix::MIN)?;
         }
@@ -329,10 +329,10 @@ impl Txn<'_> {
     /// See [`TxnError`]. Rows written before the error stay changed: the caller rolls back to a savepoint.
     pub(crate) fn replace_rows(&mut self, table: &TableInfo, rows: &[ReplacementRow<'_>]) -> Result<usize, TxnError> {
         let (index, mut found) = (&table.primary, 0);
-        self.intend(index, Want::Write)?;
+        self.intend(index, AccessMode::Write)?;
         for group in rows.chunks(TOGETHER) {
             for row in group {
-                self.lock_name(index, self.engine.locks.names.of(index.id(), row.key), Want::Write)?;
+                self.lock_name(index, self.engine.locks.names.of(index.id(), row.key), AccessMode::Write)?;
             }
             if self.replace_together(table, group)? {
                 found += group.len();

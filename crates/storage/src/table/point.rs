@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::columns::{WHOLE, append_columns, bytes_until};
-use super::index::{Index, LockAttempt, Want};
+use super::index::{Index, LockAttempt, AccessMode};
 use super::locate::remembered_at;
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
@@ -26,10 +26,10 @@ impl Txn<'_> {
         &mut self,
         index: &Index,
         key: &[u8],
-        want: Want,
+        access: AccessMode,
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        Ok(self.fetch(index, key, want, WHOLE)?.map(|_| f(&self.slot.peek().before)))
+        Ok(self.fetch(index, key, access, WHOLE)?.map(|_| f(&self.slot.peek().before)))
     }
 
     /// Locks the row of `key`, copies these parts of it to `before` and returns its position.
@@ -38,13 +38,13 @@ impl Txn<'_> {
         &mut self,
         index: &Index,
         key: &[u8],
-        want: Want,
+        access: AccessMode,
         columns: &[Range<usize>],
     ) -> Result<Option<LeafSpot>, TxnError> {
         let names = &self.engine.locks.names;
-        self.intend(index, want)?;
+        self.intend(index, access)?;
         let name = names.of(index.id(), key);
-        let mode = self.key_mode(want);
+        let mode = self.key_mode(access);
         if self.engine.pool.points().in_descents() {
             self.engine.locks.prefetch(name);
         }
@@ -53,7 +53,7 @@ impl Txn<'_> {
         loop {
             let leaf = self.locate(index, name, key)?;
             if !leaf.exact {
-                if self.is_absent(index, name, want, leaf)? {
+                if self.is_absent(index, name, access, leaf)? {
                     return Ok(None);
                 }
                 continue;
@@ -74,10 +74,10 @@ impl Txn<'_> {
             }
             if slot.flags != 0 {
                 if slot.is_ghost() {
-                    self.missed(want, name, &leaf);
+                    self.missed(access, name, &leaf);
                     return Ok(None);
                 }
-                if self.fetch_large(index, key, (want, columns), leaf, &mut gone)? {
+                if self.fetch_large(index, key, (access, columns), leaf, &mut gone)? {
                     return Ok(Some(LeafSpot::NONE));
                 }
                 continue;
@@ -96,7 +96,7 @@ impl Txn<'_> {
         &mut self,
         index: &Index,
         key: &[u8],
-        (want, columns): (Want, &[Range<usize>]),
+        (access, columns): (AccessMode, &[Range<usize>]),
         leaf: LeafAt<'_>,
         gone: &mut Option<Reference>,
     ) -> Result<bool, TxnError> {
@@ -123,7 +123,7 @@ impl Txn<'_> {
         // Chain numbers are never reused. If a later read finds the same reference, the row never changed, and the
         // missing value is damage.
         let reference = Reference::decode(&stored);
-        if self.keeps_lock(want) || reference.is_none() || *gone == reference {
+        if self.keeps_lock(access) || reference.is_none() || *gone == reference {
             return Err(index.dangling(&engine.pool, key).into());
         }
         *gone = reference;
@@ -144,21 +144,21 @@ impl Txn<'_> {
         out: &mut Vec<u8>,
         ends: &mut [Option<usize>; GROUP],
     ) -> Result<(), TxnError> {
-        self.intend(index, Want::Read)?;
+        self.intend(index, AccessMode::Read)?;
         let (mut names, mut places) = ([LockName::NONE; GROUP], [None; GROUP]);
         self.look_for(index, keys, bytes_until(columns), &mut names, &mut places);
         self.engine.pool.points().at(&site::BEFORE_READ);
         for (i, key) in keys.iter().enumerate() {
             let start = out.len();
             if let Some(place) = &places[i]
-                && self.copy_from(index, (names[i], key), (place, Want::Read), columns, out)?
+                && self.copy_from(index, (names[i], key), (place, AccessMode::Read), columns, out)?
             {
                 ends[i] = Some(out.len());
                 continue;
             }
             out.truncate(start);
             ends[i] = None;
-            if self.fetch(index, key, Want::Read, columns)?.is_some() {
+            if self.fetch(index, key, AccessMode::Read, columns)?.is_some() {
                 out.extend_from_slice(&self.slot.peek().before);
                 ends[i] = Some(out.len());
             }
@@ -173,7 +173,7 @@ impl Txn<'_> {
         &mut self,
         index: &Index,
         (name, key): (LockName, &[u8]),
-        (place, want): (&KeyHint<'_>, Want),
+        (place, access): (&KeyHint<'_>, AccessMode),
         columns: &[Range<usize>],
         out: &mut Vec<u8>,
     ) -> Result<bool, TxnError> {
@@ -183,7 +183,7 @@ impl Txn<'_> {
         let is_there = place.exact
             && read.version() == place.version
             && (place.proven || page.index() == index.id() && page.has_key(place.position, key));
-        if !is_there || self.try_lock_row(index, name, self.key_mode(want), Prefix::MIN)? == LockAttempt::MustWait {
+        if !is_there || self.try_lock_row(index, name, self.key_mode(access), Prefix::MIN)? == LockAttempt::MustWait {
             return Ok(false);
         }
         engine.pool.points().at(&site::BEFORE_COPY);
@@ -196,14 +196,14 @@ impl Txn<'_> {
     }
 
     /// Returns true if `key`, with this position, has no row, and will have none until the transaction ends (at
-    /// serializable, unless [`Want::Put`]). Returns false if the search must be repeated.
+    /// serializable, unless [`AccessMode::Put`]). Returns false if the search must be repeated.
     ///
     /// An absent key is locked by its own name, in the mode of an existing row: a transaction that inserts the key
     /// first requests the same lock. The gap around the key is not locked.
     #[inline(never)]
-    fn is_absent(&mut self, index: &Index, name: LockName, want: Want, leaf: LeafAt<'_>) -> Result<bool, TxnError> {
-        if want != Want::Put && self.protects_absence() {
-            let mode = self.key_mode(want);
+    fn is_absent(&mut self, index: &Index, name: LockName, access: AccessMode, leaf: LeafAt<'_>) -> Result<bool, TxnError> {
+        if access != AccessMode::Put && self.protects_absence() {
+            let mode = self.key_mode(access);
             if self.try_lock(index, name, mode, Prefix::MIN)? == LockAttempt::MustWait {
                 drop(leaf);
                 self.wait_for(index, name, mode, Prefix::MIN)?;
@@ -212,15 +212,15 @@ impl Txn<'_> {
         }
         let is_absent = leaf.read.is_valid();
         if is_absent {
-            self.missed(want, name, &leaf);
+            self.missed(access, name, &leaf);
         }
         Ok(is_absent)
     }
 
     /// Caches the position of a missing row that will be written: a put inserts it there.
     #[inline]
-    fn missed(&mut self, want: Want, name: LockName, leaf: &LeafAt<'_>) {
-        if matches!(want, Want::Write | Want::Put)
+    fn missed(&mut self, access: AccessMode, name: LockName, leaf: &LeafAt<'_>) {
+        if matches!(access, AccessMode::Write | AccessMode::Put)
             && let Some(remembered) = remembered_at(&self.engine.pool, name, leaf)
         {
             self.slot.state().positions.remember(remembered);

@@ -4,7 +4,7 @@
 use std::ops::{ControlFlow, Range};
 
 use super::columns::{NOTHING, bytes_until, changed_range};
-use super::index::{Index, LockAttempt, Want};
+use super::index::{Index, LockAttempt, AccessMode};
 use super::overflow::fits_slot;
 use super::scan::{ScanEnd, ScanSpec};
 use super::write::difference;
@@ -45,7 +45,7 @@ impl Txn<'_> {
     /// # Errors
     /// See [`TxnError`]. Rows before the failed one stay inserted: the caller rolls back to a savepoint.
     pub(crate) fn insert_run(&mut self, index: &Index, rows: &[(&[u8], &[u8])]) -> Result<(), TxnError> {
-        self.intend(index, Want::Write)?;
+        self.intend(index, AccessMode::Write)?;
         self.rows_come(index);
         for (i, (key, row)) in rows.iter().enumerate() {
             self.check_sizes(index, key, row.len())?;
@@ -155,7 +155,7 @@ impl Txn<'_> {
         to: ScanEnd<'_>,
         mut change: impl FnMut(&[u8], &mut [u8]),
     ) -> Result<usize, TxnError> {
-        let wanted = ScanSpec { from, to, want: Want::Write, likely: usize::MAX / 16 };
+        let wanted = ScanSpec { from, to, access: AccessMode::Write, likely: usize::MAX / 16 };
         let mut rows = 0;
         self.scan_batches(index, wanted, |txn, batch, place| {
             rows += batch.len();
@@ -339,7 +339,7 @@ impl Txn<'_> {
     ) -> Result<usize, TxnError> {
         let part = changed_range(columns);
         let len = part.len();
-        self.intend(index, Want::Write)?;
+        self.intend(index, AccessMode::Write)?;
         let (mut names, mut places) = ([LockName::NONE; TOGETHER], [None; TOGETHER]);
         self.look_for(index, keys, bytes_until(columns), &mut names, &mut places);
         self.engine.pool.points().at(&site::BEFORE_READ);
@@ -386,7 +386,7 @@ impl Txn<'_> {
         if let Some(place) = place {
             let mut before = std::mem::take(&mut self.slot.state().before);
             before.clear();
-            let copied = self.copy_from(index, (name, key), (place, Want::Write), columns, &mut before);
+            let copied = self.copy_from(index, (name, key), (place, AccessMode::Write), columns, &mut before);
             self.slot.state().before = before;
             if copied? {
                 return Ok(Some(place.spot(&self.engine.pool)));

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use super::columns::NOTHING;
-use super::index::{Index, Want, lock_error};
+use super::index::{Index, AccessMode, lock_error};
 use super::info::TableInfo;
 use super::overflow::fits_slot;
 use crate::base::error::{StorageError, TxnError};
@@ -29,9 +29,9 @@ impl Txn<'_> {
     pub(crate) fn open_row(&mut self, index: &Index, key: &[u8]) -> Result<Option<OpenedRow>, TxnError> {
         self.handles_large();
         loop {
-            let Some(spot) = self.fetch(index, key, Want::Read, NOTHING)? else { return Ok(None) };
+            let Some(spot) = self.fetch(index, key, AccessMode::Read, NOTHING)? else { return Ok(None) };
             if spot.version != Version::NEVER {
-                return Ok(self.read(index, key, Want::Read, <[u8]>::to_vec)?.map(OpenedRow::Whole));
+                return Ok(self.read(index, key, AccessMode::Read, <[u8]>::to_vec)?.map(OpenedRow::Whole));
             }
             // The slot's content when its lock was granted, so it is committed.
             let stored = self.slot.peek().large.clone();
@@ -42,7 +42,7 @@ impl Txn<'_> {
                 (Some(Reference::Chain(chain, len)), Some(tree)) => (chain, len, tree),
                 _ => return Err(index.dangling(&self.engine.pool, key).into()),
             };
-            if self.keeps_lock(Want::Read) {
+            if self.keeps_lock(AccessMode::Read) {
                 return Ok(Some(OpenedRow::Chain(chain, len)));
             }
             // The row need not stay locked, but its chain must.

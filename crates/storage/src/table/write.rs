@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::columns::{NOTHING, WHOLE};
-use super::index::{Index, LockAttempt, Want};
+use super::index::{Index, LockAttempt, AccessMode};
 use super::overflow::fits_slot;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PAGE_SIZE;
@@ -122,7 +122,7 @@ impl<'db> Txn<'db> {
     /// As [`Txn::insert`], with the content of the slot and its flags.
     #[inline]
     pub(super) fn insert_value(&mut self, index: &Index, key: &[u8], value: (&[u8], u16)) -> Result<(), TxnError> {
-        self.intend(index, Want::Write)?;
+        self.intend(index, AccessMode::Write)?;
         self.rows_come(index);
         let name = self.engine.locks.name_ahead(index.id(), key);
         loop {
@@ -244,7 +244,7 @@ impl<'db> Txn<'db> {
         let shorter = after.0.len() < slot.value_len;
         if shorter && !self.may_shorten() {
             leaf.release_unchanged();
-            self.keep_for_one_shorter(index.tree())?;
+            self.reserve_for_shrink(index.tree())?;
             return Ok(LeafAttempt::Again);
         }
         if after.0.len() > slot.value_len && leaf.page().free_bytes() < after.0.len() - slot.value_len + RECORD_HEAD {
@@ -353,7 +353,7 @@ impl<'db> Txn<'db> {
         key: &[u8],
         columns: &[Range<usize>],
     ) -> Result<Option<LeafSpot>, TxnError> {
-        let found = self.fetch(index, key, Want::Write, columns)?;
+        let found = self.fetch(index, key, AccessMode::Write, columns)?;
         self.engine.pool.points().at(&site::BEFORE_WRITE);
         Ok(found)
     }
@@ -364,7 +364,7 @@ impl<'db> Txn<'db> {
     /// See [`TxnError`].
     #[inline]
     pub(crate) fn fetch_for_put(&mut self, index: &Index, key: &[u8]) -> Result<Option<LeafSpot>, TxnError> {
-        let found = self.fetch(index, key, Want::Put, WHOLE)?;
+        let found = self.fetch(index, key, AccessMode::Put, WHOLE)?;
         self.engine.pool.points().at(&site::BEFORE_WRITE);
         Ok(found)
     }

@@ -100,7 +100,7 @@ pub(crate) struct Slots {
 
 /// An active transaction as a checkpoint records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Active {
+pub(crate) struct ActiveTransaction {
     pub(crate) txn: TxnId,
     /// LSN of its first record: the log must be kept from here.
     pub(crate) first: Lsn,
@@ -110,7 +110,7 @@ pub(crate) struct Active {
 
 /// The transactions that ran at some moment: for each its slot, and the slot's `claims` at that time.
 #[derive(Debug)]
-pub(crate) struct Running(Vec<(usize, u32)>);
+pub(crate) struct RunningSet(Vec<(usize, u32)>);
 
 /// Maximum number of passes over all slots before a thread reports that they are taken. Slots may become free behind the
 /// search, and other threads may take slots ahead of it.
@@ -238,7 +238,7 @@ impl Slots {
 
     /// Returns the transactions that have written records but not their last one. Transactions that begin during the call
     /// may be missing: all their records follow the log's tail at the time of the call.
-    pub(crate) fn active(&self) -> Vec<Active> {
+    pub(crate) fn active(&self) -> Vec<ActiveTransaction> {
         let mut all = Vec::new();
         for slot in self.all() {
             let state = loop {
@@ -250,7 +250,7 @@ impl Slots {
             };
             let (first, last) = (slot.first.load(Ordering::Acquire), slot.last.load(Ordering::Acquire));
             if state != 0 && first != 0 && slot.state.load(Ordering::SeqCst) == state {
-                all.push(Active { txn: TxnId(state >> 1), first: Lsn(first), last: Lsn(last) });
+                all.push(ActiveTransaction { txn: TxnId(state >> 1), first: Lsn(first), last: Lsn(last) });
             }
         }
         all
@@ -258,17 +258,17 @@ impl Slots {
 
     /// Returns the transactions that run now. Every transaction that begins later sees the stores that this thread made
     /// before the call.
-    pub(crate) fn running(&self) -> Running {
+    pub(crate) fn running(&self) -> RunningSet {
         self.made.fetch_add(0, Ordering::AcqRel);
         // Each access is a read-modify-write. A claim either precedes it and is seen, or follows it and acquires the stores
         // that it releases.
         let places = (0..self.slots.len() + self.system.len()).filter_map(|at| Some((at, self.place(at)?)));
         let claims = places.map(|(at, slot)| (at, slot.claims.fetch_add(0, Ordering::AcqRel)));
-        Running(claims.filter(|(_, claims)| claims & 1 == 1).collect())
+        RunningSet(claims.filter(|(_, claims)| claims & 1 == 1).collect())
     }
 
     /// Returns true if all these transactions have ended. Removes those that have ended.
-    pub(crate) fn have_ended(&self, running: &mut Running) -> bool {
+    pub(crate) fn have_ended(&self, running: &mut RunningSet) -> bool {
         running.0.retain(|(at, claims)| self.place(*at).is_some_and(|s| s.claims.load(Ordering::Acquire) == *claims));
         running.0.is_empty()
     }
@@ -380,14 +380,14 @@ mod tests {
         assert_eq!(beside.len(), MAINTENANCE);
         assert!(slots.claim().is_none());
         called[7].announce(TxnId(9), Lsn(50));
-        assert_eq!(slots.active(), [Active { txn: TxnId(9), first: Lsn(50), last: Lsn::ZERO }]);
+        assert_eq!(slots.active(), [ActiveTransaction { txn: TxnId(9), first: Lsn(50), last: Lsn::ZERO }]);
         called[7].ended();
         drop((creating, service, called, beside));
         assert!(slots.active().is_empty());
         a.announce(TxnId(7), Lsn(100));
-        assert_eq!(slots.active(), [Active { txn: TxnId(7), first: Lsn(100), last: Lsn::ZERO }]);
+        assert_eq!(slots.active(), [ActiveTransaction { txn: TxnId(7), first: Lsn(100), last: Lsn::ZERO }]);
         a.advance(Lsn(160));
-        assert_eq!(slots.active(), [Active { txn: TxnId(7), first: Lsn(100), last: Lsn(160) }]);
+        assert_eq!(slots.active(), [ActiveTransaction { txn: TxnId(7), first: Lsn(100), last: Lsn(160) }]);
         a.ending(TxnId(7));
         a.ended();
         assert!(slots.active().is_empty());

@@ -7,7 +7,7 @@ use crate::btree::group::KeyQuery;
 
 /// Buffers for encoded keys and rows. They stay with the slot, so only the first transactions of a slot allocate.
 #[derive(Debug, Default)]
-pub(crate) struct Encoded {
+pub(crate) struct EncodedBuffers {
     pub(crate) key: Vec<u8>,
     pub(crate) row: Vec<u8>,
     pub(crate) keys: EncodedKeys,

@@ -5,9 +5,9 @@ use super::slot_state::SlotState;
 use super::transaction::Txn;
 
 /// Maximum number of chunks that the end of a transaction removes itself. The rest is removed like other ghosts.
-const MOST_FREED: usize = 1 << 20;
+const MAX_FREED_CHUNKS: usize = 1 << 20;
 /// Capacity in bytes above which a buffer of a slot is freed when its transaction ends.
-const MOST_KEPT: usize = 64 << 10;
+const MAX_KEPT_BYTES: usize = 64 << 10;
 
 impl Txn<'_> {
     /// Removes unreferenced chains. Called once the transaction has ended. Chains that cannot be removed are left to be
@@ -16,7 +16,7 @@ impl Txn<'_> {
     pub(super) fn free_chains(&mut self, committed: bool) {
         let engine = self.engine;
         let state = self.slot.state();
-        let mut left = MOST_FREED;
+        let mut left = MAX_FREED_CHUNKS;
         for (tree, chain, chunks) in state.chains.unwanted(committed) {
             if chunks > left || engine.pool.is_closed() {
                 continue;
@@ -44,7 +44,7 @@ impl SlotState {
             &mut self.heads,
             &mut self.large,
         ] {
-            if buffer.capacity() > MOST_KEPT {
+            if buffer.capacity() > MAX_KEPT_BYTES {
                 *buffer = Vec::new();
             }
         }

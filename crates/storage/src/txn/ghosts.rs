@@ -9,9 +9,9 @@
 use crate::base::ids::IndexId;
 
 /// Minimum number of ghosts of a run in one scan to be recorded.
-pub(crate) const WORTH: usize = 16;
+pub(crate) const MIN_GHOSTS: usize = 16;
 /// Maximum number of recorded runs.
-const MOST: usize = 4;
+const MAX_RUNS: usize = 4;
 
 /// Key range of an index, from `from` up to but not including `to`, that contains only ghosts.
 #[derive(Debug, Default)]
@@ -68,10 +68,10 @@ impl GhostRuns {
             return;
         }
         let run = Run { index, from: from.to_vec(), to: to.to_vec() };
-        if self.runs.len() < MOST {
+        if self.runs.len() < MAX_RUNS {
             self.runs.push(run);
         } else {
-            self.oldest = (self.oldest + 1) % MOST;
+            self.oldest = (self.oldest + 1) % MAX_RUNS;
             self.runs[self.oldest] = run;
         }
     }

@@ -1,6 +1,6 @@
 //! Private state of a running transaction: its records, and reusable buffers.
 
-use super::buffers::{Encoded, ExtraRows, RowBatch};
+use super::buffers::{EncodedBuffers, ExtraRows, RowBatch};
 use super::chains::Chains;
 use super::ghosts::GhostRuns;
 use super::positions::PositionCache;
@@ -25,7 +25,7 @@ pub(crate) struct SlotState {
     /// Key of an index entry that is being inserted.
     pub(crate) entry: Vec<u8>,
     /// Encoded key and row of a typed statement.
-    pub(crate) encoded: Encoded,
+    pub(crate) encoded: EncodedBuffers,
     /// Row before the change.
     pub(crate) before: Vec<u8>,
     /// Row after the change.
@@ -61,7 +61,7 @@ impl SlotState {
             rec: RecordBuf::new(),
             key: Vec::new(),
             entry: Vec::new(),
-            encoded: Encoded::default(),
+            encoded: EncodedBuffers::default(),
             before: Vec::new(),
             after: Vec::new(),
             batch: RowBatch::default(),

@@ -2,7 +2,7 @@
 
 use super::active::{SlotGuard, SystemPurpose};
 use super::engine::Engine;
-use super::undo::{UNDO_OF_ANOTHER, Victim, roll_back};
+use super::undo::{UNDO_PER_SECTION, Victim, roll_back};
 use crate::base::config::Isolation;
 use crate::base::error::StorageError;
 use crate::base::ids::{Age, Lsn, TxnId};
@@ -131,7 +131,7 @@ impl<'db> Txn<'db> {
     #[inline]
     pub(crate) fn append_several(&mut self, after: Lsn, sections: usize) -> Result<Lsn, AppendError> {
         let lsn = self.append(after)?;
-        self.engine.log.add_undo_bytes(self.slot.peek().id, (sections.max(1) - 1) as u64 * UNDO_OF_ANOTHER);
+        self.engine.log.add_undo_bytes(self.slot.peek().id, (sections.max(1) - 1) as u64 * UNDO_PER_SECTION);
         Ok(lsn)
     }
 
@@ -140,7 +140,7 @@ impl<'db> Txn<'db> {
     /// # Errors
     /// No space on the device.
     #[cold]
-    pub(crate) fn keep_for_one_shorter(&mut self, tree: Tree) -> Result<(), StorageError> {
+    pub(crate) fn reserve_for_shrink(&mut self, tree: Tree) -> Result<(), StorageError> {
         let change = self.engine.structure_change(self.slot.peek().id);
         // A hint: the root may leave the pool and return.
         let levels = u64::from(change.pool.get_or_load(tree.root)?.bytes().level()) + 1;
@@ -389,7 +389,7 @@ mod tests {
             let slot = txn.slot.peek().id;
             let owed = |txn: &super::Txn<'_>| if from_begin { 0 } else { txn.engine.log.undo_bytes_of(slot) };
             let savepoint = txn.savepoint();
-            let (owed_before, kept_before) = (owed(&txn), db.engine.pool.keep_pages(0));
+            let (owed_before, kept_before) = (owed(&txn), db.engine.pool.reserve_pages(0));
             for turn in 0..50 {
                 txn.put_row(info, &key(2_000 + turn % 7), &[2; 300]).unwrap();
                 txn.put_row(info, &key(turn), &[3; 100]).unwrap();
@@ -405,7 +405,7 @@ mod tests {
                 assert_eq!((txn.savepoint(), owed(&txn)), (savepoint, owed_before), "turn {turn}");
             }
             // Pages for splits above the leaves are reserved once.
-            assert!(db.engine.pool.keep_pages(0) <= kept_before + 8);
+            assert!(db.engine.pool.reserve_pages(0) <= kept_before + 8);
             // Like restart, from the newest record on.
             txn.insert(&info.primary, &key(9_000), &[0; 8]).unwrap();
             let (mut at, mut steps) = (txn.savepoint(), 0);
@@ -417,7 +417,7 @@ mod tests {
             }
             assert_eq!(steps, if from_begin { 1 } else { 2 });
             txn.rollback().unwrap();
-            assert_eq!(db.engine.pool.keep_pages(0), kept_before);
+            assert_eq!(db.engine.pool.reserve_pages(0), kept_before);
         }
         let rows = db.begin().unwrap().range(&ROWS, ..).unwrap().map(Result::unwrap).collect::<Vec<_>>();
         assert!(rows.len() == 100 && rows.iter().all(|(_, row)| *row == [1; 100]));

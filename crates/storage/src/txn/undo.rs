@@ -15,7 +15,7 @@ use crate::log::{AppendError, BackwardReader, RecordBuf, RecordKind, UNDO_HEAD};
 
 /// Number of bytes of log for undoing a further section of a record, in addition to the section's own bytes: a record
 /// header, and the fields that the section omits because the preceding section contains them.
-pub(crate) const UNDO_OF_ANOTHER: u64 = 64;
+pub(crate) const UNDO_PER_SECTION: u64 = 64;
 
 /// A transaction being rolled back.
 #[derive(Clone, Copy, Debug)]
@@ -54,10 +54,10 @@ pub(crate) fn roll_back(
 ) -> Result<UndoResult, StorageError> {
     let mut records = BackwardReader::new(change.log, bytes, savepoint);
     let mut undone = UndoResult::default();
-    let mut undo = Undo { change, rec, victim, leaf: None, shortened: 0 };
+    let mut rollback = Rollback { change, rec, victim, leaf: None, shortened: 0 };
     // Positions of the sections of a record, except the first one. Nearly all records have one section.
     let mut others = Vec::new();
-    let mut at = undo.victim.last;
+    let mut at = rollback.victim.last;
     while at > savepoint {
         let record = records.read(at)?;
         let next = match RecordKind::from(record.kind) {
@@ -72,13 +72,13 @@ pub(crate) fn roll_back(
                 }
                 for place in others.iter().rev() {
                     if let Some(section) = sections.at(*place) {
-                        undo.section(&section, at)?;
+                        rollback.section(&section, at)?;
                     }
                 }
                 if let Some(section) = first {
-                    undo.section(&section, record.prev)?;
+                    rollback.section(&section, record.prev)?;
                 }
-                undone.owed += record.end.0 - at.0 + UNDO_HEAD + others.len() as u64 * UNDO_OF_ANOTHER;
+                undone.owed += record.end.0 - at.0 + UNDO_HEAD + others.len() as u64 * UNDO_PER_SECTION;
                 record.prev
             }
             // The first word is the position at which undo continues: changes that this record undid are not undone twice.
@@ -93,7 +93,7 @@ pub(crate) fn roll_back(
         }
         at = next;
     }
-    Ok(UndoResult { last_in_effect: at, shortened: undo.shortened, ..undone })
+    Ok(UndoResult { last_in_effect: at, shortened: rollback.shortened, ..undone })
 }
 
 /// Leaf of the row undone last, in its state after that. Rows written one after the other are often neighbours, so the next
@@ -105,7 +105,7 @@ struct LastLeaf<'p> {
 }
 
 /// A rollback in progress.
-struct Undo<'a> {
+struct Rollback<'a> {
     change: StructureChange<'a>,
     rec: &'a mut RecordBuf,
     victim: &'a mut Victim,
@@ -114,7 +114,7 @@ struct Undo<'a> {
     shortened: u64,
 }
 
-impl<'a> Undo<'a> {
+impl<'a> Rollback<'a> {
     /// Undoes a section, unless it has already been undone. Undo of a record with several sections runs from its end, and
     /// restarts there after a crash; sections undone before are recognised by their effect. `next` is the record with which
     /// undo continues.

@@ -104,7 +104,7 @@ struct DiskState {
     durable_names: BTreeMap<String, u64>,
     unsynced: Vec<NameChange>,
     counts: [u64; CALLS],
-    faults: Vec<Planned>,
+    faults: Vec<PlannedFault>,
     capacity: u64,
     drop_syncs: bool,
     /// Number of changing calls left until the power loss.
@@ -120,7 +120,7 @@ enum NameChange {
 }
 
 #[derive(Debug)]
-struct Planned {
+struct PlannedFault {
     call: Option<Call>,
     left: u64,
     forever: bool,
@@ -164,7 +164,7 @@ impl SimDisk {
             When::Once(n) => (n, false),
             When::From(n) => (n, true),
         };
-        self.0.state.lock().faults.push(Planned { call, left: left.max(1), forever, fault });
+        self.0.state.lock().faults.push(PlannedFault { call, left: left.max(1), forever, fault });
     }
 
     /// Number of planned faults that will still hit.

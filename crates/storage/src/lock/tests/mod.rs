@@ -20,7 +20,7 @@ use super::InsertCheck;
 use super::name::{LockName, Prefix};
 use super::owner::{Acquired, Attempt, IfBlocked, LockOwner};
 use super::sync::Arc;
-use super::wait::Outcome;
+use super::wait::WaitOutcome;
 use super::{LockOptions, LockRefusal, LockTable, RecordMode, TableMode};
 use crate::base::hook::{BlockReason, Hook, ThreadHook, WaitToken};
 use crate::base::ids::{IndexId, SlotId};
@@ -126,7 +126,7 @@ impl LockOwner {
     fn poll(&mut self) -> Option<Result<Acquired, LockRefusal>> {
         assert!(self.pending.is_some(), "does not wait");
         match self.shared().outcome() {
-            Outcome::Waiting => None,
+            WaitOutcome::Waiting => None,
             over => Some(self.note_outcome(over)),
         }
     }

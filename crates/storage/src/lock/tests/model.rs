@@ -351,7 +351,7 @@ fn run(ops: Vec<Op>, buckets: usize) {
         // Each victim must be the youngest of some cycle through the requester, and no cycle may be left.
         let mut ended: Vec<usize> = refused.into_iter().collect();
         for (other, o) in owners.iter_mut().enumerate() {
-            if o.pending.is_some() && matches!(o.shared().outcome(), Outcome::Deadlock) {
+            if o.pending.is_some() && matches!(o.shared().outcome(), WaitOutcome::Deadlock) {
                 assert!(matches!(o.poll(), Some(Err(LockRefusal::Deadlock { .. }))));
                 ended.push(other);
             }

@@ -137,7 +137,7 @@ fn run(ops: Vec<Op>) {
             }
         }
         for (other, o) in owners.iter_mut().enumerate() {
-            if o.pending.is_some() && o.shared().outcome() == Outcome::Deadlock {
+            if o.pending.is_some() && o.shared().outcome() == WaitOutcome::Deadlock {
                 assert!(o.poll().unwrap().is_err());
                 ended.push(other);
             }

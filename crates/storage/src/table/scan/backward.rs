@@ -1,6 +1,6 @@
 //! Scans in descending order.
 
-use super::{Scan, ScanEnd, ScanSpec, Stop};
+use super::{Scan, ScanEnd, ScanSpec, BatchEnd};
 use crate::base::error::TxnError;
 use crate::base::ids::PageId;
 use crate::base::mutant::{Mutant, is_mutant};
@@ -24,14 +24,14 @@ pub(crate) struct BackwardScan {
     /// True if the gap below `above` is locked. The lock on a key includes the gap below it.
     gap_locked: bool,
     /// Reason for the end of the last batch.
-    stop: Option<Stop>,
+    stop: Option<BatchEnd>,
 }
 
 impl BackwardScan {
     /// Returns true if there is no further batch.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.stop, Some(Stop::End))
+        matches!(self.stop, Some(BatchEnd::End))
     }
 }
 
@@ -39,7 +39,7 @@ impl Scan for BackwardScan {
     const LEADS_BACK: &'static str = "begins behind its end";
 
     #[inline]
-    fn stop(&self) -> Option<Stop> {
+    fn stop(&self) -> Option<BatchEnd> {
         self.stop
     }
 
@@ -78,7 +78,7 @@ impl Txn<'_> {
     /// # Errors
     /// Errors of the table's lock.
     pub(crate) fn begin_scan_below(&mut self, index: &Index, wanted: &ScanSpec<'_>) -> Result<BackwardScan, TxnError> {
-        self.intend(index, wanted.want)?;
+        self.intend(index, wanted.access)?;
         let state = self.slot.state();
         let (mut above, next) = std::mem::take(&mut state.cursors);
         above.clear();
@@ -156,11 +156,11 @@ impl Txn<'_> {
         wanted: &ScanSpec<'_>,
         here: PageId,
         page: PageRef<'_>,
-    ) -> Result<Stop, TxnError> {
+    ) -> Result<BatchEnd, TxnError> {
         let BackwardScan { batch, above, unbounded, next, likely, gap_locked, .. } = scan;
         let names = &self.engine.locks.names;
         let gaps = self.locks_gaps();
-        let key_mode = self.key_mode(wanted.want);
+        let key_mode = self.key_mode(wanted.access);
         let mode = if gaps { key_mode.union(RecordMode::GAP) } else { key_mode };
         // Each gap of the range extends down to the lower end of the range at most.
         let low = Prefix::of(wanted.from);
@@ -170,25 +170,25 @@ impl Txn<'_> {
         if gaps && !*gap_locked && !is_mutant(Mutant::SkipGapAbove) {
             let name = index.name_at(names, page, position, next);
             if self.try_lock(index, name, RecordMode::GAP, low)? == LockAttempt::MustWait {
-                return Ok(Stop::Wait(name, RecordMode::GAP, low));
+                return Ok(BatchEnd::Wait(name, RecordMode::GAP, low));
             }
             next.clear();
         }
         for i in (0..position).rev() {
             let slot = page.slot(i);
             if !batch.add(i, |out| page.append_record(slot, !slot.is_ghost(), out)) {
-                return Ok(Stop::Leaf(here, low));
+                return Ok(BatchEnd::Leaf(here, low));
             }
             let row = batch.len() - 1;
             let key = batch.key(row);
             if key < wanted.from {
                 batch.truncate(row);
-                return Ok(Stop::End);
+                return Ok(BatchEnd::End);
             }
             let name = names.of(index.id(), key);
             if self.try_lock(index, name, mode, low)? == LockAttempt::MustWait {
                 batch.truncate(row);
-                return Ok(Stop::Wait(name, mode, low));
+                return Ok(BatchEnd::Wait(name, mode, low));
             }
             if slot.flags != 0 {
                 if slot.is_ghost() {
@@ -198,12 +198,12 @@ impl Txn<'_> {
                 batch.refers();
             }
             if batch.len() >= *likely {
-                return Ok(Stop::Full);
+                return Ok(BatchEnd::Full);
             }
         }
         // The leaf has no more rows: continue with the leaf on its left, unless this is the first or the range ends
         // here.
         let more = page.append_low(next) && wanted.from < next.as_slice();
-        Ok(if more { Stop::Leaf(here, low) } else { Stop::End })
+        Ok(if more { BatchEnd::Leaf(here, low) } else { BatchEnd::End })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{BatchPlace, Scan, ScanEnd, ScanSpec, Stop};
+use super::{BatchPlace, Scan, ScanEnd, ScanSpec, BatchEnd};
 use crate::base::error::TxnError;
 use crate::base::ids::PageId;
 use crate::lock::{Prefix, RecordMode};
@@ -36,7 +36,7 @@ pub(crate) struct ForwardScan {
     /// Leaf whose ghosts this scan has tried to remove.
     purged: PageId,
     /// Reason for the end of the last batch.
-    stop: Option<Stop>,
+    stop: Option<BatchEnd>,
     started: bool,
     /// True if the scan began after a run of ghosts that this transaction has scanned and locked before.
     behind_run: bool,
@@ -53,7 +53,7 @@ impl ForwardScan {
     /// Returns true if there is no further batch.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.stop, Some(Stop::End))
+        matches!(self.stop, Some(BatchEnd::End))
     }
 }
 
@@ -61,7 +61,7 @@ impl Scan for ForwardScan {
     const LEADS_BACK: &'static str = "ends before it begins";
 
     #[inline]
-    fn stop(&self) -> Option<Stop> {
+    fn stop(&self) -> Option<BatchEnd> {
         self.stop
     }
 
@@ -142,7 +142,7 @@ impl Txn<'_> {
     /// Errors of the table's lock.
     #[inline]
     pub(crate) fn begin_scan(&mut self, index: &Index, wanted: &ScanSpec<'_>) -> Result<ForwardScan, TxnError> {
-        self.intend(index, wanted.want)?;
+        self.intend(index, wanted.access)?;
         let gaps = self.locks_gaps();
         let state = self.slot.state();
         let (cursor, next) = std::mem::take(&mut state.cursors);
@@ -164,7 +164,7 @@ impl Txn<'_> {
             && let Some(end) = state.ghosts.end_of(index.id(), wanted.from)
         {
             if wanted.to.stops_before(end) || wanted.to == ScanEnd::Before(end) {
-                scan.stop = Some(Stop::End);
+                scan.stop = Some(BatchEnd::End);
             }
             scan.cursor.clear();
             scan.cursor.extend_from_slice(end);
@@ -201,7 +201,7 @@ impl Txn<'_> {
             }
             if !scan.delivered {
                 scan.delivered = true;
-                if (scan.behind_run || scan.batch.ghosts >= ghosts::WORTH) && self.locks_gaps() {
+                if (scan.behind_run || scan.batch.ghosts >= ghosts::MIN_GHOSTS) && self.locks_gaps() {
                     self.slot.state().ghosts.note(index.id(), wanted.from, scan.batch.key(0));
                 }
             }
@@ -255,12 +255,12 @@ impl Txn<'_> {
         here: PageId,
         page: PageRef<'_>,
         position: usize,
-    ) -> Result<Stop, TxnError> {
+    ) -> Result<BatchEnd, TxnError> {
         let mut low = scan.low;
         let ForwardScan { batch, next, likely, .. } = scan;
         let names = &self.engine.locks.names;
         let gaps = self.locks_gaps();
-        let key_mode = self.key_mode(wanted.want);
+        let key_mode = self.key_mode(wanted.access);
         let mode = if gaps { key_mode.union(RecordMode::GAP) } else { key_mode };
         next.clear();
         batch.clear();
@@ -269,13 +269,13 @@ impl Txn<'_> {
         for i in position..end {
             let slot = page.slot(i);
             if !batch.add(i, |out| page.append_record(slot, !slot.is_ghost(), out)) {
-                return Ok(Stop::Leaf(here, low));
+                return Ok(BatchEnd::Leaf(here, low));
             }
             let row = batch.len() - 1;
             let name = names.of(index.id(), batch.key(row));
             if self.try_lock_row(index, name, mode, low)? == LockAttempt::MustWait {
                 batch.truncate(row);
-                return Ok(Stop::Wait(name, mode, low));
+                return Ok(BatchEnd::Wait(name, mode, low));
             }
             low = Prefix::MIN;
             if slot.flags != 0 {
@@ -287,7 +287,7 @@ impl Txn<'_> {
                 }
             }
             if batch.len() >= *likely {
-                return Ok(Stop::Full);
+                return Ok(BatchEnd::Full);
             }
         }
         // The range ends in the gap below the next key, or below the fence.
@@ -296,16 +296,16 @@ impl Txn<'_> {
         if is_inside && !more {
             // The page is torn, or damaged; a damaged page is reported when the scan does not advance.
             next.clear();
-            return Ok(Stop::Leaf(here, low));
+            return Ok(BatchEnd::Leaf(here, low));
         }
         let over = is_inside || !more || wanted.to.stops_before(next) || wanted.to == ScanEnd::Before(next);
         if gaps {
             let name = if more { names.of(index.id(), next) } else { names.supremum(index.id()) };
             if self.try_lock(index, name, RecordMode::GAP, low)? == LockAttempt::MustWait {
                 // Gap locks never conflict with each other, but a waiting insert may be ahead in the queue.
-                return Ok(Stop::Wait(name, RecordMode::GAP, low));
+                return Ok(BatchEnd::Wait(name, RecordMode::GAP, low));
             }
         }
-        Ok(if over { Stop::End } else { Stop::Leaf(here, low) })
+        Ok(if over { BatchEnd::End } else { BatchEnd::Leaf(here, low) })
     }
 }

@@ -11,7 +11,7 @@
 mod backward;
 mod forward;
 
-use super::index::{Index, Want};
+use super::index::{Index, AccessMode};
 use crate::base::bytes::compare_few;
 use crate::base::error::TxnError;
 use crate::base::ids::PageId;
@@ -67,7 +67,7 @@ impl ScanEnd<'_> {
 
 /// Reason for the end of the work on one leaf.
 #[derive(Clone, Copy, Debug)]
-enum Stop {
+enum BatchEnd {
     /// The range is exhausted.
     End,
     /// The leaf, with this page number, is exhausted: the scan continues at the fence stored in `next`. From there on,
@@ -84,7 +84,7 @@ trait Scan {
     /// Description of a leaf whose fence leads backwards, for errors.
     const LEADS_BACK: &'static str;
     /// Reason for the end of the last batch.
-    fn stop(&self) -> Option<Stop>;
+    fn stop(&self) -> Option<BatchEnd>;
     /// Number of rows of the last batch.
     fn rows(&self) -> usize;
     /// Returns true if the fence stored in `next` lies in the direction of the scan.
@@ -104,17 +104,17 @@ impl Txn<'_> {
     fn start_batch<S: Scan>(&mut self, index: &Index, scan: &mut S, wanted: &ScanSpec<'_>) -> Result<bool, TxnError> {
         match scan.stop() {
             None => {}
-            Some(Stop::End) => return Ok(false),
+            Some(BatchEnd::End) => return Ok(false),
             // If a damaged tree led backwards, the scan would never end.
-            Some(Stop::Leaf(_, low)) if scan.advances(wanted) => scan.go_to_fence(low),
-            Some(Stop::Leaf(page, _)) => {
+            Some(BatchEnd::Leaf(_, low)) if scan.advances(wanted) => scan.go_to_fence(low),
+            Some(BatchEnd::Leaf(page, _)) => {
                 return Err(index.tree().damaged(&self.engine.pool, page, S::LEADS_BACK).into());
             }
-            Some(Stop::Full) => {
+            Some(BatchEnd::Full) => {
                 scan.go_past_last();
                 scan.expect_more();
             }
-            Some(Stop::Wait(name, mode, low)) => {
+            Some(BatchEnd::Wait(name, mode, low)) => {
                 self.wait_for(index, name, mode, low)?;
                 // The gap below the key was not locked before the request: another transaction may have inserted a row
                 // there. So the scan continues after the last delivered row, not at the key.
@@ -135,7 +135,7 @@ pub(crate) struct ScanSpec<'k> {
     /// End of a forward scan; start of a backward scan.
     pub(crate) to: ScanEnd<'k>,
     /// Purpose of the statement's access to the rows.
-    pub(crate) want: Want,
+    pub(crate) access: AccessMode,
     /// Number of rows that probably suffice.
     pub(crate) likely: usize,
 }
