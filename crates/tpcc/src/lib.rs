@@ -31,8 +31,8 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use clap::Parser;
-use cli::cmd::{self, Ended};
-use cli::error::in_our_words;
+use cli::cmd::{self, Outcome};
+use cli::error::usage_error;
 #[cfg(feature = "lab")]
 use cli::flags::LabCommand;
 use cli::flags::{Cli, Command};
@@ -50,7 +50,7 @@ const FAILED: u8 = 1;
 pub mod fuzzing {
     use clap::{CommandFactory, Parser};
 
-    use crate::cli::error::in_our_words;
+    use crate::cli::error::usage_error;
     use crate::cli::flags::{Cli, Command, LabCommand};
     use crate::cli::resolve::{self, on_disk};
     use tpcc_core::workload::error::Error;
@@ -93,7 +93,7 @@ pub mod fuzzing {
                     }
                     _ => Ok(()),
                 },
-                Err(error) if error.use_stderr() => Err(in_our_words(&error, words.first().map_or("", String::as_str))),
+                Err(error) if error.use_stderr() => Err(usage_error(&error, words.first().map_or("", String::as_str))),
                 Err(_) => Ok(()),
             };
         if let Err(error) = resolved {
@@ -109,12 +109,12 @@ pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let command = match Cli::try_parse_from(&words) {
         Ok(cli) => cli.command,
-        Err(error) => return told(&error, &words),
+        Err(error) => return report_parse_error(&error, &words),
     };
-    if command.hears_signals() {
+    if command.handles_signals() {
         interrupt::install();
     }
-    let ended = match command {
+    let outcome = match command {
         Command::Run(flags) => cmd::run_anywhere(flags),
         Command::Load(flags) => cmd::load_anywhere(&flags),
         Command::Check(flags) => cmd::check_anywhere(&flags),
@@ -124,9 +124,9 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "lab")]
         Command::InLab(command) => in_lab(command),
     };
-    let status = match ended.and_then(|ended| streams::not_printed().map_or(Ok(ended), Err)) {
-        Ok(Ended::Well) => ExitCode::SUCCESS,
-        Ok(Ended::CheckFailed) => ExitCode::from(FAILED),
+    let status = match outcome.and_then(|outcome| streams::print_error().map_or(Ok(outcome), Err)) {
+        Ok(Outcome::Success) => ExitCode::SUCCESS,
+        Ok(Outcome::CheckFailed) => ExitCode::from(FAILED),
         Err(error) => fail(&error),
     };
     interrupt::status().unwrap_or(status)
@@ -150,7 +150,7 @@ fn built() -> BuildFacts {
 
 /// Executes a command of the laboratory.
 #[cfg(feature = "lab")]
-fn in_lab(command: LabCommand) -> Result<Ended, Error> {
+fn in_lab(command: LabCommand) -> Result<Outcome, Error> {
     match command {
         LabCommand::Footprint(flags) => cmd::footprint::run(flags),
         LabCommand::Reproduce(flags) => cmd::reproduce::run(flags),
@@ -165,12 +165,12 @@ fn in_lab(command: LabCommand) -> Result<Ended, Error> {
 }
 
 /// Prints a help text, the version, or the error of the command line, and returns the exit status.
-fn told(error: &clap::Error, words: &[OsString]) -> ExitCode {
+fn report_parse_error(error: &clap::Error, words: &[OsString]) -> ExitCode {
     if error.use_stderr() {
-        return fail(&in_our_words(error, words.get(1).and_then(|word| word.to_str()).unwrap_or_default()));
+        return fail(&usage_error(error, words.get(1).and_then(|word| word.to_str()).unwrap_or_default()));
     }
-    streams::note_printed(error.print());
-    streams::not_printed().map_or(ExitCode::SUCCESS, |error| fail(&error))
+    streams::record_print_result(error.print());
+    streams::print_error().map_or(ExitCode::SUCCESS, |error| fail(&error))
 }
 
 fn fail(error: &Error) -> ExitCode {

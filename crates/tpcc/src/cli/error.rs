@@ -6,11 +6,11 @@ use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::flags::Cli;
-use super::values::{Refused, without_password};
+use super::values::{ValueError, without_password};
 use tpcc_core::workload::error::Error;
 
 /// Converts a parser error about the words of `command` into a usage error in the format of this program.
-pub(crate) fn in_our_words(error: &clap::Error, command: &str) -> Error {
+pub(crate) fn usage_error(error: &clap::Error, command: &str) -> Error {
     let text = |kind: ContextKind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
@@ -31,12 +31,12 @@ pub(crate) fn in_our_words(error: &clap::Error, command: &str) -> Error {
             Error::usage(format!("{flag} {value}: not one of its values")).help(one_of(choices, &flag, &own))
         }
         (ErrorKind::ValueValidation, Some(flag), Some(value)) => {
-            let Some(refused) = error.source().and_then(|source| source.downcast_ref::<Refused>()) else {
+            let Some(value_error) = error.source().and_then(|source| source.downcast_ref::<ValueError>()) else {
                 return Error::usage(format!("{flag} {value}: not a number in its range"))
                     .help(format!("'{own} --help' gives the units"));
             };
-            let help = refused.help.map_or_else(|| format!("'{own} --help' explains {flag}"), str::to_owned);
-            Error::usage(format!("{flag}{}", refused.said)).help(help)
+            let help = value_error.help.map_or_else(|| format!("'{own} --help' explains {flag}"), str::to_owned);
+            Error::usage(format!("{flag}{}", value_error.message)).help(help)
         }
         (ErrorKind::UnknownArgument, Some(word), _) if !word.starts_with('-') => {
             Error::usage(format!("{}: a word too many", without_password(&word)))

@@ -25,7 +25,7 @@ pub(crate) use self::lab::LabCommand;
 #[cfg(feature = "postgres")]
 use self::remote::RemoteFlags;
 use self::report::RunFileFlags;
-use super::values::{EngineChoice, MOST_MIB, ctx_points, engine, number, seconds, seed};
+use super::values::{EngineChoice, MAX_MIB, ctx_points, engine, number, seconds, seed};
 use tpcc_core::report::model::version;
 use tpcc_core::workload::generate::deck::Mix;
 use tpcc_core::workload::generate::fresh_seed;
@@ -70,7 +70,7 @@ pub(crate) enum Command {
 
 impl Command {
     /// Returns true if the command handles signals while it works. The first signal kills any other command.
-    pub(crate) fn hears_signals(&self) -> bool {
+    pub(crate) fn handles_signals(&self) -> bool {
         match self {
             Command::Compact(_) => false,
             #[cfg(feature = "lab")]
@@ -326,7 +326,7 @@ pub(crate) struct EngineFlags {
     #[arg(long, default_value = "storage", value_name = "ENGINE", value_parser = engine)]
     pub(crate) engine: EngineChoice,
     /// Size of the buffer pool, in MiB, at least 16 [default: 1024]
-    #[arg(long, value_name = "MIB", value_parser = number::<i64, { i64::MIN }, MOST_MIB>)]
+    #[arg(long, value_name = "MIB", value_parser = number::<i64, { i64::MIN }, MAX_MIB>)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) buffer_pool: Option<i64>,
     /// Threads of flushing, cleaning and checkpoints: their own (threads) or the workers (inline) [default: threads]
@@ -336,7 +336,7 @@ pub(crate) struct EngineFlags {
     #[arg(hide_short_help = true)]
     pub(crate) background: Option<Background>,
     /// Log volume between checkpoints, in MiB [default: 2048]
-    #[arg(long, value_name = "MIB", value_parser = number::<u64, 1, MOST_MIB>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "MIB", value_parser = number::<u64, 1, MAX_MIB>, allow_negative_numbers = true)]
     #[arg(hide_short_help = true)]
     pub(crate) checkpoint_mib: Option<u64>,
     /// Page checksums; off for measurement only [default: on]

@@ -15,12 +15,12 @@ const ENDED_BY_SIGNAL: i32 = 128;
 
 /// Installs the handlers of the signals, except for ignored ones.
 pub(crate) fn install() {
-    let (ignored, has_come) = (ignored(), Arc::new(AtomicBool::new(false)));
+    let (ignored, received) = (ignored(), Arc::new(AtomicBool::new(false)));
     for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0) {
-        // Actions run in this order: the first one ends the process only if an earlier signal has set `has_come`. If an action
+        // Actions run in this order: the first one ends the process only if an earlier signal has set `received`. If an action
         // cannot be registered, the signal ends the process at once, which damages no database.
-        let _ = flag::register_conditional_shutdown(signal, ENDED_BY_SIGNAL + signal, Arc::clone(&has_come));
-        let _ = flag::register(signal, Arc::clone(&has_come));
+        let _ = flag::register_conditional_shutdown(signal, ENDED_BY_SIGNAL + signal, Arc::clone(&received));
+        let _ = flag::register(signal, Arc::clone(&received));
         let _ = flag::register_usize(signal, Arc::clone(&SIGNAL), signal as usize);
     }
 }

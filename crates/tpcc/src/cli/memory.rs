@@ -20,20 +20,20 @@ pub(crate) struct MemoryBudget {
     demands: Vec<Demand>,
 }
 
-/// An error about one flag names another flag only if that flag takes more than `limit >> NAMED` bytes.
-const NAMED: u32 = 7;
+/// An error about one flag names another flag only if that flag takes more than `limit >> MENTION_SHIFT` bytes.
+const MENTION_SHIFT: u32 = 7;
 
-/// Memory demand of a flag: `number` objects (as given, or the default) of `each` bytes.
+/// Memory demand of a flag: `number` objects (as given, or the default) of `bytes_each` bytes.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
     flag: &'static str,
     number: u64,
-    each: u64,
+    bytes_each: u64,
 }
 
 impl Demand {
     fn bytes(&self) -> u64 {
-        self.number.saturating_mul(self.each)
+        self.number.saturating_mul(self.bytes_each)
     }
 }
 
@@ -43,12 +43,12 @@ impl MemoryBudget {
         MemoryBudget { limit: memory_limit_bytes(), demands: Vec::new() }
     }
 
-    /// Adds a demand of `flag`: `number` objects of `each` bytes.
+    /// Adds a demand of `flag`: `number` objects of `bytes_each` bytes.
     #[must_use]
-    pub(crate) fn with(mut self, flag: &'static str, number: u64, each: u64) -> MemoryBudget {
+    pub(crate) fn add_demand(mut self, flag: &'static str, number: u64, bytes_each: u64) -> MemoryBudget {
         match self.demands.iter_mut().find(|demand| demand.flag == flag && demand.number == number) {
-            Some(demand) => demand.each = demand.each.saturating_add(each),
-            None => self.demands.push(Demand { flag, number, each }),
+            Some(demand) => demand.bytes_each = demand.bytes_each.saturating_add(bytes_each),
+            None => self.demands.push(Demand { flag, number, bytes_each }),
         }
         self
     }
@@ -68,7 +68,7 @@ impl MemoryBudget {
             return Ok(());
         }
         let others = || self.demands.iter().filter(|demand| demand.flag != most.flag);
-        let named = others().filter(|demand| demand.bytes() > limit >> NAMED);
+        let named = others().filter(|demand| demand.bytes() > limit >> MENTION_SHIFT);
         let named: Vec<String> =
             named.map(|demand| format!("{} takes {}", demand.flag, in_mib(demand.bytes()))).collect();
         let beside = if named.is_empty() { String::new() } else { format!(", of which {}", named.join(", ")) };
@@ -79,7 +79,7 @@ impl MemoryBudget {
             in_mib(most.bytes()),
             in_mib(limit)
         ));
-        Err(match limit.saturating_sub(sum(&mut others())) / most.each.max(1) {
+        Err(match limit.saturating_sub(sum(&mut others())) / most.bytes_each.max(1) {
             0 => error.help("not even 1 fits beside the other flags; pass smaller numbers with them"),
             fits => error.help(format!("pass {} {fits} or less", most.flag)),
         })
@@ -92,7 +92,7 @@ pub(crate) fn of_store(config: &StoreConfig) -> MemoryBudget {
     let budget = MemoryBudget::of_this_process();
     match config.buffer_pool_mib {
         mib if mib <= StoreConfig::DEFAULT_POOL_MIB => budget,
-        mib => budget.with("--buffer-pool", mib, 1 << 20),
+        mib => budget.add_demand("--buffer-pool", mib, 1 << 20),
     }
 }
 
@@ -105,27 +105,32 @@ pub(crate) fn of_run(config: &RunConfig, warehouses: Option<u32>) -> MemoryBudge
     let (workers, team_size) = (config.store.workers as u64, config.scheduling.team_size() as u64);
     let threads = if config.engine == EngineKind::Postgres { "--connections" } else { "--workers" };
     let seconds = config.length.duration.map_or(0, |duration| duration.as_secs());
-    let mut budget =
-        budget.with(threads, workers, driver::worker_bytes()).with("--duration", seconds, driver::second_bytes());
+    let mut budget = budget.add_demand(threads, workers, driver::worker_bytes()).add_demand(
+        "--duration",
+        seconds,
+        driver::second_bytes(),
+    );
     let of_warehouses = warehouses.map(|warehouses| warehouses.saturating_mul(RunConfig::TERMINALS_OF_A_WAREHOUSE));
     // Each terminal occupies at most one fiber.
     if let (2.., Some(terminals)) = (team_size, config.terminals.or(of_warehouses)) {
         let fibers = workers.saturating_mul(team_size).min(terminals.into());
         let stacks = stack_bytes(config.store.large_pages != LargePages::Off).saturating_mul(fibers);
-        budget = budget.with("--team-size", team_size, stacks / team_size);
+        budget = budget.add_demand("--team-size", team_size, stacks / team_size);
     }
     if let (EngineKind::Floor, Some(warehouses)) = (config.engine, warehouses) {
-        budget = budget.with("--warehouses", warehouses.into(), Floor::warehouse_bytes());
+        budget = budget.add_demand("--warehouses", warehouses.into(), Floor::warehouse_bytes());
     }
     let terminal = match config.pacing {
         Pacing::None => driver::terminal_bytes(config.mix),
         Pacing::Spec => driver::pacing::terminal_bytes(),
     };
     match (config.terminals, warehouses) {
-        (Some(terminals), _) => budget.with("--terminals", terminals.into(), terminal),
-        (None, Some(warehouses)) => {
-            budget.with("--warehouses", warehouses.into(), terminal * u64::from(RunConfig::TERMINALS_OF_A_WAREHOUSE))
-        }
+        (Some(terminals), _) => budget.add_demand("--terminals", terminals.into(), terminal),
+        (None, Some(warehouses)) => budget.add_demand(
+            "--warehouses",
+            warehouses.into(),
+            terminal * u64::from(RunConfig::TERMINALS_OF_A_WAREHOUSE),
+        ),
         (None, None) => budget,
     }
 }
@@ -140,28 +145,33 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_told_with_what_does() {
-        let budget = |terminals| of(10 << 20).with("--buffer-pool", 4, 1 << 20).with("--terminals", terminals, 1 << 10);
+        let budget = |terminals| {
+            of(10 << 20).add_demand("--buffer-pool", 4, 1 << 20).add_demand("--terminals", terminals, 1 << 10)
+        };
         let error = budget(7_000).check().unwrap_err();
         let told = "error: --terminals 7000: takes 7 MiB of memory, and this process may have 10 MiB, of which \
                     --buffer-pool takes 4 MiB\n  help: pass --terminals 6144 or less";
         assert_eq!((error.to_string().as_str(), error.status()), (told, 2));
         assert!(budget(6_144).check().is_ok() && budget(6_145).check().is_err(), "the number that it names fits");
-        let error = of(1).with("--team-size", 1, 2).check().unwrap_err().to_string();
+        let error = of(1).add_demand("--team-size", 1, 2).check().unwrap_err().to_string();
         assert!(error.contains("--team-size 1: takes 2 bytes") && error.contains("not even 1 fits"), "{error}");
     }
 
     #[test]
     fn a_flag_that_asks_for_two_things_is_told_of_both() {
-        let budget = of(100).with("--warehouses", 3, 30).with("--warehouses", 3, 20);
+        let budget = of(100).add_demand("--warehouses", 3, 30).add_demand("--warehouses", 3, 20);
         let error = budget.check().unwrap_err().to_string();
         assert!(error.contains("takes 150 bytes") && error.contains("pass --warehouses 2 or less"), "{error}");
     }
 
     #[test]
     fn no_number_is_too_large_to_be_refused() {
-        assert!(of(1 << 30).with("--warehouses", u64::MAX, u64::MAX).check().is_err());
+        assert!(of(1 << 30).add_demand("--warehouses", u64::MAX, u64::MAX).check().is_err());
         let unknown = MemoryBudget { limit: None, demands: Vec::new() };
-        assert!(unknown.with("--warehouses", u64::MAX, u64::MAX).check().is_ok(), "where the system says nothing");
+        assert!(
+            unknown.add_demand("--warehouses", u64::MAX, u64::MAX).check().is_ok(),
+            "where the system says nothing"
+        );
     }
 
     #[test]

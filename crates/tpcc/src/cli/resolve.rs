@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::flags::{EngineFlags, RunFlags, SchedulingFlags};
 use super::memory;
-use super::values::{EngineChoice, LEAST_POOL_MIB};
+use super::values::{EngineChoice, MIN_POOL_MIB};
 use tpcc_core::driver::hardware;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::generate::deck::Mix;
@@ -33,7 +33,7 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
     let pacing = flags.pacing.pacing;
     let delivery_results = delivery_results(&flags)?;
     match engine {
-        EngineKind::Floor => floor_has_no(&flags)?,
+        EngineKind::Floor => refuse_ineffective_on_floor(&flags)?,
         EngineKind::Storage | EngineKind::Postgres => {}
     }
     #[cfg(feature = "postgres")]
@@ -67,7 +67,7 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
             latches: how.latches.unwrap_or(defaults.latches),
             latch_words: latch_words(how.latch_words, how.latches)?,
             large_pages: how.large_pages.unwrap_or(defaults.large_pages),
-            own_frames: partition.of_the_server(),
+            own_frames: partition.divides_server(),
             prefetch: how.prefetch.is_none_or(Switch::is_on),
             preload: how.preload.is_none_or(Switch::is_on),
             read_delay_us: how.read_delay_us.unwrap_or(0),
@@ -77,7 +77,7 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
         scheduling,
         warehouses: flags.loaded.warehouses,
         terminals: work.terminals,
-        workers_asked: asks_for_threads(&flags),
+        workers_requested: has_thread_count(&flags),
         pacing,
         delivery_results,
         length,
@@ -103,7 +103,7 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
 }
 
 /// Returns true if the flags of `tpcc run` give a number of threads.
-fn asks_for_threads(flags: &RunFlags) -> bool {
+fn has_thread_count(flags: &RunFlags) -> bool {
     #[cfg(feature = "postgres")]
     if flags.remote.connections.is_some() {
         return true;
@@ -118,7 +118,7 @@ fn delivery_results(flags: &RunFlags) -> Result<Option<PathBuf>, Error> {
     if flags.pacing.pacing == Pacing::None {
         let given = [("--delivery-results", own.is_some())];
         let help = "only paced terminals defer Deliveries; pass --pacing spec, or leave the flag out";
-        return means_nothing(&given, "--pacing none", help).map(|()| None);
+        return refuse_ineffective(&given, "--pacing none", help).map(|()| None);
     }
     let (work, scheduler) = (&flags.work, flags.scheduling.scheduler);
     let engine = flags.engine.engine.kind();
@@ -152,7 +152,7 @@ fn delivery_results(flags: &RunFlags) -> Result<Option<PathBuf>, Error> {
         ),
     ];
     for (given, help) in refused {
-        means_nothing(given, "--pacing spec", help)?;
+        refuse_ineffective(given, "--pacing spec", help)?;
     }
     Ok(Some(own.clone().unwrap_or_else(|| {
         // `components` removes a slash at the end, which would place the file inside the directory.
@@ -169,12 +169,12 @@ fn partition(flags: &RunFlags, scheduling: &Scheduling) -> Result<Partition, Err
     let asked = flags.partition.partition;
     if scheduling.policy().is_some() {
         let help = "its --policy says where the terminals of a warehouse are served; leave one of the two out";
-        means_nothing(&[("--partition", asked.is_some())], "--scheduler itas", help)?;
+        refuse_ineffective(&[("--partition", asked.is_some())], "--scheduler itas", help)?;
     }
     if flags.pin {
         let help = "a worker's threads would all share its core; leave one of the two out";
         let ahead = flags.speculation.speculate;
-        means_nothing(&[("--pin", ahead != Speculate::Off)], &format!("--speculate {}", ahead.name()), help)?;
+        refuse_ineffective(&[("--pin", ahead != Speculate::Off)], &format!("--speculate {}", ahead.name()), help)?;
         let (workers, there) = (flags.machine.workers.unwrap_or_else(cores), hardware::cores::allowed().len());
         if workers > there && flags.engine.engine.kind() == EngineKind::Storage {
             let cores = counted(there as u64, "core");
@@ -192,7 +192,7 @@ fn speculation(flags: &RunFlags, scheduling: &Scheduling) -> Result<(), Error> {
     }
     let given = [("--speculate", *scheduling != Scheduling::Threads)];
     let with = format!("--scheduler {}", scheduling.name());
-    means_nothing(&given, &with, "fibers of a worker share its core; leave one of the two out")
+    refuse_ineffective(&given, &with, "fibers of a worker share its core; leave one of the two out")
 }
 
 /// Resolves the settings of the engine for `command`, which requires a database on disk. Refuses engines without one.
@@ -203,15 +203,15 @@ pub(crate) fn on_disk(
     workers: Option<usize>,
 ) -> Result<StoreConfig, Error> {
     match &engine.engine {
-        EngineChoice::Here(EngineKind::Storage) => {
+        EngineChoice::Local(EngineKind::Storage) => {
             let config = store(data, engine, workers)?;
             memory::of_store(&config).check()?;
             Ok(config)
         }
         #[cfg(feature = "postgres")]
-        EngineChoice::There(url) => Err(Error::usage(format!("--engine {url}: 'tpcc {command}' is for storage"))
+        EngineChoice::Server(url) => Err(Error::usage(format!("--engine {url}: 'tpcc {command}' is for storage"))
             .help("run, load and check work on a server")),
-        EngineChoice::Here(_) => Err(Error::usage("--engine floor: keeps nothing on disk").help(format!(
+        EngineChoice::Local(_) => Err(Error::usage("--engine floor: keeps nothing on disk").help(format!(
             "'tpcc run --engine floor' loads, runs and checks in memory; 'tpcc {command}' is for storage"
         ))),
     }
@@ -220,8 +220,8 @@ pub(crate) fn on_disk(
 fn store(data: Option<&Path>, engine: &EngineFlags, workers: Option<usize>) -> Result<StoreConfig, Error> {
     let workers = workers.unwrap_or_else(cores);
     let defaults = StoreConfig::defaults(data.unwrap_or(Path::new(DATA)), workers);
-    if let Some(mib) = engine.buffer_pool.filter(|&mib| mib < LEAST_POOL_MIB) {
-        return Err(Error::usage(format!("--buffer-pool {mib}: at least {LEAST_POOL_MIB} MiB for {workers} workers"))
+    if let Some(mib) = engine.buffer_pool.filter(|&mib| mib < MIN_POOL_MIB) {
+        return Err(Error::usage(format!("--buffer-pool {mib}: at least {MIN_POOL_MIB} MiB for {workers} workers"))
             .help("1024 MiB hold about ten warehouses"));
     }
     Ok(StoreConfig {
@@ -261,12 +261,16 @@ fn scheduling(flags: &SchedulingFlags) -> Result<Scheduling, Error> {
             ("--policy", flags.policy.is_some()),
             ("--slice-us", flags.slice_us.is_some()),
         ];
-        return means_nothing(&given, "--scheduler threads", "pass --scheduler steps or itas, or leave the flag out")
-            .map(|()| Scheduling::Threads);
+        return refuse_ineffective(
+            &given,
+            "--scheduler threads",
+            "pass --scheduler steps or itas, or leave the flag out",
+        )
+        .map(|()| Scheduling::Threads);
     }
     if flags.scheduler == Scheduler::Itas {
         let given = [("--teams", flags.teams.is_some()), ("--ctx-points", flags.ctx_points.is_some())];
-        means_nothing(&given, "--scheduler itas", "pass --scheduler steps, or leave the flag out")?;
+        refuse_ineffective(&given, "--scheduler itas", "pass --scheduler steps, or leave the flag out")?;
         return Ok(Scheduling::Itas {
             fibers: flags.team_size.unwrap_or(TEAM_SIZE),
             policy: flags.policy.unwrap_or(SiblingPolicy::Itas),
@@ -274,17 +278,17 @@ fn scheduling(flags: &SchedulingFlags) -> Result<Scheduling, Error> {
         });
     }
     let given = [("--policy", flags.policy.is_some()), ("--slice-us", flags.slice_us.is_some())];
-    means_nothing(&given, "--scheduler steps", "pass --scheduler itas, or leave the flag out")?;
+    refuse_ineffective(&given, "--scheduler steps", "pass --scheduler itas, or leave the flag out")?;
     let points = flags.ctx_points.clone().unwrap_or(SwitchPoints::BuiltIn);
     let alone = [("--teams", flags.teams.is_some() && points == SwitchPoints::None)];
     let help = "without points transactions run one after the other; leave one of the two out";
-    means_nothing(&alone, "--ctx-points none", help)?;
+    refuse_ineffective(&alone, "--ctx-points none", help)?;
     let teams_of = flags.teams.unwrap_or(TeamUnit::Transaction);
     Ok(Scheduling::Steps { team_size: flags.team_size.unwrap_or(TEAM_SIZE), teams_of, points })
 }
 
 /// Refuses the first flag that was given, because it has no effect in combination with `with`.
-fn means_nothing(given: &[(&str, bool)], with: &str, help: &str) -> Result<(), Error> {
+fn refuse_ineffective(given: &[(&str, bool)], with: &str, help: &str) -> Result<(), Error> {
     match given.iter().find(|(_, given)| *given) {
         Some((flag, _)) => Err(Error::usage(format!("{flag}: means nothing with {with}")).help(help)),
         None => Ok(()),
@@ -292,7 +296,7 @@ fn means_nothing(given: &[(&str, bool)], with: &str, help: &str) -> Result<(), E
 }
 
 /// Refuses flags that have no effect on the floor, which is one thread on ordered maps.
-fn floor_has_no(flags: &RunFlags) -> Result<(), Error> {
+fn refuse_ineffective_on_floor(flags: &RunFlags) -> Result<(), Error> {
     if let Some(workers) = flags.machine.workers.filter(|&n| n != 1) {
         return Err(Error::usage(format!("--workers {workers}: the floor is one thread"))
             .help("pass --workers 1, or --engine storage"));
@@ -319,5 +323,5 @@ fn floor_has_no(flags: &RunFlags) -> Result<(), Error> {
         ("--scheduler itas", flags.scheduling.scheduler == Scheduler::Itas),
     ];
     let help = "the floor has no pages, no log and no locks; leave the flag out, or pass --engine storage";
-    means_nothing(&given, "--engine floor", help)
+    refuse_ineffective(&given, "--engine floor", help)
 }

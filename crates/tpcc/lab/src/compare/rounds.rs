@@ -20,7 +20,7 @@ use tpcc_core::workload::interrupt;
 
 /// A run: the arguments that a user would write after `tpcc run`, and their properties.
 #[derive(Clone, PartialEq, Debug)]
-pub struct RunOf {
+pub struct RunSpec {
     /// Name of the run in the report.
     pub name: String,
     /// Arguments of `tpcc run`.
@@ -53,7 +53,7 @@ impl Rounds {
 }
 
 /// Runs all runs in alternation, `rounds` times. After Ctrl-C returns the finished rounds if there are at least two.
-pub(super) fn take_turns(data: Option<&Path>, runs: &[RunOf], rounds: usize) -> Result<Rounds, Error> {
+pub(super) fn take_turns(data: Option<&Path>, runs: &[RunSpec], rounds: usize) -> Result<Rounds, Error> {
     let mut lab = Lab::open(data, false)?;
     if let Some(seconds) = runs.iter().map(|run| run.seconds).sum::<Option<f64>>() {
         let minutes = seconds * rounds as f64 / 60.0;
@@ -109,7 +109,7 @@ fn measured(name: &str, value: Value) -> Result<SavedRun, Error> {
 }
 
 /// Compares two runs that alternate.
-pub fn compare(data: Option<&Path>, base: RunOf, new: RunOf, rounds: usize) -> Result<ComparedRuns, Error> {
+pub fn compare(data: Option<&Path>, base: RunSpec, new: RunSpec, rounds: usize) -> Result<ComparedRuns, Error> {
     let runs = [base, new];
     let done = take_turns(data, &runs, rounds)?;
     comparison(&done)

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use tpcc_core::report::model::schema_of;
 use tpcc_core::workload::error::Error;
-use tpcc_core::workload::reading::{MOST_RESULT, read_file};
+use tpcc_core::workload::reading::{MAX_RESULT_BYTES, read_file};
 
 /// Keys of `config` that are not settings: command, seeds, paths, checks and run lengths.
 const NO_SETTINGS: &[&str] =
@@ -37,7 +37,7 @@ impl SavedRun {
     pub(super) fn read(path: &Path) -> Result<SavedRun, Error> {
         let name = path.display().to_string();
         let failed = |why: String| Error::failed(format!("{name}: {why}"));
-        let text = read_file(path, MOST_RESULT, "what 'tpcc run --json' wrote")?;
+        let text = read_file(path, MAX_RESULT_BYTES, "what 'tpcc run --json' wrote")?;
         let object = serde_json::from_slice(&text).map_err(|e| {
             failed(format!("damaged, or no JSON: {e}")).help("name files that 'tpcc run --json FILE' wrote")
         })?;

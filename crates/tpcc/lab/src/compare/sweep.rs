@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::ratio::RatioWithin;
-use super::rounds::{Rounds, RunOf, geometric_mean, take_turns};
+use super::rounds::{Rounds, RunSpec, geometric_mean, take_turns};
 use tpcc_core::report::NOTICE;
 use tpcc_core::report::model::schema_of;
 use tpcc_core::workload::error::Error;
@@ -80,7 +80,7 @@ pub fn sweep(
     data: Option<&Path>,
     base: String,
     axes: Vec<SweepAxis>,
-    runs: &[RunOf],
+    runs: &[RunSpec],
     rounds: usize,
 ) -> Result<Sweep, Error> {
     let done = take_turns(data, runs, rounds)?;

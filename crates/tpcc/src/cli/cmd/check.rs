@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{Ended, check};
+use super::{Outcome, check};
 use crate::cli::flags::CheckFlags;
 use crate::cli::resolve::on_disk;
 use tpcc_core::checkers::structure;
@@ -18,7 +18,7 @@ use tpcc_core::workload::interrupt;
 use tpcc_core::workload::streams::say_text;
 use tpcc_core::workload::words::grouped;
 
-pub(crate) fn run(flags: &CheckFlags) -> Result<Ended, Error> {
+pub(crate) fn run(flags: &CheckFlags) -> Result<Outcome, Error> {
     let config = on_disk("check", flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let cpu = CpuTime::now();
@@ -60,7 +60,7 @@ pub(crate) fn run(flags: &CheckFlags) -> Result<Ended, Error> {
         config: settings,
         interrupted: false,
         check: checked.as_ref().map(report::check).unwrap_or_default(),
-        structure: structure.as_ref().map(|structure| structure.told.clone()),
+        structure: structure.as_ref().map(|structure| structure.json.clone()),
         fingerprint: digest.clone(),
         rows: rows.clone(),
         peak_rss_bytes: peak_rss_bytes(),
@@ -82,12 +82,12 @@ pub(crate) fn run(flags: &CheckFlags) -> Result<Ended, Error> {
         say_text(structure.findings());
     }
     match checked {
-        Some(checked) if checked.passed() => Ok(Ended::Well),
+        Some(checked) if checked.passed() => Ok(Outcome::Success),
         Some(checked) => {
             say_text(broken_rules(&checked));
-            Ok(Ended::CheckFailed)
+            Ok(Outcome::CheckFailed)
         }
-        None => Ok(Ended::CheckFailed),
+        None => Ok(Outcome::CheckFailed),
     }
 }
 

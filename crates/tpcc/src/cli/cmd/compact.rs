@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::Ended;
+use super::Outcome;
 use crate::cli::flags::CompactFlags;
 use crate::cli::resolve::on_disk;
 use tpcc_core::engines::storage::compacting;
@@ -11,7 +11,7 @@ use tpcc_core::report::machine::{CpuTime, Machine, peak_rss_bytes};
 use tpcc_core::report::{self, model};
 use tpcc_core::workload::error::Error;
 
-pub(crate) fn run(flags: &CompactFlags) -> Result<Ended, Error> {
+pub(crate) fn run(flags: &CompactFlags) -> Result<Outcome, Error> {
     let config = on_disk("compact", flags.directory.data.as_deref(), &flags.engine, Some(1))?;
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let (cpu, start) = (CpuTime::now(), Instant::now());
@@ -42,5 +42,5 @@ pub(crate) fn run(flags: &CompactFlags) -> Result<Ended, Error> {
         compacted.moved,
     );
     conclude(json, &report, text, false)?;
-    Ok(Ended::Well)
+    Ok(Outcome::Success)
 }

@@ -2,8 +2,8 @@
 
 use clap::Parser;
 
-use super::Ended;
-use crate::cli::error::in_our_words;
+use super::Outcome;
+use crate::cli::error::usage_error;
 use crate::cli::flags::compare::CompareFlags;
 use crate::cli::flags::{Cli, Command};
 use crate::cli::resolve;
@@ -12,7 +12,7 @@ use tpcc_core::report::out::OutFile;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::settings::EngineKind;
 use tpcc_lab::compare;
-use tpcc_lab::compare::rounds::RunOf;
+use tpcc_lab::compare::rounds::RunSpec;
 use tpcc_lab::compare::sweep::{SweepAxis, combinations};
 
 /// Default number of rounds of two sets of flags.
@@ -20,9 +20,9 @@ const ROUNDS: usize = 7;
 /// Default number of rounds of a grid.
 const SWEEP_ROUNDS: usize = 3;
 /// Maximum number of combinations of a grid.
-const MOST_CELLS: usize = 1_000;
+const MAX_CELLS: usize = 1_000;
 
-pub(crate) fn run(flags: &CompareFlags) -> Result<Ended, Error> {
+pub(crate) fn run(flags: &CompareFlags) -> Result<Outcome, Error> {
     let data = flags.data.as_deref();
     match (&flags.base, &flags.new, flags.run.as_slice(), flags.sweep.as_slice()) {
         (Some(base), Some(new), [], []) => {
@@ -39,7 +39,7 @@ pub(crate) fn run(flags: &CompareFlags) -> Result<Ended, Error> {
         }
         (None, None, [base, new], []) => {
             refuse(&[("--may-differ", !flags.may_differ.is_empty()), ("--csv", flags.csv.is_some())], "two --run")?;
-            let (base, new) = (run_of(base, &[])?, run_of(new, &[])?);
+            let (base, new) = (parse_run(base, &[])?, parse_run(new, &[])?);
             let json = JsonOut::open(flags.output.json.as_deref())?;
             let page = OutFile::open_if(flags.report.as_deref(), "--report")?;
             let found = compare::rounds::compare(data, base, new, flags.rounds.unwrap_or(ROUNDS))?;
@@ -66,7 +66,7 @@ pub(crate) fn run(flags: &CompareFlags) -> Result<Ended, Error> {
             ));
         }
     }
-    Ok(Ended::Well)
+    Ok(Outcome::Success)
 }
 
 /// Output file, if requested, and the function that makes its content.
@@ -113,30 +113,30 @@ fn axis(text: &str) -> Result<SweepAxis, Error> {
 }
 
 /// Returns the runs of a grid, after checking the flags of each.
-fn grid(base: &str, axes: &[SweepAxis]) -> Result<Vec<RunOf>, Error> {
+fn grid(base: &str, axes: &[SweepAxis]) -> Result<Vec<RunSpec>, Error> {
     let cells = axes.iter().fold(1_usize, |all, axis| all.saturating_mul(axis.values.len()));
-    if cells > MOST_CELLS {
+    if cells > MAX_CELLS {
         return Err(
-            Error::usage(format!("--sweep: {cells} combinations, at most {MOST_CELLS}")).help("sweep fewer values")
+            Error::usage(format!("--sweep: {cells} combinations, at most {MAX_CELLS}")).help("sweep fewer values")
         );
     }
     let runs = combinations(axes).into_iter().map(|values| {
         let more: Vec<String> =
             axes.iter().zip(values).flat_map(|(axis, value)| [format!("--{}", axis.flag), value]).collect();
-        run_of(base, &more)
+        parse_run(base, &more)
     });
     runs.collect()
 }
 
 /// Parses `line` and `more` as flags of `tpcc run`, so that all errors are found before the first run.
-fn run_of(line: &str, more: &[String]) -> Result<RunOf, Error> {
+fn parse_run(line: &str, more: &[String]) -> Result<RunSpec, Error> {
     let args: Vec<String> = line.split_whitespace().map(str::to_owned).chain(more.iter().cloned()).collect();
     let name = args.join(" ");
     let words = ["tpcc", "run"].into_iter().map(str::to_owned).chain(args.iter().cloned());
     let flags = match Cli::try_parse_from(words) {
         Ok(Cli { command: Command::Run(flags) }) => flags,
         Ok(_) => return Err(Error::usage(format!("--run '{name}': not flags of 'tpcc run'"))),
-        Err(error) if error.use_stderr() => return Err(in_our_words(&error, "run")),
+        Err(error) if error.use_stderr() => return Err(usage_error(&error, "run")),
         Err(_) => {
             return Err(Error::usage(format!("--run '{name}': asks for help")).help("'tpcc run --help' gives it"));
         }
@@ -156,7 +156,7 @@ fn run_of(line: &str, more: &[String]) -> Result<RunOf, Error> {
     let is_seeded = args.iter().any(|word| word == "--seed" || word.starts_with("--seed="));
     let config = resolve::run(flags)?;
     let seconds = config.length.duration.map(|duration| (duration + config.length.warmup).as_secs_f64());
-    Ok(RunOf { name, args, warehouses, is_seeded, seconds })
+    Ok(RunSpec { name, args, warehouses, is_seeded, seconds })
 }
 
 #[cfg(test)]
@@ -165,11 +165,11 @@ mod tests {
 
     #[test]
     fn flags_are_held_against_the_command_line_before_anything_runs() {
-        let run = run_of("--workers 1  --duration 3 --seed 4", &["--mix".to_owned(), "payment".to_owned()]).unwrap();
+        let run = parse_run("--workers 1  --duration 3 --seed 4", &["--mix".to_owned(), "payment".to_owned()]).unwrap();
         assert_eq!(run.args.len(), 8);
         assert_eq!((run.warehouses, run.is_seeded, run.seconds), (Some(1), true, Some(5.0)));
-        assert_eq!(run_of("--data x --warehouses 3", &[]).unwrap().warehouses, None);
-        assert_eq!(run_of("--warehouses 3 --transactions 5", &[]).unwrap().seconds, None);
+        assert_eq!(parse_run("--data x --warehouses 3", &[]).unwrap().warehouses, None);
+        assert_eq!(parse_run("--warehouses 3 --transactions 5", &[]).unwrap().seconds, None);
         for (line, said) in [
             ("--prefech on", "--prefech: no such flag"),
             ("--json x", "--json: means nothing with --run"),
@@ -181,7 +181,7 @@ mod tests {
             ("--team-size 4", "--team-size: means nothing with --scheduler threads"),
             ("--help", "asks for help"),
         ] {
-            let error = run_of(line, &[]).unwrap_err();
+            let error = parse_run(line, &[]).unwrap_err();
             assert!(error.status() == 2 && error.to_string().contains(said), "{line}: {error}");
         }
     }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use super::{Ended, watch};
+use super::{Outcome, run_with_progress};
 use crate::cli::flags::CopyFlags;
 use crate::cli::resolve::on_disk;
 use tpcc_core::engines::storage::copying::PagesDone;
@@ -17,7 +17,7 @@ use tpcc_core::workload::error::Error;
 use tpcc_core::workload::interrupt;
 use tpcc_core::workload::words::counted;
 
-pub(crate) fn run(flags: &CopyFlags) -> Result<Ended, Error> {
+pub(crate) fn run(flags: &CopyFlags) -> Result<Outcome, Error> {
     let config = on_disk("copy", flags.directory.data.as_deref(), &flags.engine, Some(1))?;
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let (cpu, start) = (CpuTime::now(), Instant::now());
@@ -27,7 +27,7 @@ pub(crate) fn run(flags: &CopyFlags) -> Result<Ended, Error> {
             .help("--data names the directory of the database to copy"));
     };
     let (done, mut shown) = (PagesDone::default(), Progress::start());
-    let copied = watch(
+    let copied = run_with_progress(
         || {
             store.copy_to(&config.shown(), &flags.to, &done, || match interrupt::requested() {
                 true => ControlFlow::Break(()),
@@ -78,5 +78,5 @@ pub(crate) fn run(flags: &CopyFlags) -> Result<Ended, Error> {
         config.shown(),
     );
     conclude(json, &report, text, false)?;
-    Ok(Ended::Well)
+    Ok(Outcome::Success)
 }

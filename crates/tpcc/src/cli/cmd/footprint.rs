@@ -1,6 +1,6 @@
 //! `tpcc footprint`: measures the instruction cache footprint of operations and proposes switch points.
 
-use super::Ended;
+use super::Outcome;
 use crate::cli::flags::lab::FootprintFlags;
 use crate::cli::resolve::lab;
 use tpcc_core::report;
@@ -9,15 +9,15 @@ use tpcc_core::workload::streams::print;
 use tpcc_lab::footprint::{self, FootprintSpec, child, place};
 use tpcc_lab::reproduce::lab::Lab;
 
-pub(crate) fn run(flags: FootprintFlags) -> Result<Ended, Error> {
+pub(crate) fn run(flags: FootprintFlags) -> Result<Outcome, Error> {
     if flags.traced.page_reads {
         child::read_page(flags.traced.latches)?;
-        return Ok(Ended::Well);
+        return Ok(Outcome::Success);
     }
     if flags.traced.traced {
         let (store, plan) = lab::traced(&flags);
         child::run(&store, &plan)?;
-        return Ok(Ended::Well);
+        return Ok(Outcome::Success);
     }
     let wanted = FootprintSpec { mix: flags.mix, geometry: flags.geometry, operation: flags.operation.clone() };
     let mut lab = Lab::open(None, true)?;
@@ -36,5 +36,5 @@ pub(crate) fn run(flags: FootprintFlags) -> Result<Ended, Error> {
         text += &format!("written   {}; 'tpcc run --scheduler steps --ctx-points {0}' uses it\n", path.display());
     }
     print(&text);
-    Ok(Ended::Well)
+    Ok(Outcome::Success)
 }

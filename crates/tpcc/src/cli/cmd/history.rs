@@ -5,10 +5,10 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::time::Instant;
 
-use super::Ended;
+use super::Outcome;
 use crate::cli::flags::lab::HistoryFlags;
 use crate::cli::resolve::lab::{self, HistoryConfig};
-use tpcc_core::checkers::history::{self, Outcome, Recorded, RunError, World};
+use tpcc_core::checkers::history::{self, RunError, RunRecord, SharedState};
 use tpcc_core::engines::storage::advice::{cannot_open, transaction_error};
 use tpcc_core::engines::storage::database::{announce, options};
 use tpcc_core::report::named;
@@ -17,19 +17,19 @@ use tpcc_core::workload::interrupt;
 use tpcc_core::workload::streams::print;
 use tpcc_core::workload::words::grouped;
 
-pub(crate) fn run(flags: HistoryFlags) -> Result<Ended, Error> {
+pub(crate) fn run(flags: HistoryFlags) -> Result<Outcome, Error> {
     let config = lab::history(flags)?;
     let is_new = !config.out.exists();
     let file = open_out(&config.out)?;
-    let ended = record(&config, file);
+    let outcome = record(&config, file);
     // A failed run leaves no empty file.
-    if ended.is_err() && is_new && fs::metadata(&config.out).is_ok_and(|m| m.is_file() && m.len() == 0) {
+    if outcome.is_err() && is_new && fs::metadata(&config.out).is_ok_and(|m| m.is_file() && m.len() == 0) {
         let _ = fs::remove_file(&config.out);
     }
-    ended
+    outcome
 }
 
-fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
+fn record(config: &HistoryConfig, file: File) -> Result<Outcome, Error> {
     let shown = config.store.shown();
     let options = options(&config.store, None)?.on_recovery(announce(&shown));
     let options = match config.kind.hook() {
@@ -37,7 +37,7 @@ fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
         None => options,
     };
     let db = options.open(&config.store.data).map_err(|error| cannot_open(&error, &shown))?;
-    if !World::is_at_home(&db) {
+    if !SharedState::has_only_history_tables(&db) {
         return Err(Error::failed(format!("{shown}: holds tables of something else; nothing was changed"))
             .help("choose another directory with --data"));
     }
@@ -57,11 +57,11 @@ fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
     print(&summary(config, &ran, seconds));
     match ran.error {
         Some(error) => Err(transaction_error(&error, &shown)),
-        None => Ok(Ended::Well),
+        None => Ok(Outcome::Success),
     }
 }
 
-fn summary(config: &HistoryConfig, ran: &Recorded, seconds: f64) -> String {
+fn summary(config: &HistoryConfig, ran: &RunRecord, seconds: f64) -> String {
     let count = |outcome| grouped(ran.txns.iter().filter(|t| t.outcome == outcome).count() as u64);
     let p = &config.params;
     format!(
@@ -78,9 +78,9 @@ fn summary(config: &HistoryConfig, ran: &Recorded, seconds: f64) -> String {
         config.store.isolation.name(),
         config.store.durability.name(),
         config.scheduler,
-        count(Outcome::Ok),
-        count(Outcome::Fail),
-        count(Outcome::Info),
+        count(history::Outcome::Ok),
+        count(history::Outcome::Fail),
+        count(history::Outcome::Info),
         if ran.interrupted { " (interrupted)" } else { "" },
         config.out.display(),
     )
@@ -95,7 +95,7 @@ fn open_out(path: &Path) -> Result<File, Error> {
     })
 }
 
-fn write_out(path: &Path, file: File, ran: &Recorded) -> Result<(), Error> {
+fn write_out(path: &Path, file: File, ran: &RunRecord) -> Result<(), Error> {
     let failed = |e: std::io::Error| Error::failed(format!("{}: cannot be written: {e}", path.display()));
     // The length of a pipe or a terminal cannot be set.
     if fs::metadata(path).is_ok_and(|m| m.is_file()) {

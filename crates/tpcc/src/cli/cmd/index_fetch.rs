@@ -1,13 +1,13 @@
 //! `tpcc index-fetch`: the microbenchmark of the STEPS paper. Fibers of one thread read rows by key in a loop.
 
-use super::Ended;
+use super::Outcome;
 use crate::cli::flags::lab::IndexFetchFlags;
 use tpcc_core::report;
 use tpcc_core::report::json::{JsonOut, conclude};
 use tpcc_core::workload::error::Error;
 use tpcc_lab::index_fetch::{self, Fetches};
 
-pub(crate) fn run(flags: IndexFetchFlags) -> Result<Ended, Error> {
+pub(crate) fn run(flags: IndexFetchFlags) -> Result<Outcome, Error> {
     let plan =
         Fetches { threads: flags.threads as usize, fetches: flags.fetches, points: flags.ctx_points, cold: flags.cold };
     let json = JsonOut::open(flags.output.json.as_deref())?;
@@ -22,5 +22,5 @@ pub(crate) fn run(flags: IndexFetchFlags) -> Result<Ended, Error> {
         if done.cold { "; other code before each round" } else { "" },
     );
     conclude(json, &done, text, false)?;
-    Ok(Ended::Well)
+    Ok(Outcome::Success)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::Ended;
+use super::Outcome;
 use crate::cli::flags::lab::LatencyFlags;
 use crate::cli::memory;
 use crate::cli::resolve::lab;
@@ -14,7 +14,7 @@ use tpcc_core::workload::error::{Error, command};
 use tpcc_lab::latency::simulation::{SimulatedMachine, Simulation};
 use tpcc_lab::latency::{self, LatencyReport, TrialTimes};
 
-pub(crate) fn run(flags: &LatencyFlags) -> Result<Ended, Error> {
+pub(crate) fn run(flags: &LatencyFlags) -> Result<Outcome, Error> {
     let (config, plan) = lab::latency(flags)?;
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let shown = config.shown();
@@ -26,7 +26,7 @@ pub(crate) fn run(flags: &LatencyFlags) -> Result<Ended, Error> {
     let measured = latency::run(&plan, &config, &database, &loaded)?;
     Database::close(database)?;
     conclude(json, &measured, text(&measured, flags.profile), false)?;
-    Ok(if measured.equal { Ended::Well } else { Ended::CheckFailed })
+    Ok(if measured.equal { Outcome::Success } else { Outcome::CheckFailed })
 }
 
 fn text(measured: &LatencyReport, profile: bool) -> String {

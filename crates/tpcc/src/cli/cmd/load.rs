@@ -6,7 +6,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{Ended, load};
+use super::{Outcome, load};
 use crate::cli::flags::LoadFlags;
 use crate::cli::resolve::on_disk;
 use tpcc_core::engines::storage::store::Store;
@@ -20,18 +20,20 @@ use tpcc_core::workload::streams::say_text;
 use tpcc_core::workload::words::{counted, grouped};
 
 /// Maximum number of bytes read of an answer.
-const MOST_ANSWER: u64 = 64;
+const MAX_ANSWER: u64 = 64;
 
-pub(crate) fn run(flags: &LoadFlags) -> Result<Ended, Error> {
+pub(crate) fn run(flags: &LoadFlags) -> Result<Outcome, Error> {
     let config = on_disk("load", flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
     let warehouses = flags.loaded.warehouses.unwrap_or(1);
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let (cpu, start) = (CpuTime::now(), Instant::now());
     if flags.replace {
         let shown = config.shown();
-        Store::clear(&config, warehouses, &mut |goes| match flags.yes {
+        Store::clear(&config, warehouses, &mut |description| match flags.yes {
             true => Ok(()),
-            false => consent(&shown, warehouses, &again(&shown, warehouses), goes, terminal()),
+            false => {
+                confirm_deletion(&shown, warehouses, &replace_command(&shown, warehouses), description, terminal())
+            }
         })?;
     }
     let begun = Instant::now();
@@ -67,7 +69,7 @@ pub(crate) fn run(flags: &LoadFlags) -> Result<Ended, Error> {
         loaded.seed,
     );
     conclude(json, &report, text, false)?;
-    Ok(Ended::Well)
+    Ok(Outcome::Success)
 }
 
 /// Input of a terminal at which a user can answer a question. A signal ends the input.
@@ -81,9 +83,9 @@ pub(super) fn terminal() -> Option<BufReader<TerminalInput>> {
 
 impl Read for TerminalInput {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
         while !interrupt::requested() {
-            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&LOOK)) {
+            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&POLL_INTERVAL)) {
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return self.0.read(to),
                 Err(error) => return Err(error.into()),
@@ -94,33 +96,36 @@ impl Read for TerminalInput {
 }
 
 /// Returns the command that deletes the database and loads again without a confirmation.
-fn again(shown: &str, warehouses: u32) -> String {
+fn replace_command(shown: &str, warehouses: u32) -> String {
     command("load", shown, &format!("--warehouses {warehouses} --replace --yes"))
 }
 
-/// Asks the user to confirm the deletion of the database at `shown`, which `goes` describes, before a load of `warehouses`
-/// warehouses. `again` is the command that does not ask.
+/// Asks the user to confirm the deletion of the database at `shown`, which `description` describes, before a load of `warehouses`
+/// warehouses. `command` is the command that does not ask.
 ///
 /// # Errors
 /// A usage error if there is no user to ask; a failure if the answer is not yes. Both say that nothing was deleted.
-pub(super) fn consent(
+pub(super) fn confirm_deletion(
     shown: &str,
     warehouses: u32,
-    again: &str,
-    goes: &str,
+    command: &str,
+    description: &str,
     user: Option<impl BufRead>,
 ) -> Result<(), Error> {
     let Some(user) = user else {
-        return Err(Error::usage(format!("--replace: {goes}, which would be deleted; nothing was"))
-            .help(format!("{again} deletes it; or choose another place")));
+        return Err(Error::usage(format!("--replace: {description}, which would be deleted; nothing was"))
+            .help(format!("{command} deletes it; or choose another place")));
     };
-    say_text(format_args!("{goes}. Delete it and load {} anew? [y/N] ", counted(warehouses.into(), "warehouse")));
+    say_text(format_args!(
+        "{description}. Delete it and load {} anew? [y/N] ",
+        counted(warehouses.into(), "warehouse")
+    ));
     let mut answer = String::new();
-    let read = user.take(MOST_ANSWER).read_line(&mut answer);
+    let read = user.take(MAX_ANSWER).read_line(&mut answer);
     if read.is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") && !interrupt::requested() {
         return Ok(());
     }
-    Err(Error::failed(format!("{shown}: not replaced; nothing was deleted")).help(format!("{again} does not ask")))
+    Err(Error::failed(format!("{shown}: not replaced; nothing was deleted")).help(format!("{command} does not ask")))
 }
 
 #[cfg(test)]
@@ -130,7 +135,13 @@ mod tests {
     #[test]
     fn only_a_yes_is_a_yes() {
         let ask = |answer: Option<&str>| {
-            consent("d", 2, &again("d", 2), "d holds 1 warehouse, 120 MiB", answer.map(str::as_bytes))
+            confirm_deletion(
+                "d",
+                2,
+                &replace_command("d", 2),
+                "d holds 1 warehouse, 120 MiB",
+                answer.map(str::as_bytes),
+            )
         };
         for yes in ["y\n", "yes\n", " Y \n", "YES"] {
             assert!(ask(Some(yes)).is_ok(), "{yes:?}");

@@ -52,16 +52,16 @@ use tpcc_core::workload::threads;
 /// Outcome of a command that did not fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum Ended {
+pub(crate) enum Outcome {
     /// Success.
-    Well,
+    Success,
     /// A check failed: a consistency rule is violated, the structure is damaged, an acknowledged transaction is missing, or
     /// copies differ. The details have been printed.
     CheckFailed,
 }
 
 /// Executes `tpcc run`, on an engine of this program or on a server.
-pub(crate) fn run_anywhere(flags: RunFlags) -> Result<Ended, Error> {
+pub(crate) fn run_anywhere(flags: RunFlags) -> Result<Outcome, Error> {
     #[cfg(feature = "postgres")]
     if let Some(server) = resolve::remote::of_run(&flags)? {
         return remote::run(&resolve::run(flags)?, &server);
@@ -70,7 +70,7 @@ pub(crate) fn run_anywhere(flags: RunFlags) -> Result<Ended, Error> {
 }
 
 /// Executes `tpcc load`, into a directory or a server.
-pub(crate) fn load_anywhere(flags: &LoadFlags) -> Result<Ended, Error> {
+pub(crate) fn load_anywhere(flags: &LoadFlags) -> Result<Outcome, Error> {
     #[cfg(feature = "postgres")]
     if let Some(server) = resolve::remote::of_load(flags)? {
         return remote::load(flags, &server);
@@ -79,7 +79,7 @@ pub(crate) fn load_anywhere(flags: &LoadFlags) -> Result<Ended, Error> {
 }
 
 /// Executes `tpcc check`, on a directory or a server.
-pub(crate) fn check_anywhere(flags: &CheckFlags) -> Result<Ended, Error> {
+pub(crate) fn check_anywhere(flags: &CheckFlags) -> Result<Outcome, Error> {
     #[cfg(feature = "postgres")]
     if let Some(server) = resolve::remote::of_check(flags)? {
         return remote::check(flags, &server);
@@ -100,22 +100,22 @@ fn page_of(_: &RunConfig) -> Option<(&Path, RenderPage)> {
 }
 
 /// Returns the outcome of a command with this check, and prints the violated rules. An interrupted check is not a failure.
-fn verdict(checked: Option<&Audit>) -> Ended {
+fn verdict(checked: Option<&Audit>) -> Outcome {
     match checked {
         Some(checked) if !checked.passed() && !checked.interrupted => {
             say_text(broken_rules(checked));
-            Ended::CheckFailed
+            Outcome::CheckFailed
         }
-        _ => Ended::Well,
+        _ => Outcome::Success,
     }
 }
 
 /// Interval between updates of the progress display.
-const LOOK: Duration = Duration::from_millis(200);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Runs `work` on another thread. Until it ends, the calling thread calls `look` at every [`LOOK`], to show the progress and to
+/// Runs `work` on another thread. Until it ends, the calling thread calls `update` at every [`PROGRESS_INTERVAL`], to show the progress and to
 /// check for signals.
-fn watch<R: Send>(work: impl FnOnce() -> R + Send, mut look: impl FnMut()) -> Result<R, Error> {
+fn run_with_progress<R: Send>(work: impl FnOnce() -> R + Send, mut update: impl FnMut()) -> Result<R, Error> {
     let main = std::thread::current();
     std::thread::scope(|scope| {
         let worker = threads::spawn(scope, "work", move || {
@@ -124,8 +124,8 @@ fn watch<R: Send>(work: impl FnOnce() -> R + Send, mut look: impl FnMut()) -> Re
             result
         })?;
         while !worker.is_finished() {
-            std::thread::park_timeout(LOOK);
-            look();
+            std::thread::park_timeout(PROGRESS_INTERVAL);
+            update();
         }
         worker.join().map_err(|_| Error::failed("a thread panicked; this is a fault of the program"))
     })
@@ -141,7 +141,7 @@ fn load<D: Database>(
     let plan = loader::Population::new(warehouses, Scale::FULL, seed, Clock::start().date(0));
     let (done, mut shown) = (loader::RowsDone::default(), Progress::start());
     let start = std::time::Instant::now();
-    let database = watch(
+    let database = run_with_progress(
         || D::load(config, hook, &plan, &done),
         || {
             if interrupt::requested() {
@@ -179,7 +179,7 @@ fn load_line(plan: &loader::Population, rows: u64, elapsed: Duration) -> String 
 /// Checks all consistency rules and shows the progress.
 fn check<E: Engine>(engine: &E, loaded: &Loaded, threads: usize) -> Result<Audit, Error> {
     let (done, mut shown) = (checker::WarehousesDone::default(), Progress::start());
-    let checked = watch(
+    let checked = run_with_progress(
         || checker::check(engine, loaded, threads, &done),
         || {
             shown.show(|| {

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use super::load::{consent, terminal};
+use super::load::{confirm_deletion, terminal};
 use super::run::{line, plan};
-use super::{Ended, load_line, verdict, watch};
+use super::{Outcome, load_line, run_with_progress, verdict};
 use crate::cli::flags::{CheckFlags, LoadFlags};
 use crate::cli::memory;
 use tpcc_core::driver::runner::threads::ThreadsRunner;
@@ -26,7 +26,7 @@ use tpcc_core::workload::streams::say;
 use tpcc_core::workload::words::{counted, grouped};
 use tpcc_pg::{Postgres, QueriesDone, RemoteConfig};
 
-pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Error> {
+pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Outcome, Error> {
     let json = JsonOut::open(config.json.as_deref())?;
     let files = RunFiles::open(super::page_of(config), config.csv.as_deref(), config.hdr.as_deref())?;
     let cpu = CpuTime::now();
@@ -35,7 +35,7 @@ pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Er
         Some(loaded) => loaded,
         None => {
             let _ = config.resolve_counts(config.warehouses_to_load())?;
-            fill(&postgres, remote, config.warehouses_to_load(), config.seed)?.0
+            load_with_progress(&postgres, remote, config.warehouses_to_load(), config.seed)?.0
         }
     };
     if let Some(warehouses) = config.warehouses.filter(|&asked| asked > loaded.warehouses) {
@@ -55,7 +55,7 @@ pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Er
     let measured = driver::run(&postgres, &ThreadsRunner, &loaded, &plan, None, look).map_err(Error::failed)?;
     drop(shown);
     let checked = match config.check && !measured.interrupted && measured.failure.is_none() {
-        true => Some(audit(&postgres, &loaded)?),
+        true => Some(check_with_progress(&postgres, &loaded)?),
         false => None,
     };
     let server = tpcc_pg::report::remote_config("run", remote, postgres.server().version());
@@ -83,7 +83,7 @@ pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Er
     Ok(verdict(checked.as_ref()))
 }
 
-pub(super) fn load(flags: &LoadFlags, remote: &RemoteConfig) -> Result<Ended, Error> {
+pub(super) fn load(flags: &LoadFlags, remote: &RemoteConfig) -> Result<Outcome, Error> {
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let (cpu, start) = (CpuTime::now(), Instant::now());
     let warehouses = flags.loaded.warehouses.unwrap_or(1);
@@ -91,15 +91,15 @@ pub(super) fn load(flags: &LoadFlags, remote: &RemoteConfig) -> Result<Ended, Er
     let shown = remote.shown();
     if flags.replace {
         let again = remote.command("load", &format!("--warehouses {warehouses} --replace --yes"));
-        postgres.clear(&mut |goes| match flags.yes {
+        postgres.clear(&mut |description| match flags.yes {
             true => Ok(()),
-            false => consent(&shown, warehouses, &again, goes, terminal()),
+            false => confirm_deletion(&shown, warehouses, &again, description, terminal()),
         })?;
     }
     let begun = Instant::now();
-    let (loaded, rows) = fill(&postgres, remote, warehouses, flags.random.seed)?;
+    let (loaded, rows) = load_with_progress(&postgres, remote, warehouses, flags.random.seed)?;
     let (load_s, elapsed_s) = (begun.elapsed().as_secs_f64(), start.elapsed().as_secs_f64());
-    let settings = model::Config { seed: Some(loaded.seed), ..of(&loaded, &postgres, "load") };
+    let settings = model::Config { seed: Some(loaded.seed), ..report_config(&loaded, &postgres, "load") };
     let report = model::Load {
         schema: model::schema_of("load"),
         notice: report::NOTICE.to_owned(),
@@ -120,10 +120,10 @@ pub(super) fn load(flags: &LoadFlags, remote: &RemoteConfig) -> Result<Ended, Er
         loaded.seed,
     );
     conclude(json, &report, text, false)?;
-    Ok(Ended::Well)
+    Ok(Outcome::Success)
 }
 
-pub(super) fn check(flags: &CheckFlags, remote: &RemoteConfig) -> Result<Ended, Error> {
+pub(super) fn check(flags: &CheckFlags, remote: &RemoteConfig) -> Result<Outcome, Error> {
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let cpu = CpuTime::now();
     let postgres = Postgres::reach(remote)?;
@@ -131,7 +131,7 @@ pub(super) fn check(flags: &CheckFlags, remote: &RemoteConfig) -> Result<Ended, 
         return Err(Error::failed(format!("{}: no database there", remote.shown()))
             .help(format!("{} makes one; or name another with --engine", remote.command("load", ""))));
     };
-    let checked = audit(&postgres, &loaded)?;
+    let checked = check_with_progress(&postgres, &loaded)?;
     if checked.interrupted {
         return Err(Error::failed("check: interrupted; nothing is proved").help("let it run to its end"));
     }
@@ -141,7 +141,7 @@ pub(super) fn check(flags: &CheckFlags, remote: &RemoteConfig) -> Result<Ended, 
         notice: report::NOTICE.to_owned(),
         provenance: model::Provenance::here(),
         machine: Machine::describe(cpu),
-        config: of(&loaded, &postgres, "check"),
+        config: report_config(&loaded, &postgres, "check"),
         interrupted: false,
         check: report::check(&checked),
         structure: None,
@@ -157,7 +157,7 @@ pub(super) fn check(flags: &CheckFlags, remote: &RemoteConfig) -> Result<Ended, 
 }
 
 /// Returns the settings in the report of `command` that describe a loaded database and its server.
-fn of(loaded: &Loaded, postgres: &Postgres, command: &str) -> model::Config {
+fn report_config(loaded: &Loaded, postgres: &Postgres, command: &str) -> model::Config {
     model::Config {
         warehouses: Some(loaded.warehouses),
         warehouses_loaded: Some(loaded.warehouses),
@@ -168,11 +168,16 @@ fn of(loaded: &Loaded, postgres: &Postgres, command: &str) -> model::Config {
 }
 
 /// Loads the warehouses and shows the progress.
-fn fill(postgres: &Postgres, remote: &RemoteConfig, warehouses: u32, seed: u64) -> Result<(Loaded, u64), Error> {
+fn load_with_progress(
+    postgres: &Postgres,
+    remote: &RemoteConfig,
+    warehouses: u32,
+    seed: u64,
+) -> Result<(Loaded, u64), Error> {
     let plan = loader::Population::new(warehouses, Scale::FULL, seed, Clock::start().date(0));
     let (done, mut shown) = (loader::RowsDone::default(), Progress::start());
     let start = Instant::now();
-    let whole = watch(
+    let whole = run_with_progress(
         || postgres.load(&plan, remote.connections, &done),
         || {
             if interrupt::requested() {
@@ -191,9 +196,9 @@ fn fill(postgres: &Postgres, remote: &RemoteConfig, warehouses: u32, seed: u64) 
 }
 
 /// Checks the consistency conditions and shows the progress.
-fn audit(postgres: &Postgres, loaded: &Loaded) -> Result<Audit, Error> {
+fn check_with_progress(postgres: &Postgres, loaded: &Loaded) -> Result<Audit, Error> {
     let (done, mut shown) = (QueriesDone::default(), Progress::start());
-    watch(
+    run_with_progress(
         || postgres.check(loaded, &done),
         || {
             shown.show(|| {

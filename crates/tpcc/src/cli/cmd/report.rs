@@ -4,19 +4,19 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::Ended;
+use super::Outcome;
 use crate::cli::flags::report::ReportFlags;
 use tpcc_core::report::model::schema_of;
 use tpcc_core::report::named;
 use tpcc_core::report::out::OutFile;
 use tpcc_core::workload::error::Error;
-use tpcc_core::workload::reading::{MOST_RESULT, read_file};
+use tpcc_core::workload::reading::{MAX_RESULT_BYTES, read_file};
 use tpcc_core::workload::streams::print;
 use tpcc_lab::page::run::run_page;
 use tpcc_lab::reproduce::Report;
 use tpcc_lab::reproduce::page::{Entry, reproduce_page};
 
-pub(crate) fn run(flags: &ReportFlags) -> Result<Ended, Error> {
+pub(crate) fn run(flags: &ReportFlags) -> Result<Outcome, Error> {
     let _read: Vec<_> = flags.files.iter().filter_map(|path| named::to_read(path)).collect();
     let out = OutFile::open(&flags.out, "--out")?;
     let files: Vec<(&Path, Value)> =
@@ -35,12 +35,12 @@ pub(crate) fn run(flags: &ReportFlags) -> Result<Ended, Error> {
     };
     let path = out.write(page.as_bytes())?;
     print(&format!("written   {}\n", path.display()));
-    Ok(Ended::Well)
+    Ok(Outcome::Success)
 }
 
 fn read(path: &Path) -> Result<Value, Error> {
     let shown = path.display();
-    let text = read_file(path, MOST_RESULT, "what 'tpcc run --json' or 'tpcc reproduce --json' wrote")?;
+    let text = read_file(path, MAX_RESULT_BYTES, "what 'tpcc run --json' or 'tpcc reproduce --json' wrote")?;
     let value: Value =
         serde_json::from_slice(&text).map_err(|e| Error::failed(format!("{shown}: not a whole JSON object: {e}")))?;
     let Some(schema) = value["schema"].as_str() else {

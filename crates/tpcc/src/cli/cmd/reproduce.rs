@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::Ended;
+use super::Outcome;
 use crate::cli::flags::lab::ReproduceFlags;
 use tpcc_core::report::json::{JsonOut, conclude};
 use tpcc_core::workload::error::Error;
@@ -12,10 +12,10 @@ use tpcc_lab::reproduce::{self, ALL};
 /// Default directory of the results of all experiments.
 const OUT: &str = "tpcc-reproduce";
 
-pub(crate) fn run(flags: ReproduceFlags) -> Result<Ended, Error> {
+pub(crate) fn run(flags: ReproduceFlags) -> Result<Outcome, Error> {
     if flags.list {
         print(&reproduce::list());
-        return Ok(Ended::Well);
+        return Ok(Outcome::Success);
     }
     let Some(id) = &flags.id else {
         let ids: Vec<_> = reproduce::ids().collect();
@@ -33,10 +33,10 @@ pub(crate) fn run(flags: ReproduceFlags) -> Result<Ended, Error> {
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let report = reproduce::run(id, flags.quick, flags.data.as_deref())?;
     conclude(json, &report, reproduce::text(&report), false)?;
-    Ok(Ended::Well)
+    Ok(Outcome::Success)
 }
 
-fn keep(flags: &ReproduceFlags, id: &str, out: &Path) -> Result<Ended, Error> {
+fn keep(flags: &ReproduceFlags, id: &str, out: &Path) -> Result<Outcome, Error> {
     let order = reproduce::all::Campaign {
         id,
         only: &flags.keep.only,
@@ -51,11 +51,11 @@ fn keep(flags: &ReproduceFlags, id: &str, out: &Path) -> Result<Ended, Error> {
     conclude(json, &kept.together(id), text, false)?;
     if kept.interrupted {
         say(format_args!("interrupted after {} of {}; --resume goes on", kept.ran + kept.known, kept.chosen));
-        return Ok(Ended::Well);
+        return Ok(Outcome::Success);
     }
     let failed = kept.failed();
     match failed.first() {
-        None => Ok(Ended::Well),
+        None => Ok(Outcome::Success),
         Some((first, why)) => {
             let more = if failed.len() > 1 { format!(" (and {} more)", failed.len() - 1) } else { String::new() };
             Err(Error::failed(format!("{first}{more} failed: {why}"))

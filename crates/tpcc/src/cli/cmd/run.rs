@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Ended, check, load, verdict};
+use super::{Outcome, check, load, verdict};
 use crate::cli::flags::RunFlags;
 use crate::cli::memory;
 use crate::cli::resolve;
@@ -14,7 +14,7 @@ use tpcc_core::driver::pacing::results::DeliveryResults;
 use tpcc_core::driver::runner::itas::ItasRunner;
 use tpcc_core::driver::runner::steps::StepsRunner;
 use tpcc_core::driver::runner::threads::ThreadsRunner;
-use tpcc_core::driver::{self, Measured, RunPlan, Tick, pacing};
+use tpcc_core::driver::{self, RunPlan, RunResult, Tick, pacing};
 use tpcc_core::engines::floor::Floor;
 use tpcc_core::engines::space;
 use tpcc_core::engines::storage::ahead::AheadStore;
@@ -32,7 +32,7 @@ use tpcc_core::workload::loaded::Loaded;
 use tpcc_core::workload::settings::{EngineKind, LargePages, ResolvedCounts, RunConfig, Scheduling, Speculate};
 use tpcc_core::workload::streams::say;
 
-pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
+pub(crate) fn run(flags: RunFlags) -> Result<Outcome, Error> {
     let config = resolve::run(flags)?;
     let code = (config.store.large_pages == LargePages::Code).then(move_to_large_pages).transpose()?;
     let large_stacks = config.store.large_pages != LargePages::Off;
@@ -42,14 +42,14 @@ pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
             driver::run(database, &ThreadsRunner, loaded, plan, acks, look)
         }),
         (EngineKind::Storage, Scheduling::Threads, Speculate::Off) => {
-            let results = results(&config)?;
+            let results = open_delivery_results(&config)?;
             run_on::<Store>(&config, code, None, |database, loaded, plan, acks, look| {
                 on_threads(database, loaded, plan, results.as_ref(), acks, look)
             })
         }
         (EngineKind::Storage, Scheduling::Threads, how) => {
             warn_of_threads(&config);
-            let results = results(&config)?;
+            let results = open_delivery_results(&config)?;
             run_on::<Store>(&config, code, None, |database, loaded, plan, acks, look| {
                 let ahead = AheadStore::new(database, how, config.epoch_workers);
                 on_threads(&ahead, loaded, plan, results.as_ref(), acks, look)
@@ -69,7 +69,7 @@ pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
                 let runner = ItasRunner::new(*fibers, mode, slice, plan.workers, plan.warehouses);
                 let runner = runner.map_err(|error| error.to_string())?.large_stacks(large_stacks);
                 let measured = driver::run(database, &runner, loaded, plan, acks, look)?;
-                Ok(Measured { siblings: Some(runner.figures()), ..measured })
+                Ok(RunResult { siblings: Some(runner.figures()), ..measured })
             })
         }
     }
@@ -83,7 +83,7 @@ fn on_threads<E: Engine>(
     results: Option<&DeliveryResults>,
     acks: Option<&Sink>,
     look: &mut dyn FnMut(&Tick),
-) -> Result<Measured, String> {
+) -> Result<RunResult, String> {
     match results {
         Some(results) => pacing::run(engine, loaded, plan, results, pacing::AS_SPECIFIED, look),
         None => driver::run(engine, &ThreadsRunner, loaded, plan, acks, look),
@@ -92,7 +92,7 @@ fn on_threads<E: Engine>(
 
 /// Opens the result file of deferred Deliveries, or returns none without pacing. Called before the load, which may take hours.
 /// Warns if the warm-up is shorter than the ramp-up of the terminals.
-fn results(config: &RunConfig) -> Result<Option<DeliveryResults>, Error> {
+fn open_delivery_results(config: &RunConfig) -> Result<Option<DeliveryResults>, Error> {
     let Some(path) = &config.delivery_results else { return Ok(None) };
     if config.length.warmup < RAMP_UP {
         say(format_args!(
@@ -126,8 +126,8 @@ fn run_on<D: Database>(
     config: &RunConfig,
     code: Option<Range<usize>>,
     hook: Option<&D::Hook>,
-    drive: impl FnOnce(&D, &Loaded, &RunPlan, Option<&Sink>, &mut dyn FnMut(&Tick)) -> Result<Measured, String>,
-) -> Result<Ended, Error> {
+    drive: impl FnOnce(&D, &Loaded, &RunPlan, Option<&Sink>, &mut dyn FnMut(&Tick)) -> Result<RunResult, String>,
+) -> Result<Outcome, Error> {
     let json = JsonOut::open(config.json.as_deref())?;
     let files = RunFiles::open(super::page_of(config), config.csv.as_deref(), config.hdr.as_deref())?;
     if config.acks && matches!(json, Some(JsonOut::Stdout)) {

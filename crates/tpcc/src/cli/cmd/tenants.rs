@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Ended, load};
+use super::{Outcome, load};
 use crate::cli::flags::lab::TenantsFlags;
 use crate::cli::memory;
 use crate::cli::resolve::lab;
@@ -15,7 +15,7 @@ use tpcc_core::workload::settings::{Durability, StoreConfig};
 use tpcc_lab::reproduce::directory::Directory;
 use tpcc_lab::tenants::{self, TenantMix, TenantsReport, Warehouse};
 
-pub(crate) fn run(flags: &TenantsFlags) -> Result<Ended, Error> {
+pub(crate) fn run(flags: &TenantsFlags) -> Result<Outcome, Error> {
     let plan = lab::tenants(flags)?;
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let measured = if plan.mix == TenantMix::Tpcc {
@@ -32,7 +32,7 @@ pub(crate) fn run(flags: &TenantsFlags) -> Result<Ended, Error> {
         tenants::run(&plan, None)?
     };
     conclude(json, &measured, text(&measured), false)?;
-    Ok(Ended::Well)
+    Ok(Outcome::Success)
 }
 
 fn text(measured: &TenantsReport) -> String {

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-use super::{Ended, check};
+use super::{Outcome, check};
 use crate::cli::flags::VerifyFlags;
 use crate::cli::resolve::on_disk;
-use tpcc_core::checkers::ack::{CannotCompare, Compared, compare};
+use tpcc_core::checkers::ack::{AckComparison, CompareError, compare};
 use tpcc_core::checkers::structure;
 use tpcc_core::engines::storage::store::Store;
 use tpcc_core::report::json::{JsonOut, conclude};
@@ -21,7 +21,7 @@ use tpcc_core::workload::error::Error;
 use tpcc_core::workload::streams::{say, say_text};
 use tpcc_core::workload::words::{counted, grouped};
 
-pub(crate) fn run(flags: &VerifyFlags) -> Result<Ended, Error> {
+pub(crate) fn run(flags: &VerifyFlags) -> Result<Outcome, Error> {
     let config = on_disk("verify", flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let cpu = CpuTime::now();
@@ -33,13 +33,13 @@ pub(crate) fn run(flags: &VerifyFlags) -> Result<Ended, Error> {
     };
     let mut reader = database.reader().map_err(|error| Error::failed(error.to_string()))?;
     let compared = compare(&mut reader, BufReader::new(acks)).map_err(|error| match error {
-        CannotCompare::File(error) => unreadable(&shown, &error),
-        CannotCompare::Line(number, line) => not_an_ack(&flags.acks, number, &line),
-        CannotCompare::Endless(number) => Error::failed(format!(
+        CompareError::File(error) => unreadable(&shown, &error),
+        CompareError::Line(number, line) => not_an_ack(&flags.acks, number, &line),
+        CompareError::Interrupted(number) => Error::failed(format!(
             "{shown}: broken off at line {number}, by a signal or for too many runs; nothing is proved"
         ))
         .help("--acks names what 'tpcc run --ack-stdout' wrote to its stdout"),
-        CannotCompare::Engine(error) => Error::failed(error.to_string()),
+        CompareError::Engine(error) => Error::failed(error.to_string()),
     })?;
     drop(reader);
     let structure = structure::check(&database)?;
@@ -80,7 +80,7 @@ pub(crate) fn run(flags: &VerifyFlags) -> Result<Ended, Error> {
             missing: compared.missing,
             first_missing: compared.first_missing.clone(),
         },
-        structure: structure.told.clone(),
+        structure: structure.json.clone(),
         check: checked.as_ref().map(report::check).unwrap_or_default(),
         rows: checked.as_ref().and_then(report::rows),
         peak_rss_bytes: peak_rss_bytes(),
@@ -92,7 +92,7 @@ pub(crate) fn run(flags: &VerifyFlags) -> Result<Ended, Error> {
     text += &format!("{}\n", structure.line());
     conclude(json, &report, text, false)?;
     if passed {
-        return Ok(Ended::Well);
+        return Ok(Outcome::Success);
     }
     if nothing {
         say(format_args!("verify: {shown}: holds no acknowledgement; nothing is proved"));
@@ -105,11 +105,11 @@ pub(crate) fn run(flags: &VerifyFlags) -> Result<Ended, Error> {
         say(format_args!("verify: {shown}: {} more that are not there", grouped(more)));
     }
     say_text(format_args!("{}{}", structure.findings(), checked.as_ref().map(broken_rules).unwrap_or_default()));
-    Ok(Ended::CheckFailed)
+    Ok(Outcome::CheckFailed)
 }
 
 /// Formats the result: "12,345 of 12,345 acknowledged that wrote are there; 901 only read, 55 were rolled back; 1 run".
-fn acks_line(compared: &Compared) -> String {
+fn acks_line(compared: &AckComparison) -> String {
     let mut line = format!(
         "{} of {} acknowledged that wrote are there; {} only read, {} were rolled back; {}",
         grouped(compared.read_write - compared.missing),

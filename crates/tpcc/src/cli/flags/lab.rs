@@ -19,7 +19,7 @@ use super::shell::ShellFlags;
 use super::traced::TracedFlags;
 use super::{DirectoryFlag, EngineFlags, JsonFlag, SchedulingFlags, SeedFlag};
 use crate::cli::values::lab::{geometry, probability, up_to};
-use crate::cli::values::{LEAST_POOL_MIB, MOST_MIB, ctx_points, number, seconds, seed};
+use crate::cli::values::{MAX_MIB, MIN_POOL_MIB, ctx_points, number, seconds, seed};
 
 /// Commands of the laboratory: experiments, measurements and tools. A build without the feature `lab` has none of them.
 #[derive(Subcommand, Debug)]
@@ -301,7 +301,7 @@ pub(crate) struct HistoryFlags {
     #[arg(hide_short_help = true)]
     pub(crate) latch_words: Option<u64>,
     /// Size of the buffer pool, in MiB, at least 16
-    #[arg(long, value_name = "MIB", default_value = "64", value_parser = number::<u64, LEAST_POOL_MIB, MOST_MIB>)]
+    #[arg(long, value_name = "MIB", default_value = "64", value_parser = number::<u64, MIN_POOL_MIB, MAX_MIB>)]
     #[arg(allow_negative_numbers = true, help_heading = "Engine")]
     #[arg(hide_short_help = true)]
     pub(crate) buffer_pool: u64,

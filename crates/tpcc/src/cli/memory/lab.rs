@@ -13,7 +13,7 @@ use super::{MemoryBudget, of_store};
 /// Memory of `tpcc history`: its buffer pool, and the recorded transactions, which stay in memory until the end of the run.
 pub(crate) fn of_history(store: &StoreConfig, params: &history::Params) -> MemoryBudget {
     let each = u64::from(params.sessions) * history::RecordedSession::transaction_bytes();
-    of_store(store).with("--transactions", params.transactions.into(), each)
+    of_store(store).add_demand("--transactions", params.transactions.into(), each)
 }
 
 /// Checks that the rows of one tenant fit into memory, and then the databases of all tenants with the stacks of all fibers
@@ -22,12 +22,12 @@ pub(crate) fn of_history(store: &StoreConfig, params: &history::Params) -> Memor
 /// # Errors
 /// As [`MemoryBudget::check`].
 pub(crate) fn of_tenants(plan: &TenantsPlan) -> Result<(), Error> {
-    MemoryBudget::of_this_process().with("--rows", plan.rows, TenantsPlan::row_bytes()).check()?;
+    MemoryBudget::of_this_process().add_demand("--rows", plan.rows, TenantsPlan::row_bytes()).check()?;
     let (tenants, stacks) = (plan.tenants as u64, plan.stack_bytes());
     MemoryBudget::of_this_process()
-        .with("--background", plan.background as u64, stacks)
-        .with("--terminals-per-tenant", plan.terminals as u64, tenants.saturating_mul(stacks))
-        .with("--tenants", tenants, plan.tenant_bytes())
+        .add_demand("--background", plan.background as u64, stacks)
+        .add_demand("--terminals-per-tenant", plan.terminals as u64, tenants.saturating_mul(stacks))
+        .add_demand("--tenants", tenants, plan.tenant_bytes())
         .check()
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn of_tenants(plan: &TenantsPlan) -> Result<(), Error> {
 /// A usage error that names the database.
 pub(crate) fn of_latency(plan: &Latencies, database: &Store, config: &StoreConfig) -> Result<(), Error> {
     let (copies, each, shown) = (plan.copies(), copy_bytes(database)?, config.shown());
-    let budget = of_store(config).with("--data", copies, each);
+    let budget = of_store(config).add_demand("--data", copies, each);
     budget.check().map_err(|_| {
         let (all, limit) = (in_mib(each.saturating_mul(copies)), budget.limit.map_or_else(String::new, in_mib));
         let without = if plan.simulate { ", or leave --simulate out" } else { "" };
@@ -53,7 +53,7 @@ pub(crate) fn of_latency(plan: &Latencies, database: &Store, config: &StoreConfi
 /// # Errors
 /// As [`MemoryBudget::check`].
 pub(crate) fn of_warehouses(tenants: usize, database: &Store, config: &StoreConfig) -> Result<(), Error> {
-    of_store(config).with("--tenants", tenants as u64, copy_bytes(database)?).check()
+    of_store(config).add_demand("--tenants", tenants as u64, copy_bytes(database)?).check()
 }
 
 fn copy_bytes(database: &Store) -> Result<u64, Error> {

@@ -15,7 +15,7 @@ use tpcc_core::workload::words::counted;
 use tpcc_lab::latency::{ForwardWrites, Latencies, LatencySpeculate};
 use tpcc_lab::tenants::{Access, TenantMix, TenantsPlan};
 
-use super::{DATA, cores, latch_words, means_nothing, on_disk, scheduling};
+use super::{DATA, cores, latch_words, on_disk, refuse_ineffective, scheduling};
 use crate::cli::flags::SchedulingFlags;
 use crate::cli::flags::lab::{FootprintFlags, HistoryFlags, LatencyFlags, TenantsFlags};
 use crate::cli::flags::shell::ShellFlags;
@@ -76,7 +76,7 @@ pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, Latencies), 
         LatencySpeculate::Auto => Speculate::Auto,
     };
     let decided = [("--grain", flags.grain.is_some() && speculate == Speculate::Auto)];
-    means_nothing(&decided, "--speculate auto", "the governor decides it; leave one of the two out")?;
+    refuse_ineffective(&decided, "--speculate auto", "the governor decides it; leave one of the two out")?;
     let plan = Latencies {
         mix: flags.mix,
         epoch_workers: flags.epoch_workers,
@@ -103,7 +103,7 @@ pub(crate) fn tenants(flags: &TenantsFlags) -> Result<TenantsPlan, Error> {
         // --rows and --access uniform are accepted without effect, so that mixes can be compared under the same flags. A
         // warehouse has its own rows and its own distribution of accesses.
         let other = flags.access.is_some_and(|access| access != Access::Uniform);
-        means_nothing(&[("--access", other)], "--mix tpcc", "the mix has its own; leave it out")?;
+        refuse_ineffective(&[("--access", other)], "--mix tpcc", "the mix has its own; leave it out")?;
     }
     let mut policies = Vec::new();
     for &policy in &flags.policy {
@@ -139,7 +139,7 @@ pub(crate) fn tenants(flags: &TenantsFlags) -> Result<TenantsPlan, Error> {
 /// Resolves `tpcc history`.
 pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
     let most = history::Params::MOST_TRANSACTIONS / u64::from(flags.sessions);
-    let transactions = at_most("--transactions", flags.transactions, most, "--transactions")?;
+    let transactions = check_maximum("--transactions", flags.transactions, most, "--transactions")?;
     let params = history::Params {
         form: match flags.form {
             HistoryForm::ListAppend => history::Form::ListAppend,
@@ -168,18 +168,18 @@ pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
     memory::lab::of_history(&store, &params).check()?;
     let (kind, scheduler) = match flags.speculate {
         Switch::Off => session_kind(&flags.scheduling, flags.workers, params.sessions)?,
-        Switch::On => sessions_ahead(&flags)?,
+        Switch::On => speculative_sessions(&flags)?,
     };
     Ok(HistoryConfig { store, params, kind, scheduler, form: flags.form, out: flags.out })
 }
 
 /// Returns true if the threads of a history's sessions have frames of their own. Refuses client partitioning.
 fn frames_of_sessions(partition: Partition) -> Result<bool, Error> {
-    if partition.of_clients() {
+    if partition.divides_clients() {
         let what = format!("--partition {}: means nothing here", partition.name());
         return Err(Error::usage(what).help("sessions of a history share all rows; pass none or server"));
     }
-    Ok(partition.of_the_server())
+    Ok(partition.divides_server())
 }
 
 /// Settings of `tpcc shell`.
@@ -220,7 +220,7 @@ fn teams(scheduling: &Scheduling, workers: usize, homeless: &str) -> Result<Opti
 }
 
 /// Checks a number of `tpcc history` whose maximum depends on another flag.
-fn at_most(flag: &str, given: u64, most: u64, explained: &str) -> Result<u64, Error> {
+fn check_maximum(flag: &str, given: u64, most: u64, explained: &str) -> Result<u64, Error> {
     if given <= most {
         return Ok(given);
     }
@@ -229,17 +229,17 @@ fn at_most(flag: &str, given: u64, most: u64, explained: &str) -> Result<u64, Er
 }
 
 /// Resolves sessions whose steps run speculatively on a second thread. Returns their kind and its description.
-fn sessions_ahead(flags: &HistoryFlags) -> Result<(history::SessionKind, String), Error> {
+fn speculative_sessions(flags: &HistoryFlags) -> Result<(history::SessionKind, String), Error> {
     use storage::Isolation::Serializable;
     let scheduler = flags.scheduling.scheduler;
     let help = "fibers of a worker share its core; leave one of the two out";
     let with = format!("--scheduler {}", scheduler.name());
-    means_nothing(&[("--speculate", scheduler != Scheduler::Threads)], &with, help)?;
+    refuse_ineffective(&[("--speculate", scheduler != Scheduler::Threads)], &with, help)?;
     let help = "versions are drawn while a row is locked; pass --form list-append, or leave --speculate out";
-    means_nothing(&[("--speculate", flags.form == HistoryForm::Register)], "--form register", help)?;
+    refuse_ineffective(&[("--speculate", flags.form == HistoryForm::Register)], "--form register", help)?;
     let help = "below serializable nothing keeps a row away that was seen to be absent; leave one of the two out";
     let with = format!("--isolation {}", flags.isolation.name());
-    means_nothing(&[("--speculate", flags.isolation.of_storage() != Serializable)], &with, help)?;
+    refuse_ineffective(&[("--speculate", flags.isolation.of_storage() != Serializable)], &with, help)?;
     let (_, threads) = session_kind(&flags.scheduling, flags.workers, flags.sessions)?;
     Ok((history::SessionKind::Ahead, format!("{threads}, steps ahead of their transaction")))
 }
@@ -260,7 +260,7 @@ fn session_kind(
         return Ok((Threads, Scheduler::Threads.name().to_owned()));
     }
     let workers = workers.unwrap_or(u64::from(sessions).min(cores() as u64));
-    let workers = at_most("--workers", workers, sessions.into(), "the flags")?;
+    let workers = check_maximum("--workers", workers, sessions.into(), "the flags")?;
     let Some(teams) = teams(&scheduling, workers as usize, "sessions of a history have no home")? else {
         return Ok((Threads, scheduling.name().to_owned()));
     };

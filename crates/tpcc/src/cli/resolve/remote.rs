@@ -1,6 +1,6 @@
 //! Settings of commands whose engine is a server. A flag that has no effect there is refused by name.
 
-use super::{cores, means_nothing};
+use super::{cores, refuse_ineffective};
 use crate::cli::flags::remote::RemoteFlags;
 use crate::cli::flags::{CheckFlags, EngineFlags, LoadFlags, RunFlags};
 use crate::cli::values::EngineChoice;
@@ -18,7 +18,7 @@ pub(crate) fn of_run(flags: &RunFlags) -> Result<Option<RemoteConfig>, Error> {
     {
         let with = format!("--sql-dialect {}", dialect.name());
         let help = "such a server answers a commit when it is durable; leave the flag out";
-        means_nothing(&[("--durability", how.durability.is_some())], &with, help)?;
+        refuse_ineffective(&[("--durability", how.durability.is_some())], &with, help)?;
     }
     Ok(found)
 }
@@ -56,7 +56,7 @@ fn server(
     isolation: Option<Isolation>,
 ) -> Result<Option<RemoteConfig>, Error> {
     needs_server(engine, flags)?;
-    let EngineChoice::There(url) = &engine.engine else { return Ok(None) };
+    let EngineChoice::Server(url) = &engine.engine else { return Ok(None) };
     Ok(Some(RemoteConfig {
         url: url.clone(),
         dialect: flags.sql_dialect.unwrap_or(Dialect::Postgres),
@@ -70,17 +70,17 @@ fn server(
 /// this program with a server.
 pub(super) fn check_flags(flags: &RunFlags) -> Result<(), Error> {
     if flags.engine.engine.kind() == EngineKind::Postgres {
-        has_no(flags)?;
+        refuse_ineffective_on_server(flags)?;
     }
     needs_server(&flags.engine, &flags.remote)
 }
 
 /// Refuses server flags if the engine is one of this program.
 fn needs_server(engine: &EngineFlags, flags: &RemoteFlags) -> Result<(), Error> {
-    let EngineChoice::Here(kind) = &engine.engine else { return Ok(()) };
+    let EngineChoice::Local(kind) = &engine.engine else { return Ok(()) };
     let given = [("--connections", flags.connections.is_some()), ("--sql-dialect", flags.sql_dialect.is_some())];
     let help = "name a server with --engine postgres://USER@HOST:PORT/DATABASE, or leave the flag out";
-    means_nothing(&given, &format!("--engine {}", kind.name()), help)
+    refuse_ineffective(&given, &format!("--engine {}", kind.name()), help)
 }
 
 /// Returns the number of concurrent connections. Each has a thread of its own.
@@ -99,7 +99,7 @@ pub(super) fn connections(flags: &RemoteFlags, workers: Option<usize>) -> Result
 }
 
 /// Refuses flags of `tpcc run` that have no effect on a server.
-fn has_no(flags: &RunFlags) -> Result<(), Error> {
+fn refuse_ineffective_on_server(flags: &RunFlags) -> Result<(), Error> {
     let how = &flags.transactions;
     refuse(&of_engine(&flags.engine))?;
     let partition = flags.partition.partition;
@@ -131,5 +131,5 @@ fn of_engine(engine: &EngineFlags) -> [(&'static str, bool); 4] {
 
 fn refuse(given: &[(&str, bool)]) -> Result<(), Error> {
     let help = "the server has settings of its own; leave the flag out, or pass --engine storage";
-    means_nothing(given, "--engine postgres://..", help)
+    refuse_ineffective(given, "--engine postgres://..", help)
 }
