@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::driver::runner::threads::ThreadsRunner;
 use crate::driver::{self, RunPlan};
 pub use crate::engines::peer::{Access, Peer, PeerError, PeerSession, PeerTransaction, TABLES};
-use crate::engines::peer::{Foreign, PeerLoader};
+use crate::engines::peer::{PeerEngine, PeerLoader};
 use crate::report::out;
 use crate::workload::check::{self, WarehousesDone};
 use crate::workload::engine::{Engine, OpenTransaction, Session};
@@ -74,7 +74,7 @@ pub fn load_scaled<P: Peer>(peer: &P, warehouses: u32, scale: Scale, seed: u64) 
         Err(error) => return Err(error.to_string()),
     }
     let facts = || {
-        let engine = Foreign(peer);
+        let engine = PeerEngine(peer);
         let mut session = engine.session(0)?;
         let mut transaction = session.begin()?;
         for (key, row) in plan.loaded().rows() {
@@ -90,7 +90,7 @@ pub fn load_scaled<P: Peer>(peer: &P, warehouses: u32, scale: Scale, seed: u64) 
 /// # Errors
 /// Error of the engine.
 pub fn standard_mix<P: Peer>(peer: &P, plan: &MixPlan) -> Result<MixDone, String> {
-    let engine = Foreign(peer);
+    let engine = PeerEngine(peer);
     let loaded = loaded(&engine)?;
     let plan = RunPlan {
         warehouses: loaded.warehouses,
@@ -124,13 +124,13 @@ pub fn standard_mix<P: Peer>(peer: &P, plan: &MixPlan) -> Result<MixDone, String
 /// # Errors
 /// Error of the engine.
 pub fn conditions<P: Peer>(peer: &P) -> Result<(usize, bool), String> {
-    let engine = Foreign(peer);
+    let engine = PeerEngine(peer);
     let loaded = loaded(&engine)?;
     let audit = check::check(&engine, &loaded, 1, &WarehousesDone::default()).map_err(|error| error.to_string())?;
     Ok((audit.conditions_held(), audit.passed()))
 }
 
-fn loaded<P: Peer>(engine: &Foreign<'_, P>) -> Result<Loaded, String> {
+fn loaded<P: Peer>(engine: &PeerEngine<'_, P>) -> Result<Loaded, String> {
     let found = engine.reader().and_then(|mut reader| Loaded::read(&mut reader)).map_err(|error| error.to_string())?;
     found.ok_or_else(|| "nothing is loaded".to_owned())
 }

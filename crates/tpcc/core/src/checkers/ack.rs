@@ -19,7 +19,7 @@ const NAMED: usize = 5;
 
 /// Comparison of a file of acknowledgements with the database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Compared {
+pub struct AckComparison {
     /// Numbers of the runs in the file.
     pub runs: BTreeSet<u32>,
     /// Number of acknowledged transactions that write; each was looked up.
@@ -38,27 +38,27 @@ pub struct Compared {
 
 /// Reason why a comparison failed.
 #[derive(Debug)]
-pub enum CannotCompare<E> {
+pub enum CompareError<E> {
     /// The file cannot be read.
     File(io::Error),
     /// A line is not an acknowledgement: its number, counted from 1, and its text.
     Line(u64, String),
     /// At this line the number of runs exceeded the maximum, or the user ended the comparison.
-    Endless(u64),
+    Interrupted(u64),
     /// The database cannot be read.
     Engine(E),
 }
 
 /// Looks up every acknowledged transaction of `acks`.
-pub fn compare<R: Read>(reader: &mut R, acks: impl BufRead) -> Result<Compared, CannotCompare<R::Error>> {
+pub fn compare<R: Read>(reader: &mut R, acks: impl BufRead) -> Result<AckComparison, CompareError<R::Error>> {
     let mut acks = acks;
-    let mut compared = Compared::default();
+    let mut compared = AckComparison::default();
     // Last sequence numbers by run and terminal. Only those found in the database, so the map is bounded by its content.
     let mut written: HashMap<(u32, u32), u64> = HashMap::new();
     let mut line = Vec::new();
     for number in 1u64.. {
         line.clear();
-        let read = acks.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(CannotCompare::File)?;
+        let read = acks.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(CompareError::File)?;
         if read == 0 {
             break;
         }
@@ -68,12 +68,12 @@ pub fn compare<R: Read>(reader: &mut R, acks: impl BufRead) -> Result<Compared, 
                 compared.torn = true;
                 break;
             }
-            return Err(CannotCompare::Line(number, text.into_owned()));
+            return Err(CompareError::Line(number, text.into_owned()));
         }
-        let ack: Ack = text.parse().map_err(|_| CannotCompare::Line(number, text.trim_end().to_owned()))?;
+        let ack: Ack = text.parse().map_err(|_| CompareError::Line(number, text.trim_end().to_owned()))?;
         compared.runs.insert(ack.run);
         if compared.runs.len() > MOST_RUNS || interrupt::requested() {
-            return Err(CannotCompare::Endless(number));
+            return Err(CompareError::Interrupted(number));
         }
         let kind = match ack.kind {
             AckKind::Committed(kind) if kind.writes() => kind,
@@ -92,7 +92,7 @@ pub fn compare<R: Read>(reader: &mut R, acks: impl BufRead) -> Result<Compared, 
             Some(last) => Some(*last),
             None => {
                 let last = reader.read::<Acknowledged, _>(&key, |row| row.hot.sequence.get());
-                let last = last.map_err(CannotCompare::Engine)?;
+                let last = last.map_err(CompareError::Engine)?;
                 written.extend(last.map(|last| ((ack.run, ack.terminal), last)));
                 last
             }
@@ -101,7 +101,7 @@ pub fn compare<R: Read>(reader: &mut R, acks: impl BufRead) -> Result<Compared, 
             _ if ack.sequence == 0 => Some("a terminal's first is 1".to_owned()),
             None => Some("no such terminal in that run".to_owned()),
             Some(last) if last < ack.sequence => Some(format!("the terminal's last is {last}")),
-            Some(_) if kind == Kind::Payment && !has_history(reader, &ack).map_err(CannotCompare::Engine)? => {
+            Some(_) if kind == Kind::Payment && !has_history(reader, &ack).map_err(CompareError::Engine)? => {
                 Some("no row of it in history".to_owned())
             }
             Some(_) => None,
@@ -180,7 +180,7 @@ mod tests {
         (floor, text)
     }
 
-    fn compared(floor: &Floor, acks: &str) -> Compared {
+    fn compared(floor: &Floor, acks: &str) -> AckComparison {
         compare(&mut floor.reader().unwrap(), acks.as_bytes()).unwrap()
     }
 
@@ -226,7 +226,7 @@ mod tests {
         for wrong in ["ack 1 2 pay\n", "\n", "hello\n", &"x".repeat(1_000)] {
             let text = format!("ack 1 0 1 stock-level\n{wrong}ack 1 0 2 stock-level\n");
             let error = compare(&mut floor.reader().unwrap(), text.as_bytes()).unwrap_err();
-            assert!(matches!(error, CannotCompare::Line(2, _)), "{error:?}");
+            assert!(matches!(error, CompareError::Line(2, _)), "{error:?}");
         }
     }
 }

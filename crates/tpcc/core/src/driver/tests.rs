@@ -18,7 +18,7 @@ use crate::workload::schema::tables::History;
 use crate::workload::schema::{IndexDef, RowOf, Scale, TableDef, TableId};
 
 /// Engine whose commits become durable `lag` tickets late, and whose every `victim_every`-th commit aborts.
-pub(super) struct Moody {
+pub(super) struct LaggingEngine {
     floor: Floor,
     lag: u64,
     victim_every: u64,
@@ -31,7 +31,7 @@ pub(super) struct Moody {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum MoodError {
+pub(super) enum LaggingError {
     #[error("floor: {0}")]
     Floor(#[from] FloorError),
     #[error("chosen as a victim")]
@@ -40,38 +40,39 @@ pub(super) enum MoodError {
     Full,
 }
 
-impl EngineError for MoodError {
+impl EngineError for LaggingError {
     fn abort(&self) -> Option<Abort> {
-        matches!(self, MoodError::Victim).then_some(Abort { cause: AbortCause::Deadlock, table: Some(TableId::Stock) })
+        matches!(self, LaggingError::Victim)
+            .then_some(Abort { cause: AbortCause::Deadlock, table: Some(TableId::Stock) })
     }
 }
 
-pub(super) struct MoodySession<'a> {
+pub(super) struct LaggingSession<'a> {
     floor: FloorSession<'a>,
-    engine: &'a Moody,
+    engine: &'a LaggingEngine,
     tickets: u64,
     durable: u64,
     tries: u64,
 }
 
-pub(super) struct MoodyTransaction<'t> {
+pub(super) struct LaggingTransaction<'t> {
     floor: FloorTransaction<'t>,
-    engine: &'t Moody,
+    engine: &'t LaggingEngine,
     tickets: &'t mut u64,
     tries: &'t mut u64,
 }
 
-impl Engine for Moody {
-    type Error = MoodError;
-    type Session<'a> = MoodySession<'a>;
-    type Reader<'a> = MoodyReader<'a>;
+impl Engine for LaggingEngine {
+    type Error = LaggingError;
+    type Session<'a> = LaggingSession<'a>;
+    type Reader<'a> = LaggingReader<'a>;
 
-    fn session(&self, worker: usize) -> Result<MoodySession<'_>, MoodError> {
-        Ok(MoodySession { floor: self.floor.session(worker)?, engine: self, tickets: 0, durable: 0, tries: 0 })
+    fn session(&self, worker: usize) -> Result<LaggingSession<'_>, LaggingError> {
+        Ok(LaggingSession { floor: self.floor.session(worker)?, engine: self, tickets: 0, durable: 0, tries: 0 })
     }
 
-    fn reader(&self) -> Result<MoodyReader<'_>, MoodError> {
-        Ok(MoodyReader(self.floor.reader()?))
+    fn reader(&self) -> Result<LaggingReader<'_>, LaggingError> {
+        Ok(LaggingReader(self.floor.reader()?))
     }
 
     fn figures(&self) -> EngineFigures {
@@ -79,15 +80,15 @@ impl Engine for Moody {
     }
 }
 
-impl<'a> Session for MoodySession<'a> {
-    type Error = MoodError;
+impl<'a> Session for LaggingSession<'a> {
+    type Error = LaggingError;
     type Transaction<'t>
-        = MoodyTransaction<'t>
+        = LaggingTransaction<'t>
     where
         Self: 't;
 
-    fn begin(&mut self) -> Result<MoodyTransaction<'_>, MoodError> {
-        Ok(MoodyTransaction {
+    fn begin(&mut self) -> Result<LaggingTransaction<'_>, LaggingError> {
+        Ok(LaggingTransaction {
             floor: self.floor.begin()?,
             engine: self.engine,
             tickets: &mut self.tickets,
@@ -95,7 +96,7 @@ impl<'a> Session for MoodySession<'a> {
         })
     }
 
-    fn begin_again(&mut self) -> Result<MoodyTransaction<'_>, MoodError> {
+    fn begin_again(&mut self) -> Result<LaggingTransaction<'_>, LaggingError> {
         self.begin()
     }
 
@@ -106,7 +107,7 @@ impl<'a> Session for MoodySession<'a> {
 
     fn request(&mut self, _ticket: Ticket) {}
 
-    fn wait_for(&mut self, ticket: Ticket) -> Result<Ticket, MoodError> {
+    fn wait_for(&mut self, ticket: Ticket) -> Result<Ticket, LaggingError> {
         assert!(ticket.0 <= self.tickets, "waits for a ticket that was never given");
         self.engine.waits.lock().unwrap().push(ticket.0);
         self.durable = self.durable.max(ticket.0);
@@ -114,38 +115,38 @@ impl<'a> Session for MoodySession<'a> {
     }
 }
 
-impl OpenTransaction for MoodyTransaction<'_> {
-    fn commit(self) -> Result<Ticket, MoodError> {
+impl OpenTransaction for LaggingTransaction<'_> {
+    fn commit(self) -> Result<Ticket, LaggingError> {
         *self.tries += 1;
         if self.tries.is_multiple_of(self.engine.victim_every) {
-            return Err(MoodError::Victim);
+            return Err(LaggingError::Victim);
         }
         *self.tickets += 1;
         if *self.tickets == self.engine.fails_at {
             assert!(!self.engine.panics, "the engine is broken");
-            return Err(MoodError::Full);
+            return Err(LaggingError::Full);
         }
         self.floor.commit()?;
         Ok(Ticket(*self.tickets))
     }
 
-    fn rollback(self) -> Result<Ticket, MoodError> {
+    fn rollback(self) -> Result<Ticket, LaggingError> {
         self.floor.rollback()?;
         Ok(Ticket(*self.tickets))
     }
 }
 
-pub(super) struct MoodyReader<'a>(FloorReader<'a>);
+pub(super) struct LaggingReader<'a>(FloorReader<'a>);
 
 macro_rules! reads {
     ($($reader:ty, $inner:tt;)*) => {$(
         impl Read for $reader {
-            type Error = MoodError;
+            type Error = LaggingError;
             fn read<T: TableDef, R>(
                 &mut self,
                 key: &T::Key,
                 f: impl FnMut(&RowOf<T>) -> R,
-            ) -> Result<Option<R>, MoodError> {
+            ) -> Result<Option<R>, LaggingError> {
                 Ok(self.$inner.read::<T, R>(key, f)?)
             }
             fn scan<T: TableDef>(
@@ -153,7 +154,7 @@ macro_rules! reads {
                 from: &T::Key,
                 to: &T::Key,
                 f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
-            ) -> Result<(), MoodError> {
+            ) -> Result<(), LaggingError> {
                 Ok(self.$inner.scan::<T>(from, to, f)?)
             }
             fn scan_index<I: IndexDef>(
@@ -162,30 +163,30 @@ macro_rules! reads {
                 to: &I::Key,
                 direction: Direction,
                 f: impl FnMut(&I::Key, &<I::Table as TableDef>::Key) -> ControlFlow<()>,
-            ) -> Result<(), MoodError> {
+            ) -> Result<(), LaggingError> {
                 Ok(self.$inner.scan_index::<I>(from, to, direction, f)?)
             }
         }
     )*};
 }
 reads! {
-    MoodyReader<'_>, 0;
-    MoodyTransaction<'_>, floor;
+    LaggingReader<'_>, 0;
+    LaggingTransaction<'_>, floor;
 }
 
-impl Ops for MoodyTransaction<'_> {
+impl Ops for LaggingTransaction<'_> {
     fn update<T: TableDef, R>(
         &mut self,
         key: &T::Key,
         f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
-    ) -> Result<Option<R>, MoodError> {
+    ) -> Result<Option<R>, LaggingError> {
         Ok(self.floor.update::<T, R>(key, f)?)
     }
     fn rewrite<T: TableDef, R>(
         &mut self,
         key: &T::Key,
         f: impl FnOnce(&mut RowOf<T>) -> R,
-    ) -> Result<Option<R>, MoodError> {
+    ) -> Result<Option<R>, LaggingError> {
         Ok(self.floor.rewrite::<T, R>(key, f)?)
     }
     fn update_run<T: TableDef>(
@@ -193,16 +194,16 @@ impl Ops for MoodyTransaction<'_> {
         from: &T::Key,
         to: &T::Key,
         f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
-    ) -> Result<usize, MoodError> {
+    ) -> Result<usize, LaggingError> {
         Ok(self.floor.update_run::<T>(from, to, f)?)
     }
-    fn insert<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), MoodError> {
+    fn insert<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), LaggingError> {
         Ok(self.floor.insert::<T>(key, row)?)
     }
-    fn insert_run<T: TableDef>(&mut self, rows: &[(T::Key, RowOf<T>)]) -> Result<(), MoodError> {
+    fn insert_run<T: TableDef>(&mut self, rows: &[(T::Key, RowOf<T>)]) -> Result<(), LaggingError> {
         Ok(self.floor.insert_run::<T>(rows)?)
     }
-    fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, MoodError> {
+    fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, LaggingError> {
         Ok(self.floor.remove_first::<T>(from, to)?)
     }
     fn prefetch<T: TableDef>(&mut self, keys: &[T::Key]) {
@@ -210,12 +211,12 @@ impl Ops for MoodyTransaction<'_> {
     }
 }
 
-pub(super) fn moody(lag: u64, victim_every: u64, fails_at: u64) -> (Moody, Loaded) {
+pub(super) fn lagging_engine(lag: u64, victim_every: u64, fails_at: u64) -> (LaggingEngine, Loaded) {
     let plan = load::Population::new(2, Scale::TINY, 1, Timestamp::at(1));
     let maps = LoadingMaps::new();
     let _ = load::populate(&plan, &maps, 1, &load::RowsDone::default()).unwrap();
     let floor = Floor::new(maps, &plan.loaded());
-    (Moody { floor, lag, victim_every, waits: Mutex::default(), fails_at, panics: false }, plan.loaded())
+    (LaggingEngine { floor, lag, victim_every, waits: Mutex::default(), fails_at, panics: false }, plan.loaded())
 }
 
 pub(super) fn plan(terminals: u32, length: Length) -> RunPlan {
@@ -248,7 +249,7 @@ pub(super) fn paced_plan(warehouses: u32, workers: usize) -> RunPlan {
 fn a_team_counts_each_transaction_once() {
     let (fifo, batched) = (Admission::Fifo, Admission::Batched);
     for (terminals, team_size, admission) in [(4, 4, batched), (8, 3, fifo), (16, 16, batched), (16, 16, fifo)] {
-        let (engine, loaded) = moody(0, 7, u64::MAX);
+        let (engine, loaded) = lagging_engine(0, 7, u64::MAX);
         let plan = RunPlan { admission, ..plan(terminals, count(2_000)) };
         let measured = run(&engine, &StepsRunner::without_hook(team_size), &loaded, &plan, None, |_| {}).unwrap();
         assert_eq!(measured.stats.completed(), 2_000);
@@ -256,7 +257,7 @@ fn a_team_counts_each_transaction_once() {
         let checked = check::check(&engine, &loaded, 1, &check::WarehousesDone::default()).unwrap();
         assert!(checked.passed(), "{:?}", checked.findings);
     }
-    let (engine, loaded) = moody(0, 5, 300);
+    let (engine, loaded) = lagging_engine(0, 5, 300);
     let plan = RunPlan { admission: batched, ..plan(8, count(1_000)) };
     keeps_its_figures(run(&engine, &StepsRunner::without_hook(4), &loaded, &plan, None, |_| {}).unwrap());
 }
@@ -265,8 +266,8 @@ fn a_team_counts_each_transaction_once() {
 #[test]
 fn a_panic_in_a_team_ends_the_run_with_its_message() {
     for admission in [Admission::Fifo, Admission::Batched] {
-        let (engine, loaded) = moody(0, 5, 300);
-        let engine = Moody { panics: true, ..engine };
+        let (engine, loaded) = lagging_engine(0, 5, 300);
+        let engine = LaggingEngine { panics: true, ..engine };
         let length =
             Length { warmup: Duration::from_millis(20), duration: Some(Duration::from_secs(5)), transactions: None };
         let plan = RunPlan { admission, ..plan(8, length) };
@@ -283,7 +284,7 @@ fn count(transactions: u64) -> Length {
 #[test]
 fn late_answers_and_victims_are_counted_once() {
     for (lag, terminals) in [(0, 4), (3, 8), (50, 8), (8, 8), (7, 1)] {
-        let (engine, loaded) = moody(lag, 7, u64::MAX);
+        let (engine, loaded) = lagging_engine(lag, 7, u64::MAX);
         let measured = run(&engine, &ThreadsRunner, &loaded, &plan(terminals, count(2_000)), None, |_| {}).unwrap();
         let stats = &measured.stats;
         assert_eq!(stats.completed(), 2_000, "lag {lag}");
@@ -314,7 +315,7 @@ fn late_answers_and_victims_are_counted_once() {
 #[test]
 fn batches_are_of_one_kind_and_arrivals_are_not() {
     let kinds_of = |admission| {
-        let (engine, loaded) = moody(0, u64::MAX, u64::MAX);
+        let (engine, loaded) = lagging_engine(0, u64::MAX, u64::MAX);
         // Enough terminals that each kind is requested at least `BATCH` times.
         let plan = RunPlan { admission, ..plan(500, count(BATCH as u64)) };
         let measured = run(&engine, &ThreadsRunner, &loaded, &plan, None, |_| {}).unwrap();
@@ -329,7 +330,7 @@ fn batches_are_of_one_kind_and_arrivals_are_not() {
 /// An aborted transaction is retried with the same input, including its HISTORY key.
 #[test]
 fn every_payment_has_its_own_row() {
-    let (engine, loaded) = moody(2, 3, u64::MAX);
+    let (engine, loaded) = lagging_engine(2, 3, u64::MAX);
     let measured =
         run(&engine, &ThreadsRunner, &loaded, &RunPlan { mix: Mix::Payment, ..plan(4, count(1_000)) }, None, |_| {})
             .unwrap();
@@ -355,12 +356,12 @@ fn every_payment_has_its_own_row() {
 
 #[test]
 fn a_failure_ends_the_run_with_its_message() {
-    let (engine, loaded) = moody(2, 5, 300);
+    let (engine, loaded) = lagging_engine(2, 5, 300);
     keeps_its_figures(run(&engine, &ThreadsRunner, &loaded, &plan(4, count(1_000)), None, |_| {}).unwrap());
 }
 
 /// Checks a run whose engine failed at ticket 300, of 1,000 transactions: only responses before the failure count.
-fn keeps_its_figures(measured: Measured) {
+fn keeps_its_figures(measured: RunResult) {
     assert_eq!(measured.failure.as_deref(), Some("log: no space left; free some"));
     let stats = &measured.stats;
     assert!((150..=300).contains(&stats.completed()), "{}", stats.completed());
@@ -372,7 +373,7 @@ fn keeps_its_figures(measured: Measured) {
 
 #[test]
 fn warm_up_is_not_counted() {
-    let (engine, loaded) = moody(2, 1_000, u64::MAX);
+    let (engine, loaded) = lagging_engine(2, 1_000, u64::MAX);
     let length = Length { warmup: Duration::from_millis(50), duration: None, transactions: Some(100) };
     let measured = run(&engine, &ThreadsRunner, &loaded, &plan(4, length), None, |_| {}).unwrap();
     assert_eq!(measured.stats.completed(), 100);
@@ -381,7 +382,7 @@ fn warm_up_is_not_counted() {
 
 #[test]
 fn time_limits_hold() {
-    let (engine, loaded) = moody(2, 1_000, u64::MAX);
+    let (engine, loaded) = lagging_engine(2, 1_000, u64::MAX);
     let length =
         Length { warmup: Duration::from_millis(20), duration: Some(Duration::from_millis(80)), transactions: None };
     let measured = run(&engine, &ThreadsRunner, &loaded, &plan(4, length), None, |_| {}).unwrap();

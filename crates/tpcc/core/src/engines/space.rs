@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 /// Size of the files of one warehouse after loading, rounded up.
 const WAREHOUSE: u64 = 120 * MIB;
 /// Size of the log segments, the control file, and the data of the first seconds.
-const LEAST: u64 = 128 * MIB;
+const MIN_FREE: u64 = 128 * MIB;
 
 /// Fails if the file system of `dir` has too little space to load `warehouses` (0: to run on the existing database). `freed`
 /// bytes count as free. Succeeds if the system does not report the free space.
@@ -69,7 +69,7 @@ fn expected(workers: usize, length: &Length, checkpoint: u64) -> u64 {
 
 /// Fails with the required bytes if fewer are free.
 fn suffices(free: u64, warehouses: u32) -> Result<(), u64> {
-    let need = LEAST + u64::from(warehouses) * WAREHOUSE;
+    let need = MIN_FREE + u64::from(warehouses) * WAREHOUSE;
     if free < need { Err(need) } else { Ok(()) }
 }
 
@@ -81,9 +81,9 @@ mod tests {
 
     #[test]
     fn a_load_needs_more_than_a_run() {
-        assert_eq!(suffices(LEAST, 0), Ok(()));
-        assert_eq!(suffices(LEAST - 1, 0), Err(LEAST));
-        assert_eq!(suffices(LEAST + WAREHOUSE, 2), Err(LEAST + 2 * WAREHOUSE));
+        assert_eq!(suffices(MIN_FREE, 0), Ok(()));
+        assert_eq!(suffices(MIN_FREE - 1, 0), Err(MIN_FREE));
+        assert_eq!(suffices(MIN_FREE + WAREHOUSE, 2), Err(MIN_FREE + 2 * WAREHOUSE));
     }
 
     #[test]

@@ -42,16 +42,16 @@ pub trait Counters: Copy + 'static {
     const SHOWN: &'static [CounterWording<Self>];
 
     /// Applies `make` to each counter's values here and in `other`.
-    fn with(&self, other: &Self, make: impl Fn(u64, u64) -> u64) -> Self;
+    fn zip_with(&self, other: &Self, make: impl Fn(u64, u64) -> u64) -> Self;
 
     /// Adds the counters of another worker.
     fn add(&mut self, other: &Self) {
-        *self = self.with(other, |here, there| here + there);
+        *self = self.zip_with(other, |here, there| here + there);
     }
 
     /// Difference to the earlier counters `before`.
     fn since(&self, before: &Self) -> Self {
-        self.with(before, u64::saturating_sub)
+        self.zip_with(before, u64::saturating_sub)
     }
 
     /// Texts of the counters that are listed in the summary.
@@ -73,7 +73,7 @@ macro_rules! counters {
             impl Counters for $list {
                 const SHOWN: &'static [CounterWording<Self>] = &[$(($shown, |list| list.$key)),*];
 
-                fn with(&self, other: &Self, make: impl Fn(u64, u64) -> u64) -> Self {
+                fn zip_with(&self, other: &Self, make: impl Fn(u64, u64) -> u64) -> Self {
                     $list { $($key: make(self.$key, other.$key)),* }
                 }
             }

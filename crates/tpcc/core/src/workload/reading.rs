@@ -9,9 +9,9 @@ use super::error::Error;
 use super::words::in_mib;
 
 /// Maximum size of a result of `tpcc --json`: one sample per second for about twelve days.
-pub const MOST_RESULT: u64 = 128 << 20;
+pub const MAX_RESULT_BYTES: u64 = 128 << 20;
 /// Maximum size of a program's output, or of a profile that a program writes.
-pub const MOST_OUTPUT: u64 = 1 << 30;
+pub const MAX_OUTPUT_BYTES: u64 = 1 << 30;
 
 /// Error of reading a file.
 #[derive(Debug, thiserror::Error)]
@@ -67,9 +67,9 @@ pub fn read_file(path: &Path, limit: u64, expected: &'static str) -> Result<Vec<
 }
 
 /// Reads the text that a program has written to the file `path`. Empty if the file cannot be read, is larger than
-/// [`MOST_OUTPUT`] bytes, or is not UTF-8.
+/// [`MAX_OUTPUT_BYTES`] bytes, or is not UTF-8.
 pub fn read_output(path: &Path) -> String {
-    let bytes = read_file(path, MOST_OUTPUT, "the output of a program");
+    let bytes = read_file(path, MAX_OUTPUT_BYTES, "the output of a program");
     bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
 

@@ -165,12 +165,12 @@ impl Switch {
 
 impl Partition {
     /// Returns true if one worker serves all terminals of a warehouse.
-    pub fn of_clients(self) -> bool {
+    pub fn divides_clients(self) -> bool {
         matches!(self, Partition::Client | Partition::Both)
     }
 
     /// Returns true if workers have frames of their own.
-    pub fn of_the_server(self) -> bool {
+    pub fn divides_server(self) -> bool {
         matches!(self, Partition::Server | Partition::Both)
     }
 }
@@ -397,7 +397,7 @@ pub struct RunConfig {
     /// Requested number of terminals; `None`: ten per warehouse.
     pub terminals: Option<u32>,
     /// True if the number of workers was requested, not taken from the machine.
-    pub workers_asked: bool,
+    pub workers_requested: bool,
     /// Delay between an answer and the terminal's next request.
     pub pacing: Pacing,
     /// File for the results of deferred Deliveries; `None` without pacing.
@@ -453,7 +453,7 @@ impl RunConfig {
     pub fn placement(&self) -> itas::Placement {
         match self.scheduling.policy() {
             Some(policy) => policy.mode().placement(),
-            None if self.partition.of_clients() => itas::Placement::Packed,
+            None if self.partition.divides_clients() => itas::Placement::Packed,
             None => itas::Placement::Spread,
         }
     }
@@ -476,7 +476,7 @@ impl RunConfig {
         let terminals = self.terminals.unwrap_or(warehouses.saturating_mul(RunConfig::TERMINALS_OF_A_WAREHOUSE));
         let mut workers = self.store.workers;
         if (terminals as usize) < workers {
-            if self.workers_asked {
+            if self.workers_requested {
                 let served_by = if self.engine == EngineKind::Postgres { "connections" } else { "workers" };
                 return Err(Error::usage(format!("--terminals {terminals}: fewer than the {workers} {served_by}"))
                     .help(format!("pass --{served_by} {terminals}, or --terminals {workers}")));

@@ -10,13 +10,13 @@ use crate::workload::error::Error;
 /// First error of a write to stdout.
 static NOT_PRINTED: OnceLock<std::io::Error> = OnceLock::new();
 
-/// Prints results on stdout. A closed pipe is not an error; [`not_printed`] reports every other error at the end.
+/// Prints results on stdout. A closed pipe is not an error; [`print_error`] reports every other error at the end.
 pub fn print(text: &str) {
-    note_printed(std::io::stdout().write_all(text.as_bytes()));
+    record_print_result(std::io::stdout().write_all(text.as_bytes()));
 }
 
 /// Flushes stdout and records the first error: of the write `ended`, or of the flush.
-pub fn note_printed(ended: std::io::Result<()>) {
+pub fn record_print_result(ended: std::io::Result<()>) {
     if let Err(error) = ended.and_then(|()| std::io::stdout().flush())
         && error.kind() != std::io::ErrorKind::BrokenPipe
     {
@@ -25,7 +25,7 @@ pub fn note_printed(ended: std::io::Result<()>) {
 }
 
 /// Returns the error of a command whose results could not be printed.
-pub fn not_printed() -> Option<Error> {
+pub fn print_error() -> Option<Error> {
     NOT_PRINTED.get().map(|error| {
         Error::failed(format!("stdout: cannot be written: {error}")).help("what was printed is lost; the rest was done")
     })

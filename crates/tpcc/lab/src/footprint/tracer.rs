@@ -18,7 +18,7 @@ use super::operand::{AccessKind, Operand, Operands};
 use super::trace::{Executed, Operation, OperationId, Passed};
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::interrupt;
-use tpcc_core::workload::reading::{MOST_OUTPUT, read_within};
+use tpcc_core::workload::reading::{MAX_OUTPUT_BYTES, read_within};
 use tpcc_core::workload::words::in_mib;
 
 /// Address to which the program's own file is relocated: the one at which Valgrind loads programs, so that the sets of large
@@ -197,8 +197,8 @@ impl Tracer {
         }
         let Some(stdout) = &mut self.child.stdout else { return Ok(String::new()) };
         let failed = |why: String| Error::failed(format!("what the traced program says cannot be read: {why}"));
-        let printed = read_within(stdout, MOST_OUTPUT).map_err(|e| failed(e.to_string()))?;
-        let printed = printed.ok_or_else(|| failed(format!("more than {}", in_mib(MOST_OUTPUT))))?;
+        let printed = read_within(stdout, MAX_OUTPUT_BYTES).map_err(|e| failed(e.to_string()))?;
+        let printed = printed.ok_or_else(|| failed(format!("more than {}", in_mib(MAX_OUTPUT_BYTES))))?;
         String::from_utf8(printed).map_err(|e| failed(e.to_string()))
     }
 

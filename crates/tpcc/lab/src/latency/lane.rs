@@ -126,7 +126,7 @@ impl<'s> Lane<'s> {
                 let ran = match decision.grain.map(|usual| ahead.grain.unwrap_or(usual)) {
                     None => in_order(&mut tx, job, out, scratch),
                     Some(grain) => match job {
-                        TrialInput::LongOrder(input) => ahead.loops.order(&mut tx, input.order(), grain),
+                        TrialInput::LongOrder(input) => ahead.loops.run_order(&mut tx, input.order(), grain),
                         TrialInput::Usual(input) => ahead.loops.run(&mut tx, ahead.of, input, grain, scratch),
                     },
                 };
@@ -158,7 +158,7 @@ impl<'s> Lane<'s> {
         let mut tx = self.store.begin().map_err(failed)?;
         let begun = Instant::now();
         for _ in 0..LOOPS {
-            ahead.loops.empty(&mut tx, 2).map_err(|failure| Error::failed(failure.to_string()))?;
+            ahead.loops.run_empty(&mut tx, 2).map_err(|failure| Error::failed(failure.to_string()))?;
         }
         Ok(begun.elapsed().as_secs_f64() * 1e6 / f64::from(LOOPS))
     }

@@ -21,7 +21,7 @@ use tpcc_core::report::model::{Provenance, schema_of};
 use tpcc_core::report::out::replace;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::interrupt;
-use tpcc_core::workload::reading::{MOST_RESULT, read_file};
+use tpcc_core::workload::reading::{MAX_RESULT_BYTES, read_file};
 use tpcc_core::workload::streams::say;
 
 /// Name of the result file in the directory of an experiment.
@@ -196,7 +196,7 @@ fn one(lab: &mut Lab, paper: &Paper, experiment: &Experiment) -> Result<Report, 
 
 /// Reads a kept result; none if it is missing or cannot be read.
 fn saved(directory: &Path) -> Option<Report> {
-    let text = read_file(&directory.join(RESULT), MOST_RESULT, "what 'tpcc reproduce --json' wrote").ok()?;
+    let text = read_file(&directory.join(RESULT), MAX_RESULT_BYTES, "what 'tpcc reproduce --json' wrote").ok()?;
     let report: Report = serde_json::from_slice(&text).ok()?;
     (report.schema == schema_of("reproduce")).then_some(report)
 }

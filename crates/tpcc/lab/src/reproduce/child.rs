@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::interrupt;
-use tpcc_core::workload::reading::{MOST_OUTPUT, read_within};
+use tpcc_core::workload::reading::{MAX_OUTPUT_BYTES, read_within};
 use tpcc_core::workload::words::in_mib;
 
 /// Interval at which a running program is polled.
@@ -85,9 +85,9 @@ pub fn run(command: &mut Command, scratch: &Path) -> Result<ChildEnd, Error> {
     }
     let text = |file: &mut File| {
         file.rewind()?;
-        let bytes = read_within(file, MOST_OUTPUT)?;
+        let bytes = read_within(file, MAX_OUTPUT_BYTES)?;
         let bytes =
-            bytes.ok_or_else(|| std::io::Error::other(format!("it printed more than {}", in_mib(MOST_OUTPUT))))?;
+            bytes.ok_or_else(|| std::io::Error::other(format!("it printed more than {}", in_mib(MAX_OUTPUT_BYTES))))?;
         Ok::<String, std::io::Error>(String::from_utf8_lossy(&bytes).into_owned())
     };
     Ok(ChildEnd { status, stdout: text(&mut stdout).map_err(failed)?, stderr: text(&mut stderr).map_err(failed)? })

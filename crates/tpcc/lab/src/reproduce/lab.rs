@@ -14,7 +14,7 @@ use super::{Experiment, in_minutes};
 use crate::footprint::geometry::Geometry;
 use tpcc_core::workload::error::Error;
 use tpcc_core::workload::interrupt;
-use tpcc_core::workload::reading::{MOST_RESULT, read_file};
+use tpcc_core::workload::reading::{MAX_RESULT_BYTES, read_file};
 use tpcc_core::workload::streams::say;
 use tpcc_core::workload::threads;
 
@@ -131,7 +131,7 @@ impl Lab {
         if !ended.status.success() {
             return Err(said(&ended.last_words()));
         }
-        let text = read_file(&file, MOST_RESULT, "what 'tpcc --json' wrote");
+        let text = read_file(&file, MAX_RESULT_BYTES, "what 'tpcc --json' wrote");
         let _ = std::fs::remove_file(&file);
         let text = text.map_err(|e| said(&format!("wrote no JSON: {e}")))?;
         serde_json::from_slice(&text).map_err(|e| said(&format!("wrote no JSON: {e}")))

@@ -6,7 +6,7 @@ use super::turns::Turn;
 use super::{Batches, Ended, int};
 use tpcc_core::workload::generate::input::StockLevelInput;
 use tpcc_core::workload::schema::TableId;
-use tpcc_core::workload::txn::stock_level::show;
+use tpcc_core::workload::txn::stock_level::set_output;
 use tpcc_core::workload::txn::{Scratch, Verdict};
 
 /// Number of distinct items in the last twenty orders with a stock below the threshold.
@@ -26,6 +26,6 @@ pub(super) fn run(work: &Batches<'_>, input: &StockLevelInput, scratch: &mut Scr
     work.done(begin)?;
     let row = work.of(TableId::Stock, counted)?;
     work.done(end)?;
-    show(input, work.get::<i64>(&row, 0)? as u32, scratch);
+    set_output(input, work.get::<i64>(&row, 0)? as u32, scratch);
     Ok(Verdict::Commit)
 }

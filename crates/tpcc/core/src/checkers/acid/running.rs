@@ -3,8 +3,8 @@
 use std::num::NonZeroU8;
 use std::ops::ControlFlow;
 
+use super::observed_ops::ObservedOps;
 use super::text;
-use super::watched::Watched;
 use crate::engines::storage::store::StoreTransaction;
 use crate::workload::engine::OpenTransaction;
 use crate::workload::generate::input::{
@@ -93,8 +93,8 @@ impl<'s> Running<'s> {
     }
 
     fn run(&mut self, input: &Input, after: &mut dyn FnMut(&'static str, bool)) -> Answer<Verdict> {
-        let mut watched = Watched { ops: &mut self.tx, after };
-        txn::run(&mut watched, self.steps, input, &mut self.scratch).map_err(text)
+        let mut observed = ObservedOps { ops: &mut self.tx, after };
+        txn::run(&mut observed, self.steps, input, &mut self.scratch).map_err(text)
     }
 
     /// Runs a New-Order to its end, for one of each of `items`. An item that does not exist makes the New-Order one that
@@ -174,7 +174,7 @@ impl<'s> Running<'s> {
     /// # Errors
     /// See [`Running::commit`].
     pub fn take_new_order(&mut self, w: u32, d: u8) -> Answer<Option<u32>> {
-        let (from, to) = NewOrderKey::all(w, d);
+        let (from, to) = NewOrderKey::range(w, d);
         Ok(self.tx.remove_first::<NewOrder>(&from, &to).map_err(text)?.map(|key| key.o))
     }
 
@@ -224,7 +224,7 @@ impl<'s> Running<'s> {
     pub fn order(&mut self, w: u32, d: u8, o: u32) -> Answer<Option<(u32, i64, usize, bool)>> {
         let customer = self.tx.read::<Order, _>(&OrderKey { w, d, o }, |row| row.cold.c_id.get()).map_err(text)?;
         let new = self.tx.read::<NewOrder, _>(&NewOrderKey { w, d, o }, |_| ()).map_err(text)?.is_some();
-        let (from, to) = OrderLineKey::lines(w, d, o, o);
+        let (from, to) = OrderLineKey::range(w, d, o, o);
         let (mut sum, mut lines) = (0, 0);
         let each = |_: &OrderLineKey, row: &crate::workload::schema::RowOf<OrderLine>| {
             sum += row.cold.amount.get();

@@ -11,7 +11,7 @@ use sched_steps::{Executor, FiberError, fiber};
 use storage::{Database, Hook, TxnError};
 
 use super::session::drive;
-use super::{RecordedSession, World};
+use super::{RecordedSession, SharedState};
 use crate::driver::runner::steps::policy::{StepsHook, hook_at, hook_for};
 use crate::engines::storage::fiber_hook::FiberPolicy;
 use crate::workload::error::Error;
@@ -139,17 +139,17 @@ impl Teams {
         crate::engines::storage::fibers::executor(builder).map_err(|e| e.to_string())
     }
 
-    /// Runs all sessions of a world as fibers. Sessions are assigned to the workers round-robin.
+    /// Runs all sessions as fibers. Sessions are assigned to the workers round-robin.
     ///
     /// # Errors
     /// If the system provides no fibers.
     pub(super) fn run<'w, 'db>(
         &self,
-        world: &'w World<'db>,
+        shared: &'w SharedState<'db>,
         interrupted: &(dyn Fn() -> bool + Sync),
     ) -> Result<Vec<SessionEnd<'w, 'db>>, String> {
-        self.set_indexes(world.db)?;
-        let sessions = world.params.sessions;
+        self.set_indexes(shared.db)?;
+        let sessions = shared.params.sessions;
         let workers = self.workers.min(sessions as usize);
         let together = Barrier::new(workers);
         let works = (0..workers).map(|worker| {
@@ -158,7 +158,7 @@ impl Teams {
             move || {
                 let executor = self.executor(worker, mine.clone().count());
                 together.wait();
-                executor.and_then(|executor| serve(executor, mine, world, interrupted))
+                executor.and_then(|executor| serve(executor, mine, shared, interrupted))
             }
         });
         let ended = threads::run_each("worker", works).map_err(|error| error.to_string())?;
@@ -173,14 +173,14 @@ impl Teams {
 fn serve<'w, 'db>(
     mut executor: Executor,
     sessions: impl Iterator<Item = u32>,
-    world: &'w World<'db>,
+    shared: &'w SharedState<'db>,
     interrupted: &(dyn Fn() -> bool + Sync),
 ) -> Result<Vec<SessionEnd<'w, 'db>>, String> {
     let ran = executor.scope(|fibers| {
         let fibers: Vec<_> = sessions
             .map(|number| {
                 fibers.spawn(move || {
-                    let mut session = RecordedSession::new(world, number);
+                    let mut session = RecordedSession::new(shared, number);
                     let error = drive(&mut session, number == 0, &mut fiber::yield_now, interrupted).err();
                     (session, error)
                 })

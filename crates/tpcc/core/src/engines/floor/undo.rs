@@ -40,7 +40,7 @@ impl Undo {
 
     #[inline]
     pub(super) fn update<T: TableDef>(&mut self, key: &T::Key, old: &T::Hot) {
-        self.note::<T>(key, old.as_bytes(), |maps, bytes| {
+        self.record::<T>(key, old.as_bytes(), |maps, bytes| {
             let (key, old) = bytes.split_at(T::Key::LEN);
             if let (Some(row), Ok(old)) = (maps.table::<T>().get_mut(&T::Key::read(key)), T::Hot::read_from_bytes(old))
             {
@@ -51,7 +51,7 @@ impl Undo {
 
     #[inline]
     pub(super) fn rewrite<T: TableDef>(&mut self, key: &T::Key, old: &RowOf<T>) {
-        self.note::<T>(key, old.as_bytes(), |maps, bytes| {
+        self.record::<T>(key, old.as_bytes(), |maps, bytes| {
             let (key, old) = bytes.split_at(T::Key::LEN);
             if let (Some(row), Ok(old)) =
                 (maps.table::<T>().get_mut(&T::Key::read(key)), RowOf::<T>::read_from_bytes(old))
@@ -63,12 +63,12 @@ impl Undo {
 
     #[inline]
     pub(super) fn insert<T: TableDef>(&mut self, key: &T::Key) {
-        self.note::<T>(key, &[], |maps, bytes| maps.remove::<T>(&T::Key::read(bytes)));
+        self.record::<T>(key, &[], |maps, bytes| maps.remove::<T>(&T::Key::read(bytes)));
     }
 
     #[inline]
     pub(super) fn remove<T: TableDef>(&mut self, key: &T::Key, old: &RowOf<T>) {
-        self.note::<T>(key, old.as_bytes(), |maps, bytes| {
+        self.record::<T>(key, old.as_bytes(), |maps, bytes| {
             let (key, old) = bytes.split_at(T::Key::LEN);
             if let Ok(old) = RowOf::<T>::read_from_bytes(old) {
                 maps.put::<T>(&T::Key::read(key), &old);
@@ -77,7 +77,7 @@ impl Undo {
     }
 
     #[inline]
-    fn note<T: TableDef>(&mut self, key: &T::Key, old: &[u8], revert: fn(&mut Maps, &[u8])) {
+    fn record<T: TableDef>(&mut self, key: &T::Key, old: &[u8], revert: fn(&mut Maps, &[u8])) {
         let at = self.bytes.len();
         let mut encoded = [0; MAX_KEY];
         key.write(&mut encoded[..T::Key::LEN]);

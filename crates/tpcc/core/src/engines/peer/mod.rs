@@ -214,12 +214,12 @@ impl<E: PeerError> EngineError for PeerFailure<E> {
 }
 
 /// An engine of another crate, in the form that the driver and the checker use.
-pub struct Foreign<'p, P>(pub &'p P);
+pub struct PeerEngine<'p, P>(pub &'p P);
 
-impl<P: Peer> Engine for Foreign<'_, P> {
+impl<P: Peer> Engine for PeerEngine<'_, P> {
     type Error = PeerFailure<P::Error>;
     type Session<'a>
-        = ForeignSession<P::Session<'a>>
+        = PeerEngineSession<P::Session<'a>>
     where
         Self: 'a;
     type Reader<'a>
@@ -228,7 +228,7 @@ impl<P: Peer> Engine for Foreign<'_, P> {
         Self: 'a;
 
     fn session(&self, _worker: usize) -> Result<Self::Session<'_>, Self::Error> {
-        Ok(ForeignSession(self.0.session()?))
+        Ok(PeerEngineSession(self.0.session()?))
     }
 
     fn reader(&self) -> Result<Self::Reader<'_>, Self::Error> {
@@ -241,9 +241,9 @@ impl<P: Peer> Engine for Foreign<'_, P> {
 }
 
 /// Session of a worker.
-pub struct ForeignSession<S>(S);
+pub struct PeerEngineSession<S>(S);
 
-impl<S: PeerSession> Session for ForeignSession<S> {
+impl<S: PeerSession> Session for PeerEngineSession<S> {
     type Error = PeerFailure<S::Error>;
     type Transaction<'t>
         = PeerOps<'t, S>

@@ -8,7 +8,7 @@ use storage::disk::FileDisk;
 use storage::{DatabaseFiles, Hook, OpenError, OpenTable, Options, Recovery, RecoveryPass, Table};
 
 use super::advice::{cannot_create, cannot_open, incomplete, storage_error, store_error};
-use super::delayed::Delayed;
+use super::delayed::DelayedDisk;
 use super::fiber_hook::StoreHook;
 use super::store::Store;
 use crate::engines::space;
@@ -26,7 +26,7 @@ use crate::workload::{interrupt, load};
 /// Number of transactions in addition to the workers': those of the loader's and the checker's threads.
 const SPARE_TRANSACTIONS: usize = 16;
 /// Maximum number of concurrent transactions of the engine.
-const MOST_TRANSACTIONS: usize = 1_000;
+const MAX_TRANSACTIONS: usize = 1_000;
 /// Name of the file that makes a directory a database.
 const CONTROL: &str = "control";
 
@@ -54,7 +54,7 @@ impl Database for Store {
     ) -> Result<(), Error> {
         let shown = config.shown();
         // The database is opened and closed before the claim below, because both take the same lock of the directory.
-        let goes = match DirectoryContents::inspect(config, None)? {
+        let description = match DirectoryContents::inspect(config, None)? {
             DirectoryContents::Empty => None,
             DirectoryContents::Incomplete => None,
             DirectoryContents::Complete(store, loaded) => {
@@ -77,8 +77,8 @@ impl Database for Store {
             .help("move away what is not the database's, or choose another directory with --data"));
         }
         space::check(&config.data, warehouses, files.bytes())?;
-        if let Some(goes) = goes {
-            consent(&format!("{shown} holds {goes}, {} MiB", files.bytes().div_ceil(1 << 20)))?;
+        if let Some(description) = description {
+            consent(&format!("{shown} holds {description}, {} MiB", files.bytes().div_ceil(1 << 20)))?;
         }
         files.delete().map_err(|error| storage_error(&error, &shown))
     }
@@ -251,7 +251,7 @@ fn open_files(options: Options, config: &StoreConfig, create: bool) -> Result<st
         let disk = if create { FileDisk::create(&config.data) } else { FileDisk::open(&config.data) };
         // If the directory cannot be opened, the call below reports the reason.
         if let Ok(disk) = disk {
-            return options.open_on(Arc::new(Delayed::new(disk, Duration::from_micros(config.read_delay_us))));
+            return options.open_on(Arc::new(DelayedDisk::new(disk, Duration::from_micros(config.read_delay_us))));
         }
     }
     options.open(&config.data)
@@ -279,8 +279,8 @@ fn durability(config: &StoreConfig) -> storage::Durability {
 pub fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Options, Error> {
     let team = config.team_size;
     let transactions = config.workers * team + SPARE_TRANSACTIONS;
-    if transactions > MOST_TRANSACTIONS {
-        let most = MOST_TRANSACTIONS - SPARE_TRANSACTIONS;
+    if transactions > MAX_TRANSACTIONS {
+        let most = MAX_TRANSACTIONS - SPARE_TRANSACTIONS;
         let workers = format!("--workers {}: at most {}", config.workers, most / team);
         return Err(match team {
             1 => Error::usage(workers),

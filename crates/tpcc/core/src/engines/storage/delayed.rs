@@ -11,18 +11,18 @@ const PAGES: &str = "pages.";
 
 /// Delays each read of a page file; passes everything else to the inner disk.
 #[derive(Debug)]
-pub(super) struct Delayed<D> {
+pub(super) struct DelayedDisk<D> {
     disk: D,
     delay: Duration,
 }
 
-impl<D: Disk> Delayed<D> {
-    pub(super) fn new(disk: D, delay: Duration) -> Delayed<D> {
-        Delayed { disk, delay }
+impl<D: Disk> DelayedDisk<D> {
+    pub(super) fn new(disk: D, delay: Duration) -> DelayedDisk<D> {
+        DelayedDisk { disk, delay }
     }
 }
 
-impl<D: Disk> Disk for Delayed<D> {
+impl<D: Disk> Disk for DelayedDisk<D> {
     fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let file = self.disk.open(name, mode)?;
         Ok(if name.starts_with(PAGES) { Arc::new(DelayedFile { file, delay: self.delay }) } else { file })

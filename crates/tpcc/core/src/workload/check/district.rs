@@ -129,11 +129,11 @@ pub(super) fn check<R: Read>(
     let mut district = District { loaded, w, row, findings, totals, sums };
     let mut from = Some(0);
     while let Some(first) = from {
-        from = district.chunk(reader, first)?;
+        from = district.check_chunk(reader, first)?;
     }
     district.check_totals(payments.taken(w, row.d));
-    district.customers(reader, payments)?;
-    district.order_index(reader)
+    district.check_customers(reader, payments)?;
+    district.check_order_index(reader)
 }
 
 impl District<'_> {
@@ -142,7 +142,7 @@ impl District<'_> {
     }
 
     /// Checks up to [`CHUNK`] orders from number `first`; returns the first number of the next chunk.
-    fn chunk<R: Read>(&mut self, reader: &mut R, first: u32) -> Result<Option<u32>, R::Error> {
+    fn check_chunk<R: Read>(&mut self, reader: &mut R, first: u32) -> Result<Option<u32>, R::Error> {
         let (w, d) = (self.w, self.row.d);
         let mut orders: Vec<OrderTotals> = Vec::new();
         reader.scan::<Order>(&OrderKey { w, d, o: first }, &OrderKey { w, d, o: u32::MAX }, |key, row| {
@@ -163,15 +163,15 @@ impl District<'_> {
             Some(order) if orders.len() == CHUNK => order.o,
             _ => u32::MAX,
         };
-        self.new_orders(reader, first, last, &mut orders)?;
-        self.lines(reader, first, last, &mut orders)?;
+        self.merge_new_orders(reader, first, last, &mut orders)?;
+        self.merge_lines(reader, first, last, &mut orders)?;
         for order in &orders {
-            self.order(order);
+            self.check_order(order);
         }
         Ok(last.checked_add(1))
     }
 
-    fn new_orders<R: Read>(
+    fn merge_new_orders<R: Read>(
         &mut self,
         reader: &mut R,
         first: u32,
@@ -194,7 +194,7 @@ impl District<'_> {
         })
     }
 
-    fn lines<R: Read>(
+    fn merge_lines<R: Read>(
         &mut self,
         reader: &mut R,
         first: u32,
@@ -203,7 +203,7 @@ impl District<'_> {
     ) -> Result<(), R::Error> {
         let (w, d) = (self.w, self.row.d);
         let loaded_orders = self.loaded.scale.customers;
-        let (from, to) = OrderLineKey::lines(w, d, first, last);
+        let (from, to) = OrderLineKey::range(w, d, first, last);
         let mut orders = OrderCursor { orders, next: 0 };
         reader.scan::<OrderLine>(&from, &to, |key, row| {
             self.sums.lines += 1;
@@ -237,7 +237,7 @@ impl District<'_> {
         })
     }
 
-    fn order(&mut self, order: &OrderTotals) {
+    fn check_order(&mut self, order: &OrderTotals) {
         let (w, d, o) = (self.w, self.row.d, order.o);
         let sums = &mut self.sums;
         let expected = sums.largest.map_or(1, |largest| largest.wrapping_add(1));
@@ -322,7 +322,7 @@ impl District<'_> {
     }
 
     /// Checks conditions 10 and 12, the counters, and the index by name.
-    fn customers<R: Read>(&mut self, reader: &mut R, payments: &Payments) -> Result<(), R::Error> {
+    fn check_customers<R: Read>(&mut self, reader: &mut R, payments: &Payments) -> Result<(), R::Error> {
         let (w, d) = (self.w, self.row.d);
         let expected = self.loaded.scale.customers;
         let payments = payments.customers(w, d);
@@ -383,7 +383,7 @@ impl District<'_> {
         Ok(())
     }
 
-    fn order_index<R: Read>(&mut self, reader: &mut R) -> Result<(), R::Error> {
+    fn check_order_index<R: Read>(&mut self, reader: &mut R) -> Result<(), R::Error> {
         let (w, d) = (self.w, self.row.d);
         let mut entries = EntrySet::default();
         let from = OrderCustomerKey { w, d, c: 0, o: 0 };

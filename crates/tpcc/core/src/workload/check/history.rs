@@ -40,7 +40,7 @@ impl Payments {
 }
 
 /// Sums the payments by customers of, and taken in, the warehouses `first..=last`.
-pub(super) fn add_up<R: Read>(
+pub(super) fn sum_payments<R: Read>(
     reader: &mut R,
     loaded: &Loaded,
     first: u32,

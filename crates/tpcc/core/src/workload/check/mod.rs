@@ -86,15 +86,15 @@ pub fn check<E: Engine>(
     let start = Instant::now();
     let mut findings = Violations::new();
     let mut totals = Totals::new(loaded.warehouses);
-    let mut stock_sums = vec![Sold::default(); loaded.warehouses as usize];
+    let mut stock_sums = vec![Sales::default(); loaded.warehouses as usize];
     let mut first = 1;
     while first <= loaded.warehouses && !interrupt::requested() {
         let last = first.saturating_add(GROUP - 1).min(loaded.warehouses);
         let payments =
-            history::add_up(&mut reader()?, loaded, first, last, &mut findings).map_err(SharedWorkError::Work)?;
+            history::sum_payments(&mut reader()?, loaded, first, last, &mut findings).map_err(SharedWorkError::Work)?;
         totals.rows[TableId::History as usize] = payments.rows;
         let next = AtomicU64::new(u64::from(first));
-        let work = || -> Result<Vec<Part>, E::Error> {
+        let work = || -> Result<Vec<WarehouseResult>, E::Error> {
             let mut reader = engine.reader()?;
             let mut parts = Vec::new();
             loop {
@@ -102,7 +102,7 @@ pub fn check<E: Engine>(
                 if w > u64::from(last) || interrupt::requested() {
                     return Ok(parts);
                 }
-                parts.push(warehouse(&mut reader, loaded, &payments, w as u32)?);
+                parts.push(check_warehouse(&mut reader, loaded, &payments, w as u32)?);
                 progress.warehouses.fetch_add(1, Ordering::Relaxed);
             }
         };
@@ -128,7 +128,7 @@ pub fn check<E: Engine>(
     }
     let interrupted = interrupt::requested();
     if !interrupted {
-        items(&mut reader()?, loaded, &mut findings, &mut totals).map_err(SharedWorkError::Work)?;
+        check_items(&mut reader()?, loaded, &mut findings, &mut totals).map_err(SharedWorkError::Work)?;
         for (w, (counted, sold)) in (1..).zip(stock_sums.iter().zip(&totals.sold)) {
             if counted != sold {
                 findings.add(Invariant::StockSums, || {
@@ -146,7 +146,7 @@ pub fn check<E: Engine>(
 
 /// Sales from a warehouse's stock since the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sold {
+struct Sales {
     quantity: u64,
     lines: u64,
     remote: u64,
@@ -156,12 +156,12 @@ struct Sold {
 struct Totals {
     rows: RowCounts,
     /// Sales by supplying warehouse, computed from order lines.
-    sold: Vec<Sold>,
+    sold: Vec<Sales>,
 }
 
 impl Totals {
     fn new(warehouses: u32) -> Totals {
-        Totals { rows: [0; 9], sold: vec![Sold::default(); warehouses as usize] }
+        Totals { rows: [0; 9], sold: vec![Sales::default(); warehouses as usize] }
     }
 
     fn count(&mut self, table: TableId, rows: u64) {
@@ -181,12 +181,12 @@ impl Totals {
 }
 
 /// Result of the check of one warehouse.
-struct Part {
+struct WarehouseResult {
     w: u32,
     findings: Violations,
     totals: Totals,
     /// Sales computed from the warehouse's rows of STOCK.
-    stock: Sold,
+    stock: Sales,
 }
 
 /// Columns of a DISTRICT row that are checked.
@@ -197,10 +197,19 @@ struct DistrictRow {
     ytd: i64,
 }
 
-fn warehouse<R: Read>(reader: &mut R, loaded: &Loaded, payments: &Payments, w: u32) -> Result<Part, R::Error> {
-    let mut part =
-        Part { w, findings: Violations::new(), totals: Totals::new(loaded.warehouses), stock: Sold::default() };
-    let Part { findings, totals, .. } = &mut part;
+fn check_warehouse<R: Read>(
+    reader: &mut R,
+    loaded: &Loaded,
+    payments: &Payments,
+    w: u32,
+) -> Result<WarehouseResult, R::Error> {
+    let mut part = WarehouseResult {
+        w,
+        findings: Violations::new(),
+        totals: Totals::new(loaded.warehouses),
+        stock: Sales::default(),
+    };
+    let WarehouseResult { findings, totals, .. } = &mut part;
 
     let ytd = reader.read::<Warehouse, _>(&WarehouseKey { w }, |row| row.hot.ytd.get())?;
     totals.count(TableId::Warehouse, u64::from(ytd.is_some()));
@@ -234,18 +243,18 @@ fn warehouse<R: Read>(reader: &mut R, loaded: &Loaded, payments: &Payments, w: u
         }
         district::check(reader, loaded, payments, w, *district, findings, totals)?;
     }
-    part.stock = stock(reader, loaded, w, findings, totals)?;
+    part.stock = check_stock(reader, loaded, w, findings, totals)?;
     Ok(part)
 }
 
-fn stock<R: Read>(
+fn check_stock<R: Read>(
     reader: &mut R,
     loaded: &Loaded,
     w: u32,
     findings: &mut Violations,
     totals: &mut Totals,
-) -> Result<Sold, R::Error> {
-    let (mut sold, mut rows) = (Sold::default(), 0);
+) -> Result<Sales, R::Error> {
+    let (mut sold, mut rows) = (Sales::default(), 0);
     reader.scan::<Stock>(&StockKey { w, i: 0 }, &StockKey { w, i: u32::MAX }, |key, row| {
         rows += 1;
         sold.quantity += row.hot.ytd.get();
@@ -265,7 +274,7 @@ fn stock<R: Read>(
     Ok(sold)
 }
 
-fn items<R: Read>(
+fn check_items<R: Read>(
     reader: &mut R,
     loaded: &Loaded,
     findings: &mut Violations,

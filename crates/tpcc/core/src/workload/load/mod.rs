@@ -113,7 +113,7 @@ pub enum LoadEnd {
 }
 
 /// Function that fills one part.
-type Part<S> = fn(&Population, &S, &RowsDone) -> Result<LoadEnd, <S as BulkSink>::Error>;
+type LoadPart<S> = fn(&Population, &S, &RowsDone) -> Result<LoadEnd, <S as BulkSink>::Error>;
 
 /// Fills `sink` with up to `threads` threads. The first error stops all of them.
 ///
@@ -126,7 +126,7 @@ pub fn populate<S: BulkSink>(
     progress: &RowsDone,
 ) -> Result<LoadEnd, SharedWorkError<S::Error>> {
     // The largest part first, so that two threads end at about the same time: stock and items are half of all bytes.
-    let parts: [Part<S>; 5] = [stock::stock, customers::customers, orders::orders, stock::items, places::places];
+    let parts: [LoadPart<S>; 5] = [stock::stock, customers::customers, orders::orders, stock::items, places::places];
     let next = AtomicUsize::new(0);
     let result = Mutex::new(Ok(LoadEnd::Done));
     let work = || {

@@ -227,7 +227,7 @@ key! {
 
 impl CustomerNameKey {
     /// Range of all customers of a district with the last name `last`.
-    pub fn everyone(w: u32, d: u8, last: Name) -> (Self, Self) {
+    pub fn range(w: u32, d: u8, last: Name) -> (Self, Self) {
         (
             CustomerNameKey { w, d, last, first: [0; 16], c: 0 },
             CustomerNameKey { w, d, last, first: [0xff; 16], c: u32::MAX },
@@ -237,21 +237,21 @@ impl CustomerNameKey {
 
 impl OrderCustomerKey {
     /// Range of all orders of a customer.
-    pub fn all(w: u32, d: u8, c: u32) -> (Self, Self) {
+    pub fn range(w: u32, d: u8, c: u32) -> (Self, Self) {
         (OrderCustomerKey { w, d, c, o: 0 }, OrderCustomerKey { w, d, c, o: u32::MAX })
     }
 }
 
 impl OrderLineKey {
     /// Range of all lines of the orders `first..=last`.
-    pub fn lines(w: u32, d: u8, first: u32, last: u32) -> (Self, Self) {
+    pub fn range(w: u32, d: u8, first: u32, last: u32) -> (Self, Self) {
         (OrderLineKey { w, d, o: first, number: 0 }, OrderLineKey { w, d, o: last, number: u8::MAX })
     }
 }
 
 impl NewOrderKey {
     /// Range of all undelivered orders of a district.
-    pub fn all(w: u32, d: u8) -> (Self, Self) {
+    pub fn range(w: u32, d: u8) -> (Self, Self) {
         (NewOrderKey { w, d, o: 0 }, NewOrderKey { w, d, o: u32::MAX })
     }
 }

@@ -19,7 +19,7 @@ pub fn find<O: Ops>(
         CustomerSelector::Id(key) => return Ok(key),
         CustomerSelector::Name(w, d, last) => (w, d, last),
     };
-    let (from, to) = CustomerNameKey::everyone(w, d, last);
+    let (from, to) = CustomerNameKey::range(w, d, last);
     let found = &mut scratch.customers;
     found.clear();
     ops.scan_index::<CustomerByName>(&from, &to, Direction::Up, |_, key| {

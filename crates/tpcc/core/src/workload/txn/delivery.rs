@@ -40,7 +40,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, 
         StepOrder::HotLast => {
             let mut orders: ArrayVec<OrderKey, MAX_DISTRICTS> = ArrayVec::new();
             for d in 1..=input.districts {
-                let order = take(ops, input.w, d)?;
+                let order = take_new_order(ops, input.w, d)?;
                 out.delivered.push(order.map(|key| key.o));
                 orders.extend(order);
             }
@@ -50,7 +50,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, 
             ops.prefetch::<OrderLine>(&lines);
             let mut customers: ArrayVec<CustomerKey, MAX_DISTRICTS> = ArrayVec::new();
             for order in &orders {
-                customers.push(mark(ops, input, *order)?);
+                customers.push(set_carrier(ops, input, *order)?);
             }
             ops.prefetch_part::<CustomerHotOnly>(&customers);
             let mut sums = [0; MAX_DISTRICTS];
@@ -58,12 +58,12 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, 
                 *sum = date_lines(ops, input, *order)?;
             }
             for (customer, sum) in customers.iter().zip(sums) {
-                credit(ops, *customer, sum)?;
+                credit_customer(ops, *customer, sum)?;
             }
         }
         StepOrder::Spec => {
             for d in 1..=input.districts {
-                let order = district(ops, input, d)?;
+                let order = deliver_district(ops, input, d)?;
                 out.delivered.push(order);
             }
         }
@@ -73,27 +73,35 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, 
 }
 
 /// Delivers the oldest order of a district; returns its number.
-pub fn district<O: RowOps>(ops: &mut O, input: &DeliveryInput, d: u8) -> Result<Option<u32>, Failure<O::Error>> {
-    let Some(order) = take(ops, input.w, d)? else { return Ok(None) };
-    let customer = mark(ops, input, order)?;
+pub fn deliver_district<O: RowOps>(
+    ops: &mut O,
+    input: &DeliveryInput,
+    d: u8,
+) -> Result<Option<u32>, Failure<O::Error>> {
+    let Some(order) = take_new_order(ops, input.w, d)? else { return Ok(None) };
+    let customer = set_carrier(ops, input, order)?;
     let sum = date_lines(ops, input, order)?;
-    credit(ops, customer, sum)?;
+    credit_customer(ops, customer, sum)?;
     Ok(Some(order.o))
 }
 
 /// Removes the oldest NEW-ORDER row of a district; returns the key of its order.
-pub fn take<O: RowOps>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>, Failure<O::Error>> {
-    let (from, to) = NewOrderKey::all(w, d);
+pub fn take_new_order<O: RowOps>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>, Failure<O::Error>> {
+    let (from, to) = NewOrderKey::range(w, d);
     Ok(ops.remove_first_row::<NewOrder>(&from, &to)?.map(|NewOrderKey { w, d, o }| OrderKey { w, d, o }))
 }
 
 /// Writes O_CARRIER_ID; returns the customer of the order.
-fn mark<O: RowOps>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Result<CustomerKey, Failure<O::Error>> {
-    Ok(mark_and_count(ops, input, order)?.0)
+fn set_carrier<O: RowOps>(
+    ops: &mut O,
+    input: &DeliveryInput,
+    order: OrderKey,
+) -> Result<CustomerKey, Failure<O::Error>> {
+    Ok(set_carrier_and_count_lines(ops, input, order)?.0)
 }
 
 /// Writes O_CARRIER_ID; returns the customer of the order, and the number of its lines.
-pub fn mark_and_count<O: RowOps>(
+pub fn set_carrier_and_count_lines<O: RowOps>(
     ops: &mut O,
     input: &DeliveryInput,
     order: OrderKey,
@@ -109,7 +117,7 @@ pub fn mark_and_count<O: RowOps>(
 
 /// Writes OL_DELIVERY_D of all lines; returns the sum of OL_AMOUNT.
 fn date_lines<O: RowOps>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Result<i64, Failure<O::Error>> {
-    let (from, to) = OrderLineKey::lines(order.w, order.d, order.o, order.o);
+    let (from, to) = OrderLineKey::range(order.w, order.d, order.o, order.o);
     let mut sum = 0;
     let lines = ops.update_rows::<OrderLine>(&from, &to, |_, hot, cold| {
         hot.delivery_d = input.now;
@@ -134,7 +142,7 @@ pub fn date_line<O: RowOps>(
 }
 
 /// Adds the sum to C_BALANCE and counts the delivery.
-pub fn credit<O: RowOps>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
+pub fn credit_customer<O: RowOps>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
     ops.update_row_part::<CustomerHotOnly, _>(&customer, |hot, _| {
         hot.balance.set(hot.balance.get().checked_add(sum).ok_or(Overflow("C_BALANCE"))?);
         hot.delivery_cnt.set(hot.delivery_cnt.get().checked_add(1).ok_or(Overflow("C_DELIVERY_CNT"))?);

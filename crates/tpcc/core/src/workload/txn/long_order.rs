@@ -77,7 +77,7 @@ pub fn begin<O: Ops>(ops: &mut O, order: OrderInput<'_>, out: &mut LongOrderOutp
 }
 
 /// Runs a line; returns `None` if its item does not exist.
-pub fn line<O: RowOps>(
+pub fn run_line<O: RowOps>(
     ops: &mut O,
     order: OrderInput<'_>,
     o: u32,
@@ -87,7 +87,7 @@ pub fn line<O: RowOps>(
 }
 
 /// Adds the output of a line, in the order of lines; `None` for a line whose item does not exist.
-pub fn shown(out: &mut LongOrderOutput, line: Option<LineOutput>) {
+pub fn add_line_output(out: &mut LongOrderOutput, line: Option<LineOutput>) {
     out.head.invalid |= line.is_none();
     out.lines.extend(line);
 }

@@ -73,8 +73,8 @@ impl Default for OrderStatusOutput {
 pub(super) fn run<O: Ops>(ops: &mut O, input: &OrderStatusInput, scratch: &mut Scratch) -> TxnResult<O> {
     let (order, _) = newest_order(ops, input, scratch)?;
     let out = &mut scratch.out.order_status;
-    let (from, to) = OrderLineKey::lines(order.w, order.d, order.o, order.o);
-    ops.scan::<OrderLine>(&from, &to, |_, row| match out.lines.try_push(shown(row)) {
+    let (from, to) = OrderLineKey::range(order.w, order.d, order.o, order.o);
+    ops.scan::<OrderLine>(&from, &to, |_, row| match out.lines.try_push(ordered_line(row)) {
         Ok(()) => ControlFlow::Continue(()),
         Err(_) => ControlFlow::Break(()),
     })?;
@@ -101,7 +101,7 @@ pub fn newest_order<O: Ops>(
     })?
     .ok_or_else(|| Failure::missing::<Customer>(&key))?;
 
-    let (from, to) = OrderCustomerKey::all(key.w, key.d, key.c);
+    let (from, to) = OrderCustomerKey::range(key.w, key.d, key.c);
     let mut newest = None;
     ops.scan_index::<OrderByCustomer>(&from, &to, Direction::Down, |_, order| {
         newest = Some(*order);
@@ -121,12 +121,12 @@ pub fn newest_order<O: Ops>(
 }
 
 /// Reads line `number` of an order.
-pub fn line<O: RowOps>(ops: &mut O, order: OrderKey, number: u8) -> Result<OrderedLine, Failure<O::Error>> {
+pub fn read_line<O: RowOps>(ops: &mut O, order: OrderKey, number: u8) -> Result<OrderedLine, Failure<O::Error>> {
     let key = OrderLineKey { w: order.w, d: order.d, o: order.o, number };
-    ops.row::<OrderLine, _>(&key, shown)?.ok_or_else(|| Failure::missing::<OrderLine>(&key))
+    ops.row::<OrderLine, _>(&key, ordered_line)?.ok_or_else(|| Failure::missing::<OrderLine>(&key))
 }
 
-fn shown(row: &RowOf<OrderLine>) -> OrderedLine {
+fn ordered_line(row: &RowOf<OrderLine>) -> OrderedLine {
     OrderedLine {
         supply_w: row.cold.supply_w_id.get(),
         item: row.cold.i_id.get(),

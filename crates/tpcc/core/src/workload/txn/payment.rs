@@ -82,14 +82,14 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &PaymentInput, s
         StepOrder::HotLast => {
             ops.prefetch_insert::<History>(&input.history);
             let key = customer::find(ops, input.customer, scratch)?;
-            let payer = payer(ops, input, key, &mut scratch.out.payment.data)?;
-            let district = district(ops, input)?;
-            (warehouse(ops, input)?, district, payer)
+            let payer = update_customer(ops, input, key, &mut scratch.out.payment.data)?;
+            let district = update_district(ops, input)?;
+            (update_warehouse(ops, input)?, district, payer)
         }
         StepOrder::Spec => {
-            let (warehouse, district) = (warehouse(ops, input)?, district(ops, input)?);
+            let (warehouse, district) = (update_warehouse(ops, input)?, update_district(ops, input)?);
             let key = customer::find(ops, input.customer, scratch)?;
-            (warehouse, district, payer(ops, input, key, &mut scratch.out.payment.data)?)
+            (warehouse, district, update_customer(ops, input, key, &mut scratch.out.payment.data)?)
         }
     };
     finish(ops, input, warehouse, district, payer, scratch)
@@ -128,7 +128,7 @@ pub fn finish<O: Ops>(
 }
 
 /// Adds the amount to W_YTD; returns the warehouse's name and address.
-pub fn warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
+pub fn update_warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
     let key = WarehouseKey { w: input.w };
     ops.update_row::<Warehouse, _>(&key, |hot, cold| {
         hot.ytd.set(hot.ytd.get().checked_add(input.amount).ok_or(Overflow("W_YTD"))?);
@@ -139,7 +139,7 @@ pub fn warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAnd
 }
 
 /// Adds the amount to D_YTD; returns the district's name and address.
-pub fn district<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
+pub fn update_district<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndAddress, Failure<O::Error>> {
     let key = DistrictKey { w: input.w, d: input.d };
     ops.update_row::<District, _>(&key, |hot, cold| {
         hot.ytd.set(hot.ytd.get().checked_add(input.amount).ok_or(Overflow("D_YTD"))?);
@@ -150,7 +150,7 @@ pub fn district<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<NameAndA
 }
 
 /// Books the amount for the customer. For bad credit, `data` receives the first characters of C_DATA.
-pub fn payer<O: RowOps>(
+pub fn update_customer<O: RowOps>(
     ops: &mut O,
     input: &PaymentInput,
     key: CustomerKey,

@@ -39,12 +39,12 @@ pub(super) fn run<O: Ops>(ops: &mut O, input: &StockLevelInput, scratch: &mut Sc
     ordered_items(ops, input, next.saturating_sub(ORDERS), next.saturating_sub(1), items)?;
     let mut low_stock = 0;
     low_items(ops, input, items, |_| low_stock += 1)?;
-    show(input, low_stock, scratch);
+    set_output(input, low_stock, scratch);
     Ok(Verdict::Commit)
 }
 
 /// Sets the output.
-pub fn show(input: &StockLevelInput, low_stock: u32, scratch: &mut Scratch) {
+pub fn set_output(input: &StockLevelInput, low_stock: u32, scratch: &mut Scratch) {
     let StockLevelInput { w, d, threshold } = *input;
     let out = &mut scratch.out.stock_level;
     (out.w, out.d, out.threshold, out.low_stock) = (w, d, threshold, low_stock);
@@ -66,7 +66,7 @@ pub fn ordered_items<O: RowOps>(
     items: &mut Vec<u32>,
 ) -> Result<(), Failure<O::Error>> {
     items.clear();
-    let (from, to) = OrderLineKey::lines(input.w, input.d, first, last);
+    let (from, to) = OrderLineKey::range(input.w, input.d, first, last);
     ops.rows::<OrderLine>(&from, &to, |_, row| {
         items.push(row.cold.i_id.get());
         ControlFlow::Continue(())

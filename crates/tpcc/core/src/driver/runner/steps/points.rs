@@ -9,27 +9,27 @@ use crate::workload::settings::SwitchPoints;
 
 /// Selection of live points.
 #[derive(Debug)]
-pub(super) enum Chosen {
+pub(super) enum PointSelection {
     BuiltIn,
     All,
     None,
     Bitmap(Bitmap),
     /// By point number: bit mask of the operations for which the point is live.
-    These(Box<[u64]>),
+    Masks(Box<[u64]>),
 }
 
-impl Chosen {
-    pub(super) fn of(points: &SwitchPoints) -> Result<Chosen, Error> {
+impl PointSelection {
+    pub(super) fn of(points: &SwitchPoints) -> Result<PointSelection, Error> {
         Ok(match points {
-            SwitchPoints::None => Chosen::None,
-            SwitchPoints::All => Chosen::All,
-            SwitchPoints::BuiltIn => Chosen::BuiltIn,
+            SwitchPoints::None => PointSelection::None,
+            SwitchPoints::All => PointSelection::All,
+            SwitchPoints::BuiltIn => PointSelection::BuiltIn,
             SwitchPoints::File(path) => {
-                let told = |e| {
+                let usage_error = |e| {
                     Error::usage(format!("--ctx-points {e}"))
                         .help("'tpcc footprint --place FILE' writes one for this build; or pass all or none")
                 };
-                Chosen::Bitmap(Bitmap::load(path).map_err(told)?)
+                PointSelection::Bitmap(Bitmap::load(path).map_err(usage_error)?)
             }
         })
     }
@@ -37,11 +37,13 @@ impl Chosen {
     /// Returns true if the point is live for any operation.
     pub(super) fn may_switch_at(&self, site: &'static PointSite) -> bool {
         match self {
-            Chosen::None => false,
-            Chosen::All => true,
-            Chosen::BuiltIn => is_built_in(site),
-            Chosen::These(live) => live.get(site.number() as usize).is_some_and(|live| *live != 0),
-            Chosen::Bitmap(bitmap) => bitmap.sites.iter().any(|listed| listed.live != 0 && listed.name == site.name()),
+            PointSelection::None => false,
+            PointSelection::All => true,
+            PointSelection::BuiltIn => is_built_in(site),
+            PointSelection::Masks(live) => live.get(site.number() as usize).is_some_and(|live| *live != 0),
+            PointSelection::Bitmap(bitmap) => {
+                bitmap.sites.iter().any(|listed| listed.live != 0 && listed.name == site.name())
+            }
         }
     }
 
@@ -49,13 +51,13 @@ impl Chosen {
     pub(super) fn live(&self, operations: &Operations) -> Box<[u64]> {
         let sites = points().iter();
         match self {
-            Chosen::These(live) => live.clone(),
-            Chosen::Bitmap(bitmap) => {
+            PointSelection::Masks(live) => live.clone(),
+            PointSelection::Bitmap(bitmap) => {
                 let live = bitmap.live_for(operations);
                 let at = |site: &PointSite| bitmap.sites.iter().position(|listed| listed.name == site.name());
                 sites.map(|site| at(site).and_then(|at| live.get(at).copied()).unwrap_or(0)).collect()
             }
-            Chosen::None | Chosen::All | Chosen::BuiltIn => {
+            PointSelection::None | PointSelection::All | PointSelection::BuiltIn => {
                 sites.map(|site| if self.may_switch_at(site) { u64::MAX } else { 0 }).collect()
             }
         }

@@ -6,8 +6,8 @@
 //!
 //! Some rows are hot: every transaction of a warehouse or a district locks them. If transactions of one warehouse may run
 //! concurrently, a transaction does not let others run from its first request of a hot row until its end. Therefore no
-//! transaction of its team ever waits for a hot row. Everything in that stretch is one operation, `finish`. If transactions
-//! are kept [apart](TeamPolicy::keep_apart), statements on hot rows are ordinary operations.
+//! transaction of its team ever waits for a hot row. Everything from that request on is one operation, `finish`. If
+//! transactions are kept [apart](TeamPolicy::keep_apart), statements on hot rows are ordinary operations.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +17,7 @@ use sched_steps::point::is_live;
 use sched_steps::team::{self, OperationId, Operations, TooManyOperations};
 use storage::{Operation, OperationKind, PointSite, points};
 
-use super::points::{Chosen, GROUPS};
+use super::points::{GROUPS, PointSelection};
 use crate::engines::storage::fiber_hook::{FiberHook, FiberPolicy};
 use crate::workload::error::Error;
 use crate::workload::generate::deck::Kind;
@@ -30,7 +30,7 @@ pub type StepsHook = FiberHook<TeamPolicy>;
 /// Decides which fibers run together and at which points they switch.
 #[derive(Debug)]
 pub struct TeamPolicy {
-    chosen: Chosen,
+    selection: PointSelection,
     teams: OnceLock<Teams>,
     /// Unit of work that a team executes together.
     teams_of: TeamUnit,
@@ -50,8 +50,8 @@ struct Teams {
     kinds: [OperationId; KINDS],
     /// Operation for a whole transaction of unknown kind.
     transaction: OperationId,
-    /// Code stretch of each operation.
-    stretches: [Stretch; u64::BITS as usize],
+    /// Code region of each operation.
+    regions: [CodeRegion; u64::BITS as usize],
     /// Operation by index number and kind of statement, if transactions of one warehouse may run concurrently. `None` if
     /// the fiber stays in its team.
     together: Box<[Option<OperationId>]>,
@@ -66,7 +66,7 @@ const _: () = assert!((OperationKind::Prefetch as usize) < PLACES);
 
 /// Code that a statement executes, as a unit of the instruction cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stretch {
+enum CodeRegion {
     /// Reads. All code at the start of a transaction fits the cache together: begin, scans, fetches, prefetches.
     Reads,
     /// Accesses to hot rows. The same code updates both tables of hot rows.
@@ -80,17 +80,17 @@ const KINDS: usize = Kind::ALL.len();
 
 /// Creates a hook for fibers that switch at `points`.
 pub fn hook_for(teams_of: TeamUnit, points: &SwitchPoints) -> Result<Arc<StepsHook>, Error> {
-    Ok(Arc::new(FiberHook::new(TeamPolicy::new(teams_of, Chosen::of(points)?))))
+    Ok(Arc::new(FiberHook::new(TeamPolicy::new(teams_of, PointSelection::of(points)?))))
 }
 
 /// Creates a hook from a bit mask per point number: the operations for which the point is live.
 pub fn hook_at(teams_of: TeamUnit, live: Box<[u64]>) -> Arc<StepsHook> {
-    Arc::new(FiberHook::new(TeamPolicy::new(teams_of, Chosen::These(live))))
+    Arc::new(FiberHook::new(TeamPolicy::new(teams_of, PointSelection::Masks(live))))
 }
 
 impl TeamPolicy {
-    fn new(teams_of: TeamUnit, chosen: Chosen) -> TeamPolicy {
-        TeamPolicy { chosen, teams: OnceLock::new(), teams_of, apart: AtomicBool::new(false) }
+    fn new(teams_of: TeamUnit, selection: PointSelection) -> TeamPolicy {
+        TeamPolicy { selection, teams: OnceLock::new(), teams_of, apart: AtomicBool::new(false) }
     }
 
     /// Sets whether concurrent transactions are of different warehouses.
@@ -137,9 +137,9 @@ impl Teams {
     }
 
     /// Processes the start of a statement whose team executes whole transactions. Lets the next team mate run first, unless
-    /// the statement continues the code stretch of the previous one.
+    /// the statement continues the code region of the previous one.
     #[inline]
-    fn go_on(&self, next: OperationId) {
+    fn enter_in_team(&self, next: OperationId) {
         let now = team::current_part();
         if next == self.begin {
             // The transaction did not announce its begin, or it is a retry.
@@ -153,15 +153,15 @@ impl Teams {
             return;
         }
         team::go_on_as(next);
-        let stretch = self.stretch(next);
-        if stretch == Stretch::Alone || stretch != self.stretch(now) {
+        let region = self.region(next);
+        if region == CodeRegion::Alone || region != self.region(now) {
             let_others_run();
         }
     }
 
     #[inline]
-    fn stretch(&self, operation: OperationId) -> Stretch {
-        self.stretches[operation.index() % self.stretches.len()]
+    fn region(&self, operation: OperationId) -> CodeRegion {
+        self.regions[operation.index() % self.regions.len()]
     }
 }
 
@@ -175,7 +175,7 @@ fn let_others_run() {
 
 impl FiberPolicy for TeamPolicy {
     fn may_switch_at(&self, site: &'static PointSite) -> bool {
-        self.chosen.may_switch_at(site)
+        self.selection.may_switch_at(site)
     }
 
     #[inline]
@@ -187,7 +187,7 @@ impl FiberPolicy for TeamPolicy {
         let Some(teams) = self.teams.get() else { return };
         let Some(next) = teams.of(operation, self.apart.load(Ordering::Relaxed)) else { return };
         if self.teams_of == TeamUnit::Transaction {
-            return teams.go_on(next);
+            return teams.enter_in_team(next);
         }
         let now = team::current_operation();
         // After the start of its last operation (`finish`), the rest of a transaction belongs to that operation.
@@ -198,7 +198,7 @@ impl FiberPolicy for TeamPolicy {
     }
 
     fn set_indexes(&self, indexes: &[(u32, String, String)]) -> Result<(), TooManyOperations> {
-        if matches!(self.chosen, Chosen::None) {
+        if matches!(self.selection, PointSelection::None) {
             return Ok(());
         }
         let mut operations = Operations::new();
@@ -211,9 +211,9 @@ impl FiberPolicy for TeamPolicy {
         for kind in Kind::ALL {
             kinds[kind as usize] = operations.add(kind.name(), "")?;
         }
-        let mut stretches = [Stretch::Alone; u64::BITS as usize];
+        let mut regions = [CodeRegion::Alone; u64::BITS as usize];
         for operation in [begin, announce, scan] {
-            stretches[operation.index()] = Stretch::Reads;
+            regions[operation.index()] = CodeRegion::Reads;
         }
         let last = indexes.iter().map(|(number, ..)| *number).max().unwrap_or(0) as usize;
         let mut together = vec![None; (last + 1) * PLACES];
@@ -229,8 +229,8 @@ impl FiberPolicy for TeamPolicy {
             let mut add = |what: &str| operations.add(what, name);
             let (fetch, insert) = (add("fetch")?, add("insert")?);
             let (update, delete) = (add("update")?, add("delete")?);
-            stretches[fetch.index()] = if is_hot { Stretch::Hot } else { Stretch::Reads };
-            stretches[update.index()] = if is_hot { Stretch::Hot } else { Stretch::Alone };
+            regions[fetch.index()] = if is_hot { CodeRegion::Hot } else { CodeRegion::Reads };
+            regions[update.index()] = if is_hot { CodeRegion::Hot } else { CodeRegion::Alone };
             for (kind, own) in
                 [(K::Fetch, fetch), (K::Insert, insert), (K::Update, update), (K::Delete, delete), (K::Scan, scan)]
             {
@@ -241,10 +241,9 @@ impl FiberPolicy for TeamPolicy {
             apart[place(*number, K::Prefetch)] = Some(announce);
         }
         // A transaction that may hold a hot row never stops at a point.
-        let live = self.chosen.live(&operations).iter().map(|live| live & !finish.bit()).collect();
+        let live = self.selection.live(&operations).iter().map(|live| live & !finish.bit()).collect();
         let (together, apart) = (together.into(), apart.into());
-        let _ =
-            self.teams.set(Teams { operations, live, begin, finish, kinds, transaction, stretches, together, apart });
+        let _ = self.teams.set(Teams { operations, live, begin, finish, kinds, transaction, regions, together, apart });
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use storage::{Durability, Hook, Isolation, LatchKind, Operation, OperationKind, 
 
 use super::StepsRunner;
 use super::policy::hook_for;
-use crate::driver::{self, Measured, RunPlan};
+use crate::driver::{self, RunPlan, RunResult};
 use crate::engines::storage::fiber_hook::{FiberPolicy, StoreHook};
 use crate::engines::storage::fibers;
 use crate::engines::storage::store::Store;
@@ -88,7 +88,7 @@ fn open(how: &How, runner: &StepsRunner) -> (Store, Loaded) {
 }
 
 /// Runs transactions and checks the twelve consistency conditions.
-fn run(how: &How, transactions: u64) -> Measured {
+fn run(how: &How, transactions: u64) -> RunResult {
     let runner = runner(how);
     let (store, loaded) = open(how, &runner);
     let plan = RunPlan {
@@ -181,7 +181,7 @@ fn a_team_goes_through_a_stretch_of_code_at_a_time() {
     assert_eq!(turns(&statements, false), [0, 1, 2, 0, 1, 2, 3, 3, 4, 4, 5, 6, 7, 5, 6, 7]);
 }
 
-/// A prefetch of rows of several tables has no index, but belongs to the stretch of reads.
+/// A prefetch of rows of several tables has no index, but belongs to the region of reads.
 #[test]
 fn announcements_belong_to_what_is_read_after_them() {
     use OperationKind as K;

@@ -61,7 +61,7 @@ impl TransactionLoop {
     }
 
     /// The usual number of iterations per epoch.
-    pub fn usual_grain(self) -> usize {
+    pub fn default_grain(self) -> usize {
         self.grains().first().copied().unwrap_or(1)
     }
 }
@@ -76,7 +76,7 @@ pub struct Loops<'s> {
 /// Inline capacity for the announced keys of an epoch.
 const KEYS: usize = 32;
 
-type Ran = Result<Verdict, Failure<StoreError>>;
+type LoopResult = Result<Verdict, Failure<StoreError>>;
 
 impl<'s> Loops<'s> {
     /// Starts the threads.
@@ -97,21 +97,21 @@ impl<'s> Loops<'s> {
         input: &Input,
         grain: usize,
         scratch: &mut Scratch,
-    ) -> Ran {
+    ) -> LoopResult {
         match input {
-            Input::NewOrder(input) => self.order(tx, input.order(), grain),
-            Input::Payment(input) => self.payment(tx, input, grain, scratch),
-            Input::OrderStatus(input) => self.order_status(tx, input, grain, scratch),
+            Input::NewOrder(input) => self.run_order(tx, input.order(), grain),
+            Input::Payment(input) => self.run_payment(tx, input, grain, scratch),
+            Input::OrderStatus(input) => self.run_order_status(tx, input, grain, scratch),
             Input::Delivery(input) if which == TransactionLoop::DeliveredLines => {
-                self.delivered_lines(tx, input, grain, scratch)
+                self.run_delivered_lines(tx, input, grain, scratch)
             }
-            Input::Delivery(input) => self.districts(tx, input, grain, scratch),
-            Input::StockLevel(input) => self.stock_level(tx, input, grain, scratch),
+            Input::Delivery(input) => self.run_districts(tx, input, grain, scratch),
+            Input::StockLevel(input) => self.run_stock_level(tx, input, grain, scratch),
         }
     }
 
     /// New-Order of any length: its lines run ahead.
-    pub fn order(&mut self, tx: &mut StoreTransaction<'s>, order: OrderInput<'_>, grain: usize) -> Ran {
+    pub fn run_order(&mut self, tx: &mut StoreTransaction<'s>, order: OrderInput<'_>, grain: usize) -> LoopResult {
         self.set_grain(grain)?;
         let out = &mut self.order;
         let o = long_order::begin(tx, order, out)?;
@@ -131,22 +131,22 @@ impl<'s> Loops<'s> {
                     });
                     epoch.announce_rows(&keys.collect::<SmallVec<[RowKey; KEYS]>>());
                 }
-                long_order::line(epoch, order, o, line)
+                long_order::run_line(epoch, order, o, line)
             },
-            |line| long_order::shown(out, line),
+            |line| long_order::add_line_output(out, line),
         )?;
         Ok(long_order::finish(out))
     }
 
     /// Payment: the warehouse and district run in parallel with the customer. The row of HISTORY combines what both have
     /// read.
-    fn payment(
+    fn run_payment(
         &mut self,
         tx: &mut StoreTransaction<'s>,
         input: &PaymentInput,
         grain: usize,
         scratch: &mut Scratch,
-    ) -> Ran {
+    ) -> LoopResult {
         /// Values that one half has read.
         enum Half {
             Places(NameAndAddress, NameAndAddress),
@@ -163,10 +163,10 @@ impl<'s> Loops<'s> {
             |epoch, &is_payer| {
                 if is_payer {
                     let mut data = CustomerData::new();
-                    let payer = payment::payer(epoch, input, key, &mut data)?;
+                    let payer = payment::update_customer(epoch, input, key, &mut data)?;
                     return Ok(Half::Payer(Box::new((payer, data))));
                 }
-                Ok(Half::Places(payment::warehouse(epoch, input)?, payment::district(epoch, input)?))
+                Ok(Half::Places(payment::update_warehouse(epoch, input)?, payment::update_district(epoch, input)?))
             },
             |half| match half {
                 Half::Places(warehouse, district) => places = Some((warehouse, district)),
@@ -182,13 +182,13 @@ impl<'s> Loops<'s> {
     }
 
     /// Order-Status: the lines of the order run ahead.
-    fn order_status(
+    fn run_order_status(
         &mut self,
         tx: &mut StoreTransaction<'s>,
         input: &OrderStatusInput,
         grain: usize,
         scratch: &mut Scratch,
-    ) -> Ran {
+    ) -> LoopResult {
         self.set_grain(grain)?;
         let (order, lines) = order_status::newest_order(tx, input, scratch)?;
         let shown = &mut scratch.out.order_status.lines;
@@ -197,7 +197,7 @@ impl<'s> Loops<'s> {
             &self.rows,
             1..=lines,
             &[],
-            |epoch, &number| order_status::line(epoch, order, number),
+            |epoch, &number| order_status::read_line(epoch, order, number),
             // As in a scan, limited to the number of lines that a terminal shows.
             |line| {
                 let _ = shown.try_push(line);
@@ -208,13 +208,13 @@ impl<'s> Loops<'s> {
     }
 
     /// Delivery: the districts run ahead.
-    fn districts(
+    fn run_districts(
         &mut self,
         tx: &mut StoreTransaction<'s>,
         input: &DeliveryInput,
         grain: usize,
         scratch: &mut Scratch,
-    ) -> Ran {
+    ) -> LoopResult {
         self.set_grain(grain)?;
         let delivered = &mut scratch.out.delivery.delivered;
         delivered.clear();
@@ -223,7 +223,7 @@ impl<'s> Loops<'s> {
             &self.rows,
             1..=input.districts,
             &[],
-            |epoch, &d| delivery::district(epoch, input, d),
+            |epoch, &d| delivery::deliver_district(epoch, input, d),
             |order| delivered.push(order),
         )?;
         std::hint::black_box(&*delivered);
@@ -231,22 +231,22 @@ impl<'s> Loops<'s> {
     }
 
     /// Delivery: the lines of each order run ahead.
-    fn delivered_lines(
+    fn run_delivered_lines(
         &mut self,
         tx: &mut StoreTransaction<'s>,
         input: &DeliveryInput,
         grain: usize,
         scratch: &mut Scratch,
-    ) -> Ran {
+    ) -> LoopResult {
         self.set_grain(grain)?;
         let delivered = &mut scratch.out.delivery.delivered;
         delivered.clear();
         for d in 1..=input.districts {
-            let Some(order) = delivery::take(tx, input.w, d)? else {
+            let Some(order) = delivery::take_new_order(tx, input.w, d)? else {
                 delivered.push(None);
                 continue;
             };
-            let (customer, lines) = delivery::mark_and_count(tx, input, order)?;
+            let (customer, lines) = delivery::set_carrier_and_count_lines(tx, input, order)?;
             let mut sum = 0;
             tx.run_ahead(
                 &mut self.speculator,
@@ -256,7 +256,7 @@ impl<'s> Loops<'s> {
                 |epoch, &number| delivery::date_line(epoch, input, order, number),
                 |amount| sum += amount,
             )?;
-            delivery::credit(tx, customer, sum)?;
+            delivery::credit_customer(tx, customer, sum)?;
             delivered.push(Some(order.o));
         }
         std::hint::black_box(&*delivered);
@@ -264,13 +264,13 @@ impl<'s> Loops<'s> {
     }
 
     /// Stock-Level: the orders that it reads run ahead. An epoch reads the lines of its orders as one range.
-    fn stock_level(
+    fn run_stock_level(
         &mut self,
         tx: &mut StoreTransaction<'s>,
         input: &StockLevelInput,
         grain: usize,
         scratch: &mut Scratch,
-    ) -> Ran {
+    ) -> LoopResult {
         self.set_grain(1)?;
         let next = stock_level::next_order(tx, input)?;
         let first = next.saturating_sub(stock_level::ORDERS);
@@ -291,12 +291,12 @@ impl<'s> Loops<'s> {
         )?;
         low.sort_unstable();
         low.dedup();
-        stock_level::show(input, low.len() as u32, scratch);
+        stock_level::set_output(input, low.len() as u32, scratch);
         Ok(Verdict::Commit)
     }
 
     /// Runs a loop of `epochs` iterations that do nothing.
-    pub fn empty(&mut self, tx: &mut StoreTransaction<'s>, epochs: usize) -> Result<(), Failure<StoreError>> {
+    pub fn run_empty(&mut self, tx: &mut StoreTransaction<'s>, epochs: usize) -> Result<(), Failure<StoreError>> {
         self.set_grain(1)?;
         tx.run_ahead(&mut self.speculator, &self.rows, 0..epochs, &[], |_, _| Ok(()), drop)
     }

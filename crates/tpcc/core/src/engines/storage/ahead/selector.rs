@@ -39,7 +39,7 @@ impl LoopSelector {
     #[inline]
     pub fn decide(&mut self) -> Decision {
         let Some(governor) = &mut self.governor else {
-            return Decision { grain: Some(self.of.usual_grain()), turn: None };
+            return Decision { grain: Some(self.of.default_grain()), turn: None };
         };
         let turn = governor.next_turn();
         let grain = turn.way().checked_sub(1).and_then(|way| self.of.grains().get(way)).copied();
@@ -62,7 +62,7 @@ impl LoopSelector {
     /// Current choice: the number of iterations per epoch, or `None` for in-order execution.
     pub fn chosen(&self) -> Option<usize> {
         match &self.governor {
-            None => Some(self.of.usual_grain()),
+            None => Some(self.of.default_grain()),
             Some(governor) => governor.chosen().checked_sub(1).and_then(|way| self.of.grains().get(way)).copied(),
         }
     }
