@@ -1,7 +1,7 @@
 //! One transaction, from begin to end.
 
 use super::ack;
-use super::desk::JobEnd;
+use super::worker_terminals::JobEnd;
 use crate::workload::abort::Abort;
 use crate::workload::engine::{OpenTransaction, Session};
 use crate::workload::generate::deck::Kind;

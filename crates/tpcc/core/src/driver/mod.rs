@@ -9,15 +9,15 @@ pub mod ack;
 mod admission;
 mod attempt;
 pub mod counters;
-mod desk;
 pub mod hardware;
+mod latency_histogram;
 pub mod measure;
 pub mod pacing;
 pub mod runner;
-mod spread;
 pub mod terminal;
 #[cfg(test)]
 mod tests;
+mod worker_terminals;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -42,14 +42,14 @@ use crate::workload::time::nanos;
 use crate::workload::txn::StepOrder;
 use ack::Sink;
 use admission::{ByKind, Fifo};
-use counters::Counted;
-use desk::Desk;
+use counters::EventCounts;
+use latency_histogram::{HistogramSnapshot, LatencyHistogram};
 use measure::Stats;
 use pacing::figures::PacedFigures;
 use runner::itas::SiblingFigures;
 use runner::{Runner, Workplace};
-use spread::{Recent, Tally};
 use terminal::Terminal;
+use worker_terminals::WorkerTerminals;
 
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +106,7 @@ const LEAST_APART: usize = 8;
 const BATCH: usize = 16;
 
 /// Results of a run.
-pub struct Measured {
+pub struct RunResult {
     /// Merged counts of all workers.
     pub stats: Stats,
     /// Team statistics of each worker; empty without teams.
@@ -127,7 +127,7 @@ pub struct Measured {
     /// Statistics of sibling groups; `None` without them.
     pub siblings: Option<SiblingFigures>,
     /// Hardware and operating system counters of the workers; `None` unless requested.
-    pub counted: Option<Counted>,
+    pub counted: Option<EventCounts>,
     /// Memory of the stacks of all fibers; `None` without fibers.
     pub stacks: Option<RegionReport>,
     /// Figures of paced terminals; `None` without pacing.
@@ -135,22 +135,22 @@ pub struct Measured {
 }
 
 /// Results of a worker.
-pub struct Share {
+pub struct WorkerResult {
     stats: Stats,
     /// Statistics of its teams; `None` without teams.
     teams: Option<Statistics>,
     /// Counters of its thread; `None` unless requested.
-    counted: Option<Counted>,
+    counted: Option<EventCounts>,
     /// Memory of its fibers' stacks; `None` without fibers.
     stacks: Option<RegionReport>,
     /// Error message if a failure ended the worker early.
     failure: Option<String>,
 }
 
-impl Share {
+impl WorkerResult {
     /// Result of a worker that failed before its first transaction.
-    fn failed(why: String) -> Share {
-        Share { stats: Stats::new(), teams: None, counted: None, stacks: None, failure: Some(why) }
+    fn failed(why: String) -> WorkerResult {
+        WorkerResult { stats: Stats::new(), teams: None, counted: None, stacks: None, failure: Some(why) }
     }
 }
 
@@ -275,7 +275,7 @@ impl Control {
 pub struct Board {
     completed: AtomicU64,
     aborted: AtomicU64,
-    times: Tally,
+    times: LatencyHistogram,
 }
 
 impl Board {
@@ -292,7 +292,7 @@ pub fn worker_bytes() -> u64 {
 
 /// Bytes of a terminal without pacing, with its entries in the queues of its worker.
 pub fn terminal_bytes(mix: Mix) -> u64 {
-    (Terminal::bytes(mix) + desk::place_bytes()) as u64
+    (Terminal::bytes(mix) + worker_terminals::place_bytes()) as u64
 }
 
 /// Bytes recorded per second of a run.
@@ -301,7 +301,7 @@ pub fn second_bytes() -> u64 {
 }
 
 /// Terminals by worker.
-fn served(plan: &RunPlan, terminal: impl Fn(u32) -> Terminal) -> Vec<Vec<Terminal>> {
+fn terminals_by_worker(plan: &RunPlan, terminal: impl Fn(u32) -> Terminal) -> Vec<Vec<Terminal>> {
     // Counts the terminals first, so that each worker's list has the exact capacity.
     let mut numbers = vec![0; plan.workers];
     (0..plan.terminals).for_each(|number| numbers[Terminal::worker_of(number, plan)] += 1);
@@ -329,7 +329,7 @@ pub fn next_run<E: Engine>(engine: &E) -> Result<u32, E::Error> {
 /// given. `look` is called once per second.
 ///
 /// # Errors
-/// A message for the user if the run cannot start. A later failure is in [`Measured::failure`], with the figures up to it.
+/// A message for the user if the run cannot start. A later failure is in [`RunResult::failure`], with the figures up to it.
 pub fn run<E: Engine>(
     engine: &E,
     runner: &impl Runner,
@@ -337,7 +337,7 @@ pub fn run<E: Engine>(
     plan: &RunPlan,
     acks: Option<&Sink>,
     mut look: impl FnMut(&Tick),
-) -> Result<Measured, String> {
+) -> Result<RunResult, String> {
     runner.keep_apart(plan.apart());
     let run = next_run(engine).map_err(|e| e.to_string())?;
     if acks.is_some() {
@@ -348,7 +348,7 @@ pub fn run<E: Engine>(
     let clock = Clock::start();
     let control = Control::of(Phase::first(&plan.length));
     let boards: Vec<Board> = (0..plan.workers).map(|_| Board::default()).collect();
-    let terminals = served(plan, |number| Terminal::new(number, run, plan, &loaded.scale));
+    let terminals = terminals_by_worker(plan, |number| Terminal::new(number, run, plan, &loaded.scale));
     let quotas = quotas(plan.length.transactions, &terminals);
     let team_size = terminals.iter().map(|own| plan.team_of(runner.team_size(), own)).max().unwrap_or(1);
     let main = std::thread::current();
@@ -358,35 +358,35 @@ pub fn run<E: Engine>(
         let works = terminals.into_iter().zip(quotas).enumerate().map(|(number, (terminals, quota))| {
             move || {
                 let _end = Finished { control, main };
-                if let Err(why) = stay(plan, number) {
+                if let Err(why) = pin_worker(plan, number) {
                     control.set(Phase::Stop);
-                    return Share::failed(why);
+                    return WorkerResult::failed(why);
                 }
                 serve(engine, runner, number, terminals, acks, quota, plan, world, control, &boards[number], clock)
             }
         });
         let workers = threads::spawn_all(scope, "worker", works).map_err(|error| error.to_string())?;
         let mut failure = None;
-        let (series, interrupted, figures) = look_on(engine, plan, control, boards, clock, &mut look, |_| {});
+        let (series, interrupted, figures) = supervise(engine, plan, control, boards, clock, &mut look, |_| {});
         let mut stats = Stats::new();
         let (mut teams, mut stacks) = (Vec::new(), None);
-        let mut counted: Option<Counted> = None;
+        let mut counted: Option<EventCounts> = None;
         for worker in workers {
             match worker.join() {
-                Ok(share) => {
-                    stats.merge(&share.stats);
-                    teams.extend(share.teams);
-                    stacks = RegionReport::sum(stacks, share.stacks);
-                    match (&mut counted, share.counted) {
+                Ok(result) => {
+                    stats.merge(&result.stats);
+                    teams.extend(result.teams);
+                    stacks = RegionReport::sum(stacks, result.stacks);
+                    match (&mut counted, result.counted) {
                         (Some(all), Some(more)) => all.merge(more),
                         (none, more) => *none = none.take().or(more),
                     }
-                    failure = failure.or(share.failure);
+                    failure = failure.or(result.failure);
                 }
                 Err(_) => failure = failure.or(Some("a worker panicked; this is a fault of the program".to_owned())),
             }
         }
-        Ok(Measured {
+        Ok(RunResult {
             seconds: stats.seconds(),
             stats,
             teams,
@@ -404,7 +404,7 @@ pub fn run<E: Engine>(
 }
 
 /// Pins a worker to its core, if requested.
-fn stay(plan: &RunPlan, number: usize) -> Result<(), String> {
+fn pin_worker(plan: &RunPlan, number: usize) -> Result<(), String> {
     if !plan.pin {
         return Ok(());
     }
@@ -428,19 +428,19 @@ fn serve<E: Engine>(
     control: &Control,
     board: &Board,
     clock: Clock,
-) -> Share {
+) -> WorkerResult {
     let size = plan.team_of(runner.team_size(), &terminals);
     let place = Workplace { engine, number, size, steps: plan.steps, counters: plan.counters, control };
     match plan.admission {
         Admission::Fifo => {
-            let desk = Desk::new(Fifo::default(), terminals, acks, quota, world, control, board, clock);
-            runner.serve(&place, desk)
+            let terminals = WorkerTerminals::new(Fifo::default(), terminals, acks, quota, world, control, board, clock);
+            runner.serve(&place, terminals)
         }
         Admission::Batched => {
             let batch = if size > 1 { size } else { BATCH };
             let ready = ByKind::new(batch, plan.apart().then_some(plan.warehouses));
-            let desk = Desk::new(ready, terminals, acks, quota, world, control, board, clock);
-            runner.serve(&place, desk)
+            let terminals = WorkerTerminals::new(ready, terminals, acks, quota, world, control, board, clock);
+            runner.serve(&place, terminals)
         }
     }
 }
@@ -482,7 +482,7 @@ impl Drop for Finished<'_> {
 /// Switches the phases and samples the counters until all workers have ended. Calls `look` once per second, and `begins` at
 /// the start of each phase. Returns the samples, true if the user ended the run, and the engine's counters of the
 /// measurement.
-fn look_on<E: Engine>(
+fn supervise<E: Engine>(
     engine: &E,
     plan: &RunPlan,
     control: &Control,
@@ -504,7 +504,7 @@ fn look_on<E: Engine>(
     let mut phase_start = clock.now_ns();
     let (mut last_ns, mut last_count, mut last_aborted) = (phase_start, 0, 0);
     let mut is_warmup = control.phase() == Phase::Warmup;
-    let mut recent = Recent::default();
+    let mut snapshot = HistogramSnapshot::default();
     begins(control.phase());
     loop {
         let phase_ends = if is_warmup { Some(plan.length.warmup) } else { plan.length.duration }
@@ -529,7 +529,7 @@ fn look_on<E: Engine>(
             let t_s = (now - phase_start) as f64 / 1e9;
             let (aborted, all_figures) = (sum(|b| &b.aborted), engine.figures());
             let figures = all_figures.since(&figures_before);
-            let p99_us = recent.quantile_ns(boards.iter().map(|b| &b.times), 0.99).map(|ns| ns as f64 / 1e3);
+            let p99_us = snapshot.quantile_ns(boards.iter().map(|b| &b.times), 0.99).map(|ns| ns as f64 / 1e3);
             if !is_warmup {
                 series.push(Sample { t_s, throughput_per_s, p99_us, aborted: aborted - last_aborted, figures });
             }

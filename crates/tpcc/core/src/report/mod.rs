@@ -20,9 +20,9 @@ use std::ops::Range;
 
 use sched_steps::team::{OperationStatistics, Statistics};
 
-use crate::driver::counters::{Counted, Event, Ring};
+use crate::driver::counters::{Event, EventCounts, Ring};
 use crate::driver::measure::{KindStats, Times};
-use crate::driver::{Measured, Sample};
+use crate::driver::{RunResult, Sample};
 use crate::workload::check::Audit;
 use crate::workload::counters::{
     Counters, GeneratorCounters, LogCounters, OperationCounters, PoolCounters, TeamCounters,
@@ -112,7 +112,7 @@ pub fn run_config(config: &RunConfig, counts: &ResolvedCounts, loaded: &Loaded) 
 pub fn run(
     config: model::Config,
     machine: machine::Machine,
-    measured: &Measured,
+    measured: &RunResult,
     large_pages: Option<model::LargePagesReport>,
     checked: Option<&Audit>,
 ) -> model::Run {
@@ -177,7 +177,7 @@ pub fn large_pages(
     asked: LargePages,
     engine: Vec<RegionReport>,
     code: Option<Range<usize>>,
-    measured: &Measured,
+    measured: &RunResult,
 ) -> model::LargePagesReport {
     let map = storage::MemoryMap::read().ok();
     let code = code.zip(map.as_ref()).map(|(range, map)| {
@@ -203,7 +203,7 @@ pub fn large_pages(
 }
 
 /// Hardware and operating system counters.
-fn counters(counted: &Counted) -> model::EventCounters {
+fn counters(counted: &EventCounts) -> model::EventCounters {
     let of = |kind: Option<Kind>| -> BTreeMap<String, Option<model::EventMean>> {
         let mean = |event| {
             let (user, kernel) = (counted.mean(kind, event, Ring::User), counted.mean(kind, event, Ring::Kernel));

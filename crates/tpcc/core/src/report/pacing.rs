@@ -7,9 +7,9 @@ use std::fmt::Write;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::driver::Measured;
+use crate::driver::RunResult;
 use crate::driver::pacing::figures::{limit_holds, limits_hold};
-use crate::driver::pacing::times::{DEFERRED_LIMIT, MAXIMUM_PER_MIN, asked, deck_maximum_per_min};
+use crate::driver::pacing::times::{DEFERRED_LIMIT, MAXIMUM_PER_MIN, deck_maximum_per_min, requirements};
 use crate::workload::generate::deck::Kind;
 use crate::workload::words::grouped;
 
@@ -76,7 +76,7 @@ pub struct PacedRun {
 }
 
 /// Report of a run on `warehouses` warehouses; `None` without pacing.
-pub(super) fn paced(measured: &Measured, warehouses: u32) -> Option<PacedRun> {
+pub(super) fn paced(measured: &RunResult, warehouses: u32) -> Option<PacedRun> {
     let paced = measured.paced.as_ref()?;
     let (stats, deferrals) = (&measured.stats, &paced.deferrals);
     let seconds = (measured.seconds > 0.0).then_some(measured.seconds);
@@ -84,7 +84,7 @@ pub(super) fn paced(measured: &Measured, warehouses: u32) -> Option<PacedRun> {
     let rate = seconds.map(|seconds| orders as f64 * 60.0 / seconds / f64::from(warehouses));
     let in_s = |us: Option<f64>| us.map(|us| us / 1e6);
     let kind = |kind: Kind| {
-        let (asked, (n, thought)) = (asked(kind), paced.cycles.thought[kind as usize]);
+        let (asked, (n, thought)) = (requirements(kind), paced.cycles.thought[kind as usize]);
         let response = &stats.kinds[kind as usize].response;
         let of = PacedKind {
             keying_s: asked.keying.as_secs_f64(),

@@ -11,7 +11,7 @@ mod software;
 mod sums;
 
 pub use event::{Event, Ring};
-pub use sums::Counted;
+pub use sums::EventCounts;
 
 use crate::workload::generate::deck::Kind;
 use event::{PLACES, Reading, Source};
@@ -25,18 +25,18 @@ pub struct Meter {
     /// Last reading.
     last: [Reading; PLACES],
     began: Option<SoftwareCounts>,
-    counted: Counted,
+    counted: EventCounts,
 }
 
 impl Meter {
-    /// Opens the available counters for the calling thread. Reasons for missing ones are in [`Counted::reasons`].
+    /// Opens the available counters for the calling thread. Reasons for missing ones are in [`EventCounts::reasons`].
     pub fn open() -> Meter {
         let (source, reasons) = PerfSource::open();
         Meter::over(Box::new(source), Software::open(), reasons)
     }
 
     fn over(source: Box<dyn Source>, software: Software, reasons: event::Reasons) -> Meter {
-        let counted = Counted::new(reasons, software.source());
+        let counted = EventCounts::new(reasons, software.source());
         Meter { source, software, last: [Reading::default(); PLACES], began: None, counted }
     }
 
@@ -64,7 +64,7 @@ impl Meter {
     }
 
     /// Ends the measurement. `transactions` is their number if they were not counted individually.
-    pub fn close(mut self, transactions: Option<u64>) -> Counted {
+    pub fn close(mut self, transactions: Option<u64>) -> EventCounts {
         if let Some(began) = self.began {
             self.counted.software = self.software.read().since(&began);
             if let (Some(transactions), false) = (transactions, self.source.is_empty()) {

@@ -22,7 +22,7 @@ impl Sum {
 
 /// Counts of all workers over the measurement.
 #[derive(Clone, Debug)]
-pub struct Counted {
+pub struct EventCounts {
     kinds: [Sum; Kind::ALL.len()],
     all: Sum,
     /// Operating system counts of the worker threads.
@@ -35,9 +35,9 @@ pub struct Counted {
     pub apart: bool,
 }
 
-impl Counted {
-    pub(super) fn new(reasons: Reasons, software_source: SoftwareSource) -> Counted {
-        Counted {
+impl EventCounts {
+    pub(super) fn new(reasons: Reasons, software_source: SoftwareSource) -> EventCounts {
+        EventCounts {
             kinds: [const { Sum::NONE }; Kind::ALL.len()],
             all: Sum::NONE,
             software: SoftwareCounts::default(),
@@ -63,7 +63,7 @@ impl Counted {
     }
 
     /// Adds the counts of another worker.
-    pub fn merge(&mut self, other: Counted) {
+    pub fn merge(&mut self, other: EventCounts) {
         self.kinds.iter_mut().zip(&other.kinds).for_each(|(sum, more)| sum.add(more));
         self.all.add(&other.all);
         self.software.add(&other.software);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::times::{DEFERRED_LIMIT, MEAN_SLACK, asked};
+use super::times::{DEFERRED_LIMIT, MEAN_SLACK, requirements};
 use crate::driver::measure::{Stats, Times};
 use crate::workload::generate::deck::Kind;
 use crate::workload::time::nanos;
@@ -101,7 +101,7 @@ pub fn limit_holds(stats: &Stats, kind: Kind) -> Option<bool> {
     let response = &stats.kinds[kind as usize].response;
     let (p90, mean) = (response.quantile_us(0.9)?, response.mean_us()?);
     let us = |time: Duration| time.as_secs_f64() * 1e6;
-    Some(p90 <= us(asked(kind).limit) && mean <= p90 + us(MEAN_SLACK))
+    Some(p90 <= us(requirements(kind).limit) && mean <= p90 + us(MEAN_SLACK))
 }
 
 /// Checks all limits: false if one is exceeded, otherwise `None` if one has no measurements.

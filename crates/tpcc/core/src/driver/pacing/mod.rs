@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use super::measure::Stats;
 use super::terminal::Terminal;
-use super::{Board, Clock, Control, Finished, Measured, Phase, RunPlan, Tick, look_on, next_run, stay};
+use super::{Board, Clock, Control, Finished, Phase, RunPlan, RunResult, Tick, next_run, pin_worker, supervise};
 use crate::workload::engine::Engine;
 use crate::workload::generate::Random;
 use crate::workload::generate::deck::Mix;
@@ -32,8 +32,8 @@ use crate::workload::threads;
 use figures::{Deferrals, PacedFigures};
 use inbox::Inbox;
 use results::DeliveryResults;
-use terminals::{CountedCycles, Hall, Seat, Workers};
-use worker::{PacedShare, WorkerPlace};
+use terminals::{CountedCycles, TerminalContext, TerminalSlot, Workers};
+use worker::{PacedWorkerResult, WorkerPlace};
 
 /// Speed factor of terminals as specified. Tests use larger factors.
 pub const AS_SPECIFIED: u32 = 1;
@@ -41,7 +41,7 @@ pub const AS_SPECIFIED: u32 = 1;
 /// Runs `plan` on a loaded engine with paced terminals. `look` is called once per second.
 ///
 /// # Errors
-/// A message for the user if the run cannot start. A later failure is in [`Measured::failure`], with the figures up to it.
+/// A message for the user if the run cannot start. A later failure is in [`RunResult::failure`], with the figures up to it.
 pub fn run<E: Engine>(
     engine: &E,
     loaded: &Loaded,
@@ -49,26 +49,26 @@ pub fn run<E: Engine>(
     results: &DeliveryResults,
     speed: u32,
     mut look: impl FnMut(&Tick),
-) -> Result<Measured, String> {
+) -> Result<RunResult, String> {
     results.begin()?;
     let run = next_run(engine).map_err(|e| e.to_string())?;
     let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
     let world = InputSpace { scale: loaded.scale, warehouses: plan.warehouses, constants };
     let clock = Clock::start();
     let control = Arc::new(Control::of(Phase::first(&plan.length)));
-    let seats: Vec<Seat> = (0..plan.terminals)
+    let slots: Vec<TerminalSlot> = (0..plan.terminals)
         .map(|number| {
             let terminal = Terminal::new(number, run, plan, &loaded.scale);
             let worker = terminal.worker(plan);
-            Seat { terminal, worker }
+            TerminalSlot { terminal, worker }
         })
         .collect();
-    let served = |worker| seats.iter().filter(|seat| seat.worker == worker).count();
-    let inboxes: Arc<[Inbox]> = (0..plan.workers).map(|worker| Inbox::new(served(worker))).collect();
+    let terminals_of = |worker| slots.iter().filter(|slot| slot.worker == worker).count();
+    let inboxes: Arc<[Inbox]> = (0..plan.workers).map(|worker| Inbox::new(terminals_of(worker))).collect();
     // One board per worker, and one for the thread of the terminals.
     let boards: Arc<[Board]> = (0..=plan.workers).map(|_| Board::default()).collect();
     let stop = Notify::new();
-    let hall = Hall {
+    let context = TerminalContext {
         server: Workers { inboxes: Arc::clone(&inboxes), clock },
         control: Arc::clone(&control),
         boards: Arc::clone(&boards),
@@ -88,28 +88,28 @@ pub fn run<E: Engine>(
             let place = WorkerPlace { engine, number, steps, dates, inbox, results, control, board, clock };
             let work = move || {
                 let _end = Finished { control, main };
-                PacedEnd::Worker(match stay(plan, number) {
+                PacedEnd::Worker(match pin_worker(plan, number) {
                     Ok(()) => worker::serve(&place),
                     Err(why) => {
                         control.set(Phase::Stop);
-                        PacedShare::failed(why)
+                        PacedWorkerResult::failed(why)
                     }
                 })
             };
             works.push(Box::new(work));
         }
-        let sit = move || {
+        let run_terminals = move || {
             let _end = Finished { control, main };
-            PacedEnd::Terminals(terminals::run(hall, seats, stop).map_err(|e| {
+            PacedEnd::Terminals(terminals::run(context, slots, stop).map_err(|e| {
                 control.set(Phase::Stop);
                 format!("the terminals cannot be started: {e}")
             }))
         };
-        works.push(Box::new(sit));
+        works.push(Box::new(run_terminals));
         let threads = threads::spawn_all(scope, "worker", works).map_err(|error| error.to_string())?;
         let mut failure = None;
         let (mut began, mut ended) = (None, None);
-        let (series, interrupted, figures) = look_on(engine, plan, control, boards, clock, &mut look, |phase| {
+        let (series, interrupted, figures) = supervise(engine, plan, control, boards, clock, &mut look, |phase| {
             let now = (clock.now_ns(), processor_time());
             match phase {
                 Phase::Warmup => {}
@@ -126,10 +126,10 @@ pub fn run<E: Engine>(
         let mut cycles = figures::Cycles::default();
         for thread in threads {
             match thread.join() {
-                Ok(PacedEnd::Worker(share)) => {
-                    stats.merge(&share.stats);
-                    deferrals.merge(&share.deferrals);
-                    failure = failure.or(share.failure);
+                Ok(PacedEnd::Worker(result)) => {
+                    stats.merge(&result.stats);
+                    deferrals.merge(&result.deferrals);
+                    failure = failure.or(result.failure);
                 }
                 Ok(PacedEnd::Terminals(Ok(CountedCycles { stats: own, cycles: all }))) => {
                     stats.merge(&own);
@@ -147,7 +147,7 @@ pub fn run<E: Engine>(
             cpu = cpu_before.zip(cpu_after).map(|(before, after)| after.saturating_sub(before));
         }
         let paced = PacedFigures { cycles, deferrals, cpu, results: results.path().to_owned() };
-        Ok(Measured {
+        Ok(RunResult {
             seconds: stats.seconds(),
             stats,
             teams: Vec::new(),
@@ -171,7 +171,7 @@ pub fn terminal_bytes() -> u64 {
 
 /// Result of a thread of the run.
 enum PacedEnd {
-    Worker(PacedShare),
+    Worker(PacedWorkerResult),
     /// Result of the thread of all terminals.
     Terminals(Result<CountedCycles, String>),
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::figures::Cycles;
 use super::inbox::{Inbox, PacedAnswer};
-use super::times::{asked, mean_cycle_s, think};
+use super::times::{mean_cycle_s, requirements, think};
 use crate::driver::measure::Stats;
 use crate::driver::terminal::Terminal;
 use crate::driver::{Board, Clock, Control, Phase};
@@ -55,8 +55,8 @@ impl TerminalServer for Workers {
     }
 }
 
-/// State that the terminals share.
-pub(super) struct Hall<S> {
+/// Environment of the terminals.
+pub(super) struct TerminalContext<S> {
     pub(super) server: S,
     pub(super) control: Arc<Control>,
     /// Counters of all threads; the last entry is for the thread of the terminals.
@@ -71,17 +71,17 @@ pub(super) struct Hall<S> {
 }
 
 /// A terminal and the number of the worker that serves it.
-pub(super) struct Seat {
+pub(super) struct TerminalSlot {
     pub(super) terminal: Terminal,
     pub(super) worker: usize,
 }
 
-/// Bytes of a terminal's task, which contains its seat.
+/// Bytes of a terminal's task, which contains its slot.
 pub(super) fn task_bytes() -> usize {
     fn of<A, B, C, F: Future>(_task: impl Fn(A, B, C) -> F) -> usize {
         size_of::<F>()
     }
-    of(Shared::<Workers>::sit)
+    of(TerminalShared::<Workers>::run_terminal)
 }
 
 /// Figures of all terminals over the measurement.
@@ -91,28 +91,37 @@ pub(super) struct CountedCycles {
     pub(super) cycles: Cycles,
 }
 
-struct Shared<S> {
-    hall: Hall<S>,
+struct TerminalShared<S> {
+    context: TerminalContext<S>,
     /// Deck and random number generator of each warehouse.
     decks: RefCell<Vec<(Deck, Random)>>,
     counted: RefCell<CountedCycles>,
 }
 
 /// Runs the terminals on the calling thread until `stop` is notified.
-pub(super) fn run<S: TerminalServer>(hall: Hall<S>, seats: Vec<Seat>, stop: &Notify) -> std::io::Result<CountedCycles> {
+pub(super) fn run<S: TerminalServer>(
+    context: TerminalContext<S>,
+    slots: Vec<TerminalSlot>,
+    stop: &Notify,
+) -> std::io::Result<CountedCycles> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    Ok(runtime.block_on(run_until(hall, seats, stop.notified())))
+    Ok(runtime.block_on(run_until(context, slots, stop.notified())))
 }
 
-async fn run_until<S: TerminalServer>(hall: Hall<S>, seats: Vec<Seat>, stop: impl Future) -> CountedCycles {
-    let decks =
-        (0..hall.world.warehouses).map(|w| (Deck::least(), Random::stream(hall.seed, DECKS + u64::from(w)))).collect();
+async fn run_until<S: TerminalServer>(
+    context: TerminalContext<S>,
+    slots: Vec<TerminalSlot>,
+    stop: impl Future,
+) -> CountedCycles {
+    let decks = (0..context.world.warehouses)
+        .map(|w| (Deck::least(), Random::stream(context.seed, DECKS + u64::from(w))))
+        .collect();
     let counted = CountedCycles { stats: Stats::new(), cycles: Cycles::default() };
-    let shared = Rc::new(Shared { hall, decks: RefCell::new(decks), counted: RefCell::new(counted) });
+    let shared = Rc::new(TerminalShared { context, decks: RefCell::new(decks), counted: RefCell::new(counted) });
     let tasks = LocalSet::new();
-    for (number, seat) in seats.into_iter().enumerate() {
-        let random = Random::stream(shared.hall.seed, WAITS + number as u64);
-        tasks.spawn_local(Rc::clone(&shared).sit(seat, random));
+    for (number, slot) in slots.into_iter().enumerate() {
+        let random = Random::stream(shared.context.seed, WAITS + number as u64);
+        tasks.spawn_local(Rc::clone(&shared).run_terminal(slot, random));
     }
     tasks.run_until(stop).await;
     // Ends the tasks that still wait for a response or a timer.
@@ -121,37 +130,37 @@ async fn run_until<S: TerminalServer>(hall: Hall<S>, seats: Vec<Seat>, stop: imp
     shared.counted.replace(none)
 }
 
-impl<S: TerminalServer> Shared<S> {
+impl<S: TerminalServer> TerminalShared<S> {
     /// Body of a terminal's task, until the end of the run.
-    async fn sit(self: Rc<Self>, mut seat: Seat, mut random: Random) {
-        let _alarm = Alarm { control: Arc::clone(&self.hall.control), main: self.hall.main.clone() };
-        let speed = self.hall.speed;
+    async fn run_terminal(self: Rc<Self>, mut slot: TerminalSlot, mut random: Random) {
+        let _alarm = Alarm { control: Arc::clone(&self.context.control), main: self.context.main.clone() };
+        let speed = self.context.speed;
         let first = f64::from(random.in_range(0, u32::MAX)) / f64::from(u32::MAX);
         sleep(Duration::from_secs_f64(mean_cycle_s() * first) / speed).await;
         loop {
-            let kind = self.deal(seat.terminal.warehouse());
-            let keying = asked(kind).keying / speed;
+            let kind = self.deal(slot.terminal.warehouse());
+            let keying = requirements(kind).keying / speed;
             sleep(keying).await;
 
-            let is_measured = self.hall.control.phase() == Phase::Measure;
-            seat.terminal.deal(kind);
-            let input = seat.terminal.next(&self.hall.world, &self.hall.clock, self.hall.clock.now_ns());
+            let is_measured = self.context.control.phase() == Phase::Measure;
+            slot.terminal.deal(kind);
+            let input = slot.terminal.next(&self.context.world, &self.context.clock, self.context.clock.now_ns());
             let sent = Instant::now();
             let answer = match kind {
-                Kind::Delivery if self.hall.server.queue(seat.worker, input.clone(), is_measured).await => None,
+                Kind::Delivery if self.context.server.queue(slot.worker, input.clone(), is_measured).await => None,
                 Kind::Delivery => return,
-                _ => match self.hall.server.ask(seat.worker, input.clone()).await {
+                _ => match self.context.server.ask(slot.worker, input.clone()).await {
                     Some(answer) => Some(answer),
                     None => return,
                 },
             };
             let response = sent.elapsed();
-            let pause = think(&mut random, asked(kind).think_mean) / speed;
+            let pause = think(&mut random, requirements(kind).think_mean) / speed;
             // Counts only requests that were sent and answered during the measurement (5.4.2).
-            if is_measured && self.hall.control.phase() == Phase::Measure {
+            if is_measured && self.context.control.phase() == Phase::Measure {
                 self.count(&input, answer, keying, pause, response);
             }
-            if let Some(board) = self.hall.boards.last() {
+            if let Some(board) = self.context.boards.last() {
                 board.times.add(nanos(response));
                 Board::add(&board.completed, 1);
             }
@@ -217,9 +226,9 @@ mod tests {
         }
     }
 
-    fn hall(warehouses: u32, seed: u64, after: Duration, phase: Phase) -> Hall<After> {
+    fn context(warehouses: u32, seed: u64, after: Duration, phase: Phase) -> TerminalContext<After> {
         let constants = Constants::for_run(&mut Random::stream(1, 1), 157);
-        Hall {
+        TerminalContext {
             server: After(after),
             control: Arc::new(Control::of(phase)),
             boards: [Board::default()].into(),
@@ -231,9 +240,9 @@ mod tests {
         }
     }
 
-    fn seats(plan: &RunPlan) -> Vec<Seat> {
-        let seat = |number| Seat { terminal: Terminal::new(number, 1, plan, &Scale::FULL), worker: 0 };
-        (0..plan.terminals).map(seat).collect()
+    fn slots(plan: &RunPlan) -> Vec<TerminalSlot> {
+        let slot = |number| TerminalSlot { terminal: Terminal::new(number, 1, plan, &Scale::FULL), worker: 0 };
+        (0..plan.terminals).map(slot).collect()
     }
 
     /// Runtime with a virtual clock, which advances at once when all tasks wait for it.
@@ -244,10 +253,10 @@ mod tests {
     /// Runs the terminals of `warehouses` for `hours` virtual hours, after one hour of warm-up.
     fn hours(warehouses: u32, hours: u32, after: Duration) -> CountedCycles {
         let plan = paced_plan(warehouses, 1);
-        let hall = hall(warehouses, plan.seed, after, Phase::Warmup);
-        let control = Arc::clone(&hall.control);
+        let context = context(warehouses, plan.seed, after, Phase::Warmup);
+        let control = Arc::clone(&context.control);
         let hour = Duration::from_secs(3_600);
-        paused().block_on(run_until(hall, seats(&plan), async move {
+        paused().block_on(run_until(context, slots(&plan), async move {
             sleep(hour).await;
             control.set(Phase::Measure);
             sleep(hour * hours).await;
@@ -272,7 +281,7 @@ mod tests {
         assert_eq!(cycles.queued as f64, count(Kind::Delivery));
         for kind in Kind::ALL {
             let (n, sum) = cycles.thought[kind as usize];
-            let (mean, wanted) = (sum.as_secs_f64() / n as f64, asked(kind).think_mean.as_secs_f64());
+            let (mean, wanted) = (sum.as_secs_f64() / n as f64, requirements(kind).think_mean.as_secs_f64());
             assert!((mean / wanted - 1.0).abs() < 5.0 / (n as f64).sqrt(), "{}: {mean}", kind.name());
         }
         assert!(cycles.share_of_offered().unwrap() > 0.999);
@@ -296,10 +305,10 @@ mod tests {
     fn starts_are_spread() {
         let asked_within = |seconds: u64| {
             let plan = paced_plan(20, 1);
-            let hall = hall(20, plan.seed, Duration::ZERO, Phase::Measure);
-            let seats = seats(&plan);
+            let context = context(20, plan.seed, Duration::ZERO, Phase::Measure);
+            let slots = slots(&plan);
             let end = async { sleep(Duration::from_secs(seconds)).await };
-            let counted = paused().block_on(run_until(hall, seats, end));
+            let counted = paused().block_on(run_until(context, slots, end));
             counted.stats.completed()
         };
         // A terminal sends a request every 20.7 s on average, and its first one only after keying.

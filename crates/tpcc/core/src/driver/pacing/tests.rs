@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::driver::tests::{moody, paced_plan};
+use crate::driver::tests::{lagging_engine, paced_plan};
 use crate::workload::check;
 use crate::workload::generate::deck::Kind;
 use crate::workload::settings::Length;
@@ -26,7 +26,7 @@ fn lines(results: &DeliveryResults) -> Vec<String> {
 #[test]
 fn terminals_are_answered_and_deliveries_are_done_later() {
     // Commits become durable three tickets late, and every seventh commit aborts.
-    let (engine, loaded) = moody(3, 7, u64::MAX);
+    let (engine, loaded) = lagging_engine(3, 7, u64::MAX);
     let results = results("all");
     let plan = paced_plan(2, 1);
     let measured = run(&engine, &loaded, &plan, &results, SPEED, |_| {}).unwrap();
@@ -67,7 +67,7 @@ fn terminals_are_answered_and_deliveries_are_done_later() {
 
 #[test]
 fn a_failure_of_a_worker_ends_the_run_with_its_message() {
-    let (engine, loaded) = moody(2, 5, 60);
+    let (engine, loaded) = lagging_engine(2, 5, 60);
     let results = results("failure");
     let measured = run(&engine, &loaded, &paced_plan(2, 1), &results, SPEED, |_| {}).unwrap();
     assert_eq!(measured.failure.as_deref(), Some("log: no space left; free some"));
@@ -77,7 +77,7 @@ fn a_failure_of_a_worker_ends_the_run_with_its_message() {
 
 #[test]
 fn a_result_file_that_cannot_be_written_ends_the_run() {
-    let (engine, loaded) = moody(0, 1_000, u64::MAX);
+    let (engine, loaded) = lagging_engine(0, 1_000, u64::MAX);
     let full = DeliveryResults::open(std::path::Path::new("/dev/full")).unwrap();
     let why = run(&engine, &loaded, &paced_plan(2, 1), &full, SPEED, |_| {}).err().unwrap();
     assert!(why.starts_with("/dev/full: results of Deliveries cannot be written"), "{why}");
@@ -85,7 +85,7 @@ fn a_result_file_that_cannot_be_written_ends_the_run() {
 
 #[test]
 fn a_run_that_ends_in_its_warm_up_has_counted_nothing() {
-    let (engine, loaded) = moody(2, 5, 60);
+    let (engine, loaded) = lagging_engine(2, 5, 60);
     let results = results("warm-up");
     let length = Length { warmup: Duration::from_secs(60), duration: None, transactions: None };
     let plan = RunPlan { length, ..paced_plan(2, 1) };

@@ -19,7 +19,7 @@ const LONGEST_THINK: f64 = 10.0;
 
 /// Requirements of the specification for a kind of transaction.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Asked {
+pub struct KindRequirements {
     /// Keying time, constant (5.2.5.2).
     pub keying: Duration,
     /// Mean think time (5.2.5.4).
@@ -29,7 +29,7 @@ pub struct Asked {
 }
 
 /// Requirements of a kind.
-pub const fn asked(kind: Kind) -> Asked {
+pub const fn requirements(kind: Kind) -> KindRequirements {
     let (keying, think, limit) = match kind {
         Kind::NewOrder => (18, 12, 5),
         Kind::Payment => (3, 12, 5),
@@ -37,7 +37,7 @@ pub const fn asked(kind: Kind) -> Asked {
         Kind::Delivery => (2, 5, 5),
         Kind::StockLevel => (2, 5, 20),
     };
-    Asked {
+    KindRequirements {
         keying: Duration::from_secs(keying),
         think_mean: Duration::from_secs(think),
         limit: Duration::from_secs(limit),
@@ -55,7 +55,7 @@ pub(super) fn think(random: &mut Random, mean: Duration) -> Duration {
 pub(super) fn mean_cycle_s() -> f64 {
     let cards = Deck::least_cards();
     let of = |(kind, cards): (Kind, usize)| {
-        let Asked { keying, think_mean, .. } = asked(kind);
+        let KindRequirements { keying, think_mean, .. } = requirements(kind);
         cards as f64 * (keying + think_mean).as_secs_f64()
     };
     cards.map(of).iter().sum::<f64>() / cards.map(|(_, cards)| cards as f64).iter().sum::<f64>()
@@ -76,7 +76,9 @@ mod tests {
     #[test]
     fn the_specified_shares_allow_the_specified_maximum() {
         let shares = [0.45, 0.43, 0.04, 0.04, 0.04];
-        let of = |(kind, share): (Kind, f64)| share * (asked(kind).keying + asked(kind).think_mean).as_secs_f64();
+        let of = |(kind, share): (Kind, f64)| {
+            share * (requirements(kind).keying + requirements(kind).think_mean).as_secs_f64()
+        };
         let cycle: f64 = Kind::ALL.into_iter().zip(shares).map(of).sum();
         assert!((cycle - 20.99).abs() < 1e-9, "{cycle}");
         assert!((600.0 / cycle * 0.45 - MAXIMUM_PER_MIN).abs() < 0.005);

@@ -7,8 +7,8 @@ use super::figures::Deferrals;
 use super::inbox::{Deferred, Inbox, PacedAnswer, PacedWork};
 use super::results::DeliveryResults;
 use crate::driver::attempt::execute;
-use crate::driver::desk::JobEnd;
 use crate::driver::measure::Stats;
+use crate::driver::worker_terminals::JobEnd;
 use crate::driver::{Board, Clock, Control, Phase};
 use crate::workload::engine::{Engine, Session, Ticket};
 use crate::workload::generate::input::Input;
@@ -31,35 +31,35 @@ pub(super) struct WorkerPlace<'a, E> {
 }
 
 /// Results of a worker.
-pub(super) struct PacedShare {
+pub(super) struct PacedWorkerResult {
     pub(super) stats: Stats,
     pub(super) deferrals: Deferrals,
     /// Error message if a failure ended the worker early.
     pub(super) failure: Option<String>,
 }
 
-impl PacedShare {
+impl PacedWorkerResult {
     /// Result of a worker that failed before its first transaction.
-    pub(super) fn failed(why: String) -> PacedShare {
-        PacedShare { stats: Stats::new(), deferrals: Deferrals::default(), failure: Some(why) }
+    pub(super) fn failed(why: String) -> PacedWorkerResult {
+        PacedWorkerResult { stats: Stats::new(), deferrals: Deferrals::default(), failure: Some(why) }
     }
 }
 
 /// An executed transaction whose ticket is not durable yet.
-struct Ran {
+struct ExecutedTxn {
     ticket: Ticket,
     began_ns: u64,
-    whose: Whose,
+    target: ResponseTarget,
 }
 
 #[expect(clippy::large_enum_variant, reason = "a worker keeps few, in a queue whose memory is used again")]
-enum Whose {
+enum ResponseTarget {
     Terminal { reply: tokio::sync::oneshot::Sender<PacedAnswer>, rolled_back: bool, run_ns: u64 },
     Queue { deferred: Deferred, output: DeliveryOutput },
 }
 
 /// Serves until the run is over. A failure ends the run for all workers; earlier counts remain valid.
-pub(super) fn serve<E: Engine>(place: &WorkerPlace<'_, E>) -> PacedShare {
+pub(super) fn serve<E: Engine>(place: &WorkerPlace<'_, E>) -> PacedWorkerResult {
     let mut worker = PacedWorker {
         place,
         stats: Stats::new(),
@@ -74,7 +74,7 @@ pub(super) fn serve<E: Engine>(place: &WorkerPlace<'_, E>) -> PacedShare {
     if ended.is_err() {
         place.control.set(Phase::Stop);
     }
-    PacedShare { stats: worker.stats, deferrals: worker.deferrals, failure: ended.err() }
+    PacedWorkerResult { stats: worker.stats, deferrals: worker.deferrals, failure: ended.err() }
 }
 
 struct PacedWorker<'a, E> {
@@ -82,7 +82,7 @@ struct PacedWorker<'a, E> {
     stats: Stats,
     deferrals: Deferrals,
     /// Executed transactions in ticket order, which is the order of execution.
-    waiting: VecDeque<Ran>,
+    waiting: VecDeque<ExecutedTxn>,
     line: String,
 }
 
@@ -96,8 +96,8 @@ impl<E: Engine> PacedWorker<'_, E> {
                     let end = self.execute(session, &mut scratch, &request.input)?;
                     let rolled_back = end.verdict == Verdict::Rollback;
                     let run_ns = self.place.clock.now_ns() - began_ns;
-                    let whose = Whose::Terminal { reply: request.reply, rolled_back, run_ns };
-                    self.waiting.push_back(Ran { ticket: end.ticket, began_ns, whose });
+                    let target = ResponseTarget::Terminal { reply: request.reply, rolled_back, run_ns };
+                    self.waiting.push_back(ExecutedTxn { ticket: end.ticket, began_ns, target });
                 }
                 PacedWork::Deferred(mut deferred) => {
                     let began_ns = self.place.clock.now_ns();
@@ -110,8 +110,8 @@ impl<E: Engine> PacedWorker<'_, E> {
                         let run_ns = self.place.clock.now_ns() - began_ns;
                         self.stats.deferred(deferred.input.kind(), end.skipped, run_ns);
                     }
-                    let whose = Whose::Queue { deferred, output: scratch.out.delivery.clone() };
-                    self.waiting.push_back(Ran { ticket: end.ticket, began_ns, whose });
+                    let target = ResponseTarget::Queue { deferred, output: scratch.out.delivery.clone() };
+                    self.waiting.push_back(ExecutedTxn { ticket: end.ticket, began_ns, target });
                 }
                 // No terminal waits, so there is time to wait for the log. A request that arrives meanwhile is delayed by
                 // this wait at most.
@@ -152,14 +152,14 @@ impl<E: Engine> PacedWorker<'_, E> {
     /// Releases the responses and result lines whose tickets are durable.
     fn release(&mut self, durable: Ticket) -> Result<(), String> {
         while self.waiting.front().is_some_and(|first| first.ticket <= durable) {
-            let Some(Ran { began_ns, whose, .. }) = self.waiting.pop_front() else { break };
+            let Some(ExecutedTxn { began_ns, target, .. }) = self.waiting.pop_front() else { break };
             let now_ns = self.place.clock.now_ns();
-            match whose {
-                Whose::Terminal { reply, rolled_back, run_ns } => {
+            match target {
+                ResponseTarget::Terminal { reply, rolled_back, run_ns } => {
                     // The terminal may be gone at the end of the run.
                     let _ = reply.send(PacedAnswer { rolled_back, run_ns, service_ns: now_ns - began_ns });
                 }
-                Whose::Queue { deferred, output } => {
+                ResponseTarget::Queue { deferred, output } => {
                     if let Input::Delivery(input) = &deferred.input {
                         let done_us = self.place.clock.unix_us(now_ns);
                         self.place.results.write(&mut self.line, input, &output, deferred.queued_us, done_us)?;

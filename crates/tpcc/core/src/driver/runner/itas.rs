@@ -12,11 +12,11 @@ use itas::auto::Mode;
 use itas::{Aggregation, Board, CoreHandle, CoreSettings, CoreStatistics, GroupId, Groups, Scheduler, core_order};
 use sched_steps::{Executor, fiber};
 
-use super::crew::{Conduct, Crew};
+use super::fiber_pool::{FiberPool, SchedulerCallbacks};
 use super::{Runner, STACK_BYTES, Workplace};
-use crate::driver::Share;
+use crate::driver::WorkerResult;
 use crate::driver::admission::Ready;
-use crate::driver::desk::{Desk, Job};
+use crate::driver::worker_terminals::{Job, WorkerTerminals};
 use crate::engines::storage::fiber_hook::{FiberHook, StoreHook};
 use crate::engines::storage::fibers;
 use crate::engines::storage::waits_only::WaitsOnly;
@@ -101,7 +101,7 @@ struct ByWarehouse<'a> {
     began: Instant,
 }
 
-impl Conduct for ByWarehouse<'_> {
+impl SchedulerCallbacks for ByWarehouse<'_> {
     #[inline]
     fn begins(&self, job: &Job) {
         let group = self.ids[job.warehouse as usize - 1];
@@ -123,7 +123,7 @@ impl Runner for ItasRunner {
         self.fibers
     }
 
-    fn serve<E: Engine, R: Ready>(&self, place: &Workplace<'_, E>, desk: Desk<'_, R>) -> Share {
+    fn serve<E: Engine, R: Ready>(&self, place: &Workplace<'_, E>, terminals: WorkerTerminals<'_, R>) -> WorkerResult {
         let settings = CoreSettings { slice: self.slice, sleeper_credit: self.slice, paper_slaves: false };
         let (groups, board) = (Arc::clone(&self.groups), Arc::clone(&self.board));
         let scheduler = Scheduler::new(place.number, groups, board, self.mode.policy(), settings);
@@ -131,16 +131,16 @@ impl Runner for ItasRunner {
         let ordered = core_order(scheduler, self.ids.clone(), move || nanos(began.elapsed()));
         let (order, core) = match ordered {
             Ok(ordered) => ordered,
-            Err(error) => return Share::failed(error.to_string()),
+            Err(error) => return WorkerResult::failed(error.to_string()),
         };
         let builder = Executor::builder().fibers(place.size.max(1)).stack_bytes(STACK_BYTES).order(order);
         let builder = builder.large_pages(self.large_stacks);
         let mut executor = match fibers::executor(builder) {
             Ok(executor) => executor,
-            Err(e) => return Share::failed(format!("{e}; pass a smaller --team-size")),
+            Err(e) => return WorkerResult::failed(format!("{e}; pass a smaller --team-size")),
         };
-        let conduct = ByWarehouse { core: core.clone(), ids: &self.ids, began };
-        let share = Crew::new(conduct, desk, place.steps).run(&mut executor, place.size.max(1), place);
+        let callbacks = ByWarehouse { core: core.clone(), ids: &self.ids, began };
+        let result = FiberPool::new(callbacks, terminals, place.steps).run(&mut executor, place.size.max(1), place);
         let stacks = fibers::stacks(&executor);
         let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
         core.with(|scheduler| {
@@ -148,6 +148,6 @@ impl Runner for ItasRunner {
             figures.wait_bound = figures.wait_bound.max(scheduler.wait_bound());
             figures.wait_to_bound = figures.wait_to_bound.max(scheduler.longest_wait_to_bound());
         });
-        Share { stacks, ..share }
+        WorkerResult { stacks, ..result }
     }
 }

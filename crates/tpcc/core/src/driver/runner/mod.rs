@@ -1,14 +1,14 @@
 //! Schedulers of a worker's transactions, one per module.
 
-mod crew;
+mod fiber_pool;
 pub mod itas;
 pub mod steps;
 pub mod threads;
 
 use super::admission::Ready;
-use super::desk::Desk;
 use super::hardware::code::LARGE_PAGE;
-use super::{Control, Share};
+use super::worker_terminals::WorkerTerminals;
+use super::{Control, WorkerResult};
 use crate::workload::engine::Engine;
 use crate::workload::txn::StepOrder;
 
@@ -20,7 +20,7 @@ pub fn stack_bytes(large_pages: bool) -> u64 {
     if large_pages { STACK_BYTES.next_multiple_of(LARGE_PAGE) as u64 } else { STACK_BYTES as u64 }
 }
 
-/// Scheduler of the transactions of a desk.
+/// Scheduler of the transactions of a worker's terminals.
 pub trait Runner: Sync {
     /// Maximum number of concurrent transactions of a worker.
     fn team_size(&self) -> usize;
@@ -28,9 +28,9 @@ pub trait Runner: Sync {
     /// Called before a run: `apart` is true if concurrent transactions of a worker are of different warehouses.
     fn keep_apart(&self, _apart: bool) {}
 
-    /// Serves the terminals of `desk` on the calling thread until the run stops. A failure stops the run for all workers;
+    /// Serves `terminals` on the calling thread until the run stops. A failure stops the run for all workers;
     /// earlier counts remain valid.
-    fn serve<E: Engine, R: Ready>(&self, place: &Workplace<'_, E>, desk: Desk<'_, R>) -> Share;
+    fn serve<E: Engine, R: Ready>(&self, place: &Workplace<'_, E>, terminals: WorkerTerminals<'_, R>) -> WorkerResult;
 }
 
 /// Environment of a worker.

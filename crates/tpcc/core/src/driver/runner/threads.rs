@@ -5,8 +5,8 @@ use super::{Runner, Workplace};
 use crate::driver::admission::Ready;
 use crate::driver::attempt::execute;
 use crate::driver::counters::Meter;
-use crate::driver::desk::{Desk, Job, Next};
-use crate::driver::{Control, Phase, Share};
+use crate::driver::worker_terminals::{Job, Next, WorkerTerminals};
+use crate::driver::{Control, Phase, WorkerResult};
 use crate::workload::engine::{Engine, Session};
 use crate::workload::txn::{Failure, Scratch, StepOrder};
 
@@ -18,16 +18,23 @@ impl Runner for ThreadsRunner {
         1
     }
 
-    fn serve<E: Engine, R: Ready>(&self, place: &Workplace<'_, E>, desk: Desk<'_, R>) -> Share {
+    fn serve<E: Engine, R: Ready>(&self, place: &Workplace<'_, E>, terminals: WorkerTerminals<'_, R>) -> WorkerResult {
         match place.engine.session(place.number) {
             Ok(session) => {
                 let meter = place.counters.then(|| Box::new(Meter::open()));
-                Worker { session, desk, scratch: Scratch::default(), steps: place.steps, control: place.control, meter }
-                    .run()
+                Worker {
+                    session,
+                    terminals,
+                    scratch: Scratch::default(),
+                    steps: place.steps,
+                    control: place.control,
+                    meter,
+                }
+                .run()
             }
             Err(error) => {
                 place.control.set(Phase::Stop);
-                Share::failed(error.to_string())
+                WorkerResult::failed(error.to_string())
             }
         }
     }
@@ -36,7 +43,7 @@ impl Runner for ThreadsRunner {
 /// State of a worker. Its loop does not allocate, and writes no memory that another worker writes.
 struct Worker<'a, S, R> {
     session: S,
-    desk: Desk<'a, R>,
+    terminals: WorkerTerminals<'a, R>,
     scratch: Scratch,
     steps: StepOrder,
     control: &'a Control,
@@ -45,31 +52,31 @@ struct Worker<'a, S, R> {
 
 impl<S: Session, R: Ready> Worker<'_, S, R> {
     /// Serves until the run stops. A failure stops the run for all workers; earlier counts remain valid.
-    fn run(mut self) -> Share {
+    fn run(mut self) -> WorkerResult {
         let failure = self.serve().err().map(|failure| {
             self.control.set(Phase::Stop);
             failure.to_string()
         });
-        let share = self.desk.close();
+        let result = self.terminals.close();
         let counted = self.meter.map(|meter| meter.close(None));
-        Share { failure: failure.or(share.failure), counted, ..share }
+        WorkerResult { failure: failure.or(result.failure), counted, ..result }
     }
 
     fn serve(&mut self) -> Result<(), Failure<S::Error>> {
         loop {
-            match self.desk.next(&mut self.session) {
+            match self.terminals.next(&mut self.session) {
                 Next::Run(job) => {
-                    let (session, scratch, desk) = (&mut self.session, &mut self.scratch, &mut self.desk);
-                    let aborted = |abort| desk.aborted(abort);
+                    let (session, scratch, terminals) = (&mut self.session, &mut self.scratch, &mut self.terminals);
+                    let aborted = |abort| terminals.aborted(abort);
                     let end = execute(session, scratch, self.steps, &job.input, job.number, aborted)?;
-                    self.desk.ended(&mut self.session, &job, &end);
+                    self.terminals.ended(&mut self.session, &job, &end);
                     if let Some(meter) = &mut self.meter {
-                        count(meter, &self.desk, &job);
+                        count(meter, &self.terminals, &job);
                     }
                 }
                 Next::Await(ticket) => {
                     let durable = self.session.wait_for(ticket)?;
-                    self.desk.durable_to(durable);
+                    self.terminals.durable_to(durable);
                 }
                 // `Idle` cannot occur: no transaction is in progress between two calls.
                 Next::Idle | Next::Done => return Ok(()),
@@ -80,10 +87,10 @@ impl<S: Session, R: Ready> Worker<'_, S, R> {
 
 /// Counts a finished transaction. Counting starts after the first transaction of the measurement, which is not counted.
 #[cold]
-fn count<R: Ready>(meter: &mut Meter, desk: &Desk<'_, R>, job: &Job) {
+fn count<R: Ready>(meter: &mut Meter, terminals: &WorkerTerminals<'_, R>, job: &Job) {
     if meter.has_begun() {
         meter.ended(job.input.kind());
-    } else if desk.is_measuring() {
+    } else if terminals.is_measuring() {
         meter.begin();
     }
 }

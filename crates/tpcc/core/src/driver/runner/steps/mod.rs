@@ -12,12 +12,12 @@ use std::sync::Arc;
 use sched_steps::Executor;
 use sched_steps::team::{self, LargestFirst, Membership, OldestFirst};
 
-use super::crew::{Conduct, Crew};
+use super::fiber_pool::{FiberPool, SchedulerCallbacks};
 use super::threads::ThreadsRunner;
 use super::{Runner, STACK_BYTES, Workplace};
-use crate::driver::Share;
+use crate::driver::WorkerResult;
 use crate::driver::admission::Ready;
-use crate::driver::desk::{Desk, Job};
+use crate::driver::worker_terminals::{Job, WorkerTerminals};
 use crate::engines::storage::fibers;
 use crate::workload::engine::Engine;
 use crate::workload::error::Error;
@@ -73,9 +73,9 @@ impl Runner for StepsRunner {
         }
     }
 
-    fn serve<E: Engine, R: Ready>(&self, place: &Workplace<'_, E>, desk: Desk<'_, R>) -> Share {
+    fn serve<E: Engine, R: Ready>(&self, place: &Workplace<'_, E>, terminals: WorkerTerminals<'_, R>) -> WorkerResult {
         if place.size <= 1 {
-            return ThreadsRunner.serve(place, desk);
+            return ThreadsRunner.serve(place, terminals);
         }
         let builder = Executor::builder().fibers(place.size).team_size(place.size).stack_bytes(STACK_BYTES);
         let builder = builder.large_pages(self.large_stacks);
@@ -93,14 +93,14 @@ impl Runner for StepsRunner {
         };
         let mut executor = match fibers::executor(builder) {
             Ok(executor) => executor,
-            Err(e) => return Share::failed(format!("{e}; pass a smaller --team-size")),
+            Err(e) => return WorkerResult::failed(format!("{e}; pass a smaller --team-size")),
         };
-        let share = Crew::new(self, desk, place.steps).run(&mut executor, place.size, place);
-        Share { teams: Some(executor.statistics()), stacks: fibers::stacks(&executor), ..share }
+        let result = FiberPool::new(self, terminals, place.steps).run(&mut executor, place.size, place);
+        WorkerResult { teams: Some(executor.statistics()), stacks: fibers::stacks(&executor), ..result }
     }
 }
 
-impl Conduct for &StepsRunner {
+impl SchedulerCallbacks for &StepsRunner {
     /// Adds the fiber to a team, if teams execute whole transactions.
     #[inline]
     fn begins(&self, job: &Job) {

@@ -7,7 +7,7 @@ use super::ack::{Ack, Outbox, Sink};
 use super::admission::{QUEUE_BYTES, Ready};
 use super::measure::Stats;
 use super::terminal::Terminal;
-use super::{Board, Clock, Control, Phase, Share};
+use super::{Board, Clock, Control, Phase, WorkerResult};
 use crate::workload::abort::Abort;
 use crate::workload::engine::{Session, Ticket};
 use crate::workload::generate::deck::Kind;
@@ -48,7 +48,7 @@ pub struct JobEnd {
 pub enum Next {
     /// Run this job.
     Run(Job),
-    /// Wait until this ticket is durable, then call [`Desk::durable_to`]. No terminal is ready.
+    /// Wait until this ticket is durable, then call [`WorkerTerminals::durable_to`]. No terminal is ready.
     Await(Ticket),
     /// Wait until a transaction in progress has ended: no terminal is ready, or a phase begins.
     Idle,
@@ -57,7 +57,7 @@ pub enum Next {
 }
 
 /// See the module's documentation.
-pub struct Desk<'a, R> {
+pub struct WorkerTerminals<'a, R> {
     terminals: Vec<Terminal>,
     ready: R,
     /// Responses that are not sent yet, in ticket order.
@@ -86,7 +86,7 @@ pub(super) fn place_bytes() -> usize {
     size_of::<Pending>() + QUEUE_BYTES
 }
 
-impl<'a, R: Ready> Desk<'a, R> {
+impl<'a, R: Ready> WorkerTerminals<'a, R> {
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         ready: R,
@@ -99,7 +99,7 @@ impl<'a, R: Ready> Desk<'a, R> {
         clock: Clock,
     ) -> Self {
         let n = terminals.len();
-        let mut desk = Desk {
+        let mut worker = WorkerTerminals {
             terminals,
             ready,
             pending: VecDeque::with_capacity(n),
@@ -116,11 +116,11 @@ impl<'a, R: Ready> Desk<'a, R> {
             board,
             clock,
         };
-        for (index, terminal) in desk.terminals.iter_mut().enumerate() {
-            terminal.ready_since = desk.now;
-            desk.ready.push(index as u32, terminal);
+        for (index, terminal) in worker.terminals.iter_mut().enumerate() {
+            terminal.ready_since = worker.now;
+            worker.ready.push(index as u32, terminal);
         }
-        desk
+        worker
     }
 
     /// Returns the next action. Sends the responses that have become durable.
@@ -266,7 +266,7 @@ impl<'a, R: Ready> Desk<'a, R> {
 
     /// Returns the counts of the measurement, with an error if acknowledgements could not be written. Such an error stops
     /// the run for all workers.
-    pub fn close(mut self) -> Share {
+    pub fn close(mut self) -> WorkerResult {
         let failure = self.acks.failure().map(|error| {
             self.control.set(Phase::Stop);
             format!("stdout: acknowledgements cannot be written: {error}")
@@ -281,6 +281,6 @@ impl<'a, R: Ready> Desk<'a, R> {
             // The run stopped in the warm-up, which is not counted.
             None => self.stats = Stats::new(),
         }
-        Share { stats: self.stats, teams: None, counted: None, stacks: None, failure }
+        WorkerResult { stats: self.stats, teams: None, counted: None, stacks: None, failure }
     }
 }

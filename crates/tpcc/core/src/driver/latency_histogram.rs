@@ -9,15 +9,15 @@ const BITS: u32 = 3;
 const CLASSES: usize = ((64 - BITS as usize) << BITS) + (1 << BITS);
 
 /// Number of times per class. Only one thread writes.
-pub(super) struct Tally([AtomicU32; CLASSES]);
+pub(super) struct LatencyHistogram([AtomicU32; CLASSES]);
 
-impl Default for Tally {
+impl Default for LatencyHistogram {
     fn default() -> Self {
-        Tally([const { AtomicU32::new(0) }; CLASSES])
+        LatencyHistogram([const { AtomicU32::new(0) }; CLASSES])
     }
 }
 
-impl Tally {
+impl LatencyHistogram {
     /// Counts a time.
     #[inline]
     pub(super) fn add(&self, ns: u64) {
@@ -47,21 +47,25 @@ fn largest(class: usize) -> u64 {
 }
 
 /// Counts at the previous query.
-pub(super) struct Recent(Box<[u32; CLASSES]>);
+pub(super) struct HistogramSnapshot(Box<[u32; CLASSES]>);
 
-impl Default for Recent {
+impl Default for HistogramSnapshot {
     fn default() -> Self {
-        Recent(Box::new([0; CLASSES]))
+        HistogramSnapshot(Box::new([0; CLASSES]))
     }
 }
 
-impl Recent {
+impl HistogramSnapshot {
     /// Quantile (`share` from 0 to 1) of the times since the previous query, in nanoseconds, rounded up by at most 1/8.
     /// `None` if there were no times.
-    pub(super) fn quantile_ns<'a>(&mut self, all: impl Iterator<Item = &'a Tally>, share: f64) -> Option<u64> {
+    pub(super) fn quantile_ns<'a>(
+        &mut self,
+        all: impl Iterator<Item = &'a LatencyHistogram>,
+        share: f64,
+    ) -> Option<u64> {
         let mut now = Box::new([0_u32; CLASSES]);
-        for spread in all {
-            for (sum, count) in now.iter_mut().zip(&spread.0) {
+        for histogram in all {
+            for (sum, count) in now.iter_mut().zip(&histogram.0) {
                 *sum = sum.wrapping_add(count.load(Ordering::Relaxed));
             }
         }
@@ -99,18 +103,19 @@ mod tests {
 
     #[test]
     fn only_what_is_new_counts() {
-        let (a, b, mut recent) = (Tally::default(), Tally::default(), Recent::default());
-        assert_eq!(recent.quantile_ns([&a, &b].into_iter(), 0.99), None);
+        let (a, b, mut snapshot) =
+            (LatencyHistogram::default(), LatencyHistogram::default(), HistogramSnapshot::default());
+        assert_eq!(snapshot.quantile_ns([&a, &b].into_iter(), 0.99), None);
         for _ in 0..989 {
             a.add(1_000);
         }
         for _ in 0..11 {
             b.add(1_000_000);
         }
-        let p99 = recent.quantile_ns([&a, &b].into_iter(), 0.99).unwrap();
+        let p99 = snapshot.quantile_ns([&a, &b].into_iter(), 0.99).unwrap();
         assert!((1_000_000..1_125_000).contains(&p99), "{p99}");
-        assert_eq!(recent.quantile_ns([&a, &b].into_iter(), 0.99), None);
+        assert_eq!(snapshot.quantile_ns([&a, &b].into_iter(), 0.99), None);
         a.add(50);
-        assert_eq!(recent.quantile_ns([&a, &b].into_iter(), 0.5).map(|ns| ns / 10), Some(5));
+        assert_eq!(snapshot.quantile_ns([&a, &b].into_iter(), 0.5).map(|ns| ns / 10), Some(5));
     }
 }

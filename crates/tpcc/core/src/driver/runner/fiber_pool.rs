@@ -9,13 +9,13 @@ use super::Workplace;
 use crate::driver::admission::Ready;
 use crate::driver::attempt::execute;
 use crate::driver::counters::Meter;
-use crate::driver::desk::{Desk, Job, Next};
-use crate::driver::{Control, Phase, Share};
+use crate::driver::worker_terminals::{Job, Next, WorkerTerminals};
+use crate::driver::{Control, Phase, WorkerResult};
 use crate::workload::engine::{Engine, Session};
 use crate::workload::txn::{Failure, Scratch, StepOrder};
 
 /// Scheduler callbacks between two transactions of a fiber.
-pub(super) trait Conduct {
+pub(super) trait SchedulerCallbacks {
     /// Called by a fiber before it runs `job`.
     fn begins(&self, job: &Job);
 
@@ -27,9 +27,9 @@ pub(super) trait Conduct {
 }
 
 /// State that the fibers of a worker share. Borrowed briefly, never across a switch point.
-pub(super) struct Crew<'a, R, C> {
-    conduct: C,
-    desk: RefCell<Desk<'a, R>>,
+pub(super) struct FiberPool<'a, R, C> {
+    callbacks: C,
+    terminals: RefCell<WorkerTerminals<'a, R>>,
     /// Parked fibers without work.
     idle: RefCell<Vec<fiber::Waker>>,
     /// True while one of the fibers waits for the log.
@@ -42,12 +42,12 @@ pub(super) struct Crew<'a, R, C> {
     meter: RefCell<Option<Box<Meter>>>,
 }
 
-impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
-    /// Creates a crew that serves the terminals of `desk`.
-    pub(super) fn new(conduct: C, desk: Desk<'a, R>, steps: StepOrder) -> Self {
-        Crew {
-            conduct,
-            desk: RefCell::new(desk),
+impl<'a, R: Ready, C: SchedulerCallbacks> FiberPool<'a, R, C> {
+    /// Creates a pool that serves `terminals`.
+    pub(super) fn new(callbacks: C, terminals: WorkerTerminals<'a, R>, steps: StepOrder) -> Self {
+        FiberPool {
+            callbacks,
+            terminals: RefCell::new(terminals),
             idle: RefCell::default(),
             awaiting: Cell::new(false),
             measuring: Cell::new(false),
@@ -58,26 +58,31 @@ impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
     }
 
     /// Runs `fibers` fibers on an executor until the run stops.
-    pub(super) fn run<E: Engine>(self, executor: &mut Executor, fibers: usize, place: &Workplace<'_, E>) -> Share {
+    pub(super) fn run<E: Engine>(
+        self,
+        executor: &mut Executor,
+        fibers: usize,
+        place: &Workplace<'_, E>,
+    ) -> WorkerResult {
         *self.meter.borrow_mut() = place.counters.then(|| Box::new(Meter::open()));
         let ended = executor.scope(|team| {
             for _ in 0..fibers {
-                let crew = &self;
-                team.spawn(move || crew.fiber(place.engine, place.number, place.control));
+                let pool = &self;
+                team.spawn(move || pool.fiber(place.engine, place.number, place.control));
             }
         });
         let failure = self.failure.take();
         let failure =
             failure.or_else(|| ended.err().map(|e| format!("a transaction {e}; this is a fault of the program")));
-        let desk = self.desk.into_inner();
-        let counted = self.meter.into_inner().map(|meter| meter.close(Some(desk.completed())));
-        let share = desk.close();
-        Share { failure: failure.or(share.failure), counted, ..share }
+        let terminals = self.terminals.into_inner();
+        let counted = self.meter.into_inner().map(|meter| meter.close(Some(terminals.completed())));
+        let result = terminals.close();
+        WorkerResult { failure: failure.or(result.failure), counted, ..result }
     }
 
     /// Body of a fiber.
     fn fiber<E: Engine>(&self, engine: &E, number: usize, control: &Control) {
-        let serving = Serving { crew: self, control, is_open: Cell::new(false) };
+        let serving = Serving { pool: self, control, is_open: Cell::new(false) };
         let result = match engine.session(number) {
             Ok(mut session) => self.serve(&mut session, &serving.is_open).map_err(|failure| failure.to_string()),
             Err(error) => Err(error.to_string()),
@@ -86,34 +91,34 @@ impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
             control.set(Phase::Stop);
             self.failure.borrow_mut().get_or_insert(message);
         }
-        self.rouse();
+        self.wake_idle();
     }
 
     fn serve<S: Session>(&self, session: &mut S, is_open: &Cell<bool>) -> Result<(), Failure<S::Error>> {
         let mut scratch = Box::<Scratch>::default();
         loop {
-            let next = self.desk.borrow_mut().next(session);
-            if !self.measuring.get() && self.desk.borrow().is_measuring() {
+            let next = self.terminals.borrow_mut().next(session);
+            if !self.measuring.get() && self.terminals.borrow().is_measuring() {
                 self.measuring.set(true);
-                self.conduct.measuring();
+                self.callbacks.measuring();
                 self.meter.borrow_mut().iter_mut().for_each(|meter| meter.begin());
             }
             match next {
                 Next::Run(job) => {
                     is_open.set(true);
-                    self.conduct.begins(&job);
-                    let aborted = |abort| self.desk.borrow_mut().aborted(abort);
+                    self.callbacks.begins(&job);
+                    let aborted = |abort| self.terminals.borrow_mut().aborted(abort);
                     let end = execute(session, &mut scratch, self.steps, &job.input, job.number, aborted)
-                        .inspect_err(|_| self.desk.borrow_mut().failed())?;
+                        .inspect_err(|_| self.terminals.borrow_mut().failed())?;
                     is_open.set(false);
-                    self.desk.borrow_mut().ended(session, &job, &end);
-                    self.rouse();
+                    self.terminals.borrow_mut().ended(session, &job, &end);
+                    self.wake_idle();
                 }
                 Next::Await(ticket) if !self.awaiting.replace(true) => {
                     let durable = session.wait_for(ticket);
                     self.awaiting.set(false);
-                    self.desk.borrow_mut().durable_to(durable?);
-                    self.rouse();
+                    self.terminals.borrow_mut().durable_to(durable?);
+                    self.wake_idle();
                 }
                 Next::Await(_) | Next::Idle => self.rest(),
                 Next::Done => return Ok(()),
@@ -121,10 +126,10 @@ impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
         }
     }
 
-    /// Parks the fiber until [`Crew::rouse`].
+    /// Parks the fiber until [`FiberPool::wake_idle`].
     fn rest(&self) {
         if let Some(waker) = fiber::waker() {
-            self.conduct.rests();
+            self.callbacks.rests();
             self.idle.borrow_mut().push(waker);
             fiber::park();
         }
@@ -132,7 +137,7 @@ impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
 
     /// Wakes all parked fibers after a change.
     #[inline]
-    fn rouse(&self) {
+    fn wake_idle(&self) {
         let mut idle = self.idle.borrow_mut();
         if !idle.is_empty() {
             idle.drain(..).for_each(fiber::Waker::wake);
@@ -142,21 +147,21 @@ impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
 
 /// State of a fiber. If the fiber panics, the drop ends the run for all fibers. It also removes the transaction from the
 /// number in progress, so that no other fiber waits for it.
-struct Serving<'a, 'd, R: Ready, C: Conduct> {
-    crew: &'a Crew<'d, R, C>,
+struct Serving<'a, 'd, R: Ready, C: SchedulerCallbacks> {
+    pool: &'a FiberPool<'d, R, C>,
     control: &'a Control,
     /// True while a transaction is in progress.
     is_open: Cell<bool>,
 }
 
-impl<R: Ready, C: Conduct> Drop for Serving<'_, '_, R, C> {
+impl<R: Ready, C: SchedulerCallbacks> Drop for Serving<'_, '_, R, C> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.control.set(Phase::Stop);
             if self.is_open.get() {
-                self.crew.desk.borrow_mut().failed();
+                self.pool.terminals.borrow_mut().failed();
             }
-            self.crew.rouse();
+            self.pool.wake_idle();
         }
     }
 }
