@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use storage::disk::{Crash, Disk, SimDisk};
 use storage::{Isolation, Options};
-use tpcc_core::checkers::acid::{Figures, Shop};
+use tpcc_core::checkers::acid::{Figures, TestDatabase};
 
 const C: (u32, u8, u32) = (1, 2, 11);
 const AMOUNT: i64 = 4_321;
@@ -19,8 +19,8 @@ fn on(disk: &SimDisk) -> Arc<dyn Disk> {
     Arc::new(disk.clone())
 }
 
-fn figures(shop: &Shop) -> Figures {
-    let mut tx = shop.begin(Isolation::Serializable, true).unwrap();
+fn figures(test_db: &TestDatabase) -> Figures {
+    let mut tx = test_db.begin(Isolation::Serializable, true).unwrap();
     let figures = tx.figures(C).unwrap();
     tx.commit().unwrap();
     figures
@@ -42,27 +42,27 @@ fn paid(before: Figures) -> Figures {
 fn payment(commits: bool) {
     for hot_last in [false, true] {
         let disk = SimDisk::new(17);
-        let shop = Shop::load(on(&disk), options(), 1).unwrap();
-        let before = figures(&shop);
-        let mut tx = shop.begin(Isolation::Serializable, hot_last).unwrap();
+        let test_db = TestDatabase::load(on(&disk), options(), 1).unwrap();
+        let before = figures(&test_db);
+        let mut tx = test_db.begin(Isolation::Serializable, hot_last).unwrap();
         tx.payment(C, AMOUNT).unwrap();
         assert_eq!(tx.figures(C).unwrap(), paid(before), "its own work is seen");
         let end = if commits { tx.commit() } else { tx.rollback() };
         end.unwrap();
         let want = if commits { paid(before) } else { before };
-        assert_eq!(figures(&shop), want);
+        assert_eq!(figures(&test_db), want);
         // Answers are sent only after their commits are durable. This test has no clients, so it waits explicitly.
-        shop.database().wait_durable(shop.database().begin().unwrap().commit_async().unwrap()).unwrap();
+        test_db.database().wait_durable(test_db.database().begin().unwrap().commit_async().unwrap()).unwrap();
         for how in [Crash::All, Crash::Nothing, Crash::Random(3), Crash::Random(4)] {
             let crashed = disk.crash(how);
-            let shop = Shop::open(on(&crashed), options()).unwrap();
-            assert_eq!(figures(&shop), want, "{how:?}");
-            assert_eq!(shop.broken().unwrap(), [] as [String; 0], "{how:?}");
+            let test_db = TestDatabase::open(on(&crashed), options()).unwrap();
+            assert_eq!(figures(&test_db), want, "{how:?}");
+            assert_eq!(test_db.broken().unwrap(), [] as [String; 0], "{how:?}");
         }
-        shop.close().unwrap();
-        let shop = Shop::open(on(&disk), options()).unwrap();
-        assert_eq!(figures(&shop), want);
-        assert_eq!(shop.broken().unwrap(), [] as [String; 0]);
+        test_db.close().unwrap();
+        let test_db = TestDatabase::open(on(&disk), options()).unwrap();
+        assert_eq!(figures(&test_db), want);
+        assert_eq!(test_db.broken().unwrap(), [] as [String; 0]);
     }
 }
 
@@ -81,14 +81,14 @@ fn a_payment_that_rolls_back_changes_nothing() {
 fn a_payment_under_way_when_the_power_goes_changes_nothing() {
     for seed in 0..8 {
         let disk = SimDisk::new(seed);
-        let shop = Shop::load(on(&disk), options(), 1).unwrap();
-        let before = figures(&shop);
-        let mut tx = shop.begin(Isolation::Serializable, true).unwrap();
+        let test_db = TestDatabase::load(on(&disk), options(), 1).unwrap();
+        let before = figures(&test_db);
+        let mut tx = test_db.begin(Isolation::Serializable, true).unwrap();
         tx.payment(C, AMOUNT).unwrap();
         // Writes the pages with uncommitted changes, and their log records before.
-        shop.database().checkpoint().unwrap();
+        test_db.database().checkpoint().unwrap();
         let crashed = disk.crash(Crash::Random(seed));
-        let again = Shop::open(on(&crashed), options()).unwrap();
+        let again = TestDatabase::open(on(&crashed), options()).unwrap();
         assert_eq!(figures(&again), before, "seed {seed}");
         assert_eq!(again.broken().unwrap(), [] as [String; 0], "seed {seed}");
         drop(tx);

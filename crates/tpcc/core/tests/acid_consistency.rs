@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use storage::Options;
 use storage::disk::MemDisk;
-use tpcc_core::checkers::acid::Shop;
+use tpcc_core::checkers::acid::TestDatabase;
 
 /// Approximate number of transactions, and number of terminals that run them.
 const TRANSACTIONS: u64 = 3_000;
@@ -17,14 +17,14 @@ const TERMINALS: u32 = 8;
 fn conditions_hold_before_and_after_a_load_of_terminals() {
     // The pool is small, so that pages are written and read again.
     let options = Options::new().buffer_pool(1 << 20).log_segment(1 << 20).checkpoint_every(1 << 20);
-    let shop = Shop::load(Arc::new(MemDisk::new()), options, 2).unwrap();
-    assert_eq!(shop.broken().unwrap(), [] as [String; 0]);
-    let run = shop.run_number().unwrap();
+    let test_db = TestDatabase::load(Arc::new(MemDisk::new()), options, 2).unwrap();
+    assert_eq!(test_db.broken().unwrap(), [] as [String; 0]);
+    let run = test_db.run_number().unwrap();
     let (stop, orders) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let terminals: Vec<_> = (0..TERMINALS)
             .map(|number| {
-                let (shop, stop, orders) = (&shop, &stop, &orders);
+                let (test_db, stop, orders) = (&test_db, &stop, &orders);
                 scope.spawn(move || {
                     let each = |_| {
                         // 45 of 100 transactions are orders.
@@ -32,13 +32,13 @@ fn conditions_hold_before_and_after_a_load_of_terminals() {
                             stop.store(true, Ordering::Relaxed);
                         }
                     };
-                    shop.terminal(run, number, 5, stop, each)
+                    test_db.terminal(run, number, 5, stop, each)
                 })
             })
             .collect();
         // At least one checkpoint runs, even if this thread is scheduled late.
         loop {
-            shop.database().checkpoint().unwrap();
+            test_db.database().checkpoint().unwrap();
             if stop.load(Ordering::Relaxed) || terminals.iter().all(|t| t.is_finished()) {
                 break;
             }
@@ -47,7 +47,7 @@ fn conditions_hold_before_and_after_a_load_of_terminals() {
         let done: u64 = terminals.into_iter().map(|t| t.join().unwrap().unwrap()).sum();
         assert!(done > TRANSACTIONS / 2, "{done}");
     });
-    assert!(shop.database().stats().checkpoints > 0);
-    assert_eq!(shop.broken().unwrap(), [] as [String; 0]);
-    shop.close().unwrap();
+    assert!(test_db.database().stats().checkpoints > 0);
+    assert_eq!(test_db.broken().unwrap(), [] as [String; 0]);
+    test_db.close().unwrap();
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use storage::disk::{Call, Crash, Disk, Fault, FileDisk, SimDisk, When};
 use storage::{Isolation, Options};
-use tpcc_core::checkers::acid::{Answer, Shop};
+use tpcc_core::checkers::acid::{Answer, TestDatabase};
 
 const WAREHOUSES: u32 = 2;
 const TERMINALS: u32 = 6;
@@ -27,28 +27,28 @@ fn on(disk: &SimDisk) -> Arc<dyn Disk> {
     Arc::new(disk.clone())
 }
 
-fn orders_taken(shop: &Shop) -> u64 {
-    let mut tx = shop.begin(Isolation::Serializable, true).unwrap();
+fn orders_taken(test_db: &TestDatabase) -> u64 {
+    let mut tx = test_db.begin(Isolation::Serializable, true).unwrap();
     let taken = tx.orders_taken(WAREHOUSES).unwrap();
     tx.commit().unwrap();
     taken
 }
 
 /// Runs terminals until the engine fails or `stop` is set; returns their success file.
-fn serve(shop: &Shop, seed: u64, stop: &AtomicBool, checkpoints: bool) -> Vec<Answer> {
-    let run = shop.run_number().unwrap();
+fn serve(test_db: &TestDatabase, seed: u64, stop: &AtomicBool, checkpoints: bool) -> Vec<Answer> {
+    let run = test_db.run_number().unwrap();
     let answers = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         let terminals: Vec<_> = (0..TERMINALS)
             .map(|number| {
                 let answers = &answers;
                 scope.spawn(move || {
-                    shop.terminal(run, number, seed, stop, |answer| answers.lock().unwrap().push(answer))
+                    test_db.terminal(run, number, seed, stop, |answer| answers.lock().unwrap().push(answer))
                 })
             })
             .collect();
         while checkpoints && terminals.iter().any(|t| !t.is_finished()) {
-            if shop.database().checkpoint().is_err() {
+            if test_db.database().checkpoint().is_err() {
                 break;
             }
         }
@@ -61,20 +61,20 @@ fn serve(shop: &Shop, seed: u64, stop: &AtomicBool, checkpoints: bool) -> Vec<An
 
 /// Steps 5 to 7 of clause 3.5.4: every order of the success file exists, at most one further order per terminal exists, and
 /// all conditions hold.
-fn all_answered_is_there(shop: &Shop, before: u64, answers: &[Answer], what: &str) {
+fn all_answered_is_there(test_db: &TestDatabase, before: u64, answers: &[Answer], what: &str) {
     let committed: BTreeSet<Answer> = answers.iter().copied().filter(|a| a.committed).collect();
     assert_eq!(committed.len(), answers.iter().filter(|a| a.committed).count(), "{what}: a number was given twice");
-    let mut tx = shop.begin(Isolation::Serializable, true).unwrap();
+    let mut tx = test_db.begin(Isolation::Serializable, true).unwrap();
     for answer in &committed {
         let order = tx.order(answer.w, answer.d, answer.o).unwrap();
         let (_, _, lines, _) = order.unwrap_or_else(|| panic!("{what}: {answer:?} is lost"));
         assert_eq!(lines, answer.lines, "{what}: {answer:?}");
     }
     tx.commit().unwrap();
-    let taken = orders_taken(shop) - before;
+    let taken = orders_taken(test_db) - before;
     let told = committed.len() as u64;
     assert!((told..=told + u64::from(TERMINALS)).contains(&taken), "{what}: {told} told, {taken} there");
-    assert_eq!(shop.broken().unwrap(), [] as [String; 0], "{what}");
+    assert_eq!(test_db.broken().unwrap(), [] as [String; 0], "{what}");
 }
 
 #[test]
@@ -82,17 +82,17 @@ fn power_fails() {
     let mut told = 0;
     for seed in 0..12 {
         let disk = SimDisk::new(seed);
-        let shop = Shop::load(on(&disk), options(), WAREHOUSES).unwrap();
-        let before = orders_taken(&shop);
+        let test_db = TestDatabase::load(on(&disk), options(), WAREHOUSES).unwrap();
+        let before = orders_taken(&test_db);
         disk.power_off_after(40 + 97 * seed);
         // Every other trial runs checkpoints.
-        let answers = serve(&shop, seed, &AtomicBool::new(false), seed % 2 == 1);
-        drop(shop);
+        let answers = serve(&test_db, seed, &AtomicBool::new(false), seed % 2 == 1);
+        drop(test_db);
         told += answers.len();
         for how in [Crash::Nothing, Crash::Random(seed)] {
             let crashed = disk.crash(how);
-            let shop = Shop::open(on(&crashed), options()).unwrap();
-            all_answered_is_there(&shop, before, &answers, &format!("seed {seed}, {how:?}"));
+            let test_db = TestDatabase::open(on(&crashed), options()).unwrap();
+            all_answered_is_there(&test_db, before, &answers, &format!("seed {seed}, {how:?}"));
         }
     }
     assert!(told > 100, "only {told} answers: nothing is proved");
@@ -105,28 +105,28 @@ fn the_log_fails() {
     let mut told = 0;
     for seed in 0..8 {
         let disk = SimDisk::new(100 + seed);
-        let shop = Shop::load(on(&disk), options(), WAREHOUSES).unwrap();
-        let before = orders_taken(&shop);
+        let test_db = TestDatabase::load(on(&disk), options(), WAREHOUSES).unwrap();
+        let before = orders_taken(&test_db);
         let call = if seed % 2 == 0 { Call::Sync } else { Call::Write };
         disk.plan(Some(call), When::Once(20 + 30 * seed), Fault::Eio);
-        let answers = serve(&shop, seed, &AtomicBool::new(false), false);
+        let answers = serve(&test_db, seed, &AtomicBool::new(false), false);
         told += answers.len();
-        let again = serve_one(&shop);
+        let again = serve_one(&test_db);
         assert!(again.is_err(), "seed {seed}: the instance goes on after {call:?} failed");
-        drop(shop);
+        drop(test_db);
         let crashed = disk.crash(Crash::Random(seed));
-        let shop = Shop::open(on(&crashed), options()).unwrap();
-        all_answered_is_there(&shop, before, &answers, &format!("seed {seed}, {call:?}"));
+        let test_db = TestDatabase::open(on(&crashed), options()).unwrap();
+        all_answered_is_there(&test_db, before, &answers, &format!("seed {seed}, {call:?}"));
     }
     assert!(told > 100, "only {told} answers: nothing is proved");
 }
 
-fn serve_one(shop: &Shop) -> Result<(), String> {
-    let mut tx = shop.begin(Isolation::Serializable, true)?;
+fn serve_one(test_db: &TestDatabase) -> Result<(), String> {
+    let mut tx = test_db.begin(Isolation::Serializable, true)?;
     tx.payment((1, 1, 1), 100)?;
     tx.commit()?;
-    let end = shop.database().begin().map_err(|e| e.to_string())?.commit_async().map_err(|e| e.to_string())?;
-    shop.database().wait_durable(end).map_err(|e| e.to_string())
+    let end = test_db.database().begin().map_err(|e| e.to_string())?.commit_async().map_err(|e| e.to_string())?;
+    test_db.database().wait_durable(end).map_err(|e| e.to_string())
 }
 
 /// Environment variable with the directory for the child process.
@@ -137,21 +137,24 @@ const DIRECTORY: &str = "TPCC_ACID_DIRECTORY";
 fn the_process_is_killed() {
     let directory = std::env::temp_dir().join(format!("tpcc-acid-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&directory);
-    Shop::load(Arc::new(FileDisk::create(&directory).unwrap()), options(), WAREHOUSES).unwrap().close().unwrap();
+    TestDatabase::load(Arc::new(FileDisk::create(&directory).unwrap()), options(), WAREHOUSES)
+        .unwrap()
+        .close()
+        .unwrap();
     for trial in 0..3 {
-        let shop = open(&directory);
-        let before = orders_taken(&shop);
-        shop.close().unwrap();
+        let test_db = open(&directory);
+        let before = orders_taken(&test_db);
+        test_db.close().unwrap();
         let answers = served_until_killed(&directory, 50 + 100 * trial);
-        let shop = open(&directory);
-        all_answered_is_there(&shop, before, &answers, &format!("trial {trial}"));
-        shop.close().unwrap();
+        let test_db = open(&directory);
+        all_answered_is_there(&test_db, before, &answers, &format!("trial {trial}"));
+        test_db.close().unwrap();
     }
     let _ = std::fs::remove_dir_all(&directory);
 }
 
-fn open(directory: &Path) -> Shop {
-    Shop::open(Arc::new(FileDisk::open(directory).unwrap()), options()).unwrap()
+fn open(directory: &Path) -> TestDatabase {
+    TestDatabase::open(Arc::new(FileDisk::open(directory).unwrap()), options()).unwrap()
 }
 
 /// Starts the child, kills it after `answers` answers, and returns all answers that it reported.
@@ -190,18 +193,19 @@ fn served_until_killed(directory: &Path, answers: usize) -> Vec<Answer> {
 #[ignore = "serves until it is killed"]
 fn a_process_that_serves_until_it_is_killed() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
-    let shop = open(Path::new(&directory));
-    let run = shop.run_number().unwrap();
+    let test_db = open(Path::new(&directory));
+    let run = test_db.run_number().unwrap();
     let never = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for number in 0..TERMINALS {
-            let (shop, never) = (&shop, &never);
+            let (test_db, never) = (&test_db, &never);
             scope.spawn(move || {
-                shop.terminal(run, number, u64::from(run), never, |Answer { w, d, o, lines, committed }| {
-                    let line = format!("answer {w} {d} {o} {lines} {committed} .\n");
-                    std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
-                })
-                .unwrap();
+                test_db
+                    .terminal(run, number, u64::from(run), never, |Answer { w, d, o, lines, committed }| {
+                        let line = format!("answer {w} {d} {o} {lines} {committed} .\n");
+                        std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
+                    })
+                    .unwrap();
             });
         }
     });

@@ -13,7 +13,7 @@ use sched_steps::fiber;
 use storage::Isolation::{self, ReadCommitted, Serializable};
 use storage::Options;
 use storage::disk::MemDisk;
-use tpcc_core::checkers::acid::{Running, Shop};
+use tpcc_core::checkers::acid::{Running, TestDatabase};
 
 /// Warehouse, district and customer of the tests.
 const C: (u32, u8, u32) = (1, 1, 7);
@@ -25,13 +25,13 @@ const PATIENCE: Duration = Duration::from_secs(600);
 fn both_orders(test: impl Fn(&Test)) {
     for (hot_last, fibers) in [(false, false), (true, false), (false, true), (true, true)] {
         let options = Options::new().buffer_pool(16 << 20).log_segment(4 << 20);
-        let load = if fibers { Shop::load_for_fibers } else { Shop::load };
-        test(&Test { shop: load(Arc::new(MemDisk::new()), options, 1).unwrap(), hot_last, fibers });
+        let load = if fibers { TestDatabase::load_for_fibers } else { TestDatabase::load };
+        test(&Test { test_db: load(Arc::new(MemDisk::new()), options, 1).unwrap(), hot_last, fibers });
     }
 }
 
 struct Test {
-    shop: Shop,
+    test_db: TestDatabase,
     hot_last: bool,
     fibers: bool,
 }
@@ -42,7 +42,7 @@ impl Test {
     }
 
     fn begin_at(&self, isolation: Isolation) -> Running<'_> {
-        self.shop.begin(isolation, self.hot_last).unwrap()
+        self.test_db.begin(isolation, self.hot_last).unwrap()
     }
 
     /// Runs a transaction and commits it.
@@ -58,7 +58,7 @@ impl Test {
     }
 
     fn waits(&self) -> u64 {
-        self.shop.database().stats().lock_waits
+        self.test_db.database().stats().lock_waits
     }
 
     /// Waits until the number of lock waits differs from `before`, and then for the time `HELD`.
@@ -78,7 +78,7 @@ impl Test {
     fn waits_until<R: Send>(&self, t2: impl FnOnce() -> R + Send, release: impl FnOnce()) -> R {
         if self.fibers {
             let (before, is_over) = (self.waits(), Cell::new(false));
-            let ended = self.shop.executor().unwrap().scope(|scope| {
+            let ended = self.test_db.executor().unwrap().scope(|scope| {
                 let t2 = scope.spawn(|| {
                     let answer = t2();
                     is_over.set(true);
@@ -126,7 +126,7 @@ fn test_1_order_status_waits_for_a_new_order_that_commits() {
         assert_eq!(status.o, o);
         assert_eq!(status.carrier, None);
         assert_eq!(status.lines, lines.iter().map(|(item, price)| (*item, 1, *price)).collect::<Vec<_>>());
-        assert_eq!(test.shop.broken().unwrap(), [] as [String; 0]);
+        assert_eq!(test.test_db.broken().unwrap(), [] as [String; 0]);
     });
 }
 
@@ -139,7 +139,7 @@ fn test_2_order_status_waits_for_a_new_order_that_rolls_back() {
         t1.new_order(C, &[3, 9, unused], &mut nothing).unwrap();
         let t2 = test.waits_until(|| test.committed(|tx| tx.order_status(C, &mut nothing)), || t1.rollback().unwrap());
         assert_eq!(t2, t0);
-        assert_eq!(test.shop.broken().unwrap(), [] as [String; 0]);
+        assert_eq!(test.test_db.broken().unwrap(), [] as [String; 0]);
     });
 }
 
@@ -151,7 +151,7 @@ fn test_3_new_order_waits_for_a_new_order_that_commits() {
         let second = test.waits_until(|| test.new_order(&[4, 5]), || t1.commit().unwrap());
         assert_eq!(second, first + 1);
         assert_eq!(test.committed(|tx| tx.next_order(C.0, C.1)), second + 1);
-        assert_eq!(test.shop.broken().unwrap(), [] as [String; 0]);
+        assert_eq!(test.test_db.broken().unwrap(), [] as [String; 0]);
     });
 }
 
@@ -165,7 +165,7 @@ fn test_4_new_order_waits_for_a_new_order_that_rolls_back() {
         let second = test.waits_until(|| test.new_order(&[4, 5]), || t1.rollback().unwrap());
         assert_eq!(second, next);
         assert_eq!(test.committed(|tx| tx.next_order(C.0, C.1)), next + 1);
-        assert_eq!(test.shop.broken().unwrap(), [] as [String; 0]);
+        assert_eq!(test.test_db.broken().unwrap(), [] as [String; 0]);
     });
 }
 
@@ -189,7 +189,7 @@ fn payment_against_delivery(commits: bool) {
         assert_eq!(after, before - 12_345 + if commits { sum } else { 0 });
         let (.., is_new) = test.committed(|tx| tx.order(w, d, o)).unwrap();
         assert_eq!(is_new, !commits);
-        assert_eq!(test.shop.broken().unwrap(), [] as [String; 0]);
+        assert_eq!(test.test_db.broken().unwrap(), [] as [String; 0]);
     });
 }
 
@@ -307,6 +307,6 @@ fn test_9_the_newest_order_stays_so_during_an_order_status() {
             assert_ne!(o, first.o);
             assert_eq!(test.committed(|tx| tx.order_status(C, &mut nothing)).o, o);
         });
-        assert_eq!(test.shop.broken().unwrap(), [] as [String; 0]);
+        assert_eq!(test.test_db.broken().unwrap(), [] as [String; 0]);
     });
 }

@@ -17,7 +17,7 @@ const SHOWN: usize = 20;
 #[derive(Clone, Debug)]
 pub struct StructureProof {
     /// Result for `--json`.
-    pub told: model::Structure,
+    pub json: model::Structure,
     /// One line per finding: file, page, rule.
     pub lines: Vec<String>,
 }
@@ -43,7 +43,7 @@ pub fn check<D: Database>(database: &D) -> Result<StructureProof, Error> {
 impl StructureProof {
     /// Converts the result of a check that took `seconds`.
     fn of(found: &StructureReport, seconds: f64) -> StructureProof {
-        let told = |finding: &PageFinding| model::Finding {
+        let to_json = |finding: &PageFinding| model::Finding {
             rule: finding.rule.clone(),
             file: finding.file.clone(),
             page: finding.page,
@@ -51,14 +51,14 @@ impl StructureProof {
         };
         StructureProof {
             lines: found.findings.iter().map(|finding| finding.line.clone()).collect(),
-            told: model::Structure {
+            json: model::Structure {
                 passed: found.passed,
                 pages: found.pages,
                 free_pages: found.free_pages,
                 rows: found.rows,
                 entries: found.entries,
                 seconds,
-                findings: found.findings.iter().map(told).collect(),
+                findings: found.findings.iter().map(to_json).collect(),
                 more: found.more,
             },
         }
@@ -66,27 +66,27 @@ impl StructureProof {
 
     /// Returns true if the check was complete and found no violation.
     pub fn passed(&self) -> bool {
-        self.told.passed
+        self.json.passed
     }
 
     /// Result as one line, for stdout.
     pub fn line(&self) -> String {
-        let found = self.told.findings.len() as u64 + self.told.more;
+        let found = self.json.findings.len() as u64 + self.json.more;
         let word = if self.passed() { "sound".to_owned() } else { format!("{} findings", grouped(found)) };
         format!(
             "structure {word}: {} pages ({} free), {} rows, {} index entries, {:.1} s",
-            grouped(self.told.pages),
-            grouped(self.told.free_pages),
-            grouped(self.told.rows),
-            grouped(self.told.entries),
-            self.told.seconds
+            grouped(self.json.pages),
+            grouped(self.json.free_pages),
+            grouped(self.json.rows),
+            grouped(self.json.entries),
+            self.json.seconds
         )
     }
 
     /// First findings, one line each, for stderr.
     pub fn findings(&self) -> String {
         let mut text: String = self.lines.iter().take(SHOWN).map(|line| format!("{line}\n")).collect();
-        let left = (self.lines.len().saturating_sub(SHOWN)) as u64 + self.told.more;
+        let left = (self.lines.len().saturating_sub(SHOWN)) as u64 + self.json.more;
         if left > 0 {
             text += &format!("... and {} more\n", grouped(left));
         }

@@ -16,28 +16,28 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// A named file.
 struct Named {
     number: u64,
-    file: Identity,
+    file: FileIdentity,
     /// Description of its use, for messages.
     by: String,
 }
 
 /// Identity of the file that a path resolves to, through all links.
 #[derive(PartialEq, Eq)]
-enum Identity {
+enum FileIdentity {
     /// Device and inode of an existing file.
-    There(u64, u64),
+    Inode(u64, u64),
     /// Resolved path of a file that does not exist yet.
-    At(PathBuf),
+    Path(PathBuf),
 }
 
-impl Identity {
-    fn of(path: &Path) -> io::Result<Identity> {
+impl FileIdentity {
+    fn of(path: &Path) -> io::Result<FileIdentity> {
         match fs::metadata(path) {
-            Ok(there) => Ok(Identity::There(there.dev(), there.ino())),
+            Ok(metadata) => Ok(FileIdentity::Inode(metadata.dev(), metadata.ino())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
                 let directory = fs::canonicalize(directory.unwrap_or(Path::new(".")))?;
-                Ok(Identity::At(directory.join(path.file_name().unwrap_or_default())))
+                Ok(FileIdentity::Path(directory.join(path.file_name().unwrap_or_default())))
             }
             Err(error) => Err(error),
         }
@@ -53,7 +53,7 @@ impl Drop for NameGuard {
     }
 }
 
-fn note(file: Identity, by: String) -> NameGuard {
+fn note(file: FileIdentity, by: String) -> NameGuard {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     NAMED.lock().unwrap_or_else(PoisonError::into_inner).push(Named { number, file, by });
     NameGuard(number)
@@ -62,7 +62,7 @@ fn note(file: Identity, by: String) -> NameGuard {
 /// Registers `path` as a file to read. A missing file is not registered; its reader reports it.
 pub fn to_read(path: &Path) -> Option<NameGuard> {
     let by = format!("the file to read, {}", path.display());
-    Identity::of(path).ok().map(|file| note(file, by))
+    FileIdentity::of(path).ok().map(|file| note(file, by))
 }
 
 /// Registers `path`, the argument of `flag`, as a file to write. Devices and pipes may be named by several flags.
@@ -71,8 +71,8 @@ pub fn to_read(path: &Path) -> Option<NameGuard> {
 /// If the file is read, written for another flag, or belongs to a database. An invalid path is not registered; its writer
 /// reports it.
 pub fn to_write(path: &Path, flag: &str) -> Result<Option<NameGuard>, Error> {
-    let is_special = fs::metadata(path).is_ok_and(|there| !there.is_file());
-    let Some(file) = Identity::of(path).ok().filter(|_| !is_special) else { return Ok(None) };
+    let is_special = fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
+    let Some(file) = FileIdentity::of(path).ok().filter(|_| !is_special) else { return Ok(None) };
     let refused = |why: String| {
         let help = format!("pass another file with {flag}; nothing was done");
         Err(Error::usage(format!("{flag} {}: {why}", path.display())).help(help))

@@ -2,8 +2,8 @@
 //!
 //! Not part of the public interface: public only for the integration tests.
 
+mod observed_ops;
 mod running;
-mod watched;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,16 +36,16 @@ use crate::workload::txn::{self, Failure, Scratch, StepOrder, Verdict};
 
 /// A small loaded database: two districts per warehouse, 30 customers and 30 orders per district, nine of the orders
 /// undelivered, 100 items. Its size does not conform to TPC-C, but all consistency rules hold.
-pub struct Shop {
+pub struct TestDatabase {
     store: Store,
     loaded: Loaded,
     /// Operations of its fibers, if loaded for fibers.
     operations: Option<Operations>,
 }
 
-impl std::fmt::Debug for Shop {
+impl std::fmt::Debug for TestDatabase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shop").finish_non_exhaustive()
+        f.debug_struct("TestDatabase").finish_non_exhaustive()
     }
 }
 
@@ -64,41 +64,41 @@ pub struct Answer {
     pub committed: bool,
 }
 
-impl Shop {
+impl TestDatabase {
     /// Loads the database onto an empty disk.
     ///
     /// # Errors
     /// Error message of the engine.
-    pub fn load(disk: Arc<dyn Disk>, options: Options, warehouses: u32) -> Result<Shop, String> {
-        Shop::loaded(Shop::store(disk, options, None)?, warehouses, None)
+    pub fn load(disk: Arc<dyn Disk>, options: Options, warehouses: u32) -> Result<TestDatabase, String> {
+        TestDatabase::loaded(TestDatabase::store(disk, options, None)?, warehouses, None)
     }
 
     /// Loads the database onto an empty disk, for transactions in fibers of one thread that switch at every point.
     ///
     /// # Errors
     /// Error message of the engine.
-    pub fn load_for_fibers(disk: Arc<dyn Disk>, options: Options, warehouses: u32) -> Result<Shop, String> {
+    pub fn load_for_fibers(disk: Arc<dyn Disk>, options: Options, warehouses: u32) -> Result<TestDatabase, String> {
         let hook = hook_for(TeamUnit::Operation, &SwitchPoints::All).map_err(text)?;
         let options = options.hook(Arc::clone(&hook) as Arc<dyn Hook>);
-        let store = Shop::store(disk, options, Some(&*hook))?;
-        Shop::loaded(store, warehouses, hook.policy().operations())
+        let store = TestDatabase::store(disk, options, Some(&*hook))?;
+        TestDatabase::loaded(store, warehouses, hook.policy().operations())
     }
 
-    fn loaded(store: Store, warehouses: u32, operations: Option<Operations>) -> Result<Shop, String> {
+    fn loaded(store: Store, warehouses: u32, operations: Option<Operations>) -> Result<TestDatabase, String> {
         let plan = load::Population::new(warehouses, Scale::TINY, 1, Timestamp::at(1));
         let _ = load::populate(&plan, &store, 1, &load::RowsDone::default()).map_err(text)?;
         store.finish_load(&plan.loaded()).map_err(text)?;
-        Ok(Shop { store, loaded: plan.loaded(), operations })
+        Ok(TestDatabase { store, loaded: plan.loaded(), operations })
     }
 
     /// Opens an existing database, after recovery if needed.
     ///
     /// # Errors
     /// Error message of the engine.
-    pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Shop, String> {
-        let store = Shop::store(disk, options.create(false), None)?;
+    pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<TestDatabase, String> {
+        let store = TestDatabase::store(disk, options.create(false), None)?;
         let loaded = Loaded::read(&mut store.reader().map_err(text)?).map_err(text)?;
-        Ok(Shop { store, loaded: loaded.ok_or("incomplete load")?, operations: None })
+        Ok(TestDatabase { store, loaded: loaded.ok_or("incomplete load")?, operations: None })
     }
 
     /// Opens the engine with serializable isolation. A commit is acknowledged once it is on disk.

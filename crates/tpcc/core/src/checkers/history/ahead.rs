@@ -15,8 +15,8 @@ use speculate::{
 use storage::optimistic::{Peeker, Place};
 use storage::{Database, OpenTable, Transaction, TxnError};
 
-use super::world::{decoded, encoded, numbers};
-use super::{Op, World};
+use super::shared_state::{decoded, encoded, numbers};
+use super::{Op, SharedState};
 
 /// Number of threads that execute the steps of a transaction.
 const WORKERS: usize = 2;
@@ -32,7 +32,7 @@ pub(super) enum ListStep {
     Range(u64, u64),
 }
 
-/// Store of the speculative loops: the rows of a world.
+/// Store of the speculative loops: the rows of a run.
 struct Lists<'db> {
     db: &'db Database,
     rows: OpenTable<u64, Vec<u8>>,
@@ -55,9 +55,9 @@ impl<'db> AheadSteps<'db> {
     ///
     /// # Errors
     /// If a thread cannot be started.
-    pub(super) fn new(world: &World<'db>) -> Result<AheadSteps<'db>, BuildError> {
+    pub(super) fn new(shared: &SharedState<'db>) -> Result<AheadSteps<'db>, BuildError> {
         let speculator = Speculator::new(Options::new().workers(WORKERS))?;
-        Ok(AheadSteps { lists: Lists { db: world.db, rows: world.rows }, speculator })
+        Ok(AheadSteps { lists: Lists { db: shared.db, rows: shared.rows }, speculator })
     }
 
     /// Runs the steps. Appends their operations with the observed values to `ops`, in order.

@@ -20,17 +20,17 @@ mod format;
 mod generate;
 mod run;
 mod session;
+mod shared_state;
 mod team;
 mod trial;
-mod world;
 
 pub use format::{FormatError, read, write};
 pub use generate::{Program, Programs, Step};
-pub use run::{Recorded, RunError, SessionKind, run};
+pub use run::{RunError, RunRecord, SessionKind, run};
 pub use session::RecordedSession;
+pub use shared_state::SharedState;
 pub use team::Teams;
-pub use trial::{Trial, Tried};
-pub use world::World;
+pub use trial::{Trial, TrialResult};
 
 use storage::Isolation;
 

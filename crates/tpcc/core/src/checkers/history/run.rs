@@ -8,12 +8,12 @@ use speculate::BuildError;
 
 use super::session::drive;
 use super::team::{SessionEnd, Teams};
-use super::{Params, RecordedSession, Txn, World};
+use super::{Params, RecordedSession, SharedState, Txn};
 use crate::workload::threads::{self, SpawnError};
 
 /// Result of a run.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct RunRecord {
     /// History, ordered by session.
     pub txns: Vec<Txn>,
     /// Error that ended the run early.
@@ -71,16 +71,16 @@ pub fn run(
     params: &Params,
     kind: &SessionKind,
     interrupted: &(dyn Fn() -> bool + Sync),
-) -> Result<Recorded, RunError> {
-    let world = World::new(db, params)?;
+) -> Result<RunRecord, RunError> {
+    let shared = SharedState::new(db, params)?;
     let numbers = 0..params.sessions;
     let mut sessions = match kind {
-        SessionKind::Fibers(teams) => teams.run(&world, interrupted).map_err(RunError::Fibers)?,
+        SessionKind::Fibers(teams) => teams.run(&shared, interrupted).map_err(RunError::Fibers)?,
         SessionKind::Threads => {
-            on_threads(numbers.map(|number| RecordedSession::new(&world, number)).collect(), interrupted)?
+            on_threads(numbers.map(|number| RecordedSession::new(&shared, number)).collect(), interrupted)?
         }
         SessionKind::Ahead => {
-            let sessions = numbers.map(|number| RecordedSession::ahead(&world, number)).collect::<Result<_, _>>()?;
+            let sessions = numbers.map(|number| RecordedSession::ahead(&shared, number)).collect::<Result<_, _>>()?;
             on_threads(sessions, interrupted)?
         }
     };
@@ -92,7 +92,7 @@ pub fn run(
     {
         error = first.read_all().err();
     }
-    Ok(Recorded {
+    Ok(RunRecord {
         txns: sessions.into_iter().flat_map(|(session, _)| session.into_done()).collect(),
         error,
         interrupted,

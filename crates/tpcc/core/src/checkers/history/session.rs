@@ -11,16 +11,16 @@ use storage::{Row, Transaction, TxnError};
 
 use super::ahead::{AheadSteps, ListStep};
 use super::generate::MOST_STEPS;
-use super::world::{Absence, decoded, encoded, numbers};
-use super::{Form, Op, Outcome, Program, Programs, Step, Txn, World};
+use super::shared_state::{Absence, decoded, encoded, numbers};
+use super::{Form, Op, Outcome, Program, Programs, SharedState, Step, Txn};
 
 /// Version of a register's row between its insert and its first update. No other transaction may observe it.
 const NO_VERSION: u64 = 0;
 
-/// A session of a [`World`].
+/// A session of a [`SharedState`].
 #[derive(Debug)]
 pub struct RecordedSession<'w, 'db> {
-    world: &'w World<'db>,
+    shared: &'w SharedState<'db>,
     number: u32,
     generator: Programs,
     done: Vec<Txn>,
@@ -30,7 +30,7 @@ pub struct RecordedSession<'w, 'db> {
 
 /// A transaction in progress.
 struct Running<'t, 'w, 'db> {
-    world: &'w World<'db>,
+    shared: &'w SharedState<'db>,
     tx: &'t mut Transaction<'db>,
     ops: &'t mut Vec<Op>,
     /// Keys by position. The key of a position stays the same within a transaction.
@@ -43,10 +43,10 @@ struct Running<'t, 'w, 'db> {
 
 impl<'w, 'db> RecordedSession<'w, 'db> {
     /// Creates a session that has not begun.
-    pub fn new(world: &'w World<'db>, number: u32) -> RecordedSession<'w, 'db> {
-        let generator = Programs::new(&world.params, number);
-        let done = Vec::with_capacity(world.params.transactions as usize);
-        RecordedSession { world, number, generator, done, ahead: None }
+    pub fn new(shared: &'w SharedState<'db>, number: u32) -> RecordedSession<'w, 'db> {
+        let generator = Programs::new(&shared.params, number);
+        let done = Vec::with_capacity(shared.params.transactions as usize);
+        RecordedSession { shared, number, generator, done, ahead: None }
     }
 
     /// Bytes of a transaction in the record of its session, without the lists that it reads.
@@ -58,8 +58,8 @@ impl<'w, 'db> RecordedSession<'w, 'db> {
     ///
     /// # Errors
     /// If a thread cannot be started.
-    pub(super) fn ahead(world: &'w World<'db>, number: u32) -> Result<RecordedSession<'w, 'db>, BuildError> {
-        Ok(RecordedSession { ahead: Some(AheadSteps::new(world)?), ..RecordedSession::new(world, number) })
+    pub(super) fn ahead(shared: &'w SharedState<'db>, number: u32) -> Result<RecordedSession<'w, 'db>, BuildError> {
+        Ok(RecordedSession { ahead: Some(AheadSteps::new(shared)?), ..RecordedSession::new(shared, number) })
     }
 
     /// Number of the session.
@@ -69,12 +69,12 @@ impl<'w, 'db> RecordedSession<'w, 'db> {
 
     /// Returns true if the session has run all but its last transaction.
     pub fn is_at_last(&self) -> bool {
-        self.done.len() as u32 + 1 >= self.world.params.transactions
+        self.done.len() as u32 + 1 >= self.shared.params.transactions
     }
 
     /// Returns true if the session has run all its transactions.
     pub fn is_over(&self) -> bool {
-        self.done.len() as u32 >= self.world.params.transactions
+        self.done.len() as u32 >= self.shared.params.transactions
     }
 
     /// Returns the recorded transactions.
@@ -97,19 +97,19 @@ impl<'w, 'db> RecordedSession<'w, 'db> {
     /// # Errors
     /// See [`RecordedSession::step`].
     pub fn read_all(&mut self) -> Result<(), TxnError> {
-        let last = self.world.last_key();
+        let last = self.shared.last_key();
         let all = Step::Range { at: 0, below: 0, above: last, backward: false };
         self.carry_out(&Program { steps: vec![(all, false)], abort: false }, &mut || {})
     }
 
     fn carry_out(&mut self, plan: &Program, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
-        let world = self.world;
-        let id = u64::from(self.number) * u64::from(world.params.transactions) + self.done.len() as u64;
-        let start = world.now();
-        let mut tx = world.db.begin_at(world.isolation())?;
+        let shared = self.shared;
+        let id = u64::from(self.number) * u64::from(shared.params.transactions) + self.done.len() as u64;
+        let start = shared.now();
+        let mut tx = shared.db.begin_at(shared.isolation())?;
         let mut ops = Vec::with_capacity(plan.steps.len());
         let mut running = Running {
-            world,
+            shared,
             tx: &mut tx,
             ops: &mut ops,
             keys: HashMap::new(),
@@ -136,7 +136,7 @@ impl<'w, 'db> RecordedSession<'w, 'db> {
                 (Outcome::Fail, if expected { rolled_back.err() } else { Some(error) })
             }
         };
-        self.done.push(Txn { id, session: self.number, outcome, ops, start, end: world.now() });
+        self.done.push(Txn { id, session: self.number, outcome, ops, start, end: shared.now() });
         error.map_or(Ok(()), Err)
     }
 }
@@ -152,25 +152,25 @@ impl<'db> Running<'_, '_, 'db> {
             | Step::Delete(at)
             | Step::Range { at, .. } => at,
         });
-        let keys: Vec<u64> = keys.map(|place| self.world.key_at(place, 0)).collect();
-        self.tx.prefetch(&self.world.rows, &keys)
+        let keys: Vec<u64> = keys.map(|place| self.shared.key_at(place, 0)).collect();
+        self.tx.prefetch(&self.shared.rows, &keys)
     }
 
     fn steps(&mut self, plan: &Program, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
         for (step, then_pause) in &plan.steps {
-            match (self.world.params.form, *step) {
+            match (self.shared.params.form, *step) {
                 (Form::ListAppend, Step::Write(place, _)) => {
                     let key = self.key(place, 1);
                     self.append(key)?;
                 }
                 (Form::ListAppend, Step::Delete(place) | Step::Read(place)) => {
                     let key = self.key(place, 0);
-                    let list = self.tx.get(&self.world.rows, &key)?.map_or_else(Vec::new, |row| numbers(&row));
+                    let list = self.tx.get(&self.shared.rows, &key)?.map_or_else(Vec::new, |row| numbers(&row));
                     self.ops.push(Op::List(key, list));
                 }
                 (Form::ListAppend, Step::ReadForUpdate(place)) => {
                     let key = self.key(place, 0);
-                    let row = self.tx.get_for_update(&self.world.rows, &key)?;
+                    let row = self.tx.get_for_update(&self.shared.rows, &key)?;
                     self.ops.push(Op::List(key, row.map_or_else(Vec::new, |row| numbers(&row))));
                 }
                 (Form::Register, Step::Write(place, padding)) => self.write(place, padding)?,
@@ -179,7 +179,7 @@ impl<'db> Running<'_, '_, 'db> {
                 (Form::Register, Step::ReadForUpdate(place)) => self.read(place, true)?,
                 (_, Step::Range { at, below, above, backward }) => {
                     let at = self.key(at, 0);
-                    let (from, to) = (at.saturating_sub(below), self.world.range_end(at + above));
+                    let (from, to) = (at.saturating_sub(below), self.shared.range_end(at + above));
                     self.range(from, to, backward)?;
                 }
             }
@@ -206,7 +206,7 @@ impl<'db> Running<'_, '_, 'db> {
             Step::Delete(place) | Step::Read(place) | Step::ReadForUpdate(place) => ListStep::Read(self.key(place, 0)),
             Step::Range { at, below, above, .. } => {
                 let at = self.key(at, 0);
-                ListStep::Range(at.saturating_sub(below), self.world.range_end(at + above))
+                ListStep::Range(at.saturating_sub(below), self.shared.range_end(at + above))
             }
         });
         let steps = steps.collect();
@@ -218,14 +218,14 @@ impl<'db> Running<'_, '_, 'db> {
     /// rows.
     fn put_back(&mut self) {
         while let Some((key, version)) = self.replaced.pop() {
-            self.world.leave(key, version);
+            self.shared.store_absence(key, version);
         }
     }
 
     fn key(&mut self, place: u64, appends: u32) -> u64 {
-        let world = self.world;
+        let shared = self.shared;
         // Counts the append even if the key is already known: it contributes to filling the list.
-        let key = world.key_at(place, appends);
+        let key = shared.key_at(place, appends);
         *self.keys.entry(place).or_insert(key)
     }
 
@@ -235,11 +235,11 @@ impl<'db> Running<'_, '_, 'db> {
         let bytes = (number as u32).to_le_bytes();
         loop {
             let added =
-                self.tx.raw_mut().update(&self.world.rows, &encoded(key), |row| row.extend_from_slice(&bytes))?;
+                self.tx.raw_mut().update(&self.shared.rows, &encoded(key), |row| row.extend_from_slice(&bytes))?;
             if added.is_some() {
                 break;
             }
-            match self.tx.insert(&self.world.rows, &key, &bytes.to_vec()) {
+            match self.tx.insert(&self.shared.rows, &key, &bytes.to_vec()) {
                 // Below serializable, other transactions can insert the row in the meantime.
                 Err(TxnError::DuplicateKey { .. }) => {}
                 inserted => {
@@ -253,22 +253,22 @@ impl<'db> Running<'_, '_, 'db> {
     }
 
     fn write(&mut self, key: u64, padding: u32) -> Result<(), TxnError> {
-        let world = self.world;
+        let shared = self.shared;
         // The version must be drawn while the row is locked. A new row is therefore inserted first and gets its version by
         // an update.
         let draw = |row: &mut Vec<u8>| {
-            let version = world.draw(false);
+            let version = shared.draw(false);
             row.clear();
             row.extend_from_slice(&version.to_le_bytes());
             row.resize(size_of::<u64>() + padding as usize, version as u8);
             version
         };
         loop {
-            if let Some(version) = self.tx.raw_mut().update(&world.rows, &encoded(key), draw)? {
+            if let Some(version) = self.tx.raw_mut().update(&shared.rows, &encoded(key), draw)? {
                 self.ops.push(Op::Write(key, version));
                 return Ok(());
             }
-            match self.tx.insert(&world.rows, &key, &NO_VERSION.to_le_bytes().to_vec()) {
+            match self.tx.insert(&shared.rows, &key, &NO_VERSION.to_le_bytes().to_vec()) {
                 // The row exists now, inserted here or by another transaction: retry the update.
                 Ok(()) | Err(TxnError::DuplicateKey { .. }) => {}
                 Err(error) => return Err(error),
@@ -278,10 +278,10 @@ impl<'db> Running<'_, '_, 'db> {
 
     fn delete(&mut self, key: u64) -> Result<(), TxnError> {
         loop {
-            let before = self.world.absence(key);
-            if self.tx.delete(&self.world.rows, &key)? {
-                let version = self.world.draw(true);
-                let replaced = self.world.leave(key, Some(version));
+            let before = self.shared.absence(key);
+            if self.tx.delete(&self.shared.rows, &key)? {
+                let version = self.shared.draw(true);
+                let replaced = self.shared.store_absence(key, Some(version));
                 self.replaced.push((key, replaced));
                 self.ops.push(Op::Write(key, version));
                 return Ok(());
@@ -295,8 +295,8 @@ impl<'db> Running<'_, '_, 'db> {
 
     fn read(&mut self, key: u64, for_update: bool) -> Result<(), TxnError> {
         loop {
-            let before = self.world.absence(key);
-            let rows = &self.world.rows;
+            let before = self.shared.absence(key);
+            let rows = &self.shared.rows;
             let row = if for_update { self.tx.get_for_update(rows, &key) } else { self.tx.get(rows, &key) }?;
             match row {
                 Some(row) => {
@@ -311,7 +311,7 @@ impl<'db> Running<'_, '_, 'db> {
 
     /// Records a read of an absent row, and returns true, if the absence entry is still the same as `before`.
     fn saw_absent(&mut self, key: u64, before: Absence) -> bool {
-        let now = self.world.absence(key);
+        let now = self.shared.absence(key);
         if now == before {
             self.ops.push(Op::Read(key, now.version));
         }
@@ -319,17 +319,17 @@ impl<'db> Running<'_, '_, 'db> {
     }
 
     fn range(&mut self, from: u64, to: u64, backward: bool) -> Result<(), TxnError> {
-        let register = self.world.params.form == Form::Register;
+        let register = self.shared.params.form == Form::Register;
         let before: Vec<Absence> =
-            if register { (from..=to).map(|key| self.world.absence(key)).collect() } else { Vec::new() };
+            if register { (from..=to).map(|key| self.shared.absence(key)).collect() } else { Vec::new() };
         let mut found: HashMap<u64, Vec<u8>> = HashMap::new();
         if backward {
-            for row in self.tx.range(&self.world.rows, from..=to)?.rev() {
+            for row in self.tx.range(&self.shared.rows, from..=to)?.rev() {
                 let (key, row) = row?;
                 found.insert(key, row);
             }
         } else {
-            self.tx.raw().scan(&self.world.rows, &encoded(from), &encoded(to), |key, row| {
+            self.tx.raw().scan(&self.shared.rows, &encoded(from), &encoded(to), |key, row| {
                 if let Some(key) = decoded(key) {
                     found.insert(key, row.to_vec());
                 }

@@ -26,7 +26,7 @@ pub struct Trial {
 
 /// Result of a trial.
 #[derive(Debug)]
-pub struct Tried {
+pub struct TrialResult {
     /// The history.
     pub txns: Vec<Txn>,
     /// Result of the check.
@@ -104,7 +104,7 @@ impl Trial {
     ///
     /// # Errors
     /// Description of any failure other than an isolation anomaly.
-    pub fn run(&self) -> Result<Tried, String> {
+    pub fn run(&self) -> Result<TrialResult, String> {
         let options = Options::new()
             .buffer_pool(8 << 20)
             .log_segment(4 << 20)
@@ -127,6 +127,6 @@ impl Trial {
         db.verify_pages().map_err(|e| format!("left damaged pages: {e}"))?;
         db.close().map_err(|e| format!("cannot be closed: {e}"))?;
         let findings = check(&ran.txns, self.params.isolation);
-        Ok(Tried { txns: ran.txns, findings })
+        Ok(TrialResult { txns: ran.txns, findings })
     }
 }

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use storage::{BlockReason, Hook, Operation, PointSite, WaitToken};
 
-use super::board::Turns;
+use super::turns::TurnScheduler;
 
-/// Hook of the sessions' tasks, which are threads or fibers. Reports their lock waits to the board.
+/// Hook of the sessions' tasks, which are threads or fibers. Reports their lock waits to the turn scheduler.
 #[derive(Debug)]
 pub(super) struct ShellHook {
-    board: Arc<Turns>,
+    turns: Arc<TurnScheduler>,
 }
 
 impl ShellHook {
-    pub(super) fn new(board: Arc<Turns>) -> ShellHook {
-        ShellHook { board }
+    pub(super) fn new(turns: Arc<TurnScheduler>) -> ShellHook {
+        ShellHook { turns }
     }
 
     fn tasks(&self) -> &dyn Hook {
-        &**self.board.tasks()
+        &**self.turns.tasks()
     }
 }
 
@@ -46,8 +46,8 @@ impl Hook for ShellHook {
 
     fn block(&self, token: &WaitToken, reason: BlockReason) {
         let sleep = || self.tasks().block(token, reason);
-        match self.board.entered().filter(|_| reason == BlockReason::Lock) {
-            Some(session) => self.board.block(session, token, sleep),
+        match self.turns.entered().filter(|_| reason == BlockReason::Lock) {
+            Some(session) => self.turns.block(session, token, sleep),
             None => sleep(),
         }
     }
@@ -58,6 +58,6 @@ impl Hook for ShellHook {
     }
 
     fn wake(&self, token: &WaitToken) {
-        self.board.wake(token);
+        self.turns.wake(token);
     }
 }

@@ -33,12 +33,12 @@
 //!
 //! At the end of input, after `quit` and after a signal, open transactions are rolled back.
 
-mod board;
 mod hook;
 mod mailbox;
-mod places;
 mod request;
 mod session;
+mod session_runner;
+mod turns;
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -53,10 +53,10 @@ use crate::checkers::history::Teams;
 use crate::workload::error::Error;
 use crate::workload::interrupt;
 use crate::workload::threads::{self, SpawnError};
-use board::{SessionId, Turns};
 use mailbox::Mailbox;
-use places::{Common, Places};
 use request::{Line, Request};
+use session_runner::{SessionContext, SessionRunner};
+use turns::{SessionId, TurnScheduler};
 
 /// Maximum number of sessions, including the one of `dump`. Each is a thread or a fiber and may have a transaction.
 pub const MOST_SESSIONS: usize = 500;
@@ -67,14 +67,14 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// A shell before its database is open: the database must be opened with the shell's hook.
 pub struct Shell {
-    board: Arc<Turns>,
+    turns: Arc<TurnScheduler>,
     /// Teams of the sessions if they run as fibers.
     teams: Option<Teams>,
 }
 
 /// Reason why a shell ended.
 #[derive(Debug)]
-pub enum Hangup {
+pub enum ShellEnd {
     /// End of input, or a signal.
     Input,
     /// `quit`, which is answered after the database is closed.
@@ -82,19 +82,19 @@ pub enum Hangup {
     /// Requests cannot be read, or sessions cannot be run.
     Failed(Error),
     /// Replies cannot be written.
-    Deaf(io::Error),
+    OutputFailed(io::Error),
 }
 
 impl Shell {
     /// Creates a shell that replies on `out`. Its sessions are threads, or fibers of one thread if `teams` is given.
     pub fn new(out: Box<dyn Write + Send>, teams: Option<Teams>) -> Shell {
         let tasks = teams.as_ref().map_or_else(|| Arc::new(ThreadHook::default()) as Arc<dyn Hook>, Teams::hook);
-        Shell { board: Arc::new(Turns::new(out, tasks)), teams }
+        Shell { turns: Arc::new(TurnScheduler::new(out, tasks)), teams }
     }
 
     /// Hook that the database must be opened with.
     pub fn hook(&self) -> Arc<dyn Hook> {
-        Arc::new(hook::ShellHook::new(Arc::clone(&self.board)))
+        Arc::new(hook::ShellHook::new(Arc::clone(&self.turns)))
     }
 
     /// Serves the requests of `input`. Calls `step` between requests, when no session is executing.
@@ -104,47 +104,47 @@ impl Shell {
         table: OpenTable<i64, String>,
         input: impl Read + Send + 'static,
         mut step: impl FnMut(),
-    ) -> Hangup {
+    ) -> ShellEnd {
         let lines = match read_lines(input) {
             Ok(lines) => lines,
-            Err(error) => return Hangup::Failed(error.into()),
+            Err(error) => return ShellEnd::Failed(error.into()),
         };
         let end = thread::scope(|scope| {
-            let common = Common { db, table, board: &self.board };
-            let places = match Places::new(scope, common, self.teams.as_ref()) {
-                Ok(places) => places,
+            let context = SessionContext { db, table, turns: &self.turns };
+            let runner = match SessionRunner::new(scope, context, self.teams.as_ref()) {
+                Ok(runner) => runner,
                 Err(error) => {
                     let help = "pass --scheduler threads";
-                    return Hangup::Failed(Error::failed(format!("no fibers for the sessions: {error}")).help(help));
+                    return ShellEnd::Failed(Error::failed(format!("no fibers for the sessions: {error}")).help(help));
                 }
             };
-            let mut sessions = Sessions { places, common, by_name: HashMap::new() };
+            let mut sessions = Sessions { runner, context, by_name: HashMap::new() };
             loop {
                 match lines.recv_timeout(LOOK) {
                     Ok(Err(error)) => {
                         let said = format!("stdin: requests cannot be read: {error}");
-                        return Hangup::Failed(Error::failed(said).help("what was open is rolled back"));
+                        return ShellEnd::Failed(Error::failed(said).help("what was open is rolled back"));
                     }
                     Ok(Ok(line)) => {
                         if sessions.take(line) == Line::Quit {
-                            return Hangup::Quit;
+                            return ShellEnd::Quit;
                         }
-                        self.board.wait_until_idle();
+                        self.turns.wait_until_idle();
                         step();
                     }
                     Err(RecvTimeoutError::Timeout) if !interrupt::requested() => {}
-                    Err(_) => return Hangup::Input,
+                    Err(_) => return ShellEnd::Input,
                 }
-                if !self.board.is_heard() || interrupt::requested() {
-                    return Hangup::Input;
+                if !self.turns.can_reply() || interrupt::requested() {
+                    return ShellEnd::Input;
                 }
             }
             // The sessions' mailboxes close here. An idle session rolls back, which wakes the sessions that wait for its
             // locks, and so on. This reaches every session: in each queue one session waits for no other, otherwise there
             // would be a deadlock.
         });
-        match self.board.take_failure() {
-            Some(error) => Hangup::Deaf(error),
+        match self.turns.take_failure() {
+            Some(error) => ShellEnd::OutputFailed(error),
             None => end,
         }
     }
@@ -152,9 +152,9 @@ impl Shell {
     /// Replies to `quit`.
     pub fn answer_quit(&self, closed: Result<(), &storage::StorageError>) {
         match closed {
-            Ok(()) => self.board.say("quit ok"),
+            Ok(()) => self.turns.say("quit ok"),
             Err(error) => {
-                self.board.say(&format!("quit error {} {}", session::kind_below(error), session::one_line(error)))
+                self.turns.say(&format!("quit error {} {}", session::kind_below(error), session::one_line(error)))
             }
         }
     }
@@ -168,17 +168,17 @@ enum Received {
 }
 
 struct Sessions<'scope, 'env> {
-    places: Places<'scope, 'env>,
-    common: Common<'env>,
+    runner: SessionRunner<'scope, 'env>,
+    context: SessionContext<'env>,
     by_name: HashMap<String, (SessionId, Arc<Mailbox<Request>>)>,
 }
 
 impl Drop for Sessions<'_, '_> {
     fn drop(&mut self) {
         for (_, inbox) in self.by_name.values() {
-            inbox.close(&**self.common.board.tasks());
+            inbox.close(&**self.context.turns.tasks());
         }
-        self.places.close(self.common.board);
+        self.runner.close(self.context.turns);
     }
 }
 
@@ -195,17 +195,17 @@ impl Sessions<'_, '_> {
             Line::Check => self.check(),
             Line::Dump => self.ask("dump", Request::Dump),
             Line::Request(session, request) => self.ask(session, request.clone()),
-            Line::Malformed(whom, why) => self.common.board.say(&format!("{whom} error usage {why}")),
+            Line::Malformed(whom, why) => self.context.turns.say(&format!("{whom} error usage {why}")),
         }
         line
     }
 
     fn check(&self) {
-        let board = self.common.board;
-        match self.common.db.verify_pages() {
-            Ok(pages) => board.say(&format!("check ok {pages} pages")),
+        let turns = self.context.turns;
+        match self.context.db.verify_pages() {
+            Ok(pages) => turns.say(&format!("check ok {pages} pages")),
             Err(error) => {
-                board.say(&format!("check error {} {}", session::kind_below(&error), session::one_line(&error)))
+                turns.say(&format!("check error {} {}", session::kind_below(&error), session::one_line(&error)))
             }
         }
     }
@@ -215,24 +215,24 @@ impl Sessions<'_, '_> {
             return;
         }
         let Some((id, inbox)) = self.by_name.get(name) else { return };
-        let board = self.common.board;
-        if !board.start(*id) {
-            board.say(&format!("{name} error busy its last request waits for a lock"));
-        } else if !inbox.put(&**board.tasks(), request) {
-            board.reply(*id, "error fault the session has ended; this is a fault of the program");
+        let turns = self.context.turns;
+        if !turns.start(*id) {
+            turns.say(&format!("{name} error busy its last request waits for a lock"));
+        } else if !inbox.put(&**turns.tasks(), request) {
+            turns.reply(*id, "error fault the session has ended; this is a fault of the program");
         }
     }
 
     /// Starts a session.
     fn open(&mut self, name: &str) -> bool {
-        let board = self.common.board;
+        let turns = self.context.turns;
         if self.by_name.len() >= MOST_SESSIONS {
-            board.say(&format!("{name} error too-many {MOST_SESSIONS} sessions are open"));
+            turns.say(&format!("{name} error too-many {MOST_SESSIONS} sessions are open"));
             return false;
         }
-        let (id, inbox) = (board.add(name), Arc::new(Mailbox::new()));
-        if let Err(error) = self.places.open(self.common, id, Arc::clone(&inbox)) {
-            board.say(&format!("{name} error too-many {error}"));
+        let (id, inbox) = (turns.add(name), Arc::new(Mailbox::new()));
+        if let Err(error) = self.runner.open(self.context, id, Arc::clone(&inbox)) {
+            turns.say(&format!("{name} error too-many {error}"));
             return false;
         }
         self.by_name.insert(name.to_owned(), (id, inbox));

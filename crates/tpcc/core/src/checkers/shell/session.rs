@@ -2,30 +2,30 @@
 
 use storage::{Database, Isolation, OpenTable, StorageError, TableLock, Transaction, TxnError};
 
-use super::board::{SessionId, Turns};
 use super::mailbox::Mailbox;
 use super::request::Request;
+use super::turns::{SessionId, TurnScheduler};
 
 /// Serves requests until the mailbox is closed and empty. Then rolls back the open transaction.
 pub(super) fn serve(
     db: &Database,
     table: OpenTable<i64, String>,
-    board: &Turns,
+    turns: &TurnScheduler,
     me: SessionId,
     requests: &Mailbox<Request>,
 ) {
-    board.enter(me);
-    let _answer = Answered { board, me, requests };
+    turns.enter(me);
+    let _answer = Answered { turns, me, requests };
     let mut session = Session { db, table, open: None };
-    while let Some(request) = requests.take(&**board.tasks()) {
+    while let Some(request) = requests.take(&**turns.tasks()) {
         let reply = session.answer(request);
-        board.reply(me, &reply);
+        turns.reply(me, &reply);
     }
 }
 
 /// Answers the current request on drop if serving it panicked: the shell waits for the answer.
 struct Answered<'a> {
-    board: &'a Turns,
+    turns: &'a TurnScheduler,
     me: SessionId,
     requests: &'a Mailbox<Request>,
 }
@@ -33,8 +33,8 @@ struct Answered<'a> {
 impl Drop for Answered<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.requests.close(&**self.board.tasks());
-            self.board.reply(self.me, "error fault the session panicked; this is a fault of the program");
+            self.requests.close(&**self.turns.tasks());
+            self.turns.reply(self.me, "error fault the session panicked; this is a fault of the program");
         }
     }
 }
@@ -74,13 +74,13 @@ impl<'db> Session<'db> {
             Request::Dump => self.dump().unwrap_or_else(|error| refused(&error)),
             request => match self.open.take() {
                 None => "error no-transaction begin one first".to_owned(),
-                Some(transaction) => self.go_on(transaction, request),
+                Some(transaction) => self.execute(transaction, request),
             },
         }
     }
 
     /// Executes a request of an open transaction. The transaction stays open unless the request or a deadlock ends it.
-    fn go_on(&mut self, mut transaction: Transaction<'db>, request: Request) -> String {
+    fn execute(&mut self, mut transaction: Transaction<'db>, request: Request) -> String {
         let ended = |ended: Result<(), TxnError>| ended.map_or_else(|error| refused(&error), |()| "ok".to_owned());
         match request {
             // Returns when the commit is on disk. Its locks are released earlier, but no client gets a reply before.

@@ -33,7 +33,7 @@ struct Session {
     name: String,
     phase: Phase,
     /// True if `blocked` was already replied to the request.
-    told: bool,
+    blocked_replied: bool,
     /// Task number of the session ([`Hook::task`]); `None` before the session has begun.
     task: Option<u64>,
     /// Token to wake when the session gets the turn.
@@ -41,15 +41,15 @@ struct Session {
 }
 
 /// Turns and states of all sessions. Shared by the thread that reads requests, the sessions' tasks, and the engine's hook.
-pub(super) struct Turns {
-    state: Mutex<BoardState>,
+pub(super) struct TurnScheduler {
+    state: Mutex<TurnState>,
     /// Wakes the thread that reads requests.
     moved: Condvar,
     /// Hook by which the sessions' tasks wait.
     tasks: Arc<dyn Hook>,
 }
 
-struct BoardState {
+struct TurnState {
     out: Box<dyn Write + Send>,
     /// First error of a write. After it no replies are written.
     failure: Option<io::Error>,
@@ -60,17 +60,17 @@ struct BoardState {
     next: VecDeque<SessionId>,
 }
 
-impl std::fmt::Debug for Turns {
+impl std::fmt::Debug for TurnScheduler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Board").finish_non_exhaustive()
+        f.debug_struct("TurnScheduler").finish_non_exhaustive()
     }
 }
 
-impl Turns {
-    /// Creates a board that writes to `out`, for sessions that wait by `tasks`.
-    pub(super) fn new(out: Box<dyn Write + Send>, tasks: Arc<dyn Hook>) -> Turns {
-        let state = BoardState { out, failure: None, sessions: Vec::new(), turn: None, next: VecDeque::new() };
-        Turns { state: Mutex::new(state), moved: Condvar::new(), tasks }
+impl TurnScheduler {
+    /// Creates a turn scheduler that writes to `out`, for sessions that wait by `tasks`.
+    pub(super) fn new(out: Box<dyn Write + Send>, tasks: Arc<dyn Hook>) -> TurnScheduler {
+        let state = TurnState { out, failure: None, sessions: Vec::new(), turn: None, next: VecDeque::new() };
+        TurnScheduler { state: Mutex::new(state), moved: Condvar::new(), tasks }
     }
 
     /// Hook by which the sessions' tasks wait.
@@ -78,7 +78,7 @@ impl Turns {
         &self.tasks
     }
 
-    fn state(&self) -> MutexGuard<'_, BoardState> {
+    fn state(&self) -> MutexGuard<'_, TurnState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -86,7 +86,13 @@ impl Turns {
     pub(super) fn add(&self, name: &str) -> SessionId {
         let mut state = self.state();
         let turn = Arc::new(WaitToken::new());
-        state.sessions.push(Session { name: name.to_owned(), phase: Phase::Idle, told: false, task: None, turn });
+        state.sessions.push(Session {
+            name: name.to_owned(),
+            phase: Phase::Idle,
+            blocked_replied: false,
+            task: None,
+            turn,
+        });
         SessionId(state.sessions.len() - 1)
     }
 
@@ -110,7 +116,7 @@ impl Turns {
         if at.phase != Phase::Idle {
             return false;
         }
-        (at.phase, at.told) = (Phase::Running, false);
+        (at.phase, at.blocked_replied) = (Phase::Running, false);
         state.turn = Some(session);
         true
     }
@@ -133,7 +139,7 @@ impl Turns {
             }
             let at = &mut state.sessions[session.0];
             at.phase = Phase::Blocked(std::ptr::from_ref(token).addr());
-            if !std::mem::replace(&mut at.told, true) {
+            if !std::mem::replace(&mut at.blocked_replied, true) {
                 state.answer(session, "blocked");
             }
             let turn = Arc::clone(&state.sessions[session.0].turn);
@@ -162,7 +168,7 @@ impl Turns {
     }
 
     /// Gives the turn to the session that was woken first.
-    fn pass(&self, state: &mut BoardState) {
+    fn pass(&self, state: &mut TurnState) {
         state.turn = state.next.pop_front();
         if let Some(session) = state.turn {
             self.tasks.wake(&state.sessions[session.0].turn);
@@ -170,7 +176,7 @@ impl Turns {
     }
 
     /// Passes the turn on if `session` has it.
-    fn rest(&self, state: &mut BoardState, session: SessionId) {
+    fn rest(&self, state: &mut TurnState, session: SessionId) {
         if state.turn == Some(session) {
             self.pass(state);
         }
@@ -196,12 +202,12 @@ impl Turns {
     }
 
     /// Returns true if replies can still be written.
-    pub(super) fn is_heard(&self) -> bool {
+    pub(super) fn can_reply(&self) -> bool {
         self.state().failure.is_none()
     }
 }
 
-impl BoardState {
+impl TurnState {
     fn answer(&mut self, session: SessionId, text: &str) {
         let line = format!("{} {text}", self.sessions[session.0].name);
         self.write(&line);

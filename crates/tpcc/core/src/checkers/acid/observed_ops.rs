@@ -6,13 +6,17 @@ use crate::workload::ops::{Direction, Ops, Read};
 use crate::workload::schema::{IndexDef, RowOf, TableDef};
 
 /// Record operations of `ops` with a callback: `after` receives the table name, and true if a row was found.
-pub(super) struct Watched<'o, O> {
+pub(super) struct ObservedOps<'o, O> {
     pub(super) ops: &'o mut O,
     pub(super) after: &'o mut dyn FnMut(&'static str, bool),
 }
 
-impl<O: Ops> Watched<'_, O> {
-    fn told<T: TableDef, R>(&mut self, answer: Result<R, O::Error>, found: impl Fn(&R) -> bool) -> Result<R, O::Error> {
+impl<O: Ops> ObservedOps<'_, O> {
+    fn notify<T: TableDef, R>(
+        &mut self,
+        answer: Result<R, O::Error>,
+        found: impl Fn(&R) -> bool,
+    ) -> Result<R, O::Error> {
         if let Ok(answer) = &answer {
             (self.after)(T::TABLE.name(), found(answer));
         }
@@ -20,12 +24,12 @@ impl<O: Ops> Watched<'_, O> {
     }
 }
 
-impl<O: Ops> Read for Watched<'_, O> {
+impl<O: Ops> Read for ObservedOps<'_, O> {
     type Error = O::Error;
 
     fn read<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, O::Error> {
         let answer = self.ops.read::<T, R>(key, f);
-        self.told::<T, _>(answer, Option::is_some)
+        self.notify::<T, _>(answer, Option::is_some)
     }
 
     fn scan<T: TableDef>(
@@ -35,7 +39,7 @@ impl<O: Ops> Read for Watched<'_, O> {
         f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
     ) -> Result<(), O::Error> {
         let answer = self.ops.scan::<T>(from, to, f);
-        self.told::<T, _>(answer, |()| true)
+        self.notify::<T, _>(answer, |()| true)
     }
 
     fn scan_index<I: IndexDef>(
@@ -46,18 +50,18 @@ impl<O: Ops> Read for Watched<'_, O> {
         f: impl FnMut(&I::Key, &<I::Table as TableDef>::Key) -> ControlFlow<()>,
     ) -> Result<(), O::Error> {
         let answer = self.ops.scan_index::<I>(from, to, direction, f);
-        self.told::<I::Table, _>(answer, |()| true)
+        self.notify::<I::Table, _>(answer, |()| true)
     }
 }
 
-impl<O: Ops> Ops for Watched<'_, O> {
+impl<O: Ops> Ops for ObservedOps<'_, O> {
     fn update<T: TableDef, R>(
         &mut self,
         key: &T::Key,
         f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
     ) -> Result<Option<R>, O::Error> {
         let answer = self.ops.update::<T, R>(key, f);
-        self.told::<T, _>(answer, Option::is_some)
+        self.notify::<T, _>(answer, Option::is_some)
     }
 
     fn rewrite<T: TableDef, R>(
@@ -66,7 +70,7 @@ impl<O: Ops> Ops for Watched<'_, O> {
         f: impl FnOnce(&mut RowOf<T>) -> R,
     ) -> Result<Option<R>, O::Error> {
         let answer = self.ops.rewrite::<T, R>(key, f);
-        self.told::<T, _>(answer, Option::is_some)
+        self.notify::<T, _>(answer, Option::is_some)
     }
 
     fn update_run<T: TableDef>(
@@ -76,22 +80,22 @@ impl<O: Ops> Ops for Watched<'_, O> {
         f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
     ) -> Result<usize, O::Error> {
         let answer = self.ops.update_run::<T>(from, to, f);
-        self.told::<T, _>(answer, |rows| *rows > 0)
+        self.notify::<T, _>(answer, |rows| *rows > 0)
     }
 
     fn insert<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), O::Error> {
         let answer = self.ops.insert::<T>(key, row);
-        self.told::<T, _>(answer, |()| true)
+        self.notify::<T, _>(answer, |()| true)
     }
 
     fn insert_run<T: TableDef>(&mut self, rows: &[(T::Key, RowOf<T>)]) -> Result<(), O::Error> {
         let answer = self.ops.insert_run::<T>(rows);
-        self.told::<T, _>(answer, |()| true)
+        self.notify::<T, _>(answer, |()| true)
     }
 
     fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, O::Error> {
         let answer = self.ops.remove_first::<T>(from, to);
-        self.told::<T, _>(answer, Option::is_some)
+        self.notify::<T, _>(answer, Option::is_some)
     }
 
     fn prefetch<T: TableDef>(&mut self, keys: &[T::Key]) {

@@ -40,7 +40,7 @@ pub(super) struct Absence {
 
 /// Shared state of the sessions of a run.
 #[derive(Debug)]
-pub struct World<'db> {
+pub struct SharedState<'db> {
     pub(super) db: &'db Database,
     pub(super) rows: OpenTable<u64, Vec<u8>>,
     pub(super) params: Params,
@@ -52,17 +52,17 @@ pub struct World<'db> {
     absent: Vec<Mutex<Absence>>,
 }
 
-impl<'db> World<'db> {
+impl<'db> SharedState<'db> {
     /// Returns true if the database has only tables of histories.
-    pub fn is_at_home(db: &Database) -> bool {
+    pub fn has_only_history_tables(db: &Database) -> bool {
         db.table_names().iter().all(|name| name == ROWS.name())
     }
 
-    /// Creates a world with an empty table. Deletes the rows of an earlier run.
+    /// Creates the state with an empty table. Deletes the rows of an earlier run.
     ///
     /// # Errors
     /// Error of the deleting transactions.
-    pub fn new(db: &'db Database, params: &Params) -> Result<World<'db>, TxnError> {
+    pub fn new(db: &'db Database, params: &Params) -> Result<SharedState<'db>, TxnError> {
         let rows = db.table(&ROWS)?;
         loop {
             let deleted = db.transact(|tx| {
@@ -76,7 +76,7 @@ impl<'db> World<'db> {
             }
         }
         let places = (params.keys + MARGIN) as usize;
-        Ok(World {
+        Ok(SharedState {
             db,
             rows,
             params: params.clone(),
@@ -87,7 +87,7 @@ impl<'db> World<'db> {
         })
     }
 
-    /// Nanoseconds since the creation of the world.
+    /// Nanoseconds since the creation of the state.
     pub(super) fn now(&self) -> u64 {
         nanos(self.clock.elapsed())
     }
@@ -139,7 +139,7 @@ impl<'db> World<'db> {
     }
 
     /// Stores a version in the absence entry of `key`. Returns the previous version.
-    pub(super) fn leave(&self, key: u64, version: Option<u64>) -> Option<u64> {
+    pub(super) fn store_absence(&self, key: u64, version: Option<u64>) -> Option<u64> {
         let mut absence = self.absent[key as usize].lock().unwrap_or_else(PoisonError::into_inner);
         absence.changes += 1;
         std::mem::replace(&mut absence.version, version)

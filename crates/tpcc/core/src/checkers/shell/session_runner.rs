@@ -9,75 +9,80 @@ use sched_steps::{Executor, FiberError};
 use storage::{Database, OpenTable};
 
 use super::MOST_SESSIONS;
-use super::board::{SessionId, Turns};
 use super::mailbox::Mailbox;
 use super::request::Request;
 use super::session;
+use super::turns::{SessionId, TurnScheduler};
 use crate::checkers::history::Teams;
 
 /// State that all sessions share.
 #[derive(Clone, Copy)]
-pub(super) struct Common<'env> {
+pub(super) struct SessionContext<'env> {
     pub(super) db: &'env Database,
     pub(super) table: OpenTable<i64, String>,
-    pub(super) board: &'env Turns,
+    pub(super) turns: &'env TurnScheduler,
 }
 
 /// A session to be started.
-pub(super) struct Newcomer {
+pub(super) struct NewSession {
     id: SessionId,
     inbox: Arc<Mailbox<Request>>,
 }
 
-impl Newcomer {
-    fn serve(self, common: Common<'_>) {
-        session::serve(common.db, common.table, common.board, self.id, &self.inbox);
+impl NewSession {
+    fn serve(self, context: SessionContext<'_>) {
+        session::serve(context.db, context.table, context.turns, self.id, &self.inbox);
     }
 }
 
 /// Execution of sessions.
-pub(super) enum Places<'scope, 'env> {
+pub(super) enum SessionRunner<'scope, 'env> {
     /// One thread per session.
     Threads(&'scope Scope<'scope, 'env>),
     /// Fibers of one thread, which takes new sessions from this mailbox.
-    Fibers(Arc<Mailbox<Newcomer>>),
+    Fibers(Arc<Mailbox<NewSession>>),
 }
 
-impl<'scope, 'env> Places<'scope, 'env> {
+impl<'scope, 'env> SessionRunner<'scope, 'env> {
     /// Prepares the execution of sessions, on threads or as a team of fibers.
     ///
     /// # Errors
     /// If no thread or fiber can be started; a message.
     pub(super) fn new(
         scope: &'scope Scope<'scope, 'env>,
-        common: Common<'env>,
+        context: SessionContext<'env>,
         teams: Option<&'env Teams>,
-    ) -> Result<Places<'scope, 'env>, String> {
-        let Some(teams) = teams else { return Ok(Places::Threads(scope)) };
-        teams.set_indexes(common.db)?;
-        let newcomers = Arc::new(Mailbox::new());
+    ) -> Result<SessionRunner<'scope, 'env>, String> {
+        let Some(teams) = teams else { return Ok(SessionRunner::Threads(scope)) };
+        teams.set_indexes(context.db)?;
+        let new_sessions = Arc::new(Mailbox::new());
         let (built, is_built) = sync_channel(1);
-        let inbox = Arc::clone(&newcomers);
-        let work = move || run_fibers(teams, common, &inbox, &built);
+        let inbox = Arc::clone(&new_sessions);
+        let work = move || run_fibers(teams, context, &inbox, &built);
         thread::Builder::new().name("fibers".into()).spawn_scoped(scope, work).map_err(|error| error.to_string())?;
         // The thread ends without an answer only after a panic, which its scope propagates.
         is_built.recv().unwrap_or(Ok(()))?;
-        Ok(Places::Fibers(newcomers))
+        Ok(SessionRunner::Fibers(new_sessions))
     }
 
     /// Starts a session.
     ///
     /// # Errors
     /// If no thread can be started; a message.
-    pub(super) fn open(&self, common: Common<'env>, id: SessionId, inbox: Arc<Mailbox<Request>>) -> Result<(), String> {
-        let newcomer = Newcomer { id, inbox };
+    pub(super) fn open(
+        &self,
+        context: SessionContext<'env>,
+        id: SessionId,
+        inbox: Arc<Mailbox<Request>>,
+    ) -> Result<(), String> {
+        let session = NewSession { id, inbox };
         match self {
-            Places::Threads(scope) => {
+            SessionRunner::Threads(scope) => {
                 let named = thread::Builder::new().name(format!("session {}", id.0));
-                let started = named.spawn_scoped(scope, move || newcomer.serve(common));
+                let started = named.spawn_scoped(scope, move || session.serve(context));
                 started.map(drop).map_err(|error| format!("cannot start a thread: {}", session::one_line(&error)))
             }
-            Places::Fibers(newcomers) => match newcomers.put(&**common.board.tasks(), newcomer) {
+            SessionRunner::Fibers(new_sessions) => match new_sessions.put(&**context.turns.tasks(), session) {
                 true => Ok(()),
                 false => Err("the thread of all sessions has ended; this is a fault of the program".into()),
             },
@@ -85,9 +90,9 @@ impl<'scope, 'env> Places<'scope, 'env> {
     }
 
     /// Stops the start of new sessions. Open sessions end with their mailboxes.
-    pub(super) fn close(&self, board: &Turns) {
-        if let Places::Fibers(newcomers) = self {
-            newcomers.close(&**board.tasks());
+    pub(super) fn close(&self, turns: &TurnScheduler) {
+        if let SessionRunner::Fibers(new_sessions) = self {
+            new_sessions.close(&**turns.tasks());
         }
     }
 }
@@ -95,8 +100,8 @@ impl<'scope, 'env> Places<'scope, 'env> {
 /// Body of the fibers' thread. Its first fiber starts the others.
 fn run_fibers(
     teams: &Teams,
-    common: Common<'_>,
-    newcomers: &Mailbox<Newcomer>,
+    context: SessionContext<'_>,
+    new_sessions: &Mailbox<NewSession>,
     built: &SyncSender<Result<(), String>>,
 ) {
     // Cannot fail: the receiver waits.
@@ -107,13 +112,13 @@ fn run_fibers(
     let _ = built.send(Ok(()));
     let ran = executor.scope(|fibers| {
         let first = fibers.spawn(move || {
-            while let Some(newcomer) = newcomers.take(&**common.board.tasks()) {
-                drop(fibers.spawn(move || newcomer.serve(common)));
+            while let Some(session) = new_sessions.take(&**context.turns.tasks()) {
+                drop(fibers.spawn(move || session.serve(context)));
             }
         });
         first.join()
     });
-    newcomers.close(&**common.board.tasks());
+    new_sessions.close(&**context.turns.tasks());
     // Fibers that stay parked have no request, so there is nothing to report about them.
     if let Err(FiberError::Panicked { payload, .. }) = ran.and_then(|joined| joined) {
         resume_unwind(payload);
