@@ -48,7 +48,7 @@ impl Ready for Fifo {
 /// If there are enough warehouses, concurrent transactions are kept apart: a terminal waits while its warehouse has a
 /// transaction in progress, unless it has waited too long ([`PATIENCE`]).
 pub(super) struct ByKind {
-    queues: [VecDeque<Waiting>; 5],
+    queues: [VecDeque<ReadyTerminal>; 5],
     /// Number of terminals added so far.
     arrivals: u64,
     kind: usize,
@@ -61,14 +61,14 @@ pub(super) struct ByKind {
 
 /// A terminal in a queue.
 #[derive(Clone, Copy)]
-struct Waiting {
+struct ReadyTerminal {
     since: u64,
     terminal: u32,
     warehouse: u32,
 }
 
 /// Maximum bytes of a terminal in the queues of ready terminals. A full queue doubles its capacity.
-pub(super) const QUEUE_BYTES: usize = 2 * size_of::<Waiting>();
+pub(super) const QUEUE_BYTES: usize = 2 * size_of::<ReadyTerminal>();
 
 /// Limit of the wait for a busy warehouse. A terminal is admitted once the number of later arrivals exceeds the number of
 /// terminals in the queues by more than this.
@@ -86,7 +86,7 @@ impl ByKind {
     fn first_of(&self, kind: usize) -> Option<usize> {
         let queue = &self.queues[kind];
         let front = queue.front()?;
-        let is_free = |waiting: &Waiting| self.busy.get(waiting.warehouse as usize).is_none_or(|busy| !busy);
+        let is_free = |waiting: &ReadyTerminal| self.busy.get(waiting.warehouse as usize).is_none_or(|busy| !busy);
         if is_free(front) || self.arrivals - front.since > PATIENCE + self.len() as u64 {
             return Some(0);
         }
@@ -98,7 +98,7 @@ impl Ready for ByKind {
     #[inline]
     fn push(&mut self, index: u32, terminal: &mut Terminal) {
         self.arrivals += 1;
-        let waiting = Waiting { since: self.arrivals, terminal: index, warehouse: terminal.warehouse() };
+        let waiting = ReadyTerminal { since: self.arrivals, terminal: index, warehouse: terminal.warehouse() };
         self.queues[terminal.draw() as usize].push_back(waiting);
     }
 
@@ -142,7 +142,7 @@ mod tests {
         let kinds = [0, 1, 0, 0, 2, 0, 1, 0, 3, 1];
         for (index, kind) in kinds.into_iter().enumerate() {
             ready.arrivals += 1;
-            ready.queues[kind].push_back(Waiting { since: ready.arrivals, terminal: index as u32, warehouse: 1 });
+            ready.queues[kind].push_back(ReadyTerminal { since: ready.arrivals, terminal: index as u32, warehouse: 1 });
         }
         assert_eq!(ready.len(), 10);
         let order: Vec<u32> = std::iter::from_fn(|| ready.pop()).collect();
@@ -155,7 +155,7 @@ mod tests {
         // Warehouses of terminals 0 to 5, all of one kind.
         for (index, warehouse) in [1, 1, 2, 1, 2, 3].into_iter().enumerate() {
             ready.arrivals += 1;
-            ready.queues[0].push_back(Waiting { since: ready.arrivals, terminal: index as u32, warehouse });
+            ready.queues[0].push_back(ReadyTerminal { since: ready.arrivals, terminal: index as u32, warehouse });
         }
         let first: Vec<u32> = (0..3).filter_map(|_| ready.pop()).collect();
         assert_eq!(first, [0, 2, 5], "one of each warehouse");
@@ -163,7 +163,7 @@ mod tests {
         ready.busy[2] = false;
         assert_eq!(ready.pop(), Some(4), "the one whose warehouse is free");
         ready.arrivals += PATIENCE + 10;
-        ready.queues[0].push_back(Waiting { since: ready.arrivals, terminal: 6, warehouse: 2 });
+        ready.queues[0].push_back(ReadyTerminal { since: ready.arrivals, terminal: 6, warehouse: 2 });
         ready.busy[2] = false;
         assert_eq!(ready.pop(), Some(3), "a terminal that has waited too long waits no longer");
     }

@@ -357,7 +357,7 @@ pub fn run<E: Engine>(
         let (control, boards, world, main) = (&control, &boards, &world, &main);
         let works = terminals.into_iter().zip(quotas).enumerate().map(|(number, (terminals, quota))| {
             move || {
-                let _end = Finished { control, main };
+                let _end = EndGuard { control, main };
                 if let Err(why) = pin_worker(plan, number) {
                     control.set(Phase::Stop);
                     return WorkerResult::failed(why);
@@ -464,12 +464,12 @@ fn quotas(transactions: Option<u64>, terminals: &[Vec<Terminal>]) -> Vec<Option<
 }
 
 /// Reports the end of a worker to the main thread on drop, also after a panic.
-struct Finished<'a> {
+struct EndGuard<'a> {
     control: &'a Control,
     main: &'a std::thread::Thread,
 }
 
-impl Drop for Finished<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.control.set(Phase::Stop);

@@ -10,11 +10,11 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::workload::error::Error;
 
-static NAMED: Mutex<Vec<Named>> = Mutex::new(Vec::new());
+static NAMED: Mutex<Vec<NamedFile>> = Mutex::new(Vec::new());
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A named file.
-struct Named {
+struct NamedFile {
     number: u64,
     file: FileIdentity,
     /// Description of its use, for messages.
@@ -55,7 +55,7 @@ impl Drop for NameGuard {
 
 fn note(file: FileIdentity, by: String) -> NameGuard {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    NAMED.lock().unwrap_or_else(PoisonError::into_inner).push(Named { number, file, by });
+    NAMED.lock().unwrap_or_else(PoisonError::into_inner).push(NamedFile { number, file, by });
     NameGuard(number)
 }
 

@@ -161,7 +161,7 @@ impl Shell {
 }
 
 /// A received line.
-enum Received {
+enum ReceivedLine {
     Text(String),
     TooLong,
     NotText,
@@ -184,11 +184,11 @@ impl Drop for Sessions<'_, '_> {
 
 impl Sessions<'_, '_> {
     /// Executes a line, or passes it to its session. Returns the parsed line.
-    fn take(&mut self, line: Received) -> Line {
+    fn take(&mut self, line: ReceivedLine) -> Line {
         let line = match line {
-            Received::Text(line) => request::parse(&line),
-            Received::TooLong => Line::Malformed("-".into(), format!("a line is longer than {LONGEST_LINE} bytes")),
-            Received::NotText => Line::Malformed("-".into(), "a line is not UTF-8".into()),
+            ReceivedLine::Text(line) => request::parse(&line),
+            ReceivedLine::TooLong => Line::Malformed("-".into(), format!("a line is longer than {LONGEST_LINE} bytes")),
+            ReceivedLine::NotText => Line::Malformed("-".into(), "a line is not UTF-8".into()),
         };
         match &line {
             Line::Empty | Line::Quit => {}
@@ -241,7 +241,7 @@ impl Sessions<'_, '_> {
 }
 
 /// Reads lines in a thread of its own, which is never joined: a read from a terminal cannot be cancelled.
-fn read_lines(input: impl Read + Send + 'static) -> Result<mpsc::Receiver<io::Result<Received>>, SpawnError> {
+fn read_lines(input: impl Read + Send + 'static) -> Result<mpsc::Receiver<io::Result<ReceivedLine>>, SpawnError> {
     let (lines, inbox) = mpsc::sync_channel(16);
     let work = move || {
         let mut input = BufReader::new(input);
@@ -257,7 +257,7 @@ fn read_lines(input: impl Read + Send + 'static) -> Result<mpsc::Receiver<io::Re
 }
 
 /// Reads the next line; `None` at the end of input.
-fn read_line(input: &mut impl BufRead) -> io::Result<Option<Received>> {
+fn read_line(input: &mut impl BufRead) -> io::Result<Option<ReceivedLine>> {
     let mut bytes = Vec::new();
     if input.by_ref().take(LONGEST_LINE as u64 + 1).read_until(b'\n', &mut bytes)? == 0 {
         return Ok(None);
@@ -270,7 +270,7 @@ fn read_line(input: &mut impl BufRead) -> io::Result<Option<Received>> {
                 break;
             }
         }
-        return Ok(Some(Received::TooLong));
+        return Ok(Some(ReceivedLine::TooLong));
     }
-    Ok(Some(String::from_utf8(bytes).map_or(Received::NotText, Received::Text)))
+    Ok(Some(String::from_utf8(bytes).map_or(ReceivedLine::NotText, ReceivedLine::Text)))
 }

@@ -15,7 +15,7 @@ pub(super) fn serve(
     requests: &Mailbox<Request>,
 ) {
     turns.enter(me);
-    let _answer = Answered { turns, me, requests };
+    let _reply = PanicReply { turns, me, requests };
     let mut session = Session { db, table, open: None };
     while let Some(request) = requests.take(&**turns.tasks()) {
         let reply = session.answer(request);
@@ -24,13 +24,13 @@ pub(super) fn serve(
 }
 
 /// Answers the current request on drop if serving it panicked: the shell waits for the answer.
-struct Answered<'a> {
+struct PanicReply<'a> {
     turns: &'a TurnScheduler,
     me: SessionId,
     requests: &'a Mailbox<Request>,
 }
 
-impl Drop for Answered<'_> {
+impl Drop for PanicReply<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.requests.close(&**self.turns.tasks());
@@ -46,15 +46,15 @@ struct Session<'db> {
 }
 
 /// Failure of a statement.
-enum Failed {
+enum StatementError {
     Engine(TxnError),
     /// The required row does not exist.
     NotFound(i64),
 }
 
-impl From<TxnError> for Failed {
-    fn from(error: TxnError) -> Failed {
-        Failed::Engine(error)
+impl From<TxnError> for StatementError {
+    fn from(error: TxnError) -> StatementError {
+        StatementError::Engine(error)
     }
 }
 
@@ -93,24 +93,24 @@ impl<'db> Session<'db> {
                 self.open = Some(transaction);
                 reply
             }
-            Err(Failed::NotFound(key)) => {
+            Err(StatementError::NotFound(key)) => {
                 self.open = Some(transaction);
                 format!("error not-found no row {key}")
             }
-            Err(Failed::Engine(TxnError::Deadlock { .. })) => match transaction.rollback() {
+            Err(StatementError::Engine(TxnError::Deadlock { .. })) => match transaction.rollback() {
                 Ok(_) => "deadlock".to_owned(),
                 Err(error) => refused(&error),
             },
-            Err(Failed::Engine(error)) => {
+            Err(StatementError::Engine(error)) => {
                 self.open = Some(transaction);
                 refused(&error)
             }
         }
     }
 
-    fn statement(&self, tx: &mut Transaction<'_>, request: Request) -> Result<String, Failed> {
+    fn statement(&self, tx: &mut Transaction<'_>, request: Request) -> Result<String, StatementError> {
         let table = &self.table;
-        let must_be = |key: i64, found: bool| if found { Ok(()) } else { Err(Failed::NotFound(key)) };
+        let must_be = |key: i64, found: bool| if found { Ok(()) } else { Err(StatementError::NotFound(key)) };
         match request {
             Request::Get(key) => return Ok(value(tx.get(table, &key)?)),
             Request::GetForUpdate(key) => return Ok(value(tx.get_for_update(table, &key)?)),

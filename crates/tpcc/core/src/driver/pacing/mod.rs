@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use super::measure::Stats;
 use super::terminal::Terminal;
-use super::{Board, Clock, Control, Finished, Phase, RunPlan, RunResult, Tick, next_run, pin_worker, supervise};
+use super::{Board, Clock, Control, EndGuard, Phase, RunPlan, RunResult, Tick, next_run, pin_worker, supervise};
 use crate::workload::engine::Engine;
 use crate::workload::generate::Random;
 use crate::workload::generate::deck::Mix;
@@ -87,7 +87,7 @@ pub fn run<E: Engine>(
             let (steps, dates, board) = (plan.steps, plan.clock, &boards[number]);
             let place = WorkerPlace { engine, number, steps, dates, inbox, results, control, board, clock };
             let work = move || {
-                let _end = Finished { control, main };
+                let _end = EndGuard { control, main };
                 PacedEnd::Worker(match pin_worker(plan, number) {
                     Ok(()) => worker::serve(&place),
                     Err(why) => {
@@ -99,7 +99,7 @@ pub fn run<E: Engine>(
             works.push(Box::new(work));
         }
         let run_terminals = move || {
-            let _end = Finished { control, main };
+            let _end = EndGuard { control, main };
             PacedEnd::Terminals(terminals::run(context, slots, stop).map_err(|e| {
                 control.set(Phase::Stop);
                 format!("the terminals cannot be started: {e}")

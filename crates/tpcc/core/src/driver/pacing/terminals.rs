@@ -133,7 +133,7 @@ async fn run_until<S: TerminalServer>(
 impl<S: TerminalServer> TerminalShared<S> {
     /// Body of a terminal's task, until the end of the run.
     async fn run_terminal(self: Rc<Self>, mut slot: TerminalSlot, mut random: Random) {
-        let _alarm = Alarm { control: Arc::clone(&self.context.control), main: self.context.main.clone() };
+        let _guard = PanicGuard { control: Arc::clone(&self.context.control), main: self.context.main.clone() };
         let speed = self.context.speed;
         let first = f64::from(random.in_range(0, u32::MAX)) / f64::from(u32::MAX);
         sleep(Duration::from_secs_f64(mean_cycle_s() * first) / speed).await;
@@ -188,12 +188,12 @@ impl<S: TerminalServer> TerminalShared<S> {
 }
 
 /// Ends the run if a terminal panics. The panic of a task is not reported otherwise.
-struct Alarm {
+struct PanicGuard {
     control: Arc<Control>,
     main: Thread,
 }
 
-impl Drop for Alarm {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.control.set(Phase::Stop);

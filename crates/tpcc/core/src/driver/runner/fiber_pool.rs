@@ -82,9 +82,9 @@ impl<'a, R: Ready, C: SchedulerCallbacks> FiberPool<'a, R, C> {
 
     /// Body of a fiber.
     fn fiber<E: Engine>(&self, engine: &E, number: usize, control: &Control) {
-        let serving = Serving { pool: self, control, is_open: Cell::new(false) };
+        let guard = FiberGuard { pool: self, control, is_open: Cell::new(false) };
         let result = match engine.session(number) {
-            Ok(mut session) => self.serve(&mut session, &serving.is_open).map_err(|failure| failure.to_string()),
+            Ok(mut session) => self.serve(&mut session, &guard.is_open).map_err(|failure| failure.to_string()),
             Err(error) => Err(error.to_string()),
         };
         if let Err(message) = result {
@@ -147,14 +147,14 @@ impl<'a, R: Ready, C: SchedulerCallbacks> FiberPool<'a, R, C> {
 
 /// State of a fiber. If the fiber panics, the drop ends the run for all fibers. It also removes the transaction from the
 /// number in progress, so that no other fiber waits for it.
-struct Serving<'a, 'd, R: Ready, C: SchedulerCallbacks> {
+struct FiberGuard<'a, 'd, R: Ready, C: SchedulerCallbacks> {
     pool: &'a FiberPool<'d, R, C>,
     control: &'a Control,
     /// True while a transaction is in progress.
     is_open: Cell<bool>,
 }
 
-impl<R: Ready, C: SchedulerCallbacks> Drop for Serving<'_, '_, R, C> {
+impl<R: Ready, C: SchedulerCallbacks> Drop for FiberGuard<'_, '_, R, C> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.control.set(Phase::Stop);

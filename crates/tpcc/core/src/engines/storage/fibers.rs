@@ -10,7 +10,7 @@ use crate::workload::database::RegionReport;
 pub fn executor(builder: Builder) -> Result<Executor, BuildError> {
     // SAFETY: the contract is that a suspended fiber has nothing open in a thread-local that must be closed in reverse order
     // of opening. A fiber is suspended inside calls of the engine (at its points, in its waits, at the start of a
-    // statement), between transactions, and in a crew without work. The code that is active at these places:
+    // statement), between transactions, and in a fiber pool without work. The code that is active at these places:
     // - calls of the engine. Its thread-locals are the thread's number, the transaction slot that a thread claimed last, the
     //   counters of page hits and latch reads, the thread's row of reader words, the cached insert positions (fingers), and
     //   in debug builds the counts of latches and mutexes. Each is read or written within one call that passes no point. None
