@@ -5,7 +5,7 @@ use super::transaction::{Transaction, undecodable};
 use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
 use crate::table::codec::{Columns, Key, Row};
-use crate::table::index::{Index, AccessMode};
+use crate::table::index::{AccessMode, Index};
 use crate::table::info::TableInfo;
 use crate::txn::transaction::Txn;
 

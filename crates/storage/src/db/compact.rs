@@ -19,7 +19,7 @@ use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::PAGE_SIZE;
 use crate::btree::compact::{CompactStep, Compactor};
 use crate::btree::space;
-use crate::table::index::{Index, AccessMode};
+use crate::table::index::{AccessMode, Index};
 use crate::txn::active::SystemPurpose;
 use crate::txn::transaction::Txn;
 

@@ -11,7 +11,7 @@ use crate::base::hook::OperationKind;
 use crate::btree::MAX_KEY;
 use crate::table::codec::{Key, Row};
 use crate::table::columns::WHOLE;
-use crate::table::index::{Index, AccessMode};
+use crate::table::index::{AccessMode, Index};
 use crate::table::indexed::entry_key;
 use crate::table::info::{Secondary, TableInfo};
 use crate::table::scan::{BackwardScan, ForwardScan, ScanEnd, ScanSpec};

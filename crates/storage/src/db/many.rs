@@ -7,7 +7,7 @@ use crate::base::hook::OperationKind;
 use crate::btree::group::GROUP;
 use crate::table::codec::{Key, Row};
 use crate::table::columns::WHOLE;
-use crate::table::index::{Index, AccessMode};
+use crate::table::index::{AccessMode, Index};
 use crate::table::info::TableInfo;
 use crate::txn::buffers::EncodedKeys;
 use crate::txn::transaction::Txn;

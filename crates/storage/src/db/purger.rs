@@ -454,7 +454,9 @@ impl Sweep {
     /// Examines some leaves; returns false if another step prevents it from finding the next ones.
     fn examine(&mut self, engine: &Engine, catalog: &Catalog, at_most_ns: u64) -> Result<bool, StorageError> {
         if self.leaves.is_empty() {
-            let Some(mut shared) = SharedTables::begin(engine, catalog, MergeLimits::THOROUGH) else { return Ok(false) };
+            let Some(mut shared) = SharedTables::begin(engine, catalog, MergeLimits::THOROUGH) else {
+                return Ok(false);
+            };
             self.gather(engine, catalog, &mut shared)?;
         }
         let below = if self.is_thorough { MergeLimits::COMPACT.below } else { MergeLimits::PASSING.below };
@@ -472,7 +474,12 @@ impl Sweep {
     }
 
     /// Collects the leaves below the next inner page.
-    fn gather(&mut self, engine: &Engine, catalog: &Catalog, shared: &mut SharedTables<'_, '_>) -> Result<(), StorageError> {
+    fn gather(
+        &mut self,
+        engine: &Engine,
+        catalog: &Catalog,
+        shared: &mut SharedTables<'_, '_>,
+    ) -> Result<(), StorageError> {
         let Some(key) = &self.cursor else {
             match catalog.index_after(self.index) {
                 Some(index) => (self.index, self.cursor) = (index, Some(Vec::new())),

@@ -10,7 +10,7 @@ use crate::base::hook::{Operation, OperationKind};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::group::GROUP;
 use crate::table::columns::{WHOLE, changed_range};
-use crate::table::index::{Index, AccessMode};
+use crate::table::index::{AccessMode, Index};
 use crate::table::info::TableInfo;
 use crate::table::scan::{ScanEnd, ScanSpec};
 use crate::txn::buffers::RowBatch;

@@ -15,7 +15,7 @@ use crate::lock::TableMode;
 use crate::table::codec::{BorrowedKey, Key, Row, key_from};
 use crate::table::columns::WHOLE;
 use crate::table::declared::Declared;
-use crate::table::index::{Index, AccessMode};
+use crate::table::index::{AccessMode, Index};
 use crate::table::info::TableInfo;
 use crate::txn::transaction::Txn;
 

@@ -8,7 +8,7 @@ use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
 use crate::table::codec::{BorrowedKey, Key};
-use crate::table::index::{Index, AccessMode};
+use crate::table::index::{AccessMode, Index};
 use crate::table::streaming::OpenedRow;
 
 /// A reader of a row that streams its bytes: [`Transaction::read_value`].

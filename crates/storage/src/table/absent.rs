@@ -6,7 +6,7 @@
 //! and then create the table deadlock, like any two that read a row and then write it.
 
 use super::catalog::CATALOG;
-use super::index::{Index, LockAttempt, AccessMode, lock_error};
+use super::index::{AccessMode, Index, LockAttempt, lock_error};
 use crate::base::config::Isolation;
 use crate::base::error::TxnError;
 use crate::base::ids::IndexId;

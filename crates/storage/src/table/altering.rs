@@ -26,7 +26,7 @@ use super::creation::CreationGuard;
 use super::declared::{Declared, IndexSpec};
 use super::dropping::carry_out;
 use super::entry::{IndexEntry, TableEntry};
-use super::index::{Index, AccessMode};
+use super::index::{AccessMode, Index};
 use super::info::TableInfo;
 use super::mark::PendingOperation;
 use super::scan::{ScanEnd, ScanSpec};

@@ -11,7 +11,7 @@ use super::columns::WHOLE;
 use super::creation::{CreationGuard, CreationTurn};
 use super::declared::{Declared, LONGEST_NAME, TableHint};
 use super::entry::{IndexEntry, TableEntry};
-use super::index::{Index, AccessMode};
+use super::index::{AccessMode, Index};
 use super::info::TableInfo;
 use super::mark::{INDEX_BOUND_KEY, PendingOperation};
 use super::numbers::{MOST, Numbers, new_ticket};

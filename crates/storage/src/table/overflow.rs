@@ -11,7 +11,7 @@
 use std::ops::{ControlFlow, Range};
 
 use super::columns::parts_within;
-use super::index::{Index, LockAttempt, AccessMode};
+use super::index::{AccessMode, Index, LockAttempt};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::TxnId;
 use crate::btree::ops::{self, RowAt};

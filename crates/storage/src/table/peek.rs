@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::catalog::CATALOG;
 use super::columns::{WHOLE, append_columns, has_columns};
-use super::index::{Index, LockAttempt, AccessMode};
+use super::index::{AccessMode, Index, LockAttempt};
 use super::info::TableInfo;
 use super::locate::{is_place, locate, remembered_at, spot, unchanged};
 use super::write::difference;

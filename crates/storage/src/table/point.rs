@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::columns::{WHOLE, append_columns, bytes_until};
-use super::index::{Index, LockAttempt, AccessMode};
+use super::index::{AccessMode, Index, LockAttempt};
 use super::locate::remembered_at;
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
@@ -201,7 +201,13 @@ impl Txn<'_> {
     /// An absent key is locked by its own name, in the mode of an existing row: a transaction that inserts the key
     /// first requests the same lock. The gap around the key is not locked.
     #[inline(never)]
-    fn is_absent(&mut self, index: &Index, name: LockName, access: AccessMode, leaf: LeafAt<'_>) -> Result<bool, TxnError> {
+    fn is_absent(
+        &mut self,
+        index: &Index,
+        name: LockName,
+        access: AccessMode,
+        leaf: LeafAt<'_>,
+    ) -> Result<bool, TxnError> {
         if access != AccessMode::Put && self.protects_absence() {
             let mode = self.key_mode(access);
             if self.try_lock(index, name, mode, Prefix::MIN)? == LockAttempt::MustWait {

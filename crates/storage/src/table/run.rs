@@ -4,7 +4,7 @@
 use std::ops::{ControlFlow, Range};
 
 use super::columns::{NOTHING, bytes_until, changed_range};
-use super::index::{Index, LockAttempt, AccessMode};
+use super::index::{AccessMode, Index, LockAttempt};
 use super::overflow::fits_slot;
 use super::scan::{ScanEnd, ScanSpec};
 use super::write::difference;

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use super::columns::NOTHING;
-use super::index::{Index, AccessMode, lock_error};
+use super::index::{AccessMode, Index, lock_error};
 use super::info::TableInfo;
 use super::overflow::fits_slot;
 use crate::base::error::{StorageError, TxnError};

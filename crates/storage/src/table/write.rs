@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::columns::{NOTHING, WHOLE};
-use super::index::{Index, LockAttempt, AccessMode};
+use super::index::{AccessMode, Index, LockAttempt};
 use super::overflow::fits_slot;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PAGE_SIZE;

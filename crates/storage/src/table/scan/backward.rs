@@ -1,6 +1,6 @@
 //! Scans in descending order.
 
-use super::{Scan, ScanEnd, ScanSpec, BatchEnd};
+use super::{BatchEnd, Scan, ScanEnd, ScanSpec};
 use crate::base::error::TxnError;
 use crate::base::ids::PageId;
 use crate::base::mutant::{Mutant, is_mutant};

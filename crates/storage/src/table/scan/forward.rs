@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{BatchPlace, Scan, ScanEnd, ScanSpec, BatchEnd};
+use super::{BatchEnd, BatchPlace, Scan, ScanEnd, ScanSpec};
 use crate::base::error::TxnError;
 use crate::base::ids::PageId;
 use crate::lock::{Prefix, RecordMode};

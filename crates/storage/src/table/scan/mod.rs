@@ -11,7 +11,7 @@
 mod backward;
 mod forward;
 
-use super::index::{Index, AccessMode};
+use super::index::{AccessMode, Index};
 use crate::base::bytes::compare_few;
 use crate::base::error::TxnError;
 use crate::base::ids::PageId;
