@@ -109,7 +109,7 @@ fn summary(seen: &Seen) -> String {
 }
 
 /// Describes a failure: the anomalies, their transactions, and the file of the whole history.
-fn failure(seed: u64, trial: &Trial, tried: &history::Tried) -> String {
+fn failure(seed: u64, trial: &Trial, tried: &history::TrialResult) -> String {
     let mut text = format!("seed {seed}:");
     for anomaly in tried.findings.forbidden(trial.params.isolation) {
         let _ = write!(text, "\n  {}: {}", anomaly.kind, anomaly.what);
